@@ -1,0 +1,3 @@
+//! The `stalloc` command: arguments, tables, progress; no logic.
+
+fn main() {}

@@ -1,0 +1,90 @@
+//! The memory of one device, behind one trait: [`Device`].
+//!
+//! What allocates, plans or simulates is generic over it, so that what is simulated is what is shipped: the same code
+//! runs over CUDA, HIP, host memory, and [`Counting`], which only hands out numbers.
+
+use thiserror::Error;
+
+mod counting;
+
+pub use counting::Counting;
+
+/// An address in device memory.
+pub type Address = u64;
+
+/// A raw stream handle, as the device knows it.
+pub type Stream = u64;
+
+/// Why a device refused.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Error {
+    /// There is not enough free memory for this many bytes.
+    #[error("the device has no {requested} bytes free ({free} of {total} are)")]
+    OutOfMemory {
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes free.
+        free: u64,
+        /// Bytes that the device has.
+        total: u64,
+    },
+    /// The device does not have this ability.
+    #[error("the device cannot {0}")]
+    Unsupported(&'static str),
+    /// The driver failed.
+    #[error("{call} failed: {message}")]
+    Driver {
+        /// The call that failed.
+        call: &'static str,
+        /// What the driver said.
+        message: String,
+    },
+}
+
+/// Free and total memory of a device, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes free.
+    pub free: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// Device memory and what orders its use.
+pub trait Device {
+    /// An event recorded on a stream.
+    type Event;
+
+    /// Takes memory from the device (`cudaMalloc`).
+    fn alloc(&mut self, bytes: u64) -> Result<Address, Error>;
+
+    /// Gives back what [`Device::alloc`] handed out (`cudaFree`).
+    fn free(&mut self, address: Address) -> Result<(), Error>;
+
+    /// Size of a page of virtual memory in bytes; `None` where there is no virtual memory management.
+    fn page_size(&self) -> Option<u64>;
+
+    /// Reserves an address range without memory behind it; `bytes` a multiple of the page size.
+    fn reserve(&mut self, bytes: u64) -> Result<Address, Error>;
+
+    /// Gives an address range back; nothing may be mapped in it.
+    fn release(&mut self, address: Address, bytes: u64) -> Result<(), Error>;
+
+    /// Puts new physical memory behind a page-aligned part of a reserved range.
+    fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error>;
+
+    /// Takes physical memory away from a range that was mapped by one or more whole calls of [`Device::map`].
+    fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error>;
+
+    /// Free and total memory.
+    fn memory_info(&self) -> Result<MemoryInfo, Error>;
+
+    /// Records an event on a stream.
+    fn record(&mut self, stream: Stream) -> Result<Self::Event, Error>;
+
+    /// Whether all that came before an event has completed.
+    fn completed(&mut self, event: &Self::Event) -> Result<bool, Error>;
+
+    /// Waits for an event.
+    fn wait(&mut self, event: &Self::Event) -> Result<(), Error>;
+}

@@ -1,0 +1,12 @@
+//! Offline dynamic storage allocation: choose an address for every buffer, knowing when each lives, so that the
+//! highest address used is as low as it can be.
+//!
+//! A buffer is a rectangle of fixed extent in time, `[lower, upper)`, and of fixed height, `size`, to be slid along
+//! the address axis; no two may overlap. Minimising the top is NP-hard; on real training steps it is nearly always
+//! possible to reach the lower bound, the largest live load over time.
+//!
+//! The crate knows sizes, times and offsets; no file and no GPU.
+
+mod model;
+
+pub use model::*;
