@@ -1,0 +1,44 @@
+//! Progress on standard error for anything that takes over a second; silent where nobody looks.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar that shows itself only once its work has taken a while, and only on a terminal.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    started: std::time::Instant,
+    label: String,
+}
+
+impl Progress {
+    /// Work that is called `label`.
+    pub fn new(label: impl Into<String>) -> Self {
+        Progress { bar: None, started: std::time::Instant::now(), label: label.into() }
+    }
+
+    /// `done` of `total` units are done; a `total` of 0: nobody knows how many there are.
+    pub fn update(&mut self, done: u64, total: u64) {
+        if self.bar.is_none() && self.started.elapsed() < Duration::from_millis(500) {
+            return;
+        }
+        let label = &self.label;
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::new(total).with_message(label.clone());
+            match ProgressStyle::with_template("{msg} [{bar:30}] {percent}% {elapsed}") {
+                Ok(style) => bar.with_style(style.progress_chars("=> ")),
+                Err(_) => bar,
+            }
+        });
+        bar.set_length(total);
+        bar.set_position(done);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
