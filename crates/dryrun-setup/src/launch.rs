@@ -1,0 +1,155 @@
+//! The environment in which a command finds the stand-in where it looks for CUDA.
+//!
+//! Preloading is enough for the symbols that a program links to. Programs also open `libcuda.so.1` and `libnvidia-ml.so.1` by name:
+//! a directory of links with these names, first in the search path, leads them to the same library (the loader knows a file that it
+//! has loaded by its inode, so there is still one copy of the state).
+
+use crate::{Gpu, SetupError, find};
+use std::{
+    env,
+    ffi::OsString,
+    fs, io,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Names of the environment variables that the stand-in reads.
+pub mod variables {
+    /// Preset's name; without it the stand-in is an H100 of 80 GB.
+    pub const GPU: &str = "STALLOC_DRYRUN_GPU";
+    /// Number of devices, 1 when unset.
+    pub const DEVICES: &str = "STALLOC_DRYRUN_DEVICES";
+    /// Capacity of each device in MiB, in place of the preset's.
+    pub const TOTAL_MIB: &str = "STALLOC_DRYRUN_TOTAL_MIB";
+    /// Memory taken by the context in MiB, in place of the preset's.
+    pub const CONTEXT_MIB: &str = "STALLOC_DRYRUN_CONTEXT_MIB";
+    /// Where to write what is not imitated: a file, or `stderr`.
+    pub const LOG: &str = "STALLOC_DRYRUN_LOG";
+    /// Path of the shared library, in place of the search beside the program.
+    pub const LIBRARY: &str = "STALLOC_DRYRUN_LIB";
+}
+
+/// The most devices that one process can have.
+pub const MAX_DEVICES: u32 = 16;
+
+const FILE: &str = "libstalloc_dryrun.so";
+const LINKS: [&str; 4] = ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "libnvidia-ml.so"];
+
+/// A dry run to start: which GPU, how many of them, and the library that stands in.
+#[derive(Debug, Clone)]
+pub struct DryRun {
+    gpu: &'static Gpu,
+    devices: u32,
+    library: PathBuf,
+}
+
+impl DryRun {
+    /// A dry run on `devices` GPUs of the model `gpu`.
+    ///
+    /// The library is the one that `STALLOC_DRYRUN_LIB` names, else `libstalloc_dryrun.so` beside the running program, in `../lib`
+    /// from there, or in `deps` (where cargo leaves it when it builds tests only).
+    ///
+    /// # Errors
+    /// An unknown GPU, a number of devices out of range, a library that is not there.
+    pub fn new(gpu: &str, devices: u32) -> Result<Self, SetupError> {
+        let gpu = find(gpu)?;
+        if !(1..=MAX_DEVICES).contains(&devices) {
+            return Err(SetupError::Devices(devices));
+        }
+        let library = library(env::var_os(variables::LIBRARY), env::current_exe().ok().as_deref())?;
+        Ok(Self { gpu, devices, library })
+    }
+
+    /// The model of GPU.
+    #[must_use]
+    pub fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+
+    /// Lets `command` run on the stand-in: sets its environment, keeping what the current one preloads.
+    ///
+    /// # Errors
+    /// The directory of links cannot be made.
+    pub fn apply(&self, command: &mut Command) -> Result<(), SetupError> {
+        command.envs(self.environment()?);
+        Ok(())
+    }
+
+    /// The variables to set, with their values.
+    ///
+    /// # Errors
+    /// The directory of links cannot be made.
+    pub fn environment(&self) -> Result<Vec<(&'static str, OsString)>, SetupError> {
+        let links = links(&self.library, &cache_directory())?;
+        let first = |value: PathBuf, variable: &str| {
+            let mut joined = value.into_os_string();
+            if let Some(rest) = env::var_os(variable).filter(|rest| !rest.is_empty()) {
+                joined.push(":");
+                joined.push(rest);
+            }
+            joined
+        };
+        Ok(vec![
+            (variables::GPU, self.gpu.name.into()),
+            (variables::DEVICES, self.devices.to_string().into()),
+            ("LD_PRELOAD", first(links.join(LINKS[0]), "LD_PRELOAD")),
+            ("LD_LIBRARY_PATH", first(links.clone(), "LD_LIBRARY_PATH")),
+            ("TRITON_LIBCUDA_PATH", links.into_os_string()),
+        ])
+    }
+}
+
+/// Finds the library: as named, or near the program.
+pub(crate) fn library(named: Option<OsString>, program: Option<&Path>) -> Result<PathBuf, SetupError> {
+    let candidates: Vec<PathBuf> = match (named, program.and_then(Path::parent)) {
+        (Some(path), _) => vec![path.into()],
+        (None, Some(beside)) => {
+            vec![beside.join(FILE), beside.join("../lib").join(FILE), beside.join("deps").join(FILE)]
+        }
+        (None, None) => Vec::new(),
+    };
+    candidates.iter().find_map(|path| path.is_file().then(|| fs::canonicalize(path).ok())?).ok_or_else(|| {
+        SetupError::LibraryMissing {
+            looked_at: candidates.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
+        }
+    })
+}
+
+fn cache_directory() -> PathBuf {
+    env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
+        .unwrap_or_else(env::temp_dir)
+        .join("stalloc")
+}
+
+/// Makes the directory of links to `library` under `cache`; several processes may do so at once.
+pub(crate) fn links(library: &Path, cache: &Path) -> Result<PathBuf, SetupError> {
+    // One directory for each library, so that two builds do not fight over the links. FNV-1a: only distinctness matters.
+    let key = library
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    let directory = cache.join(format!("dryrun-{key:016x}"));
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| SetupError::Links { path, source }
+    };
+    fs::create_dir_all(&directory).map_err(failed(&directory))?;
+    for name in LINKS {
+        let link = directory.join(name);
+        if fs::read_link(&link).is_ok_and(|target| target == library) {
+            continue;
+        }
+        match symlink(library, &link) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed(&link)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(directory)
+}

@@ -1,0 +1,46 @@
+//! What a launcher and the stand-in CUDA libraries (`stalloc-dryrun`) agree on.
+//!
+//! The stand-in is a shared library that is preloaded, so nothing can link to it; this crate is the part that can be linked.
+//! It holds the presets of the GPUs ([`Gpu`]) and makes the environment that a command needs to run without one ([`DryRun`]).
+//! `docs/dry-run.md` tells the whole contract.
+
+mod gpu;
+mod launch;
+#[cfg(test)]
+mod tests;
+
+pub use gpu::{GPUS, Gpu, MIB, find};
+pub use launch::{DryRun, MAX_DEVICES, variables};
+
+/// Why a dry run cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// No preset has this name.
+    #[error("unknown GPU \"{name}\"; known: {known}")]
+    UnknownGpu {
+        /// What was asked for.
+        name: String,
+        /// All preset names, separated by commas.
+        known: String,
+    },
+    /// The number of devices is zero or too large.
+    #[error("{0} devices asked for; a dry run has 1 to {MAX_DEVICES}")]
+    Devices(u32),
+    /// The shared library was found nowhere.
+    #[error(
+        "the stand-in CUDA library libstalloc_dryrun.so was not found (looked at {looked_at}); build it with `cargo build -p stalloc-dryrun` or set {} to its path",
+        variables::LIBRARY
+    )]
+    LibraryMissing {
+        /// The places that were tried, separated by commas.
+        looked_at: String,
+    },
+    /// The directory of links could not be made.
+    #[error("cannot prepare {path}: {source}")]
+    Links {
+        /// The directory or link.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
