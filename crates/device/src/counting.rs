@@ -7,21 +7,40 @@ use crate::{Address, Device, Error, MemoryInfo, Stream};
 /// Where the first address lies: not 0, which is nobody's, and aligned to any page size.
 const BASE: Address = 1 << 40;
 
-/// A device without memory: it hands out numbers and counts what is in use. Events complete at once.
+/// A device without memory: it hands out numbers and counts what is in use. Its streams are always idle, so events
+/// complete at once. It refuses what a real driver refuses: double frees, pages outside a reserved range, pages
+/// mapped twice.
 #[derive(Clone, Debug)]
 pub struct Counting {
     capacity: u64,
-    page: u64,
+    page: Option<u64>,
     used: u64,
     next: Address,
     segments: BTreeMap<Address, u64>,
+    reserved: BTreeMap<Address, u64>,
     mapped: BTreeMap<Address, u64>,
 }
+
+/// What addresses are aligned to, whether or not there are pages.
+const ALIGNMENT: u64 = 2 << 20;
 
 impl Counting {
     /// A device with this many bytes and 2 MiB pages.
     pub fn new(capacity: u64) -> Self {
-        Counting { capacity, page: 2 << 20, used: 0, next: BASE, segments: BTreeMap::new(), mapped: BTreeMap::new() }
+        Counting {
+            capacity,
+            page: Some(ALIGNMENT),
+            used: 0,
+            next: BASE,
+            segments: BTreeMap::new(),
+            reserved: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+        }
+    }
+
+    /// The same without virtual memory management.
+    pub fn without_pages(capacity: u64) -> Self {
+        Counting { page: None, ..Counting::new(capacity) }
     }
 
     /// Bytes taken and not given back.
@@ -29,29 +48,43 @@ impl Counting {
         self.used
     }
 
-    fn take(&mut self, bytes: u64) -> Result<(), Error> {
+    fn check_room(&self, bytes: u64) -> Result<(), Error> {
         let free = self.capacity - self.used;
         if bytes > free {
             return Err(Error::OutOfMemory { requested: bytes, free, total: self.capacity });
         }
-        self.used += bytes;
         Ok(())
     }
 
     fn range(&mut self, bytes: u64) -> Result<Address, Error> {
         let address = self.next;
-        let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(self.page));
+        let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
         self.next = end.ok_or(Error::Unsupported("reserve more than its address space"))?;
         Ok(address)
     }
+
+    fn check_pages(&self, address: Address, bytes: u64) -> Result<(), Error> {
+        let page = self.page.ok_or(Error::Unsupported("map pages"))?;
+        if bytes == 0 || !address.is_multiple_of(page) || !bytes.is_multiple_of(page) {
+            return Err(Error::Unsupported("map parts of pages"));
+        }
+        Ok(())
+    }
+}
+
+/// The entry of a map of ranges that begins at or before an address.
+fn at_or_before(ranges: &BTreeMap<Address, u64>, address: Address) -> Option<(Address, u64)> {
+    ranges.range(..=address).next_back().map(|(&start, &bytes)| (start, bytes))
 }
 
 impl Device for Counting {
     type Event = ();
 
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
-        self.take(bytes)?;
-        let address = self.range(bytes)?;
+        self.check_room(bytes)?;
+        // A block of no bytes has an address of its own too.
+        let address = self.range(bytes.max(1))?;
+        self.used += bytes;
         self.segments.insert(address, bytes);
         Ok(address)
     }
@@ -63,29 +96,57 @@ impl Device for Counting {
     }
 
     fn page_size(&self) -> Option<u64> {
-        Some(self.page)
+        self.page
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<Address, Error> {
-        self.range(bytes)
+        self.check_pages(0, bytes)?;
+        let address = self.range(bytes)?;
+        self.reserved.insert(address, bytes);
+        Ok(address)
     }
 
-    fn release(&mut self, _address: Address, _bytes: u64) -> Result<(), Error> {
+    fn release(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        if self.reserved.get(&address) != Some(&bytes) {
+            return Err(Error::Unsupported("release what is not reserved"));
+        }
+        if self.mapped.range(address..address + bytes).next().is_some() {
+            return Err(Error::Unsupported("release a range with pages in it"));
+        }
+        self.reserved.remove(&address);
         Ok(())
     }
 
     fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
-        self.take(bytes)?;
+        self.check_pages(address, bytes)?;
+        let end = address.checked_add(bytes).ok_or(Error::Unsupported("map outside a reserved range"))?;
+        if at_or_before(&self.reserved, address).is_none_or(|(start, size)| end > start + size) {
+            return Err(Error::Unsupported("map outside a reserved range"));
+        }
+        if at_or_before(&self.mapped, end - 1).is_some_and(|(start, size)| start + size > address) {
+            return Err(Error::Unsupported("map a page twice"));
+        }
+        self.check_room(bytes)?;
+        self.used += bytes;
         self.mapped.insert(address, bytes);
         Ok(())
     }
 
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        let end = address.checked_add(bytes).ok_or(Error::Unsupported("unmap what is not mapped"))?;
         let mut at = address;
-        while at < address + bytes {
-            let size = self.mapped.remove(&at).ok_or(Error::Unsupported("unmap what is not mapped"))?;
-            self.used -= size;
+        for (&start, &size) in self.mapped.range(address..end) {
+            if start != at {
+                break;
+            }
             at += size;
+        }
+        if bytes == 0 || at != end {
+            return Err(Error::Unsupported("unmap what is not mapped"));
+        }
+        while let Some((&start, &size)) = self.mapped.range(address..end).next() {
+            self.mapped.remove(&start);
+            self.used -= size;
         }
         Ok(())
     }
@@ -103,6 +164,14 @@ impl Device for Counting {
     }
 
     fn wait(&mut self, _event: &()) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn queue_wait(&mut self, _stream: Stream, _event: &()) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn synchronize(&mut self) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -6,8 +6,12 @@
 use thiserror::Error;
 
 mod counting;
+mod host;
+mod shared;
 
 pub use counting::Counting;
+pub use host::Host;
+pub use shared::Shared;
 
 /// An address in device memory.
 pub type Address = u64;
@@ -85,6 +89,12 @@ pub trait Device {
     /// Whether all that came before an event has completed.
     fn completed(&mut self, event: &Self::Event) -> Result<bool, Error>;
 
-    /// Waits for an event.
+    /// Blocks the caller until an event has completed.
     fn wait(&mut self, event: &Self::Event) -> Result<(), Error>;
+
+    /// Queues a wait: what a stream is given from now on runs after the event. Does not block the caller.
+    fn queue_wait(&mut self, stream: Stream, event: &Self::Event) -> Result<(), Error>;
+
+    /// Blocks the caller until the device has done all that it was given.
+    fn synchronize(&mut self) -> Result<(), Error>;
 }
