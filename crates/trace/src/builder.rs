@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Event, Frame, Request, RequestId, SegmentEvent, StackId, Stacks, StreamId, StringId, Trace};
+use crate::model::{Event, Frame, Request, RequestId, SegmentEvent, StackId, Stacks, StreamId, StringId, Time, Trace};
 use crate::raw::RawEvent;
 
 /// Assembles a [`Trace`] from the raw events of one device.
@@ -14,6 +14,7 @@ pub struct TraceBuilder {
     streams: FxHashMap<u64, StreamId>,
     strings: FxHashMap<String, StringId>,
     stacks: FxHashMap<Vec<Frame>, StackId>,
+    timed: bool,
 }
 
 impl TraceBuilder {
@@ -53,7 +54,8 @@ impl TraceBuilder {
         id
     }
 
-    fn stream(&mut self, handle: u64) -> StreamId {
+    /// The id of a stream, by the recorder's handle.
+    pub fn stream(&mut self, handle: u64) -> StreamId {
         let streams = &mut self.trace.streams;
         *self.streams.entry(handle).or_insert_with(|| {
             streams.push(handle);
@@ -61,52 +63,102 @@ impl TraceBuilder {
         })
     }
 
-    /// Adds the next event. A free of an address that nothing known lives at is dropped.
-    pub fn push(&mut self, event: RawEvent, time_us: Option<u64>) {
-        let now = self.trace.events.len() as u32;
-        let event = match event {
+    /// Adds a request that was live before the first event; `pending` if the program had given it back already.
+    /// All of them come before the first [`push`](Self::push).
+    pub fn push_initial(&mut self, address: u64, size: u64, stream: u64, stack: StackId, pending: bool) -> RequestId {
+        let id = self.request(address, size, stream, stack, None);
+        let lived_in = if pending { &mut self.pending } else { &mut self.live };
+        lived_in.insert(address, id);
+        id
+    }
+
+    /// The request that lives (or awaits the end of its use by other streams) at an address.
+    pub fn request_at(&self, address: u64) -> Option<RequestId> {
+        self.live.get(&address).or_else(|| self.pending.get(&address)).copied()
+    }
+
+    fn request(&mut self, address: u64, size: u64, stream: u64, stack: StackId, alloc: Option<Time>) -> RequestId {
+        let id = RequestId(self.trace.requests.len() as u32);
+        let stream = self.stream(stream);
+        self.trace.requests.push(Request {
+            size,
+            stream,
+            address: Some(address),
+            stack,
+            alloc,
+            free_requested: None,
+            free_completed: None,
+        });
+        id
+    }
+
+    /// Adds the next event. What recorders lose at the edges of a ring buffer is made up for: a request whose
+    /// address is handed out again has been freed, one whose free completed was given back. A free of an address
+    /// that nothing known lives at is dropped; the result says whether the event was used.
+    pub fn push(&mut self, event: RawEvent, time_us: Option<u64>) -> bool {
+        match event {
             RawEvent::Alloc { address, size, stream, stack } => {
-                let id = RequestId(self.trace.requests.len() as u32);
-                let stream = self.stream(stream);
-                self.trace.requests.push(Request {
-                    size,
-                    stream,
-                    address: Some(address),
-                    stack,
-                    alloc: Some(now),
-                    free_requested: None,
-                    free_completed: None,
-                });
+                self.free_requested(address, time_us);
+                self.free_completed(address, time_us);
+                let id = self.request(address, size, stream, stack, Some(self.now()));
                 self.live.insert(address, id);
-                Event::Alloc(id)
+                self.event(Event::Alloc(id), time_us);
             }
-            RawEvent::FreeRequested { address, .. } => {
-                let Some(id) = self.live.remove(&address) else { return };
-                self.trace.requests[id.index()].free_requested = Some(now);
-                self.pending.insert(address, id);
-                Event::FreeRequested(id)
-            }
+            RawEvent::FreeRequested { address, .. } => return self.free_requested(address, time_us),
             RawEvent::FreeCompleted { address, .. } => {
-                let Some(id) = self.pending.remove(&address) else { return };
-                self.trace.requests[id.index()].free_completed = Some(now);
-                Event::FreeCompleted(id)
+                self.free_requested(address, time_us);
+                return self.free_completed(address, time_us);
             }
             RawEvent::Segment { action, address, size, stream } => {
                 let stream = self.stream(stream);
-                Event::Segment(SegmentEvent { action, address, size, stream })
+                self.event(Event::Segment(SegmentEvent { action, address, size, stream }), time_us);
             }
-            RawEvent::OutOfMemory { size, device_free } => Event::OutOfMemory { size, device_free },
-            RawEvent::Snapshot => Event::Snapshot,
-            RawEvent::Mark(mark) => Event::Mark(mark),
-        };
-        self.trace.events.push(event);
-        if let Some(time) = time_us {
-            self.trace.times_us.push(time);
+            RawEvent::OutOfMemory { size, device_free } => {
+                self.event(Event::OutOfMemory { size, device_free }, time_us);
+            }
+            RawEvent::Snapshot => self.event(Event::Snapshot, time_us),
+            RawEvent::Mark(mark) => self.event(Event::Mark(mark), time_us),
         }
+        true
+    }
+
+    fn now(&self) -> Time {
+        self.trace.events.len() as Time
+    }
+
+    fn free_requested(&mut self, address: u64, time_us: Option<u64>) -> bool {
+        let Some(id) = self.live.remove(&address) else { return false };
+        self.trace.requests[id.index()].free_requested = Some(self.now());
+        // Only a damaged recording has another one pending here.
+        self.free_completed(address, time_us);
+        self.pending.insert(address, id);
+        self.event(Event::FreeRequested(id), time_us);
+        true
+    }
+
+    fn free_completed(&mut self, address: u64, time_us: Option<u64>) -> bool {
+        let Some(id) = self.pending.remove(&address) else { return false };
+        if self.trace.requests[id.index()].free_requested.is_none() {
+            self.trace.requests[id.index()].free_requested = Some(self.now());
+            self.event(Event::FreeRequested(id), time_us);
+        }
+        self.trace.requests[id.index()].free_completed = Some(self.now());
+        self.event(Event::FreeCompleted(id), time_us);
+        true
+    }
+
+    fn event(&mut self, event: Event, time_us: Option<u64>) {
+        self.trace.events.push(event);
+        self.timed |= time_us.is_some();
+        let before = self.trace.times_us.last().copied().unwrap_or(0);
+        self.trace.times_us.push(time_us.unwrap_or(before));
     }
 
     /// The trace.
-    pub fn finish(self) -> Trace {
+    pub fn finish(mut self) -> Trace {
+        if !self.timed {
+            self.trace.times_us = Vec::new();
+        }
         self.trace
     }
 }

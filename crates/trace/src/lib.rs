@@ -9,11 +9,19 @@
 //! with frees by address. Files are hostile until proven good.
 
 mod builder;
+mod error;
+mod input;
 mod model;
+mod open;
+mod pickle;
 mod raw;
+mod snapshot;
 mod state;
 
 pub use builder::TraceBuilder;
+pub use error::{Fault, Place, ReadError};
+pub use input::Progress;
 pub use model::*;
+pub use open::{Input, MEMORY_LIMIT, open, open_within, read_bytes};
 pub use raw::RawEvent;
 pub use state::*;

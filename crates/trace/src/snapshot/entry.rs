@@ -1,0 +1,109 @@
+//! One entry of a device's trace.
+
+use crate::error::{Fault, Place, Result};
+use crate::pickle::{Arena, Fields, Value};
+
+/// What the allocator did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Alloc,
+    FreeRequested,
+    FreeCompleted,
+    SegmentAlloc,
+    SegmentFree,
+    SegmentMap,
+    SegmentUnmap,
+    OutOfMemory,
+    Snapshot,
+    /// An action that some later version added.
+    Other,
+}
+
+/// An entry of the trace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) action: Action,
+    pub(super) address: u64,
+    pub(super) size: u64,
+    pub(super) stream: u64,
+    pub(super) device_free: u64,
+    pub(super) time_us: Option<u64>,
+    pub(super) frames: Value,
+}
+
+/// Reads the entries of one device.
+pub(super) struct Entries<'a> {
+    arena: &'a Arena,
+    device: u32,
+    fields: Fields<7>,
+    unknown: usize,
+}
+
+impl<'a> Entries<'a> {
+    pub(super) fn new(arena: &'a Arena, device: u32) -> Self {
+        let names = ["action", "addr", "size", "stream", "time_us", "frames", "device_free"];
+        Entries { arena, device, fields: Fields::new(names), unknown: 0 }
+    }
+
+    /// Entries of unknown kinds read so far. Each is read twice, backwards and forwards.
+    pub(super) fn unknown(&self) -> usize {
+        self.unknown / 2
+    }
+
+    /// Reads the entry at `index` of the device's trace.
+    pub(super) fn read(&mut self, index: usize, entry: Value) -> Result<Entry> {
+        let arena = self.arena;
+        let device = self.device;
+        let place = |field: &str| Place::Path(format!("device_traces[{device}][{index}]{field}"));
+        if !entry.is_dict() {
+            return Err(Fault::damaged(place(""), format!("is {}, not a dict", arena.describe(entry))));
+        }
+        let [action, address, size, stream, time_us, frames, device_free] = self.fields.of(arena, entry);
+        let action = match arena.as_bytes(action) {
+            Some(b"alloc") => Action::Alloc,
+            Some(b"free_requested") => Action::FreeRequested,
+            Some(b"free_completed") => Action::FreeCompleted,
+            Some(b"segment_alloc") => Action::SegmentAlloc,
+            Some(b"segment_free") => Action::SegmentFree,
+            Some(b"segment_map") => Action::SegmentMap,
+            Some(b"segment_unmap") => Action::SegmentUnmap,
+            Some(b"oom") => Action::OutOfMemory,
+            Some(b"snapshot") => Action::Snapshot,
+            // Versions before 2.1 wrote one entry for both.
+            Some(b"free") => Action::FreeCompleted,
+            Some(_) => {
+                self.unknown += 1;
+                Action::Other
+            }
+            None => return Err(Fault::damaged(place(".action"), "is missing or not a text")),
+        };
+        let number = |value: Value, field: &str, needed: bool| number(arena, value, needed, || place(field));
+        let moves_memory = !matches!(action, Action::OutOfMemory | Action::Snapshot | Action::Other);
+        let entry = Entry {
+            action,
+            address: number(address, ".addr", moves_memory)?,
+            size: number(size, ".size", moves_memory || action == Action::OutOfMemory)?,
+            stream: number(stream, ".stream", false)?,
+            device_free: number(device_free, ".device_free", false)?,
+            time_us: arena.as_int(time_us).and_then(|time| u64::try_from(time).ok()),
+            frames,
+        };
+        if moves_memory && entry.address.checked_add(entry.size).is_none() {
+            return Err(Fault::damaged(place(".size"), format!("is {}: beyond any address space", entry.size)));
+        }
+        Ok(entry)
+    }
+}
+
+/// A whole number from 0 to 2^64 - 1; 0 for one that is absent and not needed.
+pub(super) fn number(arena: &Arena, value: Value, needed: bool, place: impl FnOnce() -> Place) -> Result<u64> {
+    match arena.as_int(value) {
+        Some(int) => match u64::try_from(int) {
+            Ok(number) => Ok(number),
+            Err(_) => Err(Fault::damaged(place(), format!("is {int}, not a number of 64 bits from 0 up"))),
+        },
+        None if value.is_absent() && !needed => Ok(0),
+        None if value.is_absent() => Err(Fault::damaged(place(), "is missing")),
+        None => Err(Fault::damaged(place(), format!("is {}, not a whole number", arena.describe(value)))),
+    }
+}
