@@ -1,5 +1,7 @@
 //! Real snapshots: what was worked out backwards, played forwards again, must end where the snapshot ends.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
