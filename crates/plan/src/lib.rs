@@ -5,8 +5,18 @@
 //! lists what the program is expected to ask for, in order; a *slot* is a planned request with its offset; what cannot
 //! be planned is *dynamic* and belongs to a group that says what was seen of it and which ranges it may reuse.
 //!
+//! - [`read`] and [`write()`] keep a plan in a file that is either whole and ours, or refused with the reason.
+//! - [`Plan::check`] proves a plan consistent in itself, for every order of sections that it allows;
+//!   [`Plan::check_against`] follows a trace through it; [`check_rectangles`] checks a solved allocation instance.
+//!
 //! The runtime imports this crate and nothing that makes plans; the check imports nothing that it checks.
 
+mod check;
+mod file;
+mod fingerprint;
 mod model;
 
+pub use check::{Rectangle, Verdict, check_rectangles};
+pub use file::{Error, FORMAT_VERSION, decode, encode, is_plan, read, write};
+pub use fingerprint::fingerprint;
 pub use model::*;
