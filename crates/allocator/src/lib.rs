@@ -6,6 +6,8 @@
 use stalloc_device::{Address, Stream};
 use thiserror::Error;
 
+pub mod caching;
+
 /// Why an allocation failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {

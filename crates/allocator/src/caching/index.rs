@@ -1,0 +1,162 @@
+//! Free blocks in the order of (size, address): what best fit searches.
+//!
+//! A sorted sequence cut into short sorted arrays: searching is two binary searches, inserting and removing move a few
+//! hundred bytes. Arrays are kept when they empty, so that a steady program allocates nothing here.
+
+use stalloc_device::Address;
+
+use super::block::BlockId;
+
+/// Longest array.
+const CHUNK: usize = 64;
+
+/// A free block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Entry {
+    pub size: u64,
+    pub address: Address,
+    pub block: BlockId,
+}
+
+/// Where an entry stands; good until the next change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cursor {
+    chunk: usize,
+    place: usize,
+}
+
+/// Entries in order.
+#[derive(Debug, Default)]
+pub(super) struct FreeIndex {
+    /// Never empty ones.
+    chunks: Vec<Vec<Entry>>,
+    spare: Vec<Vec<Entry>>,
+}
+
+impl FreeIndex {
+    fn new_chunk(&mut self) -> Vec<Entry> {
+        self.spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK))
+    }
+
+    /// The first entry that is not before (size, address).
+    pub fn seek(&self, size: u64, address: Address) -> Option<Cursor> {
+        let key = (size, address);
+        let chunk = match self.chunks.len() {
+            1 => 0,
+            _ => self.chunks.partition_point(|c| c.last().is_some_and(|e| (e.size, e.address) < key)),
+        };
+        let place = self.chunks.get(chunk)?.partition_point(|e| (e.size, e.address) < key);
+        (place < self.chunks[chunk].len()).then_some(Cursor { chunk, place })
+    }
+
+    /// The entry at a cursor.
+    pub fn get(&self, cursor: Cursor) -> Entry {
+        self.chunks[cursor.chunk][cursor.place]
+    }
+
+    /// The entry after a cursor.
+    pub fn next(&self, cursor: Cursor) -> Option<Cursor> {
+        if cursor.place + 1 < self.chunks[cursor.chunk].len() {
+            return Some(Cursor { place: cursor.place + 1, ..cursor });
+        }
+        (cursor.chunk + 1 < self.chunks.len()).then_some(Cursor { chunk: cursor.chunk + 1, place: 0 })
+    }
+
+    /// The largest entry.
+    pub fn last(&self) -> Option<Entry> {
+        self.chunks.last()?.last().copied()
+    }
+
+    /// Every entry, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.chunks.iter().flatten().copied()
+    }
+
+    /// Adds an entry.
+    pub fn insert(&mut self, entry: Entry) {
+        if self.chunks.is_empty() {
+            let chunk = self.new_chunk();
+            self.chunks.push(chunk);
+        }
+        let chunk =
+            self.chunks.partition_point(|c| c.last().is_some_and(|last| *last < entry)).min(self.chunks.len() - 1);
+        let place = self.chunks[chunk].partition_point(|e| *e < entry);
+        if self.chunks[chunk].len() < CHUNK {
+            self.chunks[chunk].insert(place, entry);
+            return;
+        }
+        let mut upper = self.new_chunk();
+        upper.extend(self.chunks[chunk].drain(CHUNK / 2..));
+        match place.checked_sub(CHUNK / 2) {
+            Some(place) if place > 0 => upper.insert(place, entry),
+            _ => self.chunks[chunk].insert(place, entry),
+        }
+        self.chunks.insert(chunk + 1, upper);
+    }
+
+    /// Takes the entry at a cursor out.
+    pub fn take(&mut self, cursor: Cursor) -> Entry {
+        let chunk = &mut self.chunks[cursor.chunk];
+        let entry = chunk.remove(cursor.place);
+        if chunk.is_empty() {
+            let chunk = self.chunks.remove(cursor.chunk);
+            self.spare.push(chunk);
+        } else if cursor.chunk + 1 < self.chunks.len()
+            && self.chunks[cursor.chunk].len() + self.chunks[cursor.chunk + 1].len() <= CHUNK / 2
+        {
+            let mut upper = self.chunks.remove(cursor.chunk + 1);
+            self.chunks[cursor.chunk].append(&mut upper);
+            self.spare.push(upper);
+        }
+        entry
+    }
+
+    /// Takes a block out; whether it was there.
+    pub fn remove(&mut self, size: u64, address: Address) -> bool {
+        match self.seek(size, address) {
+            Some(cursor) if (self.get(cursor).size, self.get(cursor).address) == (size, address) => {
+                self.take(cursor);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_index_is_an_ordered_set(steps in prop::collection::vec((any::<bool>(), 0u64..40, 0u64..40), 0..1500)) {
+            let mut index = FreeIndex::default();
+            let mut model = BTreeSet::new();
+            for (insert, size, address) in steps {
+                if insert {
+                    if model.insert((size, address)) {
+                        index.insert(Entry { size, address, block: 0 });
+                    }
+                } else {
+                    prop_assert_eq!(index.remove(size, address), model.remove(&(size, address)));
+                }
+                let found = index.seek(size, address).map(|c| index.get(c)).map(|e| (e.size, e.address));
+                prop_assert_eq!(found, model.range((size, address)..).next().copied());
+            }
+            prop_assert!(index.chunks.iter().all(|c| !c.is_empty() && c.len() <= CHUNK));
+            prop_assert!(index.iter().map(|e| (e.size, e.address)).eq(model.iter().copied()));
+            prop_assert_eq!(index.last().map(|e| (e.size, e.address)), model.last().copied());
+            let mut walked = Vec::new();
+            let mut at = index.seek(0, 0);
+            while let Some(cursor) = at {
+                walked.push((index.get(cursor).size, index.get(cursor).address));
+                at = index.next(cursor);
+            }
+            prop_assert!(walked.into_iter().eq(model));
+        }
+    }
+}
