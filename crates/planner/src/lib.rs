@@ -7,6 +7,16 @@
 //!
 //! The crate knows sizes, times and offsets; no file and no GPU.
 
+mod bound;
+mod check;
+mod finder;
+mod first_fit;
 mod model;
+mod problem;
+mod skyline;
+mod solve;
+mod split;
 
+pub use check::{Flaw, check};
 pub use model::*;
+pub use solve::solve;

@@ -7,14 +7,22 @@ use std::time::Duration;
 pub struct Buffer {
     /// First instant at which it lives.
     pub lower: u64,
-    /// First instant at which it no longer lives; in a cyclic instance up to `lower + period`.
+    /// First instant at which it no longer lives; in a cyclic instance up to `lower + period`. Equal to `lower`: it
+    /// never lives, and any offset will do.
     pub upper: u64,
-    /// Bytes (any unit will do).
+    /// Bytes (any unit will do). 0: it is in nobody's way.
     pub size: u64,
     /// Its offset must be a multiple of this; 1 for no constraint, never 0.
     pub alignment: u64,
     /// Where it must be, if it is not for the planner to choose.
     pub fixed: Option<u64>,
+}
+
+impl Buffer {
+    /// Whether it is in anybody's way: it has bytes and lives for some time.
+    pub(crate) fn counts(&self) -> bool {
+        self.size > 0 && self.lower < self.upper
+    }
 }
 
 /// Buffers to place together.
@@ -27,21 +35,34 @@ pub struct Instance {
     pub period: Option<u64>,
 }
 
+/// What to spend on a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Effort {
+    /// The fast orders only: for planning inside a running job.
+    Quick,
+    /// Fast orders, then improvement and exact search until the time is spent or the answer is proven.
+    #[default]
+    Full,
+}
+
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// An answer is wanted within about this time. The same input, seed and threads give the same plan whatever the
-    /// machine's speed, unless this limit cuts the search short.
+    /// An answer is wanted within about this time. It is turned into an amount of work that usually takes less, so
+    /// that the same input, seed and threads give the same plan; only on a machine too slow to do that work in time
+    /// does the clock cut the search short. The first plan is always completed, however short the limit.
     pub time_limit: Duration,
     /// Threads to use, at least 1.
     pub threads: usize,
     /// Seed of everything random.
     pub seed: u64,
+    /// What to spend.
+    pub effort: Effort,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { time_limit: Duration::from_secs(1), threads: 1, seed: 0 }
+        Options { time_limit: Duration::from_secs(1), threads: 1, seed: 0, effort: Effort::Full }
     }
 }
 
@@ -56,4 +77,62 @@ pub struct Solution {
     pub lower_bound: u64,
     /// Whether it is proven that no solution has a lower peak.
     pub optimal: bool,
+}
+
+/// Why there is no plan. Buffers are named by their index in the instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A cyclic instance whose cycle has no length.
+    #[error("the period is 0; it must be at least 1")]
+    ZeroPeriod,
+    /// More buffers than can be counted in 31 bits.
+    #[error("{0} buffers are more than the {max} that can be planned together", max = i32::MAX)]
+    TooMany(usize),
+    /// It ends before it starts.
+    #[error("buffer {index}: it ends at {upper}, before it starts at {lower}")]
+    EndsBeforeStart {
+        /// Which buffer.
+        index: usize,
+        /// Its start.
+        lower: u64,
+        /// Its end.
+        upper: u64,
+    },
+    /// It starts outside of the cycle.
+    #[error("buffer {index}: it starts at {lower}, outside of the cycle of period {period}")]
+    OutsideCycle {
+        /// Which buffer.
+        index: usize,
+        /// Its start.
+        lower: u64,
+        /// The period.
+        period: u64,
+    },
+    /// An alignment of 0.
+    #[error("buffer {index}: its alignment is 0; use 1 for no constraint")]
+    ZeroAlignment {
+        /// Which buffer.
+        index: usize,
+    },
+    /// A fixed offset that is not a multiple of the alignment.
+    #[error("buffer {index}: it is fixed at {offset}, not a multiple of its alignment {alignment}")]
+    FixedMisaligned {
+        /// Which buffer.
+        index: usize,
+        /// Where it is fixed.
+        offset: u64,
+        /// Its alignment.
+        alignment: u64,
+    },
+    /// Two buffers fixed at places that overlap while both live.
+    #[error("buffers {first} and {second} are fixed at places that overlap while both live")]
+    FixedOverlap {
+        /// One of them.
+        first: usize,
+        /// The other.
+        second: usize,
+    },
+    /// No address of 64 bits reaches far enough.
+    #[error("the buffers that live together do not fit in 64 bits of address")]
+    TooLarge,
 }
