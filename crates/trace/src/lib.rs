@@ -11,8 +11,10 @@
 mod builder;
 mod error;
 mod input;
+mod instance;
 mod model;
 mod open;
+mod paper_log;
 mod pickle;
 mod raw;
 mod snapshot;
@@ -21,6 +23,7 @@ mod state;
 pub use builder::TraceBuilder;
 pub use error::{Fault, Place, ReadError};
 pub use input::Progress;
+pub use instance::{Instance, InstanceRow};
 pub use model::*;
 pub use open::{Input, MEMORY_LIMIT, open, open_within, read_bytes};
 pub use raw::RawEvent;

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use crate::error::{Budget, Fault, Place, ReadError, Result};
 use crate::input::{Input as Source, Progress};
+use crate::instance::{self, Instance};
 use crate::model::Recording;
-use crate::snapshot;
+use crate::{paper_log, snapshot};
 
 /// Memory that a reader may take by default, whatever the file claims, bytes. A snapshot of 1 GB takes well under
 /// 2 GB.
@@ -18,6 +19,8 @@ pub const MEMORY_LIMIT: u64 = 8 << 30;
 pub enum Input {
     /// What a program did with its memory.
     Recording(Recording),
+    /// Buffers to place.
+    Instance(Instance),
 }
 
 /// Opens a file: a recording or an instance, recognised by content, plain or compressed (zstd, gzip).
@@ -38,7 +41,7 @@ pub fn open_within(path: &Path, progress: Progress<'_>, limit: u64) -> std::resu
     let mut read = || {
         let file = File::open(path).map_err(|error| Fault::io(0, error))?;
         let metadata = file.metadata().map_err(|error| Fault::io(0, error))?;
-        read(file, metadata.len(), progress, limit)
+        read(file, metadata.len(), progress, limit, device_in_name(path))
     };
     read().map_err(|fault| ReadError { path: path.to_owned(), fault })
 }
@@ -48,19 +51,49 @@ pub fn open_within(path: &Path, progress: Progress<'_>, limit: u64) -> std::resu
 /// # Errors
 /// As [`open`], without a path.
 pub fn read_bytes(bytes: &[u8], limit: u64) -> Result<Input> {
-    read(bytes, bytes.len() as u64, &mut |_, _| {}, limit)
+    read(bytes, bytes.len() as u64, &mut |_, _| {}, limit, 0)
 }
 
-fn read<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64) -> Result<Input> {
+fn read<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, device: u32) -> Result<Input> {
     let mut input = Source::open(file, total, progress)?;
     let budget = Budget::new(limit);
-    let head = input.fill(4096)?;
+    let head = input.fill(HEAD)?;
     match head {
         [] => Err(Fault::new(Place::File, "the file is empty", "name a file that holds a trace")),
         [0x80, 2..=5, ..] => Ok(Input::Recording(snapshot::read(&mut input, budget)?)),
-        _ => Err(Fault::new(Place::File, "no known format", KNOWN)),
+        [b'P', b'K', 3, 4, ..] => Err(Fault::new(Place::File, "a zip archive, such as torch.save writes", SNAPSHOT)),
+        _ => {
+            let line = first_line(head);
+            if instance::is_header(line) {
+                Ok(Input::Instance(instance::read(&mut input, budget)?))
+            } else if paper_log::is_line(line) {
+                Ok(Input::Recording(paper_log::read(&mut input, budget, device)?))
+            } else {
+                Err(Fault::new(Place::File, "no known format", KNOWN))
+            }
+        }
     }
 }
+
+/// The first line that is neither blank nor a comment.
+fn first_line(head: &[u8]) -> &[u8] {
+    let head = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head);
+    let mut lines = head.split(|&b| b == b'\n').map(<[u8]>::trim_ascii);
+    lines.find(|line| !line.is_empty() && !line.starts_with(b"#")).unwrap_or_default()
+}
+
+/// The device that a log's name says: `mem_log_dev3.txt`.
+fn device_in_name(path: &Path) -> u32 {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let digits = name.split_once("_dev").map_or("", |(_, rest)| rest);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().unwrap_or(0)
+}
+
+/// How much of a file is looked at to recognise it; comments may come first.
+const HEAD: usize = 64 << 10;
+
+const SNAPSHOT: &str = "write a snapshot with torch.cuda.memory._dump_snapshot";
 
 const KNOWN: &str = "known are: a stalloc trace, a PyTorch memory snapshot, a mem_log of the paper's artifact, \
                      and a CSV with the columns id,lower,upper,size; any of them plain, .zst or .gz";

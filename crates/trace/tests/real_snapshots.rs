@@ -24,6 +24,7 @@ fn files() -> Vec<PathBuf> {
 fn read(path: &Path) -> Recording {
     match open(path, &mut |_, _| {}).unwrap() {
         Input::Recording(recording) => recording,
+        Input::Instance(_) => panic!("{} is no recording", path.display()),
     }
 }
 

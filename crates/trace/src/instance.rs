@@ -1,0 +1,290 @@
+//! DSA instances as CSV: `id,lower,upper,size[,alignment][,offset]`, columns in any order.
+
+use std::io::{self, Read, Write};
+
+use csv::{ByteRecord, ReaderBuilder, Terminator, Trim};
+
+use crate::error::{Budget, Fault, Place, Result};
+use crate::input::Input;
+
+const LONGEST_LINE: usize = 1 << 20;
+/// Memory that a row may take beside its id.
+const ROW_BYTES: u64 = 96;
+const FIX_LINE: &str = "a row is whole numbers: id,lower,upper,size[,alignment][,offset]";
+const FIX_HEADER: &str = "the first line names the columns, such as id,lower,upper,size";
+
+/// A column of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Id,
+    Lower,
+    Upper,
+    Size,
+    Alignment,
+    Offset,
+    Other,
+}
+
+impl Column {
+    fn named(name: &[u8]) -> Self {
+        match name.trim_ascii().to_ascii_lowercase().as_slice() {
+            b"id" | b"buffer" | b"buffer_id" => Column::Id,
+            b"lower" | b"begin" | b"start" => Column::Lower,
+            b"upper" | b"end" => Column::Upper,
+            b"size" => Column::Size,
+            b"alignment" => Column::Alignment,
+            b"offset" => Column::Offset,
+            _ => Column::Other,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Column::Id => "id",
+            Column::Lower => "lower",
+            Column::Upper => "upper",
+            Column::Size => "size",
+            Column::Alignment => "alignment",
+            Column::Offset => "offset",
+            Column::Other => "",
+        }
+    }
+}
+
+/// A buffer of an instance: it needs `size` bytes during `[lower, upper)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceRow {
+    /// Its name in the file.
+    pub id: Box<str>,
+    /// First instant at which it lives.
+    pub lower: u64,
+    /// First instant at which it no longer lives; more than `lower`.
+    pub upper: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Its offset must be a multiple of this; 1 for no constraint, never 0.
+    pub alignment: u64,
+    /// Where it is, if the file says so.
+    pub offset: Option<u64>,
+}
+
+/// An instance of dynamic storage allocation, in the order of the file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Instance {
+    /// Its buffers.
+    pub rows: Vec<InstanceRow>,
+    /// What was odd but could be read, in sentences.
+    pub warnings: Vec<String>,
+    columns: Vec<Column>,
+}
+
+impl Instance {
+    /// An instance of the usual columns.
+    pub fn new(rows: Vec<InstanceRow>) -> Self {
+        let columns = vec![Column::Id, Column::Lower, Column::Upper, Column::Size];
+        Instance { rows, warnings: Vec::new(), columns }
+    }
+
+    /// Writes the instance as CSV with an `offset` column: the rows and columns in their order.
+    ///
+    /// # Errors
+    /// If `out` does, or if there is not one offset for each row.
+    pub fn write(&self, out: impl Write, offsets: &[u64]) -> io::Result<()> {
+        if offsets.len() != self.rows.len() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "one offset is needed for each row"));
+        }
+        let mut columns: Vec<Column> = self.columns.iter().copied().filter(|&c| c != Column::Other).collect();
+        if !columns.contains(&Column::Offset) {
+            columns.push(Column::Offset);
+        }
+        let mut writer = csv::Writer::from_writer(out);
+        writer.write_record(columns.iter().map(|column| column.name()))?;
+        for (row, offset) in self.rows.iter().zip(offsets) {
+            for column in &columns {
+                let number = match column {
+                    Column::Id | Column::Other => {
+                        writer.write_field(row.id.as_bytes())?;
+                        continue;
+                    }
+                    Column::Lower => row.lower,
+                    Column::Upper => row.upper,
+                    Column::Size => row.size,
+                    Column::Alignment => row.alignment,
+                    Column::Offset => *offset,
+                };
+                writer.write_field(number.to_string())?;
+            }
+            writer.write_record(None::<&[u8]>)?;
+        }
+        writer.flush()
+    }
+
+    /// The largest load over time: no placement needs less. O(n log n).
+    pub fn lower_bound(&self) -> u64 {
+        let ends = self.rows.iter().flat_map(|row| [(row.lower, true, row.size), (row.upper, false, row.size)]);
+        let mut ends: Vec<(u64, bool, u64)> = ends.collect();
+        // At the same instant, what ends (false) goes before what begins.
+        ends.sort_unstable();
+        let (mut load, mut peak) = (0u128, 0u128);
+        for (_, begins, size) in ends {
+            if begins {
+                load += u128::from(size);
+                peak = peak.max(load);
+            } else {
+                load -= u128::from(size);
+            }
+        }
+        u64::try_from(peak).unwrap_or(u64::MAX)
+    }
+}
+
+/// Whether a line is the header of an instance.
+pub(crate) fn is_header(line: &[u8]) -> bool {
+    let columns: Vec<Column> = line.split(|&b| b == b',').map(Column::named).collect();
+    let has = |column| columns.contains(&column);
+    // A wrong header is still one: the reader then says which column is missing.
+    columns.len() >= 3 && [Column::Lower, Column::Upper, Column::Size].into_iter().filter(|&c| has(c)).count() >= 2
+}
+
+/// Hands bytes to the CSV reader: no endless line, which it would keep in memory, and a line end after the last.
+struct Lines<'i, 'a> {
+    input: &'i mut Input<'a>,
+    in_line: usize,
+}
+
+impl Read for Lines<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let available = self.input.fill(1).map_err(|fault| fault.source.unwrap_or(io::ErrorKind::Other.into()))?;
+        let count = available.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&available[..count]);
+        self.input.consume(count);
+        if count == 0 && self.in_line > 0 && !buffer.is_empty() {
+            self.in_line = 0;
+            buffer[0] = b'\n';
+            return Ok(1);
+        }
+        match buffer[..count].iter().rposition(|&b| b == b'\n') {
+            Some(end) => self.in_line = count - end - 1,
+            None => self.in_line += count,
+        }
+        if self.in_line > LONGEST_LINE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a line of over {LONGEST_LINE} bytes")));
+        }
+        Ok(count)
+    }
+}
+
+/// The records of a file with their lines.
+struct Records<'i, 'a> {
+    reader: csv::Reader<Lines<'i, 'a>>,
+    record: ByteRecord,
+}
+
+impl Records<'_, '_> {
+    /// Moves to the next record that is not blank; false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        loop {
+            match self.reader.read_byte_record(&mut self.record) {
+                Ok(false) => return Ok(false),
+                Ok(true) if self.record.len() == 1 && self.record[0].is_empty() => {}
+                Ok(true) => return Ok(true),
+                Err(error) => return Err(Fault::damaged(self.place(), format!("cannot be read: {error}"))),
+            }
+        }
+    }
+
+    /// The line of the record: the reader stands at the start of the one after it.
+    fn place(&self) -> Place {
+        Place::Line(self.reader.position().line().saturating_sub(1).max(1))
+    }
+}
+
+/// Reads an instance.
+pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Instance> {
+    let reader = ReaderBuilder::new()
+        .flexible(true)
+        .trim(Trim::All)
+        .comment(Some(b'#'))
+        .has_headers(false)
+        .terminator(Terminator::Any(b'\n'))
+        .from_reader(Lines { input, in_line: 0 });
+    let mut records = Records { reader, record: ByteRecord::new() };
+    records.advance()?;
+    let columns = header(&records.record).map_err(|problem| Fault::new(records.place(), problem, FIX_HEADER))?;
+    let mut instance = Instance { rows: Vec::new(), warnings: Vec::new(), columns };
+    let others = instance.columns.iter().filter(|&&c| c == Column::Other).count();
+    if others > 0 {
+        instance.warnings.push(format!("{others} unknown columns are left out."));
+    }
+    while records.advance()? {
+        budget.charge(ROW_BYTES + records.record.as_slice().len() as u64)?;
+        let row = row(&instance.columns, &records.record, instance.rows.len());
+        instance.rows.push(row.map_err(|problem| Fault::new(records.place(), problem, FIX_LINE))?);
+    }
+    Ok(instance)
+}
+
+fn header(record: &ByteRecord) -> std::result::Result<Vec<Column>, String> {
+    let columns: Vec<Column> = record.iter().map(Column::named).collect();
+    for column in [Column::Id, Column::Lower, Column::Upper, Column::Size, Column::Alignment, Column::Offset] {
+        let count = columns.iter().filter(|&&c| c == column).count();
+        let name = column.name();
+        if count > 1 {
+            return Err(format!("{count} columns {name:?}"));
+        }
+        if count == 0 && matches!(column, Column::Lower | Column::Upper | Column::Size) {
+            return Err(format!("no column {name:?}"));
+        }
+    }
+    Ok(columns)
+}
+
+fn row(columns: &[Column], record: &ByteRecord, index: usize) -> std::result::Result<InstanceRow, String> {
+    if record.len() > columns.len() {
+        return Err(format!("{} fields for {} columns", record.len(), columns.len()));
+    }
+    let mut id: Option<Box<str>> = None;
+    let (mut lower, mut upper, mut size, mut alignment, mut offset) = (None, None, None, None, None);
+    for (&column, field) in columns.iter().zip(record) {
+        let text = String::from_utf8_lossy(field);
+        let into = match column {
+            Column::Other => continue,
+            Column::Id => {
+                id = Some(text.into());
+                continue;
+            }
+            Column::Lower => &mut lower,
+            Column::Upper => &mut upper,
+            Column::Size => &mut size,
+            Column::Alignment => &mut alignment,
+            Column::Offset => &mut offset,
+        };
+        // An optional field may be left empty.
+        if text.is_empty() && matches!(column, Column::Alignment | Column::Offset) {
+            continue;
+        }
+        match text.parse::<u64>() {
+            Ok(number) => *into = Some(number),
+            Err(_) => {
+                let shown: String = text.chars().take(40).collect();
+                return Err(format!("{} is {shown:?}, not a whole number from 0 to 2^64 - 1", column.name()));
+            }
+        }
+    }
+    let needed = |value: Option<u64>, name: &str| value.ok_or_else(|| format!("no {name}"));
+    let row = InstanceRow {
+        id: id.unwrap_or_else(|| index.to_string().into()),
+        lower: needed(lower, "lower")?,
+        upper: needed(upper, "upper")?,
+        size: needed(size, "size")?,
+        alignment: alignment.unwrap_or(1),
+        offset,
+    };
+    if row.lower >= row.upper {
+        return Err(format!("lower is {}, not less than upper, {}", row.lower, row.upper));
+    }
+    if row.alignment == 0 {
+        return Err("alignment is 0".to_owned());
+    }
+    Ok(row)
+}

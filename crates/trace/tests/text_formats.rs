@@ -1,0 +1,168 @@
+//! DSA instances and the logs of the paper's artifact.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use stalloc_trace::{Event, Fault, Format, Input, Instance, Mark, Place, Trace, open, read_bytes};
+
+const LIMIT: u64 = 64 << 20;
+
+fn instance(text: &str) -> Instance {
+    match read_bytes(text.as_bytes(), LIMIT).unwrap() {
+        Input::Instance(instance) => instance,
+        Input::Recording(_) => panic!("a recording"),
+    }
+}
+
+fn log(text: &str) -> Trace {
+    match read_bytes(text.as_bytes(), LIMIT).unwrap() {
+        Input::Recording(mut recording) => {
+            assert_eq!(recording.format, Format::PaperLog);
+            recording.traces.remove(0)
+        }
+        Input::Instance(_) => panic!("an instance"),
+    }
+}
+
+fn refused(text: &str) -> Fault {
+    read_bytes(text.as_bytes(), LIMIT).unwrap_err()
+}
+
+#[test]
+fn columns_come_in_any_order_and_rows_are_written_in_the_order_of_the_file() {
+    let read = instance("# made by hand\n size , id,upper,lower,alignment\n100,b,7,3,4\n 50,a,5,0,\n");
+    assert_eq!(read.rows.len(), 2);
+    assert_eq!((&*read.rows[0].id, read.rows[0].lower, read.rows[0].upper), ("b", 3, 7));
+    assert_eq!((read.rows[0].alignment, read.rows[1].alignment), (4, 1));
+    assert_eq!(read.lower_bound(), 150);
+    let mut out = Vec::new();
+    read.write(&mut out, &[0, 100]).unwrap();
+    assert_eq!(
+        String::from_utf8(out.clone()).unwrap(),
+        "size,id,upper,lower,alignment,offset\n100,b,7,3,4,0\n50,a,5,0,1,100\n"
+    );
+    let again = instance(&String::from_utf8(out).unwrap());
+    assert_eq!(again.rows[1].offset, Some(100));
+    assert!(read.write(&mut Vec::new(), &[0]).is_err());
+}
+
+#[test]
+fn a_buffer_that_ends_when_another_begins_does_not_add_to_its_load() {
+    assert_eq!(instance("id,lower,upper,size\n0,0,5,10\n1,5,9,10\n").lower_bound(), 10);
+    assert_eq!(instance("id,lower,upper,size\n0,0,5,18446744073709551615\n1,4,9,10\n").lower_bound(), u64::MAX);
+}
+
+#[test]
+fn what_is_wrong_with_an_instance_is_said_with_its_line() {
+    let line = |text: &str| match refused(text).place {
+        Place::Line(line) => line,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(line("id,lower,upper,size\n0,0,5,10\n1,0,5,-3\n"), 3);
+    assert_eq!(line("id,lower,upper,size\n0,0,5,NaN\n"), 2);
+    assert_eq!(line("id,lower,upper,size\n0,0,5,1e3\n"), 2);
+    assert_eq!(line("id,lower,upper,size\n\n0,0,5\n"), 3);
+    assert_eq!(line("id,lower,upper,size\n0,0,5,1,1\n"), 2);
+    assert_eq!(line("id,lower,upper,size\n0,5,5,1\n"), 2);
+    assert_eq!(line("id,lower,upper,size,alignment\n0,1,5,1,0\n"), 2);
+    assert_eq!(line("id,lower,upper,size,size\n0,1,5,1,0\n"), 1);
+    assert_eq!(line("id,lower,upper\n0,1,5\n"), 1);
+    assert_eq!(line("id,lower,upper,size\n0,0,5,99999999999999999999\n"), 2);
+}
+
+#[test]
+fn real_instances_are_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/dsa");
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        eprintln!("SKIPPED: no real instances in {}", folder.display());
+        return;
+    };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        let Input::Instance(instance) = open(&path, &mut |_, _| {}).unwrap() else { panic!("{}", path.display()) };
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(instance.rows.len(), text.trim().lines().count() - 1);
+        assert!(instance.lower_bound() > 0);
+    }
+}
+
+const LOG: &str = "\
+# torch 2.1
+1 0x7f0000000000 1024 0
+
+Iteration Index : 0
+micro-batch : F
+decoder.layers.0.mlp->MoELayer Layer : F-start
+1 0x7f0000001000 2048 0x5581
+token_permutation : F-start
+token_permutation : F-end
+decoder.layers.0.mlp->MoELayer Layer : F-end
+micro-batch : F
+micro-batch : B
+0 0x7f0000001000 2048 0x5581
+Iteration Index : end
+0 0x7f0000000000 1024 0
+";
+
+#[test]
+fn a_log_gives_requests_steps_phases_and_modules() {
+    let trace = log(LOG);
+    assert_eq!(trace.requests.len(), 2);
+    assert_eq!(trace.streams, [0, 0x5581]);
+    assert_eq!(trace.peak_allocated(), 3072);
+    let marks: Vec<String> = trace
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Mark(Mark::StepBegin) => Some("step".to_owned()),
+            Event::Mark(Mark::StepEnd) => Some("/step".to_owned()),
+            Event::Mark(Mark::Phase { kind, micro_batch }) => Some(format!("{} {micro_batch}", trace.string(*kind))),
+            Event::Mark(Mark::ModuleEnter(name)) => Some(format!("<{}>", trace.string(*name))),
+            Event::Mark(Mark::ModuleExit(name)) => Some(format!("</{}>", trace.string(*name))),
+            _ => None,
+        })
+        .collect();
+    let expected = [
+        "step",
+        "forward 0",
+        "<decoder.layers.0.mlp->MoELayer>",
+        "<token_permutation>",
+        "</token_permutation>",
+        "</decoder.layers.0.mlp->MoELayer>",
+        "forward 1",
+        "backward 0",
+        "/step",
+    ];
+    assert_eq!(marks, expected);
+    assert!(trace.requests.iter().all(|r| r.free_completed.is_some()));
+}
+
+#[test]
+fn an_address_that_is_handed_out_again_has_been_freed() {
+    let trace = log("1 0x1000 512 0\n1 0x1000 512 0\n0 0x1000 512 0\n0 0x9000 512 0\n");
+    assert_eq!(trace.requests[0].free_completed, Some(2));
+    assert_eq!(trace.requests[1].alloc, Some(3));
+    assert_eq!(trace.peak_allocated(), 512);
+}
+
+#[test]
+fn what_is_wrong_with_a_log_is_said_with_its_line() {
+    for (text, at) in [
+        ("1 0x10 5 0\n1 0x20 -5 0\n", 2),
+        ("1 0x10 5 0\nnonsense\n", 2),
+        ("1 0x10 5 0\n\n1 zz 5 0\n", 3),
+        ("1 0x10 5 0\n1 0xffffffffffffffff 1152921504606846976 0\n", 2),
+    ] {
+        assert_eq!(refused(text).place, Place::Line(at), "{text:?}");
+    }
+}
+
+#[test]
+fn a_file_of_no_known_format_is_told_what_is_known() {
+    for text in ["hello\n", "\0\0\0", "{\"a\": 1}", "#\n#\n"] {
+        assert!(refused(text).to_string().contains("known"), "{text:?}");
+    }
+    assert!(refused("").to_string().contains("empty"));
+    assert!(refused("PK\x03\x04....").to_string().contains("zip"));
+}
