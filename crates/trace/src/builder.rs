@@ -77,6 +77,11 @@ impl TraceBuilder {
         self.live.get(&address).or_else(|| self.pending.get(&address)).copied()
     }
 
+    /// How many requests there are so far.
+    pub fn requests(&self) -> usize {
+        self.trace.requests.len()
+    }
+
     fn request(&mut self, address: u64, size: u64, stream: u64, stack: StackId, alloc: Option<Time>) -> RequestId {
         let id = RequestId(self.trace.requests.len() as u32);
         let stream = self.stream(stream);

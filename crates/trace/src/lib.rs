@@ -5,11 +5,17 @@
 //! is the half-open range of event times `[alloc, free)`. A [`Recording`] is what one file holds: a trace per
 //! device.
 //!
+//! - [`open`] reads a file of any known format, plain or compressed: our own, PyTorch snapshots, the paper's logs,
+//!   and DSA instances.
+//! - [`format::Writer`] writes our own format while a program runs; what it has flushed survives a killed process.
+//!   [`format::write_recording`] converts what was read.
+//!
 //! Readers share one assembler: each turns its file into [`RawEvent`]s, and [`TraceBuilder`] pairs allocations
 //! with frees by address. Files are hostile until proven good.
 
 mod builder;
 mod error;
+pub mod format;
 mod input;
 mod instance;
 mod model;

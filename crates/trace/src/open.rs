@@ -8,7 +8,7 @@ use crate::error::{Budget, Fault, Place, ReadError, Result};
 use crate::input::{Input as Source, Progress};
 use crate::instance::{self, Instance};
 use crate::model::Recording;
-use crate::{paper_log, snapshot};
+use crate::{format, paper_log, snapshot};
 
 /// Memory that a reader may take by default, whatever the file claims, bytes. A snapshot of 1 GB takes well under
 /// 2 GB.
@@ -61,6 +61,7 @@ fn read<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, device
     match head {
         [] => Err(Fault::new(Place::File, "the file is empty", "name a file that holds a trace")),
         [0x80, 2..=5, ..] => Ok(Input::Recording(snapshot::read(&mut input, budget)?)),
+        _ if head.starts_with(&format::MAGIC) => Ok(Input::Recording(format::read(&mut input, budget)?)),
         [b'P', b'K', 3, 4, ..] => Err(Fault::new(Place::File, "a zip archive, such as torch.save writes", SNAPSHOT)),
         _ => {
             let line = first_line(head);

@@ -2,31 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
-use stalloc_trace::{BlockState, Event, Input, MemoryState, Recording, SegmentAction, Trace, open};
-
-fn files() -> Vec<PathBuf> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let mut files = Vec::new();
-    for folder in ["snapshots", "traces"] {
-        let Ok(entries) = std::fs::read_dir(data.join(folder)) else {
-            eprintln!("SKIPPED: no real snapshots in {}", data.join(folder).display());
-            continue;
-        };
-        files.extend(entries.map(|entry| entry.unwrap().path()).filter(|p| p.to_string_lossy().contains(".pickle")));
-    }
-    files.sort();
-    files
-}
-
-fn read(path: &Path) -> Recording {
-    match open(path, &mut |_, _| {}).unwrap() {
-        Input::Recording(recording) => recording,
-        Input::Instance(_) => panic!("{} is no recording", path.display()),
-    }
-}
+use stalloc_trace::{BlockState, Event, MemoryState, SegmentAction, Trace};
 
 /// Address to size of what is reserved, expandable ranges joined.
 fn reserved(state: &MemoryState) -> BTreeMap<u64, u64> {
@@ -124,8 +104,8 @@ fn plays_forward(trace: &Trace, name: &str) {
 
 #[test]
 fn the_state_before_the_first_entry_leads_to_the_state_at_the_end() {
-    for path in files() {
-        let recording = read(&path);
+    for path in common::snapshots() {
+        let recording = common::read(&path);
         for trace in &recording.traces {
             let name = format!("{} device {}", path.file_name().unwrap().to_string_lossy(), trace.device);
             let initial = trace.initial.as_ref().map_or(0, MemoryState::reserved);

@@ -206,30 +206,3 @@ impl SegmentRecord {
         }
     }
 }
-
-impl Segment {
-    /// Covers what its blocks, in the order of addresses, leave open with free ones.
-    pub(super) fn fill_gaps(&mut self) {
-        let free = |address, size| Block {
-            address,
-            size,
-            requested: 0,
-            state: BlockState::Inactive,
-            request: None,
-            stack: StackId::NONE,
-        };
-        let mut filled = Vec::with_capacity(self.blocks.len() + 1);
-        let mut at = self.address;
-        for block in self.blocks.drain(..) {
-            if block.address > at {
-                filled.push(free(at, block.address - at));
-            }
-            at = block.address + block.size;
-            filled.push(block);
-        }
-        if at < self.address + self.size {
-            filled.push(free(at, self.address + self.size - at));
-        }
-        self.blocks = filled;
-    }
-}

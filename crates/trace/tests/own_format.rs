@@ -1,0 +1,223 @@
+//! Our own format: nothing is lost, a cut-off file is read up to its last flush, damage is told.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use stalloc_trace::format::{Writer, write_recording};
+use stalloc_trace::{
+    AllocatorSettings, Block, BlockState, Event, Frame, Input, Mark, MemoryState, Place, Pool, RawEvent, Recording,
+    Segment, SegmentAction, StackId, StreamId, read_bytes,
+};
+
+const LIMIT: u64 = 256 << 20;
+
+fn read(bytes: &[u8]) -> Recording {
+    match read_bytes(bytes, LIMIT).unwrap() {
+        Input::Recording(recording) => recording,
+        Input::Instance(_) => panic!("an instance"),
+    }
+}
+
+/// A file that can be looked at while a writer still owns it.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// A trace with everything in it.
+fn record(out: Shared) -> Writer<Shared> {
+    let mut writer = Writer::new(out, 3).unwrap();
+    let (file, function) = (writer.string("train.py"), writer.string("forward"));
+    let stack = writer.stack(&[Frame { file, function, line: 7 }]);
+    assert_eq!(writer.stack(&[Frame { file, function, line: 7 }]), stack);
+    let held = writer.push_initial(0x10_0000, 1000, 0, stack, false);
+    let block = |address, size, request| Block {
+        address,
+        size,
+        requested: 0,
+        state: if request { BlockState::Active } else { BlockState::Inactive },
+        request: request.then_some(held),
+        stack: StackId::NONE,
+    };
+    let segment = Segment {
+        address: 0x10_0000,
+        size: 2 << 20,
+        stream: StreamId(0),
+        pool: Pool::Small,
+        private_pool: (1, 2),
+        expandable: true,
+        blocks: vec![block(0x10_0000, 1024, true), block(0x10_0400, (2 << 20) - 1024, false)],
+    };
+    writer.initial_state(&MemoryState { segments: vec![segment.clone()] }).unwrap();
+    let settings = AllocatorSettings {
+        expandable_segments: true,
+        max_split_size: Some(1 << 29),
+        garbage_collection_threshold: 0.8,
+        roundup_power2_divisions: vec![(1, 4), (256, 8)],
+    };
+    writer.settings(&settings).unwrap();
+    writer.metadata("torch", "2.15.0").unwrap();
+    let name = writer.string("Optimizer.step#AdamW.step");
+    let marks = [
+        Mark::StepBegin,
+        Mark::Phase { kind: function, micro_batch: 2 },
+        Mark::ModuleEnter(function),
+        Mark::HostRead { stack, bytes: 8 },
+        Mark::ModuleExit(function),
+        Mark::AnnotationBegin(name),
+        Mark::AnnotationEnd(name),
+        Mark::StepEnd,
+    ];
+    for (time, mark) in marks.into_iter().enumerate() {
+        writer.push(&RawEvent::Mark(mark), Some(1_700_000_000_000_000 + time as u64)).unwrap();
+    }
+    let (address, size, stream) = (0x7f00_0000_0000, 4096, 0x5555);
+    for action in [SegmentAction::Alloc, SegmentAction::Map, SegmentAction::Unmap, SegmentAction::Free] {
+        writer.push(&RawEvent::Segment { action, address, size, stream }, Some(1_700_000_000_000_100)).unwrap();
+    }
+    writer.push(&RawEvent::Alloc { address, size, stream, stack }, Some(1_700_000_000_000_101)).unwrap();
+    writer.push(&RawEvent::FreeRequested { address, size, stream }, Some(1_700_000_000_000_090)).unwrap();
+    writer.push(&RawEvent::FreeCompleted { address, size, stream }, None).unwrap();
+    writer.push(&RawEvent::OutOfMemory { size: u64::MAX, device_free: 5 }, None).unwrap();
+    writer.push(&RawEvent::Snapshot, None).unwrap();
+    writer.last_state(&MemoryState { segments: vec![segment] }).unwrap();
+    writer
+}
+
+#[test]
+fn everything_that_is_written_is_read() {
+    let file = Shared::default();
+    record(file.clone()).finish().unwrap();
+    let recording = read(&file.bytes());
+    assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
+    let trace = &recording.traces[0];
+    assert_eq!((trace.device, trace.requests.len(), trace.events.len()), (3, 2, 17));
+    assert_eq!(trace.streams, [0, 0x5555]);
+    assert_eq!(trace.metadata["torch"], "2.15.0");
+    assert_eq!(trace.settings.as_ref().unwrap().roundup_power2_divisions, [(1, 4), (256, 8)]);
+    assert_eq!(trace.initial, trace.last);
+    assert_eq!(trace.initial.as_ref().unwrap().segments[0].private_pool, (1, 2));
+    assert!(matches!(trace.events[3], Event::Mark(Mark::HostRead { bytes: 8, stack: StackId(1) })));
+    assert_eq!(trace.times_us[7..9], [1_700_000_000_000_007, 1_700_000_000_000_100]);
+    assert_eq!(trace.string(trace.stacks.get(trace.requests[1].stack)[0].file), "train.py");
+
+    let copy = write_recording(&recording, Vec::new()).unwrap();
+    assert_eq!(read(&copy).traces, recording.traces);
+}
+
+#[test]
+fn several_devices_share_a_file() {
+    let (one, two) = (Shared::default(), Shared::default());
+    record(one.clone()).finish().unwrap();
+    Writer::new(two.clone(), 9).unwrap().finish().unwrap();
+    let mut both = read(&one.bytes());
+    both.traces.extend(read(&two.bytes()).traces);
+    let again = read(&write_recording(&both, Vec::new()).unwrap());
+    assert!(again.warnings.is_empty());
+    assert_eq!(again.traces, both.traces);
+}
+
+#[test]
+fn real_snapshots_survive_conversion_unchanged() {
+    for path in common::snapshots() {
+        let recording = common::read(&path);
+        let bytes = write_recording(&recording, Vec::new()).unwrap();
+        let again = read(&bytes);
+        assert!(again.warnings.is_empty());
+        assert_eq!(again.traces.len(), recording.traces.len());
+        for (ours, theirs) in again.traces.iter().zip(&recording.traces) {
+            assert!(ours == theirs, "{} device {}", path.display(), theirs.device);
+        }
+    }
+}
+
+#[test]
+fn what_was_flushed_is_there_whatever_happens_next() {
+    let file = Shared::default();
+    let mut writer = record(file.clone());
+    writer.push(&RawEvent::Alloc { address: 64, size: 1, stream: 0, stack: StackId::NONE }, None).unwrap();
+    writer.flush().unwrap();
+    let flushed = file.bytes();
+    for _ in 0..10 {
+        writer.push(&RawEvent::Snapshot, None).unwrap();
+    }
+    // Killed: what was not flushed never gets there.
+    assert_eq!(file.bytes().len(), flushed.len());
+    let recording = read(&flushed);
+    assert_eq!(recording.traces[0].events.len(), 18);
+    assert_eq!(recording.warnings.len(), 1, "{:?}", recording.warnings);
+    assert!(recording.warnings[0].contains("not finished"));
+    // Zeros after the end, as some file systems leave after a crash of the machine.
+    let zeros = [flushed, vec![0; 4096]].concat();
+    assert_eq!(read(&zeros).traces, recording.traces);
+}
+
+#[test]
+fn a_file_cut_off_anywhere_is_read_up_to_there() {
+    let file = Shared::default();
+    record(file.clone()).finish().unwrap();
+    let whole = file.bytes();
+    let mut seen = 0;
+    for length in 9..whole.len() {
+        let recording = read(&whole[..length]);
+        assert!(!recording.warnings.is_empty() || recording.traces.is_empty(), "cut at {length}");
+        let events = recording.traces.first().map_or(0, |trace| trace.events.len());
+        assert!(events >= seen);
+        seen = events;
+    }
+    assert_eq!(seen, 17);
+}
+
+#[test]
+fn a_changed_byte_is_noticed() {
+    let file = Shared::default();
+    record(file.clone()).finish().unwrap();
+    let whole = file.bytes();
+    let original = read(&whole);
+    for at in 0..whole.len() {
+        let mut changed = whole.clone();
+        changed[at] ^= 0x10;
+        match read_bytes(&changed, LIMIT) {
+            Err(fault) => assert!(matches!(fault.place, Place::Byte(_) | Place::File), "{fault}"),
+            Ok(Input::Recording(recording)) => {
+                assert!(!recording.warnings.is_empty(), "byte {at}");
+                assert!(
+                    recording.traces.is_empty() || recording.traces[0] != original.traces[0] || at > whole.len() - 40
+                );
+            }
+            Ok(Input::Instance(_)) => panic!(),
+        }
+    }
+}
+
+#[test]
+fn a_later_version_is_refused_with_the_reason() {
+    let mut bytes = stalloc_trace::format::MAGIC.to_vec();
+    bytes.push(9);
+    assert!(read_bytes(&bytes, LIMIT).unwrap_err().to_string().contains("version 9"));
+}
+
+#[test]
+fn a_writer_can_be_handed_to_another_thread() {
+    fn is_send<T: Send>(_: &T) {}
+    is_send(&Writer::new(Vec::new(), 0).unwrap());
+}
