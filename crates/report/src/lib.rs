@@ -1,1 +1,131 @@
 //! The report: one HTML file that shows where the memory goes, why, and what a plan would save.
+//!
+//! [`Report::new`] works everything out once; [`Report::html`], [`Report::figures`] and the pictures only write it down,
+//! so that all of them show the same figures. The page is one file without any reference to the outside: figures and
+//! columns of numbers are embedded compressed ([`columns`]), and the front end in `web/` draws them. A page is at most
+//! 19 MB: curves keep their extremes, and maps leave out the smallest and shortest-lived blocks where there are too many.
+
+mod actual;
+mod categories;
+mod causes;
+pub mod columns;
+mod compare;
+mod curve;
+mod device;
+mod figures;
+mod holes;
+mod layout;
+mod live;
+mod page;
+mod prepare;
+mod sites;
+mod steps;
+mod words;
+
+use std::collections::BTreeMap;
+
+use stalloc_plan::Plan;
+use stalloc_simulator::Replay;
+use stalloc_trace::Trace;
+use thiserror::Error;
+
+pub use compare::{Comparison, Difference, Place};
+pub use device::CARDS;
+pub use figures::*;
+pub use holes::{Hole, Holes, Neighbour, Pin, SegmentWaste};
+pub use prepare::prepare;
+pub use steps::StepSpan;
+
+use crate::device::Analysis;
+
+/// Why a report could not be made.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The figures could not be written as JSON.
+    #[error("the figures cannot be written: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The data could not be compressed.
+    #[error("the data cannot be compressed: {0}")]
+    Compress(#[from] std::io::Error),
+    /// The names in the input take more than 4 GiB.
+    #[error("the input's names are too large for a page")]
+    TooLarge,
+}
+
+/// One device of an input, planned and replayed.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// Its trace.
+    pub trace: Trace,
+    /// Its plan, if one was made.
+    pub plan: Option<Plan>,
+    /// What each allocator makes of it.
+    pub replays: Vec<Replay>,
+    /// Its steps, in order.
+    pub steps: Vec<StepSpan>,
+    /// For (allocator, card) whether it fits with less memory than it would take freely.
+    pub fits: BTreeMap<(&'static str, &'static str), Fit>,
+    /// What the reader should keep in mind, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// One input.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Its name for people.
+    pub name: String,
+    /// Its format.
+    pub format: String,
+    /// What was odd about it, in sentences.
+    pub warnings: Vec<String>,
+    /// Its devices.
+    pub devices: Vec<Subject>,
+}
+
+/// A report, worked out.
+pub struct Report<'a> {
+    figures: Figures,
+    devices: Vec<Vec<Analysis<'a>>>,
+}
+
+impl<'a> Report<'a> {
+    /// Works a report out.
+    pub fn new(inputs: &'a [Input]) -> Self {
+        let devices: Vec<Vec<Analysis<'a>>> =
+            inputs.iter().map(|input| input.devices.iter().map(Analysis::new).collect()).collect();
+        let place = |input| Place { input, device: 0 };
+        let first = devices.first().and_then(|input| input.first());
+        let comparisons =
+            devices.iter().enumerate().skip(1).filter_map(|(index, input)| {
+                Some(compare::compare((first?, place(0)), (input.first()?, place(index))))
+            });
+        let figures = Figures {
+            version: env!("CARGO_PKG_VERSION"),
+            comparisons: comparisons.collect(),
+            inputs: inputs
+                .iter()
+                .zip(&devices)
+                .map(|(input, devices)| InputFigures {
+                    name: input.name.clone(),
+                    format: input.format.clone(),
+                    warnings: input.warnings.clone(),
+                    devices: devices.iter().map(|one| one.figures.clone()).collect(),
+                })
+                .collect(),
+        };
+        Report { figures, devices }
+    }
+
+    /// The figures, as `stalloc report --json` prints them.
+    pub fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// The page, one HTML file.
+    ///
+    /// # Errors
+    /// If the figures cannot be written.
+    pub fn html(&self) -> Result<String, Error> {
+        page::page(&self.figures, &self.devices)
+    }
+}

@@ -1,0 +1,129 @@
+//! What really happened: the recorded allocator's own addresses and segments, as a replay like any other.
+
+use std::collections::BTreeMap;
+
+use stalloc_simulator::{Placement, Replay, SegmentSpan, Source};
+use stalloc_trace::{Event, MemoryState, RequestId, SegmentAction, Time, Trace};
+
+/// Name of the replay of what really happened.
+pub const ACTUAL: &str = "actual";
+
+/// The recorded run as a replay; `None` where the trace does not say what its allocator held. O(events log segments).
+pub fn actual(trace: &Trace) -> Option<Replay> {
+    let has_segments = trace.events.iter().any(|event| matches!(event, Event::Segment(_)));
+    let start = trace.initial.as_ref().or(if has_segments { None } else { trace.last.as_ref() });
+    if start.is_none() && !has_segments {
+        return None;
+    }
+    let mut held = HeldRanges::default();
+    if let Some(state) = start {
+        held.start(state);
+    }
+    let mut oom = None;
+    for (time, event) in trace.events.iter().enumerate() {
+        let time = time as Time;
+        match event {
+            Event::Segment(segment) => {
+                let range = segment.address..segment.address.saturating_add(segment.size);
+                match segment.action {
+                    SegmentAction::Alloc | SegmentAction::Map => held.take(range, time),
+                    SegmentAction::Free | SegmentAction::Unmap => held.give_back(range, time),
+                }
+            }
+            Event::OutOfMemory { .. } if oom.is_none() => oom = Some(time),
+            _ => {}
+        }
+    }
+    let segments = held.finish(trace.end().max(1));
+    let placements = trace
+        .requests
+        .iter()
+        .enumerate()
+        .filter_map(|(i, request)| {
+            let address = request.address?;
+            Some(Placement { request: RequestId(i as u32), address, source: Source::Online })
+        })
+        .collect();
+    Some(Replay {
+        allocator: ACTUAL,
+        peak_reserved: held.curve.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0),
+        peak_allocated: trace.peak_allocated(),
+        oom,
+        ns_per_op: 0.0,
+        reserved: held.curve,
+        placements,
+        segments,
+    })
+}
+
+/// Ranges of device memory held now, when each was taken, and what was held before.
+#[derive(Default)]
+struct HeldRanges {
+    /// Start of a range: (end, taken at).
+    open: BTreeMap<u64, (u64, Time)>,
+    closed: Vec<SegmentSpan>,
+    curve: Vec<(Time, u64)>,
+    bytes: u64,
+}
+
+impl HeldRanges {
+    fn start(&mut self, state: &MemoryState) {
+        for segment in &state.segments {
+            self.insert(segment.address..segment.address.saturating_add(segment.size), 0);
+        }
+        self.curve.push((0, self.bytes));
+    }
+
+    fn take(&mut self, range: std::ops::Range<u64>, time: Time) {
+        self.insert(range, time);
+        self.curve.push((time, self.bytes));
+    }
+
+    fn give_back(&mut self, range: std::ops::Range<u64>, time: Time) {
+        self.remove(range, time);
+        self.curve.push((time, self.bytes));
+    }
+
+    fn insert(&mut self, range: std::ops::Range<u64>, time: Time) {
+        if range.is_empty() {
+            return;
+        }
+        // A range that is held already counts once: a damaged file may take it twice.
+        self.remove(range.clone(), time);
+        self.bytes = self.bytes.saturating_add(range.end - range.start);
+        self.open.insert(range.start, (range.end, time));
+    }
+
+    // Pages are unmapped in other portions than they were mapped in: split what is held where needed.
+    fn remove(&mut self, range: std::ops::Range<u64>, time: Time) {
+        let first =
+            self.open.range(..range.start).next_back().filter(|(_, (end, _))| *end > range.start).map(|(&s, _)| s);
+        let mut hit: Vec<u64> = first.into_iter().collect();
+        hit.extend(self.open.range(range.start..range.end).map(|(&start, _)| start));
+        for start in hit {
+            let Some((end, since)) = self.open.remove(&start) else { continue };
+            let (low, high) = (start.max(range.start), end.min(range.end));
+            self.bytes = self.bytes.saturating_sub(high - low);
+            self.close(low, high, since, time);
+            if start < low {
+                self.open.insert(start, (low, since));
+            }
+            if high < end {
+                self.open.insert(high, (end, since));
+            }
+        }
+    }
+
+    fn close(&mut self, low: u64, high: u64, begin: Time, end: Time) {
+        if end > begin {
+            self.closed.push(SegmentSpan { address: low, size: high - low, begin, end });
+        }
+    }
+
+    fn finish(&mut self, end: Time) -> Vec<SegmentSpan> {
+        for (start, (top, since)) in std::mem::take(&mut self.open) {
+            self.close(start, top, since, end);
+        }
+        std::mem::take(&mut self.closed)
+    }
+}

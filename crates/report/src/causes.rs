@@ -1,0 +1,83 @@
+//! What keeps a plan from 100 %.
+
+use stalloc_plan::Plan;
+use stalloc_simulator::{Replay, Source};
+use stalloc_trace::{Event, Trace};
+
+use crate::figures::Cause;
+use crate::words::bytes;
+
+/// The reasons, most bytes first; empty where the plan wastes nothing. O(events).
+pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
+    let wasted = replay.peak_reserved.saturating_sub(replay.peak_allocated);
+    if wasted == 0 {
+        return Vec::new();
+    }
+    let mut causes = Vec::new();
+    let mut add = |bytes: u64, text: String| {
+        if bytes > 0 {
+            causes.push(Cause { bytes, text });
+        }
+    };
+    let loose = plan.arena.saturating_sub(plan.lower_bound);
+    add(
+        loose,
+        "by which the arena is larger than the most that its blocks need at once: no tighter packing was found in the \
+         time given."
+            .into(),
+    );
+    let pool = replay.peak_reserved.saturating_sub(plan.arena);
+    let pool_live = peak_of(trace, replay, |source| source == Source::Fallback);
+    let groups = plan.dynamic.len();
+    add(
+        pool.saturating_sub(pool_live),
+        format!(
+            "empty in the fallback pool, which serves what the plan does not know in segments of its own ({} used).",
+            bytes(pool_live)
+        ),
+    );
+    let planned_live = peak_of(trace, replay, |source| source == Source::Planned);
+    let elsewhere = wasted.saturating_sub(loose).saturating_sub(pool.saturating_sub(pool_live));
+    add(
+        elsewhere.min(pool_live),
+        format!(
+            "because {groups} group{} of dynamic requests need memory outside the arena at moments when the arena \
+             is not full.",
+            if groups == 1 { "" } else { "s" }
+        ),
+    );
+    add(
+        elsewhere.saturating_sub(pool_live),
+        format!(
+            "in the arena that the blocks of this run do not fill: it is made for {}, of which this run used {} at once.",
+            bytes(plan.lower_bound),
+            bytes(planned_live)
+        ),
+    );
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.bytes));
+    causes
+}
+
+/// Most live bytes at once of the requests whose placement was found in some way.
+fn peak_of(trace: &Trace, replay: &Replay, counts: impl Fn(Source) -> bool) -> u64 {
+    let mut counted = vec![false; trace.requests.len()];
+    for placement in &replay.placements {
+        if let Some(one) = counted.get_mut(placement.request.index()) {
+            *one = counts(placement.source);
+        }
+    }
+    let size = |i: usize| if counted[i] { trace.requests[i].rounded() } else { 0 };
+    let mut live: u64 = (0..counted.len()).filter(|&i| trace.requests[i].alloc.is_none()).map(size).sum();
+    let mut peak = live;
+    for event in &trace.events {
+        match event {
+            Event::Alloc(id) => {
+                live = live.saturating_add(size(id.index()));
+                peak = peak.max(live);
+            }
+            Event::FreeCompleted(id) => live = live.saturating_sub(size(id.index())),
+            _ => {}
+        }
+    }
+    peak
+}

@@ -1,0 +1,150 @@
+//! Two inputs: what differs, most bytes first.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde::Serialize;
+
+use crate::device::Analysis;
+use crate::figures::{AllocatorFigures, label};
+use crate::sites::{Sites, size_class};
+use crate::words::bytes;
+
+/// How many differences of a kind are listed.
+const LISTED: usize = 20;
+
+/// Which device of which input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Index of the input.
+    pub input: usize,
+    /// Index of the device in it.
+    pub device: usize,
+}
+
+/// A figure before and after.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What is counted.
+    pub what: String,
+    /// Bytes before.
+    pub before: u64,
+    /// Bytes after.
+    pub after: u64,
+}
+
+impl Difference {
+    fn size(&self) -> u64 {
+        self.before.abs_diff(self.after)
+    }
+}
+
+/// What differs between two inputs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The first input.
+    pub before: Place,
+    /// The other one.
+    pub after: Place,
+    /// The difference in a sentence.
+    pub sentence: String,
+    /// Peaks.
+    pub figures: Vec<Difference>,
+    /// Live bytes at the peak by category.
+    pub categories: Vec<Difference>,
+    /// Live bytes at the peak by call site.
+    pub sites: Vec<Difference>,
+    /// Live bytes at the peak by size class.
+    pub sizes: Vec<Difference>,
+}
+
+/// Compares two devices.
+pub fn compare(before: (&Analysis<'_>, Place), after: (&Analysis<'_>, Place)) -> Comparison {
+    let (a, b) = (&before.0.figures, &after.0.figures);
+    let mut figures =
+        vec![Difference { what: "peak allocated".into(), before: a.peak_allocated, after: b.peak_allocated }];
+    for (kind, value) in [
+        ("reserved", (|f: &AllocatorFigures| f.peak_reserved) as fn(&AllocatorFigures) -> u64),
+        ("wasted", |f: &AllocatorFigures| f.wasted),
+    ] {
+        for one in &a.allocators {
+            if let Some(other) = b.allocators.iter().find(|other| other.allocator == one.allocator) {
+                figures.push(Difference {
+                    what: format!("{kind}: {}", label(one.allocator)),
+                    before: value(one),
+                    after: value(other),
+                });
+            }
+        }
+    }
+    let categories = merge(by_category(before.0), by_category(after.0));
+    let (sites, sizes) = (merge(by_site(before.0), by_site(after.0)), merge(by_size(before.0), by_size(after.0)));
+    Comparison {
+        before: before.1,
+        after: after.1,
+        sentence: sentence(&figures[0], &sites, &sizes),
+        figures,
+        categories,
+        sites,
+        sizes,
+    }
+}
+
+fn sentence(peak: &Difference, sites: &[Difference], sizes: &[Difference]) -> String {
+    let change = match peak.after.cmp(&peak.before) {
+        std::cmp::Ordering::Equal => "The peak is the same in both".to_owned(),
+        order => format!(
+            "The second one needs {} {} at its peak",
+            bytes(peak.size()),
+            if order.is_gt() { "more" } else { "less" }
+        ),
+    };
+    match sites.first().or(sizes.first()) {
+        Some(most) => {
+            let sign = if most.after >= most.before { '+' } else { '\u{2212}' };
+            format!("{change}; the largest difference is {} ({sign}{}).", most.what, bytes(most.size()))
+        }
+        None => format!("{change}."),
+    }
+}
+
+type Sums = BTreeMap<String, u64>;
+
+fn merge(before: Sums, after: Sums) -> Vec<Difference> {
+    let mut all: BTreeMap<String, (u64, u64)> = before.into_iter().map(|(what, value)| (what, (value, 0))).collect();
+    for (what, value) in after {
+        all.entry(what).or_default().1 = value;
+    }
+    let mut list: Vec<Difference> = all
+        .into_iter()
+        .filter(|(_, (before, after))| before != after)
+        .map(|(what, (before, after))| Difference { what, before, after })
+        .collect();
+    list.sort_by_key(|one| std::cmp::Reverse(one.size()));
+    list.truncate(LISTED);
+    list
+}
+
+fn by_category(analysis: &Analysis<'_>) -> Sums {
+    analysis.figures.categories.iter().map(|one| (one.category.to_owned(), one.bytes_at_peak)).collect()
+}
+
+fn by_site(analysis: &Analysis<'_>) -> Sums {
+    if !analysis.figures.has_stacks {
+        return Sums::new();
+    }
+    let mut sites = Sites::new(analysis.trace);
+    let mut names: BTreeMap<Rc<str>, u64> = BTreeMap::new();
+    for request in analysis.live_at_peak() {
+        *names.entry(sites.of(request)).or_default() += request.rounded();
+    }
+    names.into_iter().map(|(name, bytes)| (name.to_string(), bytes)).collect()
+}
+
+fn by_size(analysis: &Analysis<'_>) -> Sums {
+    let mut sums = Sums::new();
+    for request in analysis.live_at_peak() {
+        *sums.entry(size_class(request.rounded())).or_default() += request.rounded();
+    }
+    sums
+}

@@ -1,0 +1,245 @@
+//! One device of one input: everything that is worked out before anything is written.
+
+use std::collections::BTreeMap;
+
+use stalloc_plan::Plan;
+use stalloc_simulator::Replay;
+use stalloc_trace::{Event, Request, Time, Trace};
+
+use crate::Subject;
+use crate::actual::{ACTUAL, actual};
+use crate::categories::{Category, categories};
+use crate::causes::causes;
+use crate::curve::peak_within;
+use crate::figures::{
+    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, PlanFigures, StepKind, StepReserved, label,
+};
+use crate::holes::holes;
+use crate::layout::Layout;
+use crate::live::Live;
+use crate::sites::Sites;
+use crate::steps::StepSpan;
+use crate::words::{Answer, advice, headline};
+
+/// Cards that people ask about: name and the bytes that PyTorch finds on one.
+///
+/// PyTorch's "total capacity" of an A100 40 GB, an A100 or H100 80 GB and an H200, less half a GiB that the CUDA
+/// context takes.
+pub const CARDS: [(&str, u64); 3] =
+    [("40", 39 * GIB - GIB / 8), ("80", 79 * GIB - GIB * 3 / 8), ("141", 139 * GIB + GIB / 4)];
+const GIB: u64 = 1 << 30;
+
+/// An allocator's replay with its map.
+pub struct Mapped {
+    /// The replay.
+    pub replay: Replay,
+    /// Its blocks on the map.
+    pub layout: Layout,
+}
+
+/// One device, worked out.
+pub struct Analysis<'a> {
+    /// Its trace.
+    pub trace: &'a Trace,
+    /// Its plan.
+    pub plan: Option<&'a Plan>,
+    /// Its figures.
+    pub figures: DeviceFigures,
+    /// Its replays, in the order of the figures' allocators.
+    pub mapped: Vec<Mapped>,
+    /// What each request seems to hold.
+    pub categories: Vec<Category>,
+    /// Its live bytes.
+    pub live: Live,
+    /// Its steps.
+    pub steps: Vec<StepSpan>,
+    /// When live bytes are at their peak.
+    pub peak_time: Time,
+}
+
+impl<'a> Analysis<'a> {
+    /// Works a device out.
+    pub fn new(subject: &'a Subject) -> Self {
+        let trace = &subject.trace;
+        let steps = subject.steps.clone();
+        let categories = categories(trace, &steps);
+        let live = Live::new(trace, &categories);
+        let peak_time = peak_within(&live.total, 0..trace.end().max(1)).0;
+        let mut sites = Sites::new(trace);
+        let mut allocators = Vec::new();
+        let mut mapped = Vec::new();
+        for replay in actual(trace).into_iter().chain(subject.replays.iter().cloned()) {
+            let layout = Layout::new(trace, &replay);
+            let holes = holes(trace, &replay, &layout, &live.total, &categories, &mut sites);
+            allocators.push(AllocatorFigures {
+                allocator: replay.allocator,
+                label: label(replay.allocator),
+                peak_allocated: replay.peak_allocated,
+                peak_reserved: replay.peak_reserved,
+                efficiency: efficiency(replay.peak_allocated, replay.peak_reserved),
+                wasted: replay.peak_reserved.saturating_sub(replay.peak_allocated),
+                fits: fits(subject, &replay),
+                oom: replay.oom.is_some(),
+                holes,
+            });
+            mapped.push(Mapped { replay, layout });
+        }
+        let mut analysis = Analysis {
+            trace,
+            plan: subject.plan.as_ref(),
+            figures: DeviceFigures {
+                device: trace.device,
+                device_name: trace.metadata.get("device_name").cloned(),
+                events: trace.events.len(),
+                requests: trace.requests.len(),
+                steps: steps.len(),
+                state_only: !trace
+                    .events
+                    .iter()
+                    .any(|event| matches!(event, Event::Alloc(_) | Event::FreeRequested(_))),
+                has_stacks: !trace.stacks.is_empty(),
+                has_times: !trace.times_us.is_empty(),
+                peak_allocated: trace.peak_allocated(),
+                headline: String::new(),
+                advice: String::new(),
+                notes: subject.notes.clone(),
+                allocators,
+                categories: Vec::new(),
+                categories_from: FROM,
+                step_kinds: Vec::new(),
+                plan: subject.plan.as_ref().map(|plan| plan_figures(trace, plan)),
+                causes: Vec::new(),
+            },
+            mapped,
+            categories,
+            live,
+            steps,
+            peak_time,
+        };
+        analysis.say();
+        analysis
+    }
+
+    /// The requests that live when live bytes are at their peak.
+    pub fn live_at_peak(&self) -> impl Iterator<Item = &'a Request> {
+        let (trace, time) = (self.trace, self.peak_time);
+        trace.requests.iter().filter(move |request| {
+            let end = request.free_requested.unwrap_or(Time::MAX);
+            request.alloc.unwrap_or(0) <= time && time < end
+        })
+    }
+
+    // What follows from the rest: words, tables.
+    fn say(&mut self) {
+        let find = |name: &str| self.figures.allocators.iter().find(|one| one.allocator == name);
+        let rivals = self.figures.allocators.iter().filter(|one| one.allocator != ACTUAL && one.allocator != "stalloc");
+        let answer = Answer {
+            before: find(ACTUAL).or(find("pytorch")).or(self.figures.allocators.first()),
+            plan: find("stalloc"),
+            rival: rivals.min_by_key(|one| one.peak_reserved),
+            state_only: self.figures.state_only,
+            peak_allocated: self.figures.peak_allocated,
+        };
+        let (headline, advice) = (headline(&answer), advice(&answer));
+        self.figures.headline = headline;
+        self.figures.advice = advice;
+        self.figures.categories = self.category_figures();
+        self.figures.step_kinds = self.step_kinds();
+        let replay = self.mapped.iter().map(|one| &one.replay).find(|replay| replay.allocator == "stalloc");
+        if let (Some(plan), Some(replay)) = (self.plan, replay) {
+            self.figures.causes = causes(self.trace, plan, replay);
+        }
+    }
+
+    fn category_figures(&self) -> Vec<CategoryFigures> {
+        if self.figures.state_only {
+            return Vec::new();
+        }
+        let point = self.live.total.partition_point(|&(t, _)| t <= self.peak_time).saturating_sub(1);
+        let mut at_peak = [0; Category::ALL.len()];
+        let mut own = [0; Category::ALL.len()];
+        self.live.by_category(self.trace, &self.categories, |at, sums| {
+            if at == point {
+                at_peak = *sums;
+            }
+            for (most, now) in own.iter_mut().zip(sums) {
+                *most = u64::max(*most, *now);
+            }
+        });
+        Category::ALL
+            .iter()
+            .map(|category| CategoryFigures {
+                category: category.name(),
+                bytes_at_peak: at_peak[category.index()],
+                peak: own[category.index()],
+                requests: self.categories.iter().filter(|one| *one == category).count(),
+            })
+            .filter(|one| one.requests > 0)
+            .collect()
+    }
+
+    fn step_kinds(&self) -> Vec<StepKind> {
+        let mut kinds: Vec<(&str, Vec<&StepSpan>)> = Vec::new();
+        for step in &self.steps {
+            match kinds.iter_mut().find(|(kind, _)| *kind == step.kind) {
+                Some((_, list)) => list.push(step),
+                None => kinds.push((&step.kind, vec![step])),
+            }
+        }
+        // Requests begun before each step, so that a step's own are a difference.
+        let starts: Vec<Time> = self.trace.requests.iter().map(|request| request.alloc.unwrap_or(0)).collect();
+        let begun = |time: Time| starts.partition_point(|&start| start < time);
+        let most = |points: &[(Time, u64)], steps: &[&StepSpan]| {
+            steps.iter().map(|step| peak_within(points, step.begin..step.end).1).max().unwrap_or(0)
+        };
+        kinds
+            .into_iter()
+            .map(|(kind, steps)| {
+                let mut counts: Vec<usize> = steps.iter().map(|step| begun(step.end) - begun(step.begin)).collect();
+                counts.sort_unstable();
+                let reserved = self.mapped.iter().map(|one| StepReserved {
+                    allocator: one.replay.allocator,
+                    peak_reserved: most(&one.replay.reserved, &steps),
+                });
+                StepKind {
+                    kind: kind.to_owned(),
+                    steps: steps.len(),
+                    requests: counts[counts.len() / 2],
+                    peak_allocated: most(&self.live.total, &steps),
+                    reserved: reserved.collect(),
+                }
+            })
+            .collect()
+    }
+}
+
+const FROM: &str = "Inferred from lifetimes, steps and call stacks: no recorder says what a block holds.";
+
+/// Peak allocated over peak reserved; 1 where nothing is reserved.
+fn efficiency(allocated: u64, reserved: u64) -> f64 {
+    if reserved == 0 { 1.0 } else { (allocated as f64 / reserved as f64).min(1.0) }
+}
+
+fn fits(subject: &Subject, replay: &Replay) -> BTreeMap<&'static str, Fit> {
+    let verdict = |name: &'static str, bytes: u64| {
+        if replay.peak_reserved <= bytes {
+            Fit::Yes
+        } else if replay.peak_allocated > bytes {
+            Fit::No
+        } else {
+            subject.fits.get(&(replay.allocator, name)).copied().unwrap_or(Fit::Unknown)
+        }
+    };
+    CARDS.iter().map(|&(name, bytes)| (name, verdict(name, bytes))).collect()
+}
+
+fn plan_figures(trace: &Trace, plan: &Plan) -> PlanFigures {
+    let planned = plan.trace_map.iter().filter(|slot| slot.is_some()).count();
+    PlanFigures {
+        arena: plan.arena,
+        lower_bound: plan.lower_bound,
+        planned_requests: planned,
+        dynamic_requests: trace.requests.len().saturating_sub(planned),
+        dynamic_groups: plan.dynamic.len(),
+    }
+}

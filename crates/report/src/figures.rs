@@ -1,0 +1,184 @@
+//! The figures of a report: what `--json` prints, and what the page shows from the same object.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::compare::Comparison;
+use crate::holes::Holes;
+
+/// Everything that a report says in figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Version of stalloc.
+    pub version: &'static str,
+    /// What was looked at.
+    pub inputs: Vec<InputFigures>,
+    /// The first device of the first input against that of each other input.
+    pub comparisons: Vec<Comparison>,
+}
+
+/// One input.
+#[derive(Clone, Debug, Serialize)]
+pub struct InputFigures {
+    /// Its name, as given.
+    pub name: String,
+    /// Its format.
+    pub format: String,
+    /// What was odd about it.
+    pub warnings: Vec<String>,
+    /// Its devices.
+    pub devices: Vec<DeviceFigures>,
+}
+
+/// One device of an input. Bytes and event times throughout.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceFigures {
+    /// Device number.
+    pub device: u32,
+    /// Its name, where the recorder said so.
+    pub device_name: Option<String>,
+    /// Events of its trace.
+    pub events: usize,
+    /// Requests.
+    pub requests: usize,
+    /// Steps found.
+    pub steps: usize,
+    /// Whether the input holds the state of one moment and no history.
+    pub state_only: bool,
+    /// Whether call stacks were recorded.
+    pub has_stacks: bool,
+    /// Whether times were recorded.
+    pub has_times: bool,
+    /// Most live bytes at once.
+    pub peak_allocated: u64,
+    /// The answer in a sentence.
+    pub headline: String,
+    /// What to do.
+    pub advice: String,
+    /// What to keep in mind.
+    pub notes: Vec<String>,
+    /// What happened, and what each allocator makes of the trace.
+    pub allocators: Vec<AllocatorFigures>,
+    /// Live bytes by what they seem to hold; empty where nothing can be told.
+    pub categories: Vec<CategoryFigures>,
+    /// Where the categories come from.
+    pub categories_from: &'static str,
+    /// Peaks by kind of step; empty where no steps were found.
+    pub step_kinds: Vec<StepKind>,
+    /// The plan, if one was made.
+    pub plan: Option<PlanFigures>,
+    /// What keeps the plan from 100 %, most bytes first.
+    pub causes: Vec<Cause>,
+}
+
+/// Whether a run fits a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fit {
+    /// With nothing given back.
+    Yes,
+    /// Only by giving cached memory back to the device and asking again.
+    Tight,
+    /// No.
+    No,
+    /// Nobody tried.
+    Unknown,
+}
+
+/// What one allocator makes of a trace.
+#[derive(Clone, Debug, Serialize)]
+pub struct AllocatorFigures {
+    /// Its name on the command line; `actual` for what really happened.
+    pub allocator: &'static str,
+    /// Its name for people.
+    pub label: &'static str,
+    /// Most live bytes at once.
+    pub peak_allocated: u64,
+    /// Most device memory held at once.
+    pub peak_reserved: u64,
+    /// Peak allocated over peak reserved.
+    pub efficiency: f64,
+    /// Peak reserved less peak allocated.
+    pub wasted: u64,
+    /// Whether it fits a card of 40, 80, 141 GB.
+    pub fits: BTreeMap<&'static str, Fit>,
+    /// Whether it ran out of memory.
+    pub oom: bool,
+    /// Its holes at the moment of most reserved memory.
+    #[serde(flatten)]
+    pub holes: Holes,
+}
+
+/// Live bytes of a category.
+#[derive(Clone, Debug, Serialize)]
+pub struct CategoryFigures {
+    /// Its name.
+    pub category: &'static str,
+    /// Its live bytes when all live bytes are at their peak.
+    pub bytes_at_peak: u64,
+    /// Its own peak.
+    pub peak: u64,
+    /// Its requests.
+    pub requests: usize,
+}
+
+/// Peaks of the steps of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepKind {
+    /// Its name.
+    pub kind: String,
+    /// How many there are.
+    pub steps: usize,
+    /// Requests in each, the median.
+    pub requests: usize,
+    /// Most live bytes in any of them.
+    pub peak_allocated: u64,
+    /// Most reserved bytes in any of them, by allocator.
+    pub reserved: Vec<StepReserved>,
+}
+
+/// Most reserved bytes of one allocator in steps of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepReserved {
+    /// The allocator.
+    pub allocator: &'static str,
+    /// Bytes.
+    pub peak_reserved: u64,
+}
+
+/// The plan in figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanFigures {
+    /// Bytes of its arena.
+    pub arena: u64,
+    /// No plan of the same requests needs less.
+    pub lower_bound: u64,
+    /// Requests of the trace that it serves.
+    pub planned_requests: usize,
+    /// Requests that it does not.
+    pub dynamic_requests: usize,
+    /// Groups of those.
+    pub dynamic_groups: usize,
+}
+
+/// A reason for waste.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cause {
+    /// Bytes that it accounts for.
+    pub bytes: u64,
+    /// The reason in a sentence.
+    pub text: String,
+}
+
+/// Name of an allocator for people.
+pub fn label(allocator: &str) -> &'static str {
+    match allocator {
+        "actual" => "What happened",
+        "pytorch" => "PyTorch",
+        "pytorch-expandable" => "Expandable segments",
+        "gmlake" => "GMLake",
+        "stalloc" => "stalloc",
+        _ => "Other",
+    }
+}

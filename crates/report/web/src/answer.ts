@@ -1,0 +1,94 @@
+// The answer first: what is wasted, what a plan would save, what fits where, what to do.
+
+import { type Child, el } from "./dom";
+import { bytes, percent } from "./format";
+import type { AllocatorFigures, DeviceFigures, Fit } from "./schema";
+
+const CARDS: [string, number][] = [
+  ["40", 40],
+  ["80", 80],
+  ["141", 141],
+];
+
+const FITS: Record<Fit, [string, string]> = {
+  yes: ["fits", "\u2713"],
+  tight: ["fits only by giving cached memory back", "~"],
+  no: ["does not fit", "\u2717"],
+  unknown: ["not known", "\u2013"],
+};
+
+function fit(value: Fit, card: string): HTMLElement {
+  const [words, sign] = FITS[value];
+  return el("span", { class: `fit ${value}`, title: `${card} GB: ${words}` }, el("span", { "aria-hidden": "true" }, sign), el("span", { class: "hidden" }, words));
+}
+
+function tile(value: string, label: string, kind = ""): HTMLElement {
+  return el("div", { class: `tile ${kind}` }, el("span", { class: "value" }, value), el("span", { class: "label" }, label));
+}
+
+/** The allocator that the rest is measured against: what happened, else PyTorch's. */
+export function baseline(device: DeviceFigures): AllocatorFigures | undefined {
+  return device.allocators.find((one) => one.allocator === "actual") ?? device.allocators.find((one) => one.allocator === "pytorch") ?? device.allocators[0];
+}
+
+function bar(one: AllocatorFigures, scale: number): HTMLElement {
+  const share = (value: number): string => `${(100 * value) / scale}%`;
+  const live = el("span", { class: one.allocator === "stalloc" ? "used plan" : "used" });
+  live.style.width = share(Math.min(one.peak_allocated, one.peak_reserved));
+  const waste = el("span", { class: "waste" });
+  waste.style.width = share(one.wasted);
+  return el("div", { class: "bar", "aria-hidden": "true" }, live, waste);
+}
+
+export function answer(device: DeviceFigures): HTMLElement {
+  const before = baseline(device);
+  const plan = device.allocators.find((one) => one.allocator === "stalloc");
+  const scale = Math.max(1, ...device.allocators.map((one) => one.peak_reserved)) * 1.02;
+  const tiles: Child[] = [];
+  tiles.push(tile(bytes(device.peak_allocated), device.state_only ? "allocated" : "allocated at the peak"));
+  if (before) {
+    tiles.push(tile(bytes(before.peak_reserved), `reserved: ${before.label}`));
+    tiles.push(tile(bytes(before.wasted), `wasted, ${percent(1 - before.efficiency)} of what is reserved`, "bad"));
+  }
+  if (plan && plan !== before) tiles.push(tile(bytes(plan.peak_reserved), `reserved with a plan, ${percent(plan.efficiency)} efficient`, "good"));
+  const heads = ["Allocator", "", "Peak allocated", "Peak reserved", "Wasted", "Efficiency", ...CARDS.map(([name]) => `${name} GB`)];
+  const rows = device.allocators.map((one) =>
+    el(
+      "tr",
+      { "data-allocator": one.allocator, class: one.allocator === "stalloc" && "ours" },
+      el("th", { scope: "row" }, one.label, one.oom && el("span", { class: "bad" }, " ran out of memory")),
+      el("td", { class: "bars" }, bar(one, scale)),
+      el("td", { class: "num", "data-field": "peak_allocated", "data-bytes": one.peak_allocated }, bytes(one.peak_allocated)),
+      el("td", { class: "num", "data-field": "peak_reserved", "data-bytes": one.peak_reserved }, bytes(one.peak_reserved)),
+      el("td", { class: "num bad", "data-field": "wasted", "data-bytes": one.wasted }, bytes(one.wasted)),
+      el("td", { class: "num", "data-field": "efficiency" }, percent(one.efficiency)),
+      ...CARDS.map(([name]) => el("td", { class: "fits" }, fit(one.fits[name] ?? "unknown", name))),
+    ),
+  );
+  return el(
+    "section",
+    { id: "answer", "aria-labelledby": "headline" },
+    el("h1", { id: "headline" }, device.headline),
+    el("p", { class: "advice" }, device.advice),
+    el("div", { class: "tiles" }, ...tiles),
+    el(
+      "div",
+      { class: "scroll" },
+      el(
+        "table",
+        { class: "allocators" },
+        el("thead", {}, el("tr", {}, ...heads.map((head, i) => el("th", { scope: "col", class: i > 5 ? "fits" : i > 1 && "num" }, head)))),
+        el("tbody", {}, ...rows),
+      ),
+    ),
+    el(
+      "p",
+      { class: "muted key" },
+      el("span", { class: "swatch area block" }),
+      "allocated  ",
+      el("span", { class: "swatch area waste" }),
+      "wasted: reserved, never used at the peak.  \u2713 fits the card, ~ fits only when cached memory is given back in time (slow, and near the edge), \u2717 does not.",
+    ),
+    ...device.notes.map((note) => el("p", { class: "note" }, note)),
+  );
+}

@@ -1,0 +1,42 @@
+// Colours, read from the style sheet so that there is one list of them.
+
+export type Rgb = [number, number, number];
+
+/** The value of a custom property, such as `--waste`. */
+export function colour(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/** A `#rrggbb` colour as numbers. */
+export function rgb(name: string): Rgb {
+  const hex = parseInt(colour(name).slice(1), 16);
+  return [(hex >> 16) & 255, (hex >> 8) & 255, hex & 255];
+}
+
+/** Eight colours that tell classes apart. */
+export function palette(): string[] {
+  return [0, 1, 2, 3, 4, 5, 6, 7].map((i) => colour(`class-${i}`));
+}
+
+/** How each allocator is drawn: the outcome and the plan stand out, the models stay behind. */
+export function stroke(allocator: string): { colour: string; width: number; dash: number[] } {
+  switch (allocator) {
+    case "actual":
+      return { colour: colour("ink"), width: 2, dash: [] };
+    case "stalloc":
+      return { colour: colour("plan"), width: 2, dash: [] };
+    case "pytorch":
+      return { colour: colour("line-a"), width: 1.5, dash: [] };
+    case "pytorch-expandable":
+      return { colour: colour("line-b"), width: 1.5, dash: [6, 3] };
+    default:
+      return { colour: colour("line-c"), width: 1.5, dash: [2, 3] };
+  }
+}
+
+/** Calls back when the colours change. */
+export function onTheme(listener: () => void): void {
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", listener);
+  addEventListener("beforeprint", listener);
+  addEventListener("afterprint", listener);
+}

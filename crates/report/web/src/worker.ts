@@ -1,0 +1,28 @@
+// Paints maps away from the page's own thread, so that panning never waits for a picture.
+
+import { paint, type RasterDevice, type RasterRequest } from "./raster";
+
+export type ToWorker = { kind: "device"; key: string; device: RasterDevice } | { kind: "paint"; key: string; id: number; request: RasterRequest };
+
+export interface FromWorker {
+  id: number;
+  width: number;
+  height: number;
+  pixels: Uint8ClampedArray<ArrayBuffer>;
+}
+
+const devices = new Map<string, RasterDevice>();
+
+self.onmessage = (event: MessageEvent<ToWorker>) => {
+  const message = event.data;
+  if (message.kind === "device") {
+    devices.set(message.key, message.device);
+    return;
+  }
+  const device = devices.get(message.key);
+  if (!device) return;
+  const { width, height } = message.request;
+  const pixels = paint(device, message.request);
+  const reply: FromWorker = { id: message.id, width, height, pixels };
+  (self as unknown as { postMessage(m: FromWorker, transfer: Transferable[]): void }).postMessage(reply, [pixels.buffer]);
+};
