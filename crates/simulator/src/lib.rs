@@ -1,6 +1,34 @@
 //! Replays a trace through any allocator: PyTorch's, expandable segments, GMLake, stalloc.
+//!
+//! [`replay`] drives an allocator with the requests of a [`Trace`] over a device that only counts, and says how much
+//! memory it reserved, where each request went and how long it took. PyTorch's allocators and stalloc are the code
+//! that runs in a training process, not models of it; [`gmlake`] is a model. [`fidelity`] holds the code of PyTorch's
+//! allocator against what a snapshot recorded.
+//!
+//! What a replay keeps of a recording:
+//! - requests, releases and streams, in order; memory that waits for another stream stays away until the recording says
+//!   that the wait was over;
+//! - what was live before the first event. Where a snapshot shows the state of PyTorch's allocator then, the replay of
+//!   that same allocator starts from it, fragmentation included; every other one is asked for those requests first, in
+//!   the order of the trace.
+//!
+//! It leaves out calls of `empty_cache` and requests that failed: a recording does not hold them.
 
-use stalloc_trace::{RequestId, Time};
+use stalloc_trace::{RequestId, Time, Trace};
+
+mod adopt;
+mod busy;
+mod device;
+mod error;
+pub mod fidelity;
+mod kind;
+mod program;
+mod run;
+#[cfg(test)]
+mod tests;
+
+pub use error::Error;
+pub use kind::{Kind, Options};
 
 /// What one allocator made of a trace.
 #[derive(Clone, Debug)]
@@ -9,7 +37,7 @@ pub struct Replay {
     pub allocator: &'static str,
     /// Most device memory held at once, bytes.
     pub peak_reserved: u64,
-    /// Most live bytes at once.
+    /// Most live bytes at once, each request rounded up to 512.
     pub peak_allocated: u64,
     /// When it first ran out of memory, if it did; the replay ends there.
     pub oom: Option<Time>,
@@ -17,10 +45,25 @@ pub struct Replay {
     pub ns_per_op: f64,
     /// Reserved bytes, each time they change: (event time, bytes after it).
     pub reserved: Vec<(Time, u64)>,
-    /// Where each request was put.
+    /// Where each request was put, in the order in which they were.
     pub placements: Vec<Placement>,
     /// Ranges of device memory held over time.
     pub segments: Vec<SegmentSpan>,
+}
+
+impl Replay {
+    /// Peak allocated over peak reserved; 1 where nothing was reserved.
+    pub fn efficiency(&self) -> f64 {
+        match self.peak_reserved {
+            0 => 1.0,
+            reserved => self.peak_allocated as f64 / reserved as f64,
+        }
+    }
+
+    /// Peak reserved less peak allocated, bytes.
+    pub fn fragmentation_bytes(&self) -> u64 {
+        self.peak_reserved.saturating_sub(self.peak_allocated)
+    }
 }
 
 /// How a placement was found.
@@ -58,4 +101,37 @@ pub struct SegmentSpan {
     pub begin: Time,
     /// Until when.
     pub end: Time,
+}
+
+/// Replays a trace. Running out of memory is a result ([`Replay::oom`]), not an error. `progress` is told how many of
+/// how many operations are done.
+///
+/// # Errors
+/// If the kind needs a plan and there is none, or the trace contradicts itself.
+pub fn replay(
+    trace: &Trace,
+    kind: Kind,
+    options: &Options<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Replay, Error> {
+    run::replay(trace, kind, options, progress)
+}
+
+/// Most device memory that the recorded allocator held at once, bytes; `None` where the recording does not say.
+pub fn actual_peak_reserved(trace: &Trace) -> Option<u64> {
+    use stalloc_trace::{Event, SegmentAction};
+
+    let mut reserved = trace.initial.as_ref().map(stalloc_trace::MemoryState::reserved);
+    let mut peak = reserved;
+    for event in &trace.events {
+        let Event::Segment(segment) = event else { continue };
+        let before = reserved.unwrap_or(0);
+        let after = match segment.action {
+            SegmentAction::Alloc | SegmentAction::Map => before.saturating_add(segment.size),
+            SegmentAction::Free | SegmentAction::Unmap => before.saturating_sub(segment.size),
+        };
+        reserved = Some(after);
+        peak = peak.max(reserved);
+    }
+    peak.max(trace.last.as_ref().map(stalloc_trace::MemoryState::reserved))
 }

@@ -31,7 +31,8 @@ pub enum Part {
 }
 
 impl Part {
-    fn size(self) -> u64 {
+    /// Its length in bytes.
+    pub fn size(self) -> u64 {
         match self {
             Part::Live { size, .. } | Part::Free { size } | Part::Unmapped { size } => size,
         }

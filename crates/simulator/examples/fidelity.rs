@@ -1,0 +1,60 @@
+//! Prints how the code of PyTorch's caching allocator compares with what snapshots recorded.
+//!
+//! `cargo run --release -p stalloc-simulator --example fidelity -- FILE...`
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use stalloc_simulator::fidelity::compare;
+use stalloc_trace::{Input, open};
+
+fn main() -> ExitCode {
+    println!(
+        "| file | device | segments | starts | requests | segment events | empty_cache | peak reserved | result |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    let mut exact = true;
+    for path in std::env::args().skip(1) {
+        let path = Path::new(&path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.split('.').next().unwrap_or_default();
+        match open(path, &mut |_, _| {}) {
+            Ok(Input::Recording(recording)) => {
+                for trace in recording.traces {
+                    exact &= row(name, &trace);
+                }
+            }
+            Ok(_) => println!("| {name} | holds no recording |"),
+            Err(error) => {
+                eprintln!("{error}");
+                exact = false;
+            }
+        }
+    }
+    if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn row(name: &str, trace: &stalloc_trace::Trace) -> bool {
+    let result = match compare(trace) {
+        Ok(result) => result,
+        Err(error) => {
+            println!("| {name} | {} | {error} |", trace.device);
+            return false;
+        }
+    };
+    let verdict = match &result.difference {
+        None => "exact".to_owned(),
+        Some((time, difference)) => format!("event {time} of {}: {difference}", trace.events.len()),
+    };
+    println!(
+        "| {name} | {} | {} | {} | {} | {} | {} | {} | {verdict} |",
+        trace.device,
+        if result.expandable { "expandable" } else { "native" },
+        if result.seeded { "running" } else { "empty" },
+        result.requests,
+        result.segment_events,
+        result.emptied,
+        result.peak_reserved,
+    );
+    result.is_exact()
+}

@@ -1,0 +1,104 @@
+//! Starting from the state that a snapshot's trace starts from.
+
+use rustc_hash::FxHashMap;
+use stalloc_allocator::caching::{Adopted, Part};
+use stalloc_trace::{BlockState, Event, MemoryState, Pool, Segment, SegmentAction, Trace};
+
+/// Two mapped pieces of one expandable range lie no further apart than this.
+const REACH: u64 = 1 << 40;
+/// Pages of small and of large expandable ranges.
+const PAGES: [u64; 2] = [2 << 20, 20 << 20];
+
+/// The segments to adopt, in the order of addresses. Pieces of one expandable range are one of them, with as much address
+/// space after them as the recording leaves.
+pub(crate) fn segments(trace: &Trace, state: &MemoryState) -> Vec<Adopted> {
+    let mut owners: FxHashMap<(u64, u64), u32> = FxHashMap::from_iter([((0, 0), 0)]);
+    let mut adopted: Vec<Adopted> = Vec::new();
+    for segment in &state.segments {
+        let next = owners.len() as u32;
+        let owner = *owners.entry(segment.private_pool).or_insert(next);
+        let stream = trace.streams.get(segment.stream.0 as usize).copied().unwrap_or(0);
+        let small = segment.pool == Pool::Small;
+        let belongs = |range: &&mut Adopted| {
+            let end = range.address + size(range);
+            range.expandable
+                && segment.expandable
+                && (range.stream, range.small, range.owner) == (stream, small, owner)
+                && segment.address.checked_sub(end).is_some_and(|gap| gap < REACH && gap.is_multiple_of(page(small)))
+        };
+        // Ranges of other pools may lie between two pieces in the list, but not in the address space.
+        if let Some(range) = adopted.iter_mut().next_back().filter(belongs) {
+            let gap = segment.address - (range.address + size(range));
+            if gap > 0 {
+                range.parts.push(Part::Unmapped { size: gap });
+            }
+            range.parts.extend(parts(segment));
+        } else {
+            let (address, expandable) = (segment.address, segment.expandable);
+            adopted.push(Adopted { address, stream, small, expandable, owner, parts: parts(segment) });
+        }
+    }
+    extend_ranges(trace, &mut adopted);
+    adopted
+}
+
+fn page(small: bool) -> u64 {
+    PAGES[usize::from(!small)]
+}
+
+fn size(range: &Adopted) -> u64 {
+    range.parts.iter().map(|part| part.size()).sum()
+}
+
+fn parts(segment: &Segment) -> Vec<Part> {
+    let part = |block: &stalloc_trace::Block| match block.state {
+        BlockState::Inactive => Part::Free { size: block.size },
+        BlockState::Active | BlockState::PendingFree => {
+            Part::Live { size: block.size, requested: if block.requested == 0 { block.size } else { block.requested } }
+        }
+    };
+    segment.blocks.iter().filter(|block| block.size > 0).map(part).collect()
+}
+
+/// Gives expandable ranges the address space before them that the recording maps later, and as much as there is (up to
+/// [`REACH`]) after them.
+fn extend_ranges(trace: &Trace, adopted: &mut [Adopted]) {
+    let mapped: Vec<(u64, u64, bool)> = trace.events.iter().filter_map(maps(trace)).collect();
+    for place in 0..adopted.len() {
+        let floor = place.checked_sub(1).map_or(0, |below| adopted[below].address + size(&adopted[below]));
+        let next = adopted.get(place + 1).map_or(u64::MAX, |above| above.address);
+        let range = &mut adopted[place];
+        if !range.expandable {
+            continue;
+        }
+        let unit = page(range.small);
+        let start = range.address;
+        let reach = floor.max(start.saturating_sub(REACH));
+        let own = |&&(address, stream, small): &&(u64, u64, bool)| {
+            (stream, small) == (range.stream, range.small) && address.abs_diff(start).is_multiple_of(unit)
+        };
+        let lowest = mapped.iter().filter(own).map(|m| m.0).filter(|&m| m >= reach && m < start).min();
+        let others = mapped.iter().filter(|m| !own(m)).map(|m| m.0);
+        let end = start + size(range);
+        let ceiling = others.filter(|&m| m >= end).min().unwrap_or(u64::MAX).min(next).min(end.saturating_add(REACH));
+        if let Some(lowest) = lowest {
+            range.parts.insert(0, Part::Unmapped { size: start - lowest });
+            range.address = lowest;
+        }
+        let room = ceiling.saturating_sub(end) / unit * unit;
+        if room > 0 {
+            range.parts.push(Part::Unmapped { size: room });
+        }
+    }
+}
+
+/// Where an event maps or takes memory: address, stream, and whether for the small pool.
+fn maps(trace: &Trace) -> impl Fn(&Event) -> Option<(u64, u64, bool)> + '_ {
+    |event| match event {
+        Event::Segment(e) if matches!(e.action, SegmentAction::Map | SegmentAction::Alloc) => {
+            let stream = trace.streams.get(e.stream.0 as usize).copied().unwrap_or(0);
+            Some((e.address, stream, e.size == page(true)))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,68 @@
+//! Streams that are busy until the recording says otherwise.
+//!
+//! A recording says when memory that other streams used was free again, not which streams those were. A replay has each
+//! such block used by a stream of its own that is busy for just as long.
+
+use stalloc_device::Stream;
+
+/// Handles from here on are no streams of the program.
+const BUSY: Stream = 1 << 63;
+
+/// An event of a simulated device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// Complete when it was recorded: the program's streams are always idle.
+    Done,
+    /// Complete when the recording says so.
+    Busy {
+        /// Place of its stream.
+        slot: usize,
+        /// The stream's how many-th task it waits for.
+        task: u64,
+    },
+}
+
+/// All such streams.
+#[derive(Debug, Default)]
+pub(crate) struct BusyStreams {
+    /// Tasks done, by stream.
+    done: Vec<u64>,
+    idle: Vec<usize>,
+}
+
+impl BusyStreams {
+    /// An idle stream, now busy.
+    pub fn start(&mut self) -> Stream {
+        let slot = self.idle.pop().unwrap_or_else(|| {
+            self.done.push(0);
+            self.done.len() - 1
+        });
+        BUSY + slot as Stream
+    }
+
+    /// The stream is idle again.
+    pub fn finish(&mut self, stream: Stream) {
+        if let Some(slot) = self.slot(stream) {
+            self.done[slot] += 1;
+            self.idle.push(slot);
+        }
+    }
+
+    /// An event on a stream.
+    pub fn record(&self, stream: Stream) -> Event {
+        self.slot(stream).map_or(Event::Done, |slot| Event::Busy { slot, task: self.done[slot] + 1 })
+    }
+
+    /// Whether an event has completed.
+    pub fn completed(&self, event: &Event) -> bool {
+        match *event {
+            Event::Done => true,
+            Event::Busy { slot, task } => self.done[slot] >= task,
+        }
+    }
+
+    fn slot(&self, stream: Stream) -> Option<usize> {
+        let slot = usize::try_from(stream.checked_sub(BUSY)?).ok()?;
+        (slot < self.done.len()).then_some(slot)
+    }
+}

@@ -1,0 +1,234 @@
+//! The simulated device: it hands out numbers, counts, and keeps a log of what was held when.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use stalloc_device::{Address, Device, Error, MemoryInfo, Stream};
+use stalloc_trace::Time;
+
+use crate::SegmentSpan;
+use crate::busy::{BusyStreams, Event};
+
+/// Capacity where none was asked for: 16 TiB.
+pub(crate) const UNLIMITED: u64 = 1 << 44;
+/// Where the first address lies, unless an adopted state lies higher.
+const BASE: Address = 1 << 40;
+/// Size of a page, and what addresses are aligned to.
+const PAGE: u64 = 2 << 20;
+
+/// A simulated device; clones are handles to the same one.
+#[derive(Clone)]
+pub(crate) struct Recorder(Rc<RefCell<State>>);
+
+struct State {
+    capacity: u64,
+    used: u64,
+    next: Address,
+    /// Ranges with memory behind them: bytes, and since when.
+    held: BTreeMap<Address, (u64, Time)>,
+    now: Time,
+    peak: u64,
+    reserved: Vec<(Time, u64)>,
+    spans: Vec<SegmentSpan>,
+    busy: BusyStreams,
+}
+
+/// What a [`Recorder`] saw.
+pub(crate) struct Log {
+    pub peak: u64,
+    pub reserved: Vec<(Time, u64)>,
+    pub spans: Vec<SegmentSpan>,
+}
+
+impl Recorder {
+    pub fn new(capacity: u64) -> Self {
+        Recorder(Rc::new(RefCell::new(State {
+            capacity,
+            used: 0,
+            next: BASE,
+            held: BTreeMap::new(),
+            now: 0,
+            peak: 0,
+            reserved: Vec::new(),
+            spans: Vec::new(),
+            busy: BusyStreams::default(),
+        })))
+    }
+
+    /// Sets the clock.
+    pub fn at(&self, now: Time) {
+        self.0.borrow_mut().now = now;
+    }
+
+    /// Says that a range is in use already; `false` if it overlaps another one or ends beyond any address space.
+    pub fn adopt(&self, address: Address, bytes: u64) -> bool {
+        let state = &mut *self.0.borrow_mut();
+        let Some(end) = address.checked_add(bytes) else { return false };
+        let below = state.held.range(..end).next_back();
+        if below.is_some_and(|(&start, &(size, _))| start + size > address) {
+            return false;
+        }
+        state.hold(address, bytes);
+        state.keep_clear(end)
+    }
+
+    /// Sees to it that nothing new is handed out below an address; `false` if that is impossible.
+    pub fn keep_clear(&self, end: Address) -> bool {
+        self.0.borrow_mut().keep_clear(end)
+    }
+
+    /// A stream that is busy until [`finish`](Self::finish).
+    pub fn start(&self) -> Stream {
+        self.0.borrow_mut().busy.start()
+    }
+
+    /// A busy stream has done what it was given.
+    pub fn finish(&self, stream: Stream) {
+        self.0.borrow_mut().busy.finish(stream);
+    }
+
+    /// What happened up to `end`.
+    pub fn log(&self, end: Time) -> Log {
+        let state = &mut *self.0.borrow_mut();
+        let mut spans = std::mem::take(&mut state.spans);
+        spans.extend(state.held.iter().map(|(&address, &(size, begin))| SegmentSpan { address, size, begin, end }));
+        Log { peak: state.peak, reserved: std::mem::take(&mut state.reserved), spans: joined(spans) }
+    }
+}
+
+/// Joins pages that were mapped and unmapped together.
+fn joined(mut spans: Vec<SegmentSpan>) -> Vec<SegmentSpan> {
+    spans.sort_unstable_by_key(|span| (span.begin, span.end, span.address));
+    spans.dedup_by(|next, span| {
+        let joins = (next.begin, next.end) == (span.begin, span.end) && span.address + span.size == next.address;
+        if joins {
+            span.size += next.size;
+        }
+        joins
+    });
+    spans
+}
+
+impl State {
+    fn hold(&mut self, address: Address, bytes: u64) {
+        self.used = self.used.saturating_add(bytes);
+        self.held.insert(address, (bytes, self.now));
+        self.note();
+    }
+
+    fn drop(&mut self, address: Address) -> Option<u64> {
+        let (size, begin) = self.held.remove(&address)?;
+        self.used -= size;
+        self.spans.push(SegmentSpan { address, size, begin, end: self.now });
+        self.note();
+        Some(size)
+    }
+
+    fn note(&mut self) {
+        self.peak = self.peak.max(self.used);
+        match self.reserved.last_mut() {
+            Some(last) if last.0 == self.now => last.1 = self.used,
+            _ => self.reserved.push((self.now, self.used)),
+        }
+    }
+
+    fn room(&self, bytes: u64) -> Result<(), Error> {
+        let free = self.capacity.saturating_sub(self.used);
+        match bytes <= free {
+            true => Ok(()),
+            false => Err(Error::OutOfMemory { requested: bytes, free, total: self.capacity }),
+        }
+    }
+
+    fn range(&mut self, bytes: u64) -> Result<Address, Error> {
+        let address = self.next;
+        let end = address.checked_add(bytes).filter(|&end| self.keep_clear(end));
+        end.map(|_| address).ok_or(Error::Unsupported("reserve more than its address space"))
+    }
+
+    fn keep_clear(&mut self, end: Address) -> bool {
+        match end.checked_next_multiple_of(PAGE) {
+            Some(end) => {
+                self.next = self.next.max(end);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Device for Recorder {
+    type Event = Event;
+
+    fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
+        let state = &mut *self.0.borrow_mut();
+        state.room(bytes)?;
+        let address = state.range(bytes.max(1))?;
+        state.hold(address, bytes);
+        Ok(address)
+    }
+
+    fn free(&mut self, address: Address) -> Result<(), Error> {
+        let size = self.0.borrow_mut().drop(address);
+        size.map(|_| ()).ok_or(Error::Unsupported("free what it did not hand out"))
+    }
+
+    fn page_size(&self) -> Option<u64> {
+        Some(PAGE)
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<Address, Error> {
+        self.0.borrow_mut().range(bytes)
+    }
+
+    fn release(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        let state = &mut *self.0.borrow_mut();
+        if state.next == address + bytes {
+            state.next = address;
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        let state = &mut *self.0.borrow_mut();
+        state.room(bytes)?;
+        state.hold(address, bytes);
+        Ok(())
+    }
+
+    fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        let state = &mut *self.0.borrow_mut();
+        let mut at = address;
+        while at < address + bytes {
+            at += state.drop(at).ok_or(Error::Unsupported("unmap what is not mapped"))?;
+        }
+        Ok(())
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo, Error> {
+        let state = self.0.borrow();
+        Ok(MemoryInfo { free: state.capacity.saturating_sub(state.used), total: state.capacity })
+    }
+
+    fn record(&mut self, stream: Stream) -> Result<Event, Error> {
+        Ok(self.0.borrow().busy.record(stream))
+    }
+
+    fn completed(&mut self, event: &Event) -> Result<bool, Error> {
+        Ok(self.0.borrow().busy.completed(event))
+    }
+
+    /// Time stands still for who waits: what it waits for is done.
+    fn wait(&mut self, _event: &Event) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn queue_wait(&mut self, _stream: Stream, _event: &Event) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn synchronize(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! The replay itself: one loop over the compiled trace.
+
+use std::time::Instant;
+
+use stalloc_allocator::caching::Caching;
+use stalloc_allocator::{Allocator, Error as AllocatorError};
+use stalloc_device::Stream;
+use stalloc_trace::{RequestId, Trace, rounded};
+
+use crate::device::{Recorder, UNLIMITED};
+use crate::kind::recorded_settings;
+use crate::program::{Op, Step, compile, initial};
+use crate::{Error, Kind, Options, Placement, Replay, Source, adopt};
+
+/// How often progress is reported, operations.
+const REPORT: usize = 1 << 16;
+
+pub(crate) fn replay(
+    trace: &Trace,
+    kind: Kind,
+    options: &Options<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Replay, Error> {
+    let device = Recorder::new(options.capacity.unwrap_or(UNLIMITED));
+    match kind {
+        Kind::Pytorch | Kind::PytorchExpandable => {
+            let mut settings = options.settings.clone().unwrap_or_else(|| recorded_settings(trace));
+            settings.expandable_segments = kind == Kind::PytorchExpandable;
+            if settings.garbage_collection_threshold > 0.0 && settings.memory_limit.is_none() {
+                settings.memory_limit = options.capacity;
+            }
+            let mut caching = Caching::new(device.clone(), settings);
+            let adopted = adopt_initial(trace, &mut caching, &device)?;
+            Run::new(trace, &mut caching, device, adopted).finish(kind, |_| Source::Online, progress)
+        }
+    }
+}
+
+/// Starts an allocator from the state that the trace starts from, if it is one that this allocator could be in; whether
+/// it is.
+pub(crate) fn adopt_initial(trace: &Trace, caching: &mut Caching<Recorder>, device: &Recorder) -> Result<bool, Error> {
+    let Some(state) = &trace.initial else { return Ok(false) };
+    let expandable = caching.cache().settings().expandable_segments;
+    if state.segments.iter().any(|segment| segment.expandable != expandable) {
+        return Ok(false);
+    }
+    for segment in &state.segments {
+        if !device.adopt(segment.address, segment.size) {
+            return Err(Error::Overlap(segment.address));
+        }
+    }
+    for segment in adopt::segments(trace, state) {
+        let end = segment.parts.iter().fold(segment.address, |end, part| end.saturating_add(part.size()));
+        if !device.keep_clear(end) {
+            return Err(Error::Overlap(segment.address));
+        }
+        caching.cache_mut().adopt(&segment)?;
+    }
+    Ok(true)
+}
+
+/// A replay under way.
+struct Run<'a, A> {
+    trace: &'a Trace,
+    allocator: &'a mut A,
+    device: Recorder,
+    /// Where each live request is.
+    addresses: Vec<Option<u64>>,
+    /// The streams that keep released requests busy.
+    busy: rustc_hash::FxHashMap<RequestId, Stream>,
+    placements: Vec<Placement>,
+    allocated: u64,
+    peak_allocated: u64,
+}
+
+impl<'a, A: Allocator> Run<'a, A> {
+    fn new(trace: &'a Trace, allocator: &'a mut A, device: Recorder, adopted: bool) -> Self {
+        let mut run = Run {
+            trace,
+            allocator,
+            device,
+            addresses: vec![None; trace.requests.len()],
+            busy: rustc_hash::FxHashMap::default(),
+            placements: Vec::with_capacity(trace.requests.len()),
+            allocated: 0,
+            peak_allocated: 0,
+        };
+        if adopted {
+            let blocks = trace.initial.iter().flat_map(|s| &s.segments).flat_map(|s| &s.blocks);
+            for block in blocks.filter(|block| block.state != stalloc_trace::BlockState::Inactive) {
+                if let Some(request) = block.request {
+                    run.place(request, block.address, Source::Online);
+                }
+            }
+        }
+        run
+    }
+
+    fn place(&mut self, request: RequestId, address: u64, source: Source) {
+        self.addresses[request.index()] = Some(address);
+        self.placements.push(Placement { request, address, source });
+        self.allocated += rounded(self.trace.request(request).size);
+        self.peak_allocated = self.peak_allocated.max(self.allocated);
+    }
+
+    fn finish(
+        mut self,
+        kind: Kind,
+        source: impl Fn(&A) -> Source,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Replay, Error> {
+        let before: Vec<RequestId> =
+            initial(self.trace).filter(|request| self.addresses[request.index()].is_none()).collect();
+        let first = before.into_iter().map(|request| Step { time: 0, op: Op::Malloc(request) });
+        let steps: Vec<Step> = first.chain(compile(self.trace)).collect();
+        let total = steps.len() as u64;
+        let started = Instant::now();
+        let mut oom = None;
+        let mut done = 0;
+        'all: for chunk in steps.chunks(REPORT) {
+            for step in chunk {
+                done += 1;
+                self.device.at(step.time);
+                if !self.step(step, &source)? {
+                    oom = Some(step.time);
+                    break 'all;
+                }
+            }
+            progress(done, total);
+        }
+        let elapsed = started.elapsed();
+        let end = oom.unwrap_or(self.trace.end());
+        let log = self.device.log(end);
+        Ok(Replay {
+            allocator: kind.name(),
+            peak_reserved: log.peak,
+            peak_allocated: self.peak_allocated,
+            oom,
+            ns_per_op: elapsed.as_nanos() as f64 / done.max(1) as f64,
+            reserved: log.reserved,
+            placements: self.placements,
+            segments: log.spans,
+        })
+    }
+
+    /// Takes one step; `false` if memory ran out.
+    fn step(&mut self, step: &Step, source: &impl Fn(&A) -> Source) -> Result<bool, Error> {
+        match step.op {
+            Op::Malloc(id) => {
+                let request = self.trace.request(id);
+                let stream = self.trace.streams.get(request.stream.0 as usize).copied().unwrap_or(0);
+                match self.allocator.malloc(request.size, stream) {
+                    Ok(address) => self.place(id, address, source(self.allocator)),
+                    Err(AllocatorError::OutOfMemory { .. }) => return Ok(false),
+                    Err(error) => return Err(Error::Allocator(error)),
+                }
+            }
+            Op::Free(id) => self.free(id, None)?,
+            Op::FreeLater(id) => {
+                let busy = self.device.start();
+                self.free(id, Some(busy))?;
+            }
+            Op::Complete(id) => {
+                if let Some(busy) = self.busy.remove(&id) {
+                    self.device.finish(busy);
+                }
+            }
+            Op::StepBegin => self.allocator.step_begin(),
+        }
+        Ok(true)
+    }
+
+    fn free(&mut self, id: RequestId, busy: Option<Stream>) -> Result<(), Error> {
+        // What was never placed cannot be taken back: only a damaged trace asks for it.
+        let Some(address) = self.addresses[id.index()].take() else { return Ok(()) };
+        if let Some(busy) = busy {
+            self.allocator.record_stream(address, busy).map_err(Error::Allocator)?;
+            self.busy.insert(id, busy);
+        }
+        self.allocator.free(address).map_err(Error::Allocator)?;
+        self.allocated -= rounded(self.trace.request(id).size);
+        Ok(())
+    }
+}
