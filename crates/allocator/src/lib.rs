@@ -3,6 +3,21 @@
 //! Every allocator here implements [`Allocator`] over a [`stalloc_device::Device`]; the simulator drives the same code
 //! over the counting device that a training process runs over CUDA.
 
+mod arena;
+mod cursor;
+mod frames;
+mod gaps;
+mod history;
+mod planned;
+mod ranges;
+mod script;
+mod statistics;
+mod streams;
+
+pub use arena::{Arena, Served};
+pub use planned::PlannedAllocator;
+pub use statistics::{Departure, Misses, Source, Statistics, Unplanned};
+
 use stalloc_device::{Address, Stream};
 use thiserror::Error;
 
@@ -24,6 +39,9 @@ pub enum Error {
     /// The device refused for another reason.
     #[error(transparent)]
     Device(#[from] stalloc_device::Error),
+    /// A plan cannot be followed.
+    #[error("the plan cannot be used: {0}")]
+    Plan(String),
     /// An address was given back that is not live.
     #[error("{0:#x} is not a live address")]
     UnknownAddress(Address),

@@ -57,7 +57,7 @@ pub struct MemoryInfo {
 /// Device memory and what orders its use.
 pub trait Device {
     /// An event recorded on a stream.
-    type Event;
+    type Event: std::fmt::Debug;
 
     /// Takes memory from the device (`cudaMalloc`).
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error>;

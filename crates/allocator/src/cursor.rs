@@ -1,0 +1,316 @@
+//! Where the program is in the plan.
+//!
+//! The cursor compares each request with the entry that is expected next. It stays where it is for a request that
+//! does not fit (an extra one), passes over dynamic entries that do not come, and moves elsewhere only on the evidence
+//! of several requests in a row: two for a place nearby, [`CONTEXT`] for one anywhere. Where a section begins, every
+//! section may be the one: all that fit are kept as candidates until requests tell them apart.
+//!
+//! What it says is a hint: a wrong guess costs memory, never correctness.
+
+use crate::history::History;
+use crate::script::{CONTEXT, Expect, Key, Position, Script};
+
+/// Most sections that are told apart at a beginning.
+const MAX_CANDIDATES: usize = 16;
+
+/// Sections that are equal up to here are not told apart any more.
+const UNDECIDED: u32 = 512;
+
+/// How far a place nearby may be, entries.
+const NEARBY: u32 = 64;
+
+/// How many dynamic entries in a row are looked at for one that has seen a request's size.
+const LOOK_AHEAD: usize = 8;
+
+/// Requests that are remembered.
+const RECENT: usize = 16;
+
+/// What a request is to the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guess {
+    /// A planned one.
+    Slot {
+        /// Its slot.
+        slot: u32,
+        /// The slot's offset, granules.
+        place: u32,
+    },
+    /// One of a dynamic group.
+    Dynamic(u32),
+    /// Not in the plan, while the program is following it.
+    Extra,
+    /// Not in the plan, and it is not known where in the plan the program is.
+    Lost,
+}
+
+/// A place where the program may be.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    at: Position,
+    /// The plan knows that it comes next here.
+    expected: bool,
+    /// It was there before a step was said to begin, and goes on.
+    continued: bool,
+}
+
+/// Follows a program through a [`Script`].
+#[derive(Clone, Debug)]
+pub struct Cursor {
+    /// Where the program may be, likeliest first; more than one only near the beginning of a section; none: lost.
+    candidates: Vec<Candidate>,
+    /// Where the program last was for certain.
+    last: Position,
+    /// The last requests, by number modulo [`RECENT`].
+    recent: [Key; RECENT],
+    /// Requests so far.
+    requests: u64,
+    /// One bit per request, newest lowest: it did not fit.
+    misfits: u64,
+    /// Steps begin where the plan's sections do, as far as is known.
+    marks_begin_sections: bool,
+    history: History,
+}
+
+impl Cursor {
+    /// At the plan's beginning.
+    pub fn new(script: &Script) -> Self {
+        let mut cursor = Cursor {
+            candidates: Vec::with_capacity(MAX_CANDIDATES + 1),
+            last: Position { section: 0, index: 0 },
+            recent: [Key::default(); RECENT],
+            requests: 0,
+            misfits: 0,
+            marks_begin_sections: true,
+            history: History::default(),
+        };
+        cursor.candidates_at_beginning(script);
+        cursor
+    }
+
+    /// Whether it knows where the program is.
+    pub fn is_lost(&self) -> bool {
+        self.candidates.is_empty()
+    }
+
+    /// The entry that is expected next, if there is one for certain.
+    pub fn expected<'a>(&self, script: &'a Script) -> Option<&'a Expect> {
+        let at = self.candidates.first()?.at;
+        script.entries(at.section).get(at.index as usize)
+    }
+
+    /// What a request is. O(1) when it is what was expected; the worst case looks at [`NEARBY`] entries.
+    #[inline]
+    pub fn advance(&mut self, script: &Script, key: Key) -> Guess {
+        self.recent[self.requests as usize % RECENT] = key;
+        self.requests += 1;
+        self.misfits <<= 1;
+        if let [candidate] = &mut self.candidates[..] {
+            let at = candidate.at;
+            if let Some(entry) = script.entries(at.section).get(at.index as usize)
+                && entry.key == key
+                && let Some(slot) = entry.slot()
+            {
+                candidate.at.index += 1;
+                return Guess::Slot { slot, place: entry.place };
+            }
+        }
+        self.advance_slowly(script, key)
+    }
+
+    fn advance_slowly(&mut self, script: &Script, key: Key) -> Guess {
+        if self.may_have_ended(script)
+            && let Some(guess) = self.begin_section(script, key)
+        {
+            return guess;
+        }
+        if let Some(guess) = self.narrow(script, key) {
+            return guess;
+        }
+        self.misfits |= 1;
+        if let Some((guess, at)) = self.find_place(script, key) {
+            self.move_to(at);
+            return guess;
+        }
+        if self.misfits.trailing_ones() >= 16 || self.misfits.count_ones() >= 48 {
+            self.lose();
+        }
+        if self.is_lost() { Guess::Lost } else { Guess::Extra }
+    }
+
+    /// A step begins, says the program.
+    pub fn step_begin(&mut self, script: &Script) {
+        let under_way = !self.may_have_ended(script);
+        let going_on = self.candidates.first().filter(|candidate| under_way && candidate.at.index > 0);
+        let going_on = going_on.map(|candidate| Candidate { expected: true, continued: true, ..*candidate });
+        self.candidates_at_beginning(script);
+        self.misfits = 0;
+        if let Some(candidate) = going_on {
+            let place = if self.marks_begin_sections { self.candidates.len() } else { 0 };
+            self.candidates.insert(place, candidate);
+        }
+    }
+
+    /// Keeps the candidates that a request fits, and answers for the likeliest; changes nothing if it fits none.
+    fn narrow(&mut self, script: &Script, key: Key) -> Option<Guess> {
+        let before = self.candidates.len();
+        // What the plan knows to come next goes before what it does not: of two equal sections only one is meant.
+        let fits = |candidate: &&Candidate| fit(script, candidate.at, key).is_some();
+        let best = self.candidates.iter().filter(fits).max_by_key(|candidate| candidate.expected)?.expected;
+        let mut guess = None;
+        self.candidates.retain_mut(|candidate| {
+            let Some((this, next)) = fit(script, candidate.at, key).filter(|_| candidate.expected == best) else {
+                return false;
+            };
+            guess.get_or_insert(this);
+            candidate.at = next;
+            true
+        });
+        if self.candidates.first().is_some_and(|candidate| candidate.at.index >= UNDECIDED) {
+            self.candidates.truncate(1);
+        }
+        if let (true, [only]) = (before > 1, &self.candidates[..]) {
+            self.marks_begin_sections = !only.continued;
+            self.history.now_in(only.at.section, only.continued);
+        }
+        self.last = self.candidates[0].at;
+        guess
+    }
+
+    /// Whether nothing more *must* come in the section: all that is left of it is dynamic.
+    fn may_have_ended(&self, script: &Script) -> bool {
+        self.candidates.first().is_some_and(|candidate| {
+            let entries = script.entries(candidate.at.section);
+            match entries.get(candidate.at.index as usize) {
+                Some(entry) => entry.group().is_some() && entry.place as usize == entries.len(),
+                None => true,
+            }
+        })
+    }
+
+    /// Begins a section if the request is the first planned one of any.
+    fn begin_section(&mut self, script: &Script, key: Key) -> Option<Guess> {
+        let before = self.candidates.first().copied()?;
+        self.candidates_at_beginning(script);
+        let begins = |candidate: &Candidate| matches!(fit(script, candidate.at, key), Some((Guess::Slot { .. }, _)));
+        self.candidates.retain(begins);
+        if self.candidates.is_empty() {
+            self.candidates.push(before);
+            return None;
+        }
+        if let [only] = &self.candidates[..] {
+            self.history.now_in(only.at.section, false);
+        }
+        self.narrow(script, key)
+    }
+
+    /// Every section's beginning, likeliest first.
+    fn candidates_at_beginning(&mut self, script: &Script) {
+        let now = self.candidates.first().map(|candidate| candidate.at.section);
+        self.candidates.clear();
+        let followers = now.map_or(&[][..], |now| &script.sections[now as usize].followers);
+        let likely = self.history.likely_next();
+        let expected = likely.into_iter().chain(followers.iter().copied()).map(|section| (section, true));
+        let others = (0..script.sections.len() as u32).map(|section| (section, now.is_none() && section == 0));
+        for (section, expected) in expected.chain(others) {
+            let at = Position { section, index: 0 };
+            if self.candidates.len() < MAX_CANDIDATES && self.candidates.iter().all(|other| other.at != at) {
+                self.candidates.push(Candidate { at, expected, continued: false });
+            }
+        }
+    }
+
+    /// The place that the last requests speak for, after they did not fit.
+    fn find_place(&mut self, script: &Script, key: Key) -> Option<(Guess, Position)> {
+        let in_a_row = self.misfits.trailing_ones();
+        if in_a_row >= 2
+            && let Some(at) = self.candidates.first().map(|candidate| candidate.at)
+        {
+            let substituted = Position { index: at.index.saturating_add(in_a_row - 1), ..at };
+            if let Some(found) = slot_at(script, substituted, key) {
+                return Some(found);
+            }
+            if let Some(found) = self.find_nearby(script, at, key) {
+                return Some(found);
+            }
+        }
+        if (self.misfits & 0xff).count_ones() >= CONTEXT as u32 || self.is_lost() {
+            let after = script.after_context(&self.context()?, self.last)?;
+            return slot_at(script, Position { index: after.index - 1, ..after }, key);
+        }
+        None
+    }
+
+    /// A place nearby where the last two requests follow each other, forward first.
+    fn find_nearby(&self, script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
+        let entries = script.entries(at.section);
+        let previous = self.recent[(self.requests as usize).wrapping_sub(2) % RECENT];
+        let is_there = |&index: &u32| {
+            let pair = entries.get(index as usize - 1).zip(entries.get(index as usize));
+            pair.is_some_and(|(before, entry)| {
+                entry.slot().is_some() && entry.key == key && before.slot().is_some() && before.key == previous
+            })
+        };
+        let (low, high) = (at.index.saturating_sub(NEARBY), at.index.saturating_add(NEARBY).min(entries.len() as u32));
+        let forward = (at.index.max(1)..high).find(is_there);
+        let index = forward.or_else(|| (low.max(1)..at.index).rev().find(is_there))?;
+        slot_at(script, Position { index, ..at }, key)
+    }
+
+    /// The last requests.
+    fn context(&self) -> Option<[Key; CONTEXT]> {
+        let first = (self.requests as usize).checked_sub(CONTEXT)?;
+        Some(std::array::from_fn(|number| self.recent[(first + number) % RECENT]))
+    }
+
+    fn move_to(&mut self, at: Position) {
+        self.candidates.clear();
+        self.candidates.push(Candidate { at, expected: true, continued: false });
+        self.last = at;
+        self.history.now_in(at.section, true);
+    }
+
+    fn lose(&mut self) {
+        if let Some(candidate) = self.candidates.first() {
+            self.last = candidate.at;
+        }
+        self.candidates.clear();
+    }
+}
+
+/// The planned entry at a position if a request is just that.
+fn slot_at(script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
+    let entry = script.entries(at.section).get(at.index as usize).filter(|entry| entry.key == key)?;
+    let slot = entry.slot()?;
+    Some((Guess::Slot { slot, place: entry.place }, Position { index: at.index + 1, ..at }))
+}
+
+/// What a request is at a position, and the position after it.
+fn fit(script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
+    let entries = script.entries(at.section);
+    let index = at.index as usize;
+    let group = |index: usize| {
+        let number = entries.get(index)?.group()?;
+        Some((number, &script.groups[number as usize]))
+    };
+    let dynamic = |number: u32, index: usize| (Guess::Dynamic(number), Position { index: index as u32, ..at });
+    let Some((number, first)) = group(index) else {
+        return slot_at(script, at, key).or_else(|| {
+            // Not the planned entry; one more of the dynamic request before it?
+            let (number, group) = group(index.checked_sub(1)?)?;
+            group.has_seen(key).then(|| dynamic(number, index))
+        });
+    };
+    // Dynamic entries may be absent: the planned one after them is the better guess, unless its size is the usual one
+    // of the dynamic entry too.
+    let next = entries[index].place;
+    if !(first.usual == key.granules() && first.has_seen(key))
+        && let Some(found) = slot_at(script, Position { index: next, ..at }, key)
+    {
+        return Some(found);
+    }
+    let mut run = (index..next as usize).take(LOOK_AHEAD).filter_map(|index| Some((index, group(index)?)));
+    if let Some((index, (number, _))) = run.find(|(_, (_, group))| group.has_seen(key)) {
+        return Some(dynamic(number, index + 1));
+    }
+    first.may_be(key).then(|| dynamic(number, index + 1))
+}

@@ -1,0 +1,140 @@
+//! Device memory behind the arena's address range.
+
+use std::ops::Range;
+
+use stalloc_device::{Address, Device, Error};
+
+use crate::script::GRANULE;
+
+/// Parts of the plan that one mapping is at most: mapping is a system call, so it is done in few and large pieces.
+const PARTS: u64 = 2048;
+
+/// Largest piece that is mapped at once, bytes.
+const LARGEST: u64 = 32 << 20;
+
+/// An address range and the device memory behind it.
+///
+/// With virtual memory management it is reserved whole and mapped in frames as they are first needed; without, it is
+/// one allocation. Units are granules of [`GRANULE`] bytes.
+#[derive(Debug)]
+pub struct Frames {
+    base: Address,
+    /// Bytes of the range.
+    bytes: u64,
+    /// Bytes of a frame; `None` if the range is one allocation.
+    frame: Option<u64>,
+    /// One bit per frame that has no memory.
+    unmapped: Vec<u64>,
+    mapped: u64,
+    /// No frame below this one is unmapped.
+    solid: usize,
+}
+
+impl Frames {
+    /// A range for `plan` bytes, and `growth` more where the device can map pages.
+    pub fn new<D: Device>(device: &mut D, plan: u64, growth: u64) -> Result<Self, Error> {
+        let Some(page) = device.page_size() else {
+            let base = device.alloc(plan)?;
+            return Ok(Frames { base, bytes: plan, frame: None, unmapped: Vec::new(), mapped: plan, solid: 0 });
+        };
+        let frame = (plan / PARTS).next_power_of_two().clamp(page, LARGEST.max(page)).next_multiple_of(page);
+        let too_large = Error::Unsupported("reserve more than its address space");
+        let bytes = plan.checked_add(growth).and_then(|bytes| bytes.max(1).checked_next_multiple_of(frame));
+        let bytes = bytes.ok_or(too_large)?;
+        let count = (bytes / frame) as usize;
+        let base = device.reserve(bytes)?;
+        let mut unmapped = vec![u64::MAX; count.div_ceil(64)];
+        if count % 64 != 0 {
+            unmapped[count / 64] = (1 << (count % 64)) - 1;
+        }
+        Ok(Frames { base, bytes, frame: Some(frame), unmapped, mapped: 0, solid: 0 })
+    }
+
+    /// First address of the range.
+    pub fn base(&self) -> Address {
+        self.base
+    }
+
+    /// Length of the range in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Device memory behind the range, bytes.
+    pub fn mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// Frames that a range of granules touches.
+    fn touched(&self, frame: u64, range: &Range<u32>) -> Range<usize> {
+        let first = u64::from(range.start) * GRANULE / frame;
+        let last = (u64::from(range.end) * GRANULE).div_ceil(frame);
+        first as usize..last as usize
+    }
+
+    fn is_unmapped(&self, frame: usize) -> bool {
+        self.unmapped[frame / 64] >> (frame % 64) & 1 == 1
+    }
+
+    /// Whether there is memory behind a whole range of granules.
+    #[inline]
+    pub fn is_backed(&self, range: &Range<u32>) -> bool {
+        let Some(size) = self.frame else { return true };
+        let mut frames = self.touched(size, range);
+        frames.end <= self.solid || !frames.any(|frame| self.is_unmapped(frame))
+    }
+
+    /// Puts memory behind a range of granules wherever there is none. If the device has none left, what was mapped
+    /// until then stays.
+    pub fn map<D: Device>(&mut self, device: &mut D, range: &Range<u32>) -> Result<(), Error> {
+        let Some(size) = self.frame else { return Ok(()) };
+        for frame in self.touched(size, range) {
+            if self.is_unmapped(frame) {
+                device.map(self.base + frame as u64 * size, size)?;
+                self.unmapped[frame / 64] &= !(1 << (frame % 64));
+                self.mapped += size;
+            }
+        }
+        while self.solid < (self.bytes / size) as usize && !self.is_unmapped(self.solid) {
+            self.solid += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes memory away from frames that `is_cold` says nobody uses, highest first, until `bytes` are given back or
+    /// there are none left. The device must be idle. Returns the bytes given back.
+    pub fn unmap<D: Device>(
+        &mut self,
+        device: &mut D,
+        bytes: u64,
+        mut is_cold: impl FnMut(Range<u32>) -> bool,
+    ) -> Result<u64, Error> {
+        let Some(size) = self.frame else { return Ok(0) };
+        let mut given = 0;
+        for frame in (0..(self.bytes / size) as usize).rev() {
+            if given >= bytes {
+                break;
+            }
+            let start = frame as u64 * size;
+            let granules = (start / GRANULE) as u32..((start + size) / GRANULE) as u32;
+            if self.is_unmapped(frame) || !is_cold(granules) {
+                continue;
+            }
+            device.unmap(self.base + start, size)?;
+            self.unmapped[frame / 64] |= 1 << (frame % 64);
+            self.mapped -= size;
+            self.solid = self.solid.min(frame);
+            given += size;
+        }
+        Ok(given)
+    }
+
+    /// Gives everything back to the device, which must be idle.
+    pub fn release<D: Device>(&mut self, device: &mut D) -> Result<(), Error> {
+        if self.frame.is_none() {
+            return device.free(self.base);
+        }
+        self.unmap(device, u64::MAX, |_| true)?;
+        device.release(self.base, self.bytes)
+    }
+}

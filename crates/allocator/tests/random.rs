@@ -1,0 +1,155 @@
+//! Random programs against random, mostly wrong, plans: no two live blocks ever overlap.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use proptest::prelude::*;
+use stalloc_allocator::{Allocator, Served};
+use stalloc_device::{Counting, Device};
+use stalloc_plan::{DynamicGroup, Entry, Plan, Section, SectionKind, Slot};
+
+/// Few sizes, so that random programs meet random plans.
+fn size() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => proptest::sample::select(vec![512u64, 1024, 65536, 1 << 20, 3 << 20, 8 << 20]),
+        1 => (1..20_000u64).prop_map(|granules| granules * 512),
+    ]
+}
+
+const ARENA: u64 = 32 << 20;
+
+fn random_plan() -> impl Strategy<Value = Plan> {
+    let slot = (size(), 0..ARENA / 512, 0..3u32).prop_map(|(size, offset, stream)| Slot {
+        size,
+        offset: (offset * 512).min(ARENA - size),
+        stream,
+        lower: 0,
+        upper: 1,
+    });
+    let range = (0..ARENA, 0..ARENA).prop_map(|(start, length)| start..(start + length));
+    let group = (0..3u32, [size(), size(), size(), size()], proptest::collection::vec(range.clone(), 0..4), range);
+    let group = group.prop_map(|(stream, mut sizes, reusable, home)| {
+        sizes.sort_unstable();
+        DynamicGroup { section: 0, stream, lifetime: 0..1, sizes, peak: 0, reusable, home }
+    });
+    let entry = |slots: u32, groups: u32| prop_oneof![5 => (0..slots).prop_map(Entry::Slot), 1 => (0..groups).prop_map(Entry::Dynamic)];
+    (proptest::collection::vec(slot, 1..40), proptest::collection::vec(group, 1..4)).prop_flat_map(
+        move |(slots, dynamic)| {
+            let entries = proptest::collection::vec(entry(slots.len() as u32, dynamic.len() as u32), 0..60);
+            let section =
+                (entries, proptest::collection::vec(0..4u32, 0..3)).prop_map(|(entries, followers)| Section {
+                    kind: SectionKind::Repeating,
+                    name: String::new(),
+                    runs: 1,
+                    entries,
+                    releases: Vec::new(),
+                    followers,
+                });
+            proptest::collection::vec(section, 1..4).prop_map(move |sections| Plan {
+                alignment: 512,
+                arena: ARENA,
+                slots: slots.clone(),
+                dynamic: dynamic.clone(),
+                sections,
+                ..Plan::default()
+            })
+        },
+    )
+}
+
+/// What a program does next.
+#[derive(Clone, Debug)]
+enum Act {
+    Malloc(u64, u64),
+    /// What the plan would like to see next, from this entry of this section on.
+    Follow(usize, usize, usize),
+    Free(usize),
+    RecordStream(usize, u64),
+    StepBegin,
+    EmptyCache,
+    Capture(bool),
+    FreeNonsense(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (size(), 0..3u64).prop_map(|(size, stream)| Act::Malloc(size, stream)),
+        6 => (any::<usize>(), any::<usize>(), 1..30usize).prop_map(|(section, from, count)| Act::Follow(section, from, count)),
+        14 => any::<usize>().prop_map(Act::Free),
+        2 => (any::<usize>(), 0..3u64).prop_map(|(block, stream)| Act::RecordStream(block, stream)),
+        2 => Just(Act::StepBegin),
+        1 => Just(Act::EmptyCache),
+        1 => any::<bool>().prop_map(Act::Capture),
+        1 => any::<u64>().prop_map(Act::FreeNonsense),
+    ]
+}
+
+fn play(plan: &Plan, acts: &[Act], device: Counting) {
+    let idle = if device.page_size().is_some() { 0 } else { ARENA };
+    let mut checked = over_counting(plan, device);
+    let mut live: Vec<Served> = Vec::new();
+    let serve = |checked: &mut Checked<_>, live: &mut Vec<Served>, size, stream| {
+        live.extend(checked.try_malloc(size, stream).ok());
+    };
+    for act in acts {
+        match *act {
+            Act::Malloc(size, stream) => serve(&mut checked, &mut live, size, stream),
+            Act::Follow(section, from, count) => {
+                let entries = &plan.sections[section % plan.sections.len()].entries;
+                for entry in entries.iter().skip(from % (entries.len() + 1)).take(count) {
+                    let (size, stream) = match *entry {
+                        Entry::Slot(slot) => (plan.slots[slot as usize].size, plan.slots[slot as usize].stream),
+                        Entry::Dynamic(group) => {
+                            (plan.dynamic[group as usize].sizes[1], plan.dynamic[group as usize].stream)
+                        }
+                    };
+                    serve(&mut checked, &mut live, size, stream.into());
+                    if live.len() > 20 {
+                        let block = live.remove(0);
+                        checked.free(block);
+                    }
+                }
+            }
+            Act::Free(block) if !live.is_empty() => {
+                let block = live.swap_remove(block % live.len());
+                checked.free(block);
+                assert!(checked.allocator.free(block.address).is_err(), "a second free is refused");
+            }
+            Act::RecordStream(block, stream) if !live.is_empty() => {
+                checked.allocator.record_stream(live[block % live.len()].address, stream).unwrap();
+            }
+            Act::StepBegin => checked.allocator.step_begin(),
+            Act::EmptyCache => checked.allocator.empty_cache().unwrap(),
+            Act::Capture(capturing) => checked.allocator.set_capturing(capturing),
+            Act::FreeNonsense(address) if !live.iter().any(|served| served.address == address) => {
+                assert!(checked.allocator.free(address).is_err());
+            }
+            _ => {}
+        }
+        let statistics = checked.allocator.statistics();
+        assert_eq!(statistics.requests, statistics.planned + statistics.dynamic + statistics.fallback);
+    }
+    for block in live {
+        checked.free(block);
+    }
+    assert_eq!(checked.allocator.allocated(), 0);
+    checked.allocator.set_capturing(false);
+    checked.allocator.empty_cache().unwrap();
+    assert_eq!(checked.allocator.reserved(), idle);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 3000 }))]
+
+    #[test]
+    fn no_two_live_blocks_overlap(
+        plan in random_plan(),
+        acts in proptest::collection::vec(act(), 1..if cfg!(miri) { 20 } else { 150 }),
+        mib in 34..200u64,
+        pages in any::<bool>(),
+    ) {
+        let device = if pages { Counting::new(mib * MIB) } else { Counting::without_pages(mib * MIB) };
+        play(&plan, &acts, device);
+    }
+}
