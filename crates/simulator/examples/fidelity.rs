@@ -10,14 +10,14 @@ use stalloc_trace::{Input, open};
 
 fn main() -> ExitCode {
     println!(
-        "| file | device | segments | starts | requests | segment events | empty_cache | peak reserved | result |"
+        "| file | device | rules | segments | starts | requests | segment events | empty_cache | peak reserved | result |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     let mut exact = true;
     for path in std::env::args().skip(1) {
         let path = Path::new(&path);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let name = name.split('.').next().unwrap_or_default();
+        let name = name.trim_end_matches(".zst").trim_end_matches(".gz").trim_end_matches(".pickle");
         match open(path, &mut |_, _| {}) {
             Ok(Input::Recording(recording)) => {
                 for trace in recording.traces {
@@ -47,8 +47,9 @@ fn row(name: &str, trace: &stalloc_trace::Trace) -> bool {
         Some((time, difference)) => format!("event {time} of {}: {difference}", trace.events.len()),
     };
     println!(
-        "| {name} | {} | {} | {} | {} | {} | {} | {} | {verdict} |",
+        "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {verdict} |",
         trace.device,
+        result.dialect.name(),
         if result.expandable { "expandable" } else { "native" },
         if result.seeded { "running" } else { "empty" },
         result.requests,

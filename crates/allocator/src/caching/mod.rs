@@ -262,7 +262,10 @@ impl<D: Device> Cache<D> {
 
     /// Cuts `size` bytes off a block that is in no index and makes them live.
     #[inline]
-    fn hand_out(&mut self, id: BlockId, size: u64, requested: u64) -> Address {
+    fn hand_out(&mut self, mut id: BlockId, size: u64, requested: u64) -> Address {
+        if self.settings.large_alignment > 1 {
+            id = self.align(id, size);
+        }
         let block = &self.blocks[id];
         let rest = block.size - size;
         let split = if self.pools[block.pool].small || self.settings.expandable_segments {
@@ -280,6 +283,25 @@ impl<D: Device> Cache<D> {
         self.allocated += block.live;
         self.live.insert(block.address, id);
         block.address
+    }
+
+    /// Leaves a part at the front of a block free so that the rest starts as `large_alignment` asks, if `size` bytes fit
+    /// then; the block to use.
+    #[cold]
+    fn align(&mut self, id: BlockId, size: u64) -> BlockId {
+        let (address, room) = (self.blocks[id].address, self.blocks[id].size - size);
+        if !self.settings.expandable_segments || size < LARGE_ROUNDING {
+            return id;
+        }
+        let front = address.checked_next_multiple_of(self.settings.large_alignment).map(|aligned| aligned - address);
+        match front {
+            Some(front) if front > 0 && front <= room => {
+                let rest = self.blocks.split(id, front);
+                self.insert_free(id);
+                rest
+            }
+            _ => id,
+        }
     }
 
     /// Joins a block that nobody uses with its free neighbours and caches it.

@@ -28,6 +28,11 @@ pub struct Settings {
     pub garbage_collection_threshold: f64,
     /// `set_per_process_memory_fraction`, in bytes: reserve no more than this. Garbage collection needs it.
     pub memory_limit: Option<u64>,
+    /// Bytes added to every request; torch_npu has 32.
+    pub padding: u64,
+    /// What requests from 2 MiB on start at a multiple of in expandable segments, where there is room; 1: anything.
+    /// torch_npu's `base_addr_aligned_kb`.
+    pub large_alignment: u64,
 }
 
 impl Default for Settings {
@@ -40,13 +45,21 @@ impl Default for Settings {
             roundup_power2_divisions: Vec::new(),
             garbage_collection_threshold: 0.0,
             memory_limit: None,
+            padding: 0,
+            large_alignment: 1,
         }
     }
 }
 
 impl Settings {
+    /// How torch_npu's allocator, which descends from PyTorch's, differs from it.
+    pub fn torch_npu(self) -> Self {
+        Settings { padding: 32, large_alignment: 16 << 10, ..self }
+    }
+
     /// Size of the block that serves `size` bytes; `None` if no block can be that large.
     pub fn rounded(&self, size: u64) -> Option<u64> {
+        let size = size.checked_add(self.padding)?;
         if size < MIN_BLOCK {
             return Some(MIN_BLOCK);
         }

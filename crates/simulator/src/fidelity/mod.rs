@@ -24,11 +24,32 @@ use crate::{Error, actual_peak_reserved, adopt};
 pub use script::Difference;
 use script::Script;
 
+/// Whose rules a recording follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// PyTorch's.
+    Pytorch,
+    /// torch_npu's, which adds to every request and aligns large ones.
+    TorchNpu,
+}
+
+impl Dialect {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dialect::Pytorch => "PyTorch",
+            Dialect::TorchNpu => "torch_npu",
+        }
+    }
+}
+
 /// How a recording and the allocator's code compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fidelity {
     /// Whether segments expand.
     pub expandable: bool,
+    /// Whose rules explain the recording best.
+    pub dialect: Dialect,
     /// Whether the trace starts with memory reserved.
     pub seeded: bool,
     /// Requests whose address is the recorded one.
@@ -52,14 +73,27 @@ impl Fidelity {
     }
 }
 
-/// Compares a recorded trace with the allocator's code.
+/// Compares a recorded trace with the allocator's code, by PyTorch's rules, then by those of its descendants; the closest.
 ///
 /// # Errors
 /// If the state that the trace starts from makes no sense.
 pub fn compare(trace: &Trace) -> Result<Fidelity, Error> {
+    let native = compare_as(trace, Dialect::Pytorch)?;
+    if native.is_exact() {
+        return Ok(native);
+    }
+    let other = compare_as(trace, Dialect::TorchNpu)?;
+    Ok(if other.is_exact() || other.requests > native.requests { other } else { native })
+}
+
+fn compare_as(trace: &Trace, dialect: Dialect) -> Result<Fidelity, Error> {
     let empty = MemoryState::default();
     let initial = trace.initial.as_ref().unwrap_or(&empty);
     let settings = Settings { expandable_segments: expandable(trace, initial), ..recorded_settings(trace) };
+    let settings = match dialect {
+        Dialect::Pytorch => settings,
+        Dialect::TorchNpu => settings.torch_npu(),
+    };
     let script = Script::new(trace, initial.reserved());
     let mut caching = Caching::new(script.clone(), settings.clone());
     let mut last = 0;
@@ -86,6 +120,7 @@ pub fn compare(trace: &Trace) -> Result<Fidelity, Error> {
     let difference = walk.all(initial);
     Ok(Fidelity {
         expandable: settings.expandable_segments,
+        dialect,
         seeded: !initial.segments.is_empty(),
         requests: walk.requests,
         segment_events: walk.script.happened(),

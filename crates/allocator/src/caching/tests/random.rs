@@ -37,19 +37,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn settings() -> impl Strategy<Value = Settings> {
     let divisions = prop::sample::select(vec![vec![], vec![(MIB, 4)], vec![(MIB, 1), (16 * MIB, 8)], vec![(MIB, 3)]]);
     let large = prop::sample::select(vec![20 * MIB, 32 * MIB]);
-    (any::<bool>(), prop::option::of(20 * MIB..100 * MIB), divisions, large, prop::option::of((0.1..0.9, 1u64..600)))
-        .prop_map(|(expandable_segments, max_split_size, roundup_power2_divisions, large_segment, limit)| Settings {
-            expandable_segments,
-            max_split_size,
-            roundup_power2_divisions,
-            large_segment,
-            garbage_collection_threshold: limit.map_or(0.0, |l| l.0),
-            memory_limit: limit.map(|l| l.1 * MIB),
-            ..Settings::default()
-        })
+    let limit = prop::option::of((0.1..0.9, 1u64..600));
+    (any::<bool>(), any::<bool>(), prop::option::of(20 * MIB..100 * MIB), divisions, large, limit).prop_map(
+        |(expandable_segments, npu, max_split_size, roundup_power2_divisions, large_segment, limit)| {
+            let settings = Settings {
+                expandable_segments,
+                max_split_size,
+                roundup_power2_divisions,
+                large_segment,
+                garbage_collection_threshold: limit.map_or(0.0, |l| l.0),
+                memory_limit: limit.map(|l| l.1 * MIB),
+                ..Settings::default()
+            };
+            if npu { settings.torch_npu() } else { settings }
+        },
+    )
 }
 
-/// What is live or still used by a stream: address, bytes, streams recorded, events to complete.
+/// A request that is live or still used by a stream.
 struct Held {
     address: Address,
     size: u64,
