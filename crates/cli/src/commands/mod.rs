@@ -1,6 +1,7 @@
 //! The commands, a module each.
 
 mod report;
+mod verify;
 
 use clap::Subcommand;
 
@@ -11,6 +12,8 @@ use crate::error::{Error, Outcome};
 pub enum Command {
     /// Write a report that people look at: what is wasted, where it comes from, what a plan would save.
     Report(report::Args),
+    /// Check a plan, or an instance with offsets, by code that shares nothing with what made it.
+    Verify(verify::Args),
 }
 
 impl Command {
@@ -18,6 +21,7 @@ impl Command {
     pub fn run(self) -> Result<Outcome, Error> {
         match self {
             Command::Report(args) => report::run(&args),
+            Command::Verify(args) => verify::run(&args),
         }
     }
 }
