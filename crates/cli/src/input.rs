@@ -12,7 +12,8 @@ use crate::progress::Progress;
 /// Opens an input of any format, with progress.
 pub fn open(path: &Path) -> Result<Input, Error> {
     let mut progress = Progress::new(format!("reading {}", path.display()));
-    stalloc_trace::open(path, &mut |done, total| progress.update(done, total)).map_err(|e| Error::message(e.to_string()))
+    stalloc_trace::open(path, &mut |done, total| progress.update(done, total))
+        .map_err(|e| Error::message(e.to_string()))
 }
 
 /// Whether a file is a plan, by its first bytes; false where it cannot be read.

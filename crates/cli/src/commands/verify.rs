@@ -42,7 +42,10 @@ impl Args {
         let verdict = plan.check();
         let Some(path) = &self.input else { return Ok(verdict) };
         let Input::Recording(recording) = input::open(path)? else {
-            return Err(Error::message(format!("{} is an instance, not a recording to check a plan against", path.display())));
+            return Err(Error::message(format!(
+                "{} is an instance, not a recording to check a plan against",
+                path.display()
+            )));
         };
         let trace = input::device(path, recording, Some(plan.device))?;
         Ok(verdict.and(plan.check_against(&trace)))
@@ -56,9 +59,9 @@ impl Args {
         let Input::Instance(instance) = input::open(&self.plan)? else {
             return Err(Error::message(format!("{path} is a recording: verify takes a plan, or a CSV with offsets")));
         };
-        rectangles(&instance)
-            .map(|rectangles| check_rectangles(&rectangles, None))
-            .ok_or_else(|| Error::message(format!("{path} has no offset column; `stalloc plan {path} -o OUT.csv` adds one")))
+        rectangles(&instance).map(|rectangles| check_rectangles(&rectangles, None)).ok_or_else(|| {
+            Error::message(format!("{path} has no offset column; `stalloc plan {path} -o OUT.csv` adds one"))
+        })
     }
 
     fn print(&self, verdict: &Verdict) -> Result<(), Error> {
