@@ -1,1 +1,25 @@
-//! What Python and PyTorch call: the PyO3 module, C entry points and the C++ shim's side. No logic.
+//! Python module, C entry points and the C++ shim. No logic: what Python says is translated for the crates below.
+
+mod entries;
+mod record;
+mod settings;
+mod tracker;
+
+use pyo3::prelude::*;
+
+/// `stalloc._native`; `python/stalloc/_native.pyi` documents it for Python.
+#[pymodule]
+mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::record::{
+        abandon, agrees, attach, detach, finish, history, host_read, is_recording, log, mark_module_enter,
+        mark_module_exit, mark_phase, mark_step_begin, mark_step_end, on_flush, stacks, start, wait_for_stacks,
+    };
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

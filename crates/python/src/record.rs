@@ -1,0 +1,243 @@
+//! Recording: the recorder of this process, for Python and for PyTorch's allocator.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use stalloc_recorder::{Process, Recorder, StackOf, Timed};
+use stalloc_trace::{Frame, Mark, RawEvent, StringId};
+
+use crate::entries::Entries;
+use crate::{settings, tracker};
+
+/// A killed program loses at most twice this time.
+const FLUSH_EVERY: Duration = Duration::from_millis(400);
+
+static RECORDER: OnceLock<Recorder> = OnceLock::new();
+/// Between `start` and `finish`, in the process that started.
+static RECORDS: AtomicBool = AtomicBool::new(false);
+/// Whether the tracker's events count.
+static TRACKS: AtomicBool = AtomicBool::new(false);
+/// What to call on the main thread before a flush.
+static ON_FLUSH: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+
+fn recorder() -> PyResult<&'static Recorder> {
+    current().ok_or_else(|| PyRuntimeError::new_err("nothing is being recorded"))
+}
+
+fn current() -> Option<&'static Recorder> {
+    if RECORDS.load(Ordering::Acquire) { RECORDER.get() } else { None }
+}
+
+fn mark(mark: &Mark) {
+    if let Some(recorder) = current() {
+        recorder.mark(mark);
+    }
+}
+
+fn named(name: &str, make: impl FnOnce(StringId) -> Mark) {
+    if let Some(recorder) = current() {
+        recorder.mark(&make(recorder.string(name)));
+    }
+}
+
+/// Starts recording this process into `directory`.
+#[pyfunction]
+pub fn start(
+    directory: PathBuf,
+    rank: u32,
+    metadata: BTreeMap<String, String>,
+    settings: &Bound<'_, PyDict>,
+) -> PyResult<()> {
+    let process = Process { rank, settings: settings::read(settings), metadata };
+    if RECORDER.set(Recorder::new(directory, process)).is_err() {
+        return Err(PyRuntimeError::new_err("this process is recorded already"));
+    }
+    RECORDS.store(true, Ordering::Release);
+    std::thread::Builder::new().name("stalloc-flush".into()).spawn(flush_forever)?;
+    Ok(())
+}
+
+fn flush_forever() {
+    loop {
+        std::thread::sleep(FLUSH_EVERY);
+        let Some(recorder) = current() else { return };
+        let callable = ON_FLUSH.lock().unwrap_or_else(PoisonError::into_inner);
+        if callable.is_some() {
+            // SAFETY: may be called from any thread, without the GIL, while there is an interpreter: the callable is
+            // taken away, under this lock, before it ends. A full queue is no harm: the next flush asks again.
+            unsafe { pyo3::ffi::Py_AddPendingCall(Some(pending_call), std::ptr::null_mut()) };
+        }
+        drop(callable);
+        if let Err(error) = recorder.flush() {
+            eprintln!("stalloc: {error}: the recording ends here");
+            RECORDS.store(false, Ordering::Release);
+            return;
+        }
+    }
+}
+
+/// Runs on Python's main thread between two bytecodes, with the GIL.
+extern "C" fn pending_call(_nothing: *mut c_void) -> c_int {
+    Python::attach(|py| {
+        let callable = {
+            let slot = ON_FLUSH.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.as_ref().map(|callable| callable.clone_ref(py))
+        };
+        if let Some(Err(error)) = callable.map(|callable| callable.call0(py)) {
+            // An error of ours must not surface in the middle of the program.
+            error.print(py);
+        }
+    });
+    0
+}
+
+/// Sets what is called on the main thread about twice a second; `None`: nothing.
+#[pyfunction]
+pub fn on_flush(callable: Option<Py<PyAny>>) {
+    *ON_FLUSH.lock().unwrap_or_else(PoisonError::into_inner) = callable;
+}
+
+/// Attaches the tracker to PyTorch's native allocator; `libraries`: PyTorch's folder of shared libraries.
+#[pyfunction]
+pub fn attach(libraries: PathBuf) -> PyResult<()> {
+    TRACKS.store(true, Ordering::Release);
+    // SAFETY: the caller has made sure that CUDA is initialised and the allocator is the native one.
+    unsafe { tracker::attach(&libraries, on_event) }.map_err(|reason| {
+        TRACKS.store(false, Ordering::Release);
+        PyRuntimeError::new_err(reason)
+    })
+}
+
+/// Ignores the tracker from now on: it cannot be detached.
+#[pyfunction]
+pub fn detach() {
+    TRACKS.store(false, Ordering::Release);
+}
+
+fn on_event(device: u32, event: RawEvent) {
+    if TRACKS.load(Ordering::Acquire)
+        && let Some(recorder) = current()
+    {
+        recorder.event(device, event);
+    }
+}
+
+/// Whether this process is being recorded.
+#[pyfunction]
+pub fn is_recording() -> bool {
+    current().is_some()
+}
+
+/// Stops recording as things are: after an error, or in a forked child, which is not the recorded process.
+#[pyfunction]
+pub fn abandon() {
+    RECORDS.store(false, Ordering::Release);
+    on_flush(None);
+}
+
+/// Writes everything and ends the files.
+#[pyfunction]
+pub fn finish(py: Python<'_>, rank: u32) -> PyResult<()> {
+    let recorder = recorder()?;
+    abandon();
+    py.detach(|| recorder.finish(rank)).map_err(|error| PyOSError::new_err(error.to_string()))
+}
+
+/// Whether allocations wait for their call stacks before they are written.
+#[pyfunction]
+pub fn wait_for_stacks(wait: bool) {
+    if let Some(recorder) = current() {
+        recorder.wait_for_stacks(wait);
+    }
+}
+
+/// Whether the tracker's events of a device are those of PyTorch's history.
+#[pyfunction]
+pub fn agrees(device: u32, entries: Bound<'_, PyList>) -> PyResult<bool> {
+    let recorder = recorder()?;
+    let mut events = Vec::new();
+    Entries::new(entries).for_each(recorder, |event, _| events.push(event))?;
+    Ok(recorder.agrees(device, &events))
+}
+
+/// Gives the tracker's allocations the stacks that the history knows; false if they are not the same allocations.
+#[pyfunction]
+pub fn stacks(device: u32, entries: Bound<'_, PyList>) -> PyResult<bool> {
+    let recorder = recorder()?;
+    let mut known = Vec::new();
+    Entries::new(entries).for_each(recorder, |event, _| {
+        if let RawEvent::Alloc { address, size, stack, .. } = event {
+            known.push(StackOf { address, size, stack });
+        }
+    })?;
+    Ok(recorder.stacks(device, &known).is_ok())
+}
+
+/// Takes the history for what happened since the last flush.
+#[pyfunction]
+pub fn history(device: u32, entries: Bound<'_, PyList>) -> PyResult<()> {
+    let recorder = recorder()?;
+    let mut events = Vec::new();
+    Entries::new(entries).for_each(recorder, |event, time_us| events.push(Timed { event, time_us }))?;
+    recorder.history(device, events);
+    Ok(())
+}
+
+/// A training step begins.
+#[pyfunction]
+pub fn mark_step_begin() {
+    mark(&Mark::StepBegin);
+}
+
+/// A training step ends.
+#[pyfunction]
+pub fn mark_step_end() {
+    mark(&Mark::StepEnd);
+}
+
+/// A phase begins.
+#[pyfunction]
+pub fn mark_phase(kind: &str, micro_batch: u32) {
+    named(kind, |kind| Mark::Phase { kind, micro_batch });
+}
+
+/// A module is entered.
+#[pyfunction]
+pub fn mark_module_enter(name: &str) {
+    named(name, Mark::ModuleEnter);
+}
+
+/// A module is left.
+#[pyfunction]
+pub fn mark_module_exit(name: &str) {
+    named(name, Mark::ModuleExit);
+}
+
+/// The program read `bytes` back from the device; `frames`: (file, function, line), innermost first.
+#[pyfunction]
+pub fn host_read(bytes: u64, frames: Vec<(String, String, u32)>) {
+    if let Some(recorder) = current() {
+        let frame = |(file, function, line): &(String, String, u32)| Frame {
+            file: recorder.string(file),
+            function: recorder.string(function),
+            line: *line,
+        };
+        let stack = recorder.stack(frames.iter().map(frame).collect());
+        recorder.mark(&Mark::HostRead { stack, bytes });
+    }
+}
+
+/// A line for whoever wonders what the recorder does: printed if `STALLOC_LOG_LEVEL` is 0 or 1.
+#[pyfunction]
+pub fn log(text: &str) {
+    if std::env::var("STALLOC_LOG_LEVEL").is_ok_and(|level| matches!(level.trim(), "0" | "1")) {
+        eprintln!("stalloc: {text}");
+    }
+}

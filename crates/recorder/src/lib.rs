@@ -1,0 +1,122 @@
+//! Turns what a running program reports into one trace file per device.
+//!
+//! A [`Recorder`] takes events from any thread at the price of a lock and a push. Files are written elsewhere and
+//! at another time ([`Recorder::flush`], called twice a second), so that a killed program loses no more than that.
+
+mod files;
+mod log;
+mod names;
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId};
+
+pub use crate::files::{Error, Process};
+pub use crate::log::{Disagreement, StackOf, Timed};
+
+use crate::files::Files;
+use crate::log::Log;
+use crate::names::Names;
+
+/// Records one process.
+///
+/// Locks are taken one at a time, except that [`Recorder::flush`] holds the files while it looks names up.
+pub struct Recorder {
+    started: Instant,
+    log: Mutex<Log>,
+    names: Mutex<Names>,
+    files: Mutex<Files>,
+}
+
+impl Recorder {
+    /// A recorder that writes into `directory`; files appear with the first events.
+    pub fn new(directory: PathBuf, process: Process) -> Self {
+        Recorder {
+            started: Instant::now(),
+            log: Mutex::default(),
+            names: Mutex::default(),
+            files: Mutex::new(Files::new(directory, process)),
+        }
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_us(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    /// An event of `device`, happening now.
+    pub fn event(&self, device: u32, event: RawEvent) {
+        let mut log = self.log();
+        let now = self.now_us();
+        log.event(device, event, now);
+    }
+
+    /// A mark, now.
+    pub fn mark(&self, mark: &Mark) {
+        let mut log = self.log();
+        let now = self.now_us();
+        log.mark(mark, now);
+    }
+
+    /// The id of a string, for marks and frames.
+    pub fn string(&self, text: &str) -> StringId {
+        self.names().string(text)
+    }
+
+    /// The id of a call stack, innermost frame first.
+    pub fn stack(&self, frames: Vec<Frame>) -> StackId {
+        self.names().stack(frames)
+    }
+
+    /// Whether allocations wait for [`Recorder::stacks`] before they are written.
+    pub fn wait_for_stacks(&self, wait: bool) {
+        self.log().wait_for_stacks(wait);
+    }
+
+    /// Whether the events of `device` so far are those of `history`, marks aside.
+    pub fn agrees(&self, device: u32, history: &[RawEvent]) -> bool {
+        self.log().agrees(device, history)
+    }
+
+    /// Gives the waiting allocations of `device` their stacks, oldest first.
+    ///
+    /// # Errors
+    /// If the history's allocations are not those that wait.
+    pub fn stacks(&self, device: u32, history: &[StackOf]) -> Result<(), Disagreement> {
+        self.log().stacks(device, history)
+    }
+
+    /// Takes `history` for what happened on `device` since the last flush, in place of what [`Recorder::event`] said.
+    pub fn history(&self, device: u32, history: Vec<Timed>) {
+        self.log().replace(device, history);
+    }
+
+    /// Writes what waits for nothing.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn flush(&self) -> Result<(), Error> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.log().take();
+        files.write(taken, &self.names())
+    }
+
+    /// Writes everything and ends the files, named after `rank`, which may have been unknown before.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn finish(&self, rank: u32) -> Result<(), Error> {
+        self.log().wait_for_stacks(false);
+        self.flush()?;
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).finish(rank)
+    }
+}

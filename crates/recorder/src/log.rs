@@ -1,0 +1,171 @@
+//! The events of a running program that no file holds yet.
+//!
+//! Two sources report them. The *tracker* is called by PyTorch's allocator at each event: exact, cheap, without call
+//! stacks. PyTorch's own memory *history* has call stacks, but is slow to read. So the tracker says what happened,
+//! and the history, while it is on, adds the stacks: its allocations are the same ones in the same order. Where
+//! there is no tracker, the history is the only source.
+
+use std::collections::BTreeMap;
+
+use stalloc_trace::{Mark, RawEvent, StackId};
+
+/// An event and its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// What happened.
+    pub event: RawEvent,
+    /// When, in microseconds since an arbitrary start.
+    pub time_us: u64,
+}
+
+/// An allocation as the history knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackOf {
+    /// Where the allocation was put.
+    pub address: u64,
+    /// Bytes asked for.
+    pub size: u64,
+    /// Where in the program it was asked for.
+    pub stack: StackId,
+}
+
+/// The history and the tracker tell different stories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disagreement;
+
+#[derive(Default)]
+struct Pending {
+    events: Vec<Timed>,
+    /// Events before this index wait for nothing.
+    ready: usize,
+}
+
+/// Events in memory, by device, and the marks between them.
+#[derive(Default)]
+pub struct Log {
+    devices: BTreeMap<u32, Pending>,
+    /// Steps begun and ended so far, for devices that are used later than others.
+    step_marks: Vec<(Mark, u64)>,
+    waits_for_stacks: bool,
+}
+
+impl Log {
+    /// Whether new events wait for their call stacks; what waits already is let go when they no longer do.
+    pub fn wait_for_stacks(&mut self, wait: bool) {
+        self.waits_for_stacks = wait;
+        if !wait {
+            for pending in self.devices.values_mut() {
+                pending.ready = pending.events.len();
+            }
+        }
+    }
+
+    fn device(&mut self, device: u32) -> &mut Pending {
+        let marks = &self.step_marks;
+        self.devices.entry(device).or_insert_with(|| Pending {
+            events: marks
+                .iter()
+                .map(|(mark, time_us)| Timed { event: RawEvent::Mark(mark.clone()), time_us: *time_us })
+                .collect(),
+            ready: marks.len(),
+        })
+    }
+
+    /// Adds an event of `device`.
+    pub fn event(&mut self, device: u32, event: RawEvent, time_us: u64) {
+        let waits = self.waits_for_stacks;
+        let pending = self.device(device);
+        pending.events.push(Timed { event, time_us });
+        if !waits {
+            pending.ready = pending.events.len();
+        }
+    }
+
+    /// Adds a mark to every device's events.
+    pub fn mark(&mut self, mark: &Mark, time_us: u64) {
+        if matches!(mark, Mark::StepBegin | Mark::StepEnd) {
+            self.step_marks.push((mark.clone(), time_us));
+        }
+        for pending in self.devices.values_mut() {
+            let is_ready = pending.ready == pending.events.len();
+            pending.events.push(Timed { event: RawEvent::Mark(mark.clone()), time_us });
+            if is_ready {
+                pending.ready = pending.events.len();
+            }
+        }
+    }
+
+    /// Compares what the tracker reported of `device` so far with the whole history, marks and snapshots aside.
+    pub fn agrees(&self, device: u32, history: &[RawEvent]) -> bool {
+        let tracked = self.devices.get(&device).map_or(&[][..], |pending| &pending.events[..]);
+        let tracked = tracked.iter().map(|timed| &timed.event);
+        let counts = |event: &&RawEvent| !matches!(event, RawEvent::Mark(_) | RawEvent::Snapshot);
+        let mut history = history.iter().filter(counts);
+        let mut tracked = tracked.filter(counts);
+        loop {
+            match (tracked.next(), history.next()) {
+                (None, None) => return true,
+                (Some(a), Some(b)) if same(a, b) => {}
+                _ => return false,
+            }
+        }
+    }
+
+    /// Gives the waiting allocations of `device` their stacks, oldest first.
+    ///
+    /// # Errors
+    /// If an allocation is not the one that the history has in its place.
+    pub fn stacks(&mut self, device: u32, history: &[StackOf]) -> Result<(), Disagreement> {
+        let Some(pending) = self.devices.get_mut(&device) else {
+            return if history.is_empty() { Ok(()) } else { Err(Disagreement) };
+        };
+        let mut known = history.iter();
+        for timed in &mut pending.events[pending.ready..] {
+            if let RawEvent::Alloc { address, size, stack, .. } = &mut timed.event {
+                let Some(of) = known.next() else { return Ok(()) };
+                if (of.address, of.size) != (*address, *size) {
+                    return Err(Disagreement);
+                }
+                *stack = of.stack;
+            }
+            pending.ready += 1;
+        }
+        if known.next().is_none() { Ok(()) } else { Err(Disagreement) }
+    }
+
+    /// Forgets what waits of `device`, marks aside, in favour of `history`, which is older than those marks.
+    pub fn replace(&mut self, device: u32, history: Vec<Timed>) {
+        let pending = self.device(device);
+        let marks = pending.events.split_off(pending.ready);
+        pending.events.extend(history);
+        pending.events.extend(marks.into_iter().filter(|timed| matches!(timed.event, RawEvent::Mark(_))));
+        pending.ready = pending.events.len();
+    }
+
+    /// Takes the events that wait for nothing.
+    pub fn take(&mut self) -> Vec<(u32, Vec<Timed>)> {
+        let mut taken = Vec::new();
+        for (device, pending) in &mut self.devices {
+            if pending.ready > 0 {
+                let rest = pending.events.split_off(pending.ready);
+                taken.push((*device, std::mem::replace(&mut pending.events, rest)));
+                pending.ready = 0;
+            }
+        }
+        taken
+    }
+}
+
+/// Whether two sources mean the same event; the stack is the history's alone.
+fn same(a: &RawEvent, b: &RawEvent) -> bool {
+    match (a, b) {
+        (
+            RawEvent::Alloc { address, size, stream, .. },
+            RawEvent::Alloc { address: address_b, size: size_b, stream: stream_b, .. },
+        ) => (address, size, stream) == (address_b, size_b, stream_b),
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests;

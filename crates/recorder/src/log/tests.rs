@@ -1,0 +1,102 @@
+use stalloc_trace::{Mark, RawEvent, SegmentAction, StackId};
+
+use super::{Log, StackOf, Timed};
+
+fn alloc(address: u64, stack: u32) -> RawEvent {
+    RawEvent::Alloc { address, size: address * 10, stream: 0, stack: StackId(stack) }
+}
+
+fn free(address: u64) -> RawEvent {
+    RawEvent::FreeRequested { address, size: address * 10, stream: 0 }
+}
+
+fn stack_of(address: u64, stack: u32) -> StackOf {
+    StackOf { address, size: address * 10, stack: StackId(stack) }
+}
+
+fn taken(log: &mut Log) -> Vec<RawEvent> {
+    log.take().into_iter().flat_map(|(_, events)| events).map(|timed| timed.event).collect()
+}
+
+#[test]
+fn events_wait_for_nothing_by_default() {
+    let mut log = Log::default();
+    log.event(0, alloc(1, 0), 5);
+    log.mark(&Mark::StepBegin, 6);
+    assert_eq!(taken(&mut log), [alloc(1, 0), RawEvent::Mark(Mark::StepBegin)]);
+    assert_eq!(taken(&mut log), []);
+}
+
+#[test]
+fn allocations_wait_for_their_stacks_and_what_follows_waits_for_them() {
+    let mut log = Log::default();
+    log.wait_for_stacks(true);
+    log.event(0, alloc(1, 0), 0);
+    log.mark(&Mark::StepEnd, 0);
+    log.event(0, alloc(2, 0), 0);
+    log.event(0, free(1), 0);
+    assert_eq!(taken(&mut log), []);
+    log.stacks(0, &[stack_of(1, 7)]).unwrap();
+    assert_eq!(taken(&mut log), [alloc(1, 7), RawEvent::Mark(Mark::StepEnd)]);
+    log.stacks(0, &[stack_of(2, 8)]).unwrap();
+    assert_eq!(taken(&mut log), [alloc(2, 8), free(1)]);
+}
+
+#[test]
+fn when_stacks_end_nothing_waits_any_more() {
+    let mut log = Log::default();
+    log.wait_for_stacks(true);
+    log.event(0, alloc(1, 0), 0);
+    log.wait_for_stacks(false);
+    assert_eq!(taken(&mut log), [alloc(1, 0)]);
+}
+
+#[test]
+fn a_history_of_other_allocations_is_noticed() {
+    let mut log = Log::default();
+    log.wait_for_stacks(true);
+    log.event(0, alloc(1, 0), 0);
+    assert!(log.stacks(0, &[stack_of(2, 7)]).is_err());
+    assert!(log.stacks(0, &[stack_of(1, 7), stack_of(2, 7)]).is_err());
+    assert!(log.stacks(1, &[stack_of(1, 7)]).is_err(), "of a device that nothing happened on");
+}
+
+#[test]
+fn the_history_agrees_if_it_has_the_same_events_marks_and_stacks_aside() {
+    let mut log = Log::default();
+    log.wait_for_stacks(true);
+    let segment = RawEvent::Segment { action: SegmentAction::Alloc, address: 0, size: 100, stream: 0 };
+    log.event(0, segment.clone(), 0);
+    log.event(0, alloc(1, 0), 0);
+    log.mark(&Mark::StepBegin, 0);
+    log.event(0, free(1), 0);
+    assert!(log.agrees(0, &[segment.clone(), alloc(1, 3), RawEvent::Snapshot, free(1)]));
+    assert!(!log.agrees(0, &[segment.clone(), alloc(1, 3)]), "one is missing");
+    assert!(!log.agrees(0, &[alloc(1, 3), segment, free(1)]), "another order");
+    assert!(log.agrees(1, &[]));
+}
+
+#[test]
+fn a_history_that_replaces_the_tracker_comes_before_the_marks_that_follow_it() {
+    let mut log = Log::default();
+    log.event(0, alloc(9, 0), 0);
+    log.mark(&Mark::StepBegin, 0);
+    let _written = log.take();
+    log.wait_for_stacks(true);
+    log.event(0, alloc(1, 0), 0);
+    log.mark(&Mark::StepEnd, 0);
+    log.replace(0, vec![Timed { event: alloc(2, 4), time_us: 1 }]);
+    assert_eq!(taken(&mut log), [alloc(2, 4), RawEvent::Mark(Mark::StepEnd)]);
+}
+
+#[test]
+fn a_device_that_is_used_late_knows_how_many_steps_went_before() {
+    let mut log = Log::default();
+    log.event(0, alloc(1, 0), 0);
+    log.mark(&Mark::StepBegin, 1);
+    log.mark(&Mark::StepEnd, 2);
+    log.event(1, alloc(2, 0), 3);
+    let taken = log.take();
+    let late: Vec<_> = taken[1].1.iter().map(|timed| (timed.event.clone(), timed.time_us)).collect();
+    assert_eq!(late, [(RawEvent::Mark(Mark::StepBegin), 1), (RawEvent::Mark(Mark::StepEnd), 2), (alloc(2, 0), 3)]);
+}

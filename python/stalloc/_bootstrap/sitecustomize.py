@@ -1,0 +1,45 @@
+"""Starts recording in a Python program that knows nothing of stalloc.
+
+`stalloc trace` puts this folder first on PYTHONPATH, so that every Python process of the command runs this file before
+its own code. It must not be in the way: the package is loaded from where it lies, without a change to ``sys.path``,
+and the environment's own ``sitecustomize``, which this one hides, runs afterwards.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+_here = os.path.dirname(os.path.abspath(__file__))
+
+
+def _load_stalloc():
+    package = os.path.dirname(_here)
+    spec = importlib.util.spec_from_file_location(
+        "stalloc", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["stalloc"] = module
+    spec.loader.exec_module(module)
+
+
+def _run_hidden_sitecustomize():
+    elsewhere = [path for path in sys.path if os.path.abspath(path) != _here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _here]
+if os.environ.get("STALLOC_TRACE_DIR"):
+    try:
+        _load_stalloc()
+        from stalloc import _record
+
+        _record.install()
+    except Exception as error:  # whatever is wrong with us, the program runs
+        sys.modules.pop("stalloc", None)
+        print(f"stalloc: cannot record this process: {error}", file=sys.stderr)
+_run_hidden_sitecustomize()

@@ -1,0 +1,117 @@
+"""Marks: what a script says about its own structure."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Listener:
+    """What marks are told to. This one, for programs that nobody records, does nothing."""
+
+    def step_begin(self) -> None: ...
+
+    def step_end(self) -> None: ...
+
+    def phase(self, kind: str, micro_batch: int) -> None: ...
+
+    def module_enter(self, name: str) -> None: ...
+
+    def module_exit(self, name: str) -> None: ...
+
+
+_nobody = Listener()
+_listener = _nobody
+
+
+def listen(listener: Listener) -> None:
+    """Tell ``listener`` every mark from now on."""
+    global _listener
+    _listener = listener
+
+
+class step:
+    """One training step, as a context manager or a decorator of the function that makes one.
+
+    A script that marks its steps is not looked at for steps of its own (``torch.optim``'s).
+    """
+
+    def __enter__(self) -> step:
+        _listener.step_begin()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _listener.step_end()
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            with step():
+                return function(*args, **kwargs)
+
+        return marked  # type: ignore[return-value]
+
+
+def phase(kind: str, micro_batch: int = 0) -> ContextManager[None]:
+    """A phase of a step begins: "forward", "backward", "weight" or "optimizer" of a micro-batch, counted from 0.
+
+    It lasts until the next phase, or the step's end; used with ``with``, its block says so to the reader.
+    """
+    _listener.phase(kind, micro_batch)
+    return contextlib.nullcontext()
+
+
+def watch(module: torch.nn.Module, name: str | None = None) -> None:
+    """Mark when each submodule of ``module`` is entered and left, in the forward pass and in the backward pass.
+
+    The backward pass of the submodule ``x`` is called ``x:backward``. Modules called under ``torch.compile`` are
+    seen as far as their hooks run.
+    """
+    for path, submodule in module.named_modules(prefix=name or ""):
+        if path:
+            _watch_one(submodule, path)
+
+
+def _watch_one(module: torch.nn.Module, name: str) -> None:
+    backward = f"{name}:backward"
+
+    def enters(_gradient: torch.Tensor) -> None:
+        _listener.module_enter(backward)
+
+    def leaves(_gradient: torch.Tensor) -> None:
+        _listener.module_exit(backward)
+
+    def before(_module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+        _on_gradient(arguments, leaves)
+        _listener.module_enter(name)
+
+    def after(_module: torch.nn.Module, _arguments: tuple[Any, ...], output: Any) -> None:
+        _listener.module_exit(name)
+        _on_gradient(output, enters)
+
+    module.register_forward_pre_hook(before)
+    module.register_forward_hook(after, always_call=False)
+
+
+def _on_gradient(value: Any, hook: Callable[[torch.Tensor], None]) -> None:
+    """Call ``hook`` once the gradient of the first differentiable tensor of ``value`` is known.
+
+    Hooks of tensors, not of modules: the latter put a node of their own into the graph, which would change what is
+    recorded.
+    """
+    if hasattr(value, "register_hook"):
+        if value.requires_grad:
+            value.register_hook(hook)
+        return
+    values = value.values() if isinstance(value, dict) else value
+    if isinstance(value, (tuple, list, dict)):
+        for item in values:
+            if getattr(item, "requires_grad", False):
+                item.register_hook(hook)
+                return

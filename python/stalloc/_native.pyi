@@ -1,0 +1,49 @@
+"""The part of stalloc that is written in Rust."""
+
+from typing import Any, Callable, Optional
+
+__version__: str
+
+def start(directory: str, rank: int, metadata: dict[str, str], settings: dict[str, Any]) -> None:
+    """Start recording this process into ``directory``; ``settings``: a snapshot's ``allocator_settings``."""
+
+def attach(libraries: str) -> None:
+    """Attach the tracker to PyTorch's native allocator; RuntimeError if this PyTorch does not have what it takes."""
+
+def detach() -> None:
+    """Ignore the tracker from now on."""
+
+def agrees(device: int, entries: list[dict[str, Any]]) -> bool:
+    """Whether the tracker's events of a device are those of PyTorch's history."""
+
+def stacks(device: int, entries: list[dict[str, Any]]) -> bool:
+    """Give the tracker's allocations the stacks that the history knows; false if they are not the same ones."""
+
+def history(device: int, entries: list[dict[str, Any]]) -> None:
+    """Take the history for what happened since the last flush."""
+
+def wait_for_stacks(wait: bool) -> None:
+    """Whether allocations wait for their call stacks before they are written."""
+
+def on_flush(callable: Optional[Callable[[], None]]) -> None:
+    """Set what is called on the main thread about twice a second."""
+
+def finish(rank: int) -> None:
+    """Write everything and end the files."""
+
+def abandon() -> None:
+    """Stop recording as things are: after an error, or in a forked child, which is not the recorded process."""
+
+def is_recording() -> bool:
+    """Whether this process is being recorded."""
+
+def log(text: str) -> None:
+    """A line for whoever wonders what the recorder does."""
+
+def mark_step_begin() -> None: ...
+def mark_step_end() -> None: ...
+def mark_phase(kind: str, micro_batch: int) -> None: ...
+def mark_module_enter(name: str) -> None: ...
+def mark_module_exit(name: str) -> None: ...
+def host_read(bytes: int, frames: list[tuple[str, str, int]]) -> None:
+    """The program read bytes back from the device; frames are (file, function, line), innermost first."""

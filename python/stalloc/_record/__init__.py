@@ -1,0 +1,16 @@
+"""Recording of the process that this is imported in; `stalloc trace` has it called by the bootstrap."""
+
+from __future__ import annotations
+
+from stalloc._record import imports
+
+
+def install() -> None:
+    """Arrange for everything to start once the program imports PyTorch."""
+
+    def torch_imported(torch: object) -> None:
+        from stalloc._record import session
+
+        session.prepare(torch)
+
+    imports.after("torch", torch_imported)

@@ -1,0 +1,87 @@
+"""The recording of one process: from PyTorch's import to the process's end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shlex
+import sys
+from typing import Any
+
+from stalloc import _marks, _native
+from stalloc._record.history import History
+from stalloc._record.output import say
+from stalloc._record.steps import Beat, Marks, Steps
+
+
+def prepare(torch: Any) -> None:
+    """PyTorch has been imported, CUDA is still asleep."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        say(f"this PyTorch ({torch.__version__}) is built without CUDA: there is nothing to record")
+        sys.exit(2)
+
+    def initialised() -> None:
+        try:
+            _start(torch)
+        except Exception as error:  # whatever is wrong with us, the program runs
+            _native.abandon()
+            say(f"cannot record this process: {error!r}")
+
+    torch.cuda._lazy_call(initialised)
+
+
+def _start(torch: Any) -> None:
+    """CUDA has just been initialised, nothing has been allocated."""
+    backend = torch.cuda.get_allocator_backend()
+    if backend != "native":
+        say(f"cannot record: the program replaced PyTorch's allocator ({backend})")
+        return
+    settings = torch.cuda.memory._snapshot().get("allocator_settings", {})
+    _native.start(os.environ["STALLOC_TRACE_DIR"], _rank(torch), _metadata(torch, settings), settings)
+    history = History(torch, _number("STALLOC_TRACE_STACKS", 2))
+    steps = Steps(history, _number("STALLOC_TRACE_STEPS", 0) or None)
+    _marks.listen(Marks(steps, Beat(torch, steps), history))
+    process = os.getpid()
+
+    def finish() -> None:
+        if os.getpid() == process:  # not in a forked child
+            history.stop()
+            _native.finish(_rank(torch))
+
+    atexit.register(finish)
+    os.register_at_fork(after_in_child=_in_child)
+
+
+def _in_child() -> None:
+    """A forked child cannot use CUDA, and the files are its parent's."""
+    _marks.listen(_marks.Listener())
+    _native.abandon()
+
+
+def _number(name: str, default: int) -> int:
+    try:
+        return int(os.environ[name])
+    except (KeyError, ValueError):
+        return default
+
+
+def _rank(torch: Any) -> int:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank())
+    return _number("RANK", 0)
+
+
+def _metadata(torch: Any, settings: dict[str, Any]) -> dict[str, str]:
+    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    known = {
+        "torch": str(torch.__version__),
+        "python": sys.version.split()[0],
+        "device_name": device.name,
+        "total_memory": str(device.total_memory),
+        "PYTORCH_CUDA_ALLOC_CONF": settings.get("PYTORCH_CUDA_ALLOC_CONF", ""),
+        "command": os.environ.get("STALLOC_TRACE_COMMAND") or shlex.join(sys.orig_argv),
+        "rank": str(_rank(torch)),
+        "world_size": os.environ.get("WORLD_SIZE", "1"),
+        "dry_run": os.environ.get("STALLOC_DRYRUN_GPU", ""),
+    }
+    return {key: value for key, value in known.items() if value}
