@@ -1,8 +1,7 @@
 //! The commands, a module each.
 
-mod info;
 mod report;
-mod verify;
+mod trace;
 
 use clap::Subcommand;
 
@@ -11,21 +10,17 @@ use crate::error::{Error, Outcome};
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Say what a file holds, or how two recordings differ.
-    Info(info::Args),
     /// Write a report that people look at: what is wasted, where it comes from, what a plan would save.
     Report(report::Args),
-    /// Check a plan, or an instance with offsets, by code that shares nothing with what made it.
-    Verify(verify::Args),
+    Trace(trace::Args),
 }
 
 impl Command {
     /// Does it.
     pub fn run(self) -> Result<Outcome, Error> {
         match self {
-            Command::Info(args) => info::run(&args),
             Command::Report(args) => report::run(&args),
-            Command::Verify(args) => verify::run(&args),
+            Command::Trace(args) => trace::run(args),
         }
     }
 }

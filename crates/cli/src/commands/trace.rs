@@ -1,0 +1,213 @@
+//! `stalloc trace`: runs a training command and records one trace per process and device.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use serde::Serialize;
+use stalloc_dryrun_setup::DryRun;
+use stalloc_launcher::summary::{self, HostReads, Summary};
+use stalloc_launcher::{Ended, Error as LaunchError, Job, Rank};
+use stalloc_trace::Input;
+
+use crate::error::{Error, Outcome};
+use crate::output::{self, Table};
+use crate::progress::Progress;
+
+/// Lines of a call stack that are shown.
+const FRAMES_SHOWN: usize = 3;
+/// Places of the program that are shown.
+const PLACES_SHOWN: usize = 8;
+
+/// Run a training command and record what it allocates: one trace per process and device
+/// (`DIR/rank<R>_dev<N>.trace`). Without a GPU, add --dry-run.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:\n  stalloc trace --dry-run h100-80gb --steps 3 -o traces -- python train.py\n  \
+    stalloc trace -o traces -- torchrun --nproc-per-node 8 train.py\n  \
+    stalloc trace --dry-run h200-141gb --world-size 1024 --ranks 0,8,1023 -o traces -- python pretrain.py")]
+pub struct Args {
+    /// Directory for the traces; made if missing, traces of an earlier run in it are replaced
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Run with no GPU, on a stand-in for this one: h100-80gb, a100-80gb... Values are not computed
+    #[arg(long, value_name = "GPU")]
+    dry_run: Option<String>,
+    /// How many GPUs the stand-in has
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "dry_run")]
+    devices: u32,
+    /// End the program after so many training steps
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    steps: Option<u32>,
+    /// Record call stacks until so many steps are done (later steps repeat them); 0: none
+    #[arg(long, value_name = "N")]
+    stacks: Option<u32>,
+    /// Run one rank of a job of W alone, its collectives doing nothing
+    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..))]
+    world_size: Option<u32>,
+    /// Which rank of --world-size
+    #[arg(long, value_name = "R", requires = "world_size", conflicts_with = "ranks")]
+    rank: Option<u32>,
+    /// Which ranks of --world-size, several at a time
+    #[arg(long, value_name = "R,R...", value_delimiter = ',', requires = "world_size")]
+    ranks: Vec<u32>,
+    /// Answer a value that the program reads back at a line of its code, as train.py:31=1.0; may be repeated
+    #[arg(long = "answer", value_name = "FILE:LINE=VALUE", requires = "dry_run")]
+    answers: Vec<String>,
+    /// A JSON file of answers: {"train.py:31": 1.0, "moe.py:7": [3, 5]}
+    #[arg(long, value_name = "FILE", requires = "dry_run")]
+    answers_file: Option<PathBuf>,
+    /// Print one JSON object; the command's own output goes to standard error
+    #[arg(long)]
+    json: bool,
+    /// The command, after --
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    directory: &'a Path,
+    exit: u8,
+    traces: &'a [Summary],
+}
+
+/// Runs it.
+pub fn run(args: Args) -> Result<Outcome, Error> {
+    let ranks = ranks(&args)?;
+    stalloc_launcher::clear(&args.output).map_err(failed)?;
+    let job = Job {
+        directory: std::path::absolute(&args.output).map_err(|source| Error::write(&args.output, source))?,
+        package: stalloc_launcher::python_package().map_err(failed)?,
+        dry_run: args
+            .dry_run
+            .as_deref()
+            .map(|gpu| DryRun::new(gpu, args.devices))
+            .transpose()
+            .map_err(|error| failed(error.into()))?,
+        command: args.command,
+        steps: args.steps,
+        stacks: args.stacks,
+        answers: args.answers,
+        answers_file: args.answers_file,
+    };
+    let ranks = match ranks {
+        Some(ranks) => ranks.into_iter().map(Some).collect(),
+        None => vec![job.rank_of_environment()],
+    };
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut progress = Progress::new("recording");
+    let several = ranks.len() > 1;
+    let mut watch = |_running: usize, ended: usize| {
+        if several {
+            progress.update(ended as u64, ranks.len() as u64);
+        }
+    };
+    let ended = stalloc_launcher::run(&job, &ranks, at_once, args.json, &mut watch).map_err(failed)?;
+    finish(&job, &ended, args.json)
+}
+
+fn failed(error: LaunchError) -> Error {
+    Error::message(error.to_string())
+}
+
+/// The ranks to run alone, if any are asked for.
+fn ranks(args: &Args) -> Result<Option<Vec<Rank>>, Error> {
+    let Some(world_size) = args.world_size else { return Ok(None) };
+    let mut wanted = args.ranks.clone();
+    if wanted.is_empty() {
+        wanted.push(args.rank.unwrap_or(0));
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    match wanted.iter().find(|&&rank| rank >= world_size) {
+        Some(rank) => {
+            Err(Error::message(format!("rank {rank} of {world_size}: ranks are counted from 0 to {}", world_size - 1)))
+        }
+        None => Ok(Some(wanted.into_iter().map(|rank| Rank { rank, world_size }).collect())),
+    }
+}
+
+/// Reads what was recorded and says how it went.
+fn finish(job: &Job, ended: &[Ended], json: bool) -> Result<Outcome, Error> {
+    let summaries = read(&job.directory)?;
+    let exit = ended.iter().map(|process| process.code).find(|&code| code != 0).unwrap_or(0);
+    if json {
+        output::json(&Report { directory: &job.directory, exit, traces: &summaries })?;
+    } else if !summaries.is_empty() {
+        print(&job.directory, &summaries)?;
+    }
+    for process in ended.iter().filter(|process| process.code != 0) {
+        let rank = process.rank.map_or(String::new(), |rank| format!(" of rank {}", rank.rank));
+        let log = process.output.as_ref().map_or(String::new(), |path| format!("; see {}", path.display()));
+        eprintln!("stalloc: the command{rank} ended with status {}{log}", process.code);
+    }
+    if exit != 0 {
+        return Ok(Outcome::Exit(exit));
+    }
+    if summaries.is_empty() {
+        let hint = if job.dry_run.is_some() { "" } else { "; on a machine without one, add --dry-run h100-80gb" };
+        return Err(Error::message(format!(
+            "nothing was recorded: the command allocated no memory of a CUDA device through PyTorch{hint}"
+        )));
+    }
+    Ok(Outcome::Done)
+}
+
+fn read(directory: &Path) -> Result<Vec<Summary>, Error> {
+    let mut summaries = Vec::new();
+    for path in stalloc_launcher::traces(directory).map_err(failed)? {
+        let mut progress = Progress::new("reading");
+        let Input::Recording(recording) = stalloc_trace::open(&path, &mut |done, total| progress.update(done, total))
+            .map_err(|error| Error::message(error.to_string()))?
+        else {
+            continue;
+        };
+        summaries.extend(recording.traces.iter().map(|trace| summary::of(&path, trace)));
+    }
+    summary::find_alike(&mut summaries);
+    Ok(summaries)
+}
+
+fn print(directory: &Path, summaries: &[Summary]) -> Result<(), Error> {
+    output::line(&format!("recorded in {}", directory.display()))?;
+    let mut table = Table::new(&["trace", "events", "requests", "steps", "peak allocated", "peak reserved", ""]);
+    for summary in summaries {
+        table.row(vec![
+            summary.file.clone(),
+            output::count(summary.events),
+            output::count(summary.requests),
+            output::count(summary.steps),
+            output::bytes(summary.peak_allocated),
+            output::bytes(summary.peak_reserved),
+            summary.same_as.as_ref().map_or(String::new(), |file| format!("same as {file}")),
+        ]);
+    }
+    table.print()?;
+    for summary in summaries.iter().filter(|summary| summary.same_as.is_none()) {
+        print_reads(summary)?;
+    }
+    Ok(())
+}
+
+fn print_reads(summary: &Summary) -> Result<(), Error> {
+    let reads: u64 = summary.host_reads.iter().map(|place| place.count).sum();
+    if reads == 0 {
+        return Ok(());
+    }
+    output::line(&format!(
+        "{}: the program read {} values from the device that a dry run does not compute; it saw zeros, or the answer given, at:",
+        summary.file,
+        output::count(reads)
+    ))?;
+    for HostReads { count, bytes, stack } in summary.host_reads.iter().take(PLACES_SHOWN) {
+        output::line(&format!("  {} times, {}", output::count(*count), output::bytes(*bytes)))?;
+        for frame in stack.iter().take(FRAMES_SHOWN) {
+            output::line(&format!("    {frame}"))?;
+        }
+    }
+    let more = summary.host_reads.len().saturating_sub(PLACES_SHOWN);
+    if more > 0 {
+        output::line(&format!("  and at {more} more places"))?;
+    }
+    Ok(())
+}

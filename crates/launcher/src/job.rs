@@ -1,0 +1,95 @@
+//! What to run, and what its environment says to the recorder inside.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stalloc_dryrun_setup::DryRun;
+
+use crate::Error;
+
+/// One rank of a distributed job, to be run without the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// Which one, from 0.
+    pub rank: u32,
+    /// How many there would be.
+    pub world_size: u32,
+}
+
+/// A command to record.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Where the traces go; exists.
+    pub directory: PathBuf,
+    /// The Python package.
+    pub package: PathBuf,
+    /// The GPU to stand in for, if there is none.
+    pub dry_run: Option<DryRun>,
+    /// End the program after so many steps.
+    pub steps: Option<u32>,
+    /// Record call stacks for so many steps.
+    pub stacks: Option<u32>,
+    /// Answers to what the program reads back: `FILE:LINE=VALUE`.
+    pub answers: Vec<String>,
+    /// A file of such answers.
+    pub answers_file: Option<PathBuf>,
+}
+
+impl Job {
+    /// The process of one rank, or of a job that has one process or starts its ranks itself.
+    ///
+    /// # Errors
+    /// If the dry run cannot be set up.
+    pub fn process(&self, rank: Option<Rank>) -> Result<Command, Error> {
+        let mut command = Command::new(self.command.first().map_or("".as_ref(), OsString::as_os_str));
+        command.args(self.command.iter().skip(1));
+        command.env("PYTHONPATH", first_of_list(&self.package.join("_bootstrap"), "PYTHONPATH"));
+        command.env("STALLOC_TRACE_DIR", &self.directory);
+        let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
+        command.env("STALLOC_TRACE_COMMAND", words.join(" "));
+        if let Some(steps) = self.steps {
+            command.env("STALLOC_TRACE_STEPS", steps.to_string());
+        }
+        if let Some(stacks) = self.stacks {
+            command.env("STALLOC_TRACE_STACKS", stacks.to_string());
+        }
+        if !self.answers.is_empty() {
+            command.env("STALLOC_TRACE_ANSWERS", self.answers.join("\n"));
+        }
+        if let Some(file) = &self.answers_file {
+            command.env("STALLOC_TRACE_ANSWERS_FILE", file);
+        }
+        if let Some(dry_run) = &self.dry_run {
+            dry_run.apply(&mut command)?;
+        }
+        if let Some(Rank { rank, world_size }) = rank {
+            command.env("RANK", rank.to_string()).env("WORLD_SIZE", world_size.to_string());
+            command.env("LOCAL_RANK", "0").env("LOCAL_WORLD_SIZE", "1");
+            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "29500");
+            command.env("STALLOC_TRACE_ALONE", "1");
+        }
+        Ok(command)
+    }
+
+    /// The rank that the environment asks for, to be run alone: only without a GPU, where there cannot be others.
+    pub fn rank_of_environment(&self) -> Option<Rank> {
+        self.dry_run.as_ref()?;
+        let number = |name| env::var(name).ok()?.parse().ok();
+        let rank = Rank { rank: number("RANK")?, world_size: number("WORLD_SIZE")? };
+        (rank.world_size > 1 && rank.rank < rank.world_size).then_some(rank)
+    }
+}
+
+/// `path` in front of the list of paths in the variable `name`.
+fn first_of_list(path: &Path, name: &str) -> OsString {
+    let mut list = path.as_os_str().to_owned();
+    if let Some(rest) = env::var_os(name).filter(|rest| !rest.is_empty()) {
+        list.push(":");
+        list.push(rest);
+    }
+    list
+}

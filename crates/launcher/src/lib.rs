@@ -1,0 +1,50 @@
+//! Runs a training command so that it is recorded, and sums up what was recorded.
+//!
+//! A [`Job`] is the command with everything that its environment has to say; [`run`] starts one process of it for
+//! each rank and waits; [`summary::read`] then reads the traces that it left.
+
+mod files;
+mod job;
+mod package;
+mod process;
+pub mod summary;
+
+use std::path::PathBuf;
+
+pub use crate::files::{clear, traces};
+pub use crate::job::{Job, Rank};
+pub use crate::package::python_package;
+pub use crate::process::{Ended, Watch, run};
+
+/// Why a command could not be run. Each message is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The dry run cannot be set up.
+    #[error(transparent)]
+    DryRun(#[from] stalloc_dryrun_setup::SetupError),
+    /// The command cannot be started.
+    #[error("cannot run {program}: {source}")]
+    Start {
+        /// What was to be run.
+        program: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A directory cannot be written to.
+    #[error("cannot write to {}: {source}", path.display())]
+    Directory {
+        /// The directory or file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The Python package is not where the command looks.
+    #[error(
+        "the Python part of stalloc was not found; install the package (`pip install .`) and use its command, or set \
+         STALLOC_PYTHON_PACKAGE to the package's folder"
+    )]
+    NoPackage,
+    /// A process could not be waited for.
+    #[error("cannot wait for the command: {0}")]
+    Wait(#[source] std::io::Error),
+}

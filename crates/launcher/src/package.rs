@@ -1,0 +1,24 @@
+//! Where the Python package is, which the recorded program loads.
+
+use std::env;
+use std::path::PathBuf;
+
+use crate::Error;
+
+/// The folder of the Python package `stalloc`, with its native part: as `STALLOC_PYTHON_PACKAGE` says, else the one
+/// that the running command is installed in, else the one that `scripts/python-package` built beside it.
+///
+/// # Errors
+/// If there is none.
+pub fn python_package() -> Result<PathBuf, Error> {
+    let named = env::var_os("STALLOC_PYTHON_PACKAGE").map(PathBuf::from);
+    let program = env::current_exe().and_then(|path| path.canonicalize()).ok();
+    let folder = program.as_deref().and_then(std::path::Path::parent);
+    let near = folder.map(|bin| [bin.join(".."), bin.join("../python/stalloc")]).into_iter().flatten();
+    named
+        .into_iter()
+        .chain(near)
+        .find(|package| package.join("_bootstrap/sitecustomize.py").is_file())
+        .and_then(|package| package.canonicalize().ok())
+        .ok_or(Error::NoPackage)
+}

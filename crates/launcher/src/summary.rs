@@ -1,0 +1,153 @@
+//! What a trace amounts to, and which traces are alike.
+
+use std::hash::{Hash, Hasher};
+use std::path::Path;
+
+use rustc_hash::{FxHashMap, FxHasher};
+use serde::Serialize;
+use stalloc_trace::{Event, Frame, Mark, SegmentAction, StackId, Trace};
+
+/// The figures of one trace. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The file's name.
+    pub file: String,
+    /// The process's rank.
+    pub rank: u32,
+    /// The device within the process.
+    pub device: u32,
+    /// Events, marks included.
+    pub events: u64,
+    /// Allocations.
+    pub requests: u64,
+    /// Steps that were finished.
+    pub steps: u64,
+    /// Largest live size.
+    pub peak_allocated: u64,
+    /// Most memory that the recorded allocator held.
+    pub peak_reserved: u64,
+    /// Where the program read values back from the device, the most frequent place first.
+    pub host_reads: Vec<HostReads>,
+    /// An earlier trace with the same events, addresses and times aside.
+    pub same_as: Option<String>,
+    /// Hash of the events, addresses and times aside.
+    #[serde(skip)]
+    pub content: u64,
+}
+
+/// Values read back at one place of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HostReads {
+    /// How often.
+    pub count: u64,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// `FILE:LINE in FUNCTION`, innermost first.
+    pub stack: Vec<String>,
+}
+
+/// Sums up the trace that `path` holds.
+pub fn of(path: &Path, trace: &Trace) -> Summary {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let is_end = |event: &&Event| matches!(event, Event::Mark(Mark::StepEnd));
+    Summary {
+        rank: crate::files::rank_and_device(&name).map_or(0, |(rank, _)| rank),
+        file: name,
+        device: trace.device,
+        events: trace.events.len() as u64,
+        requests: trace.requests.len() as u64,
+        steps: trace.events.iter().filter(is_end).count() as u64,
+        peak_allocated: trace.peak_allocated(),
+        peak_reserved: peak_reserved(trace),
+        host_reads: host_reads(trace),
+        same_as: None,
+        content: content(trace),
+    }
+}
+
+/// Names, in each of `summaries`, the first that has the same events.
+pub fn find_alike(summaries: &mut [Summary]) {
+    let mut first: FxHashMap<(u64, u64), String> = FxHashMap::default();
+    for summary in summaries {
+        let key = (summary.content, summary.events);
+        match first.get(&key) {
+            Some(file) => summary.same_as = Some(file.clone()),
+            None => _ = first.insert(key, summary.file.clone()),
+        }
+    }
+}
+
+/// The most memory that the recorded allocator held, from what it did with its segments. O(events).
+pub fn peak_reserved(trace: &Trace) -> u64 {
+    let mut reserved = trace.initial.as_ref().map_or(0, stalloc_trace::MemoryState::reserved);
+    let mut peak = reserved;
+    for event in &trace.events {
+        if let Event::Segment(segment) = event {
+            reserved = match segment.action {
+                SegmentAction::Alloc | SegmentAction::Map => reserved.saturating_add(segment.size),
+                SegmentAction::Free | SegmentAction::Unmap => reserved.saturating_sub(segment.size),
+            };
+            peak = peak.max(reserved);
+        }
+    }
+    peak
+}
+
+fn host_reads(trace: &Trace) -> Vec<HostReads> {
+    let mut places: FxHashMap<StackId, (u64, u64)> = FxHashMap::default();
+    let mut order = Vec::new();
+    for event in &trace.events {
+        if let Event::Mark(Mark::HostRead { stack, bytes }) = event {
+            let (count, total) = places.entry(*stack).or_insert_with(|| {
+                order.push(*stack);
+                (0, 0)
+            });
+            *count += 1;
+            *total = total.saturating_add(*bytes);
+        }
+    }
+    let text =
+        |frame: &Frame| format!("{}:{} in {}", trace.string(frame.file), frame.line, trace.string(frame.function));
+    let mut reads: Vec<HostReads> = order
+        .into_iter()
+        .map(|stack| {
+            let (count, bytes) = places[&stack];
+            HostReads { count, bytes, stack: trace.stacks.get(stack).iter().map(text).collect() }
+        })
+        .collect();
+    reads.sort_by_key(|read| std::cmp::Reverse(read.count));
+    reads
+}
+
+/// Hash of everything that the program decided: the order of events, sizes, streams and marks.
+fn content(trace: &Trace) -> u64 {
+    let mut hasher = FxHasher::default();
+    trace.device.hash(&mut hasher);
+    for event in &trace.events {
+        std::mem::discriminant(event).hash(&mut hasher);
+        match event {
+            Event::Alloc(id) => {
+                let request = trace.request(*id);
+                (request.size, request.stream.0).hash(&mut hasher);
+            }
+            Event::FreeRequested(id) | Event::FreeCompleted(id) => id.0.hash(&mut hasher),
+            Event::Segment(segment) => (segment.action, segment.size, segment.stream.0).hash(&mut hasher),
+            Event::OutOfMemory { size, .. } => size.hash(&mut hasher),
+            Event::Snapshot => {}
+            Event::Mark(mark) => mark_content(trace, mark, &mut hasher),
+        }
+    }
+    hasher.finish()
+}
+
+fn mark_content(trace: &Trace, mark: &Mark, hasher: &mut FxHasher) {
+    std::mem::discriminant(mark).hash(hasher);
+    match mark {
+        Mark::StepBegin | Mark::StepEnd => {}
+        Mark::Phase { kind, micro_batch } => (trace.string(*kind), micro_batch).hash(hasher),
+        Mark::ModuleEnter(name) | Mark::ModuleExit(name) | Mark::AnnotationBegin(name) | Mark::AnnotationEnd(name) => {
+            trace.string(*name).hash(hasher);
+        }
+        Mark::HostRead { bytes, .. } => bytes.hash(hasher),
+    }
+}
