@@ -44,7 +44,7 @@ impl Frames {
         let count = (bytes / frame) as usize;
         let base = device.reserve(bytes)?;
         let mut unmapped = vec![u64::MAX; count.div_ceil(64)];
-        if count % 64 != 0 {
+        if !count.is_multiple_of(64) {
             unmapped[count / 64] = (1 << (count % 64)) - 1;
         }
         Ok(Frames { base, bytes, frame: Some(frame), unmapped, mapped: 0, solid: 0 })

@@ -4,6 +4,7 @@
 //! the plan goes beyond the planned part. While it does not follow the plan, any free place is as good as another.
 
 use std::ops::Range;
+use std::slice;
 
 use stalloc_device::{Device, Stream};
 
@@ -37,7 +38,7 @@ impl<D: Device> Arena<D> {
                 }
             }
         }
-        self.search(&[self.beyond_plan()], key)
+        self.search(slice::from_ref(&self.beyond_plan()), key)
     }
 
     /// Serves a request that is not a planned one.
@@ -51,12 +52,12 @@ impl<D: Device> Arena<D> {
         match guess {
             Guess::Dynamic(group) => {
                 self.statistics.unplanned.dynamic += 1;
-                self.search_group(group, key).or_else(|| self.search(&[beyond], key))
+                self.search_group(group, key).or_else(|| self.search(slice::from_ref(&beyond), key))
             }
             Guess::Extra | Guess::Slot { .. } => {
                 self.statistics.unplanned.extra += 1;
                 self.note_departure(key, stream);
-                self.search(&[beyond], key)
+                self.search(slice::from_ref(&beyond), key)
             }
             Guess::Lost => {
                 self.statistics.unplanned.lost += 1;
@@ -64,7 +65,7 @@ impl<D: Device> Arena<D> {
                 if key.granules() <= SMALL {
                     self.search(&[beyond, planned], key)
                 } else {
-                    self.search(&[planned.start..beyond.end], key)
+                    self.search(slice::from_ref(&(planned.start..beyond.end)), key)
                 }
             }
         }
