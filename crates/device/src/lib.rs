@@ -6,10 +6,12 @@
 use thiserror::Error;
 
 mod counting;
+mod gpu;
 mod host;
 mod shared;
 
 pub use counting::Counting;
+pub use gpu::{Event, Gpu};
 pub use host::Host;
 pub use shared::Shared;
 

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use stalloc_device::{Counting, Device, Error, Host, Shared};
+use std::path::{Path, PathBuf};
+
+use stalloc_device::{Counting, Device, Error, Gpu, Host, Shared};
 
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 64 * MIB;
@@ -98,4 +100,45 @@ fn a_shared_device_conforms() {
 #[test]
 fn host_conforms() {
     conforms(Host::new(CAPACITY));
+}
+
+/// The driver that the tests bring along: `cargo test` builds it beside this executable's folder.
+fn standin() -> PathBuf {
+    let deps = std::env::current_exe().unwrap();
+    let library = deps.parent().and_then(Path::parent).unwrap().join("examples/libstandin.so");
+    assert!(library.exists(), "{} is built by `cargo test`", library.display());
+    library
+}
+
+/// One test for both, since they count in the same stand-in.
+#[test]
+fn gpus_conform_and_leave_nothing_behind() {
+    let library = standin();
+    conforms(Gpu::cuda_at(library.as_os_str(), 0).unwrap());
+    conforms(Gpu::hip_at(library.as_os_str(), 0).unwrap());
+    // SAFETY: the stand-in is this crate's own, and the function is declared like this there.
+    let left_over = unsafe {
+        let library = libloading::Library::new(library).unwrap();
+        library.get::<unsafe extern "C" fn() -> u64>(c"standin_left_over").unwrap()()
+    };
+    assert_eq!(left_over, 0);
+}
+
+#[test]
+fn a_missing_device_and_a_missing_driver_are_said_to_be_missing() {
+    let library = standin();
+    let error = Gpu::cuda_at(library.as_os_str(), 9).unwrap_err().to_string();
+    assert_eq!(error, "finding the device failed: error 101");
+    let error = Gpu::cuda_at("/nowhere/libcuda.so".as_ref(), 0).unwrap_err().to_string();
+    assert!(error.starts_with("loading the driver failed: ") && error.contains("/nowhere/libcuda.so"), "{error}");
+}
+
+/// Whatever driver there is: the machine's own, or another stand-in named by `STALLOC_TEST_LIBCUDA`.
+#[test]
+fn the_machines_cuda_conforms() {
+    let library = std::env::var_os("STALLOC_TEST_LIBCUDA").unwrap_or_else(|| "libcuda.so.1".into());
+    match Gpu::cuda_at(&library, 0) {
+        Ok(device) => conforms(device),
+        Err(error) => eprintln!("SKIPPED the_machines_cuda_conforms: {error}"),
+    }
 }

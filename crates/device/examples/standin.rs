@@ -1,0 +1,189 @@
+//! A driver for the conformance tests of the GPU backends: CUDA's and HIP's entry points over [`Counting`].
+//!
+//! It is strict where a real driver is: calls need a current device, events and memory handles must be alive. What is
+//! left over when all is done is asked by `standin_left_over`.
+#![allow(clippy::missing_safety_doc, clippy::unwrap_used, clippy::undocumented_unsafe_blocks, missing_docs)]
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::{LazyLock, Mutex};
+
+use stalloc_device::{Counting, Device, Error};
+
+const INVALID: c_int = 1;
+const NO_CONTEXT: c_int = 201;
+const CAPACITY: u64 = 64 << 20;
+
+struct State {
+    device: Counting,
+    /// Memory handles and their sizes; a handle that was released while mapped is gone too.
+    handles: HashMap<u64, usize>,
+    events: HashMap<usize, ()>,
+    next: u64,
+}
+
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
+    let device = Counting::new(CAPACITY);
+    Mutex::new(State { device, handles: HashMap::new(), events: HashMap::new(), next: 1 })
+});
+
+thread_local! {
+    static CURRENT: Cell<i32> = const { Cell::new(0) };
+}
+
+fn with(body: impl FnOnce(&mut State) -> Result<(), c_int>) -> c_int {
+    if CURRENT.get() == 0 {
+        return NO_CONTEXT;
+    }
+    body(&mut STATE.lock().unwrap()).err().unwrap_or(0)
+}
+
+fn code(error: Error) -> c_int {
+    if matches!(error, Error::OutOfMemory { .. }) { 2 } else { INVALID }
+}
+
+/// Defines a function under CUDA's and under HIP's name.
+macro_rules! both {
+    ($($cuda:ident, $hip:ident($($argument:ident: $type:ty),*) $body:expr;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $cuda($($argument: $type),*) -> c_int { $body }
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $hip($($argument: $type),*) -> c_int { $body }
+        )*
+    };
+}
+
+both! {
+    cuInit, hipInit(flags: c_uint) if flags == 0 { 0 } else { INVALID };
+    cuDeviceGet, hipDeviceGet(device: *mut c_int, ordinal: c_int) if ordinal == 0 {
+        unsafe { *device = 0 };
+        0
+    } else {
+        101
+    };
+    cuMemGetInfo_v2, hipMemGetInfo(free: *mut usize, total: *mut usize) with(|state| {
+        let info = state.device.memory_info().map_err(code)?;
+        unsafe { (*free, *total) = (info.free as usize, info.total as usize) };
+        Ok(())
+    });
+    cuMemAlloc_v2, hipMalloc(address: *mut u64, bytes: usize) with(|state| {
+        unsafe { *address = state.device.alloc(bytes as u64).map_err(code)? };
+        Ok(())
+    });
+    cuMemFree_v2, hipFree(address: u64) with(|state| state.device.free(address).map_err(code));
+    cuMemAddressReserve, hipMemAddressReserve(address: *mut u64, bytes: usize, _alignment: usize, _at: u64, _flags: u64)
+    with(|state| {
+        unsafe { *address = state.device.reserve(bytes as u64).map_err(code)? };
+        Ok(())
+    });
+    cuMemAddressFree, hipMemAddressFree(address: u64, bytes: usize)
+    with(|state| state.device.release(address, bytes as u64).map_err(code));
+    cuMemCreate, hipMemCreate(handle: *mut u64, bytes: usize, properties: *const [c_int; 8], _flags: u64) with(|state| {
+        // Pinned memory of device 0.
+        let [kind, _, location, device, ..] = unsafe { *properties };
+        if (kind, location, device) != (1, 1, 0) {
+            return Err(INVALID);
+        }
+        if state.device.memory_info().map_err(code)?.free < bytes as u64 {
+            return Err(2);
+        }
+        state.next += 1;
+        state.handles.insert(state.next, bytes);
+        unsafe { *handle = state.next };
+        Ok(())
+    });
+    cuMemRelease, hipMemRelease(handle: u64) with(|state| state.handles.remove(&handle).map(drop).ok_or(INVALID));
+    cuMemMap, hipMemMap(address: u64, bytes: usize, offset: usize, handle: u64, _flags: u64) with(|state| {
+        if offset != 0 || state.handles.get(&handle) != Some(&bytes) {
+            return Err(INVALID);
+        }
+        state.device.map(address, bytes as u64).map_err(code)
+    });
+    cuMemUnmap, hipMemUnmap(address: u64, bytes: usize)
+    with(|state| state.device.unmap(address, bytes as u64).map_err(code));
+    cuMemSetAccess, hipMemSetAccess(_address: u64, _bytes: usize, access: *const [c_int; 3], count: usize)
+    with(|_| if unsafe { *access } == [1, 0, 3] && count == 1 { Ok(()) } else { Err(INVALID) });
+    cuMemGetAllocationGranularity, hipMemGetAllocationGranularity(
+        bytes: *mut usize, _properties: *const c_void, _option: c_int
+    ) with(|_| {
+        unsafe { *bytes = 2 << 20 };
+        Ok(())
+    });
+    cuEventCreate, hipEventCreateWithFlags(event: *mut usize, flags: c_uint) with(|state| {
+        if flags != 2 {
+            return Err(INVALID);
+        }
+        state.next += 1;
+        state.events.insert(state.next as usize, ());
+        unsafe { *event = state.next as usize };
+        Ok(())
+    });
+    cuEventRecord, hipEventRecord(event: usize, _stream: usize) with(|state| alive(state, event));
+    cuEventQuery, hipEventQuery(event: usize) with(|state| alive(state, event));
+    cuEventSynchronize, hipEventSynchronize(event: usize) with(|state| alive(state, event));
+    cuEventDestroy_v2, hipEventDestroy(event: usize) with(|state| state.events.remove(&event).ok_or(INVALID));
+    cuStreamWaitEvent, hipStreamWaitEvent(_stream: usize, event: usize, _flags: c_uint)
+    with(|state| alive(state, event));
+    cuCtxSynchronize, hipDeviceSynchronize() with(|_| Ok(()));
+}
+
+fn alive(state: &State, event: usize) -> Result<(), c_int> {
+    state.events.get(&event).copied().ok_or(INVALID)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, _device: c_int) -> c_int {
+    unsafe { *context = 77 };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxPushCurrent_v2(context: usize) -> c_int {
+    CURRENT.set(CURRENT.get() + 1);
+    if context == 77 { 0 } else { INVALID }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut usize) -> c_int {
+    CURRENT.set(CURRENT.get() - 1);
+    unsafe { *context = 77 };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipGetDevice(device: *mut c_int) -> c_int {
+    unsafe { *device = CURRENT.get() - 1 };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipSetDevice(device: c_int) -> c_int {
+    CURRENT.set(device + 1);
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(code: c_int, text: *mut *const c_char) -> c_int {
+    let known = code == NO_CONTEXT;
+    unsafe { *text = if known { c"no context is current".as_ptr() } else { std::ptr::null() } };
+    if known { 0 } else { INVALID }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipGetErrorString(_code: c_int) -> *const c_char {
+    c"some error".as_ptr()
+}
+
+/// Bytes taken, memory handles and events that are still there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn standin_left_over() -> u64 {
+    let state = STATE.lock().unwrap();
+    state.device.used() + state.handles.len() as u64 + state.events.len() as u64
+}

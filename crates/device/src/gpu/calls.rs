@@ -1,0 +1,276 @@
+//! The driver's calls as functions that return a `Result`, each on its device.
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::ptr;
+
+use super::sys::{
+    AccessDescription, AllocationProperties, Binding, Code, Driver, EVENT_DISABLE_TIMING, Location, NOT_READY,
+    OUT_OF_MEMORY, READ_WRITE, Virtual,
+};
+use crate::{Address, Error, MemoryInfo, Stream};
+
+/// Why a call that takes memory failed.
+pub enum Failure {
+    /// The device has no memory left.
+    OutOfMemory,
+    /// Anything else.
+    Other(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Other(error)
+    }
+}
+
+/// A driver and the device that its calls are for.
+pub struct Calls {
+    driver: Driver,
+    device: c_int,
+    /// The primary context, where there are contexts.
+    context: *mut c_void,
+}
+
+// SAFETY: drivers may be called by any thread; each call here makes its device current on the calling thread.
+unsafe impl Send for Calls {}
+// SAFETY: as above; nothing here changes after it is made.
+unsafe impl Sync for Calls {}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Calls").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// The thread's device is the right one while this lives.
+struct CurrentDevice<'a> {
+    calls: &'a Calls,
+    before: c_int,
+}
+
+impl Drop for CurrentDevice<'_> {
+    fn drop(&mut self) {
+        match &self.calls.driver.binding {
+            Binding::Contexts(contexts) => {
+                let mut context = ptr::null_mut();
+                // SAFETY: pops what `CurrentDevice` pushed.
+                unsafe { (contexts.pop)(&mut context) };
+            }
+            // SAFETY: sets the device that was the thread's before.
+            Binding::Current(current) => unsafe {
+                (current.set)(self.before);
+            },
+        }
+    }
+}
+
+impl Calls {
+    /// Starts the driver and finds a device.
+    pub fn new(driver: Driver, ordinal: u32) -> Result<Self, Error> {
+        let no_device = |_| Error::Driver { call: "opening the device", message: format!("no device {ordinal}") };
+        let ordinal = c_int::try_from(ordinal).map_err(no_device)?;
+        let mut calls = Calls { driver, device: 0, context: ptr::null_mut() };
+        // SAFETY: the flags must be 0.
+        calls.check("starting the driver", unsafe { (calls.driver.basic.init)(0) })?;
+        let mut device = 0;
+        // SAFETY: `device` is a place for the answer.
+        calls.check("finding the device", unsafe { (calls.driver.basic.device_get)(&mut device, ordinal) })?;
+        if let Binding::Contexts(contexts) = &calls.driver.binding {
+            let mut context = ptr::null_mut();
+            // SAFETY: `context` is a place for the answer; it is released when `Calls` is dropped.
+            calls.check("opening the device", unsafe { (contexts.retain)(&mut context, device) })?;
+            calls.context = context;
+        }
+        calls.device = device;
+        Ok(calls)
+    }
+
+    fn check(&self, call: &'static str, code: Code) -> Result<(), Error> {
+        if code == 0 { Ok(()) } else { Err(Error::Driver { call, message: self.driver.message(code) }) }
+    }
+
+    fn check_memory(&self, call: &'static str, code: Code) -> Result<(), Failure> {
+        if code == OUT_OF_MEMORY { Err(Failure::OutOfMemory) } else { Ok(self.check(call, code)?) }
+    }
+
+    /// Makes the device the thread's, until the answer is dropped.
+    fn current(&self) -> Result<CurrentDevice<'_>, Error> {
+        let mut before = 0;
+        match &self.driver.binding {
+            Binding::Contexts(contexts) => {
+                // SAFETY: the context is retained as long as `self` lives.
+                self.check("choosing the device", unsafe { (contexts.push)(self.context) })?;
+            }
+            Binding::Current(current) => {
+                // SAFETY: `before` is a place for the answer.
+                self.check("asking for the device", unsafe { (current.get)(&mut before) })?;
+                // SAFETY: the device was found when `self` was made.
+                self.check("choosing the device", unsafe { (current.set)(self.device) })?;
+            }
+        }
+        Ok(CurrentDevice { calls: self, before })
+    }
+
+    fn virtual_memory(&self) -> Result<&Virtual, Error> {
+        self.driver.virtual_memory.as_ref().ok_or(Error::Unsupported("map pages"))
+    }
+
+    fn location(&self) -> Location {
+        Location { kind: 1, id: self.device }
+    }
+
+    fn properties(&self) -> AllocationProperties {
+        AllocationProperties {
+            kind: 1,
+            handle_types: 0,
+            location: self.location(),
+            win32: ptr::null_mut(),
+            flags: [0; 8],
+        }
+    }
+
+    /// Size of a page of virtual memory; `None` if the driver or the device has none.
+    pub fn page_size(&self) -> Option<u64> {
+        let _current = self.current().ok()?;
+        let mut bytes = 0;
+        // SAFETY: both pointers are valid during the call; 0 asks for the smallest granularity.
+        let code = unsafe { (self.virtual_memory().ok()?.granularity)(&mut bytes, &self.properties(), 0) };
+        (code == 0 && bytes.is_power_of_two()).then_some(bytes as u64)
+    }
+
+    pub fn alloc(&self, bytes: u64) -> Result<Address, Failure> {
+        let _current = self.current()?;
+        let bytes = usize::try_from(bytes.max(1)).map_err(|_| Failure::OutOfMemory)?;
+        let mut address = 0;
+        // SAFETY: `address` is a place for the answer.
+        self.check_memory("allocating", unsafe { (self.driver.basic.mem_alloc)(&mut address, bytes) })?;
+        Ok(address)
+    }
+
+    pub fn free(&self, address: Address) -> Result<(), Error> {
+        let _current = self.current()?;
+        // SAFETY: the driver refuses an address that it did not hand out.
+        self.check("freeing", unsafe { (self.driver.basic.mem_free)(address) })
+    }
+
+    pub fn reserve(&self, bytes: u64, alignment: u64) -> Result<Address, Error> {
+        let reserve = self.virtual_memory()?.reserve;
+        let _current = self.current()?;
+        let mut address = 0;
+        // SAFETY: `address` is a place for the answer; no fixed address is asked for.
+        let code = unsafe { reserve(&mut address, bytes as usize, alignment as usize, 0, 0) };
+        self.check("reserving addresses", code)?;
+        Ok(address)
+    }
+
+    pub fn release_range(&self, address: Address, bytes: u64) -> Result<(), Error> {
+        let release = self.virtual_memory()?.release_range;
+        let _current = self.current()?;
+        // SAFETY: the driver refuses a range that it did not reserve.
+        self.check("releasing addresses", unsafe { release(address, bytes as usize) })
+    }
+
+    /// Creates memory, maps it, and lets go of its handle: it lives as long as it is mapped.
+    pub fn map(&self, address: Address, bytes: u64) -> Result<(), Failure> {
+        let calls = self.virtual_memory()?;
+        let _current = self.current()?;
+        let length = bytes as usize;
+        let mut handle = 0;
+        // SAFETY: `handle` is a place for the answer, the properties are valid during the call.
+        let code = unsafe { (calls.create)(&mut handle, length, &self.properties(), 0) };
+        self.check_memory("creating memory", code)?;
+        // SAFETY: the handle was just made with this length; the driver refuses a range that is not reserved.
+        let mapped = unsafe { (calls.map)(address, length, 0, handle, 0) };
+        // SAFETY: the handle was just made and is not used again.
+        let released = unsafe { (calls.release)(handle) };
+        self.check_memory("mapping memory", mapped)?;
+        self.check("releasing a handle", released)?;
+        let access = AccessDescription { location: self.location(), flags: READ_WRITE };
+        // SAFETY: one description is passed, and the range was just mapped.
+        let code = unsafe { (calls.set_access)(address, length, &access, 1) };
+        self.check_memory("giving access to memory", code).inspect_err(|_| {
+            // SAFETY: the range was just mapped as a whole.
+            unsafe { (calls.unmap)(address, length) };
+        })
+    }
+
+    pub fn unmap(&self, address: Address, bytes: u64) -> Result<(), Error> {
+        let unmap = self.virtual_memory()?.unmap;
+        let _current = self.current()?;
+        // SAFETY: the driver refuses a range that is not mapped as a whole.
+        self.check("unmapping memory", unsafe { unmap(address, bytes as usize) })
+    }
+
+    pub fn memory_info(&self) -> Result<MemoryInfo, Error> {
+        let _current = self.current()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both are places for the answers.
+        self.check("asking for memory", unsafe { (self.driver.basic.mem_get_info)(&mut free, &mut total) })?;
+        Ok(MemoryInfo { free: free as u64, total: total as u64 })
+    }
+
+    pub fn create_event(&self) -> Result<*mut c_void, Error> {
+        let _current = self.current()?;
+        let mut event = ptr::null_mut();
+        // SAFETY: `event` is a place for the answer.
+        let code = unsafe { (self.driver.basic.event_create)(&mut event, EVENT_DISABLE_TIMING) };
+        self.check("creating an event", code)?;
+        Ok(event)
+    }
+
+    pub fn record(&self, event: *mut c_void, stream: Stream) -> Result<(), Error> {
+        let _current = self.current()?;
+        // SAFETY: the event is alive, as its owner calls; a stream is a handle of the program's, which keeps it alive
+        // while it allocates on it.
+        self.check("recording an event", unsafe { (self.driver.basic.event_record)(event, handle(stream)) })
+    }
+
+    pub fn is_complete(&self, event: *mut c_void) -> Result<bool, Error> {
+        let _current = self.current()?;
+        // SAFETY: the event is alive, as its owner calls.
+        match unsafe { (self.driver.basic.event_query)(event) } {
+            NOT_READY => Ok(false),
+            code => self.check("asking an event", code).map(|()| true),
+        }
+    }
+
+    pub fn wait(&self, event: *mut c_void) -> Result<(), Error> {
+        let _current = self.current()?;
+        // SAFETY: the event is alive, as its owner calls.
+        self.check("waiting for an event", unsafe { (self.driver.basic.event_synchronize)(event) })
+    }
+
+    pub fn queue_wait(&self, stream: Stream, event: *mut c_void) -> Result<(), Error> {
+        let _current = self.current()?;
+        // SAFETY: as for `record`; the driver keeps what it needs of the event.
+        let code = unsafe { (self.driver.basic.stream_wait_event)(handle(stream), event, 0) };
+        self.check("queueing a wait", code)
+    }
+
+    pub fn destroy_event(&self, event: *mut c_void) -> Result<(), Error> {
+        let _current = self.current()?;
+        // SAFETY: the owner of the event gives it up.
+        self.check("destroying an event", unsafe { (self.driver.basic.event_destroy)(event) })
+    }
+
+    pub fn synchronize(&self) -> Result<(), Error> {
+        let _current = self.current()?;
+        // SAFETY: it takes nothing.
+        self.check("waiting for the device", unsafe { (self.driver.basic.synchronize)() })
+    }
+}
+
+/// A stream's handle as the driver takes it.
+fn handle(stream: Stream) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(stream as usize)
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        if let (Binding::Contexts(contexts), false) = (&self.driver.binding, self.context.is_null()) {
+            // SAFETY: gives up what `new` retained.
+            unsafe { (contexts.release)(self.device) };
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The driver's functions as they are, found by name at run time.
+//!
+//! CUDA's and HIP's calls for memory, events and waits have the same shapes, codes and structures, so one table of
+//! pointers serves both; only names and the way to make a device current differ.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use libloading::Library;
+
+use super::Error;
+
+/// What a call returns: 0 is success.
+pub type Code = c_int;
+
+/// Out of memory, in both interfaces.
+pub const OUT_OF_MEMORY: Code = 2;
+
+/// An event has not completed, in both interfaces.
+pub const NOT_READY: Code = 600;
+
+/// An event without timing (`CU_EVENT_DISABLE_TIMING`), which is cheaper.
+pub const EVENT_DISABLE_TIMING: c_uint = 2;
+
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+pub const READ_WRITE: c_int = 3;
+
+/// `CUmemLocation`: a device by its ordinal.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Location {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE` is 1.
+    pub kind: c_int,
+    pub id: c_int,
+}
+
+/// `CUmemAllocationProp`: pinned memory of one device.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct AllocationProperties {
+    /// `CU_MEM_ALLOCATION_TYPE_PINNED` is 1.
+    pub kind: c_int,
+    pub handle_types: c_int,
+    pub location: Location,
+    pub win32: *mut c_void,
+    pub flags: [u8; 8],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct AccessDescription {
+    pub location: Location,
+    pub flags: c_int,
+}
+
+/// Which of two names a function goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// NVIDIA's driver interface.
+    Cuda,
+    /// AMD's runtime interface.
+    Hip,
+}
+
+/// Declares a structure of function pointers and how it is filled: field, CUDA's name, HIP's name, type.
+macro_rules! functions {
+    ($(#[$attribute:meta])* $table:ident { $($field:ident: $cuda:literal, $hip:literal, fn($($argument:ty),*);)* }) => {
+        $(#[$attribute])*
+        pub struct $table {
+            $(pub $field: unsafe extern "C" fn($($argument),*) -> Code,)*
+        }
+
+        impl $table {
+            fn load(library: &Library, flavour: Flavour) -> Result<Self, Error> {
+                Ok($table {
+                    $($field: {
+                        let name = if flavour == Flavour::Cuda { $cuda } else { $hip };
+                        // SAFETY: the type is the one that the vendor's header gives for this name.
+                        *unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> Code>(name) }
+                            .map_err(not_loaded)?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    /// What every driver has.
+    Basic {
+        init: "cuInit", "hipInit", fn(c_uint);
+        device_get: "cuDeviceGet", "hipDeviceGet", fn(*mut c_int, c_int);
+        mem_get_info: "cuMemGetInfo_v2", "hipMemGetInfo", fn(*mut usize, *mut usize);
+        mem_alloc: "cuMemAlloc_v2", "hipMalloc", fn(*mut u64, usize);
+        mem_free: "cuMemFree_v2", "hipFree", fn(u64);
+        event_create: "cuEventCreate", "hipEventCreateWithFlags", fn(*mut *mut c_void, c_uint);
+        event_record: "cuEventRecord", "hipEventRecord", fn(*mut c_void, *mut c_void);
+        event_query: "cuEventQuery", "hipEventQuery", fn(*mut c_void);
+        event_synchronize: "cuEventSynchronize", "hipEventSynchronize", fn(*mut c_void);
+        event_destroy: "cuEventDestroy_v2", "hipEventDestroy", fn(*mut c_void);
+        stream_wait_event: "cuStreamWaitEvent", "hipStreamWaitEvent", fn(*mut c_void, *mut c_void, c_uint);
+        synchronize: "cuCtxSynchronize", "hipDeviceSynchronize", fn();
+    }
+}
+
+functions! {
+    /// Virtual memory management, which old drivers lack.
+    Virtual {
+        granularity: "cuMemGetAllocationGranularity", "hipMemGetAllocationGranularity",
+            fn(*mut usize, *const AllocationProperties, c_int);
+        reserve: "cuMemAddressReserve", "hipMemAddressReserve", fn(*mut u64, usize, usize, u64, u64);
+        release_range: "cuMemAddressFree", "hipMemAddressFree", fn(u64, usize);
+        create: "cuMemCreate", "hipMemCreate", fn(*mut u64, usize, *const AllocationProperties, u64);
+        release: "cuMemRelease", "hipMemRelease", fn(u64);
+        map: "cuMemMap", "hipMemMap", fn(u64, usize, usize, u64, u64);
+        unmap: "cuMemUnmap", "hipMemUnmap", fn(u64, usize);
+        set_access: "cuMemSetAccess", "hipMemSetAccess", fn(u64, usize, *const AccessDescription, usize);
+    }
+}
+
+functions! {
+    /// How a CUDA device is made current: by its primary context, which PyTorch uses too.
+    Contexts {
+        retain: "cuDevicePrimaryCtxRetain", "", fn(*mut *mut c_void, c_int);
+        release: "cuDevicePrimaryCtxRelease_v2", "", fn(c_int);
+        push: "cuCtxPushCurrent_v2", "", fn(*mut c_void);
+        pop: "cuCtxPopCurrent_v2", "", fn(*mut *mut c_void);
+    }
+}
+
+functions! {
+    /// How a HIP device is made current.
+    Current {
+        get: "", "hipGetDevice", fn(*mut c_int);
+        set: "", "hipSetDevice", fn(c_int);
+    }
+}
+
+/// How a device is made current.
+pub enum Binding {
+    /// By pushing a context.
+    Contexts(Contexts),
+    /// By setting the thread's device.
+    Current(Current),
+}
+
+/// A loaded driver.
+pub struct Driver {
+    pub basic: Basic,
+    pub virtual_memory: Option<Virtual>,
+    pub binding: Binding,
+    error_string: ErrorString,
+    /// Last, so that the functions are never used after it is gone.
+    _library: Library,
+}
+
+enum ErrorString {
+    Cuda(unsafe extern "C" fn(Code, *mut *const c_char) -> Code),
+    Hip(unsafe extern "C" fn(Code) -> *const c_char),
+}
+
+/// Why a library or a function of it could not be loaded, in the loader's own words, which name it.
+fn not_loaded(error: libloading::Error) -> Error {
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    Error::Driver { call: "loading the driver", message: cause.unwrap_or_else(|| error.to_string()) }
+}
+
+impl Driver {
+    /// Loads a driver's library.
+    pub fn load(path: &std::ffi::OsStr, flavour: Flavour) -> Result<Self, Error> {
+        // SAFETY: loading a GPU driver runs its initialisers, which its vendor made for that.
+        let library = unsafe { Library::new(path) }.map_err(not_loaded)?;
+        let error_string = match flavour {
+            // SAFETY: the type is the one that the vendor's header gives for this name.
+            Flavour::Cuda => ErrorString::Cuda(*unsafe { library.get(c"cuGetErrorString") }.map_err(not_loaded)?),
+            // SAFETY: as above.
+            Flavour::Hip => ErrorString::Hip(*unsafe { library.get(c"hipGetErrorString") }.map_err(not_loaded)?),
+        };
+        Ok(Driver {
+            basic: Basic::load(&library, flavour)?,
+            virtual_memory: Virtual::load(&library, flavour).ok(),
+            binding: match flavour {
+                Flavour::Cuda => Binding::Contexts(Contexts::load(&library, flavour)?),
+                Flavour::Hip => Binding::Current(Current::load(&library, flavour)?),
+            },
+            error_string,
+            _library: library,
+        })
+    }
+
+    /// What a code means, in the driver's words.
+    pub fn message(&self, code: Code) -> String {
+        let mut text = std::ptr::null();
+        match self.error_string {
+            ErrorString::Cuda(function) => {
+                // SAFETY: `text` is a place for the pointer; an unknown code leaves or makes it null.
+                unsafe { function(code, &mut text) };
+            }
+            // SAFETY: it takes any code.
+            ErrorString::Hip(function) => text = unsafe { function(code) },
+        }
+        if text.is_null() {
+            return format!("error {code}");
+        }
+        // SAFETY: drivers answer with strings that end in 0 and live as long as they do.
+        let text = unsafe { std::ffi::CStr::from_ptr(text) };
+        format!("{} (error {code})", text.to_string_lossy())
+    }
+}
