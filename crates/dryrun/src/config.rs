@@ -1,0 +1,111 @@
+//! The device that the environment asks for, read once when the library is loaded.
+
+use crate::log;
+use stalloc_dryrun_setup::{GPUS, Gpu, MAX_DEVICES, MIB, find, variables};
+use std::{env, process, sync::LazyLock};
+
+/// What the environment asks for.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The model, with its capacity and context as overridden.
+    pub gpu: Gpu,
+    /// Number of devices.
+    pub devices: u32,
+}
+
+static CONFIG: LazyLock<Config> = LazyLock::new(|| {
+    read(|name| env::var(name).ok()).unwrap_or_else(|complaint| {
+        log::complain(&complaint);
+        process::exit(2)
+    })
+});
+
+/// The configuration of this process.
+pub fn config() -> &'static Config {
+    &CONFIG
+}
+
+/// Reads a configuration from variables; the error is a sentence.
+pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String> {
+    let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let number = |name: &str| {
+        variable(name)
+            .map(|value| value.parse::<u64>().map_err(|_| format!("{name}={value}: not a whole number")))
+            .transpose()
+    };
+    let default = GPUS.iter().find(|gpu| gpu.name == "h100-80gb").ok_or("no default GPU")?;
+    let mut gpu = match variable(variables::GPU) {
+        Some(name) => find(&name).map_err(|error| error.to_string())?,
+        None => default,
+    }
+    .clone();
+    let devices = number(variables::DEVICES)?.unwrap_or(1);
+    let devices = u32::try_from(devices)
+        .ok()
+        .filter(|devices| (1..=MAX_DEVICES).contains(devices))
+        .ok_or(format!("{}={devices}: a dry run has 1 to {MAX_DEVICES} devices", variables::DEVICES))?;
+    let mebibytes = |name: &str| -> Result<Option<u64>, String> {
+        // A terabyte of memory on each device is all that the address ranges have room for.
+        match number(name)? {
+            Some(value) if value > 1 << 20 => Err(format!("{name}={value}: more than {} MiB", 1 << 20)),
+            value => Ok(value.map(|value| value * MIB)),
+        }
+    };
+    gpu.total = mebibytes(variables::TOTAL_MIB)?.unwrap_or(gpu.total);
+    gpu.context = mebibytes(variables::CONTEXT_MIB)?.unwrap_or(gpu.context);
+    if gpu.context > gpu.total {
+        return Err(format!(
+            "a context of {} MiB does not fit in {} MiB ({}, {})",
+            gpu.context / MIB,
+            gpu.total / MIB,
+            variables::CONTEXT_MIB,
+            variables::TOTAL_MIB
+        ));
+    }
+    Ok(Config { gpu, devices })
+}
+
+/// Reads the configuration before `main`, so that a mistake ends the process before it starts.
+extern "C" fn check() {
+    config();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CHECK: extern "C" fn() = check;
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+
+    fn from(pairs: &[(&str, &str)]) -> Result<super::Config, String> {
+        read(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn without_variables_it_is_one_h100() {
+        let config = from(&[]).unwrap();
+        assert_eq!((config.gpu.name, config.devices), ("h100-80gb", 1));
+    }
+
+    #[test]
+    fn capacity_can_be_overridden_but_not_below_the_context() {
+        let config = from(&[("STALLOC_DRYRUN_TOTAL_MIB", "1024"), ("STALLOC_DRYRUN_DEVICES", "8")]).unwrap();
+        assert_eq!((config.gpu.total, config.devices), (1 << 30, 8));
+        assert!(from(&[("STALLOC_DRYRUN_TOTAL_MIB", "1")]).unwrap_err().contains("does not fit"));
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_told() {
+        for (name, value) in [
+            ("STALLOC_DRYRUN_GPU", "gtx"),
+            ("STALLOC_DRYRUN_DEVICES", "0"),
+            ("STALLOC_DRYRUN_DEVICES", "17"),
+            ("STALLOC_DRYRUN_DEVICES", "two"),
+            ("STALLOC_DRYRUN_TOTAL_MIB", "99999999999999999"),
+            ("STALLOC_DRYRUN_CONTEXT_MIB", "-1"),
+        ] {
+            assert!(from(&[(name, value)]).unwrap_err().contains(value), "{name}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Graphs: a number of nodes.
+
+use super::{Execution, Handle, WORK, new_handle};
+use crate::errors::{INVALID_HANDLE, Status};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A graph.
+#[derive(Debug, Default)]
+pub struct Graph {
+    /// How many pieces of work it stands for.
+    pub nodes: u64,
+}
+
+impl Execution {
+    /// A new, empty graph.
+    pub fn create_graph(&mut self) -> Handle {
+        let handle = new_handle();
+        self.graphs.insert(handle, Graph::default());
+        handle
+    }
+
+    /// A graph.
+    pub fn graph(&mut self, handle: Handle) -> Result<&mut Graph, Status> {
+        self.graphs.get_mut(&handle).ok_or(INVALID_HANDLE)
+    }
+
+    /// Destroys a graph.
+    pub fn destroy_graph(&mut self, handle: Handle) -> Result<(), Status> {
+        self.graphs.remove(&handle).map(drop).ok_or(INVALID_HANDLE)
+    }
+
+    /// Makes a graph executable.
+    pub fn instantiate(&mut self, graph: Handle) -> Result<Handle, Status> {
+        let nodes = self.graph(graph)?.nodes;
+        let handle = new_handle();
+        self.executables.insert(handle, nodes);
+        Ok(handle)
+    }
+
+    /// Launches an executable graph.
+    pub fn launch_graph(&mut self, executable: Handle) -> Result<(), Status> {
+        let nodes = self.executables.get(&executable).ok_or(INVALID_HANDLE)?;
+        WORK.fetch_add((*nodes).max(1), Relaxed);
+        Ok(())
+    }
+
+    /// Destroys an executable graph.
+    pub fn destroy_executable(&mut self, executable: Handle) -> Result<(), Status> {
+        self.executables.remove(&executable).map(drop).ok_or(INVALID_HANDLE)
+    }
+}

@@ -1,0 +1,41 @@
+//! cuDNN.
+
+use crate::{
+    execution::cuda_major,
+    ffi::{Out, text},
+    loaded,
+};
+use std::ffi::{c_char, c_int};
+
+/// The version of the cuDNN that the program was built for.
+fn version() -> usize {
+    let fallback = if cuda_major() >= 12 { 90_100 } else { 8500 };
+    loaded::returned("libcudnn", c"cudnnGetVersion").unwrap_or(fallback)
+}
+
+exports! {
+    fn cudnnGetVersion() -> usize {
+        version()
+    }
+
+    fn cudnnGetCudartVersion() -> usize {
+        loaded::returned("libcudnn", c"cudnnGetCudartVersion").unwrap_or(cuda_major() as usize * 1000)
+    }
+
+    fn cudnnGetProperty(which: c_int, value: Out<c_int>) -> c_int {
+        let version = version();
+        // Version 9 counts in ten thousands, the ones before in thousands.
+        let unit = if version >= 90_000 { 10_000 } else { 1000 };
+        let part = match which {
+            0 => version / unit,
+            1 => version % unit / 100,
+            _ => version % 100,
+        };
+        value.set(c_int::try_from(part).unwrap_or(0));
+        0
+    }
+
+    fn cudnnGetErrorString(status: c_int) -> *const c_char {
+        text(if status == 0 { c"CUDNN_STATUS_SUCCESS" } else { c"CUDNN_STATUS_NOT_SUPPORTED (stalloc dry run)" })
+    }
+}

@@ -1,0 +1,164 @@
+//! Copies and fills, between the host and the devices.
+//!
+//! Between places of the host they are real. To a device, the bytes are remembered while they are exact ([`super::Known`]). From a
+//! device come those bytes, or zeros, and the recorder is told.
+
+use super::{HostKind, Place, is_device, memory};
+use crate::{
+    errors::{INVALID_VALUE, Status},
+    recorder,
+};
+use std::{ptr, slice};
+
+/// Rows of bytes to copy from one place to another; a plain copy is one row.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows {
+    /// Where the first row goes.
+    pub destination: u64,
+    /// From one row's start to the next, in bytes.
+    pub destination_pitch: usize,
+    /// Where the first row comes from.
+    pub source: u64,
+    /// From one row's start to the next, in bytes.
+    pub source_pitch: usize,
+    /// Bytes of a row.
+    pub width: usize,
+    /// Number of rows.
+    pub height: usize,
+}
+
+/// A copy of `bytes` in one piece.
+pub fn plain(destination: u64, source: u64, bytes: usize) -> Rows {
+    Rows { destination, destination_pitch: bytes, source, source_pitch: bytes, width: bytes, height: 1 }
+}
+
+impl Rows {
+    /// Start of each row: destination and source.
+    fn starts(self) -> impl Iterator<Item = (u64, u64)> {
+        (0..self.height).map(move |row| {
+            let at = |start: u64, pitch: usize| start.wrapping_add(row.wrapping_mul(pitch) as u64);
+            (at(self.destination, self.destination_pitch), at(self.source, self.source_pitch))
+        })
+    }
+
+    /// Rows that follow each other without a gap are one row.
+    fn joined(mut self) -> Self {
+        let dense = self.destination_pitch == self.width && self.source_pitch == self.width;
+        if let Some(bytes) = self.width.checked_mul(self.height).filter(|_| dense) {
+            (self.width, self.height) = (bytes, 1);
+        }
+        self
+    }
+}
+
+/// Copies `rows` on `stream`; `asynchronous` as the program asked for it.
+pub fn copy(rows: Rows, stream: u64, asynchronous: bool) -> Result<(), Status> {
+    if rows.width == 0 || rows.height == 0 {
+        return Ok(());
+    }
+    let rows = rows.joined();
+    for address in [rows.destination, rows.source] {
+        if is_device(address) && memory().place(address) == Place::Unknown {
+            return Err(INVALID_VALUE);
+        }
+    }
+    match (is_device(rows.destination), is_device(rows.source)) {
+        (true, true) => {
+            let mut memory = memory();
+            for (to, from) in rows.starts() {
+                memory.known().moved(from, to, rows.width as u64);
+            }
+        }
+        (true, false) => {
+            let mut memory = memory();
+            for (to, from) in rows.starts() {
+                memory.known().copied(to, host_bytes(from, rows.width));
+            }
+        }
+        (false, true) => read(rows, stream, asynchronous),
+        (false, false) => {
+            for (to, from) in rows.starts() {
+                // SAFETY: both are memory of the host, which the program says is as long; they may overlap.
+                unsafe { ptr::copy(address(from), address(to), rows.width) }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets `bytes` at `start` to `value`.
+pub fn fill(start: u64, value: u8, bytes: usize) -> Result<(), Status> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    // Not in the `match`: the lock would be held through it.
+    let place = memory().place(start);
+    match place {
+        Place::Unknown => return Err(INVALID_VALUE),
+        Place::Device { .. } => memory().known().filled(start, bytes as u64, value),
+        // SAFETY: memory of the host, which the program says is as long.
+        Place::Host { .. } => unsafe { ptr::write_bytes(address(start), value, bytes) },
+    }
+    Ok(())
+}
+
+/// A copy from a device to the host: the known bytes or zeros, unless the recorder has an answer.
+fn read(rows: Rows, stream: u64, asynchronous: bool) {
+    let (device, locked) = {
+        let memory = memory();
+        let device = match memory.place(rows.source) {
+            Place::Device { device, .. } => device,
+            _ => 0,
+        };
+        let target = memory.place(rows.destination);
+        let locked = matches!(target, Place::Host { kind: HostKind::Locked | HostKind::Registered, .. });
+        (device, locked)
+    };
+    let origin = recorder::Origin { source: rows.source, device, stream, offload: locked && asynchronous };
+    if rows.height == 1 {
+        let target = host_bytes_mut(rows.destination, rows.width);
+        let known = memory().known().read(rows.source, target);
+        if !known {
+            clear(target);
+        }
+        recorder::host_read(target, origin, known);
+        return;
+    }
+    // The recorder sees the rows in one piece.
+    let mut packed = vec![0; rows.width.saturating_mul(rows.height)];
+    let mut known = true;
+    for ((_, from), row) in rows.starts().zip(packed.chunks_exact_mut(rows.width)) {
+        known = known && memory().known().read(from, row);
+    }
+    if !known {
+        packed.fill(0);
+    }
+    recorder::host_read(&mut packed, origin, known);
+    for ((to, _), row) in rows.starts().zip(packed.chunks_exact(rows.width)) {
+        host_bytes_mut(to, rows.width).copy_from_slice(row);
+    }
+}
+
+/// Zeroes `target` without writing to pages that are zero already: memory that was never touched stays so, and an offload of a
+/// hundred gibibytes takes no room.
+fn clear(target: &mut [u8]) {
+    for chunk in target.chunks_mut(4096) {
+        if chunk.iter().any(|byte| *byte != 0) {
+            chunk.fill(0);
+        }
+    }
+}
+
+fn address(address: u64) -> *mut u8 {
+    ptr::with_exposed_provenance_mut(address as usize)
+}
+
+fn host_bytes<'a>(start: u64, bytes: usize) -> &'a [u8] {
+    // SAFETY: the program says that so many bytes of the host may be read there; the slice does not outlive the call.
+    unsafe { slice::from_raw_parts(address(start), bytes) }
+}
+
+fn host_bytes_mut<'a>(start: u64, bytes: usize) -> &'a mut [u8] {
+    // SAFETY: the program says that so many bytes of the host may be written there; the slice does not outlive the call.
+    unsafe { slice::from_raw_parts_mut(address(start), bytes) }
+}

@@ -1,0 +1,139 @@
+//! The memory of one device: capacity and `cudaMalloc`.
+//!
+//! As the driver does, an allocation of a mebibyte or more takes whole granules of 2 MiB, smaller ones share a granule.
+
+use super::{DEVICE_SPAN, ranges::Ranges, reserve};
+use crate::errors::{INVALID_VALUE, OUT_OF_MEMORY, Status};
+
+/// The unit in which a device gives out memory, in bytes.
+pub const GRANULE: u64 = 2 << 20;
+const SMALL: u64 = 1 << 20;
+const SMALL_ALIGNMENT: u64 = 512;
+
+/// One device's memory.
+pub struct Device {
+    base: u64,
+    total: u64,
+    used: u64,
+    peak: u64,
+    /// Allocations as the program sees them.
+    allocations: Ranges<()>,
+    /// What is taken from the device, in granules: how many bytes of it are allocated.
+    granules: Ranges<u64>,
+}
+
+impl Device {
+    /// A device whose addresses begin at `base`.
+    pub fn new(base: u64, total: u64, context: u64) -> Self {
+        Self { base, total, used: context, peak: context, allocations: Ranges::default(), granules: Ranges::default() }
+    }
+
+    /// Capacity in bytes.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Bytes that cannot be had any more.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// The most that was ever used.
+    pub fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// Takes `bytes` of the capacity.
+    pub fn charge(&mut self, bytes: u64) -> Result<(), Status> {
+        let used = self.used.checked_add(bytes).filter(|used| *used <= self.total);
+        self.used = used.ok_or(OUT_OF_MEMORY)?;
+        self.peak = self.peak.max(self.used);
+        Ok(())
+    }
+
+    /// Gives `bytes` of the capacity back.
+    pub fn credit(&mut self, bytes: u64) {
+        self.used = self.used.saturating_sub(bytes);
+    }
+
+    /// `cudaMalloc`: the address of `bytes`, which are not zero.
+    pub fn allocate(&mut self, bytes: u64) -> Result<u64, Status> {
+        if bytes >= SMALL {
+            let rounded = bytes.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
+            let start = self.take(rounded)?;
+            self.granules.note_mut(start).map(|live| *live = rounded);
+            self.allocations.insert(start, rounded, ());
+            return Ok(start);
+        }
+        let rounded = bytes.max(1).next_multiple_of(SMALL_ALIGNMENT);
+        let shared = self.granules.iter().find_map(|(start, length, _)| {
+            (length == GRANULE)
+                .then(|| self.allocations.gap(start, start + GRANULE, rounded, SMALL_ALIGNMENT))
+                .flatten()
+                .map(|place| (start, place))
+        });
+        let (granule, place) = match shared {
+            Some(found) => found,
+            None => {
+                let start = self.take(GRANULE)?;
+                (start, start)
+            }
+        };
+        self.granules.note_mut(granule).map(|live| *live += rounded);
+        self.allocations.insert(place, rounded, ());
+        Ok(place)
+    }
+
+    /// Takes whole granules from the device.
+    fn take(&mut self, bytes: u64) -> Result<u64, Status> {
+        self.charge(bytes)?;
+        let end = self.base + DEVICE_SPAN;
+        let mut from = self.base;
+        while let Some(start) = self.granules.gap(from, end, bytes, GRANULE) {
+            match reserve::reserve(start, bytes) {
+                Ok(()) => {
+                    self.granules.insert(start, bytes, 0);
+                    return Ok(start);
+                }
+                // Something of the host lies there: go on behind it.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => from = start + GRANULE,
+                Err(error) => {
+                    crate::log::complain(&format!("cannot reserve {bytes} bytes of address space: {error}"));
+                    break;
+                }
+            }
+        }
+        self.credit(bytes);
+        Err(OUT_OF_MEMORY)
+    }
+
+    /// Frees the allocation that begins at `address`; its length as allocated.
+    pub fn free(&mut self, address: u64) -> Result<u64, Status> {
+        let (bytes, ()) = self.allocations.remove(address).ok_or(INVALID_VALUE)?;
+        if let Some((start, length, _)) = self.granules.find(address) {
+            let live = self.granules.note_mut(start).map_or(0, |live| {
+                *live -= bytes;
+                *live
+            });
+            if live == 0 {
+                self.granules.remove(start);
+                reserve::release(start, length);
+                self.credit(length);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The allocation that holds `address`: start and length.
+    pub fn find(&self, address: u64) -> Option<(u64, u64)> {
+        self.allocations.find(address).map(|(start, bytes, ())| (start, bytes))
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        for (start, bytes, _) in self.granules.iter() {
+            reserve::release(start, bytes);
+        }
+    }
+}

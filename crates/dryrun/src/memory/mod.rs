@@ -1,0 +1,157 @@
+//! Who owns which addresses, and what is known about their content.
+//!
+//! Device memory is address space that is reserved and cannot be touched: a program that follows a device pointer on the host fails
+//! as it would on a GPU, and eighty gibibytes cost nothing. All of it is deterministic: the same calls get the same addresses.
+
+mod copy;
+mod device;
+mod host;
+mod known;
+mod ranges;
+mod reserve;
+mod virtual_memory;
+
+#[cfg(test)]
+mod tests;
+
+pub use copy::{Rows, copy, fill, plain};
+pub use device::{Device, GRANULE};
+pub use host::HostKind;
+pub use known::Known;
+pub use virtual_memory::PhysicalHandle;
+
+use crate::{
+    config::config,
+    errors::{INVALID_VALUE, Status},
+};
+use host::Host;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use virtual_memory::VirtualMemory;
+
+/// Where device addresses begin; below are the host's program and heap when it is not relocated.
+pub const DEVICE_BASE: u64 = 0x1000_0000_0000;
+/// Addresses that each device has.
+pub const DEVICE_SPAN: u64 = 0x0200_0000_0000;
+/// Where reservations of virtual memory begin.
+pub const VIRTUAL_BASE: u64 = 0x3000_0000_0000;
+/// Addresses for reservations.
+pub const VIRTUAL_SPAN: u64 = 0x2000_0000_0000;
+
+/// Whether an address is one that only a device can use.
+pub fn is_device(address: u64) -> bool {
+    (DEVICE_BASE..VIRTUAL_BASE + VIRTUAL_SPAN).contains(&address)
+}
+
+/// What an address belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Memory of a device, allocated or mapped.
+    Device {
+        /// Which.
+        device: u32,
+        /// Start of the allocation.
+        start: u64,
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// Memory of the host that CUDA knows.
+    Host {
+        /// How CUDA came to know it.
+        kind: HostKind,
+        /// Start of the range.
+        start: u64,
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// Anything else.
+    Unknown,
+}
+
+/// All memory of the process.
+pub struct Memory {
+    devices: Vec<Device>,
+    host: Host,
+    virtual_memory: VirtualMemory,
+    known: Known,
+}
+
+impl Memory {
+    /// Devices of `total` bytes each, of which the context has taken `context`.
+    pub fn new(devices: u32, total: u64, context: u64) -> Self {
+        Self {
+            devices: (0..devices)
+                .map(|index| Device::new(DEVICE_BASE + u64::from(index) * DEVICE_SPAN, total, context))
+                .collect(),
+            host: Host::default(),
+            virtual_memory: VirtualMemory::default(),
+            known: Known::default(),
+        }
+    }
+
+    /// A device's memory.
+    pub fn device(&mut self, index: u32) -> Result<&mut Device, Status> {
+        self.devices.get_mut(index as usize).ok_or(crate::errors::INVALID_DEVICE)
+    }
+
+    /// All devices, in order.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// Page-locked and managed memory of the host.
+    pub fn host(&mut self) -> &mut Host {
+        &mut self.host
+    }
+
+    /// What is known about the content of device memory.
+    pub fn known(&mut self) -> &mut Known {
+        &mut self.known
+    }
+
+    /// Frees device memory at its first address.
+    pub fn free(&mut self, address: u64) -> Result<(), Status> {
+        let index = address
+            .checked_sub(DEVICE_BASE)
+            .map(|offset| offset / DEVICE_SPAN)
+            .and_then(|index| usize::try_from(index).ok());
+        match index.and_then(|index| self.devices.get_mut(index)) {
+            Some(device) => {
+                let bytes = device.free(address)?;
+                self.known.forget(address, bytes);
+                Ok(())
+            }
+            None => self.host.free(address, HostKind::Managed).map_err(|_| INVALID_VALUE),
+        }
+    }
+
+    /// What an address belongs to.
+    pub fn place(&self, address: u64) -> Place {
+        if let Some((kind, start, bytes)) = self.host.find(address) {
+            return Place::Host { kind, start, bytes };
+        }
+        for (device, memory) in (0..).zip(&self.devices) {
+            if let Some((start, bytes)) = memory.find(address) {
+                return Place::Device { device, start, bytes };
+            }
+        }
+        match self.virtual_memory.mapped(address) {
+            Some((device, start, bytes)) => Place::Device { device, start, bytes },
+            None => Place::Unknown,
+        }
+    }
+
+    /// Virtual memory with the devices that it takes its physical memory from.
+    pub fn virtual_memory(&mut self) -> (&mut VirtualMemory, &mut [Device]) {
+        (&mut self.virtual_memory, &mut self.devices)
+    }
+}
+
+static MEMORY: LazyLock<Mutex<Memory>> = LazyLock::new(|| {
+    let config = config();
+    Mutex::new(Memory::new(config.devices, config.gpu.total, config.gpu.context))
+});
+
+/// The memory of this process.
+pub fn memory() -> MutexGuard<'static, Memory> {
+    MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,152 @@
+//! Virtual memory management: addresses reserved, physical memory created, one mapped to the other (`cuMem*`).
+//!
+//! Physical memory is only counted. It is given back when its handle is released and its last mapping is gone, whichever comes last.
+
+use super::{Device, VIRTUAL_BASE, VIRTUAL_SPAN, device::GRANULE, ranges::Ranges, reserve};
+use crate::errors::{INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY, Status};
+use std::collections::HashMap;
+
+/// A handle of physical memory.
+pub type PhysicalHandle = u64;
+
+#[derive(Debug)]
+struct Physical {
+    device: u32,
+    bytes: u64,
+    handles: u32,
+    mappings: u32,
+}
+
+/// Reservations, physical memory and mappings.
+#[derive(Debug, Default)]
+pub struct VirtualMemory {
+    reservations: Ranges<()>,
+    mappings: Ranges<PhysicalHandle>,
+    physical: HashMap<PhysicalHandle, Physical>,
+    created: u64,
+}
+
+impl VirtualMemory {
+    /// Reserves addresses; `bytes` is a multiple of the granule.
+    pub fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<u64, Status> {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULE) || (alignment != 0 && !alignment.is_power_of_two()) {
+            return Err(INVALID_VALUE);
+        }
+        let alignment = alignment.max(GRANULE);
+        let mut from = VIRTUAL_BASE;
+        while let Some(start) = self.reservations.gap(from, VIRTUAL_BASE + VIRTUAL_SPAN, bytes, alignment) {
+            match reserve::reserve(start, bytes) {
+                Ok(()) => {
+                    self.reservations.insert(start, bytes, ());
+                    return Ok(start);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => from = start + GRANULE,
+                Err(_) => break,
+            }
+        }
+        Err(OUT_OF_MEMORY)
+    }
+
+    /// Gives a reservation back, in which nothing may be mapped any more.
+    pub fn unreserve(&mut self, start: u64, bytes: u64) -> Result<(), Status> {
+        let whole = self.reservations.at(start).is_some_and(|(length, ())| length == bytes);
+        if !whole || !self.mappings.within(start, bytes).is_empty() {
+            return Err(INVALID_VALUE);
+        }
+        self.reservations.remove(start);
+        reserve::release(start, bytes);
+        Ok(())
+    }
+
+    /// Creates physical memory on a device.
+    pub fn create(&mut self, devices: &mut [Device], device: u32, bytes: u64) -> Result<PhysicalHandle, Status> {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
+            return Err(INVALID_VALUE);
+        }
+        devices.get_mut(device as usize).ok_or(INVALID_DEVICE)?.charge(bytes)?;
+        self.created += 1;
+        let physical = Physical { device, bytes, handles: 1, mappings: 0 };
+        self.physical.insert(self.created, physical);
+        Ok(self.created)
+    }
+
+    /// Releases a handle.
+    pub fn release(&mut self, devices: &mut [Device], handle: PhysicalHandle) -> Result<(), Status> {
+        let physical = self.physical.get_mut(&handle).ok_or(INVALID_VALUE)?;
+        physical.handles = physical.handles.checked_sub(1).ok_or(INVALID_VALUE)?;
+        self.drop_unused(devices, handle);
+        Ok(())
+    }
+
+    /// Maps the whole of a handle's memory at `start`, inside one reservation.
+    pub fn map(&mut self, start: u64, bytes: u64, handle: PhysicalHandle) -> Result<(), Status> {
+        let inside = self
+            .reservations
+            .find(start)
+            .is_some_and(|(from, length, ())| start.checked_add(bytes).is_some_and(|end| end <= from + length));
+        let physical =
+            self.physical.get_mut(&handle).filter(|physical| physical.bytes == bytes).ok_or(INVALID_VALUE)?;
+        if !inside || !self.mappings.insert(start, bytes, handle) {
+            return Err(INVALID_VALUE);
+        }
+        physical.mappings += 1;
+        Ok(())
+    }
+
+    /// Unmaps the mappings that make up `[start, start + bytes)`.
+    pub fn unmap(&mut self, devices: &mut [Device], start: u64, bytes: u64) -> Result<(), Status> {
+        let inside = self.mappings.within(start, bytes);
+        let covered: u64 = inside.iter().filter_map(|at| self.mappings.at(*at)).map(|(length, _)| length).sum();
+        if covered != bytes || bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        for at in inside {
+            if let Some((_, handle)) = self.mappings.remove(at) {
+                if let Some(physical) = self.physical.get_mut(&handle) {
+                    physical.mappings -= 1;
+                }
+                self.drop_unused(devices, handle);
+            }
+        }
+        Ok(())
+    }
+
+    /// The handle that is mapped at `address`, retained once more.
+    pub fn retain(&mut self, address: u64) -> Result<PhysicalHandle, Status> {
+        let (_, _, handle) = self.mappings.find(address).ok_or(INVALID_VALUE)?;
+        let handle = *handle;
+        self.physical.get_mut(&handle).ok_or(INVALID_VALUE)?.handles += 1;
+        Ok(handle)
+    }
+
+    /// The device of a handle's memory.
+    pub fn device(&self, handle: PhysicalHandle) -> Option<u32> {
+        self.physical.get(&handle).map(|physical| physical.device)
+    }
+
+    /// The mapping that holds `address`: device, start, length.
+    pub fn mapped(&self, address: u64) -> Option<(u32, u64, u64)> {
+        let (start, bytes, handle) = self.mappings.find(address)?;
+        Some((self.device(*handle)?, start, bytes))
+    }
+
+    fn drop_unused(&mut self, devices: &mut [Device], handle: PhysicalHandle) {
+        let unused = self.physical.get(&handle).is_some_and(|physical| physical.handles == 0 && physical.mappings == 0);
+        if !unused {
+            return;
+        }
+        if let Some(physical) = self.physical.remove(&handle)
+            && let Some(device) = devices.get_mut(physical.device as usize)
+        {
+            device.credit(physical.bytes);
+        }
+    }
+}
+
+impl Drop for VirtualMemory {
+    fn drop(&mut self) {
+        for (start, bytes, ()) in self.reservations.iter() {
+            reserve::release(start, bytes);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a recorder can ask of the stand-in: to be told of reads by the host, and a summary.
+
+use crate::{config::config, execution, ffi::TextOut, log, memory::memory};
+use serde_json::json;
+use std::{
+    ffi::{c_int, c_void},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+/// The callback of `docs/dry-run.md`.
+type Callback = extern "C" fn(*mut c_void, *mut u8, u64, u64, c_int, u64, c_int) -> c_int;
+
+/// A callback with the pointer that it wants back; the pointer's owner promises that any thread may use it.
+#[derive(Clone, Copy)]
+struct Listener {
+    callback: Callback,
+    user: usize,
+}
+
+static LISTENER: Mutex<Option<Listener>> = Mutex::new(None);
+static KNOWN: AtomicU64 = AtomicU64::new(0);
+static ZERO: AtomicU64 = AtomicU64::new(0);
+static ANSWERED: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Where a read comes from.
+pub struct Origin {
+    /// Device address.
+    pub source: u64,
+    /// Its device.
+    pub device: u32,
+    /// Stream of the copy.
+    pub stream: u64,
+    /// An asynchronous copy to page-locked memory.
+    pub offload: bool,
+}
+
+/// Tells of a read; `target` holds what the program will see, and the callback may change it.
+pub fn host_read(target: &mut [u8], origin: Origin, known: bool) {
+    BYTES.fetch_add(target.len() as u64, Relaxed);
+    let listener = *LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
+    let answered = listener.is_some_and(|Listener { callback, user }| {
+        callback(
+            std::ptr::with_exposed_provenance_mut(user),
+            target.as_mut_ptr(),
+            target.len() as u64,
+            origin.source,
+            origin.device.cast_signed(),
+            origin.stream,
+            c_int::from(known) | c_int::from(origin.offload) << 1,
+        ) == 1
+    });
+    let counter = match (answered, known) {
+        (true, _) => &ANSWERED,
+        (false, true) => &KNOWN,
+        (false, false) => &ZERO,
+    };
+    let count = counter.fetch_add(1, Relaxed) + 1;
+    // A loop that waits for a value never ends; say so before somebody wonders for an hour.
+    if !known && !answered && count.is_power_of_two() && count >= 1 << 16 {
+        log::complain(&format!(
+            "{count} values were read back from the device, all zero; a loop that waits for a value to change does not end in a dry run"
+        ));
+    }
+}
+
+exports! {
+    fn stalloc_dryrun_version() -> c_int {
+        1
+    }
+
+    fn stalloc_dryrun_on_host_read(callback: Option<Callback>, user: usize) {
+        let listener = callback.map(|callback| Listener { callback, user });
+        *LISTENER.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    }
+
+    fn stalloc_dryrun_summary(text: TextOut, size: usize) -> usize {
+        let summary = summary();
+        text.set(&summary, size);
+        summary.len()
+    }
+}
+
+fn summary() -> String {
+    let devices: Vec<_> = memory()
+        .devices()
+        .iter()
+        .map(|device| json!({"total": device.total(), "used": device.used(), "peak": device.peak()}))
+        .collect();
+    json!({
+        "gpu": config().gpu.name,
+        "devices": devices,
+        "host_reads": {
+            "known": KNOWN.load(Relaxed),
+            "zero": ZERO.load(Relaxed),
+            "answered": ANSWERED.load(Relaxed),
+            "bytes": BYTES.load(Relaxed),
+        },
+        "launches": execution::work_done(),
+        "not_imitated": log::all_not_imitated(),
+    })
+    .to_string()
+}

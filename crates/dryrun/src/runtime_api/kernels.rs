@@ -1,0 +1,195 @@
+//! Kernels: registered by the program's own start code, launched to no effect.
+
+use super::end;
+use crate::{
+    config::config,
+    errors::{INVALID_VALUE, SUCCESS, Status},
+    execution::{Handle, cuda_major, launch, new_handle},
+    ffi::{In, Out},
+};
+use std::{
+    cell::RefCell,
+    ffi::{c_char, c_int, c_uint, c_void},
+    sync::{Mutex, PoisonError},
+};
+
+/// `dim3`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Dim3 {
+    x: c_uint,
+    y: c_uint,
+    z: c_uint,
+}
+
+#[derive(Clone, Copy)]
+struct CallConfiguration {
+    grid: Dim3,
+    block: Dim3,
+    shared: usize,
+    stream: Handle,
+}
+
+thread_local! {
+    static CONFIGURATIONS: RefCell<Vec<CallConfiguration>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Kernels that start code registered: the host's function and the address of its name, which lives as long as its module.
+static REGISTERED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+/// `cudaLaunchConfig_t`, as far as it is read.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LaunchConfiguration {
+    grid: Dim3,
+    block: Dim3,
+    shared: usize,
+    stream: Handle,
+}
+
+/// Blocks of `threads` that one multiprocessor holds, as far as threads and shared memory go.
+pub fn blocks_per_multiprocessor(threads: c_int, shared: usize) -> c_int {
+    let gpu = &config().gpu;
+    let threads = u32::try_from(threads).unwrap_or(0).next_multiple_of(32).max(32);
+    let by_threads = gpu.threads_per_multiprocessor / threads;
+    // The system keeps a kibibyte of each block's shared memory.
+    let by_shared = gpu.shared_per_multiprocessor as usize / (shared + 1024);
+    by_threads.min(u32::try_from(by_shared).unwrap_or(u32::MAX)).min(gpu.blocks_per_multiprocessor).cast_signed()
+}
+
+fn launched(stream: Handle) -> Status {
+    launch(stream);
+    SUCCESS
+}
+
+exports! {
+    fn __cudaRegisterFatBinary(_binary: *mut c_void) -> Handle {
+        new_handle()
+    }
+
+    fn __cudaRegisterFatBinaryEnd(_module: Handle) {}
+
+    fn __cudaUnregisterFatBinary(_module: Handle) {}
+
+    fn __cudaRegisterFunction(_module: Handle, function: usize, _device_function: usize, name: usize) {
+        REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push((function, name));
+    }
+
+    fn __cudaRegisterVar() {}
+
+    fn __cudaRegisterManagedVar() {}
+
+    fn __cudaInitModule(_module: Handle) -> c_char {
+        1
+    }
+
+    fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: Handle) -> c_uint {
+        CONFIGURATIONS.with_borrow_mut(|stack| stack.push(CallConfiguration { grid, block, shared, stream }));
+        0
+    }
+
+    fn __cudaPopCallConfiguration(grid: Out<Dim3>, block: Out<Dim3>, shared: Out<usize>, stream: Out<Handle>) -> Status {
+        end(CONFIGURATIONS.with_borrow_mut(Vec::pop).ok_or(INVALID_VALUE).map(|configuration| {
+            grid.set(configuration.grid);
+            block.set(configuration.block);
+            shared.set(configuration.shared);
+            stream.set(configuration.stream);
+        }))
+    }
+
+    fn __cudaGetKernel(kernel: Out<usize>, function: usize) -> Status {
+        kernel.set(function);
+        SUCCESS
+    }
+
+    fn cudaGetKernel(kernel: Out<usize>, function: usize) -> Status {
+        kernel.set(function);
+        SUCCESS
+    }
+
+    fn cudaGetFuncBySymbol(place: Out<usize>, function: usize) -> Status {
+        place.set(function);
+        SUCCESS
+    }
+
+    fn __cudaLaunchKernel(_kernel: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(stream)
+    }
+
+    fn __cudaLaunchKernel_ptsz(_kernel: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(stream)
+    }
+
+    fn cudaLaunchKernel(_function: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(stream)
+    }
+
+    fn cudaLaunchCooperativeKernel(_function: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(stream)
+    }
+
+    fn cudaLaunchKernelExC(configuration: In<LaunchConfiguration>, _function: usize, _arguments: *mut c_void) -> Status {
+        end(configuration.get().ok_or(INVALID_VALUE).map(|configuration| launch(configuration.stream)))
+    }
+
+    fn cudaFuncGetAttributes(place: Out<c_int>, _function: usize) -> Status {
+        let attributes = function_attributes();
+        let words = if cuda_major() >= 12 { attributes.len() } else { 14 };
+        attributes.into_iter().take(words).enumerate().for_each(|(index, word)| place.set_at(index, word));
+        SUCCESS
+    }
+
+    fn cudaFuncGetName(place: Out<usize>, function: usize) -> Status {
+        let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = registered.iter().find(|(other, _)| *other == function);
+        end(found.ok_or(INVALID_VALUE).map(|(_, name)| place.set(*name)))
+    }
+
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<c_int>, _function: usize, threads: c_int, shared: usize) -> Status {
+        blocks.set(blocks_per_multiprocessor(threads, shared));
+        SUCCESS
+    }
+
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: Out<c_int>, _function: usize, threads: c_int, shared: usize, _flags: c_uint) -> Status {
+        blocks.set(blocks_per_multiprocessor(threads, shared));
+        SUCCESS
+    }
+
+    fn cudaOccupancyAvailableDynamicSMemPerBlock(bytes: Out<usize>, _function: usize, _blocks: c_int, _threads: c_int) -> Status {
+        bytes.set(config().gpu.shared_per_block as usize);
+        SUCCESS
+    }
+
+    fn cudaOccupancyMaxActiveClusters(clusters: Out<c_int>, _function: usize, _configuration: *const c_void) -> Status {
+        clusters.set(16);
+        SUCCESS
+    }
+
+    fn cudaOccupancyMaxPotentialClusterSize(size: Out<c_int>, _function: usize, _configuration: *const c_void) -> Status {
+        size.set(8);
+        SUCCESS
+    }
+
+    fn cudaLibraryGetKernel(kernel: Out<Handle>, _library: Handle, _name: *const c_char) -> Status {
+        kernel.set(new_handle());
+        SUCCESS
+    }
+}
+
+/// `cudaFuncAttributes` since version 12, in words; 11 ends after the carve-out.
+fn function_attributes() -> [c_int; 36] {
+    let gpu = &config().gpu;
+    let version = (gpu.capability.0 * 10 + gpu.capability.1).cast_signed();
+    let mut words = [0; 36];
+    // Before these are the sizes of shared, constant and local memory, behind them cluster sizes: all zero.
+    words[6..13].copy_from_slice(&[
+        1024, // threads of a block
+        32,   // registers of a thread
+        version,
+        version,
+        0,
+        gpu.shared_per_block.cast_signed(),
+        -1, // carve-out: as the driver likes
+    ]);
+    words
+}

@@ -1,0 +1,209 @@
+//! Allocation, copies, pointers.
+
+use super::{current_device, end};
+use crate::{
+    errors::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status},
+    execution::{Handle, cuda_major, execution},
+    ffi::Out,
+    log,
+    memory::{HostKind, Place, Rows, copy, fill, memory, plain},
+};
+use std::ffi::{c_int, c_uint, c_void};
+
+/// Bytes of device memory on the current device; none for zero.
+pub fn allocate(bytes: usize) -> Result<u64, Status> {
+    if bytes == 0 {
+        return Ok(0);
+    }
+    memory().device(current_device())?.allocate(bytes as u64)
+}
+
+/// Memory of the host.
+fn allocate_host(bytes: usize, kind: HostKind) -> Result<u64, Status> {
+    if bytes == 0 {
+        return Ok(0);
+    }
+    memory().host().allocate(bytes as u64, kind)
+}
+
+/// A copy that the program does not wait for; in a capture it is only a node.
+pub fn copy_on(stream: Handle, rows: Rows) -> Result<(), Status> {
+    execution().stream(stream)?;
+    if execution().is_capturing(stream) {
+        crate::execution::launch(stream);
+        return Ok(());
+    }
+    copy(rows, stream, true)
+}
+
+/// A copy that the program waits for.
+pub fn copy_now(rows: Rows) -> Result<(), Status> {
+    execution().wait_for_all()?;
+    copy(rows, 0, false)
+}
+
+/// A fill; in a capture it is only a node.
+pub fn fill_on(stream: Handle, start: u64, value: u8, bytes: usize) -> Result<(), Status> {
+    execution().stream(stream)?;
+    if execution().is_capturing(stream) {
+        crate::execution::launch(stream);
+        return Ok(());
+    }
+    fill(start, value, bytes)
+}
+
+fn rows(
+    destination: u64,
+    destination_pitch: usize,
+    source: u64,
+    source_pitch: usize,
+    width: usize,
+    height: usize,
+) -> Result<Rows, Status> {
+    if height > 1 && (destination_pitch < width || source_pitch < width) {
+        return Err(INVALID_VALUE);
+    }
+    Ok(Rows { destination, destination_pitch, source, source_pitch, width, height })
+}
+
+/// `cudaPointerAttributes`; version 13 made it longer.
+fn write_pointer_attributes(place: Out<u64>, address: u64) {
+    const UNREGISTERED: u64 = 0;
+    const HOST: u64 = 1;
+    const DEVICE: u64 = 2;
+    const MANAGED: u64 = 3;
+    let current = current_device();
+    let (kind, device, on_device, on_host) = match memory().place(address) {
+        Place::Device { device, .. } => (DEVICE, device, address, 0),
+        Place::Host { kind: HostKind::Managed, .. } => (MANAGED, current, address, address),
+        Place::Host { .. } => (HOST, current, address, address),
+        // Device -2 (cudaInvalidDeviceId) says that no device owns it.
+        Place::Unknown => (UNREGISTERED, u32::MAX - 1, 0, address),
+    };
+    let words = [kind | u64::from(device) << 32, on_device, on_host];
+    let reserved = if cuda_major() >= 13 { 8 } else { 0 };
+    for (index, word) in words.into_iter().chain(std::iter::repeat_n(0, reserved)).enumerate() {
+        place.set_at(index, word);
+    }
+}
+
+exports! {
+    fn cudaMalloc(place: Out<u64>, bytes: usize) -> Status {
+        end(execution().wait_for_all().and_then(|()| allocate(bytes)).map(|address| place.set(address)))
+    }
+
+    fn cudaMallocPitch(place: Out<u64>, pitch: Out<usize>, width: usize, height: usize) -> Status {
+        let row = width.checked_next_multiple_of(512).ok_or(INVALID_VALUE);
+        let bytes = row.and_then(|row| Ok((row, row.checked_mul(height).ok_or(INVALID_VALUE)?)));
+        end(bytes.and_then(|(row, bytes)| {
+            place.set(allocate(bytes)?);
+            pitch.set(row);
+            Ok(())
+        }))
+    }
+
+    fn cudaFree(address: u64) -> Status {
+        if address == 0 {
+            return SUCCESS;
+        }
+        end(execution().wait_for_all().and_then(|()| memory().free(address)))
+    }
+
+    fn cudaMallocManaged(place: Out<u64>, bytes: usize, _flags: c_uint) -> Status {
+        end(allocate_host(bytes, HostKind::Managed).map(|address| place.set(address)))
+    }
+
+    fn cudaHostAlloc(place: Out<u64>, bytes: usize, _flags: c_uint) -> Status {
+        end(allocate_host(bytes, HostKind::Locked).map(|address| place.set(address)))
+    }
+
+    fn cudaMallocHost(place: Out<u64>, bytes: usize) -> Status {
+        end(allocate_host(bytes, HostKind::Locked).map(|address| place.set(address)))
+    }
+
+    fn cudaFreeHost(address: u64) -> Status {
+        if address == 0 {
+            return SUCCESS;
+        }
+        end(memory().host().free(address, HostKind::Locked))
+    }
+
+    fn cudaHostRegister(address: u64, bytes: usize, _flags: c_uint) -> Status {
+        end(memory().host().register(address, bytes as u64))
+    }
+
+    fn cudaHostUnregister(address: u64) -> Status {
+        end(memory().host().unregister(address))
+    }
+
+    fn cudaHostGetDevicePointer(place: Out<u64>, address: u64, _flags: c_uint) -> Status {
+        place.set(address);
+        SUCCESS
+    }
+
+    fn cudaHostGetFlags(flags: Out<c_uint>, address: u64) -> Status {
+        end(memory().host().find(address).ok_or(INVALID_VALUE).map(|_| flags.set(0)))
+    }
+
+    fn cudaPointerGetAttributes(place: Out<u64>, address: u64) -> Status {
+        write_pointer_attributes(place, address);
+        SUCCESS
+    }
+
+    fn cudaMemcpy(to: u64, from: u64, bytes: usize, _kind: c_int) -> Status {
+        end(copy_now(plain(to, from, bytes)))
+    }
+
+    fn cudaMemcpyAsync(to: u64, from: u64, bytes: usize, _kind: c_int, stream: Handle) -> Status {
+        end(copy_on(stream, plain(to, from, bytes)))
+    }
+
+    fn cudaMemcpyPeer(to: u64, _to_device: c_int, from: u64, _from_device: c_int, bytes: usize) -> Status {
+        end(copy_now(plain(to, from, bytes)))
+    }
+
+    fn cudaMemcpyPeerAsync(to: u64, _to_device: c_int, from: u64, _from_device: c_int, bytes: usize, stream: Handle) -> Status {
+        end(copy_on(stream, plain(to, from, bytes)))
+    }
+
+    fn cudaMemcpy2D(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, _kind: c_int) -> Status {
+        end(rows(to, to_pitch, from, from_pitch, width, height).and_then(copy_now))
+    }
+
+    fn cudaMemcpy2DAsync(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, _kind: c_int, stream: Handle) -> Status {
+        end(rows(to, to_pitch, from, from_pitch, width, height).and_then(|rows| copy_on(stream, rows)))
+    }
+
+    fn cudaMemset(start: u64, value: c_int, bytes: usize) -> Status {
+        end(fill(start, value.to_le_bytes()[0], bytes))
+    }
+
+    fn cudaMemsetAsync(start: u64, value: c_int, bytes: usize, stream: Handle) -> Status {
+        end(fill_on(stream, start, value.to_le_bytes()[0], bytes))
+    }
+
+    fn cudaMemset2DAsync(start: u64, pitch: usize, value: c_int, width: usize, height: usize, stream: Handle) -> Status {
+        end((0..height).try_for_each(|row| {
+            let row = start.wrapping_add(row.wrapping_mul(pitch) as u64);
+            fill_on(stream, row, value.to_le_bytes()[0], width)
+        }))
+    }
+
+    fn cudaIpcGetMemHandle(_handle: *mut c_void, _address: u64) -> Status {
+        end(refuse("sharing device memory between processes"))
+    }
+
+    fn cudaIpcOpenMemHandle() -> Status {
+        end(refuse("sharing device memory between processes"))
+    }
+
+    fn cudaIpcGetEventHandle(_handle: *mut c_void, _event: Handle) -> Status {
+        end(refuse("sharing events between processes"))
+    }
+}
+
+/// Not supported, and said so: there is no other process that could see it.
+fn refuse(what: &str) -> Result<(), Status> {
+    log::complain(&format!("{what} is not imitated, the program is told that it is not supported"));
+    Err(NOT_SUPPORTED)
+}

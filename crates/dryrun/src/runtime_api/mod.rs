@@ -1,0 +1,29 @@
+//! The CUDA runtime: `cuda*`.
+
+mod device;
+mod events;
+mod graphs;
+mod kernels;
+mod memory;
+mod pools;
+mod streams;
+mod symbols;
+
+pub use device::{
+    cudaDeviceGetLimit, cudaDeviceGetStreamPriorityRange, current_device, existing, runtime_version, set_current_device,
+};
+pub use graphs::{cudaGraphDestroy, cudaGraphExecDestroy, cudaGraphInstantiate, cudaGraphLaunch};
+pub use kernels::blocks_per_multiprocessor;
+pub use memory::{allocate, copy_now, copy_on, fill_on};
+pub use pools::cudaDeviceGetDefaultMemPool;
+pub use streams::{
+    cudaStreamBeginCapture, cudaStreamEndCapture, cudaStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v3,
+    cudaStreamIsCapturing,
+};
+
+use crate::errors::{Status, remember};
+
+/// The end of every function that can fail: remembers the failure for `cudaGetLastError`.
+pub fn end<T>(result: Result<T, Status>) -> Status {
+    remember(result.map(drop))
+}
