@@ -1,2 +1,28 @@
 //! Trace to plan: finds the steps of a trace, tells persistent, static and dynamic requests apart, plans the steady
 //! state as a cyclic instance, and fits everything else around it.
+//!
+//! The way from a trace to a plan:
+//! 1. `sequence`: requests in order, each with the request that first finds it gone.
+//! 2. `rounds`: where one step ends and the next begins, by marks, annotations, or repetition alone.
+//! 3. `parts`: rounds that do the same are runs of one *part* of the program.
+//! 4. `lifetimes`: runs of a part are aligned; what all of them ask for alike is static, the rest dynamic.
+//! 5. `outline`: sections, slots, who follows whom, what is carried over and released where.
+//! 6. `dynamic`: what differs from run to run is gathered into groups, each with room in the arena.
+//! 7. `layout`: offsets.
+//!
+//! What comes out is checked by `stalloc_plan`'s independent check before anybody sees it.
+
+mod align;
+mod dynamic;
+mod layout;
+mod lifetimes;
+mod notes;
+mod outline;
+mod parts;
+mod rounds;
+mod sequence;
+mod synthesize;
+
+pub use dynamic::Headroom;
+pub use rounds::Witness;
+pub use synthesize::{Dynamic, Error, Options, Static, Steps, Summary, plan, steps};

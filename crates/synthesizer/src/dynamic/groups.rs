@@ -1,0 +1,157 @@
+//! Which dynamic requests belong together.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::Headroom;
+use crate::lifetimes::{Death, Nature, Natures};
+use crate::parts::Program;
+use crate::sequence::Sequence;
+
+/// A request joins one of so many groups begun before it, if any.
+const LOOK_BACK: usize = 24;
+
+/// At most so many runs of a part are compared.
+const MAX_RUNS: usize = 64;
+
+/// Dynamic requests of a part that live about together.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Stream.
+    pub stream: u32,
+    /// From the first allocation to the last release, on the part's clock; beyond its period, in what follows.
+    pub lifetime: Range<u32>,
+    /// Entries of the part that belong to it.
+    pub entries: Vec<u32>,
+    /// Requests of the trace that belong to it.
+    pub requests: Vec<u32>,
+    /// Bytes in each run, all members together.
+    per_run: Vec<u64>,
+    /// Bytes to keep for it; 0: none.
+    pub home: u64,
+}
+
+impl Group {
+    /// Most bytes in a run.
+    pub fn most(&self) -> u64 {
+        self.per_run.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Bytes in a run.
+    fn cost(lifetime: &Range<u32>, bytes: u64) -> u128 {
+        u128::from(lifetime.end - lifetime.start) * u128::from(bytes)
+    }
+
+    fn with(&self, other: &Group) -> (Range<u32>, u64) {
+        let lifetime = self.lifetime.start.min(other.lifetime.start)..self.lifetime.end.max(other.lifetime.end);
+        let bytes = self.per_run.iter().zip(&other.per_run).map(|(a, b)| a.saturating_add(*b)).max();
+        (lifetime, bytes.unwrap_or(0))
+    }
+
+    fn absorb(&mut self, other: Group) {
+        self.lifetime = self.with(&other).0;
+        self.per_run.iter_mut().zip(other.per_run).for_each(|(a, b)| *a = a.saturating_add(b));
+        self.entries.extend(other.entries);
+        self.requests.extend(other.requests);
+    }
+}
+
+/// The dynamic requests of a part, in groups. O(requests x runs).
+pub fn gather(
+    sequence: &Sequence,
+    program: &Program,
+    natures: &Natures,
+    part: usize,
+    headroom: Headroom,
+) -> Vec<Group> {
+    let singles = singles(sequence, program, natures, part);
+    let mut groups: Vec<Group> = Vec::new();
+    for single in singles {
+        // Joining pays if one home for both takes no more memory and time than two.
+        let recent = groups.len().saturating_sub(LOOK_BACK);
+        let own = Group::cost(&single.lifetime, single.most());
+        let mut best: Option<(u128, usize)> = None;
+        for (i, group) in groups.iter().enumerate().skip(recent).filter(|(_, group)| group.stream == single.stream) {
+            let apart = own + Group::cost(&group.lifetime, group.most());
+            let (lifetime, bytes) = group.with(&single);
+            let together = Group::cost(&lifetime, bytes);
+            if together <= apart && best.is_none_or(|(saved, _)| apart - together > saved) {
+                best = Some((apart - together, i));
+            }
+        }
+        match best {
+            Some((_, i)) => groups[i].absorb(single),
+            None => groups.push(single),
+        }
+    }
+    let total: Vec<u64> = (0..runs(program, part).len())
+        .map(|run| groups.iter().map(|group| group.per_run[run]).fold(0, u64::saturating_add))
+        .collect();
+    for group in &mut groups {
+        group.home = headroom.room(&group.per_run, &total);
+    }
+    groups
+}
+
+/// The runs that are compared: whole ones, the last if there are many.
+fn runs(program: &Program, part: usize) -> Vec<usize> {
+    let whole = program.parts[part].rounds.iter().copied().filter(|&round| program.rounds[round].whole);
+    let mut runs: Vec<usize> = whole.collect();
+    runs.drain(..runs.len().saturating_sub(MAX_RUNS));
+    runs
+}
+
+/// A group for every dynamic entry, and for every lifetime of requests that are no entry; by time.
+fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usize) -> Vec<Group> {
+    let runs = runs(program, part);
+    let period = program.parts[part].reference.len() as u32;
+    let mut by_entry: BTreeMap<(u32, u32), Group> = BTreeMap::new();
+    let mut by_lifetime: BTreeMap<(u32, u32, u32), Group> = BTreeMap::new();
+    let new = |stream, lifetime| Group {
+        stream,
+        lifetime,
+        entries: Vec::new(),
+        requests: Vec::new(),
+        per_run: vec![0; runs.len()],
+        home: 0,
+    };
+    // Every dynamic entry has a group, whether or not any run that is compared has it.
+    for (entry, nature) in natures.of[part].iter().enumerate() {
+        if *nature == Nature::Dynamic {
+            let stream = sequence.stream[program.parts[part].reference.start as usize + entry];
+            let mut group = new(stream, entry as u32..entry as u32 + 1);
+            group.entries.push(entry as u32);
+            by_entry.insert((entry as u32, stream), group);
+        }
+    }
+    for (run, &round) in runs.iter().enumerate() {
+        let requests = program.rounds[round].requests.clone();
+        for (request, entry) in requests.zip(&program.rounds[round].entry) {
+            let static_entry = entry.filter(|&entry| natures.of[part][entry as usize] != Nature::Dynamic);
+            if static_entry.is_some_and(|entry| natures.is_like(sequence, part, entry, request)) {
+                continue;
+            }
+            let stream = sequence.stream[request as usize];
+            let lower = natures.clock(program, round, request);
+            let upper = match natures.death(sequence, program, round, request) {
+                Death::Own(at) => at,
+                Death::Later { round: later, at } if later == round + 1 => period.saturating_add(at),
+                // What outlives the next round has no place in a step: it is left to the fallback.
+                Death::Later { .. } | Death::Never => continue,
+            };
+            let lifetime = lower..upper.max(lower + 1);
+            let dynamic_entry = entry.filter(|_| static_entry.is_none());
+            let group = match dynamic_entry {
+                Some(entry) => by_entry.entry((entry, stream)).or_insert_with(|| new(stream, lifetime.clone())),
+                None => by_lifetime.entry((lower, upper, stream)).or_insert_with(|| new(stream, lifetime.clone())),
+            };
+            group.lifetime.start = group.lifetime.start.min(lifetime.start);
+            group.lifetime.end = group.lifetime.end.max(lifetime.end);
+            group.requests.push(request);
+            group.per_run[run] = group.per_run[run].saturating_add(sequence.size[request as usize]);
+        }
+    }
+    let mut singles: Vec<Group> = by_entry.into_values().chain(by_lifetime.into_values()).collect();
+    singles.sort_by_key(|group| (group.lifetime.start, group.lifetime.end));
+    singles
+}

@@ -1,0 +1,190 @@
+//! Where everything goes: from items with lifetimes in sections to offsets.
+//!
+//! 1. What the steady state always keeps (weights, optimizer states) lies at the bottom, in the order in which it is
+//!    made. Nothing is lost by that: a buffer that always lives can be slid to the bottom of any plan.
+//! 2. Each repeating part is planned above it as a cyclic instance, the heaviest first ([`cycle`]).
+//! 3. What runs once (prologue, first step, what follows the last step) is planned around all that ([`chain`]).
+//!
+//! Streams get regions of their own unless sharing saves more than [`SHARING_MUST_SAVE`].
+
+mod blocks;
+mod chain;
+mod cycle;
+
+use stalloc_plan::SectionKind;
+use stalloc_planner::{Error, Options};
+
+/// Every offset is a multiple of this.
+pub const ALIGNMENT: u64 = stalloc_trace::ROUNDING;
+
+/// Streams share addresses only if that makes the arena smaller by more than this share: each address that passes
+/// from one stream to another makes the runtime wait for the first.
+const SHARING_MUST_SAVE: f64 = 0.01;
+
+/// Lives through a whole section.
+pub const THROUGH: u32 = u32::MAX;
+
+/// Something to place.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Section in which it is made.
+    pub section: usize,
+    /// When, on the section's clock.
+    pub lower: u32,
+    /// When it is gone, at most the section's period; the period if it lives on.
+    pub upper: u32,
+    /// Sections that it lives on into, and until when in each; [`THROUGH`] for all of it.
+    pub reach: Vec<(usize, u32)>,
+    /// Whether it is never released.
+    pub forever: bool,
+    /// Bytes, a multiple of [`ALIGNMENT`].
+    pub size: u64,
+    /// Stream.
+    pub stream: u32,
+}
+
+/// A section, as far as layout is concerned.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its kind.
+    pub kind: SectionKind,
+    /// Its part: sections of one part are copies of each other, in the order in which they follow.
+    pub part: usize,
+    /// Length of its clock.
+    pub period: u32,
+}
+
+/// A place for everything.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Offset of each item.
+    pub offsets: Vec<u64>,
+    /// One past the highest address used.
+    pub top: u64,
+    /// No layout of the heaviest part can be lower than this.
+    pub lower_bound: u64,
+}
+
+/// Places all items.
+pub fn place(places: &[Place], items: &[Item], options: &Options) -> Result<Layout, Error> {
+    let streams = items.iter().map(|item| item.stream as usize + 1).max().unwrap_or(0);
+    let mut used = vec![false; streams];
+    items.iter().for_each(|item| used[item.stream as usize] = true);
+    let all: Vec<usize> = (0..items.len()).collect();
+    if used.iter().filter(|&&used| used).count() <= 1 {
+        return Stage::new(places, items, &all).run(options);
+    }
+    let mut apart = Layout { offsets: vec![0; items.len()], top: 0, lower_bound: 0 };
+    for stream in 0..streams as u32 {
+        let own: Vec<usize> = all.iter().copied().filter(|&i| items[i].stream == stream).collect();
+        let region = Stage::new(places, items, &own).run(options)?;
+        for i in own {
+            apart.offsets[i] = apart.top + region.offsets[i];
+        }
+        apart.top = apart.top.checked_add(region.top).ok_or(Error::TooLarge)?;
+    }
+    let shared = Stage::new(places, items, &all).run(options)?;
+    if (shared.top as f64) < apart.top as f64 * (1.0 - SHARING_MUST_SAVE) {
+        return Ok(shared);
+    }
+    Ok(Layout { lower_bound: shared.lower_bound, ..apart })
+}
+
+/// A layout in the making.
+struct Stage<'a> {
+    places: &'a [Place],
+    items: &'a [Item],
+    /// Items to place.
+    own: &'a [usize],
+    /// Offsets found so far.
+    offsets: Vec<Option<u64>>,
+    /// What the steady state always keeps ends here.
+    base: u64,
+    always: Vec<bool>,
+    top: u64,
+    lower_bound: u64,
+}
+
+impl<'a> Stage<'a> {
+    fn new(places: &'a [Place], items: &'a [Item], own: &'a [usize]) -> Self {
+        let offsets = vec![None; items.len()];
+        let always = vec![false; items.len()];
+        Stage { places, items, own, offsets, base: 0, always, top: 0, lower_bound: 0 }
+    }
+
+    fn run(mut self, options: &Options) -> Result<Layout, Error> {
+        self.stack_what_always_lives()?;
+        for part in self.repeating_parts() {
+            self.plan_cycle(part, options)?;
+        }
+        for chain in self.chains() {
+            self.plan_chain(&chain, options)?;
+        }
+        let offsets = self.offsets.iter().map(|offset| offset.unwrap_or(0)).collect();
+        Ok(Layout { offsets, top: self.top, lower_bound: self.lower_bound })
+    }
+
+    fn repeats(&self, section: usize) -> bool {
+        self.places[section].kind == SectionKind::Repeating
+    }
+
+    fn put(&mut self, item: usize, offset: u64) -> Result<(), Error> {
+        let end = offset.checked_add(self.items[item].size).ok_or(Error::TooLarge)?;
+        self.offsets[item] = Some(offset);
+        self.top = self.top.max(end);
+        Ok(())
+    }
+
+    fn stack_what_always_lives(&mut self) -> Result<(), Error> {
+        let repeating = (0..self.places.len()).filter(|&section| self.repeats(section)).count();
+        for &i in self.own {
+            let item = &self.items[i];
+            let through = item.reach.iter().filter(|&&(section, until)| self.repeats(section) && until == THROUGH);
+            if repeating > 0 && !self.repeats(item.section) && through.count() == repeating {
+                self.always[i] = true;
+                self.put(i, self.base)?;
+                self.base = self.top;
+            }
+        }
+        self.lower_bound = self.base;
+        Ok(())
+    }
+
+    /// The repeating parts, the heaviest first.
+    fn repeating_parts(&self) -> Vec<usize> {
+        let parts = self.places.iter().map(|place| place.part + 1).max().unwrap_or(0);
+        let mut change: Vec<Vec<(u32, i128)>> = vec![Vec::new(); self.places.len()];
+        for &i in self.own {
+            let item = &self.items[i];
+            let size = i128::from(item.size);
+            change[item.section].extend([(item.lower, size), (item.upper, -size)]);
+            for &(section, until) in item.reach.iter().filter(|(section, _)| self.repeats(*section)) {
+                change[section].extend([(0, size), (until, -size)]);
+            }
+        }
+        let mut heaviest = vec![-1i128; parts];
+        for (section, mut change) in change.into_iter().enumerate() {
+            change.sort_unstable();
+            let mut load = 0;
+            let peak = change.iter().map(|&(_, bytes)| {
+                load += bytes;
+                load
+            });
+            let peak = peak.max().unwrap_or(0);
+            if self.repeats(section) {
+                let part = self.places[section].part;
+                heaviest[part] = heaviest[part].max(peak);
+            }
+        }
+        let mut order: Vec<usize> = (0..parts).filter(|&part| heaviest[part] >= 0).collect();
+        order.sort_by_key(|&part| std::cmp::Reverse(heaviest[part]));
+        order
+    }
+
+    /// Runs of sections that run once, one right after the other.
+    fn chains(&self) -> Vec<Vec<usize>> {
+        let sections: Vec<usize> = (0..self.places.len()).collect();
+        let chains = sections.chunk_by(|&a, &b| !self.repeats(a) && !self.repeats(b));
+        chains.filter(|chain| !self.repeats(chain[0])).map(<[usize]>::to_vec).collect()
+    }
+}

@@ -1,0 +1,317 @@
+//! Which entries of a part are static, and how long each of those lives whatever the run.
+
+use stalloc_plan::SectionKind;
+
+use crate::align::align;
+use crate::parts::{Part, Program, Round};
+use crate::sequence::{NEVER, Sequence};
+
+/// An entry is static if at least this share of the whole runs of its part have it, in the same size.
+const NEARLY_ALL: f64 = 0.9;
+
+/// A step that keeps something of so many runs before is in the plan that often; what is kept longer is dynamic.
+pub const MAX_COPIES: u32 = 4;
+
+/// When an entry's memory is free again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// In its own run, on its part's clock.
+    Own(u32),
+    /// In a later round.
+    Later(Vec<Later>),
+    /// Never.
+    Never,
+}
+
+/// A place in a later round where an entry is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Later {
+    /// The part that releases it.
+    pub part: usize,
+    /// How many runs of repeating parts later; only for entries of which several live at once.
+    pub runs_later: Option<u32>,
+    /// When, on that part's clock.
+    pub at: u32,
+}
+
+/// What an entry turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nature {
+    /// Same size every time.
+    Static(End),
+    /// Anything else.
+    Dynamic,
+}
+
+/// The entries of all parts.
+pub struct Natures {
+    /// For each part, for each of its entries.
+    pub of: Vec<Vec<Nature>>,
+    /// How many copies of each repeating part the plan needs.
+    pub copies: u32,
+    /// For each round, for each of its requests and its end: the first entry at or after it.
+    clocks: Vec<Vec<u32>>,
+    /// For each part, for each of its entries: the site and size that most of its requests have.
+    common: Vec<Vec<Option<u32>>>,
+}
+
+impl Natures {
+    /// When a request of a round is allocated, on its part's clock.
+    pub fn clock(&self, program: &Program, round: usize, request: u32) -> u32 {
+        self.clocks[round][(request - program.rounds[round].requests.start) as usize]
+    }
+
+    /// Where a request of a round dies.
+    pub fn death(&self, sequence: &Sequence, program: &Program, round: usize, request: u32) -> Death {
+        death(sequence, program, &self.clocks, round, request)
+    }
+
+    /// Whether a request is what its entry is in most runs.
+    pub fn is_like(&self, sequence: &Sequence, part: usize, entry: u32, request: u32) -> bool {
+        self.common[part][entry as usize] == Some(sequence.exact[request as usize])
+    }
+}
+
+/// A request that was an entry.
+struct Sighting {
+    round: usize,
+    request: u32,
+    /// It is of another part, which stands in for a second run.
+    stand_in: bool,
+}
+
+/// For a part that was seen whole only once: the once-run step before it, as if it were a run of the part.
+struct StandIn {
+    round: usize,
+    entry: Vec<Option<u32>>,
+    clock: Vec<u32>,
+}
+
+/// Looks at every entry of every part. O(n log n).
+pub fn classify(sequence: &Sequence, program: &Program) -> Natures {
+    let clocks: Vec<Vec<u32>> = program.rounds.iter().map(|round| clock(round, &program.parts[round.part])).collect();
+    let mut judge = Judge { sequence, program, clocks, stand_in: None };
+    let mut of = Vec::with_capacity(program.parts.len());
+    let mut common = Vec::with_capacity(program.parts.len());
+    let mut copies = 1;
+    for part in 0..program.parts.len() {
+        judge.stand_in = stand_in(sequence, program, part);
+        let mut natures = Vec::new();
+        let mut sizes = Vec::new();
+        for sightings in judge.sightings(part) {
+            sizes.push(judge.common_size(&sightings));
+            let (nature, alive) = judge.entry(part, &sightings);
+            if nature != Nature::Dynamic {
+                copies = copies.max(alive + 1);
+            }
+            natures.push(nature);
+        }
+        of.push(natures);
+        common.push(sizes);
+    }
+    Natures { of, copies, clocks: judge.clocks, common }
+}
+
+/// For each request of a round and its end: the first entry at or after it that the round has.
+fn clock(round: &Round, part: &Part) -> Vec<u32> {
+    let period = part.reference.len() as u32;
+    let reached = round.entry.iter().flatten().last().map_or(0, |entry| entry + 1);
+    let mut next = if round.whole { period } else { reached };
+    let mut clock = vec![next; round.requests.len() + 1];
+    for (at, entry) in round.entry.iter().enumerate().rev() {
+        next = entry.unwrap_or(next);
+        clock[at] = next;
+    }
+    clock
+}
+
+fn stand_in(sequence: &Sequence, program: &Program, part: usize) -> Option<StandIn> {
+    let this = &program.parts[part];
+    let whole = this.rounds.iter().filter(|&&round| program.rounds[round].whole).count();
+    if this.kind != SectionKind::Repeating || whole > 1 {
+        return None;
+    }
+    let earlier = program.rounds.iter().enumerate().take(*this.rounds.first()?);
+    let (round, run) = earlier.rev().find(|(_, run)| program.parts[run.part].kind == SectionKind::Once)?;
+    let entry = align(sequence, &run.requests, &this.reference);
+    let as_run = Round { entry: entry.clone(), ..run.clone() };
+    Some(StandIn { round, entry, clock: clock(&as_run, this) })
+}
+
+struct Judge<'a> {
+    sequence: &'a Sequence,
+    program: &'a Program,
+    clocks: Vec<Vec<u32>>,
+    stand_in: Option<StandIn>,
+}
+
+/// Where a request died.
+pub enum Death {
+    /// In its own round, at this time of its part's clock.
+    Own(u32),
+    /// In a later round.
+    Later {
+        /// Which one.
+        round: usize,
+        /// When, on the clock of that round's part.
+        at: u32,
+    },
+    /// Not within the trace.
+    Never,
+}
+
+fn death(sequence: &Sequence, program: &Program, clocks: &[Vec<u32>], round: usize, request: u32) -> Death {
+    let dies = sequence.dies[request as usize];
+    if dies == NEVER {
+        return Death::Never;
+    }
+    let rounds = &program.rounds;
+    let of = if dies <= rounds[round].requests.end { round } else { rounds.partition_point(|r| r.requests.end < dies) };
+    let Some(run) = rounds.get(of) else { return Death::Never };
+    let at = clocks[of][(dies - run.requests.start) as usize];
+    if of == round { Death::Own(at) } else { Death::Later { round: of, at } }
+}
+
+impl Judge<'_> {
+    /// For each entry of a part, the requests that were it.
+    fn sightings(&self, part: usize) -> Vec<Vec<Sighting>> {
+        let period = self.program.parts[part].reference.len();
+        let mut sightings: Vec<Vec<Sighting>> = (0..period).map(|_| Vec::new()).collect();
+        let mut add = |round: usize, entries: &[Option<u32>], stand_in: bool| {
+            for (request, entry) in self.program.rounds[round].requests.clone().zip(entries) {
+                if let Some(entry) = entry {
+                    sightings[*entry as usize].push(Sighting { round, request, stand_in });
+                }
+            }
+        };
+        if let Some(stand_in) = &self.stand_in {
+            add(stand_in.round, &stand_in.entry, true);
+        }
+        for &round in &self.program.parts[part].rounds {
+            add(round, &self.program.rounds[round].entry, false);
+        }
+        sightings
+    }
+
+    fn death(&self, sighting: &Sighting) -> Death {
+        let &Sighting { round, request, stand_in } = sighting;
+        match (death(self.sequence, self.program, &self.clocks, round, request), &self.stand_in) {
+            (Death::Own(_), Some(as_run)) if stand_in => {
+                let from = self.program.rounds[round].requests.start;
+                Death::Own(as_run.clock[(self.sequence.dies[request as usize] - from) as usize])
+            }
+            (death, _) => death,
+        }
+    }
+
+    /// The nature of an entry, and how many older ones live when it is allocated.
+    fn entry(&self, part: usize, sightings: &[Sighting]) -> (Nature, u32) {
+        let this = &self.program.parts[part];
+        if this.kind != SectionKind::Repeating {
+            let end = sightings.first().map_or(End::Never, |s| self.single(s));
+            return (Nature::Static(end), 0);
+        }
+        let Some(common) = self.common_size(sightings) else { return (Nature::Dynamic, 0) };
+        let same: Vec<&Sighting> =
+            sightings.iter().filter(|s| self.sequence.exact[s.request as usize] == common).collect();
+        let whole = |s: &&&Sighting| !s.stand_in && self.program.rounds[s.round].whole;
+        let runs = this.rounds.iter().filter(|&&round| self.program.rounds[round].whole).count();
+        let with = same.iter().filter(whole).count();
+        if (with as f64) < NEARLY_ALL * runs as f64 {
+            return (Nature::Dynamic, 0);
+        }
+        // A first step that asked for another size proves an entry dynamic when there is no other witness.
+        if sightings.iter().any(|s| s.stand_in) && same.len() < sightings.len() {
+            return (Nature::Dynamic, 0);
+        }
+        // How many later ones are there before this one is gone?
+        let alive = same.iter().enumerate().map(|(i, s)| {
+            let dies = self.sequence.dies[s.request as usize];
+            same[i + 1..].iter().take_while(|later| later.request < dies).count() as u32
+        });
+        let alive = alive.max().unwrap_or(0);
+        if alive >= MAX_COPIES {
+            return (Nature::Dynamic, 0);
+        }
+        match self.several(part, &same, alive) {
+            Some(end) => (Nature::Static(end), alive),
+            None => (Nature::Dynamic, 0),
+        }
+    }
+
+    /// The site and size that most sightings have.
+    fn common_size(&self, sightings: &[Sighting]) -> Option<u32> {
+        let mut exact: Vec<u32> = sightings.iter().map(|s| self.sequence.exact[s.request as usize]).collect();
+        exact.sort_unstable();
+        exact.chunk_by(|a, b| a == b).max_by_key(|chunk| chunk.len()).map(|chunk| chunk[0])
+    }
+
+    /// The end of an entry that was seen once.
+    fn single(&self, sighting: &Sighting) -> End {
+        match self.death(sighting) {
+            Death::Own(at) => End::Own(at),
+            Death::Never => End::Never,
+            Death::Later { round, at } => {
+                let part = self.program.rounds[round].part;
+                // Where it would be released by a part that it also lives through, nothing is promised.
+                let passed = (sighting.round + 1..round).any(|r| self.program.rounds[r].part == part);
+                if passed { End::Never } else { End::Later(vec![Later { part, runs_later: None, at }]) }
+            }
+        }
+    }
+
+    /// The latest end of an entry over all its sightings; `None` if they cannot be brought together.
+    fn several(&self, part: usize, sightings: &[&Sighting], alive: u32) -> Option<End> {
+        let mut own = None;
+        let mut later: Vec<Later> = Vec::new();
+        let mut passed: Vec<usize> = Vec::new();
+        let mut open = false;
+        for sighting in sightings {
+            match self.death(sighting) {
+                Death::Own(at) => own = own.max(Some(at)),
+                // It may yet die as the others do.
+                Death::Never => open = true,
+                Death::Later { round, at } => {
+                    let between = sighting.round + 1..round;
+                    passed.extend(between.clone().map(|r| self.program.rounds[r].part));
+                    let runs = between.chain([round]).filter(|&r| self.repeats(r)).count() as u32;
+                    let runs_later = (alive > 0).then_some(runs);
+                    later.push(Later { part: self.program.rounds[round].part, runs_later, at });
+                }
+            }
+        }
+        if later.is_empty() && own.is_some() {
+            return own.map(End::Own);
+        }
+        if alive == 0 {
+            later.retain(|release| !passed.contains(&release.part));
+        }
+        if later.is_empty() {
+            // Nothing says when it is released, but when it is made again, it has been.
+            if !open && own.is_none() && passed.is_empty() {
+                return None;
+            }
+            let at = sightings.last().and_then(|s| self.entry_of(s))?;
+            later.push(Later { part, runs_later: None, at });
+        }
+        later.sort_unstable();
+        // The latest for each part and number of runs.
+        later.dedup_by(|next, kept| {
+            let same = next.part == kept.part && next.runs_later == kept.runs_later;
+            if same {
+                kept.at = kept.at.max(next.at);
+            }
+            same
+        });
+        Some(End::Later(later))
+    }
+
+    fn repeats(&self, round: usize) -> bool {
+        self.program.parts[self.program.rounds[round].part].kind == SectionKind::Repeating
+    }
+
+    fn entry_of(&self, sighting: &Sighting) -> Option<u32> {
+        let round = &self.program.rounds[sighting.round];
+        round.entry.get((sighting.request - round.requests.start) as usize).copied().flatten()
+    }
+}

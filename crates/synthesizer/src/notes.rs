@@ -1,0 +1,74 @@
+//! What a user should know of a plan, in sentences.
+
+use stalloc_plan::SectionKind;
+
+use crate::dynamic::Group;
+use crate::lifetimes::Natures;
+use crate::parts::{Part, Program};
+use crate::rounds::Witness;
+
+/// Steps of a kind that should be recorded so that what varies is known.
+const ENOUGH: usize = 4;
+
+fn repeating(program: &Program) -> impl Iterator<Item = &Part> {
+    program.parts.iter().filter(|part| part.kind == SectionKind::Repeating)
+}
+
+/// On the steps of a trace.
+pub fn on_steps(program: &Program) -> Vec<String> {
+    let kinds = repeating(program).count();
+    if kinds == 0 {
+        return vec![
+            "no repetition was found: the trace is planned as it stands, and the plan fits a program that does exactly \
+             the same; record three steps or more, with step marks if steps differ much"
+                .to_owned(),
+        ];
+    }
+    let by = match program.witness {
+        Witness::Marks => "by marks",
+        Witness::Annotations => "by annotations",
+        Witness::Repetition | Witness::Nobody => "by repetition",
+    };
+    let steps = program.rounds.iter().filter(|round| program.is_step(round)).count();
+    let kinds = if kinds == 1 { "one kind".to_owned() } else { format!("{kinds} kinds") };
+    let mut notes = vec![format!("{steps} steps were found {by}, of {kinds}")];
+    for part in repeating(program) {
+        let whole = part.rounds.iter().filter(|&&round| program.rounds[round].whole).count();
+        notes.push(match whole {
+            0 | 1 => format!(
+                "{}: recorded whole {whole} times, so that only a first step could be compared with it; one step more \
+                 tells static from dynamic requests",
+                part.name
+            ),
+            2..ENOUGH => format!(
+                "{}: recorded {whole} times, enough for what never varies; {ENOUGH} or more tell how much the rest does",
+                part.name
+            ),
+            _ => format!("{}: recorded {whole} times, enough", part.name),
+        });
+    }
+    notes
+}
+
+/// On a plan.
+pub fn on_plan(program: &Program, natures: &Natures, groups: &[(usize, Group)]) -> Vec<String> {
+    let mut notes = on_steps(program);
+    if natures.copies > 1 && repeating(program).count() > 0 {
+        notes.push(format!(
+            "something of a step is still alive when the next one makes its like, so steps take turns with {} sets of \
+             addresses",
+            natures.copies
+        ));
+    }
+    if !groups.is_empty() {
+        let seen: u64 = groups.iter().map(|(_, group)| group.most()).fold(0, u64::saturating_add);
+        let kept: u64 = groups.iter().map(|(_, group)| group.home).fold(0, u64::saturating_add);
+        let extra = 100.0 * (kept as f64 / seen.max(1) as f64 - 1.0);
+        notes.push(format!(
+            "what differs from step to step was gathered into {} groups with room of their own, {extra:.1} % more than \
+             they were seen to take",
+            groups.len()
+        ));
+    }
+    notes
+}

@@ -1,0 +1,205 @@
+//! Boundaries from repetition alone.
+//!
+//! A *class* is a request's site, or the sites of a few requests in a row. A class that occurs once in every step is
+//! an *anchor*: its occurrences cut the trace into rounds. An anchor is as good as the requests that its rounds
+//! explain: those whose class is in most rounds and which are gone by the end of the round after (a layer or a
+//! micro-batch repeats as well, but not the optimizer's requests, and activations outlive it). Among the anchors of
+//! the best rounds, the one across which least is alive is the boundary.
+
+use std::hash::Hasher;
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::sequence::{NEVER, Sequence};
+
+/// Lengths of the runs of requests that are tried as classes.
+const RUNS: [usize; 3] = [1, 8, 64];
+/// Most anchors whose rounds are weighed.
+const MAX_TRIALS: usize = 96;
+/// Rounds must explain this share of all requests, or the trace has no steps.
+const ENOUGH: f64 = 0.6;
+/// Of two anchors that explain about the same share (within this much), the one with more rounds wins.
+const SAME: f64 = 0.0005;
+
+/// Where steps begin, if anything repeats.
+pub fn find(sequence: &Sequence) -> Option<Vec<u32>> {
+    let first = sequence.initial as usize;
+    let runs: Vec<Vec<u32>> = RUNS.iter().map(|&run| classes(&sequence.site[first..], run)).collect();
+    let mut anchors: Vec<Vec<u32>> = Vec::new();
+    for class in &runs {
+        anchors.extend(occurrences(class));
+    }
+    let mut best: Option<(f64, &Vec<u32>)> = None;
+    let mut weigh = Weigh::new(sequence, &runs[0]);
+    for anchor in trials(&anchors) {
+        let explained = weigh.explained(anchor);
+        if std::env::var("DBG").is_ok() {
+            eprintln!("{} first {} explained {explained:.4}", anchor.len(), anchor[0]);
+        }
+        let better = best.is_none_or(|(most, with)| {
+            explained > most + SAME || (explained >= most - SAME && anchor.len() > with.len())
+        });
+        if better {
+            best = Some((explained.max(best.map_or(0.0, |(most, _)| most - SAME)), anchor));
+        }
+    }
+    let (explained, rounds) = best?;
+    (explained >= ENOUGH).then(|| boundary(sequence, &anchors, rounds))
+}
+
+/// The class of each run of `run` requests, by its first; runs that the end cuts off have classes of their own.
+fn classes(site: &[u32], run: usize) -> Vec<u32> {
+    let mut numbers: FxHashMap<u64, u32> = FxHashMap::default();
+    let mut class = Vec::with_capacity(site.len());
+    for i in 0..site.len() {
+        let mut hasher = FxHasher::default();
+        for &site in &site[i..(i + run).min(site.len())] {
+            hasher.write_u32(site);
+        }
+        hasher.write_usize(run.min(site.len() - i));
+        let next = numbers.len() as u32;
+        class.push(*numbers.entry(hasher.finish()).or_insert(next));
+    }
+    class
+}
+
+/// Where each class that comes at least twice occurs, ascending.
+fn occurrences(class: &[u32]) -> Vec<Vec<u32>> {
+    let classes = class.iter().max().map_or(0, |&last| last as usize + 1);
+    let mut places = vec![Vec::new(); classes];
+    for (i, &class) in class.iter().enumerate() {
+        places[class as usize].push(i as u32);
+    }
+    places.retain(|places| places.len() >= 2);
+    places
+}
+
+/// Two anchors of each number of rounds: the one that comes first, and the one whose shortest round is longest.
+fn trials(anchors: &[Vec<u32>]) -> Vec<&Vec<u32>> {
+    struct Group<'a> {
+        members: usize,
+        first: &'a Vec<u32>,
+        wide: (&'a Vec<u32>, u32),
+    }
+    let mut groups: std::collections::BTreeMap<usize, Group<'_>> = std::collections::BTreeMap::new();
+    for anchor in anchors {
+        let shortest = shortest(anchor);
+        let group = groups.entry(anchor.len()).or_insert(Group { members: 0, first: anchor, wide: (anchor, shortest) });
+        group.members += 1;
+        if anchor[0] < group.first[0] {
+            group.first = anchor;
+        }
+        if shortest > group.wide.1 {
+            group.wide = (anchor, shortest);
+        }
+    }
+    // Steps have many anchors: numbers of rounds that few classes share are tried last.
+    let mut groups: Vec<Group<'_>> = groups.into_values().collect();
+    groups.sort_by_key(|group| (std::cmp::Reverse(group.members), group.first.len()));
+    groups.truncate(MAX_TRIALS / 2);
+    let mut trials: Vec<&Vec<u32>> = groups.iter().flat_map(|group| [group.first, group.wide.0]).collect();
+    trials.sort_by_key(|anchor| (anchor.len(), anchor[0]));
+    trials.dedup();
+    trials
+}
+
+/// Length of the shortest round.
+fn shortest(anchor: &[u32]) -> u32 {
+    anchor.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(0)
+}
+
+/// Weighs how much of a trace the rounds of an anchor explain.
+struct Weigh<'a> {
+    sequence: &'a Sequence,
+    class: &'a [u32],
+    /// Per class: in how many inner rounds it is, the last round that it was met in, and the first.
+    inner: Vec<(u32, u32, u32)>,
+}
+
+impl<'a> Weigh<'a> {
+    fn new(sequence: &'a Sequence, class: &'a [u32]) -> Self {
+        let classes = class.iter().max().map_or(0, |&last| last as usize + 1);
+        Weigh { sequence, class, inner: vec![(0, 0, 0); classes] }
+    }
+
+    /// The share of requests that an anchor's rounds explain. O(n).
+    fn explained(&mut self, anchor: &[u32]) -> f64 {
+        self.inner.fill((0, 0, u32::MAX));
+        let rounds = anchor.len() as u32;
+        // Round 0 comes before the first occurrence, the last after the last: both may be cut off.
+        let mut round = 0;
+        for (i, &class) in self.class.iter().enumerate() {
+            round += u32::from(anchor.get(round as usize) == Some(&(i as u32)));
+            let (count, last, first) = &mut self.inner[class as usize];
+            if *first == u32::MAX {
+                *first = round;
+            }
+            if *last != round || *count == 0 {
+                *last = round;
+                *count += u32::from(round > 0 && (rounds == 2 || round < rounds));
+            }
+        }
+        // Three rounds of five; with two rounds, both (the second may be cut off).
+        let needed = if rounds <= 3 { 2 } else { ((rounds - 1) * 3).div_ceil(5) };
+        let initial = self.sequence.initial;
+        let mut explained = 0u64;
+        let mut round = 0;
+        for (i, &class) in self.class.iter().enumerate() {
+            round += u32::from(anchor.get(round as usize) == Some(&(i as u32)));
+            if self.inner[class as usize].0 < needed {
+                continue;
+            }
+            let dies = self.sequence.dies[i + initial as usize];
+            let after_next = anchor.get(round as usize + 1).map_or(NEVER, |&start| start + initial);
+            // What is still alive at the end of the trace may die in time; only time can tell.
+            let ends = dies <= after_next || (dies == NEVER && round + 1 >= rounds);
+            explained += u64::from(ends);
+        }
+        explained as f64 / self.class.len().max(1) as f64
+    }
+}
+
+/// The anchor with one occurrence in each of the rounds across which least is alive, as request indices.
+fn boundary(sequence: &Sequence, anchors: &[Vec<u32>], rounds: &[u32]) -> Vec<u32> {
+    let initial = sequence.initial;
+    let span = rounds.last().zip(rounds.first()).map_or(0, |(last, first)| last - first);
+    let typical = span / (rounds.len() as u32 - 1).max(1);
+    let crossing = crossing(sequence, typical.saturating_mul(2));
+    let once_each = |anchor: &&Vec<u32>| {
+        let inner = rounds.len() - 1;
+        if anchor.len() < inner || anchor.len() > inner + 2 {
+            return false;
+        }
+        let from = anchor.partition_point(|&at| at < rounds[0]);
+        anchor[from..].len() >= inner
+            && from <= 1
+            && (0..inner).all(|i| anchor[from + i] >= rounds[i] && anchor[from + i] < rounds[i + 1])
+    };
+    let cost = |anchor: &Vec<u32>| -> u64 {
+        let total: u64 = anchor.iter().map(|&at| crossing[at as usize]).sum();
+        total / anchor.len() as u64
+    };
+    let best = anchors.iter().filter(once_each).min_by_key(|anchor| (cost(anchor), anchor[0]));
+    best.map_or(rounds, Vec::as_slice).iter().map(|&at| at + initial).collect()
+}
+
+/// For each request, the bytes alive just before it that live for less than `limit` requests in all.
+fn crossing(sequence: &Sequence, limit: u32) -> Vec<u64> {
+    let first = sequence.initial as usize;
+    let count = sequence.len() - first;
+    let mut change = vec![0i128; count + 1];
+    for i in first..sequence.len() {
+        let dies = sequence.dies[i];
+        if dies != NEVER && dies - i as u32 <= limit {
+            change[i - first + 1] += i128::from(sequence.size[i]);
+            change[(dies as usize - first).min(count)] -= i128::from(sequence.size[i]);
+        }
+    }
+    let mut alive = 0i128;
+    (0..count)
+        .map(|i| {
+            alive += change[i];
+            u64::try_from(alive).unwrap_or(u64::MAX)
+        })
+        .collect()
+}

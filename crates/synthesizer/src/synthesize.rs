@@ -1,0 +1,290 @@
+//! The whole way, from a trace to a plan.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use stalloc_plan::{Entry, Plan, Release, Section, SectionKind, Slot, fingerprint};
+use stalloc_trace::Trace;
+use thiserror::Error;
+
+use crate::dynamic::{self, Group, Headroom};
+use crate::layout::{self, ALIGNMENT};
+use crate::lifetimes::classify;
+use crate::notes;
+use crate::outline::{Outline, outline};
+use crate::parts::{self, Program};
+use crate::rounds::{self, Rounds, Witness};
+use crate::sequence::Sequence;
+
+/// How to plan.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to give to the planner.
+    pub planner: stalloc_planner::Options,
+    /// How much room to keep for what differs from step to step.
+    pub headroom: Headroom,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { planner: stalloc_planner::Options::default(), headroom: Headroom { deviations: 2.0 } }
+    }
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Error {
+    /// The trace has no request.
+    #[error("the trace of device {0} holds no request: there is nothing to plan")]
+    Empty(u32),
+    /// The planner refused.
+    #[error("the requests cannot be planned: {0}")]
+    Planner(#[from] stalloc_planner::Error),
+    /// The plan did not pass the independent check.
+    #[error("the plan did not pass its check, which is a fault of this program: {0}")]
+    Unsound(String),
+}
+
+/// What was planned, as `stalloc plan --json` prints it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// `trace`.
+    pub kind: &'static str,
+    /// Device.
+    pub device: u32,
+    /// Requests in the trace.
+    pub requests: u64,
+    /// Steps found in it.
+    pub steps: u64,
+    /// What is planned.
+    #[serde(rename = "static")]
+    pub planned: Static,
+    /// What is not.
+    pub dynamic: Dynamic,
+    /// Most live bytes, as PyTorch counts.
+    pub peak_allocated: u64,
+    /// Device memory that the trace needs under the plan: the arena, and beside it the most live bytes that it has no
+    /// place for.
+    pub planned_reserved: u64,
+    /// `peak_allocated / planned_reserved`.
+    pub efficiency: f64,
+    /// How long planning took.
+    pub seconds: f64,
+    /// What a user should know, in sentences.
+    #[serde(skip)]
+    pub notes: Vec<String>,
+}
+
+/// Planned requests.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Static {
+    /// Requests of the trace that have a slot.
+    pub requests: u64,
+    /// No plan of them can need less, bytes.
+    pub lower_bound: u64,
+    /// What they need, bytes.
+    pub peak: u64,
+    /// `peak / lower_bound`.
+    pub ratio: f64,
+}
+
+/// Requests without a slot.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Dynamic {
+    /// How many.
+    pub requests: u64,
+    /// Most live bytes of them at once.
+    pub peak: u64,
+}
+
+/// The steps of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Steps {
+    /// Who said where they begin.
+    pub witness: Witness,
+    /// For each step, its requests; what comes before the first is the prologue.
+    pub requests: Vec<std::ops::Range<u32>>,
+    /// What a user should know, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// The steps of a trace, for a first look. O(n log n).
+pub fn steps(trace: &Trace) -> Steps {
+    let sequence = Sequence::new(trace);
+    let rounds = rounds::find(trace, &sequence);
+    let program = parts::sort(&sequence, &rounds);
+    let requests = program.rounds.iter().filter(|round| program.is_step(round));
+    Steps {
+        witness: rounds.witness,
+        requests: requests.map(|round| round.requests.clone()).collect(),
+        notes: notes::on_steps(&program),
+    }
+}
+
+/// Plans a trace. `progress` is told how much is done, of how much.
+pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<(Plan, Summary), Error> {
+    let started = Instant::now();
+    if trace.requests.is_empty() {
+        return Err(Error::Empty(trace.device));
+    }
+    progress(0, 4);
+    let sequence = Sequence::new(trace);
+    let rounds = rounds::find(trace, &sequence);
+    progress(1, 4);
+    let mut draft = draft(trace, &sequence, &rounds, options)?;
+    progress(3, 4);
+    if let Err(problem) = sound(&draft.plan, trace) {
+        if rounds.witness == Witness::Nobody {
+            return Err(Error::Unsound(problem));
+        }
+        let nobody = Rounds { witness: Witness::Nobody, starts: Vec::new() };
+        draft = self::draft(trace, &sequence, &nobody, options)?;
+        sound(&draft.plan, trace).map_err(Error::Unsound)?;
+        draft
+            .notes
+            .push(format!("the steps found did not hold together ({problem}): the trace is planned as it stands"));
+    }
+    let summary = summarize(trace, &sequence, &draft, started.elapsed().as_secs_f64());
+    progress(4, 4);
+    Ok((draft.plan, summary))
+}
+
+fn sound(plan: &Plan, trace: &Trace) -> Result<(), String> {
+    let verdict = plan.check().and(plan.check_against(trace));
+    if verdict.ok { Ok(()) } else { Err(verdict.problems.into_iter().next().unwrap_or_default()) }
+}
+
+struct Draft {
+    plan: Plan,
+    program: Program,
+    /// Requests that have a home with their group.
+    housed: Vec<bool>,
+    notes: Vec<String>,
+}
+
+fn draft(trace: &Trace, sequence: &Sequence, rounds: &Rounds, options: &Options) -> Result<Draft, Error> {
+    let program = parts::sort(sequence, rounds);
+    let natures = classify(sequence, &program);
+    let outline = outline(sequence, &program, &natures);
+    let mut groups: Vec<(usize, Group)> = Vec::new();
+    for part in (0..program.parts.len()).filter(|&part| program.parts[part].kind == SectionKind::Repeating) {
+        let gathered = dynamic::gather(sequence, &program, &natures, part, options.headroom);
+        for section in (0..outline.sections.len()).filter(|&section| outline.sections[section].part == part) {
+            groups.extend(gathered.iter().map(|group| (section, group.clone())));
+        }
+    }
+    let mut items = outline.items();
+    items.extend(groups.iter().map(|(section, group)| dynamic::home(group, *section, &outline)));
+    let layout = layout::place(&outline.places(), &items, &options.planner)?;
+    let (offsets, homes) = layout.offsets.split_at(outline.slots.len());
+    let mut plan = assemble(trace, &outline, offsets);
+    plan.arena = layout.top;
+    plan.lower_bound = layout.lower_bound;
+    for ((section, group), &offset) in groups.iter().zip(homes) {
+        let index = plan.dynamic.len() as u32;
+        for &entry in &group.entries {
+            plan.sections[*section].entries[entry as usize] = Entry::Dynamic(index);
+        }
+        plan.dynamic.push(dynamic::describe(sequence, group, *section, offset..offset + group.home));
+    }
+    items.truncate(plan.slots.len());
+    dynamic::find_ranges(&mut plan, &items);
+    map_trace(&mut plan, sequence, &program, &outline);
+    let mut housed = vec![false; sequence.len()];
+    groups.iter().flat_map(|(_, group)| &group.requests).for_each(|&request| housed[request as usize] = true);
+    let notes = notes::on_plan(&program, &natures, &groups);
+    Ok(Draft { plan, program, housed, notes })
+}
+
+/// The plan's slots and sections. Entries that are no slot are filled in later.
+fn assemble(trace: &Trace, outline: &Outline, offsets: &[u64]) -> Plan {
+    let slots = outline.slots.iter().zip(offsets).map(|(slot, &offset)| Slot {
+        size: slot.size,
+        offset,
+        stream: slot.stream,
+        lower: slot.lower,
+        upper: slot.upper,
+    });
+    let sections = outline.sections.iter().map(|section| {
+        let mut releases: Vec<Release> =
+            section.releases.iter().map(|(&slot, &at)| Release { at, slot: slot as u32 }).collect();
+        releases.sort_unstable();
+        let entry = |slot: &Option<usize>| slot.map_or(Entry::Dynamic(u32::MAX), |slot| Entry::Slot(slot as u32));
+        Section {
+            kind: section.kind,
+            name: section.name.clone(),
+            runs: section.runs,
+            entries: section.slot_of.iter().map(entry).collect(),
+            releases,
+            followers: section.followers.iter().map(|&next| next as u32).collect(),
+        }
+    });
+    Plan {
+        device: trace.device,
+        fingerprint: fingerprint(trace),
+        alignment: ALIGNMENT,
+        slots: slots.collect(),
+        sections: sections.collect(),
+        metadata: trace.metadata.clone(),
+        ..Plan::default()
+    }
+}
+
+/// Which slot serves which request of the trace.
+fn map_trace(plan: &mut Plan, sequence: &Sequence, program: &Program, outline: &Outline) {
+    plan.trace_map = vec![None; sequence.len()];
+    for (round, &section) in program.rounds.iter().zip(&outline.ran) {
+        for (request, entry) in round.requests.clone().zip(&round.entry) {
+            let slot = entry.and_then(|entry| outline.sections[section].slot_of[entry as usize]);
+            let fits = |slot: &usize| {
+                let planned = &outline.slots[*slot];
+                planned.size == sequence.size[request as usize] && planned.stream == sequence.stream[request as usize]
+            };
+            plan.trace_map[request as usize] = slot.filter(fits).map(|slot| slot as u32);
+        }
+    }
+}
+
+fn summarize(trace: &Trace, sequence: &Sequence, draft: &Draft, seconds: f64) -> Summary {
+    let plan = &draft.plan;
+    let mapped = |i: usize| plan.trace_map[i].is_some();
+    let lower_bound = plan.lower_bound.max(load(sequence, mapped));
+    let peak = plan.slots.iter().map(|slot| slot.offset + slot.size).max().unwrap_or(0);
+    let requests = plan.trace_map.iter().flatten().count() as u64;
+    let dynamic = load(sequence, |i| !mapped(i));
+    let outside = load(sequence, |i| !mapped(i) && !draft.housed[i]);
+    let peak_allocated = trace.peak_allocated();
+    let planned_reserved = plan.arena.saturating_add(outside);
+    Summary {
+        kind: "trace",
+        device: trace.device,
+        requests: sequence.len() as u64,
+        steps: draft.program.rounds.iter().filter(|round| draft.program.is_step(round)).count() as u64,
+        planned: Static { requests, lower_bound, peak, ratio: peak as f64 / lower_bound.max(1) as f64 },
+        dynamic: Dynamic { requests: sequence.len() as u64 - requests, peak: dynamic },
+        peak_allocated,
+        planned_reserved,
+        efficiency: peak_allocated as f64 / planned_reserved.max(1) as f64,
+        seconds,
+        notes: draft.notes.clone(),
+    }
+}
+
+/// Most live bytes at once of the requests that are chosen, until their memory can be used again.
+fn load(sequence: &Sequence, chosen: impl Fn(usize) -> bool) -> u64 {
+    let mut gone: Vec<(u32, u64)> = Vec::new();
+    for i in (0..sequence.len()).filter(|&i| chosen(i)) {
+        gone.push((sequence.dies[i], sequence.size[i]));
+    }
+    gone.sort_unstable();
+    let mut gone = gone.into_iter().peekable();
+    let (mut live, mut peak) = (0u64, 0);
+    for i in (0..sequence.len()).filter(|&i| chosen(i)) {
+        while let Some((_, size)) = gone.next_if(|&(dies, _)| dies as usize <= i) {
+            live = live.saturating_sub(size);
+        }
+        live = live.saturating_add(sequence.size[i]);
+        peak = peak.max(live);
+    }
+    peak
+}
