@@ -33,6 +33,31 @@ pub fn bytes(count: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
+/// Reads what [`bytes`] writes, and plain numbers: `80GiB`, `24 GB`, `1073741824`.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1u64 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        other => return Err(format!("unknown unit '{other}'; bytes, or a unit such as MiB, GiB or GB")),
+    };
+    let wrong = || format!("'{text}' is no number of bytes; write for example 80GiB");
+    let bytes = match number.parse::<u64>() {
+        Ok(whole) => whole.checked_mul(factor),
+        Err(_) => number.parse::<f64>().ok().map(|value| (value * factor as f64) as u64),
+    };
+    bytes.ok_or_else(wrong)
+}
+
 /// A count with thousands separated: `52,310`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
@@ -105,6 +130,17 @@ mod tests {
         assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
         assert_eq!(bytes(3 << 29), "1.50 GiB");
         assert_eq!(bytes(u64::MAX), "16.00 EiB");
+    }
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        assert_eq!(parse_bytes("80GiB"), Ok(80 << 30));
+        assert_eq!(parse_bytes("1.5 GiB"), Ok(3 << 29));
+        assert_eq!(parse_bytes("24 GB"), Ok(24_000_000_000));
+        assert_eq!(parse_bytes("512"), Ok(512));
+        for wrong in ["", "GiB", "12 parsec", "-1", "99999999999999999999", "1.2.3"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -13,17 +13,20 @@ pub enum Kind {
     Pytorch,
     /// The same with `expandable_segments:True`.
     PytorchExpandable,
+    /// Our own: a plan, a dynamic side, and PyTorch's allocator for the rest.
+    Stalloc,
 }
 
 impl Kind {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Kind; 2] = [Kind::Pytorch, Kind::PytorchExpandable];
+    pub const ALL: [Kind; 3] = [Kind::Pytorch, Kind::PytorchExpandable, Kind::Stalloc];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Pytorch => "pytorch",
             Kind::PytorchExpandable => "pytorch-expandable",
+            Kind::Stalloc => "stalloc",
         }
     }
 }

@@ -12,12 +12,16 @@
 //!   that same allocator starts from it, fragmentation included; every other one is asked for those requests first, in
 //!   the order of the trace.
 //!
-//! It leaves out calls of `empty_cache` and requests that failed: a recording does not hold them.
+//! - that the cache was emptied. A recording does not hold calls of `empty_cache`, but it shows that everything cached was
+//!   given back, be it for that or for want of memory; every allocator is told to do so at that moment.
+//!
+//! It leaves out requests that failed.
 
 use stalloc_trace::{RequestId, Time, Trace};
 
 mod adopt;
 mod busy;
+mod compare;
 mod device;
 mod error;
 pub mod fidelity;
@@ -27,6 +31,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+pub use compare::{Comparison, Outcome, compare};
 pub use error::Error;
 pub use kind::{Kind, Options};
 
@@ -52,6 +57,20 @@ pub struct Replay {
 }
 
 impl Replay {
+    /// What cannot even start.
+    fn out_of_memory(kind: Kind) -> Self {
+        Replay {
+            allocator: kind.name(),
+            peak_reserved: 0,
+            peak_allocated: 0,
+            oom: Some(0),
+            ns_per_op: 0.0,
+            reserved: Vec::new(),
+            placements: Vec::new(),
+            segments: Vec::new(),
+        }
+    }
+
     /// Peak allocated over peak reserved; 1 where nothing was reserved.
     pub fn efficiency(&self) -> f64 {
         match self.peak_reserved {

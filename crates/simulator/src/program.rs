@@ -1,6 +1,6 @@
 //! What a trace asks of an allocator, compiled to a flat list, so that a replay measures the allocator.
 
-use stalloc_trace::{Event, Mark, RequestId, Time, Trace};
+use stalloc_trace::{AllocatorSettings, Event, Mark, RequestId, SegmentAction, SegmentEvent, Time, Trace};
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(crate) enum Op {
     FreeLater(RequestId),
     /// The other stream is done with a request's memory.
     Complete(RequestId),
+    /// Give everything cached back.
+    EmptyCache,
     /// A training step begins.
     StepBegin,
 }
@@ -27,20 +29,55 @@ pub(crate) struct Step {
 /// The operations of a trace's events, in order.
 pub(crate) fn compile(trace: &Trace) -> Vec<Step> {
     let mut steps = Vec::with_capacity(trace.events.len());
+    // Whether the first of segments given back together was met: it stands for all.
+    let mut met = false;
     for (time, event) in trace.events.iter().enumerate() {
         let time = time as Time;
+        met &= !is_request(event);
         let op = match *event {
             Event::Alloc(id) => Op::Malloc(id),
             Event::FreeRequested(id) if completes_at_once(trace, id, time) => Op::Free(id),
             Event::FreeRequested(id) => Op::FreeLater(id),
             Event::FreeCompleted(id) if completed_at_once(trace, id, time) => continue,
             Event::FreeCompleted(id) => Op::Complete(id),
+            Event::Segment(segment) if gives_back(&segment) && !std::mem::replace(&mut met, true) => {
+                if !empties(trace, time) {
+                    continue;
+                }
+                Op::EmptyCache
+            }
             Event::Mark(Mark::StepBegin) => Op::StepBegin,
             _ => continue,
         };
         steps.push(Step { time, op });
     }
     steps
+}
+
+fn gives_back(segment: &SegmentEvent) -> bool {
+    matches!(segment.action, SegmentAction::Free | SegmentAction::Unmap)
+}
+
+/// Whether segments that are given back from `time` on show that everything cached was.
+///
+/// A request that finds no memory has everything given back before it is tried again. As it found no cached block before,
+/// it finds none after, so that this is the same as emptying the cache first. Only where the allocator may give a part of
+/// its cache back to serve a request, it is left to do so.
+fn empties(trace: &Trace, time: Time) -> bool {
+    let partial = |s: &AllocatorSettings| s.max_split_size.is_some() || s.garbage_collection_threshold > 0.0;
+    let cause = trace.events.get(next_request(trace, time) as usize);
+    !(trace.settings.as_ref().is_some_and(partial)
+        && matches!(cause, Some(Event::Alloc(_) | Event::OutOfMemory { .. })))
+}
+
+/// When the program next asks for something: an allocation, granted or not, or a release.
+pub(crate) fn next_request(trace: &Trace, time: Time) -> Time {
+    let rest = trace.events.get(time as usize..).unwrap_or_default();
+    rest.iter().position(is_request).map_or(trace.end(), |place| time + place as Time)
+}
+
+fn is_request(event: &Event) -> bool {
+    matches!(event, Event::Alloc(_) | Event::FreeRequested(_) | Event::OutOfMemory { .. })
 }
 
 /// Whether nothing happens between the release at `time` and its completion.

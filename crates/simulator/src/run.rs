@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use stalloc_allocator::caching::Caching;
-use stalloc_allocator::{Allocator, Error as AllocatorError};
-use stalloc_device::Stream;
+use stalloc_allocator::{Allocator, Arena, Error as AllocatorError, PlannedAllocator};
+use stalloc_device::{Address, Stream};
 use stalloc_trace::{RequestId, Trace, rounded};
 
 use crate::device::{Recorder, UNLIMITED};
@@ -21,18 +21,51 @@ pub(crate) fn replay(
     options: &Options<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Replay, Error> {
-    let device = Recorder::new(options.capacity.unwrap_or(UNLIMITED));
+    let capacity = options.capacity.unwrap_or(UNLIMITED);
+    let device = Recorder::new(capacity);
+    let mut settings = options.settings.clone().unwrap_or_else(|| recorded_settings(trace));
+    settings.expandable_segments = kind == Kind::PytorchExpandable;
+    if settings.garbage_collection_threshold > 0.0 && settings.memory_limit.is_none() {
+        settings.memory_limit = options.capacity;
+    }
     match kind {
         Kind::Pytorch | Kind::PytorchExpandable => {
-            let mut settings = options.settings.clone().unwrap_or_else(|| recorded_settings(trace));
-            settings.expandable_segments = kind == Kind::PytorchExpandable;
-            if settings.garbage_collection_threshold > 0.0 && settings.memory_limit.is_none() {
-                settings.memory_limit = options.capacity;
-            }
             let mut caching = Caching::new(device.clone(), settings);
             let adopted = adopt_initial(trace, &mut caching, &device)?;
-            Run::new(trace, &mut caching, device, adopted).finish(kind, |_| Source::Online, progress)
+            Run::new(trace, caching, device, adopted).finish(kind, progress)
         }
+        Kind::Stalloc => {
+            let plan = options.plan.ok_or(Error::NoPlan)?;
+            if plan.arena > capacity {
+                return Ok(Replay::out_of_memory(kind));
+            }
+            let arena = Arena::new(device.clone(), plan).map_err(Error::Allocator)?;
+            let planned = PlannedAllocator::new(arena, Caching::new(device.clone(), settings));
+            Run::new(trace, planned, device, false).finish(kind, progress)
+        }
+    }
+}
+
+/// An allocator that says how it found a place.
+trait Serve: Allocator {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError>;
+}
+
+impl Serve for Caching<Recorder> {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError> {
+        Ok((self.malloc(size, stream)?, Source::Online))
+    }
+}
+
+impl Serve for PlannedAllocator<Recorder, Caching<Recorder>> {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError> {
+        let served = PlannedAllocator::serve(self, size, stream)?;
+        let source = match served.source {
+            stalloc_allocator::Source::Planned => Source::Planned,
+            stalloc_allocator::Source::Dynamic => Source::Dynamic,
+            stalloc_allocator::Source::Fallback => Source::Fallback,
+        };
+        Ok((served.address, source))
     }
 }
 
@@ -62,7 +95,7 @@ pub(crate) fn adopt_initial(trace: &Trace, caching: &mut Caching<Recorder>, devi
 /// A replay under way.
 struct Run<'a, A> {
     trace: &'a Trace,
-    allocator: &'a mut A,
+    allocator: A,
     device: Recorder,
     /// Where each live request is.
     addresses: Vec<Option<u64>>,
@@ -73,8 +106,8 @@ struct Run<'a, A> {
     peak_allocated: u64,
 }
 
-impl<'a, A: Allocator> Run<'a, A> {
-    fn new(trace: &'a Trace, allocator: &'a mut A, device: Recorder, adopted: bool) -> Self {
+impl<'a, A: Serve> Run<'a, A> {
+    fn new(trace: &'a Trace, allocator: A, device: Recorder, adopted: bool) -> Self {
         let mut run = Run {
             trace,
             allocator,
@@ -103,12 +136,7 @@ impl<'a, A: Allocator> Run<'a, A> {
         self.peak_allocated = self.peak_allocated.max(self.allocated);
     }
 
-    fn finish(
-        mut self,
-        kind: Kind,
-        source: impl Fn(&A) -> Source,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Replay, Error> {
+    fn finish(mut self, kind: Kind, progress: &mut dyn FnMut(u64, u64)) -> Result<Replay, Error> {
         let before: Vec<RequestId> =
             initial(self.trace).filter(|request| self.addresses[request.index()].is_none()).collect();
         let first = before.into_iter().map(|request| Step { time: 0, op: Op::Malloc(request) });
@@ -121,7 +149,7 @@ impl<'a, A: Allocator> Run<'a, A> {
             for step in chunk {
                 done += 1;
                 self.device.at(step.time);
-                if !self.step(step, &source)? {
+                if !self.step(step)? {
                     oom = Some(step.time);
                     break 'all;
                 }
@@ -144,13 +172,13 @@ impl<'a, A: Allocator> Run<'a, A> {
     }
 
     /// Takes one step; `false` if memory ran out.
-    fn step(&mut self, step: &Step, source: &impl Fn(&A) -> Source) -> Result<bool, Error> {
+    fn step(&mut self, step: &Step) -> Result<bool, Error> {
         match step.op {
             Op::Malloc(id) => {
                 let request = self.trace.request(id);
                 let stream = self.trace.streams.get(request.stream.0 as usize).copied().unwrap_or(0);
-                match self.allocator.malloc(request.size, stream) {
-                    Ok(address) => self.place(id, address, source(self.allocator)),
+                match self.allocator.serve(request.size, stream) {
+                    Ok((address, source)) => self.place(id, address, source),
                     Err(AllocatorError::OutOfMemory { .. }) => return Ok(false),
                     Err(error) => return Err(Error::Allocator(error)),
                 }
@@ -165,6 +193,7 @@ impl<'a, A: Allocator> Run<'a, A> {
                     self.device.finish(busy);
                 }
             }
+            Op::EmptyCache => self.allocator.empty_cache().map_err(Error::Allocator)?,
             Op::StepBegin => self.allocator.step_begin(),
         }
         Ok(true)

@@ -14,10 +14,14 @@
 //! with frees by address. Files are hostile until proven good.
 
 mod builder;
+mod compare;
+mod curves;
 mod error;
+mod fingerprint;
 pub mod format;
 mod input;
 mod instance;
+mod marks;
 mod model;
 mod open;
 mod paper_log;
@@ -27,9 +31,11 @@ mod snapshot;
 mod state;
 
 pub use builder::TraceBuilder;
+pub use compare::{Comparison, Difference, compare};
 pub use error::{Fault, Place, ReadError};
 pub use input::Progress;
 pub use instance::{Instance, InstanceRow};
+pub use marks::HostReads;
 pub use model::*;
 pub use open::{Input, MEMORY_LIMIT, open, open_within, read_bytes};
 pub use raw::RawEvent;

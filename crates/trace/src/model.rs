@@ -255,20 +255,7 @@ impl Trace {
     /// The largest number of live bytes, each request rounded up as PyTorch counts. A request is live until the
     /// program gives it back. O(events).
     pub fn peak_allocated(&self) -> u64 {
-        let mut live: u64 =
-            self.requests.iter().filter(|r| r.alloc.is_none()).map(Request::rounded).fold(0, u64::saturating_add);
-        let mut peak = live;
-        for event in &self.events {
-            match event {
-                Event::Alloc(id) => {
-                    live = live.saturating_add(self.request(*id).rounded());
-                    peak = peak.max(live);
-                }
-                Event::FreeRequested(id) => live = live.saturating_sub(self.request(*id).rounded()),
-                _ => {}
-            }
-        }
-        peak
+        self.live_curve().into_iter().map(|(_, live)| live).max().unwrap_or(0)
     }
 }
 

@@ -1,7 +1,9 @@
 //! The commands, a module each.
 
+mod info;
 mod report;
 mod trace;
+mod verify;
 
 use clap::Subcommand;
 
@@ -10,17 +12,24 @@ use crate::error::{Error, Outcome};
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
+    /// Say what a file holds, or how two recordings differ.
+    Info(info::Args),
     /// Write a report that people look at: what is wasted, where it comes from, what a plan would save.
     Report(report::Args),
+    /// Run a training command and record what it allocates, on a GPU or with none.
     Trace(trace::Args),
+    /// Check a plan, or an instance with offsets, by code that shares nothing with what made it.
+    Verify(verify::Args),
 }
 
 impl Command {
     /// Does it.
     pub fn run(self) -> Result<Outcome, Error> {
         match self {
+            Command::Info(args) => info::run(&args),
             Command::Report(args) => report::run(&args),
             Command::Trace(args) => trace::run(args),
+            Command::Verify(args) => verify::run(&args),
         }
     }
 }

@@ -18,7 +18,7 @@ use stalloc_device::Stream;
 use stalloc_trace::{Event, MemoryState, RequestId, SegmentAction, Time, Trace};
 
 use crate::kind::recorded_settings;
-use crate::program::{Op, Step, compile};
+use crate::program::{Op, Step, compile, next_request};
 use crate::{Error, actual_peak_reserved, adopt};
 
 pub use script::Difference;
@@ -108,7 +108,6 @@ fn compare_as(trace: &Trace, dialect: Dialect) -> Result<Fidelity, Error> {
     }
     let mut walk = Walk {
         trace,
-        partial: settings.max_split_size.is_some() || settings.garbage_collection_threshold > 0.0,
         caching,
         script,
         addresses: vec![None; trace.requests.len()],
@@ -144,8 +143,6 @@ type Compared = Result<(), (Time, Difference)>;
 
 struct Walk<'a> {
     trace: &'a Trace,
-    /// Whether the allocator may give a part of its cache back to serve a request.
-    partial: bool,
     caching: Caching<Script>,
     script: Script,
     /// Where live requests are.
@@ -169,10 +166,8 @@ impl Walk<'_> {
         let mut steps = compile(trace).into_iter().peekable();
         for (time, event) in trace.events.iter().enumerate() {
             let time = time as Time;
-            match event {
-                Event::Segment(_) => self.segment(time)?,
-                Event::OutOfMemory { size, .. } => self.out_of_memory(time, *size)?,
-                _ => {}
+            if let Event::OutOfMemory { size, .. } = event {
+                self.out_of_memory(time, *size)?;
             }
             while let Some(step) = steps.next_if(|step| step.time == time) {
                 self.step(step)?;
@@ -185,29 +180,12 @@ impl Walk<'_> {
         self.script.due(time).map_or(Ok(()), |event| Err((time, Difference::Missing(event))))
     }
 
-    /// A segment event: if it gives memory back and no request can have caused that, `empty_cache` was called.
-    fn segment(&mut self, time: Time) -> Compared {
-        let Some(due) = self.script.due(time + 1) else { return Ok(()) };
-        if matches!(due.action, SegmentAction::Alloc | SegmentAction::Map) {
-            return Ok(());
-        }
-        let rest = &self.trace.events[time as usize..];
-        let ends = |e: &Event| matches!(e, Event::Alloc(_) | Event::FreeRequested(_) | Event::OutOfMemory { .. });
-        let next = rest.iter().position(ends).unwrap_or(rest.len());
-        let request = rest.get(next).is_some_and(|e| !matches!(e, Event::FreeRequested(_)));
-        if self.partial && request {
-            return Ok(());
-        }
-        // A request that found no memory before the cache was emptied finds none after it, so that what a request caused
-        // is the same as `empty_cache` and then the request.
-        self.script.proceed(time + next as Time, false);
+    fn empty_cache(&mut self, time: Time) -> Compared {
+        self.script.proceed(next_request(self.trace, time), false);
         self.emptied += 1;
         let result = self.caching.empty_cache();
         self.settle(time, result.map(|()| None))?;
-        match self.script.due(time + 1) {
-            Some(event) => Err((time, Difference::Missing(event))),
-            None => Ok(()),
-        }
+        self.nothing_due(time + 1)
     }
 
     fn out_of_memory(&mut self, time: Time, size: u64) -> Compared {
@@ -250,6 +228,7 @@ impl Walk<'_> {
                 }
                 Ok(())
             }
+            Op::EmptyCache => self.empty_cache(time),
             Op::StepBegin => Ok(()),
         }
     }

@@ -1,0 +1,75 @@
+//! Several allocators side by side.
+
+use serde::Serialize;
+use stalloc_trace::Trace;
+
+use crate::{Error, Kind, Options, Replay, actual_peak_reserved, replay};
+
+/// What several allocators made of one trace. Serialises to what `stalloc simulate --json` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Device number within the recorded process.
+    pub device: u32,
+    /// Requests of the trace.
+    pub requests: usize,
+    /// Most live bytes at once, each request rounded up to 512.
+    pub peak_allocated: u64,
+    /// Most bytes that the recorded allocator held, where the recording says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actual_peak_reserved: Option<u64>,
+    /// One per allocator.
+    pub results: Vec<Outcome>,
+}
+
+/// What one allocator made of a trace, in figures.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Its name.
+    pub allocator: &'static str,
+    /// Most device memory held at once, bytes.
+    pub peak_reserved: u64,
+    /// Peak allocated over peak reserved.
+    pub efficiency: f64,
+    /// Peak reserved less peak allocated.
+    pub fragmentation_bytes: u64,
+    /// Whether it ran out of memory; the other figures are those up to then.
+    pub oom: bool,
+    /// Mean time of an operation, nanoseconds.
+    pub ns_per_op: f64,
+}
+
+impl From<&Replay> for Outcome {
+    fn from(replay: &Replay) -> Self {
+        Outcome {
+            allocator: replay.allocator,
+            peak_reserved: replay.peak_reserved,
+            efficiency: replay.efficiency(),
+            fragmentation_bytes: replay.fragmentation_bytes(),
+            oom: replay.oom.is_some(),
+            ns_per_op: replay.ns_per_op,
+        }
+    }
+}
+
+/// Replays a trace through each of `kinds`. `progress` is told which one is under way and how far it is.
+///
+/// # Errors
+/// As [`replay`].
+pub fn compare(
+    trace: &Trace,
+    kinds: &[Kind],
+    options: &Options<'_>,
+    progress: &mut dyn FnMut(Kind, u64, u64),
+) -> Result<Comparison, Error> {
+    let outcome = |&kind: &Kind| {
+        let replay = replay(trace, kind, options, &mut |done, total| progress(kind, done, total))?;
+        Ok(Outcome::from(&replay))
+    };
+    Ok(Comparison {
+        device: trace.device,
+        requests: trace.requests.len(),
+        peak_allocated: trace.peak_allocated(),
+        actual_peak_reserved: actual_peak_reserved(trace),
+        results: kinds.iter().map(outcome).collect::<Result<_, Error>>()?,
+    })
+}

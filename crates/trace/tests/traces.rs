@@ -1,0 +1,168 @@
+//! What is derived from a trace: curves, fingerprint, marks, comparison.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use proptest::prelude::*;
+use stalloc_trace::{Difference, Mark, RawEvent, RequestId, SegmentAction, StackId, Trace, TraceBuilder, compare};
+
+/// A trace of allocations `(size, stream)` and, as negative numbers, frees of the n-th allocation (from 1).
+fn trace(base: u64, events: &[(i64, u64)]) -> Trace {
+    let mut builder = TraceBuilder::new(0);
+    let mut allocated = 0;
+    for &(size, stream) in events {
+        if size > 0 {
+            allocated += 1;
+            let address = base + allocated * (1 << 30);
+            builder.push(RawEvent::Alloc { address, size: size as u64, stream, stack: StackId::NONE }, None);
+        } else {
+            let address = base + size.unsigned_abs() * (1 << 30);
+            builder.push(RawEvent::FreeRequested { address, size: 0, stream }, None);
+            builder.push(RawEvent::FreeCompleted { address, size: 0, stream }, None);
+        }
+    }
+    builder.finish()
+}
+
+#[test]
+fn the_fingerprint_is_that_of_the_requests_and_not_of_addresses_or_marks() {
+    let events = [(512, 7), (1024, 9), (-1, 7), (2048, 7)];
+    let one = trace(0, &events);
+    let mut other = trace(1 << 40, &events);
+    assert_eq!(one.fingerprint(), other.fingerprint());
+    // Fixed for ever: plans in files carry it.
+    assert_eq!(one.fingerprint(), 0xE54E_2372_9C68_630D);
+    other.times_us = vec![1; other.events.len()];
+    let mut builder = TraceBuilder::new(0);
+    builder.push(RawEvent::Segment { action: SegmentAction::Alloc, address: 0, size: 1, stream: 99 }, None);
+    builder.push(RawEvent::Mark(Mark::StepBegin), None);
+    builder.push(RawEvent::Alloc { address: 1, size: 5, stream: 3, stack: StackId::NONE }, None);
+    assert_eq!(builder.finish().fingerprint(), trace(0, &[(5, 4)]).fingerprint());
+    for changed in [
+        [(513, 7), (1024, 9), (-1, 7), (2048, 7)],
+        [(512, 7), (1024, 7), (-1, 7), (2048, 7)],
+        [(512, 7), (1024, 9), (2048, 7), (-1, 7)],
+        [(512, 7), (1024, 9), (-2, 7), (2048, 7)],
+    ] {
+        assert_ne!(one.fingerprint(), trace(0, &changed).fingerprint());
+    }
+}
+
+#[test]
+fn curves_follow_the_events() {
+    let mut builder = TraceBuilder::new(0);
+    builder.push_initial(1 << 20, 100, 0, StackId::NONE, false);
+    builder.push(RawEvent::Alloc { address: 2 << 20, size: 600, stream: 0, stack: StackId::NONE }, None);
+    builder.push(RawEvent::FreeRequested { address: 1 << 20, size: 0, stream: 0 }, None);
+    builder.push(RawEvent::Mark(Mark::StepEnd), None);
+    builder.push(RawEvent::FreeCompleted { address: 1 << 20, size: 0, stream: 0 }, None);
+    let trace = builder.finish();
+    assert_eq!(trace.live_curve(), [(0, 512), (0, 1536), (1, 1024)]);
+    assert_eq!(trace.peak_allocated(), 1536);
+    assert_eq!(trace.peak_reserved(), None, "nothing is known of segments");
+
+    let segment = |action, size| RawEvent::Segment { action, address: 0, size, stream: 0 };
+    let mut builder = TraceBuilder::new(0);
+    for (action, size) in [(SegmentAction::Alloc, 20), (SegmentAction::Map, 5), (SegmentAction::Free, 20)] {
+        builder.push(segment(action, size), None);
+    }
+    assert_eq!(builder.finish().peak_reserved(), Some(25));
+    let mut builder = TraceBuilder::new(0);
+    builder.push(segment(SegmentAction::Free, 20), None);
+    assert_eq!(builder.finish().peak_reserved(), None, "it cannot have started empty");
+}
+
+#[test]
+fn steps_are_those_that_were_marked() {
+    let mut builder = TraceBuilder::new(0);
+    let (one, two) = (builder.string("Optimizer.step#SGD.step"), builder.string("Optimizer.step#AdamW.step"));
+    for mark in [
+        Mark::StepBegin,
+        Mark::AnnotationBegin(one),
+        Mark::AnnotationEnd(one),
+        Mark::AnnotationEnd(two),
+        Mark::StepBegin,
+        Mark::AnnotationEnd(one),
+        Mark::AnnotationEnd(two),
+        Mark::StepEnd,
+        Mark::StepEnd,
+        Mark::StepBegin,
+    ] {
+        builder.push(RawEvent::Mark(mark), None);
+    }
+    let trace = builder.finish();
+    assert_eq!(trace.marked_steps(), [0..4, 4..7, 9..10]);
+    assert_eq!(trace.optimizer_steps(), [3, 6]);
+}
+
+#[test]
+fn host_reads_are_counted_by_place() {
+    let mut builder = TraceBuilder::new(0);
+    for (stack, bytes) in [(5, 4), (2, 8), (2, 8)] {
+        builder.push(RawEvent::Mark(Mark::HostRead { stack: StackId(stack), bytes }), None);
+    }
+    let reads = builder.finish().host_reads();
+    assert_eq!((reads[0].stack, reads[0].count, reads[0].bytes), (StackId(2), 2, 16));
+    assert_eq!((reads[1].stack, reads[1].count, reads[1].bytes), (StackId(5), 1, 4));
+}
+
+#[test]
+fn one_request_too_many_is_one_difference() {
+    let mut events: Vec<(i64, u64)> = (1..100).map(|n| (n * 512, 0)).collect();
+    let a = trace(0, &events);
+    events.insert(50, (7, 0));
+    let b = trace(1 << 45, &events);
+    let result = compare(&a, &b, 10);
+    assert_eq!((result.aligned, result.differences), (99, 1));
+    assert_eq!(result.first, [Difference::OnlyInB(RequestId(50))]);
+    assert_eq!(compare(&b, &a, 10).first, [Difference::OnlyInA(RequestId(50))]);
+}
+
+#[test]
+fn another_size_or_stream_is_a_change_and_another_free_is_told() {
+    let same = [(512, 1), (1024, 1), (-1, 1), (2048, 1), (4096, 2), (512, 1)];
+    let a = trace(0, &same);
+    let changed = |at: usize, event| {
+        let mut events = same;
+        events[at] = event;
+        compare(&a, &trace(0, &events), 10).first
+    };
+    assert_eq!(changed(0, (512, 1)), []);
+    assert_eq!(changed(3, (2049, 1)), [Difference::Changed(RequestId(2), RequestId(2))]);
+    assert_eq!(changed(4, (4096, 1)), [Difference::Changed(RequestId(3), RequestId(3))]);
+    let expected = [0, 1].map(|id| Difference::FreedElsewhere(RequestId(id), RequestId(id)));
+    assert_eq!(changed(2, (-2, 1)), expected);
+}
+
+#[test]
+fn real_traces_equal_themselves_and_no_other() {
+    let mut seen = std::collections::BTreeMap::new();
+    for path in common::snapshots() {
+        for trace in common::read(&path).traces {
+            let result = compare(&trace, &trace, 5);
+            assert_eq!((result.aligned, result.differences), (trace.requests.len() as u64, 0));
+            assert!(trace.peak_reserved().unwrap() >= trace.peak_allocated() / 2);
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            // The same program, recorded with either kind of segments.
+            let name = name.replace("_expandable.", ".");
+            if let Some(other) = seen.insert(trace.fingerprint(), name.clone()) {
+                assert_eq!(other, name);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn removed_requests_are_found(sizes in prop::collection::vec(1i64..50, 1..200), holes in prop::collection::vec(0usize..200, 0..5)) {
+        let whole: Vec<(i64, u64)> = sizes.iter().map(|&s| (s, 0)).collect();
+        let holes: std::collections::BTreeSet<usize> = holes.into_iter().filter(|&h| h < whole.len()).collect();
+        let rest: Vec<(i64, u64)> = whole.iter().enumerate().filter(|(n, _)| !holes.contains(n)).map(|(_, &e)| e).collect();
+        let (a, b) = (trace(0, &whole), trace(0, &rest));
+        let result = compare(&a, &b, usize::MAX);
+        prop_assert_eq!(result.differences > 0, !holes.is_empty());
+        prop_assert_eq!(result.first.len() as u64, result.differences);
+        prop_assert!(result.aligned <= b.requests.len() as u64);
+    }
+}
