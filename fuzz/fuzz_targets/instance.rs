@@ -1,0 +1,8 @@
+//! DSA instances.
+
+#![no_main]
+#![allow(dead_code)]
+
+mod check;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check::instance(data));
