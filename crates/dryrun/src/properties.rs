@@ -20,7 +20,7 @@ pub fn attribute(number: i32, device: u32) -> i32 {
     let gpu = &config().gpu;
     let clusters = u32::from(gpu.capability.0 >= 9);
     let value: u64 = match number {
-        1 | 2 | 3 => 1024, // threads per block, x, y
+        1..=3 => 1024,     // threads per block, x, y
         4 => 64,           // z
         5 => 0x7fff_ffff,  // grid x
         6 | 7 => 65_535,   // y, z

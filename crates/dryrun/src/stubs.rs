@@ -75,7 +75,6 @@ fn answer(
     if outcome == Outcome::Fail {
         if first {
             log::not_imitated(name, "answered that it is not supported");
-            log::complain(&format!("{name} is not imitated, the program is told that it is not supported"));
         }
         return library.refusal();
     }

@@ -61,7 +61,7 @@ impl Device {
         if bytes >= SMALL {
             let rounded = bytes.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
             let start = self.take(rounded)?;
-            self.granules.note_mut(start).map(|live| *live = rounded);
+            self.occupy(start, rounded);
             self.allocations.insert(start, rounded, ());
             return Ok(start);
         }
@@ -79,9 +79,16 @@ impl Device {
                 (start, start)
             }
         };
-        self.granules.note_mut(granule).map(|live| *live += rounded);
+        self.occupy(granule, rounded);
         self.allocations.insert(place, rounded, ());
         Ok(place)
+    }
+
+    /// Counts `bytes` as allocated in the granules that begin at `start`.
+    fn occupy(&mut self, start: u64, bytes: u64) {
+        if let Some(live) = self.granules.note_mut(start) {
+            *live += bytes;
+        }
     }
 
     /// Takes whole granules from the device.

@@ -1,4 +1,15 @@
-//! cuDNN.
+//! cuDNN: versions, the descriptors that a graph of operations is made of, recurrent networks, and the older choice of algorithms.
+//!
+//! Every operation is supported and needs no workspace: what the real library takes for one is not known.
+
+mod algorithms;
+mod backend;
+mod recurrent;
+
+/// `CUDNN_STATUS_SUCCESS`.
+const SUCCESS: i32 = 0;
+/// `CUDNN_STATUS_BAD_PARAM`, which is also what version 8 has for the like.
+const BAD_PARAM: i32 = 2000;
 
 use crate::{
     execution::cuda_major,
