@@ -6,6 +6,8 @@ use stalloc_allocator::caching;
 use stalloc_plan::Plan;
 use stalloc_trace::Trace;
 
+use crate::gmlake;
+
 /// An allocator that a trace can be replayed through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -13,19 +15,22 @@ pub enum Kind {
     Pytorch,
     /// The same with `expandable_segments:True`.
     PytorchExpandable,
+    /// GMLake: a model of its stitching allocator.
+    Gmlake,
     /// Our own: a plan, a dynamic side, and PyTorch's allocator for the rest.
     Stalloc,
 }
 
 impl Kind {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Kind; 3] = [Kind::Pytorch, Kind::PytorchExpandable, Kind::Stalloc];
+    pub const ALL: [Kind; 4] = [Kind::Pytorch, Kind::PytorchExpandable, Kind::Gmlake, Kind::Stalloc];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Pytorch => "pytorch",
             Kind::PytorchExpandable => "pytorch-expandable",
+            Kind::Gmlake => "gmlake",
             Kind::Stalloc => "stalloc",
         }
     }
@@ -52,6 +57,8 @@ pub struct Options<'a> {
     /// Options of PyTorch's allocators; `None`: as the trace says, else PyTorch's defaults. Whether segments expand
     /// follows from the [`Kind`].
     pub settings: Option<caching::Settings>,
+    /// Options of GMLake.
+    pub gmlake: gmlake::Settings,
 }
 
 /// How PyTorch's allocator was set up when a trace was recorded.

@@ -25,6 +25,7 @@ mod compare;
 mod device;
 mod error;
 pub mod fidelity;
+pub mod gmlake;
 mod kind;
 mod program;
 mod run;

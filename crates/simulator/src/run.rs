@@ -8,6 +8,7 @@ use stalloc_device::{Address, Stream};
 use stalloc_trace::{RequestId, Trace, rounded};
 
 use crate::device::{Recorder, UNLIMITED};
+use crate::gmlake::Gmlake;
 use crate::kind::recorded_settings;
 use crate::program::{Op, Step, compile, initial};
 use crate::{Error, Kind, Options, Placement, Replay, Source, adopt};
@@ -34,6 +35,10 @@ pub(crate) fn replay(
             let adopted = adopt_initial(trace, &mut caching, &device)?;
             Run::new(trace, caching, device, adopted).finish(kind, progress)
         }
+        Kind::Gmlake => {
+            let model = Gmlake::new(device.clone(), options.gmlake.clone());
+            Run::new(trace, model, device, false).finish(kind, progress)
+        }
         Kind::Stalloc => {
             let plan = options.plan.ok_or(Error::NoPlan)?;
             if plan.arena > capacity {
@@ -52,6 +57,12 @@ trait Serve: Allocator {
 }
 
 impl Serve for Caching<Recorder> {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError> {
+        Ok((self.malloc(size, stream)?, Source::Online))
+    }
+}
+
+impl Serve for Gmlake<Recorder> {
     fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError> {
         Ok((self.malloc(size, stream)?, Source::Online))
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use stalloc_trace::{Input, Recording, open};
 
+mod random;
 mod recordings;
 
 /// Recorded traces beside the project, if they are there.
