@@ -17,8 +17,10 @@ mod holes;
 mod layout;
 mod live;
 mod page;
+mod picture;
 mod prepare;
 mod sites;
+mod snapshot;
 mod steps;
 mod words;
 
@@ -47,6 +49,15 @@ pub enum Error {
     /// The data could not be compressed.
     #[error("the data cannot be compressed: {0}")]
     Compress(#[from] std::io::Error),
+    /// A map could not be compressed.
+    #[error("a map cannot be written: {0}")]
+    Map(#[from] png::EncodingError),
+    /// A picture could not be drawn.
+    #[error("the picture cannot be drawn: {0}")]
+    Draw(String),
+    /// There is no such device, or no plan for it.
+    #[error("{0}")]
+    Nothing(&'static str),
     /// The names in the input take more than 4 GiB.
     #[error("the input's names are too large for a page")]
     TooLarge,
@@ -127,5 +138,50 @@ impl<'a> Report<'a> {
     /// If the figures cannot be written.
     pub fn html(&self) -> Result<String, Error> {
         page::page(&self.figures, &self.devices)
+    }
+
+    /// The two main pictures of the first device of the first input: bytes over time, and the maps.
+    ///
+    /// # Errors
+    /// If there is no device, or a map cannot be compressed.
+    pub fn svg(&self) -> Result<String, Error> {
+        let (name, analysis) = self.first()?;
+        picture::svg(name, analysis)
+    }
+
+    /// The same pictures as a PNG.
+    ///
+    /// # Errors
+    /// As [`Report::svg`].
+    pub fn png(&self) -> Result<Vec<u8>, Error> {
+        let (name, analysis) = self.first()?;
+        picture::png(&picture::svg(name, analysis)?, analysis)
+    }
+
+    /// What the plan would have done on every device of the first input, as a PyTorch memory snapshot.
+    ///
+    /// # Errors
+    /// If no device was planned.
+    pub fn snapshot(&self) -> Result<Vec<u8>, Error> {
+        let planned: Vec<_> = self
+            .devices
+            .first()
+            .into_iter()
+            .flatten()
+            .filter_map(|one| Some((one, one.mapped.iter().find(|mapped| mapped.replay.allocator == "stalloc")?)))
+            .collect();
+        if planned.is_empty() {
+            return Err(Error::Nothing("there is no plan to write a snapshot of"));
+        }
+        Ok(snapshot::snapshot(&planned))
+    }
+
+    fn first(&self) -> Result<(&str, &Analysis<'a>), Error> {
+        let input = self.figures.inputs.first();
+        let device = self.devices.first().and_then(|devices| devices.first());
+        match (input, device) {
+            (Some(input), Some(device)) => Ok((&input.name, device)),
+            _ => Err(Error::Nothing("the input holds no device to draw")),
+        }
     }
 }

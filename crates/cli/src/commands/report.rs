@@ -20,24 +20,42 @@ pub struct Args {
     /// Print the report's figures as one JSON object.
     #[arg(long)]
     json: bool,
+    /// Write the two main pictures as SVG.
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
+    /// Write the two main pictures as PNG.
+    #[arg(long, value_name = "FILE.png")]
+    png: Option<PathBuf>,
+    /// Write what the plan would have done as a PyTorch memory snapshot, for memory_viz.
+    #[arg(long, value_name = "OUT.pickle")]
+    snapshot: Option<PathBuf>,
 }
 
 /// Reads, plans and replays once; writes whatever was asked for.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
-    if args.output.is_none() && !args.json {
+    let named = [&args.output, &args.svg, &args.png, &args.snapshot];
+    if named.iter().all(|path| path.is_none()) && !args.json {
         return Err(Error::message("nothing to write: name the report with -o FILE.html, or ask for --json"));
     }
     let inputs = args.inputs.iter().map(|path| read(path)).collect::<Result<Vec<Input>, Error>>()?;
     let report = Report::new(&inputs);
-    if let Some(path) = &args.output {
-        let html = report.html().map_err(|error| Error::message(error.to_string()))?;
-        std::fs::write(path, html).map_err(|error| Error::write(path, error))?;
-        eprintln!("wrote {}", path.display());
-    }
+    write(args.output.as_deref(), || report.html().map(String::into_bytes))?;
+    write(args.svg.as_deref(), || report.svg().map(String::into_bytes))?;
+    write(args.png.as_deref(), || report.png())?;
+    write(args.snapshot.as_deref(), || report.snapshot())?;
     if args.json {
         output::json(report.figures())?;
     }
     Ok(Outcome::Done)
+}
+
+/// Writes what `make` makes, if there is a path.
+fn write(path: Option<&Path>, make: impl FnOnce() -> Result<Vec<u8>, stalloc_report::Error>) -> Result<(), Error> {
+    let Some(path) = path else { return Ok(()) };
+    let bytes = make().map_err(|error| Error::message(error.to_string()))?;
+    std::fs::write(path, bytes).map_err(|error| Error::write(path, error))?;
+    eprintln!("wrote {}", path.display());
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Input, Error> {
