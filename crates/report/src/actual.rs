@@ -10,6 +10,7 @@ pub const ACTUAL: &str = "actual";
 
 /// The recorded run as a replay; `None` where the trace does not say what its allocator held. O(events log segments).
 pub fn actual(trace: &Trace) -> Option<Replay> {
+    trace.peak_reserved()?;
     let has_segments = trace.events.iter().any(|event| matches!(event, Event::Segment(_)));
     let start = trace.initial.as_ref().or(if has_segments { None } else { trace.last.as_ref() });
     if start.is_none() && !has_segments {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stalloc_plan::Plan;
 use stalloc_simulator::Replay;
-use stalloc_trace::{Event, Request, Time, Trace};
+use stalloc_trace::{Request, Time, Trace};
 
 use crate::Subject;
 use crate::actual::{ACTUAL, actual};
@@ -17,6 +17,7 @@ use crate::figures::{
 use crate::holes::holes;
 use crate::layout::Layout;
 use crate::live::Live;
+use crate::prepare::has_history;
 use crate::sites::Sites;
 use crate::steps::StepSpan;
 use crate::words::{Answer, advice, headline};
@@ -93,10 +94,7 @@ impl<'a> Analysis<'a> {
                 events: trace.events.len(),
                 requests: trace.requests.len(),
                 steps: steps.len(),
-                state_only: !trace
-                    .events
-                    .iter()
-                    .any(|event| matches!(event, Event::Alloc(_) | Event::FreeRequested(_))),
+                state_only: !has_history(trace),
                 has_stacks: !trace.stacks.is_empty(),
                 has_times: !trace.times_us.is_empty(),
                 peak_allocated: trace.peak_allocated(),
@@ -227,7 +225,14 @@ fn fits(subject: &Subject, replay: &Replay) -> BTreeMap<&'static str, Fit> {
         } else if replay.peak_allocated > bytes {
             Fit::No
         } else {
-            subject.fits.get(&(replay.allocator, name)).copied().unwrap_or(Fit::Unknown)
+            // What happened would have gone as the model of the allocator that it ran on.
+            let expandable = subject.trace.settings.as_ref().is_some_and(|settings| settings.expandable_segments);
+            let model = match replay.allocator {
+                ACTUAL if expandable => "pytorch-expandable",
+                ACTUAL => "pytorch",
+                name => name,
+            };
+            subject.fits.get(&(model, name)).copied().unwrap_or(Fit::Unknown)
         }
     };
     CARDS.iter().map(|&(name, bytes)| (name, verdict(name, bytes))).collect()

@@ -35,7 +35,7 @@ pub use compare::{Comparison, Difference, Place};
 pub use device::CARDS;
 pub use figures::*;
 pub use holes::{Hole, Holes, Neighbour, Pin, SegmentWaste};
-pub use prepare::prepare;
+pub use prepare::{Progress, prepare};
 pub use steps::StepSpan;
 
 use crate::device::Analysis;

@@ -2,19 +2,95 @@
 
 use std::collections::BTreeMap;
 
-use stalloc_trace::{Recording, Trace};
+use stalloc_plan::Plan;
+use stalloc_simulator::{Kind, Options, Replay, replay};
+use stalloc_trace::{Event, Recording, Trace};
 
-use crate::{Input, Subject};
+use crate::device::CARDS;
+use crate::{Fit, Input, Subject, steps};
+
+/// Told what is being done, how much of it is done, and how much there is.
+pub type Progress<'a> = &'a mut dyn FnMut(&str, u64, u64);
 
 /// Plans and replays every device of a recording.
-///
-/// `progress` is told what is being done.
-pub fn prepare(name: &str, recording: Recording, progress: &mut dyn FnMut(&str)) -> Input {
-    let devices = recording.traces.into_iter().map(|trace| subject(trace, progress)).collect();
-    Input { name: name.to_owned(), format: recording.format.name().to_owned(), warnings: recording.warnings, devices }
+pub fn prepare(name: &str, recording: Recording, progress: Progress<'_>) -> Input {
+    Input {
+        name: name.to_owned(),
+        format: recording.format.name().to_owned(),
+        warnings: recording.warnings,
+        devices: recording.traces.into_iter().map(|trace| Subject::new(trace, progress)).collect(),
+    }
 }
 
-fn subject(trace: Trace, progress: &mut dyn FnMut(&str)) -> Subject {
-    progress("working out the report");
-    Subject { trace, plan: None, replays: Vec::new(), steps: Vec::new(), fits: BTreeMap::new(), notes: Vec::new() }
+/// Whether a trace holds any history, and not only the state of one moment.
+pub(crate) fn has_history(trace: &Trace) -> bool {
+    trace.events.iter().any(|event| matches!(event, Event::Alloc(_) | Event::FreeRequested(_)))
+}
+
+impl Subject {
+    /// Plans a trace and replays it through every allocator. What cannot be done is said in [`Subject::notes`].
+    pub fn new(trace: Trace, progress: Progress<'_>) -> Self {
+        if !has_history(&trace) {
+            return Subject {
+                trace,
+                plan: None,
+                replays: Vec::new(),
+                steps: Vec::new(),
+                fits: BTreeMap::new(),
+                notes: Vec::new(),
+            };
+        }
+        let (plan, mut notes) = (None, Vec::new());
+        let mut replays = Vec::new();
+        for kind in Kind::ALL {
+            match replay_one(&trace, plan.as_ref(), kind, None, progress) {
+                Ok(replay) => replays.push((kind, replay)),
+                Err(note) => notes.push(note),
+            }
+        }
+        let fits = fits(&trace, plan.as_ref(), &replays, progress);
+        Subject {
+            steps: steps::find(&trace, plan.as_ref()),
+            plan,
+            replays: replays.into_iter().map(|(_, replay)| replay).collect(),
+            fits,
+            notes,
+            trace,
+        }
+    }
+}
+
+fn replay_one(
+    trace: &Trace,
+    plan: Option<&Plan>,
+    kind: Kind,
+    capacity: Option<u64>,
+    progress: Progress<'_>,
+) -> Result<Replay, String> {
+    let options = Options { capacity, plan, ..Options::default() };
+    let what = format!("replaying through {}", kind.name());
+    replay(trace, kind, &options, &mut |done, total| progress(&what, done, total))
+        .map_err(|error| format!("{} could not replay this trace: {error}.", kind.name()))
+}
+
+/// Where a card is smaller than what an allocator takes freely and larger than what lives at once, only a try can say
+/// whether giving cached memory back is enough.
+fn fits(
+    trace: &Trace,
+    plan: Option<&Plan>,
+    replays: &[(Kind, Replay)],
+    progress: Progress<'_>,
+) -> BTreeMap<(&'static str, &'static str), Fit> {
+    let mut fits = BTreeMap::new();
+    for (kind, free) in replays {
+        for (card, bytes) in CARDS {
+            if free.peak_reserved <= bytes || free.peak_allocated > bytes {
+                continue;
+            }
+            if let Ok(tight) = replay_one(trace, plan, *kind, Some(bytes), progress) {
+                fits.insert((kind.name(), card), if tight.oom.is_some() { Fit::No } else { Fit::Tight });
+            }
+        }
+    }
+    fits
 }

@@ -69,5 +69,12 @@ fn read(path: &Path) -> Result<Input, Error> {
         )));
     };
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
-    Ok(prepare(&name, recording, &mut |_| {}))
+    let mut bar = None;
+    Ok(prepare(&name, recording, &mut |what, done, total| {
+        let (_, bar) = match bar.take() {
+            Some((label, old)) if label == what => bar.insert((label, old)),
+            _ => bar.insert((what.to_owned(), Progress::new(format!("{name}: {what}")))),
+        };
+        bar.update(done, total);
+    }))
 }
