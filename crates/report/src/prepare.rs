@@ -42,7 +42,7 @@ impl Subject {
         }
         let (plan, mut notes) = (None, Vec::new());
         let mut replays = Vec::new();
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Stalloc || plan.is_some()) {
             match replay_one(&trace, plan.as_ref(), kind, None, progress) {
                 Ok(replay) => replays.push((kind, replay)),
                 Err(note) => notes.push(note),

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use stalloc_report::{Input, Report, prepare};
 
 use crate::error::{Error, Outcome};
-use crate::output;
 use crate::progress::Progress;
+use crate::{input, output};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -59,9 +59,7 @@ fn write(path: Option<&Path>, make: impl FnOnce() -> Result<Vec<u8>, stalloc_rep
 }
 
 fn read(path: &Path) -> Result<Input, Error> {
-    let mut bar = Progress::new(format!("reading {}", path.display()));
-    let input = stalloc_trace::open(path, &mut |done, total| bar.update(done, total))
-        .map_err(|error| Error::message(error.to_string()))?;
+    let input = input::open(path)?;
     let stalloc_trace::Input::Recording(recording) = input else {
         return Err(Error::message(format!(
             "{}: an instance has no allocators to report on; plan it with `stalloc plan`",
