@@ -40,7 +40,12 @@ impl Subject {
                 notes: Vec::new(),
             };
         }
-        let (plan, mut notes) = (None, Vec::new());
+        let options = stalloc_synthesizer::Options::default();
+        let planned = stalloc_synthesizer::plan(&trace, &options, &mut |done, total| progress("planning", done, total));
+        let (plan, mut notes) = match planned {
+            Ok((plan, summary)) => (Some(plan), summary.notes),
+            Err(error) => (None, vec![format!("There is no plan: {error}.")]),
+        };
         let mut replays = Vec::new();
         for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Stalloc || plan.is_some()) {
             match replay_one(&trace, plan.as_ref(), kind, None, progress) {

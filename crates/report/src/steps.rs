@@ -1,7 +1,7 @@
 //! Steps and phases as spans of time, for marks on the axes and for figures by kind of step.
 
 use serde::Serialize;
-use stalloc_plan::{Entry, Plan, SectionKind};
+use stalloc_plan::{Entry, Plan};
 use stalloc_trace::{Event, Mark, Time, Trace};
 
 /// One step of a trace.
@@ -26,49 +26,44 @@ pub struct Span {
     pub label: String,
 }
 
-/// The steps of a trace: as the plan found them, else as the program marked them, else from one optimizer step to the next.
+/// The steps of a trace as the synthesizer finds them; their kinds are named by the plan.
 pub fn find(trace: &Trace, plan: Option<&Plan>) -> Vec<StepSpan> {
-    let planned = plan.map(|plan| planned(trace, plan)).unwrap_or_default();
-    if !planned.is_empty() {
-        return planned;
-    }
-    let step = |range: std::ops::Range<Time>| StepSpan { begin: range.start, end: range.end, kind: "step".into() };
-    let marked = trace.marked_steps();
-    if !marked.is_empty() {
-        return marked.into_iter().map(step).collect();
-    }
-    let ends = trace.optimizer_steps();
-    ends.windows(2).map(|pair| step(pair[0] + 1..pair[1] + 1)).collect()
+    let sections = plan.map(section_of_slot).unwrap_or_default();
+    let kind = |requests: &std::ops::Range<u32>| {
+        let plan = plan?;
+        let slots = plan.trace_map.get(requests.start as usize..requests.end as usize)?;
+        let section = slots.iter().flatten().find_map(|&slot| *sections.get(slot as usize)?)?;
+        Some(plan.sections[section].name.clone())
+    };
+    let time = |request: u32| match trace.requests.get(request as usize) {
+        Some(request) => request.alloc.unwrap_or(0),
+        None => trace.end(),
+    };
+    stalloc_synthesizer::steps(trace)
+        .requests
+        .iter()
+        .map(|requests| StepSpan {
+            begin: time(requests.start),
+            end: time(requests.end),
+            kind: kind(requests).unwrap_or_else(|| "step".into()),
+        })
+        .filter(|step| step.begin < step.end)
+        .collect()
 }
 
-/// The runs of the plan's sections through the trace, without the prologue.
-fn planned(trace: &Trace, plan: &Plan) -> Vec<StepSpan> {
-    // For each slot its section and its place in it.
-    let mut places = vec![None; plan.slots.len()];
-    for (section, of) in plan.sections.iter().enumerate() {
-        for (at, entry) in of.entries.iter().enumerate() {
+/// For each slot the section that it belongs to.
+fn section_of_slot(plan: &Plan) -> Vec<Option<usize>> {
+    let mut sections = vec![None; plan.slots.len()];
+    for (index, section) in plan.sections.iter().enumerate() {
+        for entry in &section.entries {
             if let Entry::Slot(slot) = *entry
-                && let Some(place) = places.get_mut(slot as usize)
+                && let Some(of) = sections.get_mut(slot as usize)
             {
-                *place = Some((section, at));
+                *of = Some(index);
             }
         }
     }
-    let mut runs: Vec<(usize, Time)> = Vec::new();
-    let mut last = None;
-    for (request, slot) in trace.requests.iter().zip(&plan.trace_map) {
-        let Some((section, at)) = slot.and_then(|slot| places.get(slot as usize).copied().flatten()) else { continue };
-        if last.is_none_or(|(of, before)| of != section || at <= before) {
-            runs.push((section, request.alloc.unwrap_or(0)));
-        }
-        last = Some((section, at));
-    }
-    let ends = runs.iter().skip(1).map(|&(_, begin)| begin).chain([trace.end()]);
-    runs.iter()
-        .zip(ends)
-        .filter(|((section, _), _)| plan.sections[*section].kind != SectionKind::Prologue)
-        .map(|(&(section, begin), end)| StepSpan { begin, end, kind: plan.sections[section].name.clone() })
-        .collect()
+    sections
 }
 
 /// At most this many spans are drawn.
