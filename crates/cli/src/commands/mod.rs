@@ -1,7 +1,9 @@
 //! The commands, a module each.
 
 mod info;
+mod plan;
 mod report;
+mod simulate;
 mod trace;
 mod verify;
 
@@ -14,8 +16,12 @@ use crate::error::{Error, Outcome};
 pub enum Command {
     /// Say what a file holds, or how two recordings differ.
     Info(info::Args),
+    /// Choose an address for every request of a recording, or for every buffer of a CSV instance.
+    Plan(plan::Args),
     /// Write a report that people look at: what is wasted, where it comes from, what a plan would save.
     Report(report::Args),
+    /// Replay a recording through PyTorch's allocator, expandable segments, GMLake and stalloc.
+    Simulate(simulate::Args),
     /// Run a training command and record what it allocates, on a GPU or with none.
     Trace(trace::Args),
     /// Check a plan, or an instance with offsets, by code that shares nothing with what made it.
@@ -27,7 +33,9 @@ impl Command {
     pub fn run(self) -> Result<Outcome, Error> {
         match self {
             Command::Info(args) => info::run(&args),
+            Command::Plan(args) => plan::run(&args),
             Command::Report(args) => report::run(&args),
+            Command::Simulate(args) => simulate::run(&args),
             Command::Trace(args) => trace::run(args),
             Command::Verify(args) => verify::run(&args),
         }

@@ -1,0 +1,212 @@
+//! `stalloc plan`: an address for every request of a recording, or for every buffer of an instance.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use stalloc_plan::Plan as Planned;
+use stalloc_planner::{Buffer, Options, Solution};
+use stalloc_synthesizer::Summary;
+use stalloc_trace::{Input, Instance, InstanceRow, Trace};
+
+use crate::error::{Error, Outcome};
+use crate::input;
+use crate::output::{self, Table};
+use crate::progress::Progress;
+
+/// Arguments of `stalloc plan`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  stalloc plan job.pickle -o job.plan           plan a PyTorch memory snapshot\n  \
+                        stalloc plan instance.csv -o solved.csv       the same rows with an offset column\n  \
+                        stalloc plan instance.csv --time-limit 60     take a minute for a better answer\n\n\
+                        Without -o nothing is written: the figures are printed.")]
+pub struct Args {
+    /// A recording (PyTorch snapshot, stalloc trace, mem_log), or an instance as CSV (id,lower,upper,size)
+    input: PathBuf,
+    /// Where to write the plan, or the CSV with offsets
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+    /// Device to plan; the first with requests by default
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
+    #[command(flatten)]
+    effort: Effort,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How hard to try.
+#[derive(clap::Args, Clone, Copy)]
+pub struct Effort {
+    /// Stop searching for a better plan after about this long
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    time_limit: Duration,
+    /// Threads; all cores by default
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Seed of everything random: the same input, seed and threads give the same plan
+    #[arg(long, value_name = "N", default_value = "0")]
+    seed: u64,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Effort { time_limit: Duration::from_secs(2), threads: None, seed: 0 }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no number of seconds, such as 0.5 or 60");
+    let value: f64 = text.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(value).map_err(|_| wrong())
+}
+
+impl Effort {
+    fn options(self) -> Options {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Options {
+            time_limit: self.time_limit,
+            threads: self.threads.map_or_else(cores, usize::from),
+            seed: self.seed,
+            effort: stalloc_planner::Effort::Full,
+        }
+    }
+}
+
+/// What `--json` prints for an instance.
+#[derive(Serialize)]
+struct Solved {
+    kind: &'static str,
+    buffers: usize,
+    lower_bound: u64,
+    peak: u64,
+    ratio: f64,
+    optimal: bool,
+    seconds: f64,
+}
+
+/// Runs `stalloc plan`.
+pub fn run(args: &Args) -> Result<Outcome, Error> {
+    match input::open(&args.input)? {
+        Input::Recording(recording) => args.trace(&input::device(&args.input, recording, args.device)?)?,
+        Input::Instance(instance) => args.instance(&instance)?,
+    }
+    Ok(Outcome::Done)
+}
+
+impl Args {
+    fn instance(&self, instance: &Instance) -> Result<(), Error> {
+        for warning in &instance.warnings {
+            eprintln!("stalloc: {}: {warning}", self.input.display());
+        }
+        let started = Instant::now();
+        let solution = solve(instance, &self.effort.options())
+            .map_err(|error| Error::message(format!("{}: {error}", self.input.display())))?;
+        let seconds = started.elapsed().as_secs_f64();
+        if let Some(path) = &self.output {
+            write_beside(path, |out| instance.write(out, &solution.offsets))?;
+        }
+        let ratio = ratio(solution.peak, solution.lower_bound);
+        let solved = Solved {
+            kind: "dsa",
+            buffers: instance.rows.len(),
+            lower_bound: solution.lower_bound,
+            peak: solution.peak,
+            ratio,
+            optimal: solution.optimal,
+            seconds,
+        };
+        if self.json {
+            return output::json(&solved);
+        }
+        let proof = if solved.optimal { ", proven the least" } else { "" };
+        output::line(&format!(
+            "{} buffers: peak {}, {ratio:.4} of the lower bound {}{proof}; {seconds:.2} s",
+            output::count(solved.buffers as u64),
+            solved.peak,
+            solved.lower_bound,
+        ))
+    }
+
+    fn trace(&self, trace: &Trace) -> Result<(), Error> {
+        let (plan, summary) = synthesize(trace, self.effort)?;
+        if let Some(path) = &self.output {
+            stalloc_plan::write(path, &plan).map_err(|error| Error::message(error.to_string()))?;
+        }
+        if self.json {
+            return output::json(&summary);
+        }
+        print(&summary)?;
+        match &self.output {
+            Some(path) => output::line(&format!("\nwritten to {}", path.display())),
+            None => output::line("\nnothing written: add -o FILE to keep the plan"),
+        }
+    }
+}
+
+/// Peak over lower bound; 1 where nothing is asked for.
+fn ratio(peak: u64, bound: u64) -> f64 {
+    if bound == 0 { 1.0 } else { peak as f64 / bound as f64 }
+}
+
+fn solve(instance: &Instance, options: &Options) -> Result<Solution, stalloc_planner::Error> {
+    let buffer = |row: &InstanceRow| Buffer {
+        lower: row.lower,
+        upper: row.upper,
+        size: row.size,
+        alignment: row.alignment,
+        fixed: None,
+    };
+    let instance = stalloc_planner::Instance { buffers: instance.rows.iter().map(buffer).collect(), period: None };
+    stalloc_planner::solve(&instance, options)
+}
+
+/// Plans a trace, with progress.
+pub fn synthesize(trace: &Trace, effort: Effort) -> Result<(Planned, Summary), Error> {
+    let mut progress = Progress::new("planning");
+    let options = stalloc_synthesizer::Options { planner: effort.options(), ..Default::default() };
+    stalloc_synthesizer::plan(trace, &options, &mut |done, total| progress.update(done, total))
+        .map_err(|error| Error::message(error.to_string()))
+}
+
+/// Prints what a plan promises.
+pub fn print(summary: &Summary) -> Result<(), Error> {
+    for note in &summary.notes {
+        output::line(&format!("  {note}"))?;
+    }
+    let mut table = Table::new(&["", "requests", "bytes", "of the bound"]);
+    let planned = &summary.planned;
+    let row = |name: &str, requests: u64, bytes: u64, share: String| {
+        vec![name.to_owned(), output::count(requests), output::bytes(bytes), share]
+    };
+    table.row(row("planned", planned.requests, planned.peak, format!("{:.4}", planned.ratio)));
+    table.row(row("dynamic, at most at once", summary.dynamic.requests, summary.dynamic.peak, String::new()));
+    table.print()?;
+    output::line(&format!(
+        "\n  peak allocated {}, reserved under the plan {}: efficiency {}; planned in {:.2} s",
+        output::bytes(summary.peak_allocated),
+        output::bytes(summary.planned_reserved),
+        output::percent(summary.efficiency),
+        summary.seconds,
+    ))
+}
+
+/// Writes a file so that it is there as a whole or not at all.
+fn write_beside(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = File::create(&beside).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        write(&mut out)?;
+        out.into_inner()?.sync_all()?;
+        std::fs::rename(&beside, path)
+    });
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        Error::write(path, error)
+    })
+}

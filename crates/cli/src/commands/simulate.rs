@@ -1,0 +1,106 @@
+//! `stalloc simulate`: what each allocator makes of a recording.
+
+use std::path::PathBuf;
+
+use stalloc_plan::Plan;
+use stalloc_simulator::{Comparison, Kind, Options, compare};
+use stalloc_trace::{Input, Trace};
+
+use crate::error::{Error, Outcome};
+use crate::input;
+use crate::output::{self, Table};
+use crate::progress::Progress;
+
+/// Arguments of `stalloc simulate`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  stalloc simulate job.pickle\n  \
+                        stalloc simulate job.pickle --allocator pytorch --allocator stalloc\n  \
+                        stalloc simulate later.trace --plan job.plan    a plan on steps that it was not made from\n  \
+                        stalloc simulate job.pickle --capacity 24GiB    would it fit a smaller GPU?\n\n\
+                        Exit status: 0 if done, 1 if with --capacity no allocator fits, 2 if a file cannot be read.")]
+pub struct Args {
+    /// A recording: a PyTorch snapshot, a stalloc trace, or a mem_log of the paper's artifact
+    input: PathBuf,
+    /// Device to look at; the first with requests by default
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
+    /// Allocator to replay, several times for several: pytorch, pytorch-expandable, gmlake, stalloc; all by default
+    #[arg(long = "allocator", value_name = "NAME")]
+    allocators: Vec<Kind>,
+    /// Plan for stalloc; by default one is made from the recording
+    #[arg(long)]
+    plan: Option<PathBuf>,
+    /// Memory of the simulated device: bytes, or with a unit such as 24GiB; unlimited by default
+    #[arg(long, value_name = "BYTES", value_parser = output::parse_bytes)]
+    capacity: Option<u64>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `stalloc simulate`.
+pub fn run(args: &Args) -> Result<Outcome, Error> {
+    let Input::Recording(recording) = input::open(&args.input)? else {
+        let path = args.input.display();
+        return Err(Error::message(format!("{path} is an instance, not a recording: only recordings can be replayed")));
+    };
+    let trace = input::device(&args.input, recording, args.device)?;
+    let kinds = if args.allocators.is_empty() { Kind::ALL.to_vec() } else { args.allocators.clone() };
+    let plan = args.plan.as_deref().map(input::plan).transpose()?;
+    let comparison = simulate(&trace, &kinds, plan, args.capacity)?;
+    if args.json {
+        output::json(&comparison)?;
+    } else {
+        print(&comparison)?;
+    }
+    let nothing_fits = comparison.results.iter().all(|result| result.oom);
+    Ok(if args.capacity.is_some() && nothing_fits { Outcome::No } else { Outcome::Done })
+}
+
+/// Replays a trace through each kind of allocator; makes a plan if one is needed and none is given.
+pub fn simulate(trace: &Trace, kinds: &[Kind], plan: Option<Plan>, capacity: Option<u64>) -> Result<Comparison, Error> {
+    let plan = match plan {
+        None if kinds.contains(&Kind::Stalloc) => Some(super::plan::synthesize(trace, Default::default())?.0),
+        plan => plan,
+    };
+    let options = Options { plan: plan.as_ref(), capacity, ..Options::default() };
+    let mut progress = Progress::new("replaying");
+    compare(trace, kinds, &options, &mut |_, done, total| progress.update(done, total))
+        .map_err(|error| Error::message(error.to_string()))
+}
+
+/// Prints what each allocator makes of a trace.
+pub fn print(comparison: &Comparison) -> Result<(), Error> {
+    output::line(&format!(
+        "device {}: {} requests, peak allocated {}\n",
+        comparison.device,
+        output::count(comparison.requests as u64),
+        output::bytes(comparison.peak_allocated)
+    ))?;
+    let mut table = Table::new(&["allocator", "peak reserved", "efficiency", "wasted", "ns per op"]);
+    if let Some(reserved) = comparison.actual_peak_reserved {
+        let efficiency = comparison.peak_allocated as f64 / reserved.max(1) as f64;
+        let wasted = reserved.saturating_sub(comparison.peak_allocated);
+        table.row(vec![
+            "as it happened".into(),
+            output::bytes(reserved),
+            output::percent(efficiency),
+            output::bytes(wasted),
+            String::new(),
+        ]);
+    }
+    for result in &comparison.results {
+        let (efficiency, wasted) = match result.oom {
+            true => ("out of memory".into(), String::new()),
+            false => (output::percent(result.efficiency), output::bytes(result.fragmentation_bytes)),
+        };
+        table.row(vec![
+            result.allocator.into(),
+            output::bytes(result.peak_reserved),
+            efficiency,
+            wasted,
+            format!("{:.0}", result.ns_per_op),
+        ]);
+    }
+    table.print()
+}
