@@ -88,29 +88,30 @@ fn classify(
 ) -> Category {
     let lifetime = trace.lifetime(request);
     let step = steps.iter().find(|step| step.begin <= lifetime.start && lifetime.start < step.end);
+    if stacks.optimizer(request.stack) {
+        let kept = lasting || request.free_requested.is_none();
+        return if kept { Category::OptimizerStates } else { Category::Temporaries };
+    }
     if lasting {
         return match (step, request.alloc) {
-            _ if stacks.optimizer(request.stack) => Category::OptimizerStates,
             // Live before the recording began, and nothing says where it came from.
             (_, None) if request.stack == StackId::NONE => Category::Persistent,
             (None, _) if steps.is_empty() && trace.stacks.is_empty() => Category::Persistent,
             (None, _) => Category::Parameters,
-            (Some(_), _) if stacks.backward(request.stack) => Category::Gradients,
+            (Some(_), _) if stacks.backward(request) => Category::Gradients,
             (Some(_), _) => Category::Persistent,
         };
     }
-    let span = step.map_or(trace.end(), |step| step.end - step.begin);
-    let length = lifetime.end - lifetime.start;
-    let crosses_end = step.is_some_and(|step| lifetime.end >= step.end);
-    let from_backward = stacks.backward(request.stack) || request.stack == StackId::NONE;
-    if length > span / MOMENT {
-        let late = step.is_some_and(|step| lifetime.end > step.begin + (step.end - step.begin) / 10 * 9);
-        if from_backward && (crosses_end || late) && weights.contains(&request.rounded()) {
-            return Category::Gradients;
-        }
-        return Category::Activations;
+    let (begin, end) = step.map_or((0, trace.end()), |step| (step.begin, step.end));
+    if lifetime.end - lifetime.start <= (end - begin) / MOMENT {
+        return Category::Temporaries;
     }
-    Category::Temporaries
+    // A gradient lives until the optimizer has used it, at the end of the step or in the next one.
+    let late = lifetime.end > begin + (end - begin) / 10 * 9;
+    if late && stacks.backward(request) && weights.contains(&request.rounded()) {
+        return Category::Gradients;
+    }
+    Category::Activations
 }
 
 /// Whether a request outlives more than one step, or, where there are none, the trace.
@@ -135,26 +136,28 @@ struct StackHints {
 impl StackHints {
     fn new(trace: &Trace) -> Self {
         let mentions = |words: &[&str]| -> Vec<bool> {
-            let strings: Vec<bool> = trace
-                .strings
-                .iter()
-                .map(|text| words.iter().any(|word| text.to_ascii_lowercase().contains(word)))
-                .collect();
-            let says = |id: stalloc_trace::StringId| strings.get(id.0 as usize).copied().unwrap_or(false);
+            let says = |text: &String| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
+            let strings: Vec<bool> = trace.strings.iter().map(says).collect();
+            let named = |id: stalloc_trace::StringId| strings.get(id.0 as usize).copied().unwrap_or(false);
             (0..trace.stacks.len())
                 .map(|i| {
-                    trace.stacks.get(StackId(i as u32)).iter().any(|frame| says(frame.file) || says(frame.function))
+                    trace.stacks.get(StackId(i as u32)).iter().any(|frame| named(frame.file) || named(frame.function))
                 })
                 .collect()
         };
-        StackHints { optimizer: mentions(&["/optim/", "optimizer", "adam"]), backward: mentions(&["backward"]) }
+        StackHints {
+            optimizer: mentions(&["/optim/", "optimizer", "adam"]),
+            backward: mentions(&["backward", "autograd::engine"]),
+        }
     }
 
     fn optimizer(&self, stack: StackId) -> bool {
         self.optimizer.get(stack.0 as usize).copied().unwrap_or(false)
     }
 
-    fn backward(&self, stack: StackId) -> bool {
-        self.backward.get(stack.0 as usize).copied().unwrap_or(false)
+    /// Autograd's own threads have no Python frames: a request without any may be theirs.
+    fn backward(&self, request: &Request) -> bool {
+        let stack = request.stack;
+        stack == StackId::NONE || self.backward.get(stack.0 as usize).copied().unwrap_or(false)
     }
 }

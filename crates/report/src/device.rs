@@ -150,7 +150,8 @@ impl<'a> Analysis<'a> {
     }
 
     fn category_figures(&self) -> Vec<CategoryFigures> {
-        if self.figures.state_only {
+        // Without steps and call stacks nothing tells one from another.
+        if self.figures.state_only || (self.steps.is_empty() && !self.figures.has_stacks) {
             return Vec::new();
         }
         let point = self.live.total.partition_point(|&(t, _)| t <= self.peak_time).saturating_sub(1);

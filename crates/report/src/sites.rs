@@ -25,7 +25,7 @@ impl<'a> Sites<'a> {
     pub fn of(&mut self, request: &Request) -> Rc<str> {
         let trace = self.trace;
         if trace.stacks.get(request.stack).is_empty() {
-            return format!("blocks of {}", size_class(request.rounded())).into();
+            return format!("blocks of {}, no call stack", size_class(request.rounded())).into();
         }
         Rc::clone(
             self.names.entry(request.stack).or_insert_with(|| name(trace, trace.stacks.get(request.stack)).into()),

@@ -64,11 +64,17 @@ pub fn headline(answer: &Answer<'_>) -> String {
         )
     };
     match answer.plan {
-        Some(plan) if plan.peak_reserved < before.peak_reserved && before.efficiency < 0.995 => {
+        Some(plan) if gain(before, plan) > 0.01 => {
             format!("{held}. With a plan it needs {}.", bytes(plan.peak_reserved))
         }
         _ => format!("{held}."),
     }
+}
+
+/// The share of what is held that a plan frees.
+fn gain(before: &AllocatorFigures, plan: &AllocatorFigures) -> f64 {
+    let saved = before.peak_reserved.saturating_sub(plan.peak_reserved);
+    saved as f64 / before.peak_reserved.max(1) as f64
 }
 
 /// What to do, in a sentence or two.
@@ -82,7 +88,7 @@ pub fn advice(answer: &Answer<'_>) -> String {
         return "No plan was made for this input.".into();
     };
     let saved = before.peak_reserved.saturating_sub(plan.peak_reserved);
-    if saved * 50 < before.peak_reserved {
+    if gain(before, plan) < 0.02 {
         return "There is little to gain from a plan: nearly all that is held is used. To need less, ask for less \
                 (recomputation, smaller micro-batches, sharding)."
             .into();

@@ -1,7 +1,7 @@
 // The answer first: what is wasted, what a plan would save, what fits where, what to do.
 
 import { type Child, el } from "./dom";
-import { bytes, percent } from "./format";
+import { bytes, percent, unbroken } from "./format";
 import type { AllocatorFigures, DeviceFigures, Fit } from "./schema";
 
 const CARDS: [string, number][] = [
@@ -24,6 +24,11 @@ function fit(value: Fit, card: string): HTMLElement {
 
 function tile(value: string, label: string, kind = ""): HTMLElement {
   return el("div", { class: `tile ${kind}` }, el("span", { class: "value" }, value), el("span", { class: "label" }, label));
+}
+
+/** Text between backticks as code. */
+function withCode(text: string): Child[] {
+  return text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 }
 
 /** The allocator that the rest is measured against: what happened, else PyTorch's. */
@@ -68,8 +73,8 @@ export function answer(device: DeviceFigures): HTMLElement {
   return el(
     "section",
     { id: "answer", "aria-labelledby": "headline" },
-    el("h1", { id: "headline" }, device.headline),
-    el("p", { class: "advice" }, device.advice),
+    el("h1", { id: "headline" }, unbroken(device.headline)),
+    el("p", { class: "advice" }, ...withCode(unbroken(device.advice))),
     el("div", { class: "tiles" }, ...tiles),
     el(
       "div",
@@ -89,6 +94,6 @@ export function answer(device: DeviceFigures): HTMLElement {
       el("span", { class: "swatch area waste" }),
       "wasted: reserved, never used at the peak.  \u2713 fits the card, ~ fits only when cached memory is given back in time (slow, and near the edge), \u2717 does not.",
     ),
-    ...device.notes.map((note) => el("p", { class: "note" }, note)),
+    device.notes.length > 0 && el("p", { class: "muted key" }, `Found in the input: ${device.notes.join("; ")}.`),
   );
 }

@@ -46,3 +46,8 @@ export function duration(us: number): string {
 export function plural(n: number, noun: string): string {
   return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 }
+
+/** Keeps figures and their units on one line. */
+export function unbroken(text: string): string {
+  return text.replace(/(\d) (?=(?:B|KiB|MiB|GiB|TiB|GB|%)(?:\W|$))/g, "$1\u00a0");
+}

@@ -62,7 +62,7 @@ export function why(device: DeviceFigures, showHole: (allocator: string, hole: H
         "p",
         { class: "lead" },
         `At its peak ${one.label} holds ${bytes(one.reserved_at_peak)}, of which ${bytes(one.reserved_at_peak - one.allocated_at_peak)} is empty, in ${plural(one.holes_total, "hole")}.`,
-        worst && one.holes_bytes > 0 ? ` The most is beside blocks from ${worst.site} (${worst.size_class}): ${bytes(worst.bytes)}.` : "",
+        worst && one.holes_bytes > 0 ? ` The most is beside ${worst.site.includes(worst.size_class) ? worst.site : `blocks of ${worst.size_class} from ${worst.site}`}: ${bytes(worst.bytes)}.` : "",
       ),
       ...(
         [

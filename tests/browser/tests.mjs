@@ -1,0 +1,267 @@
+// What a reader of a report sees, checked in Chromium.
+
+import { execFileSync } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { assert, browser, equal, finish, input, open, plain, report, same, test } from "./harness.mjs";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const root = join(here, "../..");
+const shared = join(root, "../shared/data");
+
+/** Every figure of a device that the page shows as bytes, read back from the page. */
+async function shownFigures(page) {
+  return page.evaluate(() => ({
+    headline: document.querySelector("#headline").textContent,
+    advice: document.querySelector(".advice").textContent,
+    rows: [...document.querySelectorAll("#answer tbody tr")].map((row) => ({
+      allocator: row.dataset.allocator,
+      efficiency: row.querySelector("[data-field=efficiency]").textContent,
+      fits: [...row.querySelectorAll(".fit")].map((fit) => fit.classList[1]),
+      ...Object.fromEntries([...row.querySelectorAll("[data-bytes]")].map((cell) => [cell.dataset.field, Number(cell.dataset.bytes)])),
+    })),
+    categories: [...document.querySelectorAll(".categories [data-bytes]")].map((cell) => Number(cell.dataset.bytes)),
+    holes: [...document.querySelectorAll(".holes [data-bytes]")].map((cell) => Number(cell.dataset.bytes)),
+    causes: document.querySelectorAll(".causes li").length,
+    steps: document.querySelectorAll(".step-kinds tbody tr").length,
+  }));
+}
+
+function checkFigures(shown, device) {
+  equal(plain(shown.headline), plain(device.headline), "headline");
+  equal(plain(shown.advice), plain(device.advice.replaceAll("`", "")), "advice");
+  equal(shown.rows.length, device.allocators.length, "allocators");
+  device.allocators.forEach((wanted, i) => {
+    const row = shown.rows[i];
+    for (const field of ["allocator", "peak_allocated", "peak_reserved", "wasted"]) equal(row[field], wanted[field], `${wanted.allocator} ${field}`);
+    assert(Math.abs(parseFloat(row.efficiency) - wanted.efficiency * 100) < 0.11, `${wanted.allocator} efficiency ${row.efficiency}`);
+    equal(row.fits.join(), ["40", "80", "141"].map((card) => wanted.fits[card]).join(), `${wanted.allocator} fits`);
+    equal(wanted.wasted, wanted.peak_reserved - wanted.peak_allocated, "wasted is reserved less allocated");
+  });
+  equal(shown.categories.join(), device.categories.map((one) => one.bytes_at_peak).join(), "categories");
+  const first = device.allocators.find((one) => one.allocator === "actual") ?? device.allocators[0];
+  equal(shown.holes.join(), first.holes.slice(0, 12).map((hole) => hole.bytes).join(), "holes");
+  equal(shown.causes, device.causes.length, "causes");
+  equal(shown.steps, device.step_kinds.length, "kinds of step");
+}
+
+/** The ranges of time that the curves and every map show. */
+async function ranges(page) {
+  await page.waitForTimeout(150);
+  return page.evaluate(() => [...document.querySelectorAll(".plot, .panel canvas")].map((one) => `${Number(one.dataset.t0).toFixed(3)} ${Number(one.dataset.t1).toFixed(3)}`));
+}
+
+/** Moves over a map until a description of a block shows; its text. */
+async function hoverBlock(page, panel = 0) {
+  const canvas = page.locator(".panel canvas").nth(panel);
+  await canvas.scrollIntoViewIfNeeded();
+  const box = await canvas.boundingBox();
+  for (let row = 0.95; row > 0.02; row -= 0.06) {
+    for (const column of [0.55, 0.75, 0.35, 0.9]) {
+      await page.mouse.move(box.x + 64 + (box.width - 64) * column, box.y + box.height * row);
+      const text = await page.locator(".tip").evaluate((tip) => (tip.hidden ? "" : tip.textContent));
+      if (text.includes("asked for")) return text;
+    }
+  }
+  return "";
+}
+
+const chromium = await browser();
+
+async function checkInput(name, inputs) {
+  const made = report(name, inputs);
+  const { page, errors } = await open(chromium, made.html);
+  const devices = made.figures.inputs.flatMap((one) => one.devices);
+  await test(`${name}: every section is there with the figures of --json`, async () => {
+    for (const id of ["answer", "time", "map", "why"]) equal(await page.locator(`section#${id}`).count(), 1, `section ${id}`);
+    for (let i = 0; i < devices.length; i++) {
+      if (devices.length > 1) await page.locator("#picker").selectOption({ index: i });
+      checkFigures(await shownFigures(page), devices[i]);
+    }
+    if (devices.length > 1) await page.locator("#picker").selectOption({ index: 0 });
+  });
+  await test(`${name}: pointing at a block says its size, lifetime and stream`, async () => {
+    const text = await hoverBlock(page);
+    for (const word of ["bytes asked for", "lifetime", "stream"]) assert(text.includes(word), `no "${word}" in "${text}"`);
+  });
+  await test(`${name}: zooming and panning keep curves and maps on one axis`, async () => {
+    const before = await ranges(page);
+    equal(new Set(before).size, 1, "ranges at the start");
+    if (devices[0].state_only) return;
+    const box = await page.locator(".u-over").boundingBox();
+    await page.locator(".u-over").scrollIntoViewIfNeeded();
+    const over = await page.locator(".u-over").boundingBox();
+    await page.mouse.move(over.x + box.width * 0.3, over.y + 60);
+    await page.mouse.down();
+    await page.mouse.move(over.x + box.width * 0.6, over.y + 60, { steps: 4 });
+    await page.mouse.up();
+    const zoomed = await ranges(page);
+    equal(new Set(zoomed).size, 1, "ranges after a selection on the curves");
+    assert(zoomed[0] !== before[0], "the selection did not zoom");
+    await page.locator(".panel canvas").first().focus();
+    await page.keyboard.press("+");
+    await page.keyboard.press("ArrowRight");
+    const moved = await ranges(page);
+    equal(new Set(moved).size, 1, "ranges after keys on a map");
+    assert(moved[0] !== zoomed[0], "the keys did nothing");
+    await page.locator("#reset").click();
+    equal((await ranges(page))[0], before[0], "range after Show all");
+  });
+  await test(`${name}: nothing on the console, nothing from a network, no room missing`, async () => {
+    equal(errors.join("; "), "", "errors");
+    assert(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the window");
+  });
+  await page.close();
+  return made;
+}
+
+await checkInput("training", [input("training.pickle")]);
+await checkInput("state-only", [input("state_only.pickle")]);
+await checkInput("three-devices", [input("three_devices.pickle")]);
+await checkInput("no-stacks-no-times", [input("no_stacks_no_times.pickle")]);
+const million = await checkInput("million", [input("mem_log_dev0.txt")]);
+if (existsSync(shared)) {
+  for (const name of ["octree_nca_train", "offload_ten_streams", "three_gpus_expandable_oom", "state_only"]) await checkInput(name, [join(shared, `snapshots/${name}.pickle.zst`)]);
+} else {
+  console.log("SKIPPED  real snapshots: ../shared/data is not there");
+}
+
+await test("a million events: at most 20 MB, and the page stays fluid", async () => {
+  const device = million.figures.inputs[0].devices[0];
+  assert(device.events >= 1_000_000, `only ${device.events} events`);
+  assert(million.size <= 20e6, `${million.size} bytes`);
+  const { page, seconds } = await open(chromium, million.html);
+  await page.locator(".panel canvas").first().focus();
+  for (let i = 0; i < 3; i++) await page.keyboard.press("+");
+  const frames = await page.evaluate(
+    () =>
+      new Promise((resolve) => {
+        const canvas = document.querySelector(".panel canvas");
+        const times = [];
+        const frame = (now) => {
+          times.push(now);
+          canvas.dispatchEvent(new KeyboardEvent("keydown", { key: times.length % 40 < 20 ? "ArrowRight" : "ArrowLeft" }));
+          if (now - times[0] < 3000) requestAnimationFrame(frame);
+          else resolve(times);
+        };
+        requestAnimationFrame(frame);
+      }),
+  );
+  const rate = (1000 * (frames.length - 1)) / (frames.at(-1) - frames[0]);
+  console.log(`        ${device.events} events, ${(million.size / 1e6).toFixed(1)} MB, open and drawn in ${seconds.toFixed(1)} s, panning at ${rate.toFixed(0)} frames a second`);
+  await page.close();
+});
+
+await test("names from a trace stay text", async () => {
+  const { html } = report("evil", [input("training.pickle")]);
+  assert(!readFileSync(html, "utf8").includes("onerror="), "markup from a name is in the file as it is");
+  const { page } = await open(chromium, html);
+  await page.locator(".panel canvas").first().scrollIntoViewIfNeeded();
+  const box = await page.locator(".panel canvas").first().boundingBox();
+  const shown = () => page.locator(".detail").evaluate((detail) => detail.textContent.includes("<img src=x"));
+  for (let row = 0.95; row > 0.05 && !(await shown()); row -= 0.05) {
+    for (let column = 0.1; column < 0.95 && !(await shown()); column += 0.05) await page.mouse.click(box.x + 64 + (box.width - 64) * column, box.y + box.height * row);
+  }
+  assert(await shown(), "the evil name was never shown");
+  equal(await page.evaluate(() => window.pwned), undefined, "a script from a name ran");
+  equal(await page.locator("img").count(), 0, "images");
+  await page.close();
+});
+
+await test("the category switch, the colours and the hole marks redraw without errors", async () => {
+  const { html } = report("switches", [input("training.pickle")]);
+  const { page, errors } = await open(chromium, html);
+  await page.locator("#by-category").click();
+  for (const button of await page.locator(".maps .choice button").all()) await button.click();
+  await page.locator("#holes").click();
+  const off = page.locator("[data-chip][aria-pressed=false]");
+  while ((await off.count()) > 0) await off.first().click();
+  await page.waitForFunction(() => [...document.querySelectorAll(".panel canvas")].every((canvas) => canvas.dataset.painted));
+  equal(new Set(await ranges(page)).size, 1, "ranges with every map shown");
+  await page.locator(".holes button").first().click();
+  equal(await page.evaluate(() => document.activeElement.tagName), "CANVAS", "a hole's button leads to the map");
+  equal(errors.join("; "), "", "errors");
+  await page.close();
+});
+
+await test("everything can be reached and used with the keyboard", async () => {
+  const { html } = report("keys", [input("three_devices.pickle")]);
+  const { page } = await open(chromium, html);
+  const reached = new Set();
+  for (let i = 0; i < 120; i++) {
+    await page.keyboard.press("Tab");
+    reached.add(await page.evaluate(() => document.activeElement.id || document.activeElement.tagName));
+  }
+  for (const one of ["picker", "reset", "holes", "CANVAS", "A"]) assert(reached.has(one), `${one} was not reached`);
+  await page.close();
+});
+
+await test("dark mode, a small screen and paper", async () => {
+  const { html } = report("looks", [input("training.pickle")]);
+  const light = await open(chromium, html);
+  const paper = () => getComputedStyle(document.body).backgroundColor;
+  const white = await light.page.evaluate(paper);
+  assert((await light.page.pdf({ preferCSSPageSize: true })).length > 10_000, "nothing to print");
+  await light.page.close();
+  const dark = await open(chromium, html, { colorScheme: "dark", viewport: { width: 1280, height: 720 } });
+  assert((await dark.page.evaluate(paper)) !== white, "dark mode looks like light mode");
+  assert(await dark.page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "wider than 1280");
+  const table = await dark.page.locator("#answer table").boundingBox();
+  assert(table.y + table.height <= 720, "the answer is not on the first screen");
+  equal(dark.errors.join("; "), "", "errors");
+  await dark.page.close();
+});
+
+await test("two inputs are compared, most bytes first, as --json says", async () => {
+  const { html, figures } = report("compared", [input("training.pickle"), input("wider.pickle")]);
+  const { page, errors } = await open(chromium, html);
+  const [comparison] = figures.comparisons;
+  const shown = await page.locator("#compare .differences [data-bytes]").evaluateAll((cells) => cells.map((cell) => Number(cell.dataset.bytes)));
+  const wanted = [...comparison.figures, ...comparison.categories, ...comparison.sites, ...comparison.sizes].map((one) => one.after - one.before);
+  equal(shown.join(), wanted.join(), "differences");
+  assert(comparison.sites.length > 0, "no call site differs");
+  const sizes = comparison.sites.map((one) => Math.abs(one.after - one.before));
+  assert(sizes.every((size, i) => i === 0 || size <= sizes[i - 1]), "not ranked");
+  equal(errors.join("; "), "", "errors");
+  await page.close();
+});
+
+await test("the snapshot of the plan is one that memory_viz reads", async () => {
+  const out = input("planned.pickle");
+  const { figures } = report("planned", [input("training.pickle")], ["--snapshot", out]);
+  const plan = figures.inputs[0].devices[0].allocators.find((one) => one.allocator === "stalloc");
+  execFileSync("python3", [join(here, "check_snapshot.py"), out, String(plan.peak_reserved), String(plan.peak_allocated)], { stdio: "pipe" });
+});
+
+await test("pictures are written", async () => {
+  report("pictures", [input("training.pickle")], ["--svg", input("a.svg"), "--png", input("a.png")]);
+  const { page, errors } = { page: await chromium.newPage(), errors: [] };
+  page.on("console", (message) => errors.push(message.text()));
+  await page.goto(`file://${input("a.svg")}`);
+  assert((await page.locator("text").count()) > 10 && (await page.locator("image").count()) === 2, "the SVG lacks text or maps");
+  equal(readFileSync(input("a.png")).subarray(1, 4).toString(), "PNG", "the PNG's first bytes");
+  equal(errors.join("; "), "", "errors");
+  await page.close();
+});
+
+await test("the committed page is what its sources build", async () => {
+  const built = input("built.html");
+  execFileSync("node", [join(root, "crates/report/web/build.mjs"), "--out", built]);
+  assert(same(built, join(root, "crates/report/assets/page.html")), "run `npm ci && npm run build` in crates/report/web and commit assets/page.html");
+});
+
+await test("the sources of the page type-check", async () => {
+  execFileSync("node", [join(root, "crates/report/web/node_modules/typescript/bin/tsc"), "--noEmit", "-p", join(root, "crates/report/web")]);
+});
+
+await test("lock files name no host but the public registry", async () => {
+  for (const lock of ["crates/report/web/package-lock.json", "tests/browser/package-lock.json"]) {
+    const packages = Object.values(JSON.parse(readFileSync(join(root, lock), "utf8")).packages);
+    const odd = packages.map((one) => one.resolved).filter((url) => url && !url.startsWith("https://registry.npmjs.org/"));
+    equal(odd.join(), "", lock);
+  }
+});
+
+await chromium.close();
+finish();
