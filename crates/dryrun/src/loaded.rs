@@ -13,7 +13,11 @@ pub fn runtime_version() -> Option<(u32, u32)> {
     let text = path.to_str().ok()?;
     let (_, version) = text.rsplit_once(".so.")?;
     let major = version.split('.').next()?.parse().ok()?;
-    let minor = reported("libcudart", c"cudaRuntimeGetVersion").map_or(0, |version| version % 1000 / 10);
+    // Before version 12 the question starts the whole runtime; the last of those versions is the answer.
+    let minor = match major {
+        ..12 => 8,
+        _ => reported("libcudart", c"cudaRuntimeGetVersion").map_or(0, |version| version % 1000 / 10),
+    };
     Some((major, minor))
 }
 
