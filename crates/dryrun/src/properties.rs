@@ -152,3 +152,25 @@ impl Image {
         self.bytes(&value.to_ne_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::structure;
+
+    /// Sizes and places in the headers of CUDA 11.7, 12.4 and 13.2.
+    #[test]
+    fn the_structure_of_properties_is_laid_out_as_each_version_has_it() {
+        for (cuda, size, multiprocessors, l2, per_block) in
+            [(11, 728, 388, 616, 696), (12, 1032, 388, 616, 696), (13, 1008, 384, 596, 672)]
+        {
+            let bytes = structure(0, cuda);
+            let int = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+            assert_eq!(bytes.len(), size, "CUDA {cuda}");
+            assert_eq!(int(360), 9, "compute capability, CUDA {cuda}");
+            assert_eq!(int(multiprocessors), 132, "CUDA {cuda}");
+            assert_eq!(int(l2), 50 << 20, "CUDA {cuda}");
+            assert_eq!(int(per_block), 227 << 10, "CUDA {cuda}");
+            assert_eq!(bytes[288..296], 85_029_158_912_u64.to_ne_bytes());
+        }
+    }
+}

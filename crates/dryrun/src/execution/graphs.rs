@@ -1,6 +1,6 @@
 //! Graphs: a number of nodes.
 
-use super::{Execution, Handle, WORK, new_handle};
+use super::{Execution, Handle, UNKNOWN_WRITES, WORK, new_handle};
 use crate::errors::{INVALID_HANDLE, Status};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -40,6 +40,7 @@ impl Execution {
     /// Launches an executable graph.
     pub fn launch_graph(&mut self, executable: Handle) -> Result<(), Status> {
         let nodes = self.executables.get(&executable).ok_or(INVALID_HANDLE)?;
+        UNKNOWN_WRITES.fetch_add(1, Relaxed);
         WORK.fetch_add((*nodes).max(1), Relaxed);
         Ok(())
     }

@@ -7,7 +7,7 @@ mod events;
 mod graphs;
 mod streams;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use capture::Capture;
 pub use capture::{CaptureInfo, Mode, exchange_thread_mode};
@@ -29,12 +29,15 @@ pub type Handle = u64;
 const FIRST_HANDLE: Handle = 0x0f00_0000_0000;
 
 static WORK: AtomicU64 = AtomicU64::new(0);
+/// Work that may have written to any device memory.
+static UNKNOWN_WRITES: AtomicU64 = AtomicU64::new(0);
 static HANDLES: AtomicU64 = AtomicU64::new(0);
 /// Captures in progress, to keep launches fast when there are none.
 static CAPTURING: AtomicUsize = AtomicUsize::new(0);
 
 /// A piece of work was started that may write to any device memory.
 pub fn work() {
+    UNKNOWN_WRITES.fetch_add(1, Relaxed);
     WORK.fetch_add(1, Relaxed);
     if CAPTURING.load(Relaxed) > 0 {
         execution().count_nodes(None);
@@ -43,6 +46,12 @@ pub fn work() {
 
 /// A kernel was launched on `stream`.
 pub fn launch(stream: Handle) {
+    UNKNOWN_WRITES.fetch_add(1, Relaxed);
+    collective(stream);
+}
+
+/// Work was started on `stream` whose effect on memory is told apart.
+pub fn collective(stream: Handle) {
     WORK.fetch_add(1, Relaxed);
     if CAPTURING.load(Relaxed) > 0 {
         execution().count_nodes(Some(stream));
@@ -52,6 +61,11 @@ pub fn launch(stream: Handle) {
 /// Pieces of work started so far.
 pub fn work_done() -> u64 {
     WORK.load(Relaxed)
+}
+
+/// Pieces of work started so far that may have written to any device memory.
+pub fn unknown_writes() -> u64 {
+    UNKNOWN_WRITES.load(Relaxed)
 }
 
 /// A new handle; the same calls get the same handles.

@@ -1,9 +1,9 @@
 //! What is known about the content of device memory.
 //!
 //! Values are not computed, so nearly nothing is. But bytes that the program itself copied from the host, or set with memset, are
-//! there for certain until something that could write runs: any kernel, any call of a library, any collective. Until then reads are exact.
+//! there for certain until something that could write runs: any kernel, any call of a library. Until then reads are exact.
 
-use crate::execution::work_done;
+use crate::execution::unknown_writes;
 use std::collections::VecDeque;
 
 /// Copies that are larger are not kept.
@@ -110,7 +110,7 @@ impl Known {
 
     /// Forgets everything when work was started since.
     fn catch_up(&mut self) {
-        let work = work_done();
+        let work = unknown_writes();
         if work != self.work {
             self.work = work;
             self.kept = 0;

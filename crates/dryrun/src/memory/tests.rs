@@ -1,1 +1,225 @@
+//! Capacity, addresses, virtual memory, and what is known about content.
+use super::{
+    DEVICE_BASE, DEVICE_SPAN, Device, GRANULE, HostKind, Place, copy, fill, is_device, known::Known, memory, plain,
+    ranges::Ranges, virtual_memory::VirtualMemory,
+};
+use crate::{
+    errors::{ALREADY_REGISTERED, INVALID_VALUE, NOT_REGISTERED, OUT_OF_MEMORY},
+    execution::{self, tests::alone},
+};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
 
+/// A device of its own: `index` is not used by any other test; the process's own memory is at 0.
+fn device(index: u64, total: u64, context: u64) -> Device {
+    Device::new(DEVICE_BASE + index * DEVICE_SPAN, total, context)
+}
+
+#[test]
+fn memory_runs_out_exactly_at_capacity_less_context() {
+    let mut device = device(1, 10 * GRANULE, 3 * GRANULE);
+    let all: Vec<u64> = (0..7).map(|_| device.allocate(GRANULE).unwrap()).collect();
+    assert_eq!(device.allocate(1), Err(OUT_OF_MEMORY));
+    assert_eq!((device.used(), device.peak()), (10 * GRANULE, 10 * GRANULE));
+    device.free(all[3]).unwrap();
+    assert_eq!(device.allocate(2 * GRANULE), Err(OUT_OF_MEMORY));
+    assert_eq!(device.allocate(GRANULE), Ok(all[3]));
+}
+
+#[test]
+fn a_request_of_any_size_is_answered() {
+    let mut device = device(2, 80 << 30, 0);
+    for bytes in [u64::MAX, u64::MAX - 1, 1 << 63, (80 << 30) + 1] {
+        assert_eq!(device.allocate(bytes), Err(OUT_OF_MEMORY), "{bytes}");
+    }
+    assert!(device.allocate(80 << 30).is_ok());
+}
+
+#[test]
+fn small_allocations_share_a_granule_and_give_it_back_together() {
+    let mut device = device(3, 4 * GRANULE, 0);
+    let small: Vec<u64> = (0..8).map(|_| device.allocate(100_000).unwrap()).collect();
+    assert_eq!(device.used(), GRANULE);
+    for address in &small[1..] {
+        device.free(*address).unwrap();
+    }
+    assert_eq!(device.used(), GRANULE);
+    device.free(small[0]).unwrap();
+    assert_eq!(device.used(), 0);
+}
+
+#[test]
+fn freeing_what_is_not_allocated_is_refused() {
+    let mut device = device(4, 4 * GRANULE, 0);
+    let address = device.allocate(GRANULE).unwrap();
+    assert_eq!(device.free(address + 512), Err(INVALID_VALUE));
+    assert_eq!(device.free(address), Ok(GRANULE));
+    assert_eq!(device.free(address), Err(INVALID_VALUE));
+    assert_eq!(memory().free(1), Err(INVALID_VALUE));
+    assert_eq!(memory().free(u64::MAX), Err(INVALID_VALUE));
+}
+
+#[test]
+fn physical_memory_lives_until_its_handle_and_its_mapping_are_gone() {
+    let mut devices = [device(5, 4 * GRANULE, 0)];
+    let mut space = VirtualMemory::default();
+    let start = space.reserve(8 * GRANULE, 0).unwrap();
+    let handle = space.create(&mut devices, 0, GRANULE).unwrap();
+    space.map(start + GRANULE, GRANULE, handle).unwrap();
+    space.release(&mut devices, handle).unwrap();
+    assert_eq!(devices[0].used(), GRANULE, "still mapped");
+    assert_eq!(space.mapped(start + GRANULE + 5), Some((0, start + GRANULE, GRANULE)));
+    assert_eq!(space.unreserve(start, 8 * GRANULE), Err(INVALID_VALUE), "still mapped");
+    space.unmap(&mut devices, start + GRANULE, GRANULE).unwrap();
+    assert_eq!(devices[0].used(), 0);
+    assert_eq!(space.release(&mut devices, handle), Err(INVALID_VALUE));
+    space.unreserve(start, 8 * GRANULE).unwrap();
+}
+
+#[test]
+fn mappings_stay_inside_reservations_and_do_not_overlap() {
+    let mut devices = [device(6, 8 * GRANULE, 0)];
+    let mut space = VirtualMemory::default();
+    let start = space.reserve(2 * GRANULE, 0).unwrap();
+    let [one, two] = [0, 1].map(|_| space.create(&mut devices, 0, GRANULE).unwrap());
+    space.map(start, GRANULE, one).unwrap();
+    assert_eq!(space.map(start, GRANULE, two), Err(INVALID_VALUE));
+    assert_eq!(space.map(start + 2 * GRANULE, GRANULE, two), Err(INVALID_VALUE));
+    assert_eq!(space.map(u64::MAX, GRANULE, two), Err(INVALID_VALUE));
+    assert_eq!(space.create(&mut devices, 0, GRANULE + 1), Err(INVALID_VALUE));
+    assert_eq!(space.create(&mut devices, 0, 8 * GRANULE), Err(OUT_OF_MEMORY));
+    assert_eq!(space.reserve(1, 0), Err(INVALID_VALUE));
+    assert_eq!(space.reserve(1 << 62, 0), Err(OUT_OF_MEMORY));
+    assert_eq!(space.unmap(&mut devices, start, 2 * GRANULE), Err(INVALID_VALUE));
+}
+
+#[test]
+fn page_locked_memory_is_real_and_told_apart_from_registered() {
+    let mut memory = memory();
+    let start = memory.host().allocate(10_000, HostKind::Locked).unwrap();
+    // SAFETY: ten thousand bytes were just allocated there.
+    unsafe { std::ptr::with_exposed_provenance_mut::<u8>(start as usize + 9_999).write(7) };
+    assert!(matches!(memory.place(start + 9_999), Place::Host { kind: HostKind::Locked, .. }));
+    assert_eq!(memory.host().unregister(start), Err(NOT_REGISTERED));
+    assert_eq!(memory.host().register(start + 100, 10), Err(ALREADY_REGISTERED));
+    memory.host().free(start, HostKind::Locked).unwrap();
+    assert_eq!(memory.host().free(start, HostKind::Locked), Err(INVALID_VALUE));
+    assert_eq!(memory.host().register(u64::MAX - 10, 100), Err(ALREADY_REGISTERED));
+}
+
+#[test]
+fn what_was_copied_in_is_read_back_until_a_kernel_runs() {
+    let _alone = alone();
+    let mut known = Known::default();
+    let mut target = [9; 4];
+    known.copied(1000, &[1, 2, 3, 4, 5, 6]);
+    assert!(known.read(1001, &mut target));
+    assert_eq!(target, [2, 3, 4, 5]);
+    known.copied(1002, &[0]);
+    assert!(!known.read(1001, &mut target), "made up of two writes");
+    known.filled(900, 500, 7);
+    assert!(known.read(1001, &mut target));
+    assert_eq!(target, [7; 4]);
+    known.forget(1004, 1);
+    assert!(!known.read(1001, &mut target));
+    assert!(known.read(1000, &mut target));
+    execution::work();
+    assert!(!known.read(1000, &mut target));
+}
+
+#[test]
+fn known_bytes_move_with_copies_between_places_of_a_device() {
+    let _alone = alone();
+    let mut known = Known::default();
+    let mut target = [0; 3];
+    known.copied(0, &[1, 2, 3]);
+    known.moved(0, 500, 3);
+    assert!(known.read(500, &mut target));
+    assert_eq!(target, [1, 2, 3]);
+    known.moved(9000, 500, 3);
+    assert!(!known.read(500, &mut target));
+}
+
+#[test]
+fn what_is_kept_does_not_grow_without_end() {
+    let _alone = alone();
+    let mut known = Known::default();
+    let megabyte = vec![1; 1 << 20];
+    for at in 0..100 {
+        known.copied(at << 20, &megabyte);
+    }
+    let mut byte = [0];
+    assert!(!known.read(0, &mut byte), "the oldest is gone");
+    assert!(known.read(99 << 20, &mut byte));
+    known.copied(1 << 40, &vec![1; (1 << 20) + 1]);
+    assert!(!known.read(1 << 40, &mut byte), "too large to keep");
+}
+
+#[test]
+fn reads_of_a_device_give_zeros_unless_known() {
+    let _alone = alone();
+    let start = memory().device(0).unwrap().allocate(4096).unwrap();
+    let (from, mut to) = ([5_u8; 64], [1_u8; 64]);
+    let host = |bytes: *const u8| bytes.expose_provenance() as u64;
+    copy(plain(start, host(from.as_ptr()), 64), 0, false).unwrap();
+    let target = to.as_mut_ptr().expose_provenance() as u64;
+    copy(plain(target, start, 64), 0, false).unwrap();
+    assert_eq!(to, [5; 64]);
+    execution::work();
+    copy(plain(target, start, 64), 0, false).unwrap();
+    assert_eq!(to, [0; 64]);
+    fill(start, 3, 64).unwrap();
+    copy(plain(target, start, 64), 0, false).unwrap();
+    assert_eq!(to, [3; 64]);
+    memory().free(start).unwrap();
+    assert_eq!(copy(plain(target, start, 64), 0, false), Err(INVALID_VALUE), "freed");
+    assert!(is_device(start) && !is_device(target));
+}
+
+proptest! {
+    #[test]
+    fn ranges_agree_with_a_list(operations in proptest::collection::vec((0_u64..200, 0_u64..20, any::<bool>()), 0..200)) {
+        let mut ranges = Ranges::default();
+        let mut list: BTreeMap<u64, u64> = BTreeMap::new();
+        for (start, bytes, insert) in operations {
+            if insert {
+                let free = bytes > 0 && list.iter().all(|(other, length)| start + bytes <= *other || other + length <= start);
+                prop_assert_eq!(ranges.insert(start, bytes, ()), free);
+                if free {
+                    list.insert(start, bytes);
+                }
+            } else {
+                prop_assert_eq!(ranges.remove(start).map(|(bytes, ())| bytes), list.remove(&start));
+            }
+            let found = ranges.find(start).map(|(start, bytes, ())| (start, bytes));
+            let expected = list.iter().find(|(other, length)| (**other..*other + *length).contains(&start));
+            prop_assert_eq!(found, expected.map(|(start, bytes)| (*start, *bytes)));
+            let gap = ranges.gap(3, 250, bytes.max(1), 4);
+            let fits = |place: u64| place.is_multiple_of(4) && place >= 3 && place + bytes.max(1) <= 250
+                && list.iter().all(|(other, length)| place + bytes.max(1) <= *other || other + length <= place);
+            prop_assert_eq!(gap, (0..250).find(|place| fits(*place)));
+        }
+    }
+
+    #[test]
+    fn a_device_never_gives_a_place_twice_and_counts_what_it_gave(sizes in proptest::collection::vec(1_u64..6_000_000, 1..40), order in any::<u64>()) {
+        let mut device = device(7, 64 * GRANULE, 0);
+        let mut live: Vec<(u64, u64)> = Vec::new();
+        for (turn, bytes) in sizes.into_iter().enumerate() {
+            if let Ok(start) = device.allocate(bytes) {
+                prop_assert!(live.iter().all(|(other, length)| start + bytes <= *other || other + length <= start));
+                live.push((start, bytes));
+            }
+            if order >> (turn % 64) & 1 == 1 && !live.is_empty() {
+                let (start, _) = live.swap_remove(turn % live.len());
+                prop_assert!(device.free(start).is_ok());
+            }
+            prop_assert!(device.used() <= device.total());
+            prop_assert!(device.used() >= live.iter().map(|(_, bytes)| bytes).sum::<u64>());
+        }
+        for (start, _) in live {
+            prop_assert!(device.free(start).is_ok());
+        }
+        prop_assert_eq!(device.used(), 0);
+    }
+}

@@ -1,4 +1,6 @@
-//! NCCL: communicators know their rank and size; collectives do nothing but count as work.
+//! NCCL: communicators know their rank and size.
+
+mod collectives;
 
 use crate::{
     execution::{Handle, new_handle},
