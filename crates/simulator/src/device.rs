@@ -1,7 +1,7 @@
 //! The simulated device: it hands out numbers, counts, and keeps a log of what was held when.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use stalloc_device::{Address, Device, Error, MemoryInfo, Stream};
@@ -25,6 +25,8 @@ struct State {
     capacity: u64,
     used: u64,
     next: Address,
+    /// Where a recorded device put segments of these sizes, in order, as long as they are asked for in that order.
+    recorded: VecDeque<(u64, Address)>,
     /// Ranges with memory behind them: bytes, and since when.
     held: BTreeMap<Address, (u64, Time)>,
     now: Time,
@@ -47,6 +49,7 @@ impl Recorder {
             capacity,
             used: 0,
             next: BASE,
+            recorded: VecDeque::new(),
             held: BTreeMap::new(),
             now: 0,
             peak: 0,
@@ -65,8 +68,7 @@ impl Recorder {
     pub fn adopt(&self, address: Address, bytes: u64) -> bool {
         let state = &mut *self.0.borrow_mut();
         let Some(end) = address.checked_add(bytes) else { return false };
-        let below = state.held.range(..end).next_back();
-        if below.is_some_and(|(&start, &(size, _))| start + size > address) {
+        if !state.is_free(address, bytes) {
             return false;
         }
         state.hold(address, bytes);
@@ -76,6 +78,17 @@ impl Recorder {
     /// Sees to it that nothing new is handed out below an address; `false` if that is impossible.
     pub fn keep_clear(&self, end: Address) -> bool {
         self.0.borrow_mut().keep_clear(end)
+    }
+
+    /// Hands segments out where a recorded device put them, (bytes, address) in order, until something else is asked for.
+    /// Best fit breaks ties by address, so what follows depends on it.
+    pub fn follow(&self, recorded: impl Iterator<Item = (u64, Address)>) {
+        let state = &mut *self.0.borrow_mut();
+        state.recorded = recorded.collect();
+        let end = state.recorded.iter().map(|&(bytes, address)| address.saturating_add(bytes)).max();
+        if !state.keep_clear(end.unwrap_or(0)) {
+            state.recorded.clear();
+        }
     }
 
     /// A stream that is busy until [`finish`](Self::finish).
@@ -141,6 +154,20 @@ impl State {
         }
     }
 
+    /// Where the recorded device put what is asked for now; nowhere, from the first thing on that it was not asked for.
+    fn recorded_place(&mut self, bytes: u64) -> Option<Address> {
+        let place = self.recorded.pop_front().filter(|&(size, address)| size == bytes && self.is_free(address, bytes));
+        if place.is_none() {
+            self.recorded.clear();
+        }
+        place.map(|(_, address)| address)
+    }
+
+    fn is_free(&self, address: Address, bytes: u64) -> bool {
+        let below = self.held.range(..address.saturating_add(bytes)).next_back();
+        below.is_none_or(|(&start, &(size, _))| start + size <= address)
+    }
+
     fn range(&mut self, bytes: u64) -> Result<Address, Error> {
         let address = self.next;
         let end = address.checked_add(bytes).filter(|&end| self.keep_clear(end));
@@ -164,7 +191,10 @@ impl Device for Recorder {
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
         let state = &mut *self.0.borrow_mut();
         state.room(bytes)?;
-        let address = state.range(bytes.max(1))?;
+        let address = match state.recorded_place(bytes) {
+            Some(address) => address,
+            None => state.range(bytes.max(1))?,
+        };
         state.hold(address, bytes);
         Ok(address)
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use stalloc_allocator::caching::Caching;
 use stalloc_allocator::{Allocator, Arena, Error as AllocatorError, PlannedAllocator};
 use stalloc_device::{Address, Stream};
-use stalloc_trace::{RequestId, Trace, rounded};
+use stalloc_trace::{Event, RequestId, SegmentAction, Trace, rounded};
 
 use crate::device::{Recorder, UNLIMITED};
 use crate::gmlake::Gmlake;
@@ -33,6 +33,9 @@ pub(crate) fn replay(
         Kind::Pytorch | Kind::PytorchExpandable => {
             let mut caching = Caching::new(device.clone(), settings);
             let adopted = adopt_initial(trace, &mut caching, &device)?;
+            if kind == Kind::Pytorch {
+                device.follow(recorded_segments(trace));
+            }
             Run::new(trace, caching, device, adopted).finish(kind, progress)
         }
         Kind::Gmlake => {
@@ -78,6 +81,14 @@ impl Serve for PlannedAllocator<Recorder, Caching<Recorder>> {
         };
         Ok((served.address, source))
     }
+}
+
+/// Segments that the recorded allocator took: (bytes, address).
+fn recorded_segments(trace: &Trace) -> impl Iterator<Item = (u64, Address)> + '_ {
+    trace.events.iter().filter_map(|event| match event {
+        Event::Segment(segment) if segment.action == SegmentAction::Alloc => Some((segment.size, segment.address)),
+        _ => None,
+    })
 }
 
 /// Starts an allocator from the state that the trace starts from, if it is one that this allocator could be in; whether

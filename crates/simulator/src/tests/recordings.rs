@@ -1,7 +1,8 @@
 //! Real recordings.
 
 use super::*;
-use crate::fidelity::compare;
+use crate::fidelity::{Dialect, compare};
+use crate::{Kind, Options, actual_peak_reserved, replay};
 
 #[test]
 fn what_was_recorded_happens_again_address_for_address() {
@@ -10,6 +11,22 @@ fn what_was_recorded_happens_again_address_for_address() {
             let result = compare(&trace).unwrap();
             assert_eq!(result.difference, None, "{path}, device {}", trace.device);
             assert_eq!(Some(result.peak_reserved), result.recorded_peak, "{path}, device {}", trace.device);
+        }
+    }
+}
+
+#[test]
+fn a_replay_of_the_recorded_allocator_reserves_what_it_did() {
+    for (path, recording) in recordings() {
+        for trace in recording.traces {
+            let recorded = compare(&trace).unwrap();
+            if recorded.dialect != Dialect::Pytorch {
+                continue;
+            }
+            let kind = if recorded.expandable { Kind::PytorchExpandable } else { Kind::Pytorch };
+            let replay = replay(&trace, kind, &Options::default(), &mut |_, _| {}).unwrap();
+            assert_eq!(Some(replay.peak_reserved), actual_peak_reserved(&trace), "{path}, device {}", trace.device);
+            assert_eq!(replay.peak_allocated, trace.peak_allocated(), "{path}, device {}", trace.device);
         }
     }
 }
