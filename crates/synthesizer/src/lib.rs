@@ -16,6 +16,7 @@ mod align;
 mod dynamic;
 mod layout;
 mod lifetimes;
+mod likes;
 mod notes;
 mod outline;
 mod parts;

@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::dynamic::{self, Group, Headroom};
 use crate::layout::{self, ALIGNMENT};
 use crate::lifetimes::classify;
+use crate::likes::likes;
 use crate::notes;
 use crate::outline::{Outline, outline};
 use crate::parts::{self, Program};
@@ -173,7 +174,7 @@ fn draft(trace: &Trace, sequence: &Sequence, rounds: &Rounds, options: &Options)
             groups.extend(gathered.iter().map(|group| (section, group.clone())));
         }
     }
-    let mut items = outline.items();
+    let mut items = outline.items(&likes(sequence, &program, &outline));
     items.extend(groups.iter().map(|(section, group)| dynamic::home(group, *section, &outline)));
     let layout = layout::place(&outline.places(), &items, &options.planner)?;
     let (offsets, homes) = layout.offsets.split_at(outline.slots.len());

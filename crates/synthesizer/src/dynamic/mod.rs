@@ -35,6 +35,7 @@ pub fn home(group: &Group, section: usize, outline: &Outline) -> Item {
         forever: false,
         size: group.home,
         stream: group.stream,
+        like: None,
     }
 }
 

@@ -16,12 +16,14 @@ pub struct Timeline {
     spans: FxHashMap<usize, (u64, u64)>,
     /// Its length.
     pub length: u64,
+    /// Where windows begin.
+    windows: u64,
 }
 
 impl Timeline {
     /// An empty one.
     pub fn new() -> Self {
-        Timeline { spans: FxHashMap::default(), length: 0 }
+        Timeline { spans: FxHashMap::default(), length: 0, windows: u64::MAX }
     }
 
     /// Appends the first `length` instants of a section.
@@ -64,7 +66,7 @@ impl Stage<'_> {
                 continue;
             }
             let (start, end) = (offset - self.base, offset - self.base + self.items[i].size);
-            self.spans_on(&timeline, i, |lower, upper| taken.push(Taken { lower, upper, start, end }));
+            self.blocks_on(&timeline, i, |lower, upper| taken.push(Taken { lower, upper, start, end }));
         }
         let mut buffers = disjoint(taken);
         let free: Vec<usize> = own.iter().copied().filter(|&i| self.offsets[i].is_none()).collect();
@@ -89,6 +91,7 @@ impl Stage<'_> {
                 windows[section] = until.min(self.places[section].period).max(windows[section]);
             }
         }
+        timeline.windows = timeline.length;
         for (section, &length) in windows.iter().enumerate() {
             if length > 0 && self.repeats(section) && timeline.span(section).is_none() {
                 timeline.push(section, u64::from(length));
@@ -96,18 +99,38 @@ impl Stage<'_> {
         }
     }
 
-    /// Where on a timeline a placed item lives, piece by piece.
-    pub(super) fn spans_on(&self, timeline: &Timeline, item: usize, mut each: impl FnMut(u64, u64)) {
+    /// Where on a timeline an item lives, piece by piece.
+    pub(super) fn spans_on(&self, timeline: &Timeline, item: usize, each: impl FnMut(u64, u64)) {
+        self.pieces(timeline, item, |_| true, each);
+    }
+
+    /// The pieces of an item's life on a timeline: in its own section, and in those that it is carried into as far as
+    /// where they begin is of interest.
+    fn pieces(
+        &self,
+        timeline: &Timeline,
+        item: usize,
+        of_interest: impl Fn(u64) -> bool,
+        mut each: impl FnMut(u64, u64),
+    ) {
         let item = &self.items[item];
         if let Some((start, length)) = timeline.span(item.section) {
             let lower = u64::from(item.lower).min(length);
             each(start + lower, start + u64::from(item.upper).min(length));
         }
         for &(section, until) in &item.reach {
-            if let Some((start, end)) = timeline.beginning(section, until) {
+            if let Some((start, end)) = timeline.beginning(section, until).filter(|&(start, _)| of_interest(start)) {
                 each(start, end);
             }
         }
+    }
+
+    /// Where on a timeline a placed item is in the way of what is to be placed. What one repeating section hands to
+    /// another is not in a window's way: into a window lives only what comes from the sections before the windows,
+    /// and no step has two predecessors.
+    pub(super) fn blocks_on(&self, timeline: &Timeline, item: usize, each: impl FnMut(u64, u64)) {
+        let repeats = self.repeats(self.items[item].section);
+        self.pieces(timeline, item, |from| !(repeats && from >= timeline.windows), each);
     }
 
     /// What a part hands to the next step (gradients) has its like in other parts: the like that is already placed

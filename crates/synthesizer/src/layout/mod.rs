@@ -41,6 +41,8 @@ pub struct Item {
     pub size: u64,
     /// Stream.
     pub stream: u32,
+    /// An item of a repeating section that this one corresponds to.
+    pub like: Option<usize>,
 }
 
 /// A section, as far as layout is concerned.
