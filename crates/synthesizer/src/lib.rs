@@ -23,6 +23,8 @@ mod parts;
 mod rounds;
 mod sequence;
 mod synthesize;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use dynamic::Headroom;
 pub use rounds::Witness;

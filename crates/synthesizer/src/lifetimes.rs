@@ -1,5 +1,6 @@
 //! Which entries of a part are static, and how long each of those lives whatever the run.
 
+use rustc_hash::FxHashMap;
 use stalloc_plan::SectionKind;
 
 use crate::align::align;
@@ -28,8 +29,8 @@ pub enum End {
 pub struct Later {
     /// The part that releases it.
     pub part: usize,
-    /// How many runs of repeating parts later; only for entries of which several live at once.
-    pub runs_later: Option<u32>,
+    /// How many turns later; only for entries of which several live at once.
+    pub turns: Option<u32>,
     /// When, on that part's clock.
     pub at: u32,
 }
@@ -49,6 +50,8 @@ pub struct Natures {
     pub of: Vec<Vec<Nature>>,
     /// How many copies of each repeating part the plan needs.
     pub copies: u32,
+    /// For each part, whether it takes turns: after a run of it, the next copies come.
+    pub turning: Vec<bool>,
     /// For each round, for each of its requests and its end: the first entry at or after it.
     clocks: Vec<Vec<u32>>,
     /// For each part, for each of its entries: the site and size that most of its requests have.
@@ -90,26 +93,34 @@ struct StandIn {
 /// Looks at every entry of every part. O(n log n).
 pub fn classify(sequence: &Sequence, program: &Program) -> Natures {
     let clocks: Vec<Vec<u32>> = program.rounds.iter().map(|round| clock(round, &program.parts[round.part])).collect();
-    let mut judge = Judge { sequence, program, clocks, stand_in: None };
-    let mut of = Vec::with_capacity(program.parts.len());
-    let mut common = Vec::with_capacity(program.parts.len());
-    let mut copies = 1;
-    for part in 0..program.parts.len() {
-        judge.stand_in = stand_in(sequence, program, part);
-        let mut natures = Vec::new();
-        let mut sizes = Vec::new();
-        for sightings in judge.sightings(part) {
-            sizes.push(judge.common_size(&sightings));
-            let (nature, alive) = judge.entry(part, &sightings);
-            if nature != Nature::Dynamic {
-                copies = copies.max(alive + 1);
-            }
-            natures.push(nature);
+    let shapes = same_place_in_other_shapes(sequence, program);
+    let parts = program.parts.len();
+    let mut judge = Judge { sequence, program, clocks, shapes, stand_in: None, turning: vec![false; parts] };
+    // Which parts take turns with copies of themselves decides what is released where: judged again until it stands.
+    loop {
+        let mut copies = 1;
+        let mut turning = judge.turning.clone();
+        let (mut of, mut common) = (Vec::with_capacity(parts), Vec::with_capacity(parts));
+        for (part, turning) in turning.iter_mut().enumerate() {
+            judge.stand_in = stand_in(sequence, program, part);
+            let sightings = judge.sightings(part);
+            common.push(sightings.iter().map(|s| judge.common_size(s)).collect());
+            let judged = sightings.iter().map(|s| judge.entry(part, s));
+            of.push(
+                judged
+                    .map(|(nature, alive)| {
+                        copies = copies.max(alive + 1);
+                        *turning |= alive > 0;
+                        nature
+                    })
+                    .collect(),
+            );
         }
-        of.push(natures);
-        common.push(sizes);
+        if turning == judge.turning {
+            return Natures { of, copies, turning, clocks: judge.clocks, common };
+        }
+        judge.turning = turning;
     }
-    Natures { of, copies, clocks: judge.clocks, common }
 }
 
 /// For each request of a round and its end: the first entry at or after it that the round has.
@@ -142,7 +153,33 @@ struct Judge<'a> {
     sequence: &'a Sequence,
     program: &'a Program,
     clocks: Vec<Vec<u32>>,
+    /// For two repeating parts that are shapes of one program: for each time on the first one's clock, the same place
+    /// on the second one's.
+    shapes: FxHashMap<(usize, usize), Vec<u32>>,
     stand_in: Option<StandIn>,
+    /// Parts that take turns with copies of themselves, as far as is known.
+    turning: Vec<bool>,
+}
+
+fn same_place_in_other_shapes(sequence: &Sequence, program: &Program) -> FxHashMap<(usize, usize), Vec<u32>> {
+    let repeating = |&part: &usize| program.parts[part].kind == SectionKind::Repeating;
+    let parts: Vec<usize> = (0..program.parts.len()).filter(repeating).collect();
+    let mut places = FxHashMap::default();
+    for &from in &parts {
+        for &to in &parts {
+            let (one, other) = (&program.parts[from], &program.parts[to]);
+            if from != to && one.program == other.program {
+                let as_run = Round {
+                    requests: one.reference.clone(),
+                    part: to,
+                    whole: true,
+                    entry: align(sequence, &one.reference, &other.reference),
+                };
+                places.insert((from, to), clock(&as_run, other));
+            }
+        }
+    }
+    places
 }
 
 /// Where a request died.
@@ -224,6 +261,11 @@ impl Judge<'_> {
         if sightings.iter().any(|s| s.stand_in) && same.len() < sightings.len() {
             return (Nature::Dynamic, 0);
         }
+        // One that is never freed although there are later ones is a leak, and no step has a place for those.
+        let earlier = &same[..same.len().saturating_sub(1)];
+        if earlier.iter().any(|s| self.sequence.dies[s.request as usize] == NEVER) {
+            return (Nature::Dynamic, 0);
+        }
         // How many later ones are there before this one is gone?
         let alive = same.iter().enumerate().map(|(i, s)| {
             let dies = self.sequence.dies[s.request as usize];
@@ -233,7 +275,14 @@ impl Judge<'_> {
         if alive >= MAX_COPIES {
             return (Nature::Dynamic, 0);
         }
-        match self.several(part, &same, alive) {
+        let end = self.several(part, &same, alive);
+        // Released by another shape only after its own like was made, as far as is known: then it may be so here too.
+        let own_place = same.last().and_then(|s| self.entry_of(s)).unwrap_or(u32::MAX);
+        let after_its_like = |release: &Later| release.part == part && release.at > own_place;
+        match end {
+            Some(End::Later(later)) if alive == 0 && later.iter().any(after_its_like) => {
+                self.several(part, &same, 1).map_or((Nature::Dynamic, 0), |end| (Nature::Static(end), 1))
+            }
             Some(end) => (Nature::Static(end), alive),
             None => (Nature::Dynamic, 0),
         }
@@ -255,7 +304,7 @@ impl Judge<'_> {
                 let part = self.program.rounds[round].part;
                 // Where it would be released by a part that it also lives through, nothing is promised.
                 let passed = (sighting.round + 1..round).any(|r| self.program.rounds[r].part == part);
-                if passed { End::Never } else { End::Later(vec![Later { part, runs_later: None, at }]) }
+                if passed { End::Never } else { End::Later(vec![Later { part, turns: None, at }]) }
             }
         }
     }
@@ -274,9 +323,9 @@ impl Judge<'_> {
                 Death::Later { round, at } => {
                     let between = sighting.round + 1..round;
                     passed.extend(between.clone().map(|r| self.program.rounds[r].part));
-                    let runs = between.chain([round]).filter(|&r| self.repeats(r)).count() as u32;
-                    let runs_later = (alive > 0).then_some(runs);
-                    later.push(Later { part: self.program.rounds[round].part, runs_later, at });
+                    let turns = between.filter(|&r| self.turning[self.program.rounds[r].part]).count();
+                    let turns = (alive > 0).then_some(turns as u32 + u32::from(self.turning[part]));
+                    later.push(Later { part: self.program.rounds[round].part, turns, at });
                 }
             }
         }
@@ -286,18 +335,19 @@ impl Judge<'_> {
         if alive == 0 {
             later.retain(|release| !passed.contains(&release.part));
         }
-        if later.is_empty() {
+        self.carry_over_to_other_shapes(&mut later, if alive == 0 { &passed } else { &[] });
+        if alive == 0 && !later.iter().any(|release| release.part == part) {
             // Nothing says when it is released, but when it is made again, it has been.
-            if !open && own.is_none() && passed.is_empty() {
+            if later.is_empty() && !open && own.is_none() && passed.is_empty() {
                 return None;
             }
             let at = sightings.last().and_then(|s| self.entry_of(s))?;
-            later.push(Later { part, runs_later: None, at });
+            later.push(Later { part, turns: None, at });
         }
         later.sort_unstable();
         // The latest for each part and number of runs.
         later.dedup_by(|next, kept| {
-            let same = next.part == kept.part && next.runs_later == kept.runs_later;
+            let same = next.part == kept.part && next.turns == kept.turns;
             if same {
                 kept.at = kept.at.max(next.at);
             }
@@ -306,8 +356,19 @@ impl Judge<'_> {
         Some(End::Later(later))
     }
 
-    fn repeats(&self, round: usize) -> bool {
-        self.program.parts[self.program.rounds[round].part].kind == SectionKind::Repeating
+    /// What one shape of a program releases at some place, the others release at the same place, unless it was seen to
+    /// live through them.
+    fn carry_over_to_other_shapes(&self, later: &mut Vec<Later>, passed: &[usize]) {
+        let mut more: Vec<Later> = Vec::new();
+        for release in later.iter() {
+            for (&(from, to), places) in self.shapes.iter().filter(|((from, _), _)| *from == release.part) {
+                let known = from == to || passed.contains(&to) || later.iter().any(|other| other.part == to);
+                if let Some(&at) = places.get(release.at as usize).filter(|_| !known) {
+                    more.push(Later { part: to, at, ..*release });
+                }
+            }
+        }
+        later.append(&mut more);
     }
 
     fn entry_of(&self, sighting: &Sighting) -> Option<u32> {

@@ -78,27 +78,28 @@ pub fn outline(sequence: &Sequence, program: &Program, natures: &Natures) -> Out
             });
         }
     }
-    outline.follow(program, &first_of, natures.copies as usize);
+    outline.follow(program, &first_of, natures);
     outline.add_slots(sequence, program, natures, &first_of, &copies);
     outline
 }
 
 impl Outline {
     /// Which section each round ran through, and what may follow what.
-    fn follow(&mut self, program: &Program, first_of: &[usize], copies: usize) {
+    fn follow(&mut self, program: &Program, first_of: &[usize], natures: &Natures) {
+        let copies = natures.copies as usize;
         let mut turn = 0;
         for round in &program.rounds {
             let repeats = program.parts[round.part].kind == SectionKind::Repeating;
             let section = first_of[round.part] + if repeats { turn % copies } else { 0 };
-            turn += usize::from(repeats);
+            turn += usize::from(natures.turning[round.part]);
             self.sections[section].runs += 1;
             self.ran.push(section);
         }
         for pair in self.ran.windows(2) {
             self.sections[pair[0]].followers.insert(pair[1]);
         }
-        // Repeating parts may come in any order; each copy is followed by the next. What came after some run of a
-        // part may come after any.
+        // Repeating parts may come in any order; after a part that takes turns come the next copies. What the program
+        // ended with after some run of a part may come after any.
         let all: Vec<usize> = (0..self.sections.len()).collect();
         let repeats = |s: &usize| self.sections[*s].kind == SectionKind::Repeating;
         let repeating: Vec<usize> = all.into_iter().filter(repeats).collect();
@@ -106,11 +107,13 @@ impl Outline {
         let mut more: Vec<(usize, usize)> = Vec::new();
         for &from in &repeating {
             for &to in &repeating {
-                if copy(to) == (copy(from) + 1) % copies {
+                let turn = usize::from(natures.turning[self.sections[from].part]);
+                if copy(to) == (copy(from) + turn) % copies {
                     more.push((from, to));
                 }
                 if self.sections[from].part == self.sections[to].part {
-                    let once = self.sections[to].followers.iter().filter(|next| !repeating.contains(next));
+                    let ends = |next: &&usize| !repeating.contains(next) && self.sections[**next].followers.is_empty();
+                    let once = self.sections[to].followers.iter().filter(ends);
                     more.extend(once.map(|&next| (from, next)));
                 }
             }
@@ -140,8 +143,8 @@ impl Outline {
                     End::Later(later) => {
                         for release in later {
                             let of = copies(release.part);
-                            let targets = match release.runs_later {
-                                Some(runs) => vec![(copy + runs as usize) % of],
+                            let targets = match release.turns {
+                                Some(turns) => vec![(copy + turns as usize) % of],
                                 None => (0..of).collect(),
                             };
                             for target in targets {

@@ -22,6 +22,9 @@ const MAX_SHAPES: usize = 16;
 /// A last round with less than this share of the requests of its part was cut off.
 const WHOLE: f64 = 0.98;
 
+/// Number of what is no run of any program.
+const NO_PROGRAM: usize = usize::MAX;
+
 /// Name of a first step that differs from all others.
 const FIRST_STEP: &str = "first step";
 
@@ -45,6 +48,8 @@ pub struct Part {
     pub kind: SectionKind,
     /// Its name, for people.
     pub name: String,
+    /// Parts with the same number are the same program, in different shapes.
+    pub program: usize,
     /// Its runs, indices of rounds, ascending.
     pub rounds: Vec<usize>,
     /// The requests of the run that stands for all, in order: its entries.
@@ -80,13 +85,14 @@ pub fn sort(sequence: &Sequence, rounds: &Rounds) -> Program {
     }
     spans.retain(|span| !span.is_empty());
     let first = spans.first().map_or(end, |span| span.start);
-    let groups = group(sequence, &spans);
+    let programs = cluster(&sequence.site, &spans, SAME_PROGRAM);
+    let groups = group(sequence, &spans, &programs);
     let mut builder =
         Builder { sequence, program: Program { witness: rounds.witness, rounds: Vec::new(), parts: Vec::new() } };
     if first > 0 || spans.is_empty() {
-        builder.once(0..first, SectionKind::Prologue, if spans.is_empty() { "trace" } else { "prologue" });
+        builder.once(0..first, SectionKind::Prologue, NO_PROGRAM, if spans.is_empty() { "trace" } else { "prologue" });
     }
-    builder.rounds(&spans, &groups);
+    builder.rounds(&spans, &groups, &programs);
     builder.program
 }
 
@@ -111,11 +117,10 @@ fn likeness(a: &FxHashMap<u32, u32>, b: &FxHashMap<u32, u32>) -> f64 {
 }
 
 /// Numbers the rounds so that runs of one part have the same number.
-fn group(sequence: &Sequence, spans: &[Range<u32>]) -> Vec<usize> {
-    let programs = cluster(&sequence.site, spans, SAME_PROGRAM);
+fn group(sequence: &Sequence, spans: &[Range<u32>], programs: &[usize]) -> Vec<usize> {
     let shapes = cluster(&sequence.exact, spans, SAME_SHAPE);
     let count = |numbers: &[usize], number| numbers.iter().filter(|&&n| n == number).count();
-    let mut groups = programs.clone();
+    let mut groups = programs.to_vec();
     let mut next = spans.len();
     for program in 0..spans.len() {
         let members: Vec<usize> = (0..spans.len()).filter(|&i| programs[i] == program).collect();
@@ -173,16 +178,17 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     /// A part that runs once.
-    fn once(&mut self, requests: Range<u32>, kind: SectionKind, name: &str) {
+    fn once(&mut self, requests: Range<u32>, kind: SectionKind, program: usize, name: &str) {
         let part = self.program.parts.len();
         let round = self.program.rounds.len();
         let reference = requests.clone();
-        self.program.parts.push(Part { kind, name: name.to_owned(), rounds: vec![round], reference });
+        let (name, rounds) = (name.to_owned(), vec![round]);
+        self.program.parts.push(Part { kind, name, program, rounds, reference });
         let entry = (0..requests.len() as u32).map(Some).collect();
         self.program.rounds.push(Round { requests, part, whole: true, entry });
     }
 
-    fn rounds(&mut self, spans: &[Range<u32>], groups: &[usize]) {
+    fn rounds(&mut self, spans: &[Range<u32>], groups: &[usize], programs: &[usize]) {
         let mut part_of: FxHashMap<usize, usize> = FxHashMap::default();
         for (i, span) in spans.iter().enumerate() {
             let members: Vec<usize> = (0..spans.len()).filter(|&j| groups[j] == groups[i]).collect();
@@ -193,12 +199,12 @@ impl Builder<'_> {
                     _ if i + 1 == spans.len() => "after the last step".to_owned(),
                     _ => format!("round {i}, seen once"),
                 };
-                self.once(span.clone(), SectionKind::Once, &name);
+                self.once(span.clone(), SectionKind::Once, programs[i], &name);
                 continue;
             }
             let others: Vec<&Range<u32>> = members[1..].iter().map(|&j| &spans[j]).collect();
             if first && i == 0 && self.begins_for_good(span, others[0]) {
-                self.once(span.clone(), SectionKind::Once, FIRST_STEP);
+                self.once(span.clone(), SectionKind::Once, programs[i], FIRST_STEP);
                 continue;
             }
             let part = *part_of.entry(groups[i]).or_insert_with(|| {
@@ -206,7 +212,8 @@ impl Builder<'_> {
                 let reference = typical(spans, &members[from..]);
                 let number = self.program.parts.iter().filter(|part| part.kind == SectionKind::Repeating).count();
                 let name = if number == 0 { "step".to_owned() } else { format!("step, kind {}", number + 1) };
-                let part = Part { kind: SectionKind::Repeating, name, rounds: Vec::new(), reference };
+                let (kind, program) = (SectionKind::Repeating, programs[i]);
+                let part = Part { kind, name, program, rounds: Vec::new(), reference };
                 self.program.parts.push(part);
                 self.program.parts.len() - 1
             });
@@ -242,7 +249,7 @@ impl Builder<'_> {
         let rest = requests.end..span.end;
         self.program.rounds.push(Round { requests, part, whole, entry });
         if !rest.is_empty() {
-            self.once(rest, SectionKind::Once, "after the last step");
+            self.once(rest, SectionKind::Once, NO_PROGRAM, "after the last step");
         }
     }
 }

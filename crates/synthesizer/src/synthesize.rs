@@ -3,19 +3,24 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use stalloc_plan::{Entry, Plan, Release, Section, SectionKind, Slot, fingerprint};
+use stalloc_plan::{Entry, Plan, Release, Section, Slot, fingerprint};
 use stalloc_trace::Trace;
 use thiserror::Error;
 
 use crate::dynamic::{self, Group, Headroom};
 use crate::layout::{self, ALIGNMENT};
-use crate::lifetimes::classify;
+use crate::lifetimes::{Nature, classify};
 use crate::likes::likes;
 use crate::notes;
 use crate::outline::{Outline, outline};
 use crate::parts::{self, Program};
 use crate::rounds::{self, Rounds, Witness};
 use crate::sequence::Sequence;
+
+/// Steps that nobody marked and of whose memory more than this share is dynamic are believed only if there are many.
+const MOSTLY: f64 = 0.5;
+/// Many steps.
+const MANY_STEPS: usize = 4;
 
 /// How to plan.
 #[derive(Clone, Debug)]
@@ -134,20 +139,32 @@ pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)
     progress(1, 4);
     let mut draft = draft(trace, &sequence, &rounds, options)?;
     progress(3, 4);
-    if let Err(problem) = sound(&draft.plan, trace) {
-        if rounds.witness == Witness::Nobody {
-            return Err(Error::Unsound(problem));
-        }
+    if let Some(reason) = useless(&draft, trace, &sequence, rounds.witness) {
         let nobody = Rounds { witness: Witness::Nobody, starts: Vec::new() };
         draft = self::draft(trace, &sequence, &nobody, options)?;
         sound(&draft.plan, trace).map_err(Error::Unsound)?;
-        draft
-            .notes
-            .push(format!("the steps found did not hold together ({problem}): the trace is planned as it stands"));
+        draft.notes.push(reason);
     }
     let summary = summarize(trace, &sequence, &draft, started.elapsed().as_secs_f64());
     progress(4, 4);
     Ok((draft.plan, summary))
+}
+
+/// Why the steps found are not good enough to plan by, if they are not.
+fn useless(draft: &Draft, trace: &Trace, sequence: &Sequence, witness: Witness) -> Option<String> {
+    if witness == Witness::Nobody {
+        return None;
+    }
+    if let Err(problem) = sound(&draft.plan, trace) {
+        return Some(format!("the steps found did not hold together ({problem}), so they were left out of account"));
+    }
+    let dynamic = load(sequence, |i| draft.plan.trace_map[i].is_none());
+    let few = draft.program.rounds.iter().filter(|round| draft.program.is_step(round)).count() < MANY_STEPS;
+    let mostly = dynamic as f64 > MOSTLY * trace.peak_allocated() as f64;
+    (witness == Witness::Repetition && few && mostly).then(|| {
+        "what repeats is so different from time to time, and was seen so few times, that no steps were made of it"
+            .to_owned()
+    })
 }
 
 fn sound(plan: &Plan, trace: &Trace) -> Result<(), String> {
@@ -165,16 +182,27 @@ struct Draft {
 
 fn draft(trace: &Trace, sequence: &Sequence, rounds: &Rounds, options: &Options) -> Result<Draft, Error> {
     let program = parts::sort(sequence, rounds);
-    let natures = classify(sequence, &program);
-    let outline = outline(sequence, &program, &natures);
+    let mut natures = classify(sequence, &program);
+    let (outline, mut items) = loop {
+        let outline = outline(sequence, &program, &natures);
+        let items = outline.items(&likes(sequence, &program, &outline));
+        // What may still be alive where it is made again has no place in any order of steps: it is dynamic.
+        let meets_itself: Vec<usize> = (0..items.len()).filter(|&i| items[i].meets_itself()).collect();
+        if meets_itself.is_empty() {
+            break (outline, items);
+        }
+        for slot in meets_itself {
+            let slot = &outline.slots[slot];
+            natures.of[outline.sections[slot.section].part][slot.lower as usize] = Nature::Dynamic;
+        }
+    };
     let mut groups: Vec<(usize, Group)> = Vec::new();
-    for part in (0..program.parts.len()).filter(|&part| program.parts[part].kind == SectionKind::Repeating) {
+    for part in 0..program.parts.len() {
         let gathered = dynamic::gather(sequence, &program, &natures, part, options.headroom);
         for section in (0..outline.sections.len()).filter(|&section| outline.sections[section].part == part) {
             groups.extend(gathered.iter().map(|group| (section, group.clone())));
         }
     }
-    let mut items = outline.items(&likes(sequence, &program, &outline));
     items.extend(groups.iter().map(|(section, group)| dynamic::home(group, *section, &outline)));
     let layout = layout::place(&outline.places(), &items, &options.planner)?;
     let (offsets, homes) = layout.offsets.split_at(outline.slots.len());

@@ -31,6 +31,9 @@ struct Promise {
     start: u64,
     end: u64,
     group: u32,
+    /// Whether it is the rest of one made in the section before. What is carried in with it was alive there, and was
+    /// checked there; what is carried in by other ways never meets it.
+    rest: bool,
 }
 
 /// The promises that each section must keep: those of its own groups, and the rest of those of sections before it.
@@ -38,20 +41,21 @@ fn promises(plan: &Plan) -> Vec<Vec<Promise>> {
     let mut promises: Vec<Vec<Promise>> = plan.sections.iter().map(|_| Vec::new()).collect();
     for (i, group) in plan.dynamic.iter().enumerate() {
         let section = &plan.sections[group.section as usize];
-        let mut add = |section: usize, lower: u32, upper: u32| {
+        let mut add = |section: usize, lower: u32, upper: u32, rest: bool| {
             promises[section].extend(group.reusable.iter().map(|range| Promise {
                 lower,
                 upper,
                 start: range.start,
                 end: range.end,
                 group: i as u32,
+                rest,
             }));
         };
-        add(group.section as usize, group.lifetime.start, group.lifetime.end);
+        add(group.section as usize, group.lifetime.start, group.lifetime.end, false);
         let beyond = group.lifetime.end.saturating_sub(section.period());
         if beyond > 0 {
             for &follower in &section.followers {
-                add(follower as usize, 0, beyond);
+                add(follower as usize, 0, beyond, true);
             }
         }
     }
@@ -80,9 +84,9 @@ fn check_section(plan: &Plan, index: usize, carried: Vec<(u32, u32)>, promises: 
             Moment::SlotEnds(i) => taken.give_back(plan.slots[i as usize].offset, i),
             Moment::PromiseEnds(i) => promised.add(promises[i as usize].start, promises[i as usize].end, -1),
             Moment::PromiseBegins(i) => {
-                let Promise { start, end, group, .. } = promises[i as usize];
+                let Promise { start, end, group, rest, .. } = promises[i as usize];
                 let (until, holder) = skyline.longest(start, end);
-                let holder = if until > clock { Some(holder) } else { taken.holder(start, end) };
+                let holder = if until > clock && !rest { Some(holder) } else { taken.holder(start, end) };
                 if let Some(slot) = holder {
                     verdict.overlap(|| {
                         format!(

@@ -132,7 +132,8 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
                 continue;
             }
             let stream = sequence.stream[request as usize];
-            let lower = natures.clock(program, round, request);
+            // After the last entry is as good as at it.
+            let lower = natures.clock(program, round, request).min(period - 1);
             let upper = match natures.death(sequence, program, round, request) {
                 Death::Own(at) => at,
                 Death::Later { round: later, at } if later == round + 1 => period.saturating_add(at),

@@ -45,6 +45,13 @@ pub struct Item {
     pub like: Option<usize>,
 }
 
+impl Item {
+    /// Whether it is still alive, on some path of sections, when it is made again.
+    pub fn meets_itself(&self) -> bool {
+        self.reach.iter().any(|&(section, until)| section == self.section && until > self.lower)
+    }
+}
+
 /// A section, as far as layout is concerned.
 #[derive(Clone, Debug)]
 pub struct Place {

@@ -38,8 +38,10 @@ pub fn find(trace: &Trace, sequence: &Sequence) -> Rounds {
     }
     let repeated = repetition::find(sequence);
     if let Some(starts) = marks::annotations(trace) {
-        // An annotation may lie anywhere in a step; where repetition sees as many steps, its boundary is the better one.
-        let starts = repeated.filter(|repeated| repeated.len().abs_diff(starts.len()) <= 1).unwrap_or(starts);
+        // An annotation may lie anywhere in a step; where repetition sees as many steps (or one more, if the last was
+        // cut off), its boundary is the better one.
+        let as_many = |repeated: &Vec<u32>| repeated.len() == starts.len() || repeated.len() == starts.len() + 1;
+        let starts = repeated.filter(as_many).unwrap_or(starts);
         return Rounds { witness: Witness::Annotations, starts };
     }
     match repeated {

@@ -19,7 +19,31 @@ const MAX_TRIALS: usize = 96;
 /// Rounds must explain this share of all requests, or the trace has no steps.
 const ENOUGH: f64 = 0.6;
 /// Of two anchors that explain about the same share (within this much), the one with more rounds wins.
-const SAME: f64 = 0.0005;
+const SAME: f64 = 0.001;
+/// This much more is worth fewer rounds wherever it lies in the trace.
+const MUCH: f64 = 0.1;
+
+/// Shares of requests that are explained (by requests alone and by requests in a row, added up).
+#[derive(Clone, Copy, Default)]
+struct Explained {
+    /// Of all.
+    all: f64,
+    /// Of those in the second half of the trace.
+    late: f64,
+}
+
+impl Explained {
+    fn plus(self, other: Explained) -> Explained {
+        Explained { all: self.all + other.all, late: self.late + other.late }
+    }
+
+    /// Whether rounds that explain this much are better than more numerous ones that explain `other`. What they
+    /// explain in addition must be there late in the trace as well: in the beginning, what happens only once has its
+    /// like by chance in rounds that are long enough.
+    fn is_worth_fewer_rounds_than(self, other: Explained) -> bool {
+        self.all > other.all + MUCH || (self.all > other.all + SAME && self.late > other.late + SAME)
+    }
+}
 
 /// Where steps begin, if anything repeats.
 pub fn find(sequence: &Sequence) -> Option<Vec<u32>> {
@@ -29,22 +53,22 @@ pub fn find(sequence: &Sequence) -> Option<Vec<u32>> {
     for class in &runs {
         anchors.extend(occurrences(class));
     }
-    let mut best: Option<(f64, &Vec<u32>)> = None;
-    let mut weigh = Weigh::new(sequence, &runs[0]);
-    for anchor in trials(&anchors) {
-        let explained = weigh.explained(anchor);
-        if std::env::var("DBG").is_ok() {
-            eprintln!("{} first {} explained {explained:.4}", anchor.len(), anchor[0]);
-        }
-        let better = best.is_none_or(|(most, with)| {
-            explained > most + SAME || (explained >= most - SAME && anchor.len() > with.len())
+    // Alone, a request without call stack says little; in a row, one that varies hides its neighbours: both count.
+    let mut weigh = [Weigh::new(sequence, &runs[0]), Weigh::new(sequence, &runs[1])];
+    let mut best: Option<(Explained, &Vec<u32>)> = None;
+    for anchor in trials(&anchors).into_iter().rev() {
+        let explained =
+            weigh.iter_mut().map(|weigh| weigh.explained(anchor)).fold(Explained::default(), Explained::plus);
+        let better = best.is_none_or(|(most, with)| match with.len() == anchor.len() {
+            true => explained.all > most.all,
+            false => explained.is_worth_fewer_rounds_than(most),
         });
         if better {
-            best = Some((explained.max(best.map_or(0.0, |(most, _)| most - SAME)), anchor));
+            best = Some((explained, anchor));
         }
     }
-    let (explained, rounds) = best?;
-    (explained >= ENOUGH).then(|| boundary(sequence, &anchors, rounds))
+    let (_, rounds) = best?;
+    (weigh[0].explained(rounds).all >= ENOUGH).then(|| boundary(sequence, &anchors, rounds))
 }
 
 /// The class of each run of `run` requests, by its first; runs that the end cuts off have classes of their own.
@@ -123,7 +147,7 @@ impl<'a> Weigh<'a> {
     }
 
     /// The share of requests that an anchor's rounds explain. O(n).
-    fn explained(&mut self, anchor: &[u32]) -> f64 {
+    fn explained(&mut self, anchor: &[u32]) -> Explained {
         self.inner.fill((0, 0, u32::MAX));
         let rounds = anchor.len() as u32;
         // Round 0 comes before the first occurrence, the last after the last: both may be cut off.
@@ -142,9 +166,13 @@ impl<'a> Weigh<'a> {
         // Three rounds of five; with two rounds, both (the second may be cut off).
         let needed = if rounds <= 3 { 2 } else { ((rounds - 1) * 3).div_ceil(5) };
         let initial = self.sequence.initial;
-        let mut explained = 0u64;
+        // A last round that is longer than all others is more than one round.
+        let longest = anchor.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+        let end = anchor.last().map_or(0, |&last| last.saturating_add(longest + longest / 4)) as usize;
+        let half = self.class.len() / 2;
+        let (mut explained, mut late) = (0u64, 0u64);
         let mut round = 0;
-        for (i, &class) in self.class.iter().enumerate() {
+        for (i, &class) in self.class.iter().enumerate().take(end) {
             round += u32::from(anchor.get(round as usize) == Some(&(i as u32)));
             if self.inner[class as usize].0 < needed {
                 continue;
@@ -154,8 +182,10 @@ impl<'a> Weigh<'a> {
             // What is still alive at the end of the trace may die in time; only time can tell.
             let ends = dies <= after_next || (dies == NEVER && round + 1 >= rounds);
             explained += u64::from(ends);
+            late += u64::from(ends && i >= half);
         }
-        explained as f64 / self.class.len().max(1) as f64
+        let share = |part: u64, of: usize| part as f64 / of.max(1) as f64;
+        Explained { all: share(explained, self.class.len()), late: share(late, self.class.len() - half) }
     }
 }
 

@@ -1,0 +1,160 @@
+//! What plans of training-like traces must look like.
+
+use proptest::prelude::*;
+use stalloc_plan::{Entry, Plan, SectionKind};
+use stalloc_synthesizer::testing::Training;
+use stalloc_synthesizer::{Options, Summary, plan, steps};
+use stalloc_trace::Trace;
+
+fn planned(trace: &Trace) -> (Plan, Summary) {
+    let (plan, summary) = plan(trace, &Options::default(), &mut |_, _| {}).expect("a plan");
+    let verdict = plan.check().and(plan.check_against(trace));
+    assert!(verdict.ok, "{:?}", verdict.problems);
+    (plan, summary)
+}
+
+fn kinds(plan: &Plan) -> Vec<SectionKind> {
+    plan.sections.iter().map(|section| section.kind).collect()
+}
+
+#[test]
+fn a_first_step_that_makes_states_is_told_from_steady_ones() {
+    let (plan, summary) = planned(&Training::default().trace());
+    assert_eq!(kinds(&plan), [SectionKind::Prologue, SectionKind::Once, SectionKind::Repeating]);
+    assert_eq!((summary.steps, summary.dynamic.requests), (4, 0));
+    assert!(summary.planned.ratio < 1.01, "{}", summary.planned.ratio);
+}
+
+#[test]
+fn steps_are_found_without_call_stacks_and_without_marks() {
+    for (stacks, marks) in [(true, true), (true, false), (false, true), (false, false)] {
+        let trace = Training { stacks, marks, ..Training::default() }.trace();
+        assert_eq!(steps(&trace).requests.len(), 4, "stacks {stacks}, marks {marks}");
+    }
+}
+
+#[test]
+fn a_buffer_replaced_before_the_old_one_is_freed_gets_two_places() {
+    let (plan, summary) = planned(&Training { keep_output: true, micro_batches: 1, ..Training::default() }.trace());
+    let copies: Vec<_> = plan.sections.iter().filter(|s| s.kind == SectionKind::Repeating).collect();
+    assert_eq!(copies.len(), 2, "steps take turns");
+    let outputs: Vec<u64> = copies
+        .iter()
+        .flat_map(|section| &section.entries)
+        .filter_map(|entry| match entry {
+            Entry::Slot(slot) => Some(plan.slots[*slot as usize]),
+            Entry::Dynamic(_) => None,
+        })
+        .filter(|slot| slot.size == stalloc_trace::rounded(64 * 2_000))
+        .map(|slot| slot.offset)
+        .collect();
+    assert_eq!(outputs.len(), 2);
+    assert!(outputs[0].abs_diff(outputs[1]) >= stalloc_trace::rounded(64 * 2_000));
+    assert_eq!(summary.dynamic.requests, 0);
+}
+
+#[test]
+fn buffers_that_live_across_the_step_boundary_collide_with_nothing_in_either_step() {
+    let (plan, summary) = planned(&Training { keep_gradients: true, ..Training::default() }.trace());
+    let carried = plan.slots.iter().filter(|slot| slot.upper == stalloc_plan::CARRIED).count();
+    assert!(carried > 0, "gradients are carried");
+    assert_eq!(summary.dynamic.requests, 0);
+    // Put one of them where the next step makes something while it is still alive.
+    let mut broken = plan.clone();
+    let step = plan.sections.iter().position(|s| s.kind == SectionKind::Repeating).expect("a step");
+    let carried = plan.sections[step].releases.last().expect("a release");
+    let Entry::Slot(first) = plan.sections[step].entries[0] else { panic!("a slot") };
+    broken.slots[carried.slot as usize].offset = plan.slots[first as usize].offset;
+    assert!(broken.check().overlaps > 0);
+}
+
+#[test]
+fn a_trace_without_repetition_is_planned_as_it_stands_and_says_so() {
+    let (plan, summary) = planned(&Training { steps: 1, micro_batches: 1, ..Training::default() }.trace());
+    assert_eq!(kinds(&plan), [SectionKind::Prologue]);
+    assert_eq!(summary.steps, 0);
+    assert!(summary.efficiency > 0.99, "{}", summary.efficiency);
+    assert!(summary.notes.iter().any(|note| note.contains("as it stands")), "{:?}", summary.notes);
+}
+
+#[test]
+fn experts_share_room_for_what_they_need_together() {
+    let training = Training { experts: 8, steps: 10, marks: true, ..Training::default() };
+    let (plan, summary) = planned(&training.trace());
+    assert!(summary.dynamic.requests > 0 && !plan.dynamic.is_empty());
+    assert!(plan.dynamic.iter().all(|group| group.home.end - group.home.start >= group.peak));
+    assert!(summary.efficiency > 0.9, "{}", summary.efficiency);
+}
+
+#[test]
+fn lengths_that_come_back_are_kinds_of_step_in_one_arena() {
+    let training =
+        Training { lengths: vec![64, 32, 48], steps: 9, marks: true, keep_gradients: true, ..Training::default() };
+    let (plan, summary) = planned(&training.trace());
+    let repeating = plan.sections.iter().filter(|s| s.kind == SectionKind::Repeating).count();
+    assert_eq!(repeating, 3);
+    assert_eq!(summary.dynamic.requests, 0, "{:?}", summary.notes);
+    assert!(summary.efficiency > 0.97, "{}", summary.efficiency);
+}
+
+#[test]
+fn lengths_that_never_come_back_are_planned_for_the_largest() {
+    let lengths = vec![64, 33, 48, 51, 40, 60, 37, 55, 45, 58];
+    let training = Training { lengths, steps: 10, marks: true, ..Training::default() };
+    let (plan, summary) = planned(&training.trace());
+    assert_eq!(plan.sections.iter().filter(|s| s.kind == SectionKind::Repeating).count(), 1);
+    assert!(summary.efficiency > 0.9, "{} {:?}", summary.efficiency, summary.notes);
+}
+
+#[test]
+fn evaluation_between_steps_is_a_section_of_its_own() {
+    let training = Training { evaluate_every: 3, steps: 9, marks: true, keep_gradients: true, ..Training::default() };
+    let (plan, summary) = planned(&training.trace());
+    assert_eq!(plan.sections.iter().filter(|s| s.kind == SectionKind::Repeating).count(), 2);
+    assert_eq!(summary.dynamic.requests, 0, "{:?}", summary.notes);
+    assert!(summary.efficiency > 0.97, "{}", summary.efficiency);
+}
+
+#[test]
+fn streams_have_regions_of_their_own_or_share_only_what_was_freed() {
+    let (plan, _) = planned(&Training { two_streams: true, ..Training::default() }.trace());
+    assert!(plan.slots.iter().any(|slot| slot.stream == 1));
+}
+
+#[test]
+fn the_same_trace_gives_the_same_plan() {
+    let trace = Training { experts: 4, keep_output: true, steps: 6, ..Training::default() }.trace();
+    assert_eq!(planned(&trace).0, planned(&trace).0);
+}
+
+fn training() -> impl Strategy<Value = Training> {
+    let shape = (0usize..7, 1usize..4, 1usize..3, prop::collection::vec(16u64..80, 1..4), 0u64..4, 0usize..4);
+    (any::<u64>(), shape, any::<[bool; 5]>()).prop_map(
+        |(seed, (steps, layers, micro_batches, lengths, experts, evaluate_every), flags)| Training {
+            seed,
+            steps,
+            layers,
+            micro_batches,
+            lengths,
+            experts,
+            evaluate_every,
+            keep_gradients: flags[0],
+            keep_output: flags[1],
+            two_streams: flags[2],
+            stacks: flags[3],
+            marks: flags[4],
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn whatever_a_training_run_does_its_plan_is_sound(training in training()) {
+        let trace = training.trace();
+        let (plan, summary) = planned(&trace);
+        prop_assert!(summary.efficiency <= 1.0 + 1e-9);
+        prop_assert!(plan.lower_bound <= plan.arena);
+    }
+}
