@@ -9,13 +9,22 @@
 
 mod bound;
 mod check;
+mod clock;
+mod core_search;
+mod exact;
 mod finder;
 mod first_fit;
+mod gaps;
+mod greedy;
+mod hash;
+mod improve;
 mod model;
 mod problem;
+mod rules;
 mod skyline;
 mod solve;
 mod split;
+mod sweep;
 
 pub use check::{Flaw, check};
 pub use model::*;

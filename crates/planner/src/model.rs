@@ -52,6 +52,9 @@ pub struct Options {
     /// that the same input, seed and threads give the same plan; only on a machine too slow to do that work in time
     /// does the clock cut the search short. The first plan is always completed, however short the limit.
     pub time_limit: Duration,
+    /// Units of work allowed to each thread, in place of those that the time limit stands for; then the clock never
+    /// cuts, whatever the machine.
+    pub work_limit: Option<u64>,
     /// Threads to use, at least 1.
     pub threads: usize,
     /// Seed of everything random.
@@ -62,7 +65,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { time_limit: Duration::from_secs(1), threads: 1, seed: 0, effort: Effort::Full }
+        Options { time_limit: Duration::from_secs(1), work_limit: None, threads: 1, seed: 0, effort: Effort::Full }
     }
 }
 

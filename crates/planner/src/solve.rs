@@ -1,26 +1,72 @@
-//! The whole: prepare, solve each part, put the parts together.
+//! The whole: prepare, solve each part, improve the worst, put the parts together.
 
-use crate::finder::Layout;
-use crate::first_fit::FirstFit;
-use crate::problem::{Item, Part, Problem, prepare};
-use crate::skyline::best_fit;
-use crate::{Error, Instance, Options, Solution};
+use crate::clock::Clock;
+use crate::greedy::{Places, greedy};
+use crate::improve::Improver;
+use crate::problem::{Part, Problem, prepare};
+use crate::{Effort, Error, Instance, Options, Solution};
+
+/// Quick planning is content this near the bound: one in so many.
+const QUICK_ENOUGH: u64 = 1000;
 
 /// Finds a place for every buffer.
 ///
 /// # Errors
 /// When the instance makes no sense or no solution fits in 64 bits.
-pub fn solve(instance: &Instance, _options: &Options) -> Result<Solution, Error> {
+pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> {
+    let clock = Clock::new(options);
     let problem = prepare(instance)?;
+    let quick = options.effort == Effort::Quick;
+    let target = target(&problem.parts);
+    let enough = if quick { target.saturating_add(target / QUICK_ENOUGH) } else { target };
+    let mut all = Vec::with_capacity(problem.parts.len());
+    // What one part cannot avoid, the others need not try to.
+    let mut worst = enough;
+    for part in &problem.parts {
+        let places = greedy(part, worst, &clock).ok_or(Error::TooLarge)?;
+        if quick {
+            worst = worst.max(places.top);
+        }
+        all.push(places);
+    }
+    let mut proven = 0;
+    if !quick {
+        proven = improve(&problem.parts, &mut all, target, options, &clock);
+    }
+    assemble(instance, &problem, &all, proven)
+}
+
+/// No solution of all parts is lower than this, in units.
+fn target(parts: &[Part]) -> u64 {
+    parts.iter().map(|p| p.bound).max().unwrap_or(0)
+}
+
+/// Improves the worst part until it is at the bound or the work allowed is done; the bound, in units.
+fn improve(parts: &[Part], all: &mut [Places], mut target: u64, options: &Options, clock: &Clock) -> u64 {
+    let mut improvers: Vec<Option<Improver>> = parts.iter().map(|_| None).collect();
+    let mut done = 0;
+    while let Some(worst) = (0..parts.len()).rev().max_by_key(|&p| all[p].top) {
+        if all[worst].top <= target || done >= clock.work || clock.is_over() {
+            break;
+        }
+        let part = &parts[worst];
+        let improver = improvers[worst].get_or_insert_with(|| Improver::new(part, clock.threads, options.seed));
+        let mut bound = target;
+        done += improver.round(&mut all[worst], &mut bound, target, clock);
+        target = bound;
+    }
+    target
+}
+
+fn assemble(instance: &Instance, problem: &Problem, all: &[Places], proven: u64) -> Result<Solution, Error> {
+    let scaled = |offset: u64| offset.checked_mul(problem.unit).ok_or(Error::TooLarge);
     let mut offsets: Vec<u64> = instance.buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect();
     for &(id, offset) in &problem.decided {
-        offsets[id as usize] = scaled(&problem, offset)?;
+        offsets[id as usize] = scaled(offset)?;
     }
-    let target = problem.parts.iter().map(|p| p.bound).max().unwrap_or(0);
-    for part in &problem.parts {
-        let places = solve_part(part, target).ok_or(Error::TooLarge)?;
-        for (item, place) in part.items.iter().zip(places) {
-            offsets[item.id as usize] = scaled(&problem, place)?;
+    for (part, places) in problem.parts.iter().zip(all) {
+        for (item, &offset) in part.items.iter().zip(&places.offsets) {
+            offsets[item.id as usize] = scaled(offset)?;
         }
     }
     let mut peak = 0;
@@ -29,60 +75,17 @@ pub fn solve(instance: &Instance, _options: &Options) -> Result<Solution, Error>
             peak = peak.max(offset.checked_add(b.size).ok_or(Error::TooLarge)?);
         }
     }
-    let optimal = peak == problem.lower_bound;
-    Ok(Solution { offsets, peak, lower_bound: problem.lower_bound, optimal })
+    let lower_bound = problem.lower_bound.max(proven_bound(instance, problem, proven));
+    Ok(Solution { offsets, peak, lower_bound, optimal: peak == lower_bound })
 }
 
-fn scaled(problem: &Problem, offset: u64) -> Result<u64, Error> {
-    offset.checked_mul(problem.unit).ok_or(Error::TooLarge)
-}
-
-fn top(part: &Part, places: &[u64]) -> u64 {
-    part.items.iter().zip(places).map(|(i, p)| p.saturating_add(i.size)).max().unwrap_or(0)
-}
-
-/// What an item is ordered by, the lowest first.
-type Rule = fn(&Item) -> (u64, u64);
-
-/// The rules by which items are ordered.
-fn orders(part: &Part) -> impl Iterator<Item = Vec<u32>> {
-    let rules: [Rule; 4] = [
-        |i| (u64::MAX - u64::from(i.length()), u64::MAX - i.size),
-        |i| (u64::MAX - i.size, u64::MAX - u64::from(i.length())),
-        |i| (u64::MAX - i.size.saturating_mul(u64::from(i.length())), 0),
-        |i| (u64::from(i.lower), u64::MAX - i.size),
-    ];
-    rules.into_iter().map(|rule| {
-        let mut order: Vec<u32> = (0..part.items.len() as u32).collect();
-        order.sort_by_cached_key(|&i| rule(&part.items[i as usize]));
-        order
-    })
-}
-
-fn solve_part(part: &Part, target: u64) -> Option<Vec<u64>> {
-    let layout = Layout::new(&part.items);
-    let mut best: Option<(u64, Vec<u64>)> = None;
-    for order in orders(part) {
-        let limit = best.as_ref().map_or(u64::MAX, |b| b.0);
-        if limit <= target {
-            break;
-        }
-        if part.fixed.is_empty()
-            && let Some(places) = best_fit(part, &layout, &order, limit)
-        {
-            best = Some((top(part, &places), places));
-        }
+/// What an exhausted search proves, in the instance's unit: no solution, its sizes rounded up to whole units, has a top
+/// below `proven` units.
+fn proven_bound(instance: &Instance, problem: &Problem, proven: u64) -> u64 {
+    if proven <= target(&problem.parts) {
+        return 0;
     }
-    let mut fit = FirstFit::new(part);
-    for order in orders(part) {
-        let limit = best.as_ref().map_or(u64::MAX, |b| b.0);
-        if limit <= target {
-            break;
-        }
-        let work = if best.is_some() { 20_000_000 } else { u64::MAX };
-        if let Some(places) = fit.run(&order, limit, work) {
-            best = Some((top(part, &places), places));
-        }
-    }
-    best.map(|b| b.1)
+    let whole = instance.buffers.iter().all(|b| !b.counts() || b.size.is_multiple_of(problem.unit));
+    let certain = if whole { proven } else { proven - 1 };
+    certain.saturating_mul(problem.unit).saturating_add(u64::from(!whole))
 }

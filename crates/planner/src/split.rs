@@ -113,5 +113,7 @@ fn pieces(mut part: Part) -> Vec<Part> {
 }
 
 fn sort(items: &mut [Item]) {
-    items.sort_unstable_by(|a, b| (a.lower, b.upper, b.size, a.id).cmp(&(b.lower, a.upper, a.size, b.id)));
+    items.sort_unstable_by(|a, b| {
+        (a.lower, b.upper, b.size, a.align, a.id).cmp(&(b.lower, a.upper, a.size, b.align, b.id))
+    });
 }

@@ -1,7 +1,7 @@
 //! What holds for every instance, tried on random small ones against exhaustive search.
 
 use proptest::prelude::*;
-use stalloc_planner::{Buffer, Error, Instance, Options, check, solve};
+use stalloc_planner::{Buffer, Effort, Error, Instance, Options, check, solve};
 
 mod brute;
 
@@ -28,12 +28,17 @@ fn instance(n: usize) -> impl Strategy<Value = Instance> {
     )
 }
 
+/// Enough for small instances.
+fn options() -> Options {
+    Options { work_limit: Some(200_000), ..Options::default() }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
     fn a_plan_is_right_and_no_better_than_the_best_there_is(instance in instance(7)) {
-        match solve(&instance, &Options::default()) {
+        match solve(&instance, &options()) {
             Err(Error::FixedOverlap { .. }) => prop_assert!(brute::best(&instance).is_none()),
             Err(other) => prop_assert!(false, "{other}"),
             Ok(solution) => {
@@ -44,6 +49,36 @@ proptest! {
                 if solution.optimal {
                     prop_assert_eq!(solution.peak, best);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn quick_plans_are_right_too(instance in instance(40)) {
+        let options = Options { effort: Effort::Quick, ..Options::default() };
+        if let Ok(solution) = solve(&instance, &options) {
+            prop_assert_eq!(check(&instance, &solution), Ok(()));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn the_same_seed_and_threads_give_the_same_plan(instance in instance(60), threads in 1usize..4, seed: u64) {
+        let options = Options { work_limit: Some(200_000), threads, seed, ..Options::default() };
+        prop_assert_eq!(solve(&instance, &options), solve(&instance, &options));
+    }
+
+    #[test]
+    fn a_longer_limit_never_gives_a_worse_plan(instance in instance(60), threads in 1usize..4) {
+        let mut peak = u64::MAX;
+        for work in [0, 50_000, 200_000, 500_000] {
+            let options = Options { work_limit: Some(work), threads, ..Options::default() };
+            if let Ok(solution) = solve(&instance, &options) {
+                prop_assert!(solution.peak <= peak, "{} with more work, {peak} with less", solution.peak);
+                peak = solution.peak;
             }
         }
     }

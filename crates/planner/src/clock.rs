@@ -1,0 +1,59 @@
+//! Time as amounts of work, and threads that work side by side.
+
+use std::time::{Duration, Instant};
+
+use crate::Options;
+use crate::problem::Part;
+
+/// Units of work (items or sections looked at) that one thread does in a second on a slow machine. A 2-core container
+/// does twice as many, so that the work allowed is nearly always done before the time is up, and what is
+/// found does not depend on the machine.
+const WORK_PER_SECOND: u64 = 60_000_000;
+
+/// Parts with fewer items are not worth a thread.
+const WORTH_A_THREAD: usize = 2000;
+
+/// What is left of the time allowed.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    until: Option<Instant>,
+    pub threads: usize,
+    /// Work allowed to each thread.
+    pub work: u64,
+}
+
+impl Clock {
+    pub fn new(options: &Options) -> Clock {
+        let millis = u64::try_from(options.time_limit.as_millis()).unwrap_or(u64::MAX);
+        // Beyond what an `Instant` can hold there is no limit but the work.
+        let limit = options.time_limit.min(Duration::from_secs(1 << 40));
+        let until = if options.work_limit.is_some() { None } else { Instant::now().checked_add(limit) };
+        let implied =
+            (millis / 1000).saturating_mul(WORK_PER_SECOND).saturating_add(millis % 1000 * (WORK_PER_SECOND / 1000));
+        Clock { until, threads: options.threads.clamp(1, 256), work: options.work_limit.unwrap_or(implied) }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    pub fn threads_for(&self, part: &Part) -> usize {
+        if part.items.len() < WORTH_A_THREAD { 1 } else { self.threads }
+    }
+
+    /// Runs a function on each input, side by side; the results in the order of the inputs.
+    pub fn all<T: Sync, R: Send>(&self, inputs: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+        if inputs.len() <= 1 {
+            return inputs.iter().map(run).collect();
+        }
+        std::thread::scope(|scope| {
+            let run = &run;
+            let others: Vec<_> = inputs[1..].iter().map(|input| scope.spawn(move || run(input))).collect();
+            let mut results = vec![run(&inputs[0])];
+            for other in others {
+                results.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            results
+        })
+    }
+}

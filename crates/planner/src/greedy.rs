@@ -1,0 +1,125 @@
+//! The fast orders: each a run of one placement rule over a part, tried in turn until the target is reached.
+
+use std::sync::Mutex;
+
+use crate::clock::Clock;
+use crate::finder::Layout;
+use crate::first_fit::FirstFit;
+use crate::problem::Part;
+use crate::rules::{Heaviest, Order, Rule, all, arrange, core};
+use crate::skyline::best_fit;
+use crate::sweep::sweep;
+
+/// Offsets of a part's items and the highest top.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub top: u64,
+    pub offsets: Vec<u64>,
+}
+
+impl Places {
+    pub fn new(part: &Part, offsets: Vec<u64>) -> Places {
+        let top = part.items.iter().zip(&offsets).map(|(i, o)| o.saturating_add(i.size)).max().unwrap_or(part.base);
+        Places { top, offsets }
+    }
+}
+
+/// A way to place a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// First fit in order of time.
+    Sweep { backwards: bool },
+    /// Best fit over the skyline.
+    BestFit(Order),
+    /// First fit, where some items are fixed.
+    FirstFit(Order),
+}
+
+/// The fastest and most successful first.
+const WAYS: [Way; 10] = [
+    Way::Sweep { backwards: false },
+    Way::Sweep { backwards: true },
+    Way::BestFit(all(Rule::Lower)),
+    Way::BestFit(all(Rule::Area)),
+    Way::BestFit(core(0, Rule::Length, Rule::Length)),
+    Way::BestFit(core(10, Rule::Length, Rule::Length)),
+    Way::BestFit(all(Rule::Length)),
+    Way::BestFit(all(Rule::Size)),
+    Way::BestFit(all(Rule::Upper)),
+    Way::BestFit(core(50, Rule::Size, Rule::Area)),
+];
+
+/// Orders for first fit, which is slower, but fills holes.
+pub(crate) const FIRST_FITS: [Order; 9] = [
+    core(20, Rule::Size, Rule::Length),
+    all(Rule::Size),
+    all(Rule::Area),
+    all(Rule::Lower),
+    core(50, Rule::Size, Rule::Size),
+    core(10, Rule::Length, Rule::Area),
+    core(100, Rule::Area, Rule::Area),
+    all(Rule::Length),
+    all(Rule::Upper),
+];
+
+/// The best of the fast orders: by top, then by place in the list. Ends when `enough` is reached or time is up; one
+/// way is always tried to its end.
+pub(crate) fn greedy(part: &Part, enough: u64, clock: &Clock) -> Option<Places> {
+    let runs = Runs::new(part);
+    let possible = |way: &Way| part.fixed.is_empty() && !(part.ring && matches!(way, Way::Sweep { .. }));
+    let mut ways: Vec<Way> = WAYS.into_iter().filter(possible).collect();
+    if ways.is_empty() {
+        ways.extend(FIRST_FITS.map(Way::FirstFit));
+    }
+    let mut best: Option<Places> = None;
+    for batch in ways.chunks(clock.threads_for(part)) {
+        if best.as_ref().is_some_and(|b| b.top <= enough || clock.is_over()) {
+            break;
+        }
+        let limit = best.as_ref().map_or(u64::MAX, |b| b.top);
+        for found in clock.all(batch, |way| runs.run(*way, limit)) {
+            match &best {
+                Some(b) if b.top <= found.as_ref().map_or(u64::MAX, |f| f.top) || b.top <= enough => {}
+                _ => best = found.or(best),
+            }
+        }
+    }
+    best
+}
+
+/// What the runs over a part share.
+struct Runs<'a> {
+    part: &'a Part,
+    layout: std::sync::OnceLock<Layout>,
+    heaviest: std::sync::OnceLock<Heaviest>,
+    /// Idle first-fit structures.
+    fits: Mutex<Vec<FirstFit<'a>>>,
+}
+
+impl<'a> Runs<'a> {
+    fn new(part: &'a Part) -> Runs<'a> {
+        Runs { part, layout: Default::default(), heaviest: Default::default(), fits: Mutex::new(Vec::new()) }
+    }
+
+    /// `None` if the way ends no lower than `limit`.
+    fn run(&self, way: Way, limit: u64) -> Option<Places> {
+        let part = self.part;
+        let arranged = |order| arrange(part, self.heaviest.get_or_init(|| Heaviest::new(part)), order);
+        let offsets = match way {
+            Way::Sweep { backwards } => sweep(part, backwards, limit),
+            Way::BestFit(order) => {
+                best_fit(part, self.layout.get_or_init(|| Layout::new(&part.items)), &arranged(order), limit)
+            }
+            Way::FirstFit(order) => {
+                let idle = self.fits.lock().ok().and_then(|mut fits| fits.pop());
+                let mut fit = idle.unwrap_or_else(|| FirstFit::new(part));
+                let offsets = fit.run(&arranged(order), limit);
+                if let Ok(mut fits) = self.fits.lock() {
+                    fits.push(fit);
+                }
+                offsets
+            }
+        };
+        offsets.map(|offsets| Places::new(part, offsets))
+    }
+}

@@ -1,0 +1,285 @@
+//! Improvement of one part, in rounds: restarts of the exact search, and orders that learn from what stuck out.
+//!
+//! Each thread has a lane with its own memory. In a round every lane does a fixed amount of work that depends on the
+//! seed, the round and what was best when it began, never on the clock or the other lanes; then the lanes' results
+//! are merged in order. So the same seed and threads give the same plan, and more time only adds rounds.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::clock::Clock;
+use crate::core_search::{Core, complete};
+use crate::exact::{Choice, Exact, Outcome, Style, Taste};
+use crate::finder::Layout;
+use crate::first_fit::FirstFit;
+use crate::greedy::{FIRST_FITS, Places};
+use crate::hash::mix;
+use crate::problem::Part;
+use crate::rules::{Heaviest, Rule, all, arrange, core};
+use crate::skyline::best_fit;
+
+/// The exact search keeps a list of what waits at each depth, quadratic in the items at worst.
+const EXACT_ITEMS: usize = 4096;
+
+/// Work of the shortest restarts of the exact search, each multiplied by a term of Luby's sequence; as that grows
+/// without bound, every search ends some day.
+const FIRST_RESTART: u64 = 100_000;
+
+/// Restarts that aim at the bound before some aim in between.
+const STRAIGHT: u64 = 64;
+
+/// Work that a best-fit run counts for each item.
+const BEST_FIT_WORK: u64 = 32;
+
+/// Runs of one learning order without success before it starts over with another.
+const PATIENCE: u32 = 24;
+
+/// Cores tried in turn: what lives where the load is within so many thousandths of its maximum.
+const MARGINS: [u64; 6] = [0, 20, 50, 100, 150, 200];
+
+/// Work allowed for one core.
+const CORE_WORK: u64 = 5_000_000;
+
+/// Styles that differ in more than noise and seed.
+const STYLES: u64 = 12;
+
+/// The sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... from 1 (Luby, Sinclair and Zuckerman 1993): within a logarithm of
+/// the best restarts there are, whatever the distribution of the time to success.
+fn luby(mut k: u64) -> u64 {
+    loop {
+        let bits = u64::BITS - k.leading_zeros();
+        if k == (1 << bits) - 1 {
+            return 1 << (bits - 1);
+        }
+        k -= (1 << (bits - 1)) - 1;
+    }
+}
+
+/// Styles in turn.
+fn style(k: u64, seed: u64) -> Style {
+    Style {
+        choice: [Choice::Fewest, Choice::Few, Choice::Lowest][(k % 3) as usize],
+        taste: [Taste::Length, Taste::Area, Taste::Size, Taste::Any][(k / 3 % 4) as usize],
+        noise: [1, 4, 16][(k / STYLES % 3) as usize],
+        seed: mix(seed ^ mix(k)),
+    }
+}
+
+/// What one lane found in a round.
+struct Found {
+    places: Option<Places>,
+    /// Proven: nothing at or below this.
+    impossible: Option<u64>,
+    work: u64,
+}
+
+/// A part being improved.
+pub(crate) struct Improver<'a> {
+    part: &'a Part,
+    lanes: Vec<Mutex<Lane<'a>>>,
+    round: u64,
+}
+
+impl<'a> Improver<'a> {
+    pub fn new(part: &'a Part, threads: usize, seed: u64) -> Improver<'a> {
+        let lanes = (0..threads as u64).map(|k| Mutex::new(Lane::new(part, k, threads as u64, seed))).collect();
+        Improver { part, lanes, round: 0 }
+    }
+
+    /// One round towards `target`, the least top that counts; the work that a lane did at most.
+    pub fn round(&mut self, best: &mut Places, bound: &mut u64, target: u64, clock: &Clock) -> u64 {
+        let round = self.round;
+        self.round += 1;
+        let top = best.top;
+        let mut work = 0;
+        let results = clock.all(&self.lanes, |lane| {
+            let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
+            lane.work(round, top, target)
+        });
+        for found in results {
+            work = work.max(found.work);
+            if let Some(places) = found.places
+                && places.top < best.top
+            {
+                *best = places;
+            }
+            if let Some(limit) = found.impossible {
+                *bound = (*bound).max(limit + 1);
+            }
+        }
+        work + self.part.items.len() as u64
+    }
+}
+
+struct Lane<'a> {
+    part: &'a Part,
+    number: u64,
+    lanes: u64,
+    seed: u64,
+    /// Towards the bound, and towards heights in between.
+    exact: [Option<Box<Exact<'a>>>; 2],
+    layout: Option<Layout>,
+    fit: Option<FirstFit<'a>>,
+    heaviest: Option<Heaviest>,
+    /// The learning order: how often each item stuck out, the rank that it has otherwise, runs without success.
+    blame: Vec<u32>,
+    rank: Vec<u32>,
+    stale: u32,
+    lowest: u64,
+    lessons: u64,
+    /// How often each item found no place around the core.
+    core_blame: Vec<u32>,
+}
+
+impl<'a> Lane<'a> {
+    fn new(part: &'a Part, number: u64, lanes: u64, seed: u64) -> Lane<'a> {
+        Lane {
+            part,
+            number,
+            lanes,
+            seed,
+            exact: [None, None],
+            layout: None,
+            fit: None,
+            heaviest: None,
+            blame: vec![],
+            rank: vec![],
+            stale: PATIENCE,
+            lowest: u64::MAX,
+            lessons: 0,
+            core_blame: vec![],
+        }
+    }
+
+    fn work(&mut self, round: u64, top: u64, target: u64) -> Found {
+        let exact = self.part.fixed.is_empty() && self.part.items.len() <= EXACT_ITEMS;
+        let plain = !self.part.aligned && self.part.fixed.is_empty();
+        // The turn of this lane among all of a kind, of which there are some in each period of rounds.
+        let turn = |kind: u64| kind * self.lanes + self.number;
+        if exact {
+            match round % 8 {
+                7 => self.reorder(turn(round / 8), top, target),
+                r => self.search(turn(round / 8 * 7 + r), top, target),
+            }
+        } else if plain && round.is_multiple_of(2) {
+            self.search_core(turn(round / 2), top, target)
+        } else {
+            self.reorder(turn(if plain { round / 2 } else { round }), top, target)
+        }
+    }
+
+    /// Exact search for the core, first fit for the rest.
+    fn search_core(&mut self, k: u64, top: u64, target: u64) -> Found {
+        let part = self.part;
+        if self.core_blame.is_empty() {
+            self.core_blame = vec![0; part.items.len()];
+        }
+        let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
+        let margin = MARGINS[(k % MARGINS.len() as u64) as usize];
+        let least = heaviest.least(margin);
+        let nothing = |work| Found { places: None, impossible: None, work };
+        let blame = &self.core_blame;
+        let chosen = |i: u32| heaviest.of(i) >= least || blame[i as usize] > 0;
+        let Some(core) = Core::new(part, chosen) else { return nothing(0) };
+        let allowed = CORE_WORK;
+        let (order, work) = core.order(target - part.base, style(k / MARGINS.len() as u64, self.seed), allowed);
+        let Some(order) = order else { return nothing(work) };
+        let rule = [Rule::Size, Rule::Area, Rule::Length][(k / MARGINS.len() as u64 % 3) as usize];
+        let others = arrange(part, heaviest, all(rule));
+        let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
+        let before = fit.work;
+        let offsets = complete(fit, order, &others);
+        let work = work + 2 * (fit.work - before);
+        let Some(offsets) = offsets else { return nothing(work) };
+        for (i, (item, offset)) in part.items.iter().zip(&offsets).enumerate() {
+            if offset + item.size > target {
+                self.core_blame[i] += 1;
+            }
+        }
+        let places = Places::new(part, offsets);
+        Found { places: (places.top < top).then_some(places), impossible: None, work }
+    }
+
+    /// A restart of the exact search.
+    fn search(&mut self, k: u64, top: u64, target: u64) -> Found {
+        let between = k >= STRAIGHT && (k / self.lanes) % 2 == 1 && top > target + 1;
+        let limit = match (between, k / 2 / self.lanes % 3) {
+            (false, _) => target,
+            (true, 0) => top - 1,
+            (true, 1) => target.midpoint(top - 1),
+            (true, _) => top - 1 - (top - 1 - target) / 4,
+        };
+        let memory = (self.part.items.len() * 4096).clamp(1 << 10, 1 << 18);
+        let exact = self.exact[usize::from(between)].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
+        let (before, allowed) = (exact.work, FIRST_RESTART.saturating_mul(luby(k / STYLES + 1)));
+        let outcome = exact.run(limit, style(k, self.seed), allowed);
+        let work = exact.work - before;
+        match outcome {
+            Outcome::Found => {
+                Found { places: Some(Places::new(self.part, exact.offsets.clone())), impossible: None, work }
+            }
+            Outcome::Impossible => Found { places: None, impossible: Some(limit), work },
+            Outcome::OutOfWork => Found { places: None, impossible: None, work },
+        }
+    }
+
+    /// First fit in the orders of the list, then in those that are learnt.
+    fn reorder(&mut self, k: u64, top: u64, target: u64) -> Found {
+        let Some(&order) = FIRST_FITS.get(k as usize) else { return self.learn(top, target) };
+        let part = self.part;
+        let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
+        let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
+        let before = fit.work;
+        let offsets = fit.run(&arrange(part, heaviest, order), top);
+        let places = offsets.map(|offsets| Places::new(part, offsets));
+        Found { places, impossible: None, work: 2 * (fit.work - before) }
+    }
+
+    /// A run of an order in which what stuck out comes first the next time (squeaky wheel optimisation, Joslin and
+    /// Clements 1999).
+    fn learn(&mut self, top: u64, target: u64) -> Found {
+        let part = self.part;
+        if self.stale >= PATIENCE {
+            self.start_over();
+        }
+        let mut order: Vec<u32> = (0..part.items.len() as u32).collect();
+        order.sort_unstable_by_key(|&i| (std::cmp::Reverse(self.blame[i as usize]), self.rank[i as usize]));
+        let by_skyline = part.fixed.is_empty() && self.lessons.is_multiple_of(2);
+        let (offsets, work) = if by_skyline {
+            let layout = self.layout.get_or_insert_with(|| Layout::new(&part.items));
+            (best_fit(part, layout, &order, u64::MAX), part.items.len() as u64 * BEST_FIT_WORK)
+        } else {
+            let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
+            let before = fit.work;
+            let offsets = fit.run(&order, u64::MAX);
+            (offsets, 2 * (fit.work - before))
+        };
+        let Some(offsets) = offsets else { return Found { places: None, impossible: None, work } };
+        let places = Places::new(part, offsets);
+        for (i, (item, offset)) in part.items.iter().zip(&places.offsets).enumerate() {
+            if offset + item.size > target {
+                self.blame[i] += 1;
+            }
+        }
+        self.stale += 1;
+        if places.top < self.lowest {
+            (self.lowest, self.stale) = (places.top, 0);
+        }
+        Found { places: (places.top < top).then_some(places), impossible: None, work }
+    }
+
+    fn start_over(&mut self) {
+        let random = mix(self.seed ^ mix(self.number + self.lessons * self.lanes));
+        self.lessons += 1;
+        let rule = |bits: u64| [Rule::Size, Rule::Area, Rule::Length, Rule::Lower][bits as usize % 4];
+        let margin = MARGINS[(random >> 8) as usize % MARGINS.len()];
+        let order = core(margin, rule(random >> 16), rule(random >> 24));
+        let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(self.part));
+        let arranged = arrange(self.part, heaviest, order);
+        self.rank = vec![0; arranged.len()];
+        for (rank, &i) in arranged.iter().enumerate() {
+            self.rank[i as usize] = rank as u32;
+        }
+        self.blame = vec![0; arranged.len()];
+        (self.stale, self.lowest) = (0, u64::MAX);
+    }
+}
