@@ -1,0 +1,66 @@
+"""Values that a program reads back from a device that does not compute them.
+
+The stand-in CUDA calls back at each copy from device to host. Unless it knows the bytes, the program sees zeros, or the
+answer that the user gave for the place in the program. Each such read goes into the trace with its call stack: a
+program that branches on the value may take another way than on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from types import FrameType
+from typing import Any
+
+from stalloc import _native
+from stalloc._record.answers import Answers
+from stalloc._record.output import say
+
+_KNOWN = 1
+_OFFLOAD = 2
+_MOST_FRAMES = 64
+
+_Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_void_p,  # user
+    ctypes.c_void_p,  # destination
+    ctypes.c_uint64,  # bytes
+    ctypes.c_uint64,  # source
+    ctypes.c_int,  # device
+    ctypes.c_uint64,  # stream
+    ctypes.c_int,  # flags
+)
+
+#: Kept alive as long as the library may call it.
+_callback: Any = None
+
+
+def listen(answers: Answers) -> None:
+    """Note the reads of this process from now on."""
+
+    def read(_user: int, destination: int, size: int, _source: int, _device: int, _stream: int, flags: int) -> int:
+        if flags & (_KNOWN | _OFFLOAD):
+            return 0
+        try:
+            frames = _stack(sys._getframe(1))
+            _native.host_read(size, frames)
+            return int(answers.give(frames, destination, size))
+        except Exception as error:  # never into the program's copy
+            say(f"cannot answer a read from the device: {error}")
+            return 0
+
+    global _callback
+    _callback = _Callback(read)
+    try:
+        ctypes.CDLL(None).stalloc_dryrun_on_host_read(_callback, None)
+    except AttributeError:
+        _native.log("the stand-in CUDA does not report what is read from the device")
+
+
+def _stack(frame: FrameType | None) -> list[tuple[str, str, int]]:
+    """The call stack from ``frame`` outwards, as (file, function, line)."""
+    frames: list[tuple[str, str, int]] = []
+    while frame is not None and len(frames) < _MOST_FRAMES:
+        frames.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno or 0))
+        frame = frame.f_back
+    return frames
