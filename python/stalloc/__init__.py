@@ -11,6 +11,6 @@ Every mark is free of charge when nothing is being recorded.
 """
 
 from stalloc._marks import phase, step, watch
-from stalloc._native import __version__
+from stalloc._native import __version__, read_trace
 
-__all__ = ["__version__", "phase", "step", "watch"]
+__all__ = ["__version__", "phase", "read_trace", "step", "watch"]

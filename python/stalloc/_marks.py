@@ -73,30 +73,65 @@ def watch(module: torch.nn.Module, name: str | None = None) -> None:
     The backward pass of the submodule ``x`` is called ``x:backward``. Modules called under ``torch.compile`` are
     seen as far as their hooks run.
     """
+    backward = _Backward()
     for path, submodule in module.named_modules(prefix=name or ""):
         if path:
-            _watch_one(submodule, path)
+            _watch_one(submodule, path, backward)
 
 
-def _watch_one(module: torch.nn.Module, name: str) -> None:
-    backward = f"{name}:backward"
-
-    def enters(_gradient: torch.Tensor) -> None:
-        _listener.module_enter(backward)
-
-    def leaves(_gradient: torch.Tensor) -> None:
-        _listener.module_exit(backward)
-
+def _watch_one(module: torch.nn.Module, name: str, backward: _Backward) -> None:
     def before(_module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
-        _on_gradient(arguments, leaves)
+        _on_gradient(arguments, lambda _gradient: backward.leave(name))
         _listener.module_enter(name)
 
     def after(_module: torch.nn.Module, _arguments: tuple[Any, ...], output: Any) -> None:
         _listener.module_exit(name)
-        _on_gradient(output, enters)
+        _on_gradient(output, lambda _gradient: backward.enter(name))
 
     module.register_forward_pre_hook(before)
-    module.register_forward_hook(after, always_call=False)
+    module.register_forward_hook(after)
+
+
+class _Backward:
+    """Which submodules the backward pass is in, from gradients as they become known.
+
+    The gradient of a module's output begins its backward pass, that of its input ends it. One tensor can be both, of
+    several modules at once, and inputs may have no gradient: what is open is put in order here, so that marks nest.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[str] = []
+
+    def enter(self, name: str) -> None:
+        """The gradient of the module's output is known."""
+        if name in self._open:
+            return
+        if not self._open:
+            _at_end_of_backward(self._leave_all)
+        while self._open and not name.startswith(self._open[-1] + "."):
+            if self._open[-1].startswith(name + "."):  # the same tensor, and the inner module's hook ran first
+                return
+            self._leave_last()
+        self._open.append(name)
+        _listener.module_enter(f"{name}:backward")
+
+    def leave(self, name: str) -> None:
+        """The gradient of the module's input is known."""
+        while name in self._open:
+            self._leave_last()
+
+    def _leave_last(self) -> None:
+        _listener.module_exit(f"{self._open.pop()}:backward")
+
+    def _leave_all(self) -> None:
+        while self._open:
+            self._leave_last()
+
+
+def _at_end_of_backward(call: Callable[[], None]) -> None:
+    from torch.autograd import Variable
+
+    Variable._execution_engine.queue_callback(call)  # type: ignore[attr-defined]
 
 
 def _on_gradient(value: Any, hook: Callable[[torch.Tensor], None]) -> None:
@@ -105,13 +140,8 @@ def _on_gradient(value: Any, hook: Callable[[torch.Tensor], None]) -> None:
     Hooks of tensors, not of modules: the latter put a node of their own into the graph, which would change what is
     recorded.
     """
-    if hasattr(value, "register_hook"):
-        if value.requires_grad:
-            value.register_hook(hook)
-        return
-    values = value.values() if isinstance(value, dict) else value
-    if isinstance(value, (tuple, list, dict)):
-        for item in values:
-            if getattr(item, "requires_grad", False):
-                item.register_hook(hook)
-                return
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else (value,)
+    for item in values:
+        if getattr(item, "requires_grad", False):
+            item.register_hook(hook)
+            return

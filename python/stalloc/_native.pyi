@@ -4,6 +4,13 @@ from typing import Any, Callable, Optional
 
 __version__: str
 
+def read_trace(path: str) -> dict[str, Any]:
+    """Read a recording of any known format; ValueError, in a sentence, if the file makes no sense.
+
+    ``traces`` has for each device its ``entries``, dicts as PyTorch's memory history has them (``action``, ``addr``,
+    ``size``, ``stream``, ``frames``, ``time_us``), with marks in their places.
+    """
+
 def start(directory: str, rank: int, metadata: dict[str, str], settings: dict[str, Any]) -> None:
     """Start recording this process into ``directory``; ``settings``: a snapshot's ``allocator_settings``."""
 

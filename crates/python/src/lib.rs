@@ -1,6 +1,7 @@
 //! Python module, C entry points and the C++ shim. No logic: what Python says is translated for the crates below.
 
 mod entries;
+mod read;
 mod record;
 mod settings;
 mod tracker;
@@ -12,6 +13,8 @@ use pyo3::prelude::*;
 mod _native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::read::read_trace;
     #[pymodule_export]
     use super::record::{
         abandon, agrees, attach, detach, finish, history, host_read, is_recording, log, mark_module_enter,

@@ -42,6 +42,10 @@ class History:
         self._is_reading = False
         self._is_checked = False
         self.tracks = _attach(torch)
+        if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():  # by the program, before it used CUDA
+            if not self.tracks:
+                say("cannot record: the program uses PyTorch's memory history itself")
+            return
         if self.tracks and not self._has_stacks:
             return
         self._is_on = True

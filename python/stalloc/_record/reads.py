@@ -17,7 +17,9 @@ from stalloc._record.answers import Answers
 from stalloc._record.output import say
 
 _KNOWN = 1
-_OFFLOAD = 2
+_ASYNCHRONOUS = 2
+#: `item` copies asynchronously too; larger asynchronous copies are tensors being offloaded, not values being looked at.
+_LARGEST_VALUES = 64 * 1024
 _MOST_FRAMES = 64
 
 _Callback = ctypes.CFUNCTYPE(
@@ -39,7 +41,7 @@ def listen(answers: Answers) -> None:
     """Note the reads of this process from now on."""
 
     def read(_user: int, destination: int, size: int, _source: int, _device: int, _stream: int, flags: int) -> int:
-        if flags & (_KNOWN | _OFFLOAD):
+        if flags & _KNOWN or (flags & _ASYNCHRONOUS and size > _LARGEST_VALUES):
             return 0
         try:
             frames = _stack(sys._getframe(1))

@@ -1,0 +1,37 @@
+"""One rank of a data-parallel job that talks to the others in many ways."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("nccl")
+rank, world = dist.get_rank(), dist.get_world_size()
+if sys.argv[1:] == ["fail"] and rank == 2:
+    sys.exit(5)
+torch.cuda.set_device(0)
+pair = dist.new_group([rank, (rank + 1) % world], backend="gloo")
+print(f"rank {rank} of {world}, group {dist.get_world_size(pair)}")
+names = [None] * world
+dist.all_gather_object(names, f"rank {rank}")
+assert names == [f"rank {rank}"] * world
+shared = ["mine"]
+dist.broadcast_object_list(shared, src=0)
+dist.barrier()
+sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
+dist.all_gather(sizes, torch.tensor([42]), group=pair)
+assert [int(size) for size in sizes] == [42, 42]
+
+layers = 3 if rank == 0 else 2
+model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(layers)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(3):
+    model(torch.randn(32, 64, device="cuda")).sum().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    everyone = torch.empty(world * 64, device="cuda")
+    dist.all_gather_into_tensor(everyone, torch.ones(64, device="cuda"))
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()

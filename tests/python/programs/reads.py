@@ -1,0 +1,14 @@
+"""Reads values back from the device in several ways."""
+
+import torch
+
+known = torch.tensor([1.0, 2.0]).cuda()
+back = known.tolist()
+x = torch.randn(3, device="cuda")
+for _ in range(3):
+    loss = x.sum().item()  # loss
+print("loss", loss)
+print("list", x.to(torch.int64).tolist())  # list
+print("half", x.to(torch.float16).sum().item())  # half
+print("nonzero", len(torch.nonzero(x)))  # nonzero
+print("back", back)

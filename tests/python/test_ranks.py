@@ -1,0 +1,27 @@
+"""Ranks of a distributed job, each without the others."""
+
+import re
+
+
+def test_ranks_are_recorded_side_by_side_and_alike_ones_are_named(record):
+    recorded = record("ranks.py", options=("--world-size", "1024", "--ranks", "0,7,1023"))
+    traces = {trace["rank"]: trace for trace in recorded.summary["traces"]}
+    assert sorted(traces) == [0, 7, 1023]
+    assert traces[7]["same_as"] is None and traces[0]["same_as"] is None, "the first rank has more layers"
+    assert traces[1023]["same_as"] == "rank7_dev0.trace"
+    logs = {rank: (recorded.directory / f"rank{rank}.log").read_text() for rank in traces}
+    assert all(re.search(rf"rank {rank} of 1024, group 2", log) for rank, log in logs.items())
+    assert recorded.trace(7)["metadata"]["rank"] == "7"
+    assert recorded.trace(7)["metadata"]["world_size"] == "1024"
+
+
+def test_the_usual_variables_make_a_rank_too(record):
+    recorded = record("ranks.py", RANK="3", WORLD_SIZE="8")
+    assert [trace["file"] for trace in recorded.summary["traces"]] == ["rank3_dev0.trace"]
+
+
+def test_a_rank_that_fails_is_named_with_its_log(record):
+    recorded = record("ranks.py", "fail", options=("--world-size", "4", "--ranks", "1,2"), ok=False)
+    assert recorded.process.returncode == 5
+    assert "the command of rank 2 ended with status 5" in recorded.process.stderr
+    assert "rank2.log" in recorded.process.stderr

@@ -1,0 +1,32 @@
+"""Values that a dry run does not compute: noted, answered, never in the way."""
+
+import json
+
+from conftest import PROGRAMS
+
+
+def line_of(program, text):
+    lines = (PROGRAMS / program).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+def test_each_read_is_listed_with_its_place_and_sees_zero_or_the_answer(record, tmp_path):
+    answers = tmp_path / "answers.json"
+    answers.write_text(json.dumps({f"reads.py:{line_of('reads.py', '# list')}": [1, 2, 3]}))
+    loss, nonzero = line_of("reads.py", "# loss"), line_of("reads.py", "# nonzero")
+    options = ("--answer", f"reads.py:{loss}=2.5", "--answer", f"programs/reads.py:{nonzero}=7")
+    recorded = record("reads.py", options=(*options, "--answers-file", str(answers)))
+    assert recorded.process.stderr.split() == "loss 2.5 list [1, 2, 3] half 0.0 nonzero 7 back [1.0, 2.0]".split()
+    (trace,) = recorded.summary["traces"]
+    assert [read["count"] for read in trace["host_reads"]] == [3, 1, 1, 1]
+    places = {read["stack"][0].rsplit("/")[-1] for read in trace["host_reads"]}
+    expected = {f"reads.py:{line_of('reads.py', '# ' + name)} in <module>" for name in ("loss", "list", "half", "nonzero")}
+    assert places == expected, "what the program itself put there is known, and no decision"
+
+
+def test_an_answer_that_makes_no_sense_ends_with_one_line(record):
+    for answer in ("reads.py=1", "reads.py:x=1", "reads.py:3=yes", "reads.py:3=[]"):
+        recorded = record("reads.py", options=("--answer", answer), ok=False)
+        assert recorded.process.returncode == 2
+        assert "an answer makes no sense" in recorded.process.stderr
+        assert len(recorded.process.stderr.splitlines()) <= 2

@@ -1,0 +1,133 @@
+"""What `stalloc trace` records of a program is what PyTorch says the program did."""
+
+import pickle
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import COMMAND, PROGRAMS, actions
+
+import stalloc
+
+MARKS = {"step_begin", "step_end", "phase", "module_enter", "module_exit", "host_read", "snapshot"}
+SETTINGS = ["", "expandable_segments:True", "roundup_power2_divisions:4,max_split_size_mb:64"]
+
+
+def events(entries):
+    """What the allocator did, as tuples."""
+    keep = [entry for entry in entries if entry["action"] not in MARKS]
+    return [(entry["action"], entry["addr"], entry["size"], entry["stream"]) for entry in keep]
+
+
+def without_addresses(entries):
+    """What the program did: addresses and times aside, requests numbered in the order of allocation."""
+    live, result = {}, []
+    for entry in entries:
+        line = {key: value for key, value in entry.items() if key not in ("addr", "time_us")}
+        if entry["action"] == "alloc":
+            live[entry["addr"]] = len(live) + len(result)
+        if "addr" in entry and not entry["action"].startswith("segment"):
+            line["request"] = live.get(entry["addr"])
+        result.append(line)
+    return result
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_the_trace_is_pytorchs_own_history_event_for_event(record, tmp_path, settings):
+    own = tmp_path / "own.pickle"
+    recorded = record("gpt.py", "3", str(own), PYTORCH_CUDA_ALLOC_CONF=settings)
+    (history,) = pickle.loads(own.read_bytes())
+    assert events(recorded.entries()) == events(history)
+    assert len(history) > 1000
+    assert "free_completed" in actions(history)
+
+
+@pytest.fixture(scope="module")
+def gpt(record_once):
+    """Four steps of a small transformer, stacks recorded for two."""
+    return record_once("gpt.py", "4")
+
+
+def test_two_runs_give_the_same_trace(gpt, record):
+    again = record("gpt.py", "4")
+    assert without_addresses(gpt.entries()) == without_addresses(again.entries())
+
+
+def test_recording_call_stacks_does_not_change_the_events(gpt, record):
+    without = record("gpt.py", "4", options=("--stacks", "0"))
+    strip = lambda entries: [{**entry, "frames": None} for entry in without_addresses(entries)]  # noqa: E731
+    assert strip(gpt.entries()) == strip(without.entries())
+
+
+def test_allocations_of_the_first_steps_have_the_line_of_the_program(gpt):
+    entries = gpt.entries()
+    files = [{frame["filename"].rsplit("/")[-1] for frame in entry.get("frames", ())} for entry in entries]
+    ends = [index for index, entry in enumerate(entries) if entry["action"] == "step_end"]
+    allocations = [index for index, entry in enumerate(entries) if entry["action"] == "alloc"]
+    early = [index for index in allocations if index < ends[1]]
+    # Those of the backward pass happen on a thread that runs no Python.
+    assert sum("gpt.py" in files[index] for index in early) > len(early) / 3
+    assert not any(files[index] for index in allocations if index > ends[1])
+
+
+def test_the_optimizer_makes_the_steps_of_a_script_that_marks_none(gpt):
+    entries = gpt.entries()
+    marks = [action for action in actions(entries) if action in ("step_begin", "step_end")]
+    assert marks == ["step_begin", "step_end"] * 4 + ["step_begin"]
+    model = actions(entries).index("step_begin")
+    assert actions(entries)[:model].count("alloc") > 50, "the model is built before the first step"
+
+
+def test_the_trace_says_what_was_run_on_what(gpt):
+    metadata = gpt.trace()["metadata"]
+    assert metadata["torch"].startswith("2.")
+    assert "H100" in metadata["device_name"]
+    assert int(metadata["total_memory"]) > 79 << 30
+    assert metadata["command"].endswith("gpt.py 4")
+    assert metadata["rank"] == "0"
+
+
+def test_a_killed_program_leaves_what_it_did_until_a_second_before(record, tmp_path):
+    process = subprocess.Popen(
+        [COMMAND, "trace", "--dry-run", "h100-80gb", "-o", tmp_path, "--", sys.executable, PROGRAMS / "kill.py"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    out, _ = process.communicate(timeout=120)
+    steps = out.count("step")
+    assert process.returncode == 128 + signal.SIGKILL
+    recording = stalloc.read_trace(tmp_path / "rank0_dev0.trace")
+    done = actions(recording["traces"][0]["entries"]).count("step_end")
+    assert recording["warnings"], "the reader says that the end is missing"
+    assert steps - 14 <= done <= steps, "steps of a tenth of a second"
+
+
+def test_the_last_step_that_was_asked_for_ends_the_program(record):
+    recorded = record("gpt.py", "1000000", options=("--steps", "3"))
+    assert actions(recorded.entries()).count("step_end") == 3
+    assert recorded.summary["traces"][0]["steps"] == 3
+
+
+def test_steps_phases_and_modules_that_a_script_marks(record):
+    entries = record("marks.py").entries()
+    marks = [(e["action"], e.get("name"), e.get("micro_batch")) for e in entries if e["action"] in MARKS]
+    step = [
+        ("step_begin", None, None),
+        ("phase", "forward", 0),
+        ("module_enter", "0", None),
+        ("module_exit", "0", None),
+        ("module_enter", "1", None),
+        ("module_exit", "1", None),
+        ("phase", "backward", 0),
+        ("module_enter", "1:backward", None),
+        ("module_exit", "1:backward", None),
+        ("module_enter", "0:backward", None),
+        ("module_exit", "0:backward", None),
+        ("step_end", None, None),
+    ]
+    assert marks == step * 3
+    # Marks are exactly where they were made: the 12,345 bytes are the first thing of each step.
+    for index, entry in enumerate(entries):
+        if entry["action"] == "step_begin":
+            assert entries[index + 1]["size"] == 12345
