@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import functools
-from types import ModuleType
-from typing import Any
+from types import FrameType, ModuleType
+from typing import Any, Callable
 
 from stalloc._record import imports
+from stalloc._record.answers import encode
+
+#: Answers by the function that reads: (end of the file's path, function) to a function of its frame and the size.
+by_function: dict[tuple[str, str], Callable[[FrameType, int], bytes]] = {}
 
 
 def install() -> None:
     """Arrange for the decisions below, once the modules that make them are imported."""
     imports.after("transformers.masking_utils", _no_packed_sequences)
     imports.after("megatron.core.optimizer.clip_grads", _clips_gradients)
+    imports.after("megatron.core.transformer.moe.token_dispatcher", _routes_tokens)
+    by_function["megatron/core/transformer/moe/moe_utils.py", "permute"] = _tokens_to_permute
 
 
 def _no_packed_sequences(masking_utils: ModuleType) -> None:
@@ -33,3 +39,55 @@ def _clips_gradients(clip_grads: ModuleType) -> None:
         return 1e3
 
     clip_grads.get_grad_norm_fp32 = large_norm  # type: ignore[attr-defined]
+
+
+def _tokens_to_permute(frame: FrameType, size: int) -> bytes:
+    """`permute` selects as many rows as tokens were routed."""
+    return encode([int(frame.f_locals["num_out_tokens"])], size)
+
+
+def _routes_tokens(token_dispatcher: ModuleType) -> None:
+    """Megatron's all-to-all dispatcher sends tokens to experts as random logits would.
+
+    Experts have an equal chance, so counts differ between layers, micro-batches and steps as they do in life. The
+    numbers come from PyTorch's generator of the host, whose state checkpointing keeps: recomputation routes as the
+    forward pass did.
+    """
+    dispatcher = getattr(token_dispatcher, "MoEAlltoAllTokenDispatcher", None)
+    if dispatcher is None:
+        return
+    preprocess = dispatcher.preprocess
+    to_host = dispatcher._maybe_dtoh_and_synchronize
+
+    def preprocess_and_count(self: Any, routing_map: Any) -> Any:
+        self._stalloc_tokens = routing_map.shape[0]
+        return preprocess(self, routing_map)
+
+    def to_host_and_answer(self: Any, point: str, tokens_per_expert: Any = None) -> Any:
+        tokens_per_expert = to_host(self, point, tokens_per_expert)
+        if self.drop_and_pad or point != self.cuda_dtoh_point:
+            return tokens_per_expert
+        counts = _routed(self._stalloc_tokens, self.config.moe_router_topk, self.num_experts, self.ep_size)
+        first = self.local_expert_indices[0]
+        received = counts[:, first : first + self.num_local_experts]
+        if self.ep_size > 1:
+            own = counts[first // self.num_local_experts]
+            self.input_splits = own.reshape(self.ep_size, -1).sum(1).numpy()
+            self.output_splits = received.sum(1).numpy()
+            self.output_splits_tp = received.sum(1).sum(0, keepdim=True).numpy()
+        if self.num_local_experts > 1 and not self.config.moe_permute_fusion:
+            self.num_global_tokens_per_local_expert = received.contiguous()
+        return received.sum(0)
+
+    dispatcher.preprocess = preprocess_and_count
+    dispatcher._maybe_dtoh_and_synchronize = to_host_and_answer
+
+
+def _routed(tokens: int, choices: int, experts: int, ranks: int) -> Any:
+    """How many of each rank's tokens go to each expert."""
+    import torch
+
+    with torch.device("cpu"):
+        chosen = torch.rand(ranks, tokens, experts).topk(choices, dim=2).indices
+        counts = torch.zeros(ranks, experts, dtype=torch.int64)
+        return counts.scatter_add_(1, chosen.flatten(1), torch.ones_like(chosen.flatten(1)))

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from stalloc import _native
+from stalloc._record import known
 from stalloc._record.answers import Answers
 from stalloc._record.output import say
 
@@ -44,9 +45,10 @@ def listen(answers: Answers) -> None:
         if flags & _KNOWN or (flags & _ASYNCHRONOUS and size > _LARGEST_VALUES):
             return 0
         try:
-            frames = _stack(sys._getframe(1))
+            frame = sys._getframe(1)
+            frames = _stack(frame)
             _native.host_read(size, frames)
-            return int(answers.give(frames, destination, size))
+            return int(answers.give(frames, destination, size) or _know(frame, destination, size))
         except Exception as error:  # never into the program's copy
             say(f"cannot answer a read from the device: {error}")
             return 0
@@ -57,6 +59,16 @@ def listen(answers: Answers) -> None:
         ctypes.CDLL(None).stalloc_dryrun_on_host_read(_callback, None)
     except AttributeError:
         _native.log("the stand-in CUDA does not report what is read from the device")
+
+
+def _know(frame: FrameType, destination: int, size: int) -> bool:
+    """Write the answer that the reading function is known to need, if it is."""
+    code = frame.f_code
+    for (file, function), answer in known.by_function.items():
+        if code.co_name == function and code.co_filename.endswith(file):
+            ctypes.memmove(destination, answer(frame, size), size)
+            return True
+    return False
 
 
 def _stack(frame: FrameType | None) -> list[tuple[str, str, int]]:

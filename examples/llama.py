@@ -1,0 +1,50 @@
+"""Trains a Hugging Face Llama from its configuration alone: nothing is downloaded.
+
+    stalloc trace --dry-run h100-80gb --steps 3 -o traces -- python examples/llama.py --layers 32 --checkpoint
+"""
+
+import argparse
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=4, help="32 for Llama-2-7B")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--length", type=int, default=2048)
+    parser.add_argument("--checkpoint", action="store_true", help="recompute activations")
+    options = parser.parse_args()
+    config = LlamaConfig(
+        vocab_size=32000,
+        hidden_size=4096,
+        intermediate_size=11008,
+        num_hidden_layers=options.layers,
+        num_attention_heads=32,
+        max_position_embeddings=4096,
+        use_cache=False,
+        attn_implementation="sdpa",
+    )
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("cuda"):
+        model = LlamaForCausalLM(config)
+    torch.set_default_dtype(torch.float32)
+    model.train()
+    if options.checkpoint:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(options.steps):
+        text = torch.randint(config.vocab_size, (options.batch, options.length), generator=generator).cuda()
+        loss = model(input_ids=text, labels=text).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        print(f"step {step}: loss {loss.item():.3f}, peak {torch.cuda.max_memory_allocated() >> 20} MiB")
+
+
+if __name__ == "__main__":
+    main()
