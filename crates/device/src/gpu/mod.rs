@@ -122,6 +122,11 @@ impl Device for Gpu {
     }
 
     fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        // A driver refuses this too; not every stand-in does.
+        let before = self.mapped.range(..address.saturating_add(bytes)).next_back();
+        if before.is_some_and(|(&start, &length)| start + length > address) {
+            return Err(Error::Unsupported("map a page twice"));
+        }
         self.explain(self.calls.map(address, bytes), bytes)?;
         self.mapped.insert(address, bytes);
         Ok(())
