@@ -24,6 +24,9 @@ mod search;
 
 use pending::Pending;
 
+/// The part of the live bytes that memory without a block may amount to before it is moved to where it is needed.
+const SLACK: u64 = 64;
+
 /// Largest address range of an arena in granules, bytes 2 TiB.
 const MAX_GRANULES: u64 = u32::MAX as u64;
 
@@ -182,7 +185,7 @@ impl<D: Device> Arena<D> {
     /// device refuses, it stays free and the answer is `false`.
     #[inline]
     fn claim(&mut self, range: &Range<u32>, stream: u8, in_gaps: bool) -> bool {
-        if self.take_over(range, stream).is_err() || self.back_with_memory(range).is_err() {
+        if self.take_over(range, stream).is_err() || self.back_with_memory(range, !in_gaps).is_err() {
             return false;
         }
         let (start, end) = (range.start as usize, range.end as usize);
@@ -216,16 +219,29 @@ impl<D: Device> Arena<D> {
         Ok(())
     }
 
+    /// Puts memory behind a range. Beyond what live blocks need and a small share more, memory is not taken from the
+    /// device but from where no block is: what the plan does not need now serves what is not planned, and back.
     #[inline]
-    fn back_with_memory(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
-        if self.frames.is_backed(range) {
-            return Ok(());
+    fn back_with_memory(&mut self, range: &Range<u32>, planned: bool) -> Result<(), stalloc_device::Error> {
+        if self.frames.is_backed(range) { Ok(()) } else { self.map(range, planned) }
+    }
+
+    #[cold]
+    fn map(&mut self, range: &Range<u32>, planned: bool) -> Result<(), stalloc_device::Error> {
+        let missing = self.frames.missing(range);
+        let live = self.statistics.allocated + u64::from(range.end - range.start) * GRANULE;
+        let live = live.max(self.statistics.peak_allocated);
+        let allowed = live + live / SLACK;
+        let wanted = self.frames.mapped() + missing;
+        if wanted > allowed {
+            // Planned requests never drive each other's memory out: they were planned to fit together.
+            let from = if planned { self.script.granules } else { 0 };
+            self.unmap_cold((wanted - allowed).max(live / SLACK / 2), range.clone(), from)?;
         }
         let mut result = self.frames.map(&mut self.device, range);
         if matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
             // More than is needed, so that the next requests need not do the same.
-            let bytes = (u64::from(range.end - range.start) * GRANULE).max(self.frames.mapped() / 16);
-            self.unmap_cold(bytes, range.clone())?;
+            self.unmap_cold(missing.max(self.frames.mapped() / 16), range.clone(), 0)?;
             result = self.frames.map(&mut self.device, range);
         }
         self.statistics.reserved = self.frames.mapped();
@@ -233,16 +249,23 @@ impl<D: Device> Arena<D> {
         result
     }
 
-    /// Takes the memory away from frames without a block, those in `spared` excepted.
-    fn unmap_cold(&mut self, bytes: u64, spared: Range<u32>) -> Result<u64, stalloc_device::Error> {
+    /// Takes the memory away from frames without a block, those in `spared` and those that begin before `from`
+    /// excepted.
+    fn unmap_cold(&mut self, bytes: u64, spared: Range<u32>, from: u32) -> Result<u64, stalloc_device::Error> {
+        let taken = &self.taken;
+        let is_cold = |frame: Range<u32>| {
+            let is_spared = frame.start < from || (frame.start < spared.end && spared.start < frame.end);
+            !is_spared && taken.is_free(frame.start as usize, frame.end as usize)
+        };
+        if !self.frames.has_cold(is_cold) {
+            return Ok(0);
+        }
         // Freed blocks may still be in use by what the device has been given.
         self.device.synchronize()?;
-        let taken = &self.taken;
-        let given = self.frames.unmap(&mut self.device, bytes, |frame| {
-            let is_spared = frame.start < spared.end && spared.start < frame.end;
-            !is_spared && taken.is_free(frame.start as usize, frame.end as usize)
-        });
+        let given = self.frames.unmap(&mut self.device, bytes, is_cold);
         self.statistics.reserved = self.frames.mapped();
+        self.statistics.moved += given.as_ref().unwrap_or(&0);
+        self.statistics.moves += 1;
         given
     }
 
@@ -254,7 +277,7 @@ impl<D: Device> Arena<D> {
         }
         self.device.synchronize()?;
         self.poll_all();
-        Ok(self.unmap_cold(bytes, 0..0)?)
+        Ok(self.unmap_cold(bytes, 0..0, 0)?)
     }
 
     /// Whether an address lies in the arena.

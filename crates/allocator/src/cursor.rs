@@ -22,6 +22,9 @@ const NEARBY: u32 = 64;
 /// How many dynamic entries in a row are looked at for one that has seen a request's size.
 const LOOK_AHEAD: usize = 8;
 
+/// With more misfits than this among the last 64 requests, the program is not following the plan, wherever it is.
+const MANY_MISFITS: u32 = 12;
+
 /// Requests that are remembered.
 const RECENT: usize = 16;
 
@@ -66,6 +69,8 @@ pub struct Cursor {
     requests: u64,
     /// One bit per request, newest lowest: it did not fit.
     misfits: u64,
+    /// The last request may have been the planned one after a run of dynamic entries: where that would lead.
+    run_over: Option<Position>,
     /// Steps begin where the plan's sections do, as far as is known.
     marks_begin_sections: bool,
     history: History,
@@ -80,6 +85,7 @@ impl Cursor {
             recent: [Key::default(); RECENT],
             requests: 0,
             misfits: 0,
+            run_over: None,
             marks_begin_sections: true,
             history: History::default(),
         };
@@ -123,6 +129,9 @@ impl Cursor {
         {
             return guess;
         }
+        if let Some(guess) = self.leave_run(script, key) {
+            return guess;
+        }
         if let Some(guess) = self.narrow(script, key) {
             return guess;
         }
@@ -134,7 +143,11 @@ impl Cursor {
         if self.misfits.trailing_ones() >= 16 || self.misfits.count_ones() >= 48 {
             self.lose();
         }
-        if self.is_lost() { Guess::Lost } else { Guess::Extra }
+        let Some(candidate) = self.candidates.first() else { return Guess::Lost };
+        if let Some(group) = repeated(script, candidate.at, key) {
+            return Guess::Dynamic(group);
+        }
+        if self.misfits.count_ones() > MANY_MISFITS { Guess::Lost } else { Guess::Extra }
     }
 
     /// A step begins, says the program.
@@ -148,6 +161,18 @@ impl Cursor {
             let place = if self.marks_begin_sections { self.candidates.len() } else { 0 };
             self.candidates.insert(place, candidate);
         }
+    }
+
+    /// Leaves a run of dynamic entries before its end if the last request and this one are the planned ones after it.
+    fn leave_run(&mut self, script: &Script, key: Key) -> Option<Guess> {
+        if let Some((guess, at)) = self.run_over.take().and_then(|at| slot_at(script, at, key)) {
+            self.move_to(at);
+            return Some(guess);
+        }
+        let at = self.candidates.first()?.at;
+        let entry = script.entries(at.section).get(at.index as usize).filter(|entry| entry.group().is_some())?;
+        self.run_over = slot_at(script, Position { index: entry.place, ..at }, key).map(|(_, after)| after);
+        None
     }
 
     /// Keeps the candidates that a request fits, and answers for the likeliest; changes nothing if it fits none.
@@ -225,8 +250,9 @@ impl Cursor {
         if in_a_row >= 2
             && let Some(at) = self.candidates.first().map(|candidate| candidate.at)
         {
+            // Others came in place of the expected ones: what comes after them fits again.
             let substituted = Position { index: at.index.saturating_add(in_a_row - 1), ..at };
-            if let Some(found) = slot_at(script, substituted, key) {
+            if let Some(found) = fit(script, substituted, key) {
                 return Some(found);
             }
             if let Some(found) = self.find_nearby(script, at, key) {
@@ -284,6 +310,12 @@ fn slot_at(script: &Script, at: Position, key: Key) -> Option<(Guess, Position)>
     Some((Guess::Slot { slot, place: entry.place }, Position { index: at.index + 1, ..at }))
 }
 
+/// The group of the dynamic entry before a position, if a request may be one more of it.
+fn repeated(script: &Script, at: Position, key: Key) -> Option<u32> {
+    let number = script.entries(at.section).get((at.index as usize).checked_sub(1)?)?.group()?;
+    script.groups[number as usize].has_seen(key).then_some(number)
+}
+
 /// What a request is at a position, and the position after it.
 fn fit(script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
     let entries = script.entries(at.section);
@@ -293,24 +325,24 @@ fn fit(script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
         Some((number, &script.groups[number as usize]))
     };
     let dynamic = |number: u32, index: usize| (Guess::Dynamic(number), Position { index: index as u32, ..at });
-    let Some((number, first)) = group(index) else {
-        return slot_at(script, at, key).or_else(|| {
-            // Not the planned entry; one more of the dynamic request before it?
-            let (number, group) = group(index.checked_sub(1)?)?;
-            group.has_seen(key).then(|| dynamic(number, index))
-        });
-    };
-    // Dynamic entries may be absent: the planned one after them is the better guess, unless its size is the usual one
-    // of the dynamic entry too.
-    let next = entries[index].place;
-    if !(first.usual == key.granules() && first.has_seen(key))
-        && let Some(found) = slot_at(script, Position { index: next, ..at }, key)
+    let Some((number, first)) = group(index) else { return slot_at(script, at, key) };
+    // Dynamic entries may be absent. If a few are left and the request is just the planned one after them, it is that
+    // one, unless its size is the usual one of the dynamic entry too. If many are left, one may well have its size.
+    let next = entries[index].place as usize;
+    let after = || slot_at(script, Position { index: next as u32, ..at }, key);
+    let is_usual = first.usual == key.granules() && first.has_seen(key);
+    if next - index <= LOOK_AHEAD
+        && !is_usual
+        && let Some(found) = after()
     {
         return Some(found);
     }
-    let mut run = (index..next as usize).take(LOOK_AHEAD).filter_map(|index| Some((index, group(index)?)));
+    if first.may_be(key) {
+        return Some(dynamic(number, index + 1));
+    }
+    let mut run = (index..next).take(LOOK_AHEAD).filter_map(|index| Some((index, group(index)?)));
     if let Some((index, (number, _))) = run.find(|(_, (_, group))| group.has_seen(key)) {
         return Some(dynamic(number, index + 1));
     }
-    first.may_be(key).then(|| dynamic(number, index + 1))
+    after()
 }

@@ -28,6 +28,14 @@ pub struct Frames {
     mapped: u64,
     /// No frame below this one is unmapped.
     solid: usize,
+    /// No frame from this one on is mapped.
+    highest: usize,
+}
+
+/// The granules of a frame.
+fn granules(frame: usize, size: u64) -> Range<u32> {
+    let start = frame as u64 * size;
+    (start / GRANULE) as u32..((start + size) / GRANULE) as u32
 }
 
 impl Frames {
@@ -35,7 +43,15 @@ impl Frames {
     pub fn new<D: Device>(device: &mut D, plan: u64, growth: u64) -> Result<Self, Error> {
         let Some(page) = device.page_size() else {
             let base = device.alloc(plan)?;
-            return Ok(Frames { base, bytes: plan, frame: None, unmapped: Vec::new(), mapped: plan, solid: 0 });
+            return Ok(Frames {
+                base,
+                bytes: plan,
+                frame: None,
+                unmapped: Vec::new(),
+                mapped: plan,
+                solid: 0,
+                highest: 0,
+            });
         };
         let frame = (plan / PARTS).next_power_of_two().clamp(page, LARGEST.max(page)).next_multiple_of(page);
         let too_large = Error::Unsupported("reserve more than its address space");
@@ -47,7 +63,7 @@ impl Frames {
         if !count.is_multiple_of(64) {
             unmapped[count / 64] = (1 << (count % 64)) - 1;
         }
-        Ok(Frames { base, bytes, frame: Some(frame), unmapped, mapped: 0, solid: 0 })
+        Ok(Frames { base, bytes, frame: Some(frame), unmapped, mapped: 0, solid: 0, highest: 0 })
     }
 
     /// First address of the range.
@@ -84,6 +100,12 @@ impl Frames {
         frames.end <= self.solid || !frames.any(|frame| self.is_unmapped(frame))
     }
 
+    /// Bytes that are missing behind a range of granules.
+    pub fn missing(&self, range: &Range<u32>) -> u64 {
+        let Some(size) = self.frame else { return 0 };
+        self.touched(size, range).filter(|&frame| self.is_unmapped(frame)).count() as u64 * size
+    }
+
     /// Puts memory behind a range of granules wherever there is none. If the device has none left, what was mapped
     /// until then stays.
     pub fn map<D: Device>(&mut self, device: &mut D, range: &Range<u32>) -> Result<(), Error> {
@@ -93,6 +115,7 @@ impl Frames {
                 device.map(self.base + frame as u64 * size, size)?;
                 self.unmapped[frame / 64] &= !(1 << (frame % 64));
                 self.mapped += size;
+                self.highest = self.highest.max(frame + 1);
             }
         }
         while self.solid < (self.bytes / size) as usize && !self.is_unmapped(self.solid) {
@@ -111,22 +134,29 @@ impl Frames {
     ) -> Result<u64, Error> {
         let Some(size) = self.frame else { return Ok(0) };
         let mut given = 0;
-        for frame in (0..(self.bytes / size) as usize).rev() {
+        for frame in (0..self.highest).rev() {
             if given >= bytes {
                 break;
             }
-            let start = frame as u64 * size;
-            let granules = (start / GRANULE) as u32..((start + size) / GRANULE) as u32;
-            if self.is_unmapped(frame) || !is_cold(granules) {
+            if self.is_unmapped(frame) || !is_cold(granules(frame, size)) {
                 continue;
             }
-            device.unmap(self.base + start, size)?;
+            device.unmap(self.base + frame as u64 * size, size)?;
             self.unmapped[frame / 64] |= 1 << (frame % 64);
             self.mapped -= size;
             self.solid = self.solid.min(frame);
             given += size;
         }
+        while self.highest > 0 && self.is_unmapped(self.highest - 1) {
+            self.highest -= 1;
+        }
         Ok(given)
+    }
+
+    /// Whether there is a frame with memory that `is_cold` says nobody uses.
+    pub fn has_cold(&self, mut is_cold: impl FnMut(Range<u32>) -> bool) -> bool {
+        let Some(size) = self.frame else { return false };
+        (0..self.highest).rev().any(|frame| !self.is_unmapped(frame) && is_cold(granules(frame, size)))
     }
 
     /// Gives everything back to the device, which must be idle.

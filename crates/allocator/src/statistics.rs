@@ -74,6 +74,10 @@ pub struct Statistics {
     pub reserved: u64,
     /// The most device memory that was behind it.
     pub peak_reserved: u64,
+    /// Times that memory was taken away from where no block was: each waits for the device.
+    pub moves: u64,
+    /// Bytes of memory taken away so.
+    pub moved: u64,
     /// Live bytes in the arena.
     pub allocated: u64,
     /// The most live bytes in the arena.
