@@ -280,6 +280,11 @@ impl<D: Device> Arena<D> {
         Ok(self.unmap_cold(bytes, 0..0, 0)?)
     }
 
+    /// First address of the arena.
+    pub fn base(&self) -> Address {
+        self.frames.base()
+    }
+
     /// Whether an address lies in the arena.
     pub fn owns(&self, address: Address) -> bool {
         address >= self.frames.base() && address - self.frames.base() < self.frames.bytes()

@@ -7,10 +7,10 @@ use stalloc_device::{Address, Device, Error};
 use crate::script::GRANULE;
 
 /// Parts of the plan that one mapping is at most: mapping is a system call, so it is done in few and large pieces.
-const PARTS: u64 = 2048;
+const PARTS: u64 = 8192;
 
 /// Largest piece that is mapped at once, bytes.
-const LARGEST: u64 = 32 << 20;
+const LARGEST: u64 = 8 << 20;
 
 /// An address range and the device memory behind it.
 ///

@@ -8,6 +8,7 @@ mod cursor;
 mod frames;
 mod gaps;
 mod history;
+mod locked;
 mod planned;
 mod ranges;
 mod script;
@@ -15,6 +16,7 @@ mod statistics;
 mod streams;
 
 pub use arena::{Arena, Served};
+pub use locked::Locked;
 pub use planned::PlannedAllocator;
 pub use statistics::{Departure, Misses, Source, Statistics, Unplanned};
 
