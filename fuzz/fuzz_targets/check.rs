@@ -100,7 +100,7 @@ fn check(recording: &Recording) {
         trace.fingerprint();
         assert!(trace.peak_allocated() >= trace.live_curve()[0].1);
         trace.peak_reserved();
-        trace.marked_steps();
+        trace.host_reads();
         let comparison = stalloc_trace::compare(trace, trace, 3);
         assert_eq!(comparison.differences, 0);
     }

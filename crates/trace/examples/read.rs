@@ -27,7 +27,8 @@ fn main() {
         println!("{line}");
     }
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    if let Some(ticks) = stat.split(' ').nth(13).and_then(|ticks| ticks.parse::<f64>().ok()) {
-        println!("{:.2} s of user time", ticks / 100.0);
+    let ticks: Vec<f64> = stat.split(' ').skip(13).take(2).filter_map(|ticks| ticks.parse().ok()).collect();
+    if let [user, system] = ticks[..] {
+        println!("{:.2} s of user time, {:.2} s of system time", user / 100.0, system / 100.0);
     }
 }

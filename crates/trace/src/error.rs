@@ -57,7 +57,7 @@ pub struct Fault {
 pub(crate) type Result<T> = std::result::Result<T, Fault>;
 
 pub(crate) const RECORD_AGAIN: &str = "the file is damaged or incomplete, record or copy it again";
-pub(crate) const TOO_BIG: &str = "record fewer steps, or fewer devices, into one file";
+pub(crate) const TOO_BIG: &str = "record fewer steps into one file, or allow more with STALLOC_READ_GIB=16";
 
 impl Fault {
     pub(crate) fn new(place: Place, problem: impl Into<String>, advice: &'static str) -> Self {

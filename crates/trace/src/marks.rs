@@ -1,7 +1,5 @@
 //! What the marks of a trace say.
 
-use std::ops::Range;
-
 use rustc_hash::FxHashMap;
 
 use crate::model::{Event, Mark, StackId, Time, Trace};
@@ -24,37 +22,6 @@ impl Trace {
             Event::Mark(mark) => Some((time as Time, mark)),
             _ => None,
         })
-    }
-
-    /// The steps that the program marked, in order; empty if it marked none. A step without an end goes on to the
-    /// next one's begin.
-    pub fn marked_steps(&self) -> Vec<Range<Time>> {
-        let mut steps = Vec::new();
-        let mut open = None;
-        for (time, mark) in self.marks() {
-            match mark {
-                Mark::StepBegin => {
-                    steps.extend(open.replace(time).map(|begin| begin..time));
-                }
-                Mark::StepEnd => steps.extend(open.take().map(|begin| begin..time)),
-                _ => {}
-            }
-        }
-        steps.extend(open.map(|begin| begin..self.end()));
-        steps
-    }
-
-    /// When the optimizer was done, each time: the ends of PyTorch's `Optimizer.step#...` annotations. With several
-    /// optimizers, those of the one that was done last; every step ends there.
-    pub fn optimizer_steps(&self) -> Vec<Time> {
-        let ends = || {
-            self.marks().filter_map(|(time, mark)| match mark {
-                Mark::AnnotationEnd(name) if self.string(*name).starts_with("Optimizer.step#") => Some((time, *name)),
-                _ => None,
-            })
-        };
-        let Some((_, last)) = ends().last() else { return Vec::new() };
-        ends().filter(|&(_, name)| name == last).map(|(time, _)| time).collect()
     }
 
     /// Where the program read values back from the device, most often first.

@@ -10,9 +10,11 @@ use crate::instance::{self, Instance};
 use crate::model::Recording;
 use crate::{format, paper_log, snapshot};
 
-/// Memory that a reader may take by default, whatever the file claims, bytes. A snapshot of 1 GB takes well under
-/// 2 GB.
-pub const MEMORY_LIMIT: u64 = 8 << 30;
+/// Memory that a reader may take by default, whatever the file claims, bytes. A snapshot of 1 GB takes 0.7 GB.
+pub const MEMORY_LIMIT: u64 = 4 << 30;
+
+/// Environment variable that sets another limit, in GiB.
+const LIMIT_VARIABLE: &str = "STALLOC_READ_GIB";
 
 /// What a file holds.
 #[derive(Clone, Debug)]
@@ -25,12 +27,14 @@ pub enum Input {
 
 /// Opens a file: a recording or an instance, recognised by content, plain or compressed (zstd, gzip).
 ///
-/// `progress` is told how many bytes of the file have been read, and how many there are.
+/// `progress` is told how many bytes of the file have been read, and how many there are. At most about
+/// [`MEMORY_LIMIT`] bytes of memory are taken, or the GiB that the environment variable `STALLOC_READ_GIB` says.
 ///
 /// # Errors
 /// If the file cannot be read or makes no sense; the error names the file, the place and what to do.
 pub fn open(path: &Path, progress: Progress<'_>) -> std::result::Result<Input, ReadError> {
-    open_within(path, progress, MEMORY_LIMIT)
+    let limit = std::env::var(LIMIT_VARIABLE).ok().and_then(|gib| gib.trim().parse::<u64>().ok());
+    open_within(path, progress, limit.map_or(MEMORY_LIMIT, |gib| gib.saturating_mul(1 << 30)))
 }
 
 /// As [`open`], taking at most about `limit` bytes of memory.

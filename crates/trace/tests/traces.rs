@@ -74,29 +74,6 @@ fn curves_follow_the_events() {
 }
 
 #[test]
-fn steps_are_those_that_were_marked() {
-    let mut builder = TraceBuilder::new(0);
-    let (one, two) = (builder.string("Optimizer.step#SGD.step"), builder.string("Optimizer.step#AdamW.step"));
-    for mark in [
-        Mark::StepBegin,
-        Mark::AnnotationBegin(one),
-        Mark::AnnotationEnd(one),
-        Mark::AnnotationEnd(two),
-        Mark::StepBegin,
-        Mark::AnnotationEnd(one),
-        Mark::AnnotationEnd(two),
-        Mark::StepEnd,
-        Mark::StepEnd,
-        Mark::StepBegin,
-    ] {
-        builder.push(RawEvent::Mark(mark), None);
-    }
-    let trace = builder.finish();
-    assert_eq!(trace.marked_steps(), [0..4, 4..7, 9..10]);
-    assert_eq!(trace.optimizer_steps(), [3, 6]);
-}
-
-#[test]
 fn host_reads_are_counted_by_place() {
     let mut builder = TraceBuilder::new(0);
     for (stack, bytes) in [(5, 4), (2, 8), (2, 8)] {

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use stalloc_synthesizer::{Witness, steps};
 use stalloc_trace::{Event, Frame, Input, Instance, Recording, StackId, Trace};
 
 use crate::error::{Error, Outcome};
+use crate::input;
 use crate::output::{self, Table};
-use crate::progress::Progress;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -44,10 +45,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 
 /// Opens a file and tells on standard error what was odd about it.
 fn open(path: &Path) -> Result<Input, Error> {
-    let mut bar = Progress::new(format!("reading {}", path.display()));
-    let input = stalloc_trace::open(path, &mut |done, total| bar.update(done, total));
-    drop(bar);
-    let input = input.map_err(|error| Error::message(error.to_string()))?;
+    let input = input::open(path)?;
     let warnings = match &input {
         Input::Recording(recording) => &recording.warnings,
         Input::Instance(instance) => &instance.warnings,
@@ -81,6 +79,7 @@ struct DeviceInfo<'a> {
     streams: u64,
     steps: u64,
     steps_from: &'static str,
+    notes: Vec<String>,
     peak_allocated: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     actual_peak_reserved: Option<u64>,
@@ -112,7 +111,7 @@ struct SettingsInfo {
 
 impl<'a> DeviceInfo<'a> {
     fn new(trace: &'a Trace) -> Self {
-        let (steps, steps_from) = steps(trace);
+        let steps = steps(trace);
         let span = trace.times_us.iter().min().zip(trace.times_us.iter().max());
         DeviceInfo {
             device: trace.device,
@@ -120,8 +119,9 @@ impl<'a> DeviceInfo<'a> {
             requests: trace.requests.len() as u64,
             live_before: trace.requests.iter().filter(|r| r.alloc.is_none()).count() as u64,
             streams: trace.streams.len() as u64,
-            steps,
-            steps_from,
+            steps: steps.requests.len() as u64,
+            steps_from: steps_from(steps.witness),
+            notes: steps.notes,
             peak_allocated: trace.peak_allocated(),
             actual_peak_reserved: trace.peak_reserved(),
             out_of_memory: trace.events.iter().filter(|e| matches!(e, Event::OutOfMemory { .. })).count() as u64,
@@ -140,15 +140,13 @@ impl<'a> DeviceInfo<'a> {
     }
 }
 
-/// How many steps the marks tell of, and which marks.
-fn steps(trace: &Trace) -> (u64, &'static str) {
-    let marked = trace.marked_steps().len() as u64;
-    if marked > 0 {
-        return (marked, "marks");
-    }
-    match trace.optimizer_steps().len() as u64 {
-        0 => (0, "none"),
-        steps => (steps, "optimizer annotations"),
+/// Who said where the steps begin, for people.
+fn steps_from(witness: Witness) -> &'static str {
+    match witness {
+        Witness::Marks => "marks",
+        Witness::Annotations => "annotations",
+        Witness::Repetition => "repetition",
+        Witness::Nobody => "nothing",
     }
 }
 
@@ -211,9 +209,7 @@ fn print_recording(recording: &Recording, json: bool) -> Result<(), Error> {
 
 fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
     let mut lines = Vec::new();
-    if device.steps > 0 {
-        lines.push(format!("steps: {} (from {})", device.steps, device.steps_from));
-    }
+    lines.extend(device.notes.iter().cloned());
     if let Some(seconds) = device.seconds {
         lines.push(format!("recorded over {seconds:.2} s"));
     }

@@ -210,7 +210,7 @@ impl<W: Write> Pickle<'_, W> {
         self.put(b"]\x94(")?;
         self.memo += 1;
         for depth in 0..DEPTH {
-            let frame = depth << 32 | random(stack >> (depth / 3)) % 50_000;
+            let frame = (depth << 32) | (random(stack >> (depth / 3)) % 50_000);
             if let Some(&index) = self.frames.get(&frame) {
                 self.recall(index)?;
                 continue;
