@@ -88,8 +88,8 @@ fn plan(events: &[Event], dynamic: bool) -> Plan {
                 lifetime: slot.lower..slot.upper,
                 sizes: [slot.size; 4],
                 peak: slot.size,
-                reusable: vec![0..plan.arena],
-                home: 0..0,
+                reusable: Vec::new(),
+                home: 0..plan.arena,
             })
             .collect();
         plan.slots.clear();

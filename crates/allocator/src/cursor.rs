@@ -212,12 +212,17 @@ impl Cursor {
         })
     }
 
-    /// Begins a section if the request is the first planned one of any.
+    /// Begins a section if the request is the first planned one of any; if nothing is left of the section before, a
+    /// dynamic one at the beginning of one that is expected will do.
     fn begin_section(&mut self, script: &Script, key: Key) -> Option<Guess> {
         let before = self.candidates.first().copied()?;
+        let is_over = before.at.index as usize >= script.entries(before.at.section).len();
         self.candidates_at_beginning(script);
-        let begins = |candidate: &Candidate| matches!(fit(script, candidate.at, key), Some((Guess::Slot { .. }, _)));
-        self.candidates.retain(begins);
+        self.candidates.retain(|candidate| match fit(script, candidate.at, key) {
+            Some((Guess::Slot { .. }, _)) => true,
+            Some(_) => is_over && candidate.expected,
+            None => false,
+        });
         if self.candidates.is_empty() {
             self.candidates.push(before);
             return None;

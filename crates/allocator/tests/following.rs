@@ -4,8 +4,8 @@
 mod common;
 
 use common::*;
-use stalloc_allocator::{Allocator, Source};
-use stalloc_device::Counting;
+use stalloc_allocator::{Allocator, Error, Source};
+use stalloc_device::{Counting, Shared};
 use stalloc_plan::SectionKind::{Once, Prologue, Repeating};
 
 const GIB: u64 = 1 << 30;
@@ -61,12 +61,10 @@ fn one_extra_request_kept_for_ever_costs_no_planned_one() {
     let mut checked = over_counting(&plan, Counting::new(GIB));
     run(&mut checked, &weights());
     for number in 0..10 {
-        let requests = step();
-        run(&mut checked, &requests[..0]);
         if number == 3 {
             assert_eq!(checked.malloc(5000).source, Source::Dynamic);
         }
-        run(&mut checked, &requests);
+        run(&mut checked, &step());
     }
     let statistics = checked.allocator.statistics();
     assert_eq!(statistics.planned, statistics.requests - 1);
@@ -88,4 +86,134 @@ fn a_step_of_another_shape_does_not_cost_the_next_one_its_places() {
     run(&mut checked, &step());
     let after = checked.allocator.statistics();
     assert_eq!(after.planned - before.planned, 2 * step().len() as u64);
+}
+
+/// A trained program: weights made, a step run, planned.
+fn trained(device: Counting) -> Checked<Shared<Counting>> {
+    let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
+    let mut checked = over_counting(&plan, device);
+    run(&mut checked, &weights());
+    run(&mut checked, &step());
+    checked
+}
+
+/// Requests of a step that are not served from the plan.
+fn unplanned_in_a_step(checked: &mut Checked<Shared<Counting>>) -> usize {
+    checked.allocator.step_begin();
+    run(checked, &step()).iter().filter(|served| served.source != Source::Planned).count()
+}
+
+#[test]
+fn an_evaluation_that_was_never_seen_is_served_in_the_arena_and_forgotten() {
+    let mut checked = trained(Counting::new(GIB));
+    let reserved = checked.allocator.peak_reserved();
+    for number in 0..9 {
+        assert_eq!(unplanned_in_a_step(&mut checked), 0);
+        if number % 3 == 2 {
+            let evaluation: Vec<_> = (0..40u64).map(|n| ((n % 5 + 2) * 3 * 512 * 999, Some(2))).collect();
+            run(&mut checked, &evaluation);
+        }
+    }
+    // Evaluation needs less than a step: memory moves, little more is taken.
+    assert!(checked.allocator.peak_reserved() <= reserved + reserved / 32 + 4 * MIB);
+}
+
+#[test]
+fn a_step_that_is_cut_short_by_an_exception_costs_the_next_one_nothing() {
+    let mut checked = trained(Counting::new(GIB));
+    for length in [1, 7, 20, 30] {
+        checked.allocator.step_begin();
+        run(&mut checked, &step()[..length]);
+        assert_eq!(unplanned_in_a_step(&mut checked), 0, "after {length} requests");
+    }
+}
+
+#[test]
+fn missing_and_changed_requests_cost_a_few_neighbours_at_most() {
+    let mut checked = trained(Counting::new(GIB));
+    for at in [0usize, 3, 11, 25, 35] {
+        let mut shorter = step();
+        shorter.remove(at);
+        checked.allocator.step_begin();
+        let missed = run(&mut checked, &shorter).iter().filter(|served| served.source != Source::Planned).count();
+        assert!(missed <= 6, "{missed} misses after request {at} did not come");
+        let mut changed = step();
+        changed[at].0 += 512 * 3;
+        checked.allocator.step_begin();
+        let missed = run(&mut checked, &changed).iter().filter(|served| served.source != Source::Planned).count();
+        assert!(missed <= 3, "{missed} misses after request {at} changed");
+        assert_eq!(unplanned_in_a_step(&mut checked), 0);
+    }
+}
+
+#[test]
+fn emptying_the_cache_in_every_step_gives_back_what_is_free_and_nothing_else() {
+    let mut checked = trained(Counting::new(GIB));
+    for _ in 0..4 {
+        assert_eq!(unplanned_in_a_step(&mut checked), 0);
+        checked.allocator.empty_cache().unwrap();
+        let weights: u64 = weights().iter().map(|(size, _)| size).sum();
+        assert!(checked.allocator.reserved() <= weights.next_multiple_of(2 * MIB) + 2 * MIB);
+    }
+}
+
+#[test]
+fn another_program_switches_the_plan_off() {
+    let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    let other: Vec<_> = (0..50u64).map(|n| ((n % 9 + 1) * 512 * 1111, Some(3))).collect();
+    for _ in 0..40 {
+        checked.allocator.step_begin();
+        run(&mut checked, &other);
+    }
+    let statistics = checked.allocator.statistics();
+    assert!(statistics.switched_off);
+    assert_eq!(statistics.reserved, 0, "its memory is the fallback's now");
+    assert_eq!(checked.malloc(5000).source, Source::Fallback);
+}
+
+#[test]
+fn memory_that_runs_out_is_an_error_with_numbers_and_the_program_goes_on_after_freeing() {
+    let mut checked = trained(Counting::new(128 * MIB));
+    let error = checked.try_malloc(GIB, 0).unwrap_err();
+    let Error::OutOfMemory { requested, allocated, reserved } = error else { panic!("{error}") };
+    assert_eq!((requested, allocated), (GIB, checked.live.values().sum()));
+    assert!(reserved <= 128 * MIB);
+    let mut hoard = Vec::new();
+    while let Ok(served) = checked.try_malloc(5 * MIB + 512, 0) {
+        hoard.push(served);
+    }
+    assert!(hoard.len() as u64 * 5 * MIB > 90 * MIB, "little is left unused: {}", hoard.len());
+    hoard.into_iter().for_each(|served| checked.free(served));
+    checked.allocator.step_begin();
+    run(&mut checked, &step());
+    assert_eq!(unplanned_in_a_step(&mut checked), 0);
+}
+
+#[test]
+fn dynamic_requests_of_any_size_or_none_keep_the_program_on_its_plan() {
+    let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
+    let room = plan.arena..plan.arena + 40 * MIB;
+    plan.arena = room.end;
+    for index in (0..30).step_by(3).rev() {
+        add_dynamic(&mut plan, 1, index, [MIB, 2 * MIB, 3 * MIB, 4 * MIB], room.clone());
+    }
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    run(&mut checked, &weights());
+    for number in 0..20u64 {
+        let mut dynamic = Vec::new();
+        let mut planned = Vec::new();
+        for (index, (size, _)) in step().into_iter().enumerate() {
+            if index % 3 == 0 && index < 30 && !(number + index as u64).is_multiple_of(4) {
+                let size = MIB + (number * 7919 + index as u64 * 104729) % (3 * MIB);
+                dynamic.push(checked.malloc(size));
+            }
+            planned.push(checked.malloc(size));
+        }
+        // All of a step's blocks live until its end here, so those that share places with others are displaced; what
+        // counts is that each is known for what it is.
+        planned.into_iter().chain(dynamic).for_each(|served| checked.free(served));
+    }
+    let statistics = checked.allocator.statistics();
+    assert_eq!(statistics.unplanned.extra + statistics.unplanned.lost, 0, "{statistics:?}");
 }

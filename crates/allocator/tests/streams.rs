@@ -1,0 +1,135 @@
+//! Several streams on a device whose events complete late.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use stalloc_allocator::{Allocator, Source};
+use stalloc_device::{Address, Counting, Device, Error, MemoryInfo, Shared, Stream};
+use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
+
+/// A device whose events complete when it is told so, and that remembers which streams wait for which.
+struct Lagging {
+    memory: Counting,
+    done: bool,
+    /// (waiting stream, stream waited for)
+    waits: Vec<(Stream, Stream)>,
+}
+
+impl Device for Lagging {
+    /// The stream that it was recorded on.
+    type Event = Stream;
+
+    fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
+        self.memory.alloc(bytes)
+    }
+    fn free(&mut self, address: Address) -> Result<(), Error> {
+        self.memory.free(address)
+    }
+    fn page_size(&self) -> Option<u64> {
+        self.memory.page_size()
+    }
+    fn reserve(&mut self, bytes: u64) -> Result<Address, Error> {
+        self.memory.reserve(bytes)
+    }
+    fn release(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        self.memory.release(address, bytes)
+    }
+    fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        self.memory.map(address, bytes)
+    }
+    fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        self.memory.unmap(address, bytes)
+    }
+    fn memory_info(&self) -> Result<MemoryInfo, Error> {
+        self.memory.memory_info()
+    }
+    fn record(&mut self, stream: Stream) -> Result<Stream, Error> {
+        Ok(stream)
+    }
+    fn completed(&mut self, _event: &Stream) -> Result<bool, Error> {
+        Ok(self.done)
+    }
+    fn wait(&mut self, _event: &Stream) -> Result<(), Error> {
+        self.done = true;
+        Ok(())
+    }
+    fn queue_wait(&mut self, stream: Stream, event: &Stream) -> Result<(), Error> {
+        self.waits.push((stream, *event));
+        Ok(())
+    }
+    fn synchronize(&mut self) -> Result<(), Error> {
+        self.done = true;
+        Ok(())
+    }
+}
+
+/// A plan in which all slots, each of 4 MiB, share one place.
+fn one_place(streams: &[u32]) -> Plan {
+    let slot = |&stream: &u32| Slot { size: 4 * MIB, offset: 0, stream, lower: 0, upper: 1 };
+    let slots: Vec<_> = streams.iter().map(slot).collect();
+    let section = Section {
+        kind: SectionKind::Repeating,
+        name: String::new(),
+        runs: 1,
+        entries: (0..slots.len() as u32).map(Entry::Slot).collect(),
+        releases: Vec::new(),
+        followers: vec![0],
+    };
+    Plan { alignment: 512, arena: 4 * MIB, slots, sections: vec![section], ..Plan::default() }
+}
+
+fn lagging() -> Shared<Lagging> {
+    Shared::new(Lagging { memory: Counting::new(1 << 30), done: false, waits: Vec::new() })
+}
+
+#[test]
+fn another_stream_takes_a_place_over_only_behind_an_event() {
+    let device = lagging();
+    let mut checked = over(&one_place(&[0, 1, 1, 0]), device.clone());
+    let mut waits = Vec::new();
+    for stream in [5, 9, 9, 5] {
+        let served = checked.try_malloc(4 * MIB, stream).unwrap();
+        assert_eq!(served.source, Source::Planned);
+        checked.free(served);
+        waits.push(device.lock().waits.clone());
+    }
+    assert_eq!(waits, [vec![], vec![(9, 5)], vec![(9, 5)], vec![(9, 5), (5, 9)]]);
+}
+
+#[test]
+fn a_block_that_another_stream_uses_is_not_reused_before_that_stream_is_done() {
+    let device = lagging();
+    let mut checked = over(&one_place(&[0, 0, 0]), device.clone());
+    let first = checked.malloc(4 * MIB);
+    checked.allocator.record_stream(first.address, 7).unwrap();
+    checked.free(first);
+    let second = checked.malloc(4 * MIB);
+    assert_ne!(second.address, first.address);
+    assert_eq!(checked.allocator.statistics().misses.pending, 1);
+    device.lock().done = true;
+    assert_eq!(checked.malloc(4 * MIB).address, first.address);
+}
+
+#[test]
+fn a_use_on_its_own_stream_delays_nothing() {
+    let mut checked = over(&one_place(&[0, 0]), lagging());
+    let first = checked.try_malloc(4 * MIB, 3).unwrap();
+    checked.allocator.record_stream(first.address, 3).unwrap();
+    checked.free(first);
+    assert_eq!(checked.try_malloc(4 * MIB, 3).unwrap().address, first.address);
+}
+
+#[test]
+fn during_a_capture_the_arena_serves_nothing_and_records_no_event() {
+    let device = lagging();
+    let mut checked = over(&one_place(&[0, 0, 0]), device.clone());
+    let first = checked.malloc(4 * MIB);
+    checked.allocator.record_stream(first.address, 7).unwrap();
+    checked.allocator.set_capturing(true);
+    device.lock().done = true;
+    checked.free(first);
+    assert_eq!(checked.malloc(4 * MIB).source, Source::Fallback);
+    checked.allocator.set_capturing(false);
+    assert_eq!(checked.malloc(4 * MIB).address, first.address, "its event was recorded after the capture");
+}
