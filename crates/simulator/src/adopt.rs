@@ -9,45 +9,42 @@ const REACH: u64 = 1 << 40;
 /// Pages of small and of large expandable ranges.
 const PAGES: [u64; 2] = [2 << 20, 20 << 20];
 
-/// The segments to adopt, in the order of addresses. Pieces of one expandable range are one of them, with as much address
-/// space after them as the recording leaves.
+/// The segments to adopt, in the order of addresses. Pieces of one expandable range are one of them, with as much
+/// address space after them as the recording leaves. O(n log n).
 pub(crate) fn segments(trace: &Trace, state: &MemoryState) -> Vec<Adopted> {
     let mut owners: FxHashMap<(u64, u64), u32> = FxHashMap::from_iter([((0, 0), 0)]);
-    let mut adopted: Vec<Adopted> = Vec::new();
+    let mut adopted: Vec<(Adopted, u64)> = Vec::new();
     for segment in &state.segments {
         let next = owners.len() as u32;
         let owner = *owners.entry(segment.private_pool).or_insert(next);
         let stream = trace.streams.get(segment.stream.0 as usize).copied().unwrap_or(0);
         let small = segment.pool == Pool::Small;
-        let belongs = |range: &&mut Adopted| {
-            let end = range.address + size(range);
+        let segment_end = segment.address.saturating_add(segment.size);
+        let belongs = |(range, end): &&mut (Adopted, u64)| {
             range.expandable
                 && segment.expandable
                 && (range.stream, range.small, range.owner) == (stream, small, owner)
-                && segment.address.checked_sub(end).is_some_and(|gap| gap < REACH && gap.is_multiple_of(page(small)))
+                && segment.address.checked_sub(*end).is_some_and(|gap| gap < REACH && gap.is_multiple_of(page(small)))
         };
         // Ranges of other pools may lie between two pieces in the list, but not in the address space.
-        if let Some(range) = adopted.iter_mut().next_back().filter(belongs) {
-            let gap = segment.address - (range.address + size(range));
-            if gap > 0 {
-                range.parts.push(Part::Unmapped { size: gap });
+        if let Some((range, end)) = adopted.last_mut().filter(belongs) {
+            if segment.address > *end {
+                range.parts.push(Part::Unmapped { size: segment.address - *end });
             }
             range.parts.extend(parts(segment));
+            *end = segment_end;
         } else {
             let (address, expandable) = (segment.address, segment.expandable);
-            adopted.push(Adopted { address, stream, small, expandable, owner, parts: parts(segment) });
+            let segment = Adopted { address, stream, small, expandable, owner, parts: parts(segment) };
+            adopted.push((segment, segment_end));
         }
     }
     extend_ranges(trace, &mut adopted);
-    adopted
+    adopted.into_iter().map(|(segment, _)| segment).collect()
 }
 
 fn page(small: bool) -> u64 {
     PAGES[usize::from(!small)]
-}
-
-fn size(range: &Adopted) -> u64 {
-    range.parts.iter().map(|part| part.size()).sum()
 }
 
 fn parts(segment: &Segment) -> Vec<Part> {
@@ -61,33 +58,34 @@ fn parts(segment: &Segment) -> Vec<Part> {
 }
 
 /// Gives expandable ranges the address space before them that the recording maps later, and as much as there is (up to
-/// [`REACH`]) after them.
-fn extend_ranges(trace: &Trace, adopted: &mut [Adopted]) {
-    let mapped: Vec<(u64, u64, bool)> = trace.events.iter().filter_map(maps(trace)).collect();
+/// [`REACH`]) after them. Comes with the end of each.
+fn extend_ranges(trace: &Trace, adopted: &mut [(Adopted, u64)]) {
+    let mut mapped: Vec<(u64, u64, bool)> = trace.events.iter().filter_map(maps(trace)).collect();
+    mapped.sort_unstable();
+    let between = |from: u64, to: u64| {
+        let first = mapped.partition_point(|m| m.0 < from);
+        mapped[first..].iter().take_while(move |m| m.0 < to)
+    };
     for place in 0..adopted.len() {
-        let floor = place.checked_sub(1).map_or(0, |below| adopted[below].address + size(&adopted[below]));
-        let next = adopted.get(place + 1).map_or(u64::MAX, |above| above.address);
-        let range = &mut adopted[place];
+        let floor = place.checked_sub(1).map_or(0, |below| adopted[below].1);
+        let next = adopted.get(place + 1).map_or(u64::MAX, |(above, _)| above.address);
+        let (range, end) = &mut adopted[place];
         if !range.expandable {
             continue;
         }
-        let unit = page(range.small);
-        let start = range.address;
-        let reach = floor.max(start.saturating_sub(REACH));
-        let own = |&&(address, stream, small): &&(u64, u64, bool)| {
-            (stream, small) == (range.stream, range.small) && address.abs_diff(start).is_multiple_of(unit)
-        };
-        let lowest = mapped.iter().filter(own).map(|m| m.0).filter(|&m| m >= reach && m < start).min();
-        let others = mapped.iter().filter(|m| !own(m)).map(|m| m.0);
-        let end = start + size(range);
-        let ceiling = others.filter(|&m| m >= end).min().unwrap_or(u64::MAX).min(next).min(end.saturating_add(REACH));
-        if let Some(lowest) = lowest {
+        let (unit, start) = (page(range.small), range.address);
+        let (stream, small) = (range.stream, range.small);
+        let own = |m: &&(u64, u64, bool)| (m.1, m.2) == (stream, small) && m.0.abs_diff(start).is_multiple_of(unit);
+        if let Some(&(lowest, ..)) = between(floor.max(start.saturating_sub(REACH)), start).find(own) {
             range.parts.insert(0, Part::Unmapped { size: start - lowest });
             range.address = lowest;
         }
-        let room = ceiling.saturating_sub(end) / unit * unit;
+        let ceiling = next.min(end.saturating_add(REACH));
+        let ceiling = between(*end, ceiling).find(|m| !own(m)).map_or(ceiling, |m| m.0);
+        let room = ceiling.saturating_sub(*end) / unit * unit;
         if room > 0 {
             range.parts.push(Part::Unmapped { size: room });
+            *end += room;
         }
     }
 }

@@ -80,8 +80,8 @@ impl Recorder {
         self.0.borrow_mut().keep_clear(end)
     }
 
-    /// Hands segments out where a recorded device put them, (bytes, address) in order, until something else is asked for.
-    /// Best fit breaks ties by address, so what follows depends on it.
+    /// Hands segments out where a recorded device put them, (bytes, address) in order, until something else is asked
+    /// for. Best fit breaks ties by address, so what follows depends on it.
     pub fn follow(&self, recorded: impl Iterator<Item = (u64, Address)>) {
         let state = &mut *self.0.borrow_mut();
         state.recorded = recorded.collect();

@@ -12,15 +12,15 @@
 //!   that same allocator starts from it, fragmentation included; every other one is asked for those requests first, in
 //!   the order of the trace.
 //!
-//! - that the cache was emptied. A recording does not hold calls of `empty_cache`, but it shows that everything cached was
-//!   given back, be it for that or for want of memory; every allocator is told to do so at that moment.
+//! - that the cache was emptied. A recording does not hold calls of `empty_cache`, but it shows that everything cached
+//!   was given back, be it for that or for want of memory; every allocator is told to do so at that moment.
 //!
 //! It leaves out requests that failed.
 //!
-//! A million events (163 steps of a transformer whose sequence length varies) replay in 0.10 s (`pytorch-expandable`), 0.23 s
-//! (`pytorch`), 0.25 s (`stalloc`, nothing planned) and 0.27 s (`gmlake`): `cargo bench -p stalloc-simulator`, median on a
-//! busy 2-core x86-64 container. What the allocators make of real recordings is in `docs/evaluation.md`, how true the models
-//! are in `docs/fidelity.md`.
+//! A million events (163 steps of a transformer whose sequence length varies) replay in 0.10 s (`pytorch-expandable`),
+//! 0.23 s (`pytorch`), 0.25 s (`stalloc`, nothing planned) and 0.27 s (`gmlake`): `cargo bench -p stalloc-simulator`,
+//! median on a busy 2-core x86-64 container. What the allocators make of real recordings is in `docs/evaluation.md`,
+//! how true the models are in `docs/fidelity.md`.
 
 use stalloc_trace::{RequestId, Time, Trace};
 

@@ -60,9 +60,9 @@ fn gives_back(segment: &SegmentEvent) -> bool {
 
 /// Whether segments that are given back from `time` on show that everything cached was.
 ///
-/// A request that finds no memory has everything given back before it is tried again. As it found no cached block before,
-/// it finds none after, so that this is the same as emptying the cache first. Only where the allocator may give a part of
-/// its cache back to serve a request, it is left to do so.
+/// A request that finds no memory has everything given back before it is tried again. As it found no cached block
+/// before, it finds none after, so that this is the same as emptying the cache first. Only where the allocator may give
+/// a part of its cache back to serve a request, it is left to do so.
 fn empties(trace: &Trace, time: Time) -> bool {
     let partial = |s: &AllocatorSettings| s.max_split_size.is_some() || s.garbage_collection_threshold > 0.0;
     let cause = trace.events.get(next_request(trace, time) as usize);

@@ -285,8 +285,8 @@ impl<D: Device> Cache<D> {
         block.address
     }
 
-    /// Leaves a part at the front of a block free so that the rest starts as `large_alignment` asks, if `size` bytes fit
-    /// then; the block to use.
+    /// Leaves a part at the front of a block free so that the rest starts as `large_alignment` asks, if `size` bytes
+    /// fit then; the block to use.
     #[cold]
     fn align(&mut self, id: BlockId, size: u64) -> BlockId {
         let (address, room) = (self.blocks[id].address, self.blocks[id].size - size);

@@ -73,7 +73,8 @@ impl Fidelity {
     }
 }
 
-/// Compares a recorded trace with the allocator's code, by PyTorch's rules, then by those of its descendants; the closest.
+/// Compares a recorded trace with the allocator's code, by PyTorch's rules, then by those of its descendants; the
+/// closest.
 ///
 /// # Errors
 /// If the state that the trace starts from makes no sense.

@@ -83,7 +83,7 @@ impl Chunks {
         Range { segment, offset: address - start, bytes }
     }
 
-    /// At least two of the largest free runs that make exactly `bytes` bytes, the last one cut; `None` if all are too few.
+    /// The largest free runs that make exactly `bytes` bytes together, the last one cut; `None` if all are too few.
     pub fn largest(&self, stream: Stream, bytes: u64) -> Option<Vec<Range>> {
         let mut missing = bytes;
         let mut ranges = Vec::new();

@@ -1,21 +1,22 @@
 //! A model of GMLake: PyTorch's allocator, with free blocks that are apart stitched into one by virtual memory.
 //!
 //! After "GMLake: Efficient and Transparent GPU Memory Defragmentation for Large-scale DNN Training with Virtual Memory
-//! Stitching" (ASPLOS '24) and the authors' published code (intelligent-machine-learning/glake), whose defaults are used
-//! where paper and code differ. Requests up to 1 MiB are PyTorch's. Larger ones are made of *chunks* of 2 MiB:
+//! Stitching" (ASPLOS '24) and the authors' published code (intelligent-machine-learning/glake), whose defaults are
+//! used where paper and code differ. Requests up to 1 MiB are PyTorch's. Larger ones are made of *chunks* of 2 MiB:
 //!
 //! 1. the smallest free *primitive* block that is large enough, split if it is larger;
-//! 2. else the smallest free *stitched* block, up to `reuse_limit` times as large; the chunks it does not need stay free;
-//! 3. else, for requests from `fragment_limit` on, a new stitched block of the largest free primitive blocks, the last one
-//!    split;
+//! 2. else the smallest free *stitched* block, up to `reuse_limit` times as large; the chunks it does not need stay
+//!    free;
+//! 3. else, for requests from `fragment_limit` on, a new stitched block of the largest free primitive blocks, the last
+//!    one split;
 //! 4. else new memory, in segments of the sizes that PyTorch takes;
 //! 5. else everything cached is given back, and 4 and 3 are tried again.
 //!
 //! A freed stitched block stays for later, at no cost but address space: its chunks serve others, too. Beyond
 //! `address_space` bytes of stitched blocks, all that are not in use are forgotten.
 //!
-//! What the model leaves out: the time that mapping takes (its time per operation is the model's own), the driver's limit on
-//! mappings, and the code's `defragLevel` and `reAlloc` switches, which are off by default.
+//! What the model leaves out: the time that mapping takes (its time per operation is the model's own), the driver's
+//! limit on mappings, and the code's `defragLevel` and `reAlloc` switches, which are off by default.
 
 use std::collections::VecDeque;
 

@@ -69,8 +69,9 @@ fn trace(steps: &[Step], initial: usize) -> Trace {
     builder.finish()
 }
 
-/// Checks that what a replay says can be: no two live requests overlap, each lies in memory that is held, and the figures
-/// follow from the placements. Where memory ran short, an allocator waited for streams that the recording has busy longer.
+/// Checks that what a replay says can be: no two live requests overlap, each lies in memory that is held, and the
+/// figures follow from the placements. Where memory ran short, an allocator waited for streams that the recording has
+/// busy longer.
 fn check(trace: &Trace, replay: &Replay, short: bool) {
     let name = replay.allocator;
     let end = replay.oom.unwrap_or(trace.end());
