@@ -48,7 +48,7 @@ def library_of(name):
     return next((file for file, start in LIBRARIES if re.match(start, name)), None)
 
 
-def answers(returns, parameters):
+def answers(name, returns, parameters):
     """What a function called with these parameters gives back."""
     if re.search(r"char\s*\*", returns):
         return ["text"]
@@ -66,6 +66,8 @@ def answers(returns, parameters):
         elif stars == 1 and not constant and register < 16:
             if kind in SIZES:
                 found.append(f"{SIZES[kind]}@{register}")
+            elif HANDLE.match(kind) and re.search(r"GetStream(_v2|_ptsz)?$", name):
+                found.append(f"8@{register}")  # the default stream: a new one would be of nothing
             elif HANDLE.match(kind):
                 found.append(f"h@{register}")
             elif kind.startswith(("cudaStreamCaptureStatus", "CUstreamCaptureStatus")) or ENUMS.search(kind):
@@ -90,7 +92,7 @@ def declared(site):
         for returns, name, parameters in re.findall(r"([\w\s*]+?)\b((?:p?nccl|cu|__cu)[A-Za-z]\w*)\s*\(([^;{}]*?)\)\s*;", text):
             if library_of(name) and "typedef" not in returns and "return" not in returns and "static" not in returns:
                 for exported in {name, renamed.get(name, name)}:
-                    functions.setdefault(exported, answers(returns, re.sub(r"\s+", " ", parameters)))
+                    functions.setdefault(exported, answers(name, returns, re.sub(r"\s+", " ", parameters)))
     return functions
 
 
