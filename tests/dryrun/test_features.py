@@ -1,13 +1,15 @@
 """What a stranger's script may call: `programs/features.py` says what, and runs in one process, for imports take the longest."""
 import ast
+import pathlib
 
 import pytest
-from conftest import PROGRAMS
+
+PROGRAM = pathlib.Path(__file__).parent / "programs" / "features.py"
 
 
 def names(kind):
     """The functions of the program that are decorated with `kind`."""
-    functions = [node for node in ast.parse((PROGRAMS / "features.py").read_text()).body if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in ast.parse(PROGRAM.read_text()).body if isinstance(node, ast.FunctionDef)]
     return [function.name for function in functions if any(getattr(decorator, "id", "") == kind for decorator in function.decorator_list)]
 
 
