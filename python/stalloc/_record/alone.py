@@ -7,8 +7,9 @@ has, get the same meaning here.
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import Any
+from typing import Any, Callable
 
 
 def install(distributed: Any) -> None:
@@ -16,13 +17,21 @@ def install(distributed: Any) -> None:
     if not distributed.is_available():
         return
     from torch.distributed import distributed_c10d as c10d
+    from torch.distributed import utils
 
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    is_wanted = "STALLOC_TRACE_ALONE" in os.environ
     init_process_group, new_group = c10d.init_process_group, c10d.new_group
+    is_alone = False
 
-    def init_alone(*_args: Any, **_options: Any) -> None:
+    def init_alone(*args: Any, **options: Any) -> None:
+        nonlocal is_alone
+        if not is_wanted and max(world_size, options.get("world_size", 1)) > 1:
+            init_process_group(*args, **options)  # the program starts its ranks itself
+            return
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
+        is_alone = True
         init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
 
     def new_group_alone(ranks: Any = None, *_args: Any, **options: Any) -> Any:
@@ -44,7 +53,6 @@ def install(distributed: Any) -> None:
         """The objects of a broadcast stay what they are here; nobody has to be waited for."""
 
     replacements = {
-        "init_process_group": init_alone,
         "new_group": new_group_alone,
         "all_gather_object": all_gather_object,
         "gather_object": gather_object,
@@ -54,17 +62,17 @@ def install(distributed: Any) -> None:
         "barrier": nothing,
         "monitored_barrier": nothing,
     }
-    for name, replacement in replacements.items():
-        for module in (c10d, distributed):
-            if hasattr(module, name):
-                setattr(module, name, replacement)
-    _trust_ddp()
 
+    def either(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def called(*args: Any, **options: Any) -> Any:
+            return (replacement if is_alone else original)(*args, **options)
 
-def _trust_ddp() -> None:
-    """DistributedDataParallel compares its parameters with those of other ranks: there are none to differ from."""
-    from torch.distributed import utils
+        return called
 
-    def verified(*_args: Any, **_options: Any) -> None: ...
-
-    utils._verify_param_shape_across_processes = verified  # type: ignore[assignment]
+    functions = {name: either(getattr(c10d, name), function) for name, function in replacements.items()}
+    for name, function in {"init_process_group": init_alone, **functions}.items():
+        setattr(c10d, name, function)
+        setattr(distributed, name, function)
+    # DistributedDataParallel compares its parameters with those of other ranks: there are none to differ from.
+    utils._verify_param_shape_across_processes = either(utils._verify_param_shape_across_processes, nothing)

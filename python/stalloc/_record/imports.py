@@ -17,8 +17,8 @@ def after(name: str, callback: Callable[[ModuleType], None]) -> None:
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
         callback(module)
         return
-    if not _callbacks:
-        sys.meta_path.insert(0, _Finder())
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
     _callbacks.setdefault(name, []).append(callback)
 
 
@@ -39,6 +39,9 @@ class _Finder(importlib.abc.MetaPathFinder):
                     spec.loader = _Loader(spec.loader, name)
                 return spec
         return None
+
+
+_finder = _Finder()
 
 
 class _Loader(importlib.abc.Loader):

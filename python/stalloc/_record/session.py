@@ -21,7 +21,7 @@ def prepare(torch: Any) -> None:
     if torch.version.cuda is None and torch.version.hip is None:
         say(f"this PyTorch ({torch.__version__}) is built without CUDA: there is nothing to record")
         sys.exit(2)
-    if os.environ.get("STALLOC_TRACE_ALONE"):
+    if os.environ.get("STALLOC_TRACE_ALONE") or os.environ.get("STALLOC_DRYRUN_GPU"):
         imports.after("torch.distributed", alone.install)
     if os.environ.get("STALLOC_DRYRUN_GPU"):
         _prepare_dry_run()
