@@ -36,6 +36,14 @@ pub enum Flaw {
         /// As it is.
         real: u64,
     },
+    /// Said to be optimal, but the bound does not say so.
+    #[error("said to be optimal, but the peak {peak} is above the lower bound {bound}")]
+    Unproven {
+        /// As claimed.
+        bound: u64,
+        /// Of the solution.
+        peak: u64,
+    },
     /// The peak is below the claimed lower bound.
     #[error("the lower bound {claimed} is above the peak {peak}")]
     Bound {
@@ -74,6 +82,9 @@ pub fn check(instance: &Instance, solution: &Solution) -> Result<(), Flaw> {
     }
     if solution.lower_bound > peak {
         return Err(Flaw::Bound { claimed: solution.lower_bound, peak });
+    }
+    if solution.optimal && solution.lower_bound < peak {
+        return Err(Flaw::Unproven { bound: solution.lower_bound, peak });
     }
     Ok(())
 }

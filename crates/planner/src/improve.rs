@@ -25,7 +25,7 @@ const EXACT_ITEMS: usize = 4096;
 const FIRST_RESTART: u64 = 100_000;
 
 /// Restarts that aim at the bound before some aim in between.
-const STRAIGHT: u64 = 64;
+const STRAIGHT: u64 = 256;
 
 /// Work that a best-fit run counts for each item.
 const BEST_FIT_WORK: u64 = 32;
@@ -201,16 +201,20 @@ impl<'a> Lane<'a> {
 
     /// A restart of the exact search.
     fn search(&mut self, k: u64, top: u64, target: u64) -> Found {
-        let between = k >= STRAIGHT && (k / self.lanes) % 2 == 1 && top > target + 1;
-        let limit = match (between, k / 2 / self.lanes % 3) {
+        // Then most aim a little below what there is: where the bound is out of reach, that is what can be had.
+        let step = k / self.lanes;
+        let between = k >= STRAIGHT && step % 4 > 0 && top > target + 1;
+        let gap = top - target;
+        let limit = match (between, step % 4) {
             (false, _) => target,
-            (true, 0) => top - 1,
-            (true, 1) => target.midpoint(top - 1),
-            (true, _) => top - 1 - (top - 1 - target) / 4,
+            (true, 1) => top - 1,
+            (true, 2) => top - gap.div_ceil(16),
+            (true, _) => top - gap.div_ceil(6),
         };
         let memory = (self.part.items.len() * 4096).clamp(1 << 10, 1 << 18);
         let exact = self.exact[usize::from(between)].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
-        let (before, allowed) = (exact.work, FIRST_RESTART.saturating_mul(luby(k / STYLES + 1)));
+        let (before, allowed) =
+            (exact.work, FIRST_RESTART.saturating_mul(luby(k / STYLES + 1) << (3 * u64::from(between))));
         let outcome = exact.run(limit, style(k, self.seed), allowed);
         let work = exact.work - before;
         match outcome {
