@@ -11,7 +11,7 @@ use std::{
     fs, io,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
 };
 
 /// Names of the environment variables that the stand-in reads.
@@ -138,17 +138,24 @@ pub(crate) fn links(library: &Path, cache: &Path) -> Result<PathBuf, SetupError>
         let path = path.to_owned();
         move |source| SetupError::Links { path, source }
     };
+    // The loader takes these for the end of a path, and would run the command without the library.
+    let path = directory.as_os_str().as_encoded_bytes();
+    if path.iter().any(|byte| b" :\n\t".contains(byte)) {
+        return Err(SetupError::Separator(directory));
+    }
     fs::create_dir_all(&directory).map_err(failed(&directory))?;
     for name in LINKS {
         let link = directory.join(name);
         if fs::read_link(&link).is_ok_and(|target| target == library) {
             continue;
         }
-        match symlink(library, &link) {
+        // Made beside and renamed, so that another process never finds it missing; whatever was there is replaced.
+        let beside = directory.join(format!("{name}.{}", process::id()));
+        match symlink(library, &beside) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed(&link)(error));
+                return Err(failed(&beside)(error));
             }
-            _ => {}
+            _ => fs::rename(&beside, &link).map_err(failed(&link))?,
         }
     }
     Ok(directory)

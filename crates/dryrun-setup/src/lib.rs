@@ -35,6 +35,9 @@ pub enum SetupError {
         /// The places that were tried, separated by commas.
         looked_at: String,
     },
+    /// The directory of links has a character that the loader takes for the end of a path.
+    #[error("{0} has a space or a colon, which LD_PRELOAD cannot hold; set XDG_CACHE_HOME to another directory")]
+    Separator(std::path::PathBuf),
     /// The directory of links could not be made.
     #[error("cannot prepare {path}: {source}")]
     Links {

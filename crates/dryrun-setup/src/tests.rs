@@ -51,3 +51,26 @@ fn links_are_made_once_and_lead_to_the_library() {
     let other = launch::links(&directory.path().join("other.so"), &cache).unwrap();
     assert_ne!(links, other);
 }
+
+#[test]
+fn a_link_that_leads_elsewhere_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = directory.path().join("libstalloc_dryrun.so");
+    fs::write(&library, b"").unwrap();
+    let links = launch::links(&library, directory.path()).unwrap();
+    let link = links.join("libcuda.so.1");
+    fs::remove_file(&link).unwrap();
+    fs::write(&link, b"another library").unwrap();
+    launch::links(&library, directory.path()).unwrap();
+    assert_eq!(fs::read_link(&link).unwrap(), library);
+    assert_eq!(fs::read_dir(&links).unwrap().count(), 4, "nothing is left beside");
+}
+
+#[test]
+fn a_directory_that_the_loader_would_cut_is_refused() {
+    let library = std::path::Path::new("/lib/libstalloc_dryrun.so");
+    for cache in ["/home/some body", "/home/a:b"] {
+        let error = launch::links(library, cache.as_ref()).unwrap_err();
+        assert!(matches!(error, SetupError::Separator(_)), "{error}");
+    }
+}

@@ -4,10 +4,10 @@
 //! Kernels do nothing. Device memory is address space that nobody can touch. What a program can observe without a kernel's result
 //! behaves as on a GPU: capacity, addresses, errors, streams, events, graph capture, properties.
 //!
-//! - [`memory`]: who owns which addresses, and what is known about their content;
-//! - [`execution`]: streams, events, graphs, and the count of work that stands in for time;
-//! - [`runtime_api`], [`driver_api`], [`libraries`]: the exported functions, thin over the two above;
-//! - [`stubs`]: every other function that a program may link to (`symbols/*.txt`).
+//! - `memory`: who owns which addresses, and what is known about their content;
+//! - `execution`: streams, events, graphs, and the count of work that stands in for time;
+//! - `runtime_api`, `driver_api`, `libraries`: the exported functions, thin over the two above;
+//! - `stubs`: every other function that a program may link to (`symbols/*.txt`).
 //!
 //! `docs/dry-run.md` says what is imitated, how faithfully, and what a recorder can ask.
 
