@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use stalloc_trace::format::{Writer, write_recording};
 use stalloc_trace::{
     AllocatorSettings, Block, BlockState, Event, Frame, Input, Mark, MemoryState, Place, Pool, RawEvent, Recording,
-    Segment, SegmentAction, StackId, StreamId, read_bytes,
+    Segment, SegmentAction, StackId, StreamId, StringId, read_bytes,
 };
 
 const LIMIT: u64 = 256 << 20;
@@ -207,6 +207,19 @@ fn a_changed_byte_is_noticed() {
             Ok(Input::Instance(_)) => panic!(),
         }
     }
+}
+
+#[test]
+fn a_chunk_that_refers_to_what_is_not_there_is_refused() {
+    // Chunks of random content only get past the checksum if it is right: so does this one, a frame of string 9.
+    let file = Shared::default();
+    let mut writer = Writer::new(file.clone(), 0).unwrap();
+    let text = StringId(9);
+    writer.stack(&[Frame { file: text, function: text, line: 0 }]);
+    writer.finish().unwrap();
+    let fault = read_bytes(&file.bytes(), LIMIT).unwrap_err();
+    assert!(fault.to_string().contains("makes no sense"), "{fault}");
+    assert!(matches!(fault.place, Place::Byte(at) if at > 9));
 }
 
 #[test]

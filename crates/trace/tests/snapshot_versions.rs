@@ -62,7 +62,7 @@ fn every_protocol_gives_the_same_traces() {
     assert_eq!(blocks, [(0, 4, false), (4 << 20, 3, true), (7 << 20, 13, false)]);
 
     // Given back at the end, but other streams still use it.
-    assert_eq!(second.device, 1);
+    assert_eq!((second.device, kinds(second)), (1, "r".to_owned()));
     let segment = &second.last.as_ref().unwrap().segments[0];
     assert_eq!((segment.pool, segment.private_pool, segment.expandable), (Pool::Small, (0, 3), true));
     assert_eq!(segment.blocks[0].state, BlockState::PendingFree);
@@ -101,4 +101,27 @@ fn a_list_of_segments_alone_is_a_state() {
     assert_eq!(trace.requests.len(), 2);
     assert_eq!(trace.initial.as_ref().unwrap().reserved(), 2 << 20);
     assert_eq!(trace.initial, trace.last);
+}
+
+#[test]
+fn blocks_that_only_the_past_had_get_the_length_that_pytorch_gave_them() {
+    let trace = read("unsplit.pickle").traces.remove(0);
+    let segments = &trace.initial.as_ref().unwrap().segments;
+    const MIB: u64 = 1 << 20;
+    let used = |segment: usize| -> Vec<(u64, u64)> {
+        let blocks = segments[segment].blocks.iter().filter(|b| b.request.is_some());
+        blocks.map(|b| (b.address - segments[segment].address, b.size)).collect()
+    };
+    // What would be left of a large block is too little to be split off.
+    assert_eq!(used(0), [(0, 20 * MIB)]);
+    // In an expandable segment nothing is too little.
+    assert_eq!(used(1), [(0, 19 * MIB + 512)]);
+    assert_eq!(used(2), [(0, 1024), (2048, 1024)]);
+    // The half MiB between two live blocks belongs to the first of them; 31 MiB behind the last are free.
+    assert_eq!(used(3), [(0, 5 * MIB), (5 * MIB, 2 * MIB), (7 * MIB, 2 * MIB)]);
+    // Nothing is split off a block above max_split_size.
+    assert_eq!(used(4), [(0, 600 * MIB)]);
+    // A segment that was given back was there, and free.
+    assert_eq!((segments[5].size, segments[5].blocks.len()), (30 * MIB, 1));
+    assert_eq!(trace.peak_reserved(), Some((20 + 20 + 2 + 40 + 600 + 30) * MIB));
 }
