@@ -152,6 +152,8 @@ fn a_stack_that_runs_empty_is_an_error() {
         b"(a.",
         b"}(s.",
         b"](}K\x01s",
+        // Below an open mark there is nothing to take.
+        b"NN(\x86t.",
         b"l.",
         b"d.",
         b"(K\x01d.",
@@ -298,7 +300,7 @@ fn decompression_bombs_are_refused() {
         let long = refused(&bomb(b"id,lower,upper,size\n", b"1", MANY, gzip));
         assert!(long.to_string().contains("line of over"), "{long}");
         let long = refused(&bomb(b"1 0x10 5 0\n", b"1", MANY, gzip));
-        assert_eq!(long.place, Place::Line(2), "{long}");
+        assert!(long.to_string().contains("line 2: is longer than"), "{long}");
         refused(&bomb(b"", b"\0", MANY, gzip));
     }
 }
