@@ -203,7 +203,7 @@ impl<'a> Lane<'a> {
     fn search(&mut self, k: u64, top: u64, target: u64) -> Found {
         // Then most aim a little below what there is: where the bound is out of reach, that is what can be had.
         let step = k / self.lanes;
-        let between = k >= STRAIGHT && step % 4 > 0 && top > target + 1;
+        let between = k >= STRAIGHT && !step.is_multiple_of(4) && top > target + 1;
         let gap = top - target;
         let limit = match (between, step % 4) {
             (false, _) => target,
@@ -213,8 +213,7 @@ impl<'a> Lane<'a> {
         };
         let memory = (self.part.items.len() * 4096).clamp(1 << 10, 1 << 18);
         let exact = self.exact[usize::from(between)].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
-        let (before, allowed) =
-            (exact.work, FIRST_RESTART.saturating_mul(luby(k / STYLES + 1) << (3 * u64::from(between))));
+        let (before, allowed) = (exact.work, FIRST_RESTART.saturating_mul(luby(k / STYLES + 1)));
         let outcome = exact.run(limit, style(k, self.seed), allowed);
         let work = exact.work - before;
         match outcome {
