@@ -40,8 +40,8 @@ fn a_claim_that_is_tampered_with_is_caught() {
 #[test]
 fn three_arcs_that_overlap_in_pairs_are_proven_to_need_more_than_the_load() {
     // At most two live at any time, but each meets both others.
-    let arcs = vec![buffer(0, 4, 1), buffer(2, 6, 1), buffer(4, 8, 1), buffer(1, 2, 1)];
-    let instance = Instance { buffers: arcs[..3].to_vec(), period: Some(6) };
+    let arcs = vec![buffer(0, 4, 1), buffer(2, 6, 1), buffer(4, 8, 1)];
+    let instance = Instance { buffers: arcs, period: Some(6) };
     let solution = solve(&instance, &options()).expect("solvable");
     assert_eq!((solution.peak, solution.lower_bound, solution.optimal), (3, 3, true));
 }
