@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use stalloc_trace::{Input, Recording, open};
 
+mod gmlake;
 mod random;
 mod recordings;
 
