@@ -22,7 +22,7 @@ def run(*arguments: str | Path, env: dict[str, str] | None = None, **options: An
     """Run the `stalloc` command."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("STALLOC_TRACE")}
     clean.pop("PYTHONPATH", None)
-    command = ["timeout", "--kill-after=5", "240", COMMAND, *map(str, arguments)]  # ends the command's children too
+    command = ["timeout", "--kill-after=5", "600", COMMAND, *map(str, arguments)]  # ends the command's children too
     return subprocess.run(command, text=True, capture_output=True, env=clean | (env or {}), **options)
 
 

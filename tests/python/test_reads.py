@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
 from conftest import PROGRAMS
+
+from stalloc._record.answers import encode
 
 
 def line_of(program, text):
@@ -24,8 +27,26 @@ def test_each_read_is_listed_with_its_place_and_sees_zero_or_the_answer(record, 
     assert places == expected, "what the program itself put there is known, and no decision"
 
 
+@pytest.mark.parametrize("numbers, size, data", [
+    ([3], 4, b"\3\0\0\0"),
+    ([3], 8, b"\3\0\0\0\0\0\0\0"),
+    ([True], 1, b"\1"),
+    ([1.0], 4, b"\0\0\x80\x3f"),
+    ([1.0], 2, b"\x80\x3f"),
+    ([1, 2], 4, b"\1\0\2\0"),
+])
+def test_numbers_are_written_in_the_size_that_is_read(numbers, size, data):
+    assert encode(numbers, size) == data
+
+
+@pytest.mark.parametrize("numbers, size", [([1], 3), ([1, 2, 3], 4), ([1.0], 1), ([1], 16)])
+def test_numbers_that_do_not_fill_a_read_are_refused(numbers, size):
+    with pytest.raises(ValueError, match="do not fill"):
+        encode(numbers, size)
+
+
 def test_an_answer_that_makes_no_sense_ends_with_one_line(record):
-    for answer in ("reads.py=1", "reads.py:x=1", "reads.py:3=yes", "reads.py:3=[]"):
+    for answer in ("reads.py=1", "reads.py:3=[]"):
         recorded = record("reads.py", options=("--answer", answer), ok=False)
         assert recorded.process.returncode == 2
         assert "an answer makes no sense" in recorded.process.stderr

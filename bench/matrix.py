@@ -1,0 +1,180 @@
+"""The paper's matrix: memory efficiency of every model under every setting, written to docs/evaluation.md.
+
+    python bench/matrix.py --stalloc target/release/stalloc --only gpt2-345m --write
+
+Each cell is recorded on a dry-run A100 of 80 GB with the largest micro-batch that fits under PyTorch's allocator
+(a power of two, or one and a half times that), planned and simulated. Everything is kept in --cache, so that the command
+can be interrupted and goes on where it was; a cell that is there already is not run again.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "megatron_gpt.py"
+
+#: Options of each model: how many ranks it is spread over, as the paper spreads it.
+MODELS = {
+    "gpt2-345m": ["--micro-batches", "4"],
+    "llama2-7b": ["--tensor", "2", "--micro-batches", "8"],
+    "qwen2.5-7b": ["--tensor", "2", "--micro-batches", "8"],
+    "qwen2.5-14b": ["--tensor", "4", "--micro-batches", "8"],
+    "qwen1.5-moe-a2.7b": ["--experts", "60", "--top-k", "4", "--expert", "4", "--data", "4", "--micro-batches", "8"],
+}
+#: R: recomputation, V: virtual pipeline, Z: ZeRO. Offload (ZOR) is not in megatron-core without TransformerEngine.
+SETTINGS = {
+    "None": [],
+    "R": ["--recompute", "full"],
+    "V": ["--pipeline", "4", "--chunks", "2"],
+    "VR": ["--pipeline", "4", "--chunks", "2", "--recompute", "full"],
+    "ZR": ["--data", "8", "--distributed-optimizer", "--recompute", "full"],
+}
+ALLOCATORS = {"pytorch": "PyTorch", "pytorch-expandable": "expandable", "gmlake": "GMLake", "stalloc": "stalloc"}
+LARGEST_MICRO_BATCH = 256
+
+
+class Matrix:
+    """The cells, as far as they are known."""
+
+    def __init__(self, command: str, cache: Path, start: int) -> None:
+        self.command = command
+        self.cache = cache
+        self.start = start
+
+    def cell(self, model: str, setting: str) -> dict:
+        """One cell, from the cache or made now."""
+        kept = self.cache / f"{model}-{setting}.json"
+        if not kept.exists():
+            cell = self.make(model, setting)
+            kept.write_text(json.dumps(cell))
+        return json.loads(kept.read_text())
+
+    def make(self, model: str, setting: str) -> dict:
+        """Find the micro-batch, record, plan, simulate."""
+        fits, size = 0, self.start
+        while size and not self.record(model, setting, size, steps=2):
+            size //= 2
+        while size and size <= LARGEST_MICRO_BATCH:
+            fits, size = size, size * 2
+            if not self.record(model, setting, size, steps=2):
+                break
+        between = fits + fits // 2
+        if fits > 1 and self.record(model, setting, between, steps=2):
+            fits = between
+        if fits == 0:
+            return {"micro_batch": 0}
+        directory = self.record(model, setting, fits, steps=3)
+        trace = directory / f"rank{self.rank(setting)}_dev0.trace"
+        simulated = json.loads(self.run("simulate", trace, "--json"))
+        trace.unlink()
+        return {"micro_batch": fits, **simulated}
+
+    @staticmethod
+    def rank(setting: str) -> int:
+        """The rank that is recorded: of a pipeline the first, which holds the most."""
+        return 0
+
+    def record(self, model: str, setting: str, size: int, steps: int) -> Path | None:
+        """Record some steps; None if they do not fit."""
+        options = [*MODELS[model], *SETTINGS[setting]]
+        factors = {"--tensor": 1, "--pipeline": 1, "--data": 1}
+        for name, value in zip(options, options[1:]):
+            if name in factors:
+                factors[name] = int(value)
+        world = factors["--tensor"] * factors["--pipeline"] * factors["--data"]
+        directory = self.cache / "traces"
+        print(f"{model} {setting}: micro-batch {size}, {steps} steps", file=sys.stderr, flush=True)
+        try:
+            self.run(
+                *("trace", "--dry-run", "a100-80gb", "--stacks", "0", "--steps", steps, "--json", "-o", directory),
+                *("--world-size", world, "--rank", self.rank(setting), "--", sys.executable, EXAMPLE),
+                *("--model", model, "--micro-batch", size, "--steps", steps, *options),
+            )
+        except subprocess.CalledProcessError as error:
+            if "OutOfMemoryError" in error.stderr:
+                return None
+            sys.exit(f"{model} {setting} failed:\n{error.stderr[-2000:]}")
+        return directory
+
+    def run(self, *arguments) -> str:
+        """Run the `stalloc` command."""
+        command = [self.command, *map(str, arguments)]
+        return subprocess.run(command, check=True, text=True, capture_output=True).stdout
+
+    def table(self) -> str:
+        """What is known, as Markdown."""
+        lines = [
+            "| model | setting | micro-batch | requests | peak allocated, GiB | "
+            + " | ".join(f"{name} E" for name in ALLOCATORS.values())
+            + " |",
+            "|---|---|---:|---:|---:|" + "---:|" * len(ALLOCATORS),
+        ]
+        for model in MODELS:
+            for setting in SETTINGS:
+                kept = self.cache / f"{model}-{setting}.json"
+                if not kept.exists():
+                    lines.append(f"| {model} | {setting} | not run |" + " |" * (2 + len(ALLOCATORS)))
+                    continue
+                cell = json.loads(kept.read_text())
+                if not cell["micro_batch"]:
+                    lines.append(f"| {model} | {setting} | does not fit |" + " |" * (2 + len(ALLOCATORS)))
+                    continue
+                found = {result["allocator"]: result for result in cell["results"]}
+                shown = [efficiency(found.get(name)) for name in ALLOCATORS]
+                peak = f"{cell['peak_allocated'] / 2**30:.1f}"
+                lines.append(
+                    f"| {model} | {setting} | {cell['micro_batch']} | {cell['requests']:,} | {peak} | "
+                    + " | ".join(shown)
+                    + " |"
+                )
+        return "\n".join(lines)
+
+
+def efficiency(result: dict | None) -> str:
+    """Peak allocated over peak reserved."""
+    if result is None:
+        return ""
+    return "out of memory" if result["oom"] else f"{result['efficiency']:.3f}"
+
+
+TEXT = """# The paper's matrix
+
+Memory efficiency E = peak allocated / peak reserved, of megatron-core 0.16.1 models recorded on a dry-run A100 of 80 GB
+(`stalloc trace --dry-run a100-80gb`), one rank, three steps; PyTorch 2.15.0. R: full recomputation, V: virtual
+pipeline (4 stages of 2 chunks), Z: distributed optimizer over 8 ranks. The micro-batch is the largest that fits under
+PyTorch's own allocator. Experts are chosen by random logits from a seed, so that token counts differ between layers,
+micro-batches and steps. Offload (ZOR) needs TransformerEngine, which has no place in a dry run: not run.
+
+Made by (it goes on where it was interrupted, and leaves out nothing but what says "not run"):
+
+```
+python bench/matrix.py --write
+```
+
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stalloc", default="stalloc", help="the command")
+    parser.add_argument("--cache", type=Path, default=ROOT / "target" / "matrix", help="where cells are kept")
+    parser.add_argument("--start", type=int, default=4, help="micro-batch to try first, a power of two")
+    parser.add_argument("--only", nargs="*", default=list(MODELS), choices=MODELS, help="models to run")
+    parser.add_argument("--settings", nargs="*", default=list(SETTINGS), choices=SETTINGS, help="settings to run")
+    parser.add_argument("--write", action="store_true", help="write docs/evaluation.md")
+    options = parser.parse_args()
+    options.cache.mkdir(parents=True, exist_ok=True)
+    matrix = Matrix(options.stalloc, options.cache, options.start)
+    for model in options.only:
+        for setting in options.settings:
+            matrix.cell(model, setting)
+    if options.write:
+        (ROOT / "docs" / "evaluation.md").write_text(TEXT + matrix.table() + "\n")
+    print(matrix.table())
+
+
+if __name__ == "__main__":
+    main()
