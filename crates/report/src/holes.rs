@@ -8,7 +8,7 @@ use stalloc_simulator::Replay;
 use stalloc_trace::{RequestId, Time, Trace};
 
 use crate::categories::Category;
-use crate::curve::{peak_within, value_at};
+use crate::curve::peak_within;
 use crate::layout::Layout;
 use crate::sites::{Sites, size_class};
 
@@ -160,7 +160,7 @@ pub fn holes(
     let segments = emptiest(trace, &regions, &mut neighbour);
     Holes {
         peak_time: time,
-        reserved_at_peak: value_at(&replay.reserved, time),
+        reserved_at_peak: regions.iter().map(|region| region.end - region.offset).sum(),
         allocated_at_peak: regions.iter().flat_map(|r| &r.blocks).map(|(low, high, _)| high - low).sum(),
         holes_total: gaps.len(),
         holes_bytes: gaps.iter().map(|gap| gap.end - gap.offset).sum(),

@@ -22,6 +22,8 @@ mod prepare;
 mod sites;
 mod snapshot;
 mod steps;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::collections::BTreeMap;

@@ -275,7 +275,7 @@ fn device<'a>(
 }
 
 /// The requests for the maps, in order: all, or those that cover the most bytes for the longest.
-fn shown_requests(trace: &Trace, limit: usize) -> Vec<RequestId> {
+pub(crate) fn shown_requests(trace: &Trace, limit: usize) -> Vec<RequestId> {
     let mut all: Vec<RequestId> = (0..trace.requests.len() as u32).map(RequestId).collect();
     if all.len() > limit {
         let area = |id: &RequestId| {

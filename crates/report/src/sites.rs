@@ -5,9 +5,19 @@ use std::rc::Rc;
 
 use stalloc_trace::{Frame, Request, StackId, Trace};
 
-/// Parts of paths that say: not the user's own code.
-const LIBRARIES: [&str; 8] =
-    ["/torch/", "torch/", "<frozen", "??", "contextlib.py", "functools.py", "/c10/", "threading.py"];
+/// What paths contain (or, without a slash in front, start with) that are not of the user's own code.
+const LIBRARIES: [&str; 6] = ["/torch/", "torch/", "<frozen", "/contextlib.py", "/functools.py", "/threading.py"];
+
+/// C++ functions that are in every stack.
+const MACHINERY: [&str; 7] = [
+    "unwind",
+    "CapturedTraceback",
+    "gather_with_cpp",
+    "CachingAllocator",
+    "at::detail::empty",
+    "empty_cuda",
+    "empty_strided",
+];
 
 /// Names of call sites, made once for each call stack.
 pub struct Sites<'a> {
@@ -37,17 +47,23 @@ fn name(trace: &Trace, frames: &[Frame]) -> String {
     let file = |frame: &&Frame| trace.string(frame.file);
     let own = |frame: &&Frame| {
         let file = file(frame);
-        is_python(file)
-            && !LIBRARIES.iter().any(|part| file.contains(part) && (part.len() > 6 || file.starts_with(part)))
+        let library = |part: &&str| if part.starts_with('/') { file.contains(*part) } else { file.starts_with(*part) };
+        is_python(file) && !LIBRARIES.iter().any(|part| library(&part))
     };
     let python = |frame: &&Frame| is_python(file(frame));
-    let chosen = frames.iter().find(own).or_else(|| frames.iter().find(python)).or(frames.first());
-    match chosen {
-        Some(frame) => {
-            format!("{}:{} {}", tail(trace.string(frame.file)), frame.line, trace.string(frame.function))
-        }
-        None => String::new(),
+    if let Some(frame) = frames.iter().find(own).or_else(|| frames.iter().find(python)) {
+        return format!("{}:{} {}", tail(trace.string(frame.file)), frame.line, trace.string(frame.function));
     }
+    // C++ only, as autograd's threads are: the operator whose backward it is, else the first that says something.
+    let function = |frame: &Frame| trace.string(frame.function);
+    let backward = |frame: &&Frame| function(frame).contains("Backward");
+    let says = |frame: &&Frame| !MACHINERY.iter().any(|part| function(frame).contains(part));
+    let chosen = frames.iter().find(backward).or_else(|| frames.iter().find(says)).or(frames.first());
+    chosen.map_or(String::new(), |frame| {
+        let name = function(frame);
+        let name = name.split_once('(').map_or(name, |(before, _)| before);
+        if name.is_empty() { format!("{}:{}", tail(trace.string(frame.file)), frame.line) } else { name.to_owned() }
+    })
 }
 
 fn is_python(file: &str) -> bool {

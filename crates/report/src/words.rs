@@ -21,9 +21,12 @@ pub fn bytes(value: u64) -> String {
     format!("{scaled:.digits$} {}", UNITS[unit])
 }
 
-/// A share as a percentage; never rounds up to 100 %.
+/// A share as a percentage; never rounds up to 100 %, nor down to nothing.
 pub fn percent(share: f64) -> String {
     let value = share * 100.0;
+    if value > 0.0 && value < 0.1 {
+        return "under 0.1 %".into();
+    }
     let digits = if (99.95..100.0).contains(&value) { 2 } else { 1 };
     let scale = 10f64.powi(digits);
     let text = format!("{:.*}", digits as usize, (value * scale).floor() / scale);

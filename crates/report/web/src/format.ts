@@ -14,9 +14,10 @@ export function bytes(value: number): string {
   return `${value < 0 ? "\u2212" : ""}${scaled.toFixed(digits)}\u00a0${UNITS[unit]}`;
 }
 
-/** A share as a percentage; never rounds up to 100 %. */
+/** A share as a percentage; never rounds up to 100 %, nor down to nothing. */
 export function percent(share: number): string {
   const value = share * 100;
+  if (value > 0 && value < 0.1) return "under\u00a00.1\u00a0%";
   const digits = value >= 99.95 && value < 100 ? 2 : 1;
   const text = (Math.floor(value * 10 ** digits) / 10 ** digits).toFixed(digits);
   return `${text.replace(/\.0+$/, "")}\u00a0%`;

@@ -21,7 +21,7 @@ function facts(input: InputFigures, figures: DeviceFigures, device: Device): str
   if (figures.state_only) parts.push("a state without a history");
   else parts.push(plural(figures.events, "event"), plural(figures.requests, "request"));
   if (figures.steps > 0) parts.push(plural(figures.steps, "step"));
-  if (device.hasClock) parts.push(duration(device.microseconds(device.end) - device.microseconds(0)));
+  if (device.hasClock && !figures.state_only) parts.push(duration(device.microseconds(device.end) - device.microseconds(0)));
   return parts.join(" \u00b7 ");
 }
 
