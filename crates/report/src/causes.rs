@@ -14,12 +14,19 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
         return Vec::new();
     }
     let mut causes = Vec::new();
+    // Each cause accounts for no more than what is left, so that together they never claim more than is wasted.
+    let mut rest = wasted;
     let mut add = |bytes: u64, text: String| {
+        let bytes = bytes.min(rest);
+        rest -= bytes;
         if bytes > 0 {
             causes.push(Cause { bytes, text });
         }
     };
-    let loose = plan.arena.saturating_sub(plan.lower_bound);
+    let planned_live = peak_of(trace, replay, |source| source == Source::Planned);
+    // What lived in the arena at once is a lower bound as well.
+    let needed = plan.lower_bound.max(planned_live);
+    let loose = plan.arena.saturating_sub(needed);
     add(
         loose,
         "by which the arena is larger than the most that its blocks need at once: no tighter packing was found in the \
@@ -38,7 +45,6 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
         )
     };
     add(pool.saturating_sub(pool_live), beside);
-    let planned_live = peak_of(trace, replay, |source| source == Source::Planned);
     let elsewhere = wasted.saturating_sub(loose).saturating_sub(pool.saturating_sub(pool_live));
     add(
         elsewhere.min(pool_live),
@@ -52,7 +58,7 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
         elsewhere.saturating_sub(pool_live),
         format!(
             "in the arena that the blocks of this run do not fill: it is made for {}, of which this run used {} at once.",
-            bytes(plan.lower_bound),
+            bytes(needed),
             bytes(planned_live)
         ),
     );
