@@ -314,12 +314,12 @@ impl Judge<'_> {
         let mut own = None;
         let mut later: Vec<Later> = Vec::new();
         let mut passed: Vec<usize> = Vec::new();
-        let mut open = false;
+        let mut open = None;
         for sighting in sightings {
             match self.death(sighting) {
                 Death::Own(at) => own = own.max(Some(at)),
                 // It may yet die as the others do.
-                Death::Never => open = true,
+                Death::Never => open = Some(sighting.round),
                 Death::Later { round, at } => {
                     let between = sighting.round + 1..round;
                     passed.extend(between.clone().map(|r| self.program.rounds[r].part));
@@ -327,6 +327,17 @@ impl Judge<'_> {
                     let turns = (alive > 0).then_some(turns as u32 + u32::from(self.turning[part]));
                     later.push(Later { part: self.program.rounds[round].part, turns, at });
                 }
+            }
+        }
+        if let Some(round) = open {
+            let reached = |round: usize| self.clocks[round].last().copied().unwrap_or(0);
+            let last = self.program.rounds.len() - 1;
+            let part_of_last = self.program.rounds[last].part;
+            if round == last {
+                own = own.map(|own| own.max(reached(last)));
+            } else if !(round + 1 == last && later.iter().all(|l| l.part != part_of_last || l.at >= reached(last))) {
+                // It outlived the place where the others were released.
+                return None;
             }
         }
         if later.is_empty() && own.is_some() {
@@ -338,7 +349,7 @@ impl Judge<'_> {
         self.carry_over_to_other_shapes(&mut later, if alive == 0 { &passed } else { &[] });
         if alive == 0 && !later.iter().any(|release| release.part == part) {
             // Nothing says when it is released, but when it is made again, it has been.
-            if later.is_empty() && !open && own.is_none() && passed.is_empty() {
+            if later.is_empty() && open.is_none() && own.is_none() && passed.is_empty() {
                 return None;
             }
             let at = sightings.last().and_then(|s| self.entry_of(s))?;

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::dynamic::{self, Group, Headroom};
 use crate::layout::{self, ALIGNMENT};
-use crate::lifetimes::{Nature, classify};
+use crate::lifetimes::{Nature, Natures, classify};
 use crate::likes::likes;
 use crate::notes;
 use crate::outline::{Outline, outline};
@@ -218,7 +218,7 @@ fn draft(trace: &Trace, sequence: &Sequence, rounds: &Rounds, options: &Options)
     }
     items.truncate(plan.slots.len());
     dynamic::find_ranges(&mut plan, &items);
-    map_trace(&mut plan, sequence, &program, &outline);
+    map_trace(&mut plan, sequence, &program, &natures, &outline);
     let mut housed = vec![false; sequence.len()];
     groups.iter().flat_map(|(_, group)| &group.requests).for_each(|&request| housed[request as usize] = true);
     let notes = notes::on_plan(&program, &natures, &groups);
@@ -260,16 +260,15 @@ fn assemble(trace: &Trace, outline: &Outline, offsets: &[u64]) -> Plan {
 }
 
 /// Which slot serves which request of the trace.
-fn map_trace(plan: &mut Plan, sequence: &Sequence, program: &Program, outline: &Outline) {
+fn map_trace(plan: &mut Plan, sequence: &Sequence, program: &Program, natures: &Natures, outline: &Outline) {
     plan.trace_map = vec![None; sequence.len()];
     for (round, &section) in program.rounds.iter().zip(&outline.ran) {
-        for (request, entry) in round.requests.clone().zip(&round.entry) {
-            let slot = entry.and_then(|entry| outline.sections[section].slot_of[entry as usize]);
-            let fits = |slot: &usize| {
-                let planned = &outline.slots[*slot];
-                planned.size == sequence.size[request as usize] && planned.stream == sequence.stream[request as usize]
+        for (request, entry) in round.requests.clone().zip(round.entry.iter().copied()) {
+            let Some(entry) = entry.filter(|&entry| natures.is_like(sequence, round.part, entry, request)) else {
+                continue;
             };
-            plan.trace_map[request as usize] = slot.filter(fits).map(|slot| slot as u32);
+            let slot = outline.sections[section].slot_of[entry as usize];
+            plan.trace_map[request as usize] = slot.map(|slot| slot as u32);
         }
     }
 }

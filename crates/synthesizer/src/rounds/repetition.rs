@@ -19,7 +19,7 @@ const MAX_TRIALS: usize = 96;
 /// Rounds must explain this share of all requests, or the trace has no steps.
 const ENOUGH: f64 = 0.6;
 /// Of two anchors that explain about the same share (within this much), the one with more rounds wins.
-const SAME: f64 = 0.001;
+const SAME: f64 = 0.004;
 /// This much more is worth fewer rounds wherever it lies in the trace.
 const MUCH: f64 = 0.1;
 
