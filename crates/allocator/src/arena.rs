@@ -27,6 +27,13 @@ use pending::Pending;
 /// The part of the live bytes that memory without a block may amount to before it is moved to where it is needed.
 const SLACK: u64 = 64;
 
+/// So often memory may be moved without regard to cost, and beyond that once in [`REQUESTS_PER_MOVE`] requests: each
+/// move waits for the device.
+const FREE_MOVES: u64 = 64;
+
+/// See [`FREE_MOVES`].
+const REQUESTS_PER_MOVE: u64 = 128;
+
 /// Largest address range of an arena in granules, bytes 2 TiB.
 const MAX_GRANULES: u64 = u32::MAX as u64;
 
@@ -233,7 +240,8 @@ impl<D: Device> Arena<D> {
         let live = live.max(self.statistics.peak_allocated);
         let allowed = live + live / SLACK;
         let wanted = self.frames.mapped() + missing;
-        if wanted > allowed {
+        let may_move = self.statistics.moves < FREE_MOVES + self.statistics.requests / REQUESTS_PER_MOVE;
+        if wanted > allowed && may_move {
             // Planned requests never drive each other's memory out: they were planned to fit together.
             let from = if planned { self.script.granules } else { 0 };
             self.unmap_cold((wanted - allowed).max(live / SLACK / 2), range.clone(), from)?;

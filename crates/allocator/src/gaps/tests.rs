@@ -24,6 +24,8 @@ fn the_lowest_place_that_is_wide_enough_is_found() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
     #[test]
     fn it_agrees_with_a_list_of_units(
         steps in proptest::collection::vec((0..2000u32, 1..12u32, any::<bool>()), 1..if cfg!(miri) { 40 } else { 1500 }),

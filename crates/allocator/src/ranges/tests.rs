@@ -45,9 +45,11 @@ fn length() -> impl Strategy<Value = usize> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
     #[test]
     fn it_agrees_with_a_list_of_units(
-        len in prop_oneof![1..200usize, 4000..4200usize, 20_000..40_000usize],
+        len in prop_oneof![1..200usize, 4000..4200usize, 20_000..if cfg!(miri) { 20_100 } else { 40_000usize }],
         steps in proptest::collection::vec((0..40_000usize, length(), any::<bool>()), 1..if cfg!(miri) { 8 } else { 60 }),
     ) {
         let mut set = RangeSet::new(len);

@@ -12,6 +12,8 @@ fn one_stream_owns_everything_without_being_written_down() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+
     #[test]
     fn it_agrees_with_a_list_of_units(steps in proptest::collection::vec((0..60u32, 1..20u32, 0..3u8), 1..80)) {
         const LEN: u32 = 80;
