@@ -17,6 +17,8 @@ interface Picture {
   t1: number;
   a0: number;
   a1: number;
+  /** Width, in time and addresses, of the view that it was painted for. */
+  span: [number, number];
 }
 
 /** One allocator's map. */
@@ -26,6 +28,7 @@ class Panel {
   private picture: Picture | null = null;
   private busy = false;
   private stale = true;
+  private painted: [number, number] = [0, 0];
 
   constructor(
     private readonly maps: Maps,
@@ -61,8 +64,21 @@ class Panel {
 
   refresh(): void {
     this.draw();
-    this.stale = true;
+    this.stale = !this.covers();
     void this.request();
+  }
+
+  // Whether the picture is of the view's scale and reaches beyond it, so that panning needs no new one yet.
+  private covers(): boolean {
+    const { picture } = this;
+    const { view } = this.maps;
+    if (!picture || this.width !== this.painted[0] || this.height !== this.painted[1]) return false;
+    const [time, address] = [view.t1 - view.t0, view.a1 - view.a0];
+    const near = (a: number, b: number): boolean => Math.abs(a - b) <= 1e-6 * b;
+    if (!near(time, picture.span[0]) || !near(address, picture.span[1])) return false;
+    const reaches = (low: number, high: number, end: number, from: number, to: number, margin: number): boolean =>
+      low <= Math.max(0, from - margin) && high >= Math.min(end, to + margin);
+    return reaches(picture.t0, picture.t1, view.end, view.t0, view.t1, time / 8) && reaches(picture.a0, picture.a1, view.height, view.a0, view.a1, 0);
   }
 
   private get width(): number {
@@ -85,6 +101,8 @@ class Panel {
     const t1 = Math.min(view.end, view.t1 + time);
     const a0 = Math.max(0, view.a0 - address);
     const a1 = Math.min(view.height, view.a1 + address);
+    const span: [number, number] = [view.t1 - view.t0, view.a1 - view.a0];
+    const size: [number, number] = [this.width, this.height];
     const ratio = Math.min(2, devicePixelRatio);
     const width = Math.round(((this.width - GUTTER) * ratio * (t1 - t0)) / (view.t1 - view.t0));
     const height = Math.round((this.height * ratio * (a1 - a0)) / (view.a1 - view.a0));
@@ -92,7 +110,8 @@ class Panel {
     this.busy = false;
     const image = el("canvas", { width: pixels.width, height: pixels.height });
     image.getContext("2d")?.putImageData(pixels, 0, 0);
-    this.picture = { image, t0, t1, a0, a1 };
+    this.picture = { image, t0, t1, a0, a1, span };
+    this.painted = size;
     this.canvas.dataset.painted = String(Number(this.canvas.dataset.painted ?? 0) + 1);
     this.draw();
     void this.request();
