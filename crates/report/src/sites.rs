@@ -48,7 +48,7 @@ fn name(trace: &Trace, frames: &[Frame]) -> String {
     let own = |frame: &&Frame| {
         let file = file(frame);
         let library = |part: &&str| if part.starts_with('/') { file.contains(*part) } else { file.starts_with(*part) };
-        is_python(file) && !LIBRARIES.iter().any(|part| library(&part))
+        is_python(file) && !LIBRARIES.iter().any(library)
     };
     let python = |frame: &&Frame| is_python(file(frame));
     if let Some(frame) = frames.iter().find(own).or_else(|| frames.iter().find(python)) {
