@@ -195,7 +195,8 @@ fn an_address_passes_to_another_stream_only_when_the_free_has_completed() {
     planned.trace_map = vec![Some(0), Some(1), Some(2)];
     assert!(planned.check_against(&trace).ok);
     planned.slots[1].offset = 0;
-    assert_eq!(planned.check_against(&trace).overlaps, 1);
+    planned.slots[2].offset = 512;
+    assert_eq!(planned.check_against(&trace).overlaps, 1, "the free was asked for, but had not completed");
 }
 
 #[test]
