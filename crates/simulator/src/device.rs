@@ -59,6 +59,11 @@ impl Recorder {
         })))
     }
 
+    /// Bytes that it has.
+    pub fn capacity(&self) -> u64 {
+        self.0.borrow().capacity
+    }
+
     /// Sets the clock.
     pub fn at(&self, now: Time) {
         self.0.borrow_mut().now = now;

@@ -96,7 +96,8 @@ fn recorded_segments(trace: &Trace) -> impl Iterator<Item = (u64, Address)> + '_
 pub(crate) fn adopt_initial(trace: &Trace, caching: &mut Caching<Recorder>, device: &Recorder) -> Result<bool, Error> {
     let Some(state) = &trace.initial else { return Ok(false) };
     let expandable = caching.cache().settings().expandable_segments;
-    if state.segments.iter().any(|segment| segment.expandable != expandable) {
+    // Nor could it be in one that the device has no room for: then the requests in it are asked for instead.
+    if state.segments.iter().any(|segment| segment.expandable != expandable) || state.reserved() > device.capacity() {
         return Ok(false);
     }
     for segment in &state.segments {

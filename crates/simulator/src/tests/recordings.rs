@@ -30,3 +30,17 @@ fn a_replay_of_the_recorded_allocator_reserves_what_it_did() {
         }
     }
 }
+
+#[test]
+fn no_replay_reserves_more_than_the_device_has() {
+    for (path, recording) in recordings() {
+        for trace in recording.traces {
+            let capacity = trace.peak_allocated();
+            let options = Options { capacity: Some(capacity), ..Options::default() };
+            for kind in [Kind::Pytorch, Kind::PytorchExpandable, Kind::Gmlake] {
+                let replay = replay(&trace, kind, &options, &mut |_, _| {}).unwrap();
+                assert!(replay.peak_reserved <= capacity, "{path}, device {}, {}", trace.device, kind.name());
+            }
+        }
+    }
+}
