@@ -19,9 +19,11 @@ use crate::script::{GRANULE, Key, Script};
 use crate::statistics::{Source, Statistics};
 use crate::streams::{Owners, Streams};
 
+mod blocks;
 mod pending;
 mod search;
 
+pub use blocks::LiveBlock;
 use pending::Pending;
 
 /// The part of the live bytes that memory without a block may amount to before it is moved to where it is needed.
@@ -41,6 +43,8 @@ const MAX_GRANULES: u64 = u32::MAX as u64;
 #[derive(Clone, Copy, Debug)]
 struct Block {
     granules: u32,
+    /// What rounding added to the bytes that were asked for.
+    slack: u16,
     /// Ordinal of the stream that it was allocated on.
     stream: u8,
     /// It is cut out of the gaps that the search looks at.
@@ -90,6 +94,8 @@ pub struct Arena<D: Device> {
     /// Blocks that were given back during a capture: their events are recorded after it.
     deferred: Vec<u32>,
     capturing: bool,
+    /// What rounding added to the request that is being served.
+    slack: u16,
     /// Requests in a row that fit the plan while it is switched off.
     fits_in_a_row: u64,
     statistics: Statistics,
@@ -128,6 +134,7 @@ impl<D: Device> Arena<D> {
             pending: VecDeque::new(),
             deferred: Vec::new(),
             capturing: false,
+            slack: 0,
             fits_in_a_row: 0,
             statistics,
             device,
@@ -161,6 +168,7 @@ impl<D: Device> Arena<D> {
             self.statistics.unplanned.refused += 1;
             return None;
         };
+        self.slack = (u64::from(granules) * GRANULE - size) as u16;
         if !self.pending.is_empty() {
             self.poll();
         }
@@ -201,7 +209,8 @@ impl<D: Device> Arena<D> {
         if in_gaps {
             self.gaps.take(range.clone());
         }
-        let block = Block { granules: range.end - range.start, stream, in_gaps, recorded: false, pending: false };
+        let granules = range.end - range.start;
+        let block = Block { granules, slack: self.slack, stream, in_gaps, recorded: false, pending: false };
         self.blocks.insert(range.start, block);
         let statistics = &mut self.statistics;
         statistics.allocated += block.bytes();
@@ -348,12 +357,6 @@ impl<D: Device> Arena<D> {
             }
         }
         Ok(())
-    }
-
-    /// Size of the live block at an address, rounded bytes.
-    pub fn size_of(&self, address: Address) -> Option<u64> {
-        let block = self.blocks.get(&self.start_of(address).ok()?)?;
-        (!block.pending).then(|| block.bytes())
     }
 
     /// A training step begins, says the program.

@@ -15,7 +15,7 @@ mod script;
 mod statistics;
 mod streams;
 
-pub use arena::{Arena, Served};
+pub use arena::{Arena, LiveBlock, Served};
 pub use locked::Locked;
 pub use planned::PlannedAllocator;
 pub use statistics::{Departure, Misses, Source, Statistics, Unplanned};

@@ -1,0 +1,67 @@
+//! What lives in the arena: for snapshots, and for whoever asks about an address.
+
+use std::ops::Range;
+
+use stalloc_device::{Address, Device, Stream};
+
+use super::{Arena, Block};
+use crate::script::GRANULE;
+
+/// A block that is in use, or that another stream has not done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveBlock {
+    /// Where it starts.
+    pub address: Address,
+    /// Its length, rounded up as PyTorch counts, bytes.
+    pub size: u64,
+    /// Bytes that were asked for.
+    pub requested: u64,
+    /// Stream that it was allocated on.
+    pub stream: Stream,
+    /// The program gave it back, but another stream has not done with it.
+    pub pending: bool,
+}
+
+impl<D: Device> Arena<D> {
+    /// The live block that begins at an address. O(1).
+    pub fn block(&self, address: Address) -> Option<LiveBlock> {
+        let start = self.start_of(address).ok()?;
+        let block = self.blocks.get(&start).filter(|block| !block.pending)?;
+        Some(self.live(start, *block))
+    }
+
+    /// The live block that an address lies in. O(1) at its start, O(blocks) inside of it.
+    pub fn block_around(&self, address: Address) -> Option<LiveBlock> {
+        if !self.owns(address) {
+            return None;
+        }
+        let contains = |block: &LiveBlock| (block.address..block.address + block.size).contains(&address);
+        self.block(address).or_else(|| self.live_blocks().find(contains))
+    }
+
+    /// Every block that is in use or pending, in the order of addresses. O(n log n).
+    pub fn blocks(&self) -> Vec<LiveBlock> {
+        let mut blocks: Vec<LiveBlock> = self.live_blocks().collect();
+        blocks.sort_unstable_by_key(|block| block.address);
+        blocks
+    }
+
+    /// The arena's address range.
+    pub fn addresses(&self) -> Range<Address> {
+        self.frames.base()..self.frames.base() + self.frames.bytes()
+    }
+
+    fn live_blocks(&self) -> impl Iterator<Item = LiveBlock> {
+        self.blocks.iter().map(|(&start, &block)| self.live(start, block))
+    }
+
+    fn live(&self, start: u32, block: Block) -> LiveBlock {
+        LiveBlock {
+            address: self.frames.base() + u64::from(start) * GRANULE,
+            size: block.bytes(),
+            requested: block.bytes() - u64::from(block.slack),
+            stream: self.streams.handle(block.stream),
+            pending: block.pending,
+        }
+    }
+}
