@@ -1,0 +1,144 @@
+//! Every place of the process, and which of them an address belongs to.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use stalloc_allocator::{Arena, Error, LiveBlock, Served};
+use stalloc_device::{Address, Gpu, Host, Shared, Stream};
+use stalloc_plan::Plan;
+
+use crate::place::{Open, Place, Report, Serving};
+
+/// The device number of host memory.
+pub const HOST: i32 = -1;
+
+/// GPUs that a process can see, at most.
+const MOST_GPUS: usize = 64;
+
+/// Host memory that an arena may take, bytes: what the operating system allows is found when pages are touched.
+const HOST_BYTES: u64 = 1 << 40;
+
+static PLACES: [Place; MOST_GPUS + 1] = [const { Place::new() }; MOST_GPUS + 1];
+
+/// Places up to here have been given a plan: a free looks no further.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+static ON_DEPARTURE: OnceLock<fn(i32)> = OnceLock::new();
+
+fn index(device: i32) -> Option<usize> {
+    usize::try_from(device.checked_sub(HOST)?).ok().filter(|&index| index < PLACES.len())
+}
+
+fn place(device: i32) -> Option<&'static Place> {
+    PLACES.get(index(device)?)
+}
+
+fn owner(address: Address) -> Option<(i32, &'static Place)> {
+    let used = USED.load(Ordering::Acquire);
+    let index = PLACES[..used].iter().position(|place| place.owns(address))?;
+    Some((index as i32 + HOST, &PLACES[index]))
+}
+
+/// Plans that say so were made for a program on an AMD GPU; others follow whichever driver is there.
+fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
+    let gpu = match Gpu::cuda(plan.device) {
+        Ok(gpu) => gpu,
+        Err(cuda) => Gpu::hip(plan.device).map_err(|_| cuda)?,
+    };
+    Ok(Box::new(Arena::new(gpu, plan)?))
+}
+
+fn open_host(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
+    Ok(Box::new(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan)?))
+}
+
+/// Gives a device (or [`HOST`]) a plan to follow; false if there is no such device or it has a plan already.
+pub fn prepare(device: i32, mut plan: Plan) -> bool {
+    let (Some(index), open) = (index(device), if device == HOST { open_host as Open } else { open_gpu as Open }) else {
+        return false;
+    };
+    // A rank's plan may have been recorded on another of the machine's GPUs.
+    plan.device = u32::try_from(device).unwrap_or(0);
+    let prepared = PLACES[index].prepare(plan, open);
+    USED.fetch_max(index + 1, Ordering::AcqRel);
+    prepared
+}
+
+/// Calls back once per device when the program first leaves its plan. No lock is held then.
+pub fn on_departure(callback: fn(i32)) {
+    let _ = ON_DEPARTURE.set(callback);
+}
+
+/// Serves `size` bytes on a stream, with the block's rounded bytes; `None`: ask the fallback.
+pub fn serve(device: i32, size: u64, stream: Stream) -> Option<(Served, u64)> {
+    let (served, departed) = place(device)?.serve(size, stream);
+    if departed && let Some(callback) = ON_DEPARTURE.get() {
+        callback(device);
+    }
+    served
+}
+
+/// Takes a block back and returns its device and what it was; `None` if no live block begins at the address.
+pub fn free(address: Address) -> Option<(i32, LiveBlock)> {
+    let (device, place) = owner(address)?;
+    let freed = place.with(|arena| {
+        let block = arena.block(address)?;
+        arena.free(address).ok().map(|()| block)
+    });
+    Some((device, freed??))
+}
+
+/// The live block that an address lies in.
+pub fn block_around(address: Address) -> Option<LiveBlock> {
+    owner(address)?.1.with(|arena| arena.block_around(address))?
+}
+
+/// See [`Arena::record_stream`]; an address of nobody's is ignored.
+pub fn record_stream(address: Address, stream: Stream) {
+    if let Some((_, place)) = owner(address) {
+        // The block may have been freed by another thread meanwhile: then nobody uses it.
+        place.with(|arena| arena.record_stream(address, stream).ok());
+    }
+}
+
+/// See [`Arena::set_capturing`].
+pub fn set_capturing(device: i32, capturing: bool) {
+    if let Some(place) = place(device) {
+        place.with(|arena| arena.set_capturing(capturing));
+    }
+}
+
+/// The program begins a step, on every device.
+pub fn step_begin() {
+    for place in &PLACES[..USED.load(Ordering::Acquire)] {
+        place.with(|arena| arena.step_begin());
+    }
+}
+
+/// Gives device memory back that no live block needs; returns the bytes.
+pub fn trim(device: i32) -> u64 {
+    let trimmed = place(device).and_then(|place| place.with(|arena| arena.give_back(u64::MAX).unwrap_or(0)));
+    trimmed.unwrap_or(0)
+}
+
+/// The arena's address range and the device memory behind it.
+pub fn arena(device: i32) -> Option<(std::ops::Range<Address>, u64)> {
+    place(device)?.with(|arena| (arena.addresses(), arena.statistics().reserved))
+}
+
+/// Every block that is in use or pending, in the order of addresses.
+pub fn blocks(device: i32) -> Vec<LiveBlock> {
+    place(device).and_then(|place| place.with(|arena| arena.blocks())).unwrap_or_default()
+}
+
+/// The fallback of a device holds this much device memory now.
+pub fn fallback_reserved(device: i32, bytes: u64) {
+    if let Some(place) = place(device) {
+        place.set_fallback_reserved(bytes);
+    }
+}
+
+/// What was done on a device so far; `None` if nothing was served there.
+pub fn report(device: i32) -> Option<Report> {
+    place(device)?.report()
+}

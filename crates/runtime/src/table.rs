@@ -1,0 +1,149 @@
+//! The C interface: `python/stalloc/shim/core.h` in Rust. Change both together, and append only.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use stalloc_allocator::LiveBlock;
+
+use crate::places;
+
+/// Version of the table.
+const VERSION: u32 = 1;
+
+/// A live block of an arena.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CoreBlock {
+    address: u64,
+    size: u64,
+    requested: u64,
+    stream: *mut c_void,
+    pending: u32,
+}
+
+impl From<LiveBlock> for CoreBlock {
+    fn from(block: LiveBlock) -> Self {
+        CoreBlock {
+            address: block.address,
+            size: block.size,
+            requested: block.requested,
+            stream: pointer(block.stream),
+            pending: u32::from(block.pending),
+        }
+    }
+}
+
+/// The arena of one device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CoreArena {
+    address: u64,
+    size: u64,
+    reserved: u64,
+}
+
+/// The functions that a shim calls. See `core.h` for what each does.
+#[repr(C)]
+pub struct Core {
+    version: u32,
+    serve: unsafe extern "C" fn(i32, usize, *mut c_void, *mut usize) -> *mut c_void,
+    release: unsafe extern "C" fn(*mut c_void, *mut i32, *mut usize) -> usize,
+    find: unsafe extern "C" fn(*const c_void, *mut CoreBlock) -> i32,
+    record_stream: extern "C" fn(*mut c_void, *mut c_void),
+    capturing: extern "C" fn(i32, i32),
+    trim: extern "C" fn(i32) -> u64,
+    arena: unsafe extern "C" fn(i32, *mut CoreArena),
+    blocks: unsafe extern "C" fn(i32, *mut CoreBlock, usize) -> usize,
+    fallback_reserved: extern "C" fn(i32, u64),
+}
+
+static CORE: Core =
+    Core { version: VERSION, serve, release, find, record_stream, capturing, trim, arena, blocks, fallback_reserved };
+
+/// The table, for a shim.
+pub fn core() -> &'static Core {
+    &CORE
+}
+
+fn address(pointer: *const c_void) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+fn pointer(address: u64) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// # Safety
+/// `rounded` is null or may be written.
+unsafe extern "C" fn serve(device: i32, bytes: usize, stream: *mut c_void, rounded: *mut usize) -> *mut c_void {
+    let Some((served, size)) = places::serve(device, bytes as u64, address(stream)) else { return ptr::null_mut() };
+    if !rounded.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *rounded = size as usize };
+    }
+    pointer(served.address)
+}
+
+/// # Safety
+/// `device` and `requested` are null or may be written.
+unsafe extern "C" fn release(freed: *mut c_void, device: *mut i32, requested: *mut usize) -> usize {
+    let Some((number, block)) = places::free(address(freed)) else { return 0 };
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !device.is_null() {
+            *device = number;
+        }
+        if !requested.is_null() {
+            *requested = block.requested as usize;
+        }
+    }
+    block.size as usize
+}
+
+/// # Safety
+/// `out` is null or may be written.
+unsafe extern "C" fn find(inside: *const c_void, out: *mut CoreBlock) -> i32 {
+    let Some(block) = places::block_around(address(inside)) else { return 0 };
+    if !out.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *out = block.into() };
+    }
+    1
+}
+
+extern "C" fn record_stream(used: *mut c_void, stream: *mut c_void) {
+    places::record_stream(address(used), address(stream));
+}
+
+extern "C" fn capturing(device: i32, active: i32) {
+    places::set_capturing(device, active != 0);
+}
+
+extern "C" fn trim(device: i32) -> u64 {
+    places::trim(device)
+}
+
+/// # Safety
+/// `out` is null or may be written.
+unsafe extern "C" fn arena(device: i32, out: *mut CoreArena) {
+    let (range, reserved) = places::arena(device).unwrap_or((0..0, 0));
+    if !out.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *out = CoreArena { address: range.start, size: range.end - range.start, reserved } };
+    }
+}
+
+/// # Safety
+/// `out` has room for `capacity` blocks.
+unsafe extern "C" fn blocks(device: i32, out: *mut CoreBlock, capacity: usize) -> usize {
+    let blocks = places::blocks(device);
+    for (i, &block) in blocks.iter().take(capacity).enumerate() {
+        // SAFETY: the caller's promise, and `i < capacity`.
+        unsafe { *out.add(i) = block.into() };
+    }
+    blocks.len()
+}
+
+extern "C" fn fallback_reserved(device: i32, bytes: u64) {
+    places::fallback_reserved(device, bytes);
+}
