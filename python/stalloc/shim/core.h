@@ -1,0 +1,60 @@
+// The C interface between the shims and the Rust core. The core fills the table; a shim calls through it.
+//
+// No function throws, and none calls back into the shim. Every one may be called from any thread.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+// Grows by appending; a shim refuses a core that is older than what it was compiled for.
+constexpr uint32_t STALLOC_CORE_VERSION = 1;
+
+// A live block of an arena.
+struct StallocBlock {
+  uint64_t address;
+  uint64_t size;       // rounded up, bytes
+  uint64_t requested;  // bytes asked for
+  void* stream;
+  uint32_t pending;  // 1: given back, but another stream has not done with it
+};
+
+// The arena of one device.
+struct StallocArena {
+  uint64_t address;   // start of its address range; 0 if there is none
+  uint64_t size;      // length of its address range, bytes
+  uint64_t reserved;  // device memory behind it, bytes
+};
+
+struct StallocCore {
+  uint32_t version;
+
+  // Serves `bytes` on a stream of a device from its arena and says how many bytes the block really takes. Null: the
+  // request is the fallback's.
+  void* (*serve)(int device, size_t bytes, void* stream, size_t* rounded);
+
+  // Takes a block back and returns its rounded bytes; 0 if the address is no live block of an arena.
+  size_t (*release)(void* address, int* device, size_t* requested);
+
+  // Finds the live block that an address lies in: 1 if there is one.
+  int (*find)(const void* address, StallocBlock* block);
+
+  // A block is used on another stream: it is not handed out again before that stream is done with it.
+  void (*record_stream)(void* address, void* stream);
+
+  // Work is being captured into a CUDA graph (or no longer): the arena serves nothing and polls no event meanwhile.
+  void (*capturing)(int device, int active);
+
+  // Gives device memory back that no live block needs; returns the bytes.
+  uint64_t (*trim)(int device);
+
+  // The arena's range and the memory behind it.
+  void (*arena)(int device, StallocArena* out);
+
+  // Copies up to `capacity` live blocks in the order of addresses; returns how many there are.
+  size_t (*blocks)(int device, StallocBlock* out, size_t capacity);
+
+  // The fallback's reserved bytes, after they may have changed.
+  void (*fallback_reserved)(int device, uint64_t bytes);
+};
+}
