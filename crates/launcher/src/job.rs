@@ -18,12 +18,23 @@ pub struct Rank {
     pub world_size: u32,
 }
 
-/// A command to record.
+/// What a command is run for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To record what it allocates.
+    Record,
+    /// To serve it from plans.
+    Serve,
+}
+
+/// A command to record or to serve.
 #[derive(Clone, Debug)]
 pub struct Job {
+    /// What it is run for.
+    pub purpose: Purpose,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Where the traces go; exists.
+    /// Where the traces go, or the plans lie; exists.
     pub directory: PathBuf,
     /// The Python package.
     pub package: PathBuf,
@@ -48,7 +59,16 @@ impl Job {
         let mut command = Command::new(self.command.first().map_or("".as_ref(), OsString::as_os_str));
         command.args(self.command.iter().skip(1));
         command.env("PYTHONPATH", first_of_list(&self.package.join("_bootstrap"), "PYTHONPATH"));
-        command.env("STALLOC_TRACE_DIR", &self.directory);
+        match self.purpose {
+            Purpose::Record => {
+                command.env("STALLOC_TRACE_DIR", &self.directory);
+                command.env_remove("STALLOC_MODE");
+            }
+            Purpose::Serve => {
+                command.env("STALLOC_MODE", "Alloc").env("STALLOC_MODEL_INFO_PATH", &self.directory);
+                command.env_remove("STALLOC_TRACE_DIR");
+            }
+        }
         let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
         command.env("STALLOC_TRACE_COMMAND", words.join(" "));
         if let Some(steps) = self.steps {

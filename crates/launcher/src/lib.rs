@@ -1,4 +1,4 @@
-//! Runs a training command so that it is recorded, and sums up what was recorded.
+//! Runs a training command so that it is recorded or served from plans, and sums up what was recorded.
 //!
 //! A [`Job`] is the command with everything that its environment has to say; [`run`] starts one process of it for
 //! each rank and waits; [`summary::read`] then reads the traces that it left.
@@ -12,7 +12,7 @@ pub mod summary;
 use std::path::PathBuf;
 
 pub use crate::files::{clear, traces};
-pub use crate::job::{Job, Rank};
+pub use crate::job::{Job, Purpose, Rank};
 pub use crate::package::python_package;
 pub use crate::process::{Ended, Watch, run};
 

@@ -3,6 +3,7 @@
 mod entries;
 mod read;
 mod record;
+mod serve;
 mod settings;
 mod tracker;
 
@@ -20,6 +21,9 @@ mod _native {
         abandon, agrees, attach, detach, finish, history, host_read, is_recording, log, mark_module_enter,
         mark_module_exit, mark_phase, mark_step_begin, mark_step_end, on_flush, stacks, start, wait_for_stacks,
     };
+
+    #[pymodule_export]
+    use super::serve::{serve_prepare, serve_report, serve_step, serve_table};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

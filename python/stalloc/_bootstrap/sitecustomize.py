@@ -33,13 +33,16 @@ def _run_hidden_sitecustomize():
 
 
 sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _here]
-if os.environ.get("STALLOC_TRACE_DIR"):
+if os.environ.get("STALLOC_TRACE_DIR") or os.environ.get("STALLOC_MODE"):
     try:
         _load_stalloc()
-        from stalloc import _record
+        if os.environ.get("STALLOC_TRACE_DIR"):
+            from stalloc import _record as _part
+        else:
+            from stalloc import _serve as _part
 
-        _record.install()
+        _part.install()
     except Exception as error:  # whatever is wrong with us, the program runs
         sys.modules.pop("stalloc", None)
-        print(f"stalloc: cannot record this process: {error}", file=sys.stderr)
+        print(f"stalloc: not in this process: {error}", file=sys.stderr)
 _run_hidden_sitecustomize()

@@ -9,11 +9,12 @@ import sys
 from typing import Any
 
 from stalloc import _marks, _native
+from stalloc._beat import Beat
 from stalloc._record import alone, imports, known, reads
 from stalloc._record.answers import Answers
 from stalloc._record.history import History
 from stalloc._record.output import say
-from stalloc._record.steps import Beat, Marks, Steps
+from stalloc._record.steps import Marks, Steps
 
 
 def prepare(torch: Any) -> None:

@@ -3,6 +3,7 @@
 mod info;
 mod plan;
 mod report;
+mod run;
 mod simulate;
 mod trace;
 mod verify;
@@ -20,6 +21,8 @@ pub enum Command {
     Plan(plan::Args),
     /// Write a report that people look at: what is wasted, where it comes from, what a plan would save.
     Report(report::Args),
+    /// Run a training command on the planned allocator.
+    Run(run::Args),
     /// Replay a recording through PyTorch's allocator, expandable segments, GMLake and stalloc.
     Simulate(simulate::Args),
     /// Run a training command and record what it allocates, on a GPU or with none.
@@ -35,6 +38,7 @@ impl Command {
             Command::Info(args) => info::run(&args),
             Command::Plan(args) => plan::run(&args),
             Command::Report(args) => report::run(&args),
+            Command::Run(args) => run::run(&args),
             Command::Simulate(args) => simulate::run(&args),
             Command::Trace(args) => trace::run(args),
             Command::Verify(args) => verify::run(&args),

@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 use serde::Serialize;
 use stalloc_dryrun_setup::DryRun;
 use stalloc_launcher::summary::{self, HostReads, Summary};
-use stalloc_launcher::{Ended, Error as LaunchError, Job, Rank};
+use stalloc_launcher::{Ended, Error as LaunchError, Job, Purpose, Rank};
 use stalloc_trace::Input;
 
 use crate::error::{Error, Outcome};
@@ -76,6 +76,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     let ranks = ranks(&args)?;
     stalloc_launcher::clear(&args.output).map_err(failed)?;
     let job = Job {
+        purpose: Purpose::Record,
         directory: std::path::absolute(&args.output).map_err(|source| Error::write(&args.output, source))?,
         package: stalloc_launcher::python_package().map_err(failed)?,
         dry_run: args

@@ -1,0 +1,87 @@
+//! Serving: plans for the devices of this process, and what was made of them.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use stalloc_runtime as runtime;
+
+/// Has a device (-1: host memory) follow the plan in a file from its first request on. Returns what the plan says of
+/// itself; ValueError if the file is no plan.
+#[pyfunction]
+pub fn serve_prepare<'py>(py: Python<'py>, device: i32, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
+    let plan = stalloc_plan::read(&path).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let about = PyDict::new(py);
+    about.set_item("arena", plan.arena)?;
+    about.set_item("requests", plan.slots.len())?;
+    for (key, value) in &plan.metadata {
+        about.set_item(key, value)?;
+    }
+    if !runtime::prepare(device, plan) {
+        return Err(PyValueError::new_err(format!("device {device} has a plan already, or there is no such device")));
+    }
+    Ok(about)
+}
+
+/// Address of the table of functions that a C++ shim calls.
+#[pyfunction]
+pub fn serve_table() -> usize {
+    std::ptr::from_ref(runtime::core()).expose_provenance()
+}
+
+/// The program begins a step.
+#[pyfunction]
+pub fn serve_step() {
+    runtime::step_begin();
+}
+
+/// What was done on a device so far; None if nothing was served there.
+#[pyfunction]
+pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, PyDict>>> {
+    let Some(report) = runtime::report(device) else { return Ok(None) };
+    let arena = report.arena;
+    let out = PyDict::new(py);
+    let figures = [
+        ("requests", arena.requests),
+        ("planned", arena.planned),
+        ("dynamic", arena.dynamic),
+        ("fallback", arena.fallback),
+        ("steps", arena.steps),
+        ("arena", arena.arena),
+        ("arena_reserved", arena.reserved),
+        ("arena_peak_reserved", arena.peak_reserved),
+        ("arena_allocated", arena.allocated),
+        ("arena_peak_allocated", arena.peak_allocated),
+        ("fallback_reserved", report.fallback_reserved),
+        ("peak_reserved", report.peak_reserved),
+    ];
+    for (name, value) in figures {
+        out.set_item(name, value)?;
+    }
+    let (misses, unplanned) = (arena.misses, arena.unplanned);
+    let causes = PyDict::new(py);
+    let counted = [
+        ("occupied", misses.occupied),
+        ("pending", misses.pending),
+        ("device", misses.device),
+        ("dynamic", unplanned.dynamic),
+        ("extra", unplanned.extra),
+        ("lost", unplanned.lost),
+        ("capturing", unplanned.capturing),
+        ("refused", unplanned.refused),
+    ];
+    for (cause, count) in counted {
+        causes.set_item(cause, count)?;
+    }
+    out.set_item("causes", causes)?;
+    out.set_item("switched_off", arena.switched_off)?;
+    if let Some(departure) = arena.departure {
+        let first = PyDict::new(py);
+        first.set_item("request", departure.request)?;
+        first.set_item("expected", departure.expected)?;
+        first.set_item("seen", departure.seen)?;
+        out.set_item("departure", first)?;
+    }
+    Ok(Some(out))
+}

@@ -1,0 +1,63 @@
+"""Serving PyTorch from a plan in the process that this is imported in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from stalloc._record import imports
+from stalloc._serve.settings import Mode, Settings
+
+
+def enable(mode: str | None = None, path: str | None = None) -> None:
+    """Have this process's GPU memory served by stalloc; call it before the first CUDA allocation.
+
+    ``mode`` is "torch" (PyTorch's own allocator, with a line of figures per step), "trace" (record what is asked for)
+    or "alloc" (serve it from the plans); by default ``STALLOC_MODE`` says, else "torch". ``path`` is the folder that
+    holds plans (or receives traces); by default ``STALLOC_MODEL_INFO_PATH`` says.
+
+    Raises ValueError if the settings make no sense and RuntimeError if CUDA is in use already. What goes wrong later
+    costs a warning, never the job.
+    """
+    settings = Settings.read(mode, path, os.environ)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise RuntimeError("stalloc.enable() must come before the first use of CUDA: call it right after the imports")
+    _install(settings)
+
+
+def install() -> None:
+    """As the environment says; the bootstrap of `stalloc run` calls this."""
+    _install(Settings.read(None, None, os.environ))
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """What stalloc did on a device (by default the current one), bytes and counts; empty if it served nothing there.
+
+    The torch.cuda memory statistics hold arena and fallback together; this tells them apart: requests served from the
+    plan, by the dynamic side and by the fallback, why some were not, and where the program first left its plan.
+    """
+    import torch
+
+    from stalloc._serve import report
+
+    index = torch.cuda._utils._get_device_index(device, optional=True)
+    return report.of(torch, index) or {}
+
+
+def _install(settings: Settings) -> None:
+    if settings.mode is Mode.TRACE:
+        os.environ.setdefault("STALLOC_TRACE_DIR", str(settings.traces))
+        settings.traces.mkdir(parents=True, exist_ok=True)
+        from stalloc import _record
+
+        _record.install()
+        return
+
+    def torch_imported(torch: Any) -> None:
+        from stalloc._serve import session
+
+        session.prepare(torch, settings)
+
+    imports.after("torch", torch_imported)

@@ -1,0 +1,52 @@
+"""What serving came to: figures for programs, lines for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stalloc import _native
+from stalloc._record.output import say
+
+
+def of(torch: Any, device: int) -> dict[str, Any] | None:
+    """Figures of a device; None if nothing was served there."""
+    figures: dict[str, Any] | None = _native.serve_report(device)
+    if figures is None:
+        return None
+    figures["peak_allocated"] = int(torch.cuda.max_memory_allocated(device))
+    reserved = max(figures["peak_reserved"], 1)
+    figures["efficiency"] = min(figures["peak_allocated"] / reserved, 1.0)
+    return figures
+
+
+def per_step(torch: Any) -> None:
+    """The artifact's line per iteration."""
+    for device in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
+        reserved = torch.cuda.max_memory_reserved(device)
+        if reserved > 0:
+            allocated = torch.cuda.max_memory_allocated(device)
+            gib = 1 << 30
+            say(
+                f"dev{device} : max_reserved:{reserved / gib:.2f}, max_allocated:{allocated / gib:.2f}, "
+                f"utilization:{100 * allocated / reserved:.2f}%"
+            )
+
+
+def at_exit(torch: Any) -> None:
+    """A line per device, and one on where the program left its plan."""
+    if not torch.cuda.is_initialized():
+        return
+    for device in range(torch.cuda.device_count()):
+        figures = of(torch, device)
+        if figures is None:
+            continue
+        requests = max(figures["requests"], 1)
+        gib = 1 << 30
+        say(
+            f"dev{device}: {100 * figures['planned'] / requests:.2f} % of {figures['requests']:,} requests served from the plan, "
+            f"{figures['dynamic']:,} by the dynamic side, {figures['fallback']:,} by PyTorch's allocator; "
+            f"arena {figures['arena'] / gib:.2f} GiB, peak reserved {figures['peak_reserved'] / gib:.2f} GiB, "
+            f"efficiency {100 * figures['efficiency']:.1f} %"
+        )
+        if figures["switched_off"]:
+            say(f"dev{device}: the program is not the one that the plan was made from; record and plan it again")

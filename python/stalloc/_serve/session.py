@@ -1,0 +1,88 @@
+"""Serving in one process: from PyTorch's import to the process's end."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+from typing import Any
+
+from stalloc import _marks, _native, _shim
+from stalloc._beat import Beat
+from stalloc._record.output import say
+from stalloc._serve import report
+from stalloc._serve.settings import Mode, Settings
+
+# As many as the core has places for.
+MOST_GPUS = 64
+
+
+class Steps:
+    """The steps of this process, told to the core."""
+
+    def __init__(self, after: Any) -> None:
+        self.is_open = False
+        self._after = after
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.end()
+        self.is_open = True
+        _native.serve_step()
+
+    def end(self) -> None:
+        """A step ends."""
+        if self.is_open:
+            self.is_open = False
+            self._after()
+
+
+class Marks(_marks.Listener):
+    """Marks of the script go to the core."""
+
+    def __init__(self, steps: Steps, beat: Beat) -> None:
+        self._steps = steps
+        self._beat = beat
+
+    def step_begin(self) -> None:
+        self._beat.stop()
+        self._steps.begin()
+
+    def step_end(self) -> None:
+        self._steps.end()
+
+
+def prepare(torch: Any, settings: Settings) -> None:
+    """PyTorch has been imported, CUDA is still asleep."""
+    alloc = settings.mode is Mode.ALLOC
+    try:
+        if alloc and not _serve(torch, settings):
+            return
+    except Exception as error:  # whatever is wrong with us, the program runs
+        say(f"this process runs without a plan: {error}")
+        return
+    steps = Steps(lambda: None if alloc or settings.quiet else report.per_step(torch))
+    _marks.listen(Marks(steps, Beat(torch, steps)))
+    if alloc and not settings.quiet:
+        process = os.getpid()
+        atexit.register(lambda: report.at_exit(torch) if os.getpid() == process else None)
+
+
+def _serve(torch: Any, settings: Settings) -> bool:
+    plans = settings.plans()
+    if not plans:
+        say(f"no plan for rank {settings.rank} in {settings.path}: `stalloc plan TRACES -o PLANS` makes them")
+        return False
+    front = _shim.load("front")
+    for device, file in plans.items():
+        about = _native.serve_prepare(device, file)
+        made_for = about.get("torch")
+        if made_for and made_for != str(torch.__version__):
+            say(f"{file.name} was recorded with PyTorch {made_for}, this is {torch.__version__}: it may not fit")
+    install = front.stalloc_front_install
+    install.restype = ctypes.c_char_p
+    install.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    problem = install(_native.serve_table(), MOST_GPUS)
+    if problem is not None:
+        say(f"this process runs without a plan: {problem.decode()}")
+    return problem is None

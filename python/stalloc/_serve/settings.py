@@ -1,0 +1,69 @@
+"""What `stalloc.enable()` and the environment ask for."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Mapping
+
+
+class Mode(enum.Enum):
+    """What is done with a process's memory."""
+
+    TORCH = "torch"
+    TRACE = "trace"
+    ALLOC = "alloc"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The variables are those of the paper's artifact."""
+
+    mode: Mode
+    path: Path | None
+    rank: int
+    quiet: bool
+
+    @staticmethod
+    def read(mode: str | None, path: str | None, environment: Mapping[str, str]) -> Settings:
+        """Settings from arguments, else from the environment. Raises ValueError with what to write instead."""
+        wanted = mode or environment.get("STALLOC_MODE") or Mode.TORCH.value
+        try:
+            chosen = Mode(wanted.lower())
+        except ValueError:
+            raise ValueError(f"mode {wanted!r} is none of torch, trace, alloc (STALLOC_MODE)") from None
+        folder = path or environment.get("STALLOC_MODEL_INFO_PATH")
+        if folder is None and chosen is not Mode.TORCH:
+            raise ValueError(f"mode {chosen.value} needs a folder: enable(path=...) or STALLOC_MODEL_INFO_PATH")
+        level = environment.get("STALLOC_LOG_LEVEL", "1")
+        rank = environment.get("RANK", "0")
+        return Settings(
+            mode=chosen,
+            path=Path(folder) if folder else None,
+            rank=int(rank) if rank.isdigit() else 0,
+            quiet=level.isdigit() and int(level) >= 3,
+        )
+
+    @property
+    def traces(self) -> Path:
+        """Where traces go, as the artifact lays out its folder."""
+        assert self.path is not None
+        return self.path / "trace"
+
+    def plans(self) -> dict[int, Path]:
+        """This rank's plans, by device.
+
+        They lie in the folder itself or in its ``output/plan``, and are called ``rank<R>_dev<N>.plan``. A folder with
+        plans of one rank alone serves every rank.
+        """
+        assert self.path is not None
+        found: dict[int, dict[int, Path]] = {}
+        for folder in (self.path, self.path / "output" / "plan"):
+            for file in sorted(folder.glob("rank*_dev*.plan")):
+                rank, _, device = file.stem.removeprefix("rank").partition("_dev")
+                if rank.isdigit() and device.isdigit():
+                    found.setdefault(int(rank), {}).setdefault(int(device), file)
+        if len(found) == 1:
+            return next(iter(found.values()))
+        return found.get(self.rank, {})

@@ -1,0 +1,64 @@
+"""Trains under a plan and asks PyTorch everything that it can say about memory; prints what is wrong with the answers."""
+
+import json
+
+import torch
+from gpt_step import Trainer
+
+import stalloc
+
+wrong = []
+
+
+def check(what, holds):
+    if not holds:
+        wrong.append(what)
+
+
+trainer = Trainer()
+for _ in range(4):
+    trainer.step()
+allocated = torch.cuda.memory_allocated()
+live = torch.empty(1 << 20, device="cuda")
+check("an allocation is counted", torch.cuda.memory_allocated() == allocated + (4 << 20))
+del live
+check("a free is counted", torch.cuda.memory_allocated() == allocated)
+check("reserved covers allocated", torch.cuda.memory_reserved() >= torch.cuda.memory_allocated())
+check("peak covers current", torch.cuda.max_memory_allocated() >= allocated)
+torch.cuda.reset_peak_memory_stats()
+check("peaks are reset", torch.cuda.max_memory_allocated() == torch.cuda.memory_allocated())
+check("a summary is written", "Allocated memory" in torch.cuda.memory_summary())
+check("the backend is native", torch.cuda.get_allocator_backend() == "native")
+
+torch.cuda.memory._record_memory_history(max_entries=10000)
+trainer.step()
+snapshot = torch.cuda.memory._snapshot()
+blocks = [block for segment in snapshot["segments"] for block in segment["blocks"] if block["state"] == "active_allocated"]
+check("a snapshot holds every live byte", sum(block["size"] for block in blocks) == torch.cuda.memory_allocated())
+trace = snapshot["device_traces"][0]
+check("the history holds the step", sum(entry["action"] == "alloc" for entry in trace) > 100)
+check("the history is in order", all(a["time_us"] <= b["time_us"] for a, b in zip(trace, trace[1:])))
+torch.cuda.memory._record_memory_history(enabled=None)
+
+graph = torch.cuda.CUDAGraph()
+static = torch.zeros(1000, device="cuda")
+with torch.cuda.graph(graph):
+    result = static * 2
+graph.replay()
+check("a graph keeps its result", result.shape == (1000,))
+pool = torch.cuda.MemPool()
+with torch.cuda.use_mem_pool(pool):
+    pooled = torch.empty(1 << 20, device="cuda")
+check("a pool holds its tensors", any(segment["segment_pool_id"] != (0, 0) for segment in torch.cuda.memory_snapshot()))
+
+try:
+    torch.empty(1 << 40, device="cuda")
+    check("too much is refused", False)
+except torch.cuda.OutOfMemoryError as error:
+    check("the text is PyTorch's", "CUDA out of memory" in str(error))
+trainer.step()
+torch.cuda.empty_cache()
+trainer.step()
+figures = stalloc.memory_stats()
+check("figures are ours", figures["peak_reserved"] > 0 and figures["efficiency"] > 0)
+print(json.dumps({"planned": figures["planned"], "wrong": wrong}))

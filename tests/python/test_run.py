@@ -1,0 +1,83 @@
+"""A program under `stalloc run` lives where its plan says, and everything that PyTorch can do keeps working."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+from conftest import PROGRAMS, run
+
+GPU = ("--dry-run", "h100-80gb")
+
+
+@pytest.fixture(scope="module")
+def planned(record_once):
+    """Traces of the small transformer; `stalloc run` plans them."""
+    return record_once("gpt.py", "4").directory
+
+
+def serve(directory, program, *arguments, **env):
+    return run("run", "--plan", directory, *GPU, "--", sys.executable, PROGRAMS / program, *arguments, env=env)
+
+
+def served(process):
+    """Share of requests served from the plan, by the line at exit."""
+    found = re.search(r"dev0: ([\d.]+) % of ([\d,]+) requests served from the plan", process.stderr)
+    assert found, process.stderr
+    return float(found[1])
+
+
+def test_more_steps_than_were_recorded_are_served_from_the_plan(planned):
+    process = serve(planned, "gpt.py", "12")
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("loss") == 12
+    assert served(process) > 99.9
+
+
+def test_statistics_snapshots_graphs_pools_and_errors_are_pytorchs_own(planned):
+    process = serve(planned, "served.py")
+    assert process.returncode == 0, process.stderr
+    figures = json.loads(process.stdout.splitlines()[-1])
+    assert figures["planned"] > 0
+    assert figures["wrong"] == []
+
+
+def test_steps_of_another_shape_and_kept_tensors_cost_no_later_step_its_plan(planned):
+    process = serve(planned, "straying.py")
+    assert process.returncode == 0, process.stderr
+    figures = json.loads(process.stdout.splitlines()[-1])
+    # What is kept for ever may sit where a few requests of each step were to go.
+    assert figures["last_step_share"] > 0.99
+    assert figures["overlaps"] == 0
+
+
+def test_a_program_that_is_not_the_plans_runs_all_the_same(planned):
+    process = serve(planned, "straying.py", "other")
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout.splitlines()[-1])["overlaps"] == 0
+
+
+def test_learning_records_plans_and_runs_in_one_command(tmp_path):
+    plans = tmp_path / "plans"
+    process = run("run", "--learn", "--plan", plans, *GPU, "--", sys.executable, PROGRAMS / "gpt.py", "5")
+    assert process.returncode == 0, process.stderr
+    assert (plans / "rank0_dev0.plan").exists()
+    assert served(process) > 99.9
+
+
+def test_a_damaged_plan_costs_a_warning_and_not_the_job(planned, tmp_path):
+    (tmp_path / "rank0_dev0.plan").write_bytes(b"no plan at all")
+    process = serve(tmp_path, "gpt.py", "1")
+    assert process.returncode == 0, process.stderr
+    assert "runs without a plan" in process.stderr
+
+
+def test_a_directory_without_plans_is_an_error_of_one_line(tmp_path):
+    process = serve(tmp_path / "nowhere", "gpt.py", "1")
+    assert process.returncode == 2
+    assert "no such directory" in process.stderr
+    process = serve(tmp_path, "gpt.py", "1")
+    assert process.returncode == 2
+    assert "neither plans nor traces" in process.stderr
