@@ -1,5 +1,6 @@
 //! The commands, a module each.
 
+mod demo;
 mod info;
 mod plan;
 mod report;
@@ -15,6 +16,8 @@ use crate::error::{Error, Outcome};
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
+    /// Plan, verify and compare a built-in trace, and write its report: the main job, with no GPU.
+    Demo(demo::Args),
     /// Say what a file holds, or how two recordings differ.
     Info(info::Args),
     /// Choose an address for every request of a recording, or for every buffer of a CSV instance.
@@ -35,6 +38,7 @@ impl Command {
     /// Does it.
     pub fn run(self) -> Result<Outcome, Error> {
         match self {
+            Command::Demo(args) => demo::run(&args),
             Command::Info(args) => info::run(&args),
             Command::Plan(args) => plan::run(&args),
             Command::Report(args) => report::run(&args),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use stalloc_report::{Input, Report, prepare};
+use stalloc_trace::Recording;
 
 use crate::error::{Error, Outcome};
 use crate::progress::Progress;
@@ -67,12 +68,17 @@ fn read(path: &Path) -> Result<Input, Error> {
         )));
     };
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
+    Ok(prepared(&name, recording))
+}
+
+/// Plans and replays every device of a recording, with progress.
+pub fn prepared(name: &str, recording: Recording) -> Input {
     let mut bar = None;
-    Ok(prepare(&name, recording, &mut |what, done, total| {
+    prepare(name, recording, &mut |what, done, total| {
         let (_, bar) = match bar.take() {
             Some((label, old)) if label == what => bar.insert((label, old)),
             _ => bar.insert((what.to_owned(), Progress::new(format!("{name}: {what}")))),
         };
         bar.update(done, total);
-    }))
+    })
 }

@@ -1,0 +1,54 @@
+//! `stalloc demo`: the main job on a built-in trace.
+
+use std::path::PathBuf;
+
+use stalloc_report::Report;
+use stalloc_simulator::Kind;
+use stalloc_trace::{Input, MEMORY_LIMIT};
+
+use crate::commands::{plan, report, simulate};
+use crate::error::{Error, Outcome};
+use crate::output;
+
+/// GPT-2 345M as Megatron trains it with a distributed optimizer and full recomputation: three steps of real PyTorch,
+/// recorded with `stalloc trace --dry-run` (`examples/` says how).
+const TRACE: &[u8] = include_bytes!("../../assets/demo.trace");
+
+const ABOUT: &str = "GPT-2 345M in Megatron, distributed optimizer, full recomputation: three steps of real PyTorch";
+
+/// Arguments of `stalloc demo`.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  stalloc demo --out /tmp/demo     and open /tmp/demo/report.html")]
+pub struct Args {
+    /// Directory for the plan and the report
+    #[arg(long, value_name = "DIR", default_value = "stalloc-demo")]
+    out: PathBuf,
+}
+
+/// Runs `stalloc demo`.
+pub fn run(args: &Args) -> Result<Outcome, Error> {
+    std::fs::create_dir_all(&args.out).map_err(|source| Error::write(&args.out, source))?;
+    let Ok(Input::Recording(recording)) = stalloc_trace::read_bytes(TRACE, MEMORY_LIMIT) else {
+        return Err(Error::message("the built-in trace cannot be read: this program is damaged, install it again"));
+    };
+    let Some(trace) = recording.traces.first() else {
+        return Err(Error::message("the built-in trace is empty: this program is damaged, install it again"));
+    };
+    output::line(&format!("{ABOUT}\n\nThe plan"))?;
+    let (planned, summary) = plan::synthesize(trace, Default::default())?;
+    plan::print(&summary)?;
+    let path = args.out.join("demo.plan");
+    stalloc_plan::write(&path, &planned).map_err(|error| Error::message(error.to_string()))?;
+
+    let verdict = planned.check().and(planned.check_against(trace));
+    let checked = if verdict.ok { "ok: no two tensors ever share an address" } else { "WRONG" };
+    output::line(&format!("\nThe independent check\n  {checked}\n\nEvery allocator on the same requests"))?;
+    simulate::print(&simulate::simulate(trace, &Kind::ALL, Some(planned), None)?)?;
+
+    let page = args.out.join("report.html");
+    let html = Report::new(&[report::prepared("demo", recording)]).html();
+    let html = html.map_err(|error| Error::message(error.to_string()))?;
+    std::fs::write(&page, html).map_err(|source| Error::write(&page, source))?;
+    output::line(&format!("\nThe report: {}\nThe plan: {}", page.display(), path.display()))?;
+    Ok(if verdict.ok { Outcome::Done } else { Outcome::No })
+}
