@@ -36,9 +36,10 @@ pub fn on_steps(program: &Program) -> Vec<String> {
         let whole = part.rounds.iter().filter(|&&round| program.rounds[round].whole).count();
         notes.push(match whole {
             0 | 1 => format!(
-                "{}: recorded whole {whole} times, so that only a first step could be compared with it; one step more \
-                 tells static from dynamic requests",
-                part.name
+                "{}: recorded whole {}, so that only a first step could be compared with it; one step more tells \
+                 static from dynamic requests",
+                part.name,
+                if whole == 0 { "never" } else { "once" },
             ),
             2..ENOUGH => format!(
                 "{}: recorded {whole} times, enough for what never varies; {ENOUGH} or more tell how much the rest does",

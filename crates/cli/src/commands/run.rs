@@ -12,21 +12,21 @@ use crate::error::{Error, Outcome};
 use crate::input;
 
 /// Steps that `--learn` records: the first differs, and two alike show what repeats.
-const LEARN_STEPS: u32 = 3;
+const LEARN_STEPS: u32 = 4;
 
 /// Arguments of `stalloc run`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  stalloc run --learn -- python train.py                        record three steps, plan them, then run\n  \
+    after_help = "Examples:\n  stalloc run --learn -- python train.py                        record four steps, plan them, then run\n  \
                         stalloc run --plan plans -- torchrun --nproc-per-node 8 train.py\n  \
                         stalloc run --plan plans --dry-run h100-80gb -- python train.py   the same with no GPU\n\n\
                         The script stays as it is. A plan that does not fit costs one warning, never the job."
 )]
 pub struct Args {
-    /// Directory with plans (rank<R>_dev<N>.plan); traces in it that have no plan yet are planned first
+    /// Directory with plans (`rank<R>_dev<N>.plan`); traces in it that have no plan yet are planned first
     #[arg(long, value_name = "DIR", required_unless_present = "learn")]
     plan: Option<PathBuf>,
-    /// Record three steps of the command and plan them first, into --plan DIR (by default ./stalloc-plans)
+    /// Record four steps of the command and plan them first, into --plan DIR (by default ./stalloc-plans)
     #[arg(long)]
     learn: bool,
     /// Run with no GPU, on a stand-in for this one: h100-80gb, a100-80gb... Values are not computed
