@@ -1,7 +1,7 @@
 //! Runs a training command so that it is recorded or served from plans, and sums up what was recorded.
 //!
 //! A [`Job`] is the command with everything that its environment has to say; [`run`] starts one process of it for
-//! each rank and waits; [`summary::read`] then reads the traces that it left.
+//! each rank and waits; [`summary`] then reads the traces that it left.
 
 mod files;
 mod job;
