@@ -1,6 +1,6 @@
 //! The planned arenas of one process, and the C interface that PyTorch's shims call.
 //!
-//! A process has a [`Place`] for each GPU and one for host memory. A place is given a plan ([`prepare`]), opens its arena
+//! A process has a place for each GPU and one for host memory. A place is given a plan ([`prepare`]), opens its arena
 //! when the program first asks it for memory (only then is the device awake), and from then on serves what the plan knows.
 //! What it does not serve is the caller's own fallback's: the functions here say `None`, never an error.
 //!

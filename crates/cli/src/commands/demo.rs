@@ -10,11 +10,11 @@ use crate::commands::{plan, report, simulate};
 use crate::error::{Error, Outcome};
 use crate::output;
 
-/// GPT-2 345M as Megatron trains it with a distributed optimizer and full recomputation: three steps of real PyTorch,
+/// GPT-2 345M as Megatron trains it with a distributed optimizer and full recomputation: five steps of real PyTorch,
 /// recorded with `stalloc trace --dry-run` (`examples/` says how).
 const TRACE: &[u8] = include_bytes!("../../assets/demo.trace");
 
-const ABOUT: &str = "GPT-2 345M in Megatron, distributed optimizer, full recomputation: three steps of real PyTorch";
+const ABOUT: &str = "GPT-2 345M in Megatron, distributed optimizer, full recomputation: five steps of real PyTorch";
 
 /// Arguments of `stalloc demo`.
 #[derive(clap::Args)]
