@@ -87,13 +87,13 @@ fn curves(out: &mut String, analysis: &Analysis<'_>) {
     let square = |x: f64, colour: &str| {
         format!("<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"18\" height=\"10\" fill=\"{colour}\"/>", y - 5.0)
     };
-    let mut at = entry(out, square(CURVES.left, LIVE), "allocated");
+    let mut at = entry(out, square(CURVES.left, LIVE), "allocated; reserved by:");
     for one in &analysis.figures.allocators {
         let (colour, dashes) = stroke(one.allocator);
         let line = format!(
             "<path d=\"M{at:.1} {y:.1}h18\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"/>"
         );
-        at = entry(out, line, &format!("{}: {} reserved", one.label, bytes(one.peak_reserved)));
+        at = entry(out, line, &format!("{} {}", one.label, bytes(one.peak_reserved)));
     }
 }
 
