@@ -1,69 +1,11 @@
-"""Runs programs under `stalloc trace`, on the stand-in CUDA, and reads what they left."""
+"""Fixtures that record programs."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-import stalloc
-
-PROGRAMS = Path(__file__).parent / "programs"
-COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
-
-
-def run(*arguments: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the `stalloc` command."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("STALLOC_TRACE")}
-    clean.pop("PYTHONPATH", None)
-    command = ["timeout", "--kill-after=5", "600", COMMAND, *map(str, arguments)]  # ends the command's children too
-    return subprocess.run(command, text=True, capture_output=True, env=clean | (env or {}), **options)
-
-
-@dataclass
-class Recorded:
-    """A recorded run."""
-
-    directory: Path
-    process: subprocess.CompletedProcess[str]
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        return json.loads(self.process.stdout)
-
-    def trace(self, rank: int = 0, device: int = 0) -> dict[str, Any]:
-        recording = stalloc.read_trace(self.directory / f"rank{rank}_dev{device}.trace")
-        (trace,) = recording["traces"]
-        return trace
-
-    def entries(self, rank: int = 0, device: int = 0) -> list[dict[str, Any]]:
-        return self.trace(rank, device)["entries"]
-
-
-def recorder(folder: Path):
-    """A function that records a program of this folder (or any path) on a dry-run H100."""
-    count = 0
-
-    def record(program: str | Path, *arguments: str, options: tuple[str, ...] = (), ok: bool = True, **env: str):
-        nonlocal count
-        count += 1
-        directory = folder / f"traces{count}"
-        process = run(
-            *("trace", "--dry-run", "h100-80gb", "--json", "-o", directory, *options, "--"),
-            *(sys.executable, PROGRAMS / program, *arguments),
-            env=env,
-        )
-        if ok:
-            assert process.returncode == 0, process.stderr
-        return Recorded(directory, process)
-
-    return record
+from runs import recorder
 
 
 @pytest.fixture
@@ -76,7 +18,3 @@ def record(tmp_path: Path):
 def record_once(tmp_path_factory: pytest.TempPathFactory):
     """Records programs for several tests."""
     return recorder(tmp_path_factory.mktemp("recorded"))
-
-
-def actions(entries: list[dict[str, Any]]) -> list[str]:
-    return [entry["action"] for entry in entries]

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from conftest import PROGRAMS, run
+from runs import PROGRAMS, run
 
 
 def one_line(process):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import PROGRAMS
+from runs import PROGRAMS
 
 from stalloc._record.answers import encode
 

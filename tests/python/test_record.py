@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import COMMAND, PROGRAMS, actions
+from runs import COMMAND, PROGRAMS, actions
 
 import stalloc
 
@@ -101,6 +101,13 @@ def test_a_killed_program_leaves_what_it_did_until_a_second_before(record, tmp_p
     done = actions(recording["traces"][0]["entries"]).count("step_end")
     assert recording["warnings"], "the reader says that the end is missing"
     assert steps - 14 <= done <= steps, "steps of a tenth of a second"
+
+
+def test_reading_call_stacks_imports_no_compiler_into_the_program(record):
+    recorded = record("no_compiler.py")
+    assert "imported a compiler: False" in recorded.process.stderr
+    (allocation,) = [entry for entry in recorded.entries() if entry["action"] == "alloc"]
+    assert allocation["frames"][0]["filename"].endswith("no_compiler.py")
 
 
 def test_the_last_step_that_was_asked_for_ends_the_program(record):

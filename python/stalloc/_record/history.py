@@ -84,7 +84,7 @@ class History:
             return
         self._is_reading = True
         try:
-            devices = self._torch.cuda.memory._snapshot()["device_traces"]
+            devices = self._snapshot()
             if self.tracks and not self._is_checked:
                 self.tracks = all([_native.agrees(device, entries) for device, entries in enumerate(devices)])
                 self._is_checked = self.tracks
@@ -101,6 +101,23 @@ class History:
                     return
         finally:
             self._is_reading = False
+
+    def _snapshot(self) -> list[Any]:
+        """The history of each device.
+
+        PyTorch asks whether there is a `torch._inductor`, to name the frames of compiled code, and the asking imports it.
+        That takes seconds; in the midst of another import it fails and is tried again each time, so that a program
+        on a slow machine would hardly get any further. What is not imported has no frames: it is hidden.
+        """
+        torch = self._torch
+        if "_inductor" in vars(torch):
+            return torch.cuda.memory._snapshot()["device_traces"]
+        torch._inductor = None
+        try:
+            return torch.cuda.memory._snapshot()["device_traces"]
+        finally:
+            if torch._inductor is None:
+                del torch._inductor
 
     def before_mark(self) -> None:
         """A mark is about to be made: without the tracker, what the history holds comes before it."""

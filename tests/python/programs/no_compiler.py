@@ -1,0 +1,11 @@
+"""Takes a step that no optimizer ends, for optimizers import a compiler themselves."""
+
+import sys
+
+import torch
+
+import stalloc
+
+with stalloc.step():
+    torch.ones(1, device="cuda")
+print("imported a compiler:", "torch._inductor" in sys.modules)
