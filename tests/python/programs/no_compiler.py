@@ -6,6 +6,7 @@ import torch
 
 import stalloc
 
+torch.cuda.init()
 with stalloc.step():
     torch.ones(1, device="cuda")
 print("imported a compiler:", "torch._inductor" in sys.modules)
