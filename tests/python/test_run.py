@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from conftest import PROGRAMS, run
+from runs import PROGRAMS, run
 
 GPU = ("--dry-run", "h100-80gb")
 
