@@ -1,0 +1,122 @@
+//! The commands end to end, as a user calls them: demo, plan, verify, simulate.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn stalloc(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_stalloc")).args(arguments).output().expect("the command starts")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("exactly one JSON object")
+}
+
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.trace");
+
+#[test]
+fn the_demo_plans_checks_compares_and_writes_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = stalloc(&["demo", "--out", text(folder.path())]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    for expected in ["ok: no two tensors ever share an address", "pytorch-expandable", "gmlake", "stalloc"] {
+        assert!(shown.contains(expected), "{expected} is missing from\n{shown}");
+    }
+    assert!(fs::read_to_string(folder.path().join("report.html")).unwrap().contains("<html"));
+    assert!(folder.path().join("demo.plan").exists());
+}
+
+#[test]
+fn a_recording_is_planned_verified_and_simulated_with_figures_that_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("demo.plan");
+    let planned = json(&stalloc(&["plan", TRACE, "-o", text(&plan), "--json"]));
+    assert_eq!(planned["kind"], "trace");
+    assert_eq!(planned["requests"].as_u64().unwrap(), planned["static"]["requests"].as_u64().unwrap());
+    assert!(planned["static"]["ratio"].as_f64().unwrap() < 1.01, "{planned}");
+    assert!(planned["efficiency"].as_f64().unwrap() > 0.99, "{planned}");
+
+    let verdict = json(&stalloc(&["verify", text(&plan), TRACE, "--json"]));
+    assert_eq!(verdict["ok"], true);
+    assert_eq!(verdict["peak"], planned["static"]["peak"]);
+
+    let simulated = json(&stalloc(&["simulate", TRACE, "--plan", text(&plan), "--json"]));
+    assert_eq!(simulated["peak_allocated"], planned["peak_allocated"]);
+    let names: Vec<&str> =
+        simulated["results"].as_array().unwrap().iter().filter_map(|r| r["allocator"].as_str()).collect();
+    assert_eq!(names, ["pytorch", "pytorch-expandable", "gmlake", "stalloc"]);
+    let reserved = |i: usize| simulated["results"][i]["peak_reserved"].as_u64().unwrap();
+    assert_eq!(
+        reserved(0),
+        simulated["actual_peak_reserved"].as_u64().unwrap(),
+        "PyTorch's model against the recording"
+    );
+    assert!(reserved(3) < reserved(1), "{simulated}");
+}
+
+#[test]
+fn a_plan_with_one_byte_changed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("demo.plan");
+    assert!(stalloc(&["plan", TRACE, "-o", text(&plan)]).status.success());
+    let mut bytes = fs::read(&plan).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&plan, bytes).unwrap();
+    let output = stalloc(&["verify", text(&plan)]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("demo.plan"), "the message names the file");
+}
+
+#[test]
+fn an_instance_keeps_its_rows_and_gets_offsets_that_verify() {
+    let folder = tempfile::tempdir().unwrap();
+    let (instance, solved) = (folder.path().join("in.csv"), folder.path().join("out.csv"));
+    fs::write(&instance, "size,id,upper,lower\n8,c,4,0\n4,a,2,0\n4,b,6,2\n8,d,9,4\n").unwrap();
+    let figures = json(&stalloc(&["plan", text(&instance), "-o", text(&solved), "--json"]));
+    assert_eq!((figures["kind"].as_str(), figures["buffers"].as_u64()), (Some("dsa"), Some(4)));
+    assert_eq!((figures["peak"].as_u64(), figures["lower_bound"].as_u64()), (Some(12), Some(12)));
+    assert_eq!(figures["optimal"], true);
+    let rows = fs::read_to_string(&solved).unwrap();
+    let ids: Vec<&str> = rows.lines().map(|row| row.split(',').nth(1).unwrap()).collect();
+    assert_eq!(ids, ["id", "c", "a", "b", "d"]);
+    assert_eq!(json(&stalloc(&["verify", text(&solved), "--json"]))["ok"], true);
+
+    let wrong = rows.replacen("8,c,4,0,", "8,c,4,0,1", 1);
+    fs::write(&solved, wrong).unwrap();
+    assert_eq!(stalloc(&["verify", text(&solved)]).status.code(), Some(1), "a moved buffer is found");
+}
+
+#[test]
+fn a_device_too_small_for_every_allocator_is_a_no() {
+    let output = stalloc(&["simulate", TRACE, "--capacity", "1GiB"]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("out of memory"));
+}
+
+#[test]
+fn wrong_usage_is_told_in_a_line_with_exit_2() {
+    for (arguments, expected) in [
+        (vec!["simulate", TRACE, "--allocator", "jemalloc"], "jemalloc"),
+        (vec!["simulate", TRACE, "--capacity", "12 parsec"], "parsec"),
+        (vec!["plan", "/nonexistent.trace"], "no such file"),
+        (vec!["plan", TRACE, "--device", "7"], "no device 7"),
+        (vec!["plan", TRACE, "--time-limit=-1"], "seconds"),
+        (vec!["verify", TRACE], "recording"),
+    ] {
+        let output = stalloc(&arguments);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+        assert!(message.contains(expected), "{arguments:?}: {message}");
+    }
+}
