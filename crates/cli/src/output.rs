@@ -53,9 +53,15 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is no number of bytes; write for example 80GiB");
     let bytes = match number.parse::<u64>() {
         Ok(whole) => whole.checked_mul(factor),
-        Err(_) => number.parse::<f64>().ok().map(|value| (value * factor as f64) as u64),
+        Err(_) if number.contains('.') => number.parse::<f64>().ok().map(|value| value * factor as f64).and_then(whole),
+        Err(_) => None,
     };
     bytes.ok_or_else(wrong)
+}
+
+/// A number of bytes as an integer, if one holds it.
+fn whole(bytes: f64) -> Option<u64> {
+    (bytes < u64::MAX as f64).then_some(bytes as u64)
 }
 
 /// A count with thousands separated: `52,310`.
