@@ -1,6 +1,7 @@
 """One rank of a data-parallel job that talks to the others in many ways."""
 
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -36,3 +37,6 @@ for _ in range(3):
             parameter -= 0.1 * parameter.grad
             parameter.grad = None
 dist.destroy_process_group()
+# Autograd's thread lets go of the last graph after backward() has returned. An interpreter (3.11) that ends meanwhile
+# ends that thread inside of a C++ destructor, and the process with it.
+time.sleep(1)
