@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use stalloc_dryrun_setup::DryRun;
 use stalloc_launcher::{Job, Purpose};
 use stalloc_trace::Input;
 
 use crate::commands::plan;
+use crate::commands::trace::{failed, stand_in};
 use crate::error::{Error, Outcome};
 use crate::input;
 
@@ -61,22 +61,13 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     })
 }
 
-fn failed(error: stalloc_launcher::Error) -> Error {
-    Error::message(error.to_string())
-}
-
 /// Runs the command once, in one process of ours, and returns its exit status.
 fn start(args: &Args, directory: &Path, purpose: Purpose) -> Result<u8, Error> {
     let job = Job {
         purpose,
         directory: std::path::absolute(directory).map_err(|source| Error::write(directory, source))?,
         package: stalloc_launcher::python_package().map_err(failed)?,
-        dry_run: args
-            .dry_run
-            .as_deref()
-            .map(|gpu| DryRun::new(gpu, args.devices))
-            .transpose()
-            .map_err(|error| failed(error.into()))?,
+        dry_run: stand_in(args.dry_run.as_deref(), args.devices)?,
         command: args.command.clone(),
         steps: (purpose == Purpose::Record).then_some(LEARN_STEPS),
         stacks: None,

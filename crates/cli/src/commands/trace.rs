@@ -79,12 +79,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         purpose: Purpose::Record,
         directory: std::path::absolute(&args.output).map_err(|source| Error::write(&args.output, source))?,
         package: stalloc_launcher::python_package().map_err(failed)?,
-        dry_run: args
-            .dry_run
-            .as_deref()
-            .map(|gpu| DryRun::new(gpu, args.devices))
-            .transpose()
-            .map_err(|error| failed(error.into()))?,
+        dry_run: stand_in(args.dry_run.as_deref(), args.devices)?,
         command: args.command,
         steps: args.steps,
         stacks: args.stacks,
@@ -107,7 +102,13 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     finish(&job, &ended, args.json)
 }
 
-fn failed(error: LaunchError) -> Error {
+/// The GPU to stand in for, if one is named.
+pub fn stand_in(gpu: Option<&str>, devices: u32) -> Result<Option<DryRun>, Error> {
+    gpu.map(|gpu| DryRun::new(gpu, devices)).transpose().map_err(|error| failed(error.into()))
+}
+
+/// A command that could not be run, in a sentence.
+pub fn failed(error: LaunchError) -> Error {
     Error::message(error.to_string())
 }
 
