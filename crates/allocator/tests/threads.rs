@@ -1,9 +1,10 @@
-//! Several threads allocate and free at once; every 512 bytes know whether somebody has them.
+//! Several threads allocate and free at once; a map beside them knows which addresses somebody has.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use common::*;
 use stalloc_allocator::{Allocator, Arena, Locked, PlannedAllocator};
@@ -18,38 +19,40 @@ fn threads_never_share_memory() {
     let plan = plan(&[section(Repeating, &requests)]);
     let device = Shared::new(Counting::new(CAPACITY));
     let arena = Arena::new(device.clone(), &plan).unwrap();
-    let base = arena.base();
     let fallback = Direct { device, sizes: Default::default() };
     let allocator = Locked::new(PlannedAllocator::new(arena, fallback));
-    let taken: Vec<AtomicU8> = (0..2 * CAPACITY / 512).map(|_| AtomicU8::new(0)).collect();
+    // By address. Never held while the allocator is called: a block is in here for less time than somebody has it.
+    let taken = Mutex::new(BTreeMap::<u64, u64>::new());
     let rounds = if cfg!(miri) { 20 } else { 3000 };
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let (allocator, taken, requests) = (&allocator, &taken, &requests);
             scope.spawn(move || {
-                let mark = |address: u64, size: u64, from: u8, to: u8| {
-                    let first = ((address - base) / 512) as usize;
-                    for unit in &taken[first..first + (size / 512) as usize] {
-                        assert_eq!(unit.swap(to, Ordering::Relaxed), from, "a block is handed out twice");
-                    }
+                let take = |address: u64, size: u64| {
+                    let mut taken = taken.lock().unwrap();
+                    let below = taken.range(..address + size).next_back();
+                    let free = below.is_none_or(|(start, size)| start + size <= address);
+                    assert!(free, "a block is handed out twice");
+                    taken.insert(address, size);
                 };
+                let give = |address: u64| assert!(taken.lock().unwrap().remove(&address).is_some());
                 let mut live = Vec::new();
                 for round in 0..rounds {
                     let (size, _) = requests[((round * (thread + 1)) % 64) as usize];
                     let address = allocator.lock().malloc(size, 0).unwrap();
-                    mark(address, size, 0, 1);
-                    live.push((address, size));
+                    take(address, size);
+                    live.push(address);
                     if live.len() > 6 {
-                        let (address, size) = live.remove((round % 6) as usize);
-                        mark(address, size, 1, 0);
+                        let address = live.remove((round % 6) as usize);
+                        give(address);
                         allocator.lock().free(address).unwrap();
                     }
                     if round % 500 == 0 {
                         allocator.lock().empty_cache().unwrap();
                     }
                 }
-                for (address, size) in live {
-                    mark(address, size, 1, 0);
+                for address in live {
+                    give(address);
                     allocator.lock().free(address).unwrap();
                 }
             });
