@@ -22,20 +22,21 @@ class ShimError(RuntimeError):
     """The shim cannot be had here; the message says why and what would help."""
 
 
-def load(name: str) -> ctypes.CDLL:
-    """The shim `name`, compiled if it is not in the cache yet."""
-    library = build(name)
+def load(name: str, folder: Path = SOURCES) -> ctypes.CDLL:
+    """The shim `name`, compiled from its source in `folder` if it is not in the cache yet."""
+    library = build(name, folder)
     try:
         return ctypes.CDLL(str(library))
     except OSError as error:
         raise ShimError(f"the compiled shim {library} does not load: {error}; delete it to have it built again") from error
 
 
-def build(name: str) -> Path:
+def build(name: str, folder: Path = SOURCES) -> Path:
     """Path of the compiled shim."""
     compiler = _compiler()
-    command = [compiler, *_flags(), str(SOURCES / f"{name}.cpp")]
-    directory = _cache() / f"{name}-{_key(command)}"
+    source = folder / f"{name}.cpp"
+    command = [compiler, *_flags(), str(source)]
+    directory = _cache() / f"{name}-{_key(command, source)}"
     library = directory / f"{name}.so"
     if library.exists():
         return library
@@ -98,11 +99,11 @@ def _libraries() -> list[str]:
     return [f"-L{lib}", *(f"-l{library}" for library in names)]
 
 
-def _key(command: list[str]) -> str:
+def _key(command: list[str], used: Path) -> str:
     digest = hashlib.sha256()
     for part in [_torch().__version__, sys.platform, *command]:
         digest.update(part.encode() + b"\0")
-    for source in sorted(SOURCES.rglob("*")):
+    for source in [used, *sorted(SOURCES.rglob("*.h"))]:
         if source.is_file():
             digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

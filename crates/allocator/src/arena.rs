@@ -315,19 +315,21 @@ impl<D: Device> Arena<D> {
         start.ok_or(Error::UnknownAddress(address))
     }
 
-    /// Takes a block back. O(1); its range is free at once, or when other streams that used it are done.
+    /// Takes a block back and says what it was. O(1); its range is free at once, or when other streams that used it
+    /// are done.
     ///
     /// # Errors
     /// [`Error::UnknownAddress`] if no live block begins there.
-    pub fn free(&mut self, address: Address) -> Result<(), Error> {
+    pub fn free(&mut self, address: Address) -> Result<LiveBlock, Error> {
         let start = self.start_of(address)?;
         let Some(block) = self.blocks.remove(&start) else { return Err(Error::UnknownAddress(address)) };
         if block.recorded {
-            return self.free_recorded(start, block, address);
+            self.free_recorded(start, block, address)?;
+        } else {
+            self.statistics.allocated -= block.bytes();
+            self.make_free(start, block);
         }
-        self.statistics.allocated -= block.bytes();
-        self.make_free(start, block);
-        Ok(())
+        Ok(self.live(start, block))
     }
 
     /// Forgets a block that is no longer among the blocks.
@@ -377,6 +379,18 @@ impl<D: Device> Arena<D> {
     /// What was done so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    /// Device memory behind the arena now, bytes.
+    #[inline]
+    pub fn reserved(&self) -> u64 {
+        self.statistics.reserved
+    }
+
+    /// Whether the program has left the plan before: [`Statistics::departure`] says where.
+    #[inline]
+    pub fn has_departed(&self) -> bool {
+        self.statistics.departure.is_some()
     }
 }
 

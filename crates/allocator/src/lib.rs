@@ -18,6 +18,7 @@ mod streams;
 pub use arena::{Arena, LiveBlock, Served};
 pub use locked::Locked;
 pub use planned::PlannedAllocator;
+pub use script::GRANULE;
 pub use statistics::{Departure, Misses, Source, Statistics, Unplanned};
 
 use stalloc_device::{Address, Stream};

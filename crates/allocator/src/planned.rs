@@ -80,7 +80,7 @@ impl<D: Device, F: Allocator> Allocator for PlannedAllocator<D, F> {
     }
 
     fn free(&mut self, address: Address) -> Result<(), Error> {
-        if self.arena.owns(address) { self.arena.free(address) } else { self.fallback.free(address) }
+        if self.arena.owns(address) { self.arena.free(address).map(drop) } else { self.fallback.free(address) }
     }
 
     fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error> {

@@ -4,15 +4,19 @@
 //! when the program first asks it for memory (only then is the device awake), and from then on serves what the plan knows.
 //! What it does not serve is the caller's own fallback's: the functions here say `None`, never an error.
 //!
-//! Three rooms: `place` (one device's arena and its lock), `places` (which device an address belongs to), `table` (C).
+//! Five rooms: `place` (one device's arena and its lock), `serving` (an arena, whatever device it is on), `counters` (its
+//! share of PyTorch's statistics), `places` (which device an address belongs to), `table` (C).
 
+mod counters;
 mod place;
 mod places;
+mod serving;
 mod table;
 
-pub use place::{Report, Serving};
+pub use counters::{Counter, Counters, Pool};
+pub use place::{Handed, Report};
 pub use places::{
-    HOST, arena, block_around, blocks, fallback_reserved, free, on_departure, prepare, record_stream, report, serve,
-    set_capturing, step_begin, trim,
+    HOST, arena, block_around, blocks, counters, fallback_reserved, free, on_departure, prepare, record_stream, report,
+    serve, set_capturing, step_begin, trim,
 };
 pub use table::{Core, CoreArena, CoreBlock, core};

@@ -1,78 +1,15 @@
 //! One device's arena, and the lock around it.
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use stalloc_allocator::{Arena, Error, LiveBlock, Served, Statistics};
-use stalloc_device::{Address, Device, Stream};
+use stalloc_allocator::{Error, GRANULE, LiveBlock, Statistics};
+use stalloc_device::{Address, Stream};
 use stalloc_plan::Plan;
 
-/// What an arena can do, whatever device it is on.
-pub trait Serving: Send {
-    /// See [`Arena::serve`].
-    fn serve(&mut self, size: u64, stream: Stream) -> Option<Served>;
-    /// See [`Arena::free`].
-    fn free(&mut self, address: Address) -> Result<(), Error>;
-    /// See [`Arena::record_stream`].
-    fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error>;
-    /// See [`Arena::set_capturing`].
-    fn set_capturing(&mut self, capturing: bool);
-    /// See [`Arena::step_begin`].
-    fn step_begin(&mut self);
-    /// See [`Arena::give_back`].
-    fn give_back(&mut self, bytes: u64) -> Result<u64, Error>;
-    /// See [`Arena::block`].
-    fn block(&self, address: Address) -> Option<LiveBlock>;
-    /// See [`Arena::block_around`].
-    fn block_around(&self, address: Address) -> Option<LiveBlock>;
-    /// See [`Arena::blocks`].
-    fn blocks(&self) -> Vec<LiveBlock>;
-    /// See [`Arena::addresses`].
-    fn addresses(&self) -> Range<Address>;
-    /// See [`Arena::statistics`].
-    fn statistics(&self) -> Statistics;
-}
-
-impl<D: Device + Send> Serving for Arena<D>
-where
-    D::Event: Send,
-{
-    fn serve(&mut self, size: u64, stream: Stream) -> Option<Served> {
-        self.serve(size, stream)
-    }
-    fn free(&mut self, address: Address) -> Result<(), Error> {
-        self.free(address)
-    }
-    fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error> {
-        self.record_stream(address, stream)
-    }
-    fn set_capturing(&mut self, capturing: bool) {
-        self.set_capturing(capturing);
-    }
-    fn step_begin(&mut self) {
-        self.step_begin();
-    }
-    fn give_back(&mut self, bytes: u64) -> Result<u64, Error> {
-        self.give_back(bytes)
-    }
-    fn block(&self, address: Address) -> Option<LiveBlock> {
-        self.block(address)
-    }
-    fn block_around(&self, address: Address) -> Option<LiveBlock> {
-        self.block_around(address)
-    }
-    fn blocks(&self) -> Vec<LiveBlock> {
-        self.blocks()
-    }
-    fn addresses(&self) -> Range<Address> {
-        self.addresses()
-    }
-    fn statistics(&self) -> Statistics {
-        self.statistics()
-    }
-}
+use crate::counters::Counters;
+use crate::serving::Serving;
 
 /// What a place did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,24 +45,48 @@ pub struct Place {
     /// The open arena's address range; 0, 0 before. A free finds its place by these.
     start: AtomicU64,
     end: AtomicU64,
-    departed: AtomicBool,
 }
 
 struct Inner {
     state: State,
+    counters: Counters,
     fallback_reserved: u64,
     peak_reserved: u64,
+    departed: bool,
+}
+
+/// A block that was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handed {
+    /// Where it begins.
+    pub address: Address,
+    /// What it takes, bytes.
+    pub bytes: u64,
+}
+
+impl Inner {
+    #[inline]
+    fn note_reserved(&mut self, arena: u64) {
+        self.counters.set_reserved(arena);
+        self.peak_reserved = self.peak_reserved.max(arena + self.fallback_reserved);
+    }
 }
 
 impl Place {
     /// A place without a plan.
     pub const fn new() -> Self {
+        let inner = Inner {
+            state: State::Empty,
+            counters: Counters::NONE,
+            fallback_reserved: 0,
+            peak_reserved: 0,
+            departed: false,
+        };
         Place {
-            state: Mutex::new(Inner { state: State::Empty, fallback_reserved: 0, peak_reserved: 0 }),
+            state: Mutex::new(inner),
             active: AtomicBool::new(false),
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
-            departed: AtomicBool::new(false),
         }
     }
 
@@ -145,6 +106,7 @@ impl Place {
     }
 
     /// Whether an address lies in its arena.
+    #[inline]
     pub fn owns(&self, address: Address) -> bool {
         let (start, end) = (self.start.load(Ordering::Acquire), self.end.load(Ordering::Acquire));
         (start..end).contains(&address)
@@ -152,27 +114,36 @@ impl Place {
 
     /// Serves a request, or leaves it to the fallback. Also says whether the program left the plan here for the first
     /// time.
-    pub fn serve(&self, size: u64, stream: Stream) -> (Option<(Served, u64)>, bool) {
+    #[inline]
+    pub fn serve(&self, size: u64, stream: Stream) -> (Option<Handed>, bool) {
         if !self.active.load(Ordering::Acquire) {
             return (None, false);
         }
-        let mut inner = self.lock();
-        self.open(&mut inner);
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        if let State::Prepared(..) = inner.state {
+            self.open(inner);
+        }
         let State::Open(arena) = &mut inner.state else { return (None, false) };
         // A fault in here must cost the job memory, not its life.
-        let Ok(served) = catch_unwind(AssertUnwindSafe(|| arena.serve(size, stream))) else {
-            eprintln!("stalloc: an internal fault; nothing more is served from the plan");
+        let Ok(answer) = catch_unwind(AssertUnwindSafe(|| arena.serve(size, stream))) else {
             self.active.store(false, Ordering::Release);
+            drop(guard);
+            eprintln!("stalloc: an internal fault; nothing more is served from the plan");
             return (None, false);
         };
-        let statistics = arena.statistics();
-        let bytes = served.and_then(|served| arena.block(served.address)).map_or(0, |block| block.size);
-        inner.peak_reserved = inner.peak_reserved.max(statistics.reserved + inner.fallback_reserved);
-        drop(inner);
-        let departed = statistics.departure.is_some() && !self.departed.swap(true, Ordering::Relaxed);
-        (served.map(|served| (served, bytes)), departed)
+        inner.note_reserved(answer.reserved);
+        let handed = answer.address.map(|address| {
+            let bytes = size.max(1).next_multiple_of(GRANULE);
+            inner.counters.add(bytes, size);
+            Handed { address, bytes }
+        });
+        let first = answer.departed && !inner.departed;
+        inner.departed |= first;
+        (handed, first)
     }
 
+    #[cold]
     fn open(&self, inner: &mut Inner) {
         let State::Prepared(plan, open) = &inner.state else { return };
         match open(plan) {
@@ -190,23 +161,45 @@ impl Place {
         }
     }
 
+    /// Takes a block back and says what it was; `None` if no live block begins at the address.
+    #[inline]
+    pub fn free(&self, address: Address) -> Option<LiveBlock> {
+        let inner = &mut *self.lock();
+        let State::Open(arena) = &mut inner.state else { return None };
+        let block = arena.free(address)?;
+        inner.counters.remove(block.size, block.requested);
+        Some(block)
+    }
+
     /// Does something with the open arena.
     pub fn with<T>(&self, act: impl FnOnce(&mut dyn Serving) -> T) -> Option<T> {
-        match &mut self.lock().state {
-            State::Open(arena) => Some(act(arena.as_mut())),
-            _ => None,
+        let inner = &mut *self.lock();
+        let State::Open(arena) = &mut inner.state else { return None };
+        let result = act(arena.as_mut());
+        let reserved = arena.reserved();
+        inner.note_reserved(reserved);
+        Some(result)
+    }
+
+    /// What is counted of its arena; then peaks and totals begin again, those that are to.
+    pub fn counters(&self, peaks: bool, totals: bool) -> Counters {
+        let counters = &mut self.lock().counters;
+        let read = *counters;
+        if peaks {
+            counters.restart_peaks();
         }
+        if totals {
+            counters.restart_totals();
+        }
+        read
     }
 
     /// The fallback holds this much device memory now.
     pub fn set_fallback_reserved(&self, bytes: u64) {
         let mut inner = self.lock();
         inner.fallback_reserved = bytes;
-        let arena = match &inner.state {
-            State::Open(arena) => arena.statistics().reserved,
-            _ => 0,
-        };
-        inner.peak_reserved = inner.peak_reserved.max(arena + bytes);
+        let arena = inner.counters.reserved.current;
+        inner.note_reserved(arena);
     }
 
     /// What it did so far; `None` before it served anything.

@@ -3,11 +3,13 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stalloc_allocator::{Arena, Error, LiveBlock, Served};
+use stalloc_allocator::{Arena, Error, LiveBlock};
 use stalloc_device::{Address, Gpu, Host, Shared, Stream};
 use stalloc_plan::Plan;
 
-use crate::place::{Open, Place, Report, Serving};
+use crate::counters::Counters;
+use crate::place::{Handed, Open, Place, Report};
+use crate::serving::Serving;
 
 /// The device number of host memory.
 pub const HOST: i32 = -1;
@@ -69,23 +71,19 @@ pub fn on_departure(callback: fn(i32)) {
     let _ = ON_DEPARTURE.set(callback);
 }
 
-/// Serves `size` bytes on a stream, with the block's rounded bytes; `None`: ask the fallback.
-pub fn serve(device: i32, size: u64, stream: Stream) -> Option<(Served, u64)> {
-    let (served, departed) = place(device)?.serve(size, stream);
+/// Serves `size` bytes on a stream; `None`: ask the fallback.
+pub fn serve(device: i32, size: u64, stream: Stream) -> Option<Handed> {
+    let (handed, departed) = place(device)?.serve(size, stream);
     if departed && let Some(callback) = ON_DEPARTURE.get() {
         callback(device);
     }
-    served
+    handed
 }
 
 /// Takes a block back and returns its device and what it was; `None` if no live block begins at the address.
 pub fn free(address: Address) -> Option<(i32, LiveBlock)> {
     let (device, place) = owner(address)?;
-    let freed = place.with(|arena| {
-        let block = arena.block(address)?;
-        arena.free(address).ok().map(|()| block)
-    });
-    Some((device, freed??))
+    Some((device, place.free(address)?))
 }
 
 /// The live block that an address lies in.
@@ -123,12 +121,17 @@ pub fn trim(device: i32) -> u64 {
 
 /// The arena's address range and the device memory behind it.
 pub fn arena(device: i32) -> Option<(std::ops::Range<Address>, u64)> {
-    place(device)?.with(|arena| (arena.addresses(), arena.statistics().reserved))
+    place(device)?.with(|arena| (arena.addresses(), arena.reserved()))
 }
 
 /// Every block that is in use or pending, in the order of addresses.
 pub fn blocks(device: i32) -> Vec<LiveBlock> {
     place(device).and_then(|place| place.with(|arena| arena.blocks())).unwrap_or_default()
+}
+
+/// What is counted of a device's arena; then peaks and totals begin again, those that are to.
+pub fn counters(device: i32, peaks: bool, totals: bool) -> Counters {
+    place(device).map_or(Counters::NONE, |place| place.counters(peaks, totals))
 }
 
 /// The fallback of a device holds this much device memory now.

@@ -5,10 +5,11 @@ use std::ptr;
 
 use stalloc_allocator::LiveBlock;
 
+use crate::counters::Counters;
 use crate::places;
 
 /// Version of the table.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -55,10 +56,22 @@ pub struct Core {
     arena: unsafe extern "C" fn(i32, *mut CoreArena),
     blocks: unsafe extern "C" fn(i32, *mut CoreBlock, usize) -> usize,
     fallback_reserved: extern "C" fn(i32, u64),
+    counters: unsafe extern "C" fn(i32, *mut Counters, i32, i32),
 }
 
-static CORE: Core =
-    Core { version: VERSION, serve, release, find, record_stream, capturing, trim, arena, blocks, fallback_reserved };
+static CORE: Core = Core {
+    version: VERSION,
+    serve,
+    release,
+    find,
+    record_stream,
+    capturing,
+    trim,
+    arena,
+    blocks,
+    fallback_reserved,
+    counters,
+};
 
 /// The table, for a shim.
 pub fn core() -> &'static Core {
@@ -76,12 +89,12 @@ fn pointer(address: u64) -> *mut c_void {
 /// # Safety
 /// `rounded` is null or may be written.
 unsafe extern "C" fn serve(device: i32, bytes: usize, stream: *mut c_void, rounded: *mut usize) -> *mut c_void {
-    let Some((served, size)) = places::serve(device, bytes as u64, address(stream)) else { return ptr::null_mut() };
+    let Some(handed) = places::serve(device, bytes as u64, address(stream)) else { return ptr::null_mut() };
     if !rounded.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { *rounded = size as usize };
+        unsafe { *rounded = handed.bytes as usize };
     }
-    pointer(served.address)
+    pointer(handed.address)
 }
 
 /// # Safety
@@ -146,4 +159,14 @@ unsafe extern "C" fn blocks(device: i32, out: *mut CoreBlock, capacity: usize) -
 
 extern "C" fn fallback_reserved(device: i32, bytes: u64) {
     places::fallback_reserved(device, bytes);
+}
+
+/// # Safety
+/// `out` is null or may be written.
+unsafe extern "C" fn counters(device: i32, out: *mut Counters, peaks: i32, totals: i32) {
+    let counters = places::counters(device, peaks != 0, totals != 0);
+    if !out.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *out = counters };
+    }
 }

@@ -39,13 +39,13 @@ fn a_program_on_its_plan_gets_the_planned_addresses_and_a_stray_request_is_the_f
     assert!(!prepare(HOST, plan()), "one plan for a device");
     assert!(!prepare(1000, plan()), "no such device");
 
-    let (weight, bytes) = serve(HOST, 1000, 0).expect("planned");
-    assert_eq!(bytes, 1024);
+    let weight = serve(HOST, 1000, 0).expect("planned");
+    assert_eq!(weight.bytes, 1024);
     let base = weight.address;
     for step in 0..3 {
         step_begin();
-        let (a, _) = serve(HOST, 2048, 0).expect("planned");
-        let (b, _) = serve(HOST, 2000, 0).expect("planned");
+        let a = serve(HOST, 2048, 0).expect("planned");
+        let b = serve(HOST, 2000, 0).expect("planned");
         assert_eq!((a.address - base, b.address - base), (1024, 3072), "step {step}");
         assert_eq!(
             block_around(b.address + 100).map(|block| (block.address, block.requested)),
@@ -56,14 +56,14 @@ fn a_program_on_its_plan_gets_the_planned_addresses_and_a_stray_request_is_the_f
         assert_eq!((device, block.size), (HOST, 2048));
         assert!(free(b.address).is_none(), "freed already");
         free(a.address).expect("live");
-        let (c, _) = serve(HOST, 4096, 0).expect("planned");
+        let c = serve(HOST, 4096, 0).expect("planned");
         assert_eq!(c.address - base, 1024);
         free(c.address).expect("live");
     }
     let (range, _) = arena(HOST).expect("open");
     assert!(range.contains(&base));
-    if let Some((stray, bytes)) = serve(HOST, 7000, 0) {
-        assert!(stray.address >= base + 1024 && stray.address + bytes <= range.end, "beside the weight");
+    if let Some(stray) = serve(HOST, 7000, 0) {
+        assert!(stray.address >= base + 1024 && stray.address + stray.bytes <= range.end, "beside the weight");
     }
     let report = report(HOST).expect("open");
     assert_eq!((report.arena.planned, report.arena.steps), (10, 3));

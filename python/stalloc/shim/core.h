@@ -8,7 +8,7 @@
 extern "C" {
 
 // Grows by appending; a shim refuses a core that is older than what it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 1;
+constexpr uint32_t STALLOC_CORE_VERSION = 2;
 
 // A live block of an arena.
 struct StallocBlock {
@@ -24,6 +24,24 @@ struct StallocArena {
   uint64_t address;   // start of its address range; 0 if there is none
   uint64_t size;      // length of its address range, bytes
   uint64_t reserved;  // device memory behind it, bytes
+};
+
+// One quantity: what there is, the most there was, and what came and went.
+struct StallocCounter {
+  uint64_t current, peak, allocated, freed;
+};
+
+// Some blocks of an arena.
+struct StallocPool {
+  StallocCounter blocks;
+  StallocCounter bytes;      // rounded up
+  StallocCounter requested;  // bytes asked for
+};
+
+// An arena's share of PyTorch's statistics: all blocks, those of at most 1 MiB, the others.
+struct StallocCounters {
+  StallocPool all, small, large;
+  StallocCounter reserved;  // device memory behind the arena, bytes
 };
 
 struct StallocCore {
@@ -56,5 +74,8 @@ struct StallocCore {
 
   // The fallback's reserved bytes, after they may have changed.
   void (*fallback_reserved)(int device, uint64_t bytes);
+
+  // What is counted of the arena; then peaks begin again at what there is, and totals at nothing, if they are to.
+  void (*counters)(int device, StallocCounters* out, int restart_peaks, int restart_totals);
 };
 }

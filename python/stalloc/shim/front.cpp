@@ -8,67 +8,47 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDAStream.h>
-#include <c10/util/ApproximateClock.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 #include <torch/version.h>
 
-#include <algorithm>
 #include <atomic>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core.h"
+#include "figures.h"
+#include "history.h"
 
 namespace {
 
 namespace native = c10::cuda::CUDACachingAllocator;
-using c10::CachingAllocator::Stat;
-using c10::CachingAllocator::StatArray;
-using c10::CachingDeviceAllocator::BlockInfo;
 using c10::CachingDeviceAllocator::DeviceStats;
 using c10::CachingDeviceAllocator::RecordContext;
-using c10::CachingDeviceAllocator::SegmentInfo;
 using c10::CachingDeviceAllocator::TraceEntry;
-
-constexpr size_t kSmallSize = 1 << 20;  // the native allocator's border between its two pools
-constexpr size_t AGGREGATE = 0, SMALL = 1, LARGE = 2;
 
 const StallocCore* core = nullptr;
 
-// Statistics that both sides have, and whose peaks are of their sum.
-constexpr StatArray DeviceStats::* kSums[] = {
-    &DeviceStats::allocation,      &DeviceStats::active,       &DeviceStats::segment,        &DeviceStats::allocated_bytes,
-    &DeviceStats::reserved_bytes,  &DeviceStats::active_bytes, &DeviceStats::requested_bytes};
-
-// One device's share of what the shim keeps: the arena's statistics and its history.
+// What the shim keeps of one device.
 struct Device {
-  std::mutex mutex;
-  DeviceStats arena;    // of arena blocks alone
-  DeviceStats outside;  // the native allocator's, as last read
-  DeviceStats peaks;    // .peak: of the sum of both
-  std::atomic<bool> outside_changed{true};
+  explicit Device(int index) : figures(core, index), history(index) {}
+  stalloc::Figures figures;
+  stalloc::History history;
   std::atomic<int> redirected{0};  // private pools that are being allocated to
-  std::deque<TraceEntry> history;
 };
 
 struct Front final : native::CUDAAllocator {
   native::CUDAAllocator* next;
   std::vector<std::unique_ptr<Device>> devices;
-  std::atomic<bool> history{false};
-  std::atomic<native::CreateContextFn> context{nullptr};
-  std::atomic<RecordContext> when{RecordContext::NEVER};
-  std::atomic<size_t> history_length{1};
 
   Front(native::CUDAAllocator* native_allocator, int count) : next(native_allocator) {
-    for (int i = 0; i < count; ++i) devices.push_back(std::make_unique<Device>());
+    for (int i = 0; i < count; ++i) devices.push_back(std::make_unique<Device>(i));
     // Called under the native allocator's lock: it may only leave a note.
     next->attachAllocatorTraceTracker([this](const TraceEntry& entry) {
-      if (auto* device = find(entry.device_)) device->outside_changed.store(true, std::memory_order_relaxed);
+      if (auto* device = find(entry.device_)) device->figures.outside_changes();
     });
   }
 
@@ -87,28 +67,49 @@ struct Front final : native::CUDAAllocator {
   void* serve(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
     auto* device = find(index);
     if (size == 0 || device == nullptr || device->redirected.load(std::memory_order_acquire) > 0) return nullptr;
+    if (C10_UNLIKELY(device->figures.is_outside_changed())) refresh(index, *device);
     size_t rounded = 0;
     void* address = core->serve(index, size, stream, &rounded);
-    if (address == nullptr) return nullptr;
-    count(index, *device, rounded, size, +1);
-    if (history.load(std::memory_order_relaxed)) remember(index, *device, TraceEntry::ALLOC, address, size, stream);
+    if (C10_LIKELY(address != nullptr)) tell_allocated(index, *device, address, size, rounded, stream);
     return address;
   }
 
   static void release(void* address);
 
-  void freed(void* address) {
+  // Takes a block of the arena back; false if the address is none.
+  bool freed(void* address) {
     StallocBlock block{};
-    bool remembered = history.load(std::memory_order_relaxed) && core->find(address, &block);
+    bool remembered = C10_UNLIKELY(stalloc::History::any_enabled()) && core->find(address, &block);
     int index = 0;
     size_t requested = 0;
     size_t rounded = core->release(address, &index, &requested);
-    auto* device = find(index);
-    if (rounded == 0 || device == nullptr) return;
-    count(index, *device, rounded, requested, -1);
-    if (!remembered) return;
-    remember(index, *device, TraceEntry::FREE_REQUESTED, address, requested, block.stream);
-    remember(index, *device, TraceEntry::FREE_COMPLETED, address, requested, block.stream);
+    if (C10_UNLIKELY(rounded == 0)) return false;
+    if (auto* device = find(index)) tell_freed(c10::DeviceIndex(index), *device, address, rounded, remembered ? &block : nullptr);
+    return true;
+  }
+
+  // ---- whoever listens: the history, the sanitizer for streams, the profiler ------------------------------------------
+
+  void tell_allocated(c10::DeviceIndex index, Device& device, void* address, size_t size, size_t rounded, cudaStream_t stream) {
+    if (C10_UNLIKELY(stalloc::History::any_enabled())) device.history.add(TraceEntry::ALLOC, address, size, stream);
+    if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))
+      (*python)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
+    if (C10_UNLIKELY(c10::memoryProfilingEnabled())) profile(index, device, address, int64_t(rounded));
+  }
+
+  void tell_freed(c10::DeviceIndex index, Device& device, void* address, size_t rounded, const StallocBlock* block) {
+    if (block != nullptr) {
+      device.history.add(TraceEntry::FREE_REQUESTED, address, block->requested, block->stream);
+      device.history.add(TraceEntry::FREE_COMPLETED, address, block->requested, block->stream);
+    }
+    if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))
+      (*python)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
+    if (C10_UNLIKELY(c10::memoryProfilingEnabled())) profile(index, device, address, -int64_t(rounded));
+  }
+
+  void profile(c10::DeviceIndex index, Device& device, void* address, int64_t bytes) {
+    auto [allocated, reserved] = device.figures.totals();
+    c10::reportMemoryUsageToProfiler(address, bytes, allocated, reserved, c10::Device(c10::DeviceType::CUDA, index));
   }
 
   // Calls the native allocator; when the device is full, gives the arena's idle memory back and tries once more.
@@ -129,10 +130,7 @@ struct Front final : native::CUDAAllocator {
   template <typename Allocate>
   auto reread(c10::DeviceIndex index, Allocate&& allocate) -> decltype(allocate()) {
     auto result = allocate();
-    if (auto* device = find(index)) {
-      std::lock_guard<std::mutex> lock(device->mutex);
-      refresh(index, *device);
-    }
+    if (auto* device = find(index)) refresh(index, *device);
     return result;
   }
 
@@ -144,13 +142,10 @@ struct Front final : native::CUDAAllocator {
       throw;
     } catch (c10::OutOfMemoryError& error) {
       if (arena.reserved > 0) {
-        size_t allocated = 0;
-        if (auto* device = find(index)) {
-          std::lock_guard<std::mutex> lock(device->mutex);
-          allocated = size_t(device->arena.allocated_bytes[AGGREGATE].current);
-        }
+        StallocCounters counters{};
+        core->counters(index, &counters, 0, 0);
         error.add_context("stalloc: the planned arena holds " + mib(arena.reserved) + " of this GPU beside what is named "
-                          "above, " + mib(allocated) + " of it in use by tensors.");
+                          "above, " + mib(counters.all.bytes.current) + " of it in use by tensors.");
       }
       throw;
     }
@@ -160,130 +155,35 @@ struct Front final : native::CUDAAllocator {
 
   // ---- statistics ---------------------------------------------------------------------------------------------------
 
-  static void add(StatArray& stat, size_t pool, int64_t amount) {
-    for (size_t type : {AGGREGATE, pool})
-      amount >= 0 ? stat[type].increase(size_t(amount)) : stat[type].decrease(size_t(-amount));
-  }
-
-  void count(c10::DeviceIndex index, Device& device, size_t rounded, size_t requested, int64_t sign) {
-    size_t pool = rounded <= kSmallSize ? SMALL : LARGE;
-    std::lock_guard<std::mutex> lock(device.mutex);
-    auto& arena = device.arena;
-    add(arena.allocation, pool, sign);
-    add(arena.active, pool, sign);
-    add(arena.allocated_bytes, pool, sign * int64_t(rounded));
-    add(arena.active_bytes, pool, sign * int64_t(rounded));
-    add(arena.requested_bytes, pool, sign * int64_t(requested));
-    if (sign < 0) return;
-    if (device.outside_changed.load(std::memory_order_relaxed))
-      refresh(index, device);
-    else
-      raise(index, device);
-  }
+  // ---- statistics ---------------------------------------------------------------------------------------------------
 
   // Reads the native allocator's figures again. Takes its lock, so only when they may have changed.
-  void refresh(c10::DeviceIndex index, Device& device) {
-    device.outside_changed.store(false, std::memory_order_relaxed);
-    if (next->initialized()) device.outside = next->getDeviceStats(index);
-    core->fallback_reserved(index, uint64_t(device.outside.reserved_bytes[AGGREGATE].current));
-    raise(index, device);
-  }
-
-  // The arena's reserved memory is the core's to know.
-  void read_arena(c10::DeviceIndex index, Device& device) {
-    StallocArena now{};
-    core->arena(index, &now);
-    auto set = [](Stat& stat, int64_t value) {
-      if (value > stat.current) stat.increase(size_t(value - stat.current));
-      if (value < stat.current) stat.decrease(size_t(stat.current - value));
-    };
-    for (size_t type : {AGGREGATE, LARGE}) {
-      set(device.arena.reserved_bytes[type], int64_t(now.reserved));
-      set(device.arena.segment[type], now.reserved > 0 ? 1 : 0);
-    }
-  }
-
-  void raise(c10::DeviceIndex index, Device& device) {
-    read_arena(index, device);
-    for (auto sum : kSums)
-      for (size_t type : {AGGREGATE, SMALL, LARGE}) {
-        auto& peak = (device.peaks.*sum)[type].peak;
-        peak = std::max(peak, (device.arena.*sum)[type].current + (device.outside.*sum)[type].current);
-      }
+  C10_NOINLINE void refresh(c10::DeviceIndex index, Device& device) {
+    device.figures.refresh([&] { return next->initialized() ? next->getDeviceStats(index) : DeviceStats(); });
   }
 
   DeviceStats getDeviceStats(c10::DeviceIndex index) override {
-    auto stats = next->getDeviceStats(index);
     auto* device = find(index);
-    if (device == nullptr) return stats;
-    std::lock_guard<std::mutex> lock(device->mutex);
-    device->outside = stats;
-    raise(index, *device);
-    for (auto sum : kSums)
-      for (size_t type : {AGGREGATE, SMALL, LARGE}) {
-        auto& out = (stats.*sum)[type];
-        const auto& ours = (device->arena.*sum)[type];
-        out.current += ours.current;
-        out.allocated += ours.allocated;
-        out.freed += ours.freed;
-        // The native peak alone can be higher: of the time before the arena was looked at.
-        out.peak = std::max({out.peak, ours.peak, (device->peaks.*sum)[type].peak});
-      }
-    return stats;
+    auto stats = next->getDeviceStats(index);
+    return device != nullptr ? device->figures.sum(stats) : stats;
   }
 
   void resetAccumulatedStats(c10::DeviceIndex index) override {
     next->resetAccumulatedStats(index);
-    auto* device = find(index);
-    if (device == nullptr) return;
-    std::lock_guard<std::mutex> lock(device->mutex);
-    for (auto sum : kSums)
-      for (auto& stat : device->arena.*sum) stat.reset_accumulated();
+    if (auto* device = find(index)) device->figures.reset_totals();
   }
 
   void resetPeakStats(c10::DeviceIndex index) override {
     next->resetPeakStats(index);
-    auto* device = find(index);
-    if (device == nullptr) return;
-    std::lock_guard<std::mutex> lock(device->mutex);
-    device->outside = next->getDeviceStats(index);
-    for (auto sum : kSums)
-      for (size_t type : {AGGREGATE, SMALL, LARGE}) {
-        (device->arena.*sum)[type].reset_peak();
-        (device->peaks.*sum)[type].peak = 0;
-      }
-    raise(index, *device);
+    if (auto* device = find(index)) device->figures.reset_peaks(next->getDeviceStats(index));
   }
 
   // ---- history and snapshots ----------------------------------------------------------------------------------------
 
-  void remember(c10::DeviceIndex index, Device& device, TraceEntry::Action action, void* address, size_t size, void* stream) {
-    bool alloc = action == TraceEntry::ALLOC;
-    auto least = alloc ? RecordContext::ALLOC : RecordContext::ALL;
-    auto gather = context.load();
-    // The recorder may take the interpreter's lock: no lock of ours is held here.
-    std::shared_ptr<c10::GatheredContext> stack = gather != nullptr && when.load() >= least ? gather() : nullptr;
-    TraceEntry entry(action, index, size_t(address), size, stream, c10::MempoolId_t{0, 0}, c10::getApproximateTime(),
-                     std::move(stack));
-    std::lock_guard<std::mutex> lock(device.mutex);
-    device.history.push_back(std::move(entry));
-    while (device.history.size() > history_length.load()) device.history.pop_front();
-  }
-
-  bool isHistoryEnabled() override { return next->isHistoryEnabled(); }
-
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear,
                      const std::vector<std::string>& skip) override {
     next->recordHistory(enabled, recorder, length, level, clear, skip);
-    context.store(level > RecordContext::NEVER ? recorder : nullptr);
-    when.store(level);
-    history_length.store(std::max<size_t>(length, 1));
-    history.store(enabled);
-    if (!enabled || clear)
-      for (auto& device : devices) {
-        std::lock_guard<std::mutex> lock(device->mutex);
-        device->history.clear();
-      }
+    for (auto& device : devices) device->history.set(enabled, recorder, length, level, clear);
   }
 
   native::SnapshotInfo snapshot(c10::MempoolId_t pool, bool traces) override {
@@ -292,62 +192,13 @@ struct Front final : native::CUDAAllocator {
     c10::ApproximateClockToUnixTimeConverter clock;
     auto to_unix = clock.makeConverter();
     for (size_t index = 0; index < devices.size(); ++index) {
-      append_arena(int(index), result.segments);
-      if (traces && index < result.device_traces.size()) merge(*devices[index], result.device_traces[index], to_unix);
+      stalloc::append_arena(core, int(index), result.segments);
+      if (traces && index < result.device_traces.size()) devices[index]->history.merge_into(result.device_traces[index], to_unix);
     }
     return result;
   }
 
-  // The arena as one expandable segment: live blocks, and what lies between them.
-  static void append_arena(int index, std::vector<SegmentInfo>& segments) {
-    StallocArena arena{};
-    core->arena(index, &arena);
-    if (arena.reserved == 0) return;
-    std::vector<StallocBlock> blocks(core->blocks(index, nullptr, 0) + 64);
-    blocks.resize(std::min(blocks.size(), core->blocks(index, blocks.data(), blocks.size())));
-    SegmentInfo segment;
-    segment.device = c10::DeviceIndex(index);
-    segment.address = arena.address;
-    segment.is_large = true;
-    segment.is_expandable = true;
-    uint64_t end = arena.address;
-    auto push = [&](uint64_t size, uint64_t requested, bool allocated, bool active) {
-      if (size == 0) return;
-      BlockInfo info;
-      info.size = size;
-      info.requested_size = requested;
-      info.allocated = allocated;
-      info.active = active;
-      segment.blocks.push_back(std::move(info));
-      end += size;
-    };
-    for (const auto& block : blocks) {
-      if (block.address < end) continue;
-      push(block.address - end, 0, false, false);
-      push(block.size, block.requested, block.pending == 0, true);
-      segment.active_size += block.size;
-      if (block.pending == 0) segment.allocated_size += block.size;
-      segment.requested_size += block.requested;
-      if (segment.stream == nullptr) segment.stream = block.stream;
-    }
-    uint64_t top = std::max(arena.address + arena.size, end);
-    push(top - end, 0, false, false);
-    segment.total_size = top - arena.address;
-    segments.push_back(std::move(segment));
-  }
-
-  template <typename Clock>
-  static void merge(Device& device, std::vector<TraceEntry>& trace, Clock& to_unix) {
-    size_t middle = trace.size();
-    {
-      std::lock_guard<std::mutex> lock(device.mutex);
-      trace.insert(trace.end(), device.history.begin(), device.history.end());
-    }
-    // Theirs are converted already.
-    for (size_t i = middle; i < trace.size(); ++i) trace[i].time_.t_ = to_unix(trace[i].time_.approx_t_) / 1000;
-    std::inplace_merge(trace.begin(), trace.begin() + ptrdiff_t(middle), trace.end(),
-                       [](const TraceEntry& a, const TraceEntry& b) { return a.time_.t_ < b.time_.t_; });
-  }
+  bool isHistoryEnabled() override { return next->isHistoryEnabled(); }
 
   // ---- addresses ----------------------------------------------------------------------------------------------------
 
@@ -475,11 +326,7 @@ Front* front = nullptr;
 void Front::release(void* address) { front->freed(address); }
 
 void Front::release_any(void* address) {
-  StallocBlock block{};
-  if (ours(address, &block) && block.address == reinterpret_cast<uint64_t>(address))
-    front->freed(address);
-  else
-    front->next->raw_deleter()(address);
+  if (!front->freed(address)) front->next->raw_deleter()(address);
 }
 
 }  // namespace

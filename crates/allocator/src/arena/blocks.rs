@@ -55,7 +55,7 @@ impl<D: Device> Arena<D> {
         self.blocks.iter().map(|(&start, &block)| self.live(start, block))
     }
 
-    fn live(&self, start: u32, block: Block) -> LiveBlock {
+    pub(super) fn live(&self, start: u32, block: Block) -> LiveBlock {
         LiveBlock {
             address: self.frames.base() + u64::from(start) * GRANULE,
             size: block.bytes(),

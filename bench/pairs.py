@@ -1,0 +1,161 @@
+"""What a malloc and its free cost through PyTorch: the plan beside PyTorch's own allocator, in one process.
+
+    PYTHONPATH=$(scripts/python-package --release) $(scripts/python-env) bench/pairs.py      # on the stand-in GPU
+    ... python bench/pairs.py --on-gpu -- python examples/llama.py --steps 8
+
+Records a training command for eight steps, plans it, and replays the requests of its recording from the second half
+of its steps, again and again, through PyTorch's entry points: by turns with the native caching allocator and with
+stalloc in front of it, so that a busy machine treats both alike. Prints the fastest and the median round.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STEPS = 8
+ENTRIES = {
+    "storage": "allocate() and the deleter, as tensors",
+    "raw": "raw_alloc() and raw_delete()",
+    "tensor": "at::empty() and its end, in C++",
+    "python": "torch.empty() and del, in Python",
+}
+
+
+class Operation(ctypes.Structure):
+    """An allocation, or with size 0 a free."""
+
+    _fields_ = [("request", ctypes.c_uint32), ("size", ctypes.c_int64)]
+
+
+def sequence(trace: Path) -> tuple[list[Operation], int, int]:
+    """A recording's operations, where its second half begins, and how many requests it makes."""
+    import stalloc
+
+    operations: list[Operation] = []
+    live: dict[int, int] = {}
+    steps, requests = [], 0
+    for entry in stalloc.read_trace(trace)["traces"][0]["entries"]:
+        action = entry["action"]
+        if action == "step_begin":
+            steps.append(len(operations))
+        elif action == "alloc":
+            if entry["stream"] != 0:
+                sys.exit(f"{trace}: the replay knows one stream only")
+            live[entry["addr"]] = requests
+            operations.append(Operation(requests, entry["size"]))
+            requests += 1
+        elif action == "free_requested" and entry["addr"] in live:
+            operations.append(Operation(live.pop(entry["addr"]), 0))
+    if len(steps) < 4:
+        sys.exit(f"{trace}: too few steps were found")
+    return operations, steps[len(steps) // 2], requests
+
+
+def in_python(operations, start: int, torch) -> int:
+    """The replay through torch.empty; returns nanoseconds."""
+    import time
+
+    work = [(operation.request, operation.size) for operation in operations]
+    blocks, began, empty = {}, 0, torch.empty
+    for number, (request, size) in enumerate(work):
+        if number == start:
+            began = time.perf_counter_ns()
+        if size:
+            blocks[request] = empty(size, dtype=torch.uint8, device="cuda")
+        else:
+            del blocks[request]
+    return time.perf_counter_ns() - began
+
+
+def replay(folder: Path, rounds: int) -> None:
+    """Runs under `stalloc run`: times both allocators and prints JSON."""
+    import torch
+
+    import stalloc
+    from stalloc import _shim
+
+    library = _shim.load("pairs", ROOT / "bench")
+    library.pairs_allocator.restype = ctypes.c_void_p
+    library.pairs_use.argtypes = [ctypes.c_void_p]
+    native = library.pairs_allocator()
+    os.environ["STALLOC_LOG_LEVEL"] = "3"
+    stalloc.enable(mode="alloc", path=str(folder))
+    front = library.pairs_allocator()
+    torch.cuda.init()
+    operations, start, requests = sequence(folder / "rank0_dev0.trace")
+    array = (Operation * len(operations))(*operations)
+    pairs = sum(operation.size > 0 for operation in operations[start:])
+    out = {"pairs": pairs, "entries": {}}
+    for name in ENTRIES:
+        if name == "python":
+            time = lambda: in_python(operations, start, torch)  # noqa: E731
+        else:
+            function = getattr(library, f"pairs_{name}")
+            function.restype = ctypes.c_uint64
+            function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t]
+            time = lambda: function(array, start, len(operations), requests)  # noqa: E731
+        times: dict[str, list[float]] = {"native": [], "stalloc": []}
+        before = stalloc.memory_stats()
+        for number in range(rounds + 1):
+            for allocator, pointer in (("native", native), ("stalloc", front)):
+                library.pairs_use(pointer)
+                nanoseconds = time() / pairs
+                if number > 0:  # the first fills the caches
+                    times[allocator].append(nanoseconds)
+            if number == 0:
+                before = stalloc.memory_stats()
+        after = stalloc.memory_stats()
+        planned = (after["planned"] - before["planned"]) / (after["requests"] - before["requests"])
+        out["entries"][name] = {"planned": planned} | {
+            allocator: {"fastest": min(each), "median": statistics.median(each)} for allocator, each in times.items()
+        }
+    print(json.dumps(out))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30, help="rounds of each allocator")
+    parser.add_argument("--on-gpu", action="store_true", help="on the real GPU rather than the stand-in")
+    parser.add_argument("--plans", type=Path, help="keep the recording and its plan here")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--replay", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("command", nargs="*", help="what to record, after --; by default examples/gpt.py")
+    options = parser.parse_args()
+    if options.replay:
+        return replay(options.replay, options.rounds)
+    command = options.command or [sys.executable, str(ROOT / "examples" / "gpt.py"), "--steps", str(STEPS)]
+    import stalloc
+
+    stalloc_command = str(Path(stalloc.__file__).parent / "_bin" / "stalloc")
+    gpu = [] if options.on_gpu else ["--dry-run", "h100-80gb"]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.plans or Path(scratch)
+        if not (folder / "rank0_dev0.plan").exists():
+            record = [stalloc_command, "trace", *gpu, "--steps", str(STEPS), "-o", str(folder), "--", *command]
+            subprocess.run(record, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # The replay takes its allocator itself, after a look at the native one.
+        inner = ["env", "-u", "STALLOC_MODE", sys.executable, __file__, "--replay", str(folder), "--rounds", str(options.rounds)]
+        done = subprocess.run([stalloc_command, "run", "--plan", str(folder), *gpu, "--", *inner], stdout=subprocess.PIPE)
+        if done.returncode:
+            sys.exit(done.returncode)
+    figures = json.loads(done.stdout.splitlines()[-1])
+    if options.json:
+        print(json.dumps(figures))
+        return
+    print(f"{figures['pairs']:,} pairs a round; nanoseconds per pair, fastest (median) of {options.rounds} rounds\n")
+    print("| entry point | native | stalloc | ratio | from the plan |\n|---|---|---|---|---|")
+    for name, row in figures["entries"].items():
+        cells = [f"{row[who]['fastest']:.0f} ({row[who]['median']:.0f})" for who in ("native", "stalloc")]
+        ratio = row["stalloc"]["fastest"] / row["native"]["fastest"]
+        print(f"| {ENTRIES[name]} | {cells[0]} | {cells[1]} | {ratio:.2f} | {100 * row['planned']:.2f} % |")
+
+
+if __name__ == "__main__":
+    main()

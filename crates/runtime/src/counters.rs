@@ -1,0 +1,167 @@
+//! The arena's share of what `torch.cuda.memory_stats()` tells, counted as PyTorch's allocator counts its own.
+
+/// Blocks up to this size count as small, bytes: PyTorch's border between its two pools.
+const SMALL: u64 = 1 << 20;
+
+/// One quantity: what there is, the most there was, and what came and went.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Now.
+    pub current: u64,
+    /// The most at once.
+    pub peak: u64,
+    /// All that ever came.
+    pub allocated: u64,
+    /// All that ever went.
+    pub freed: u64,
+}
+
+impl Counter {
+    const ZERO: Counter = Counter { current: 0, peak: 0, allocated: 0, freed: 0 };
+
+    #[inline]
+    fn add(&mut self, amount: u64) {
+        self.current += amount;
+        self.allocated += amount;
+        self.peak = self.peak.max(self.current);
+    }
+
+    #[inline]
+    fn remove(&mut self, amount: u64) {
+        self.current -= amount;
+        self.freed += amount;
+    }
+}
+
+/// What is counted of some blocks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// How many.
+    pub blocks: Counter,
+    /// Their bytes, rounded up.
+    pub bytes: Counter,
+    /// The bytes asked for.
+    pub requested: Counter,
+}
+
+impl Pool {
+    const EMPTY: Pool = Pool { blocks: Counter::ZERO, bytes: Counter::ZERO, requested: Counter::ZERO };
+
+    #[inline]
+    fn add(&mut self, bytes: u64, requested: u64) {
+        self.blocks.add(1);
+        self.bytes.add(bytes);
+        self.requested.add(requested);
+    }
+
+    #[inline]
+    fn remove(&mut self, bytes: u64, requested: u64) {
+        self.blocks.remove(1);
+        self.bytes.remove(bytes);
+        self.requested.remove(requested);
+    }
+
+    fn each(&mut self, change: fn(&mut Counter)) {
+        [&mut self.blocks, &mut self.bytes, &mut self.requested].into_iter().for_each(change);
+    }
+}
+
+/// Everything that is counted of one arena.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// All blocks.
+    pub all: Pool,
+    /// Those of at most 1 MiB.
+    pub small: Pool,
+    /// The others.
+    pub large: Pool,
+    /// Device memory behind the arena, bytes.
+    pub reserved: Counter,
+}
+
+impl Counters {
+    /// Nothing so far.
+    pub const NONE: Counters =
+        Counters { all: Pool::EMPTY, small: Pool::EMPTY, large: Pool::EMPTY, reserved: Counter::ZERO };
+
+    #[inline]
+    fn pool(&mut self, bytes: u64) -> &mut Pool {
+        if bytes <= SMALL { &mut self.small } else { &mut self.large }
+    }
+
+    /// A block came.
+    #[inline]
+    pub fn add(&mut self, bytes: u64, requested: u64) {
+        self.all.add(bytes, requested);
+        self.pool(bytes).add(bytes, requested);
+    }
+
+    /// A block went that had come.
+    #[inline]
+    pub fn remove(&mut self, bytes: u64, requested: u64) {
+        self.all.remove(bytes, requested);
+        self.pool(bytes).remove(bytes, requested);
+    }
+
+    /// There is this much memory behind the arena now.
+    #[inline]
+    pub fn set_reserved(&mut self, bytes: u64) {
+        if bytes > self.reserved.current {
+            self.reserved.add(bytes - self.reserved.current);
+        } else if bytes < self.reserved.current {
+            self.reserved.remove(self.reserved.current - bytes);
+        }
+    }
+
+    fn each(&mut self, change: fn(&mut Counter)) {
+        for pool in [&mut self.all, &mut self.small, &mut self.large] {
+            pool.each(change);
+        }
+        change(&mut self.reserved);
+    }
+
+    /// Peaks begin again at what there is.
+    pub fn restart_peaks(&mut self) {
+        self.each(|counter| counter.peak = counter.current);
+    }
+
+    /// What came and went is counted from here.
+    pub fn restart_totals(&mut self) {
+        self.each(|counter| (counter.allocated, counter.freed) = (0, 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_counts_in_its_pool_and_in_all_from_its_request_to_its_end() {
+        let mut counters = Counters::NONE;
+        counters.add(1024, 1000);
+        counters.add(2 << 20, 2 << 20);
+        counters.remove(1024, 1000);
+        assert_eq!(counters.small.bytes, Counter { current: 0, peak: 1024, allocated: 1024, freed: 1024 });
+        assert_eq!(counters.large.blocks, Counter { current: 1, peak: 1, allocated: 1, freed: 0 });
+        assert_eq!(counters.all.requested.peak, (2 << 20) + 1000);
+        assert_eq!((counters.all.blocks.current, counters.all.blocks.peak), (1, 2));
+    }
+
+    #[test]
+    fn peaks_and_totals_begin_again_where_they_are_told_to() {
+        let mut counters = Counters::NONE;
+        counters.add(512, 1);
+        counters.add(512, 1);
+        counters.remove(512, 1);
+        counters.set_reserved(4096);
+        counters.set_reserved(1024);
+        assert_eq!(counters.reserved, Counter { current: 1024, peak: 4096, allocated: 4096, freed: 3072 });
+        counters.restart_peaks();
+        counters.restart_totals();
+        assert_eq!(counters.all.blocks, Counter { current: 1, peak: 1, allocated: 0, freed: 0 });
+        assert_eq!(counters.reserved, Counter { current: 1024, peak: 1024, allocated: 0, freed: 0 });
+    }
+}

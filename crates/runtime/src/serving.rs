@@ -1,0 +1,83 @@
+//! An arena, whatever device it is on.
+
+use std::ops::Range;
+
+use stalloc_allocator::{Arena, Error, LiveBlock, Statistics};
+use stalloc_device::{Address, Device, Stream};
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// The block's address, if it was served.
+    pub address: Option<Address>,
+    /// Device memory behind the arena, bytes.
+    pub reserved: u64,
+    /// The program has left its plan, here or before.
+    pub departed: bool,
+}
+
+/// What an arena can do.
+pub trait Serving: Send {
+    /// See [`Arena::serve`].
+    fn serve(&mut self, size: u64, stream: Stream) -> Answer;
+    /// See [`Arena::free`].
+    fn free(&mut self, address: Address) -> Option<LiveBlock>;
+    /// See [`Arena::record_stream`].
+    fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error>;
+    /// See [`Arena::set_capturing`].
+    fn set_capturing(&mut self, capturing: bool);
+    /// See [`Arena::step_begin`].
+    fn step_begin(&mut self);
+    /// See [`Arena::give_back`].
+    fn give_back(&mut self, bytes: u64) -> Result<u64, Error>;
+    /// See [`Arena::block_around`].
+    fn block_around(&self, address: Address) -> Option<LiveBlock>;
+    /// See [`Arena::blocks`].
+    fn blocks(&self) -> Vec<LiveBlock>;
+    /// See [`Arena::addresses`].
+    fn addresses(&self) -> Range<Address>;
+    /// See [`Arena::reserved`].
+    fn reserved(&self) -> u64;
+    /// See [`Arena::statistics`].
+    fn statistics(&self) -> Statistics;
+}
+
+impl<D: Device + Send> Serving for Arena<D>
+where
+    D::Event: Send,
+{
+    fn serve(&mut self, size: u64, stream: Stream) -> Answer {
+        let address = self.serve(size, stream).map(|served| served.address);
+        Answer { address, reserved: self.reserved(), departed: self.has_departed() }
+    }
+    fn free(&mut self, address: Address) -> Option<LiveBlock> {
+        self.free(address).ok()
+    }
+    fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error> {
+        self.record_stream(address, stream)
+    }
+    fn set_capturing(&mut self, capturing: bool) {
+        self.set_capturing(capturing);
+    }
+    fn step_begin(&mut self) {
+        self.step_begin();
+    }
+    fn give_back(&mut self, bytes: u64) -> Result<u64, Error> {
+        self.give_back(bytes)
+    }
+    fn block_around(&self, address: Address) -> Option<LiveBlock> {
+        self.block_around(address)
+    }
+    fn blocks(&self) -> Vec<LiveBlock> {
+        self.blocks()
+    }
+    fn addresses(&self) -> Range<Address> {
+        self.addresses()
+    }
+    fn reserved(&self) -> u64 {
+        self.reserved()
+    }
+    fn statistics(&self) -> Statistics {
+        self.statistics()
+    }
+}
