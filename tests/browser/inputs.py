@@ -47,6 +47,10 @@ class Recorder:
         self.log("free_completed", addr, size, frames)
         self.free.setdefault(rounded, []).append(addr)
 
+    def fail(self, size, device_free):
+        self.log("oom", 0, size, [])
+        self.entries[-1]["device_free"] = device_free
+
     def state(self):
         out = []
         for addr, total in self.segments:
@@ -137,6 +141,12 @@ def main():
     for index, recorder in enumerate(three):
         train(recorder, 6 + 4 * index, 3, 3 * MIB)
     snapshot(out / "three_devices.pickle", three)
+    failing = [Recorder(device) for device in range(2)]
+    for recorder in failing:
+        train(recorder, 8, 3, 3 * MIB)
+    failing[1].fail(20 * MIB, 5 * MIB)
+    failing[1].fail(5000 * MIB, 5 * MIB)
+    snapshot(out / "out_of_memory.pickle", failing)
     bare = Recorder(0, with_frames=False)
     train(bare, 12, 3, 5 * MIB)
     for entry in bare.entries:

@@ -46,6 +46,26 @@ function checkFigures(shown, device) {
   equal(shown.steps, device.step_kinds.length, "kinds of step");
 }
 
+/** What reaches beyond the right edge of the text at a width; nothing should, be it cut off or scrolled to. */
+async function overflowing(page, width) {
+  await page.setViewportSize({ width, height: 720 });
+  await page.waitForTimeout(100);
+  return page.evaluate(() => {
+    const visible = [...document.querySelectorAll("body *")].filter((one) => !one.closest(".hidden, details:not([open])"));
+    const edge = document.querySelector("main").getBoundingClientRect().right + 1;
+    const beyond = visible.filter((one) => one.getBoundingClientRect().right > edge);
+    return beyond.map((one) => `${one.tagName}.${one.className}`).slice(0, 3).join(", ");
+  });
+}
+
+/** How many points of the first map are not of the colour of its first point. */
+const painted = () => {
+  const canvas = document.querySelector(".panel canvas");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const words = new Uint32Array(data.buffer);
+  return words.reduce((sum, word) => sum + (word === words[0] ? 0 : 1), 0);
+};
+
 /** The ranges of time that the curves and every map show. */
 async function ranges(page) {
   await page.waitForTimeout(150);
@@ -110,7 +130,7 @@ async function checkInput(name, inputs) {
   });
   await test(`${name}: nothing on the console, nothing from a network, no room missing`, async () => {
     equal(errors.join("; "), "", "errors");
-    assert(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "the page is wider than the window");
+    for (const width of [1440, 1280, 1100]) equal(await overflowing(page, width), "", `beyond the edge at ${width}`);
   });
   await page.close();
   return made;
@@ -150,6 +170,22 @@ await test("a million events: at most 20 MB, and the page stays fluid", async ()
   );
   const rate = (1000 * (frames.length - 1)) / (frames.at(-1) - frames[0]);
   console.log(`        ${device.events} events, ${(million.size / 1e6).toFixed(1)} MB, open and drawn in ${seconds.toFixed(1)} s, panning at ${rate.toFixed(0)} frames a second`);
+  await page.close();
+});
+
+await test("the device that ran out of memory is shown first, and why it did", async () => {
+  const { html, figures } = report("out-of-memory", [input("out_of_memory.pickle")]);
+  const { page, errors } = await open(chromium, html);
+  const [whole, failed] = figures.inputs[0].devices;
+  equal(failed.out_of_memory.times, 2, "failures");
+  equal(await page.locator("#picker").inputValue(), "0/1", "device shown");
+  equal(plain(await page.locator(".failure").textContent()), failed.out_of_memory.sentence, "failure");
+  equal(await page.locator(".devices tbody tr").count(), 2, "devices in the overview");
+  await page.locator(".devices button").first().click();
+  equal(await page.locator("#picker").inputValue(), "0/0", "device chosen in the overview");
+  equal(await page.locator(".failure").count(), 0, "failures of the other device");
+  equal(plain(await page.locator("#headline").textContent()), plain(whole.headline), "headline of the other device");
+  equal(errors.join("; "), "", "errors");
   await page.close();
 });
 
@@ -206,10 +242,12 @@ await test("dark mode, a small screen and paper", async () => {
   await light.page.close();
   const dark = await open(chromium, html, { colorScheme: "dark", viewport: { width: 1280, height: 720 } });
   assert((await dark.page.evaluate(paper)) !== white, "dark mode looks like light mode");
-  assert(await dark.page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "wider than 1280");
   const table = await dark.page.locator("#answer table").boundingBox();
   assert(table.y + table.height <= 720, "the answer is not on the first screen");
   equal(dark.errors.join("; "), "", "errors");
+  const seen = await dark.page.evaluate(painted);
+  const printed = await dark.page.evaluate(`(dispatchEvent(new Event("beforeprint")), (${painted})())`);
+  assert(printed > seen / 2, `${printed} points of the map are printed, ${seen} were seen`);
   await dark.page.close();
 });
 

@@ -58,8 +58,29 @@ pub struct Comparison {
     pub sizes: Vec<Difference>,
 }
 
+/// Compares the devices of the first input with those of each other input. Devices of the same number go together; where
+/// there is none, or each input has but one, the first of each do.
+pub fn all(inputs: &[Vec<Analysis<'_>>]) -> Vec<Comparison> {
+    let Some((first, others)) = inputs.split_first() else { return Vec::new() };
+    let mut comparisons = Vec::new();
+    for (index, other) in others.iter().enumerate() {
+        let number =
+            |devices: &[Analysis<'_>], wanted: u32| devices.iter().position(|one| one.figures.device == wanted);
+        let mut pairs: Vec<(usize, usize)> =
+            (0..first.len()).filter_map(|a| Some((a, number(other, first[a].figures.device)?))).collect();
+        if pairs.is_empty() && !first.is_empty() && !other.is_empty() {
+            pairs.push((0, 0));
+        }
+        for (a, b) in pairs {
+            let after = Place { input: index + 1, device: b };
+            comparisons.push(compare((&first[a], Place { input: 0, device: a }), (&other[b], after)));
+        }
+    }
+    comparisons
+}
+
 /// Compares two devices.
-pub fn compare(before: (&Analysis<'_>, Place), after: (&Analysis<'_>, Place)) -> Comparison {
+fn compare(before: (&Analysis<'_>, Place), after: (&Analysis<'_>, Place)) -> Comparison {
     let (a, b) = (&before.0.figures, &after.0.figures);
     let mut figures =
         vec![Difference { what: "peak allocated".into(), before: a.peak_allocated, after: b.peak_allocated }];

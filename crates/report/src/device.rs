@@ -11,6 +11,7 @@ use crate::actual::{ACTUAL, actual};
 use crate::categories::{Category, categories};
 use crate::causes::causes;
 use crate::curve::peak_within;
+use crate::failure::failure;
 use crate::figures::{
     AllocatorFigures, CategoryFigures, DeviceFigures, Fit, PlanFigures, StepKind, StepReserved, label,
 };
@@ -85,6 +86,8 @@ impl<'a> Analysis<'a> {
             });
             mapped.push(Mapped { replay, layout });
         }
+        let happened = mapped.iter().map(|one: &Mapped| &one.replay).find(|replay| replay.allocator == ACTUAL);
+        let out_of_memory = failure(trace, &live.total, happened.map(|replay| &replay.reserved[..]));
         let mut analysis = Analysis {
             trace,
             plan: subject.plan.as_ref(),
@@ -101,6 +104,7 @@ impl<'a> Analysis<'a> {
                 headline: String::new(),
                 advice: String::new(),
                 notes: subject.notes.clone(),
+                out_of_memory,
                 allocators,
                 categories: Vec::new(),
                 categories_from: FROM,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use stalloc_trace::Time;
 
 use crate::compare::Comparison;
 use crate::holes::Holes;
@@ -14,7 +15,7 @@ pub struct Figures {
     pub version: &'static str,
     /// What was looked at.
     pub inputs: Vec<InputFigures>,
-    /// The first device of the first input against that of each other input.
+    /// The devices of the first input against those of each other input.
     pub comparisons: Vec<Comparison>,
 }
 
@@ -58,6 +59,8 @@ pub struct DeviceFigures {
     pub advice: String,
     /// What to keep in mind.
     pub notes: Vec<String>,
+    /// The last request that failed for lack of memory, if one did.
+    pub out_of_memory: Option<OutOfMemory>,
     /// What happened, and what each allocator makes of the trace.
     pub allocators: Vec<AllocatorFigures>,
     /// Live bytes by what they seem to hold; empty where nothing can be told.
@@ -108,6 +111,23 @@ pub struct AllocatorFigures {
     /// Its holes at the moment of most reserved memory.
     #[serde(flatten)]
     pub holes: Holes,
+}
+
+/// A request that failed for lack of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OutOfMemory {
+    /// How many requests failed in all.
+    pub times: usize,
+    /// When the last of them did, event time.
+    pub time: Time,
+    /// Bytes that it asked for.
+    pub size: u64,
+    /// Bytes that the device had free.
+    pub device_free: u64,
+    /// Bytes that were reserved and not allocated, where the recording says so.
+    pub empty: Option<u64>,
+    /// All of it in a sentence.
+    pub sentence: String,
 }
 
 /// Live bytes of a category.

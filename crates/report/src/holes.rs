@@ -98,7 +98,11 @@ pub struct Holes {
     pub holes_bytes: u64,
     /// Who borders them, most bytes first.
     pub pins: Vec<Pin>,
-    /// The emptiest segments.
+    /// Segments with nothing in them: cached, and given back when the device is out of memory.
+    pub free_segments: usize,
+    /// Their sum, bytes.
+    pub free_segments_bytes: u64,
+    /// The emptiest of the segments that live blocks keep.
     pub segments: Vec<SegmentWaste>,
 }
 
@@ -158,6 +162,7 @@ pub fn holes(
     });
     let holes: Vec<Hole> = described.collect();
     let segments = emptiest(trace, &regions, &mut neighbour);
+    let free = || regions.iter().filter(|region| region.blocks.is_empty());
     Holes {
         peak_time: time,
         reserved_at_peak: regions.iter().map(|region| region.end - region.offset).sum(),
@@ -166,6 +171,8 @@ pub fn holes(
         holes_bytes: gaps.iter().map(|gap| gap.end - gap.offset).sum(),
         pins: pins(trace, &gaps, &mut neighbour),
         holes,
+        free_segments: free().count(),
+        free_segments_bytes: free().map(|region| region.end - region.offset).sum(),
         segments,
     }
 }
@@ -293,6 +300,7 @@ fn emptiest(
     let mut order: Vec<(u64, usize)> = regions
         .iter()
         .enumerate()
+        .filter(|(_, region)| !region.blocks.is_empty())
         .map(|(i, region)| ((region.end - region.offset).saturating_sub(live(region)), i))
         .filter(|&(wasted, _)| wasted > 0)
         .collect();

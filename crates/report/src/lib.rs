@@ -12,6 +12,7 @@ pub mod columns;
 mod compare;
 mod curve;
 mod device;
+mod failure;
 mod figures;
 mod holes;
 mod layout;
@@ -106,15 +107,9 @@ impl<'a> Report<'a> {
     pub fn new(inputs: &'a [Input]) -> Self {
         let devices: Vec<Vec<Analysis<'a>>> =
             inputs.iter().map(|input| input.devices.iter().map(Analysis::new).collect()).collect();
-        let place = |input| Place { input, device: 0 };
-        let first = devices.first().and_then(|input| input.first());
-        let comparisons =
-            devices.iter().enumerate().skip(1).filter_map(|(index, input)| {
-                Some(compare::compare((first?, place(0)), (input.first()?, place(index))))
-            });
         let figures = Figures {
             version: env!("CARGO_PKG_VERSION"),
-            comparisons: comparisons.collect(),
+            comparisons: compare::all(&devices),
             inputs: inputs
                 .iter()
                 .zip(&devices)
@@ -173,7 +168,9 @@ impl<'a> Report<'a> {
             .filter_map(|one| Some((one, one.mapped.iter().find(|mapped| mapped.replay.allocator == "stalloc")?)))
             .collect();
         if planned.is_empty() {
-            return Err(Error::Nothing("there is no plan to write a snapshot of"));
+            return Err(Error::Nothing(
+                "no plan was made, so there is none to write a snapshot of: record a history of a few steps",
+            ));
         }
         Ok(snapshot::snapshot(&planned))
     }

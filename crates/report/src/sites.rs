@@ -89,5 +89,8 @@ pub fn size_class(size: u64) -> String {
     let power = u64::BITS - (size - 1).leading_zeros();
     let unit = ((power.saturating_sub(1)) / 10).min(4);
     let low = 1u64 << (power - 1 - unit * 10);
-    format!("{low} to {} {}", low * 2, UNITS[unit as usize])
+    match (UNITS.get(unit as usize), UNITS.get(unit as usize + 1)) {
+        (Some(here), Some(next)) if low == 512 => format!("512 {here} to 1 {next}"),
+        (here, _) => format!("{low} to {} {}", low * 2, here.unwrap_or(&"TiB")),
+    }
 }

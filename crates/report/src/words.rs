@@ -7,7 +7,8 @@ pub fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut scaled = value as f64;
     let mut unit = 0;
-    while scaled >= 1024.0 && unit + 1 < UNITS.len() {
+    // What would be written as 1024 is written as 1 of the next unit.
+    while scaled >= 1023.5 && unit + 1 < UNITS.len() {
         scaled /= 1024.0;
         unit += 1;
     }

@@ -42,10 +42,11 @@ pub fn on_steps(program: &Program) -> Vec<String> {
                 if whole == 0 { "never" } else { "once" },
             ),
             2..ENOUGH => format!(
-                "{}: recorded {whole} times, enough for what never varies; {ENOUGH} or more tell how much the rest does",
+                "{}: recorded whole {whole} times, enough to plan what never varies; {ENOUGH} or more tell how much the \
+                 rest does",
                 part.name
             ),
-            _ => format!("{}: recorded {whole} times, enough", part.name),
+            _ => format!("{}: recorded whole {whole} times, enough", part.name),
         });
     }
     notes
@@ -56,19 +57,22 @@ pub fn on_plan(program: &Program, natures: &Natures, groups: &[(usize, Group)]) 
     let mut notes = on_steps(program);
     if natures.copies > 1 && repeating(program).count() > 0 {
         notes.push(format!(
-            "something of a step is still alive when the next one makes its like, so steps take turns with {} sets of \
-             addresses",
+            "some tensors of a step are still alive when the next step allocates theirs, so steps take turns with {} \
+             sets of addresses",
             natures.copies
         ));
     }
     if !groups.is_empty() {
         let seen: u64 = groups.iter().map(|(_, group)| group.most()).fold(0, u64::saturating_add);
         let kept: u64 = groups.iter().map(|(_, group)| group.home).fold(0, u64::saturating_add);
-        let extra = 100.0 * (kept as f64 / seen.max(1) as f64 - 1.0);
+        let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
         notes.push(format!(
-            "what differs from step to step was gathered into {} groups with room of their own, {extra:.1} % more than \
-             they were seen to take",
-            groups.len()
+            "what differs from step to step was gathered into {} group{}: seen to take up to {:.1} MiB in all, the plan \
+             keeps {:.1} MiB for it",
+            groups.len(),
+            if groups.len() == 1 { "" } else { "s" },
+            mib(seen),
+            mib(kept)
         ));
     }
     notes

@@ -142,7 +142,7 @@ fn figures_in_words_never_claim_more_than_there_is() {
     assert_eq!(bytes(0), "0 B");
     assert_eq!(bytes(u64::MAX), "16777216.0 TiB");
     assert_eq!(size_class(512), "up to 512 B");
-    assert_eq!(size_class(MIB), "512 to 1024 KiB");
+    assert_eq!(size_class(MIB), "512 KiB to 1 MiB");
     assert_eq!(size_class(MIB + 1), "1 to 2 MiB");
     assert_eq!(size_class(u64::MAX), "8388608 to 16777216 TiB");
 }

@@ -44,6 +44,25 @@ fn the_page_holds_the_same_figures_as_the_report() {
 }
 
 #[test]
+fn devices_of_the_same_number_are_compared() {
+    let with = |devices: [u32; 2]| {
+        let mut input = evil();
+        let mut other = input.devices[0].clone();
+        (input.devices[0].trace.device, other.trace.device) = (devices[0], devices[1]);
+        input.devices.push(other);
+        input
+    };
+    let compared = |inputs: &[Input]| -> Vec<(usize, usize, usize)> {
+        let report = Report::new(inputs);
+        let comparisons = report.figures().comparisons.iter();
+        comparisons.map(|one| (one.before.device, one.after.input, one.after.device)).collect()
+    };
+    assert_eq!(compared(&[with([0, 1]), with([1, 0]), with([1, 2])]), [(0, 1, 1), (1, 1, 0), (1, 2, 0)]);
+    // Ranks on machines of their own have numbers of their own.
+    assert_eq!(compared(&[with([0, 1]), with([4, 5])]), [(0, 1, 0)]);
+}
+
+#[test]
 fn a_name_cannot_become_markup_anywhere() {
     let inputs = [evil()];
     let report = Report::new(&inputs);

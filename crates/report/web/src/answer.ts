@@ -74,6 +74,7 @@ export function answer(device: DeviceFigures): HTMLElement {
     "section",
     { id: "answer", "aria-labelledby": "headline" },
     el("h1", { id: "headline" }, unbroken(device.headline)),
+    device.out_of_memory && el("p", { class: "failure" }, unbroken(device.out_of_memory.sentence)),
     el("p", { class: "advice" }, ...withCode(unbroken(device.advice))),
     el("div", { class: "tiles" }, ...tiles),
     el(

@@ -144,6 +144,7 @@ export class Curves {
         ],
         series: [{}, ...this.lines.map((line) => ({ label: line.label, stroke: line.colour, width: line.width, dash: line.dash, fill: line.fill, points: { show: false }, show: !this.hidden.has(line.key) }))],
         hooks: {
+          draw: [(plot) => this.drawFailure(plot)],
           setSelect: [
             (plot) => {
               const { left, width } = plot.select;
@@ -164,6 +165,29 @@ export class Curves {
     );
     this.buildLegend();
     this.showCursor();
+  }
+
+  // Where the job ran out of memory.
+  private drawFailure(plot: uPlot): void {
+    const failed = this.device.figures.out_of_memory;
+    if (!failed || failed.time < this.view.t0 || failed.time > this.view.t1) return;
+    const { ctx } = plot;
+    const { top, height } = plot.bbox;
+    const x = Math.round(plot.valToPos(failed.time, "x", true));
+    ctx.save();
+    ctx.strokeStyle = colour("waste-strong");
+    ctx.fillStyle = colour("waste-strong");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+    ctx.beginPath();
+    ctx.moveTo(x, top);
+    ctx.lineTo(x, top + height);
+    ctx.stroke();
+    ctx.font = `600 ${11 * devicePixelRatio}px system-ui`;
+    ctx.textAlign = x > plot.bbox.left + plot.bbox.width / 2 ? "right" : "left";
+    ctx.textBaseline = "top";
+    ctx.fillText(" out of memory ", x, top);
+    ctx.restore();
   }
 
   private height(): number {

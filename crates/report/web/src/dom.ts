@@ -23,6 +23,12 @@ export function append(node: Element, children: Child[]): void {
   for (const child of children) if (child) node.append(child);
 }
 
+/** Puts children in the place of those that an element has. */
+export function fill(node: Element, ...children: Child[]): void {
+  node.replaceChildren();
+  append(node, children);
+}
+
 /** A table; columns whose head starts with ">" hold numbers and are set flush right. */
 export function table(className: string, heads: string[], rows: Child[][], caption?: string): HTMLTableElement {
   const numeric = heads.map((head) => head.startsWith(">"));

@@ -6,7 +6,8 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 export function bytes(value: number): string {
   let unit = 0;
   let scaled = Math.abs(value);
-  while (scaled >= 1024 && unit < UNITS.length - 1) {
+  // What would be written as 1024 is written as 1 of the next unit.
+  while (scaled >= 1023.5 && unit < UNITS.length - 1) {
     scaled /= 1024;
     unit++;
   }
@@ -48,7 +49,7 @@ export function plural(n: number, noun: string): string {
   return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 }
 
-/** Keeps figures and their units on one line. */
+/** Keeps figures and their units on one line, and ranges such as "1 to 2 GiB". */
 export function unbroken(text: string): string {
-  return text.replace(/(\d) (?=(?:B|KiB|MiB|GiB|TiB|GB|%)(?:\W|$))/g, "$1\u00a0");
+  return text.replace(/(\d) (?=(?:B|KiB|MiB|GiB|TiB|GB|%)(?:\W|$))/g, "$1\u00a0").replace(/(\d+) to (?=\d+\u00a0)/g, "$1\u00a0to\u00a0");
 }

@@ -4,11 +4,12 @@ import { answer } from "./answer";
 import { compare } from "./compare";
 import { Curves } from "./curves";
 import { Store } from "./data";
-import { el } from "./dom";
-import { count, duration, plural } from "./format";
+import { el, fill } from "./dom";
+import { duration, plural } from "./format";
 import { categories, stepKinds } from "./kinds";
 import { Maps } from "./map";
 import { Device } from "./model";
+import { type Choice, choices, first, overview } from "./overview";
 import { Painter } from "./painter";
 import { Ruler } from "./ruler";
 import type { DeviceFigures, InputFigures } from "./schema";
@@ -30,20 +31,19 @@ class PageView {
   private readonly devices = new Map<string, Device>();
   private readonly content = el("div");
   private readonly head = el("p", { class: "facts" });
+  private readonly all: Choice[];
 
   constructor(
     private readonly store: Store,
     private readonly root: HTMLElement,
-  ) {}
+  ) {
+    this.all = choices(store.page.figures);
+  }
 
   start(): void {
     const { figures } = this.store.page;
-    const options = figures.inputs.flatMap((input, i) =>
-      input.devices.map((device, d) => {
-        const label = input.devices.length > 1 ? `${input.name}, device ${device.device}` : input.name;
-        return el("option", { value: `${i}/${d}` }, label);
-      }),
-    );
+    const begin = first(this.all);
+    const options = this.all.map((one) => el("option", { value: one.key, selected: one === begin }, one.label));
     const picker =
       options.length > 1
         ? el("select", { id: "picker", "aria-label": "Input and device", change: (event) => this.show((event.target as HTMLSelectElement).value) }, ...options)
@@ -55,9 +55,16 @@ class PageView {
       el("main", {}, this.content, comparisons),
       this.footer(),
     );
-    const first = options[0]?.value;
-    if (first) this.show(first);
+    if (begin) this.show(begin.key);
     else this.content.append(el("p", {}, "The input holds no device with memory in use."));
+  }
+
+  /** Shows another device, as the picker does. */
+  private pick(key: string): void {
+    const picker = this.root.querySelector<HTMLSelectElement>("#picker");
+    if (picker) picker.value = key;
+    this.show(key);
+    scrollTo({ top: 0 });
   }
 
   private show(key: string): void {
@@ -85,6 +92,7 @@ class PageView {
     const omitted = device.columns.omitted;
     const sections = [
       answer(figures),
+      overview(this.all, key, (other) => this.pick(other)),
       ...input.warnings.map((warning) => el("p", { class: "note" }, warning)),
       el(
         "section",
@@ -99,11 +107,11 @@ class PageView {
         el("div", { class: "title" }, el("h2", { id: "map-title" }, "Map"), tools),
         el("p", { class: "muted" }, "Every block is a rectangle: when it lived, from left to right, and where it lay, from the bottom up. Drag to move, Ctrl and wheel to zoom time, Alt and wheel to zoom addresses, click to keep a description."),
         maps.element,
-        omitted > 0 && el("p", { class: "muted" }, `${count(omitted)} requests, the smallest and shortest-lived, are left out of the map; the curves and figures count them.`),
+        omitted > 0 && el("p", { class: "muted" }, `${plural(omitted, "request")}, the smallest and shortest-lived, ${omitted === 1 ? "is" : "are"} left out of the map; the curves and figures count them.`),
       ),
       why(figures, (allocator, hole) => maps.showHole(allocator, hole)),
     ];
-    this.content.replaceChildren(...sections);
+    fill(this.content, ...sections);
     view.reset();
   }
 

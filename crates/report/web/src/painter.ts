@@ -1,7 +1,7 @@
-// Hands pictures to the worker: one at a time for each panel, always the latest.
+// Has pictures painted: by the worker, or here where nothing can wait, as before printing.
 
 import type { Device } from "./model";
-import type { RasterRequest } from "./raster";
+import { type RasterDevice, type RasterRequest, paint } from "./raster";
 import type { FromWorker, ToWorker } from "./worker";
 
 declare const WORKER_SOURCE: string;
@@ -23,9 +23,7 @@ export class Painter {
   paint(key: string, device: Device, request: RasterRequest): Promise<ImageData> {
     if (!this.sent.has(key)) {
       this.sent.add(key);
-      const { alloc, free, units } = device.blocks;
-      const layouts = device.layouts.map(({ address, segments }) => ({ address, segments }));
-      this.send({ kind: "device", key, device: { alloc, free, units, layouts } });
+      this.send({ kind: "device", key, device: rasterDevice(device) });
     }
     const id = this.next++;
     return new Promise((resolve) => {
@@ -34,7 +32,17 @@ export class Painter {
     });
   }
 
+  /** Paints on the page's own thread. */
+  paintNow(device: Device, request: RasterRequest): ImageData {
+    return new ImageData(paint(rasterDevice(device), request), request.width, request.height);
+  }
+
   private send(message: ToWorker): void {
     this.worker.postMessage(message);
   }
+}
+
+function rasterDevice(device: Device): RasterDevice {
+  const { alloc, free, units } = device.blocks;
+  return { alloc, free, units, layouts: device.layouts.map(({ address, segments }) => ({ address, segments })) };
 }

@@ -66,8 +66,20 @@ export interface AllocatorFigures {
   holes: Hole[];
   holes_total: number;
   holes_bytes: number;
+  free_segments: number;
+  free_segments_bytes: number;
   pins: Pin[];
   segments: SegmentWaste[];
+}
+
+export interface OutOfMemory {
+  /** How many requests failed; the rest is about the last of them. */
+  times: number;
+  time: number;
+  size: number;
+  device_free: number;
+  empty: number | null;
+  sentence: string;
 }
 
 export interface CategoryFigures {
@@ -111,6 +123,7 @@ export interface DeviceFigures {
   headline: string;
   advice: string;
   notes: string[];
+  out_of_memory: OutOfMemory | null;
   allocators: AllocatorFigures[];
   categories: CategoryFigures[];
   categories_from: string;

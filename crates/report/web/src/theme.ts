@@ -34,9 +34,9 @@ export function stroke(allocator: string): { colour: string; width: number; dash
   }
 }
 
-/** Calls back when the colours change. */
-export function onTheme(listener: () => void): void {
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", listener);
-  addEventListener("beforeprint", listener);
-  addEventListener("afterprint", listener);
+/** Calls back when the colours change; with `true` before printing, when what is not drawn on return is not printed. */
+export function onTheme(listener: (atOnce: boolean) => void): void {
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => listener(false));
+  addEventListener("beforeprint", () => listener(true));
+  addEventListener("afterprint", () => listener(false));
 }

@@ -1,11 +1,35 @@
 // Why memory is wasted: the holes at the moment of most reserved memory, what pins them, and what keeps the plan from 100 %.
 
 import { baseline } from "./answer";
-import { type Child, choice, el, table } from "./dom";
-import { bytes, count, percent, plural } from "./format";
+import { type Child, choice, el, fill, table } from "./dom";
+import { bytes, count, percent, plural, unbroken } from "./format";
 import type { AllocatorFigures, DeviceFigures, Hole, Neighbour } from "./schema";
 
 const SHOWN = 12;
+
+/** Who holds the memory, as the subject of a sentence. */
+function holder(one: AllocatorFigures): string {
+  return one.allocator === "actual" ? "the job" : one.label;
+}
+
+/** How much is empty at the peak, in how many holes, and beside what. */
+function summary(one: AllocatorFigures, stateOnly: boolean): string {
+  const empty = one.reserved_at_peak - one.allocated_at_peak;
+  const worst = one.pins[0];
+  const who = holder(one);
+  const parts = [`${stateOnly ? `${who[0].toUpperCase()}${who.slice(1)}` : `At its peak ${who}`} holds ${bytes(one.reserved_at_peak)}, of which ${bytes(empty)} is empty, in ${plural(one.holes_total, "hole")}.`];
+  if (Math.abs(empty - one.wasted) > one.peak_reserved / 100) {
+    parts.push(`(The ${bytes(one.wasted)} above are what is reserved at most less what is allocated at most, which need not be at the same moment.)`);
+  }
+  if (one.free_segments > 0) {
+    parts.push(`${plural(one.free_segments, "segment")} of ${bytes(one.free_segments_bytes)} in all ${one.free_segments === 1 ? "is" : "are"} wholly free: cached, but of no use to requests that are larger or on another stream.`);
+  }
+  if (worst && one.holes_bytes > one.free_segments_bytes) {
+    const site = worst.site.includes(worst.size_class) ? worst.site : `blocks of ${worst.size_class} from ${worst.site}`;
+    parts.push(`Of what live blocks pin, the most is beside ${site}: ${bytes(worst.bytes)}.`);
+  }
+  return unbroken(parts.join(" "));
+}
 
 function neighbour(one: Neighbour | null, side: string): Child {
   if (!one) return el("span", { class: "muted" }, `${side} of the segment`);
@@ -18,8 +42,8 @@ function holes(one: AllocatorFigures, show: (hole: Hole) => void): Child {
     el("button", { type: "button", class: "link", click: () => show(hole), "aria-label": `Show hole ${i + 1} on the map` }, `${i + 1}`),
     el("span", { "data-bytes": hole.bytes }, bytes(hole.bytes)),
     percent(hole.bytes / Math.max(1, one.holes_bytes)),
-    neighbour(hole.below, "start"),
-    neighbour(hole.above, "end"),
+    hole.below || hole.above ? neighbour(hole.below, "start") : el("span", { class: "muted" }, "none: the whole segment is free"),
+    hole.below || hole.above ? neighbour(hole.above, "end") : "",
   ]);
   return el("div", { class: "scroll" }, table("holes", ["Hole", ">Bytes", ">Of all holes", "Block below", "Block above"], rows));
 }
@@ -42,9 +66,7 @@ function segments(one: AllocatorFigures): Child {
     bytes(segment.live),
     bytes(segment.wasted),
     count(segment.blocks),
-    segment.pins.length === 0
-      ? el("span", { class: "muted" }, "nothing: cached and free")
-      : el("span", {}, ...segment.pins.map((pin, i) => el("span", {}, i > 0 && "; ", neighbour(pin, "")))),
+    el("span", {}, ...segment.pins.map((pin, i) => el("span", {}, i > 0 && "; ", neighbour(pin, "")))),
   ]);
   return el("div", { class: "scroll" }, table("segments", ["Segment", ">Live", ">Empty", ">Blocks", "Blocks that keep it"], rows));
 }
@@ -52,32 +74,24 @@ function segments(one: AllocatorFigures): Child {
 export function why(device: DeviceFigures, showHole: (allocator: string, hole: Hole) => void): HTMLElement {
   const first = baseline(device);
   const body = el("div");
-  const fill = (name: string): void => {
+  const explain = (name: string): void => {
     const one = device.allocators.find((each) => each.allocator === name);
     if (!one) return;
-    const worst = one.pins[0];
     body.dataset.allocator = name;
-    body.replaceChildren(
-      el(
-        "p",
-        { class: "lead" },
-        `At its peak ${one.label} holds ${bytes(one.reserved_at_peak)}, of which ${bytes(one.reserved_at_peak - one.allocated_at_peak)} is empty, in ${plural(one.holes_total, "hole")}.`,
-        worst && one.holes_bytes > 0 ? ` The most is beside ${worst.site.includes(worst.size_class) ? worst.site : `blocks of ${worst.size_class} from ${worst.site}`}: ${bytes(worst.bytes)}.` : "",
-      ),
-      ...(
-        [
-          el("h3", {}, "Largest holes"),
-          holes(one, (hole) => showHole(name, hole)),
-          one.holes_total > SHOWN && el("p", { class: "muted" }, `${count(one.holes_total - SHOWN)} more are smaller.`),
-          one.pins.length > 0 && el("h3", {}, "What pins them, by call site and size class"),
-          pins(one),
-          one.segments.length > 0 && el("h3", {}, "Emptiest segments, and the blocks that keep them from being given back"),
-          segments(one),
-        ] as Child[]
-      ).filter((child): child is Node => child instanceof Node),
+    const rest = one.holes_total - SHOWN;
+    fill(
+      body,
+      el("p", { class: "lead" }, summary(one, device.state_only)),
+      el("h3", {}, "Largest holes"),
+      holes(one, (hole) => showHole(name, hole)),
+      rest > 0 && el("p", { class: "muted" }, `${count(rest)} more ${rest === 1 ? "is" : "are"} smaller.`),
+      one.pins.length > 0 && el("h3", {}, "What pins them, by call site and size class"),
+      pins(one),
+      one.segments.length > 0 && el("h3", {}, "Emptiest segments, and the blocks that keep them from being given back"),
+      segments(one),
     );
   };
-  if (first) fill(first.allocator);
+  if (first) explain(first.allocator);
   const planning =
     device.causes.length > 0 &&
     el(
@@ -93,7 +107,7 @@ export function why(device: DeviceFigures, showHole: (allocator: string, hole: H
     el(
       "div",
       { class: "tools" },
-      choice("Explain the holes of", device.allocators.map((one) => [one.allocator, one.label]), first?.allocator ?? "", fill),
+      choice("Explain the holes of", device.allocators.map((one) => [one.allocator, one.label]), first?.allocator ?? "", explain),
     ),
     body,
     planning,
