@@ -54,3 +54,6 @@ def mark_module_enter(name: str) -> None: ...
 def mark_module_exit(name: str) -> None: ...
 def host_read(bytes: int, frames: list[tuple[str, str, int]]) -> None:
     """The program read bytes back from the device; frames are (file, function, line), innermost first."""
+
+def host_log() -> int:
+    """Address of the table of functions that the shim of the host reports to."""

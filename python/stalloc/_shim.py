@@ -22,20 +22,21 @@ class ShimError(RuntimeError):
     """The shim cannot be had here; the message says why and what would help."""
 
 
-def load(name: str, folder: Path = SOURCES) -> ctypes.CDLL:
-    """The shim `name`, compiled from its source in `folder` if it is not in the cache yet."""
-    library = build(name, folder)
+def load(name: str, folder: Path = SOURCES, gpu: bool = True) -> ctypes.CDLL:
+    """The shim `name`, compiled from its source in `folder` if it is not in the cache yet; without ``gpu`` it needs
+    nothing of CUDA."""
+    library = build(name, folder, gpu)
     try:
         return ctypes.CDLL(str(library))
     except OSError as error:
         raise ShimError(f"the compiled shim {library} does not load: {error}; delete it to have it built again") from error
 
 
-def build(name: str, folder: Path = SOURCES) -> Path:
+def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
     """Path of the compiled shim."""
     compiler = _compiler()
     source = folder / f"{name}.cpp"
-    command = [compiler, *_flags(), str(source)]
+    command = [compiler, *_flags(gpu), str(source)]
     directory = _cache() / f"{name}-{_key(command, source)}"
     library = directory / f"{name}.so"
     if library.exists():
@@ -44,7 +45,7 @@ def build(name: str, folder: Path = SOURCES) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory) as scratch:
             built = Path(scratch) / library.name
-            _compile([*command, "-o", str(built), *_libraries()])
+            _compile([*command, "-o", str(built), *_libraries(gpu)])
             built.replace(library)  # in one step: two processes may build at once
     except OSError as error:
         raise ShimError(f"cannot write the compiled shim: {error}; set XDG_CACHE_HOME to a folder that can be written") from error
@@ -70,10 +71,10 @@ def _compiler() -> str:
     raise ShimError(f"no C++ compiler was found (looked for {', '.join(wanted)})")
 
 
-def _flags() -> list[str]:
+def _flags(gpu: bool) -> list[str]:
     torch = _torch()
     root = Path(torch.__file__).parent / "include"
-    includes = [root, root / "torch/csrc/api/include", *_cuda_headers()]
+    includes = [root, root / "torch/csrc/api/include", *(_cuda_headers() if gpu else [])]
     abi = int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
     standard = "-std=c++20" if _version() >= (2, 10) else "-std=c++17"
     flags = [standard, "-O2", "-fPIC", "-shared", "-DNDEBUG", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
@@ -93,9 +94,9 @@ def _cuda_headers() -> list[Path]:
     return [found[0], SOURCES / "stub"]
 
 
-def _libraries() -> list[str]:
+def _libraries(gpu: bool) -> list[str]:
     lib = Path(_torch().__file__).parent / "lib"
-    names = ["c10", "c10_cuda", "torch_cuda", "torch_cpu", "torch"]
+    names = ["c10", "c10_cuda", "torch_cuda", "torch_cpu", "torch"] if gpu else ["c10"]
     return [f"-L{lib}", *(f"-l{library}" for library in names)]
 
 

@@ -1,6 +1,7 @@
 //! Python module, C entry points and the C++ shim. No logic: what Python says is translated for the crates below.
 
 mod entries;
+mod host;
 mod read;
 mod record;
 mod serve;
@@ -14,6 +15,8 @@ use pyo3::prelude::*;
 mod _native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::host::host_log;
     #[pymodule_export]
     use super::read::read_trace;
     #[pymodule_export]

@@ -122,9 +122,14 @@ pub fn detach() {
 }
 
 fn on_event(device: u32, event: RawEvent) {
-    if TRACKS.load(Ordering::Acquire)
-        && let Some(recorder) = current()
-    {
+    if TRACKS.load(Ordering::Acquire) {
+        self::event(device, event);
+    }
+}
+
+/// Records an event, if this process is recorded.
+pub fn event(device: u32, event: RawEvent) {
+    if let Some(recorder) = current() {
         recorder.event(device, event);
     }
 }

@@ -1,0 +1,75 @@
+"""Where numbers are computed: models trained on the CPU, their tensors served from a plan, learn what they learn without.
+
+What two live tensors share by mistake, or what is moved while it is in use, would show in the losses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import COMMAND, PROGRAMS
+
+import stalloc
+
+MODELS = ("mlp", "transformer", "convolutions")
+ANOTHER_SIZE = 12  # the step whose batch is smaller than those that were recorded
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder per model, as the program describes."""
+    folder = tmp_path_factory.mktemp("numerics")
+    command = ["timeout", "--kill-after=5", "300", sys.executable, PROGRAMS / "numerics.py", folder, COMMAND]
+    process = subprocess.run(command, text=True, capture_output=True, env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
+    assert process.returncode == 0, process.stderr
+    return folder
+
+
+def figures(runs: Path, model: str, how: str) -> dict[str, Any]:
+    return json.loads((runs / model / f"{how}.json").read_text())
+
+
+@pytest.mark.parametrize("model", [*MODELS, "threads"])
+def test_losses_and_weights_are_bit_for_bit_those_without_a_plan(runs, model):
+    plain, served = figures(runs, model, "plain"), figures(runs, model, "serve")
+    assert served["losses"] == plain["losses"]
+    assert served["weights"] == plain["weights"]
+    assert served["stats"]["planned"] > served["stats"]["requests"] / 4
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_recorded_run_computes_the_same(runs, model):
+    plain, recorded = figures(runs, model, "plain"), figures(runs, model, "record")
+    assert recorded["losses"] == plain["losses"][: len(recorded["losses"])]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_steady_steps_are_served_from_the_plan(runs, model):
+    shares = figures(runs, model, "serve")["shares"]
+    assert len(shares) == 20
+    strayed = [step for step, share in enumerate(shares) if share < 0.99]
+    assert set(strayed) <= {ANOTHER_SIZE}, shares
+
+
+@pytest.mark.parametrize("model", [*MODELS, "threads"])
+def test_no_two_live_tensors_overlap_and_all_are_aligned(runs, model):
+    (trace,) = stalloc.read_trace(runs / model / "log" / "rank0_dev0.trace")["traces"]
+    live: dict[int, int] = {}
+    allocations = 0
+    for entry in trace["entries"]:
+        if entry["action"] == "alloc":
+            start, size = entry["addr"], entry["size"]
+            assert start % 64 == 0, hex(start)
+            clash = [hex(other) for other, length in live.items() if start < other + length and other < start + size]
+            assert not clash, f"{start:#x}+{size} was handed out while {clash} lived there"
+            live[start] = size
+            allocations += 1
+        elif entry["action"] == "free_completed":
+            del live[entry["addr"]]
+    assert allocations == figures(runs, model, "serve")["stats"]["requests"]
