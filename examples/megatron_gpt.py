@@ -55,6 +55,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--distributed-optimizer", action="store_true", help="ZeRO: states shared out over data ranks")
     parser.add_argument("--experts", type=int, help="experts of a layer, as 8 or 60")
     parser.add_argument("--top-k", type=int, default=2, help="experts that a token goes to")
+    parser.add_argument("--seed", type=int, default=1234, help="of what is random, such as where tokens are routed")
     parser.add_argument("--steps", type=int, default=3)
     options = parser.parse_args()
     sizes = MODELS.get(options.model or "", (8, 1024, 4096, 16, 16, 50304, 1024, False))
@@ -171,7 +172,7 @@ def main() -> None:
         create_gloo_process_groups=False,
     )
     model_parallel_cuda_manual_seed(1234)
-    torch.manual_seed(1234)
+    torch.manual_seed(options.seed)
     config = configure(options)
     chunks = build(options, config)
     optimizer = get_megatron_optimizer(

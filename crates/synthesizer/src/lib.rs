@@ -3,9 +3,11 @@
 //!
 //! The way from a trace to a plan:
 //! 1. `sequence`: requests in order, each with the request that first finds it gone.
-//! 2. `rounds`: where one step ends and the next begins, by marks, annotations, or repetition alone.
+//! 2. `rounds`: where one step ends and the next begins, by marks, annotations, or repetition alone; steps recorded
+//!    without call stacks borrow those of earlier ones (`borrow`).
 //! 3. `parts`: rounds that do the same are runs of one *part* of the program.
-//! 4. `lifetimes`: runs of a part are aligned; what all of them ask for alike is static, the rest dynamic.
+//! 4. `lifetimes`: runs of a part are aligned; what all of them ask for alike is static, the rest dynamic, and so is what
+//!    was alike by `chance`.
 //! 5. `outline`: sections, slots, who follows whom, what is carried over and released where.
 //! 6. `dynamic`: what differs from run to run is gathered into groups, each with room in the arena.
 //! 7. `layout`: offsets.
@@ -16,6 +18,8 @@
 //! What comes out is checked by `stalloc_plan`'s independent check before anybody sees it.
 
 mod align;
+mod borrow;
+mod chance;
 mod dynamic;
 mod layout;
 mod lifetimes;

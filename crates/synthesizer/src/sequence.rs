@@ -11,6 +11,15 @@ use stalloc_trace::{StackId, Time, Trace};
 /// Never freed within the trace.
 pub const NEVER: u32 = u32::MAX;
 
+/// No call stack.
+pub const NO_LINE: u64 = 0;
+
+/// So many innermost frames say what a request is for.
+const INNERMOST: usize = 6;
+
+/// How modules are called: the first call of a module may take another way through it than later ones.
+const MACHINERY: &str = "torch/nn/modules/module.py";
+
 /// Requests in order, as numbers that can be compared.
 pub struct Sequence {
     /// How many requests were live before the first event; they are the first ones.
@@ -19,6 +28,9 @@ pub struct Sequence {
     pub dies: Vec<u32>,
     /// What asks: call stack and stream; without call stacks, size and stream.
     pub site: Vec<u32>,
+    /// The innermost frames of what asks, which are the same for all layers and micro-batches; [`NO_LINE`] without a call
+    /// stack.
+    pub line: Vec<u64>,
     /// What asks for how much: site and rounded size.
     pub exact: Vec<u32>,
     /// Rounded size, bytes.
@@ -28,27 +40,37 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// The requests of a trace. O(n log n).
+    /// The requests of a trace with their call stacks. O(n log n).
     pub fn new(trace: &Trace) -> Self {
+        let stacks: Vec<StackId> = trace.requests.iter().map(|r| r.stack).collect();
+        Sequence::with_stacks(trace, &stacks)
+    }
+
+    /// The requests of a trace, each with the call stack that is given for it.
+    pub fn with_stacks(trace: &Trace, stacks: &[StackId]) -> Self {
         let requests = &trace.requests;
         let initial = requests.partition_point(|r| r.alloc.is_none()) as u32;
-        let stacks = requests.iter().any(|r| r.stack != StackId::NONE);
+        let known = stacks.iter().any(|&stack| stack != StackId::NONE);
         let mut sites = Classes::default();
         let mut exacts = Classes::default();
+        let mut calls: FxHashMap<StackId, (u64, u64)> = FxHashMap::default();
         let clock = Clock { trace, initial };
         let mut sequence = Sequence {
             initial,
             dies: Vec::with_capacity(requests.len()),
             site: Vec::with_capacity(requests.len()),
+            line: Vec::with_capacity(requests.len()),
             exact: Vec::with_capacity(requests.len()),
             size: Vec::with_capacity(requests.len()),
             stream: Vec::with_capacity(requests.len()),
         };
-        for request in requests {
+        for (request, &stack) in requests.iter().zip(stacks) {
             let size = request.rounded();
-            let site = sites.of(&(request.stack, request.stream, if stacks { 0 } else { size }));
+            let (whole, line) = *calls.entry(stack).or_insert_with(|| frames(trace, stack));
+            let site = sites.of(&(whole, request.stream, if known { 0 } else { size }));
             sequence.dies.push(request.free_completed.map_or(NEVER, |time| clock.at(time)));
             sequence.site.push(site);
+            sequence.line.push(line);
             sequence.exact.push(exacts.of(&(site, size)));
             sequence.size.push(size);
             sequence.stream.push(request.stream.0);
@@ -60,6 +82,19 @@ impl Sequence {
     pub fn len(&self) -> usize {
         self.dies.len()
     }
+}
+
+/// A call stack as two numbers: all of it, and its innermost frames.
+fn frames(trace: &Trace, stack: StackId) -> (u64, u64) {
+    let (mut hasher, mut innermost) = (FxHasher::default(), NO_LINE);
+    let frames = trace.stacks.get(stack).iter().filter(|frame| !trace.string(frame.file).ends_with(MACHINERY));
+    for (depth, frame) in frames.enumerate() {
+        (frame.file.0, frame.function.0, frame.line).hash(&mut hasher);
+        if depth < INNERMOST {
+            innermost = hasher.finish();
+        }
+    }
+    (hasher.finish(), innermost)
 }
 
 /// Turns event times into places in the order of requests.

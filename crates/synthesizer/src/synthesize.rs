@@ -4,9 +4,11 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stalloc_plan::{Entry, Plan, Release, Section, Slot, fingerprint};
-use stalloc_trace::Trace;
+use stalloc_trace::{StackId, Trace};
 use thiserror::Error;
 
+use crate::borrow;
+use crate::chance;
 use crate::dynamic::{self, Group, Headroom};
 use crate::layout::{self, ALIGNMENT};
 use crate::lifetimes::{Nature, Natures, classify};
@@ -116,8 +118,7 @@ pub struct Steps {
 
 /// The steps of a trace, for a first look. O(n log n).
 pub fn steps(trace: &Trace) -> Steps {
-    let sequence = Sequence::new(trace);
-    let rounds = rounds::find(trace, &sequence);
+    let (sequence, rounds) = read(trace);
     let program = parts::sort(&sequence, &rounds);
     let requests = program.rounds.iter().filter(|round| program.is_step(round));
     Steps {
@@ -127,6 +128,18 @@ pub fn steps(trace: &Trace) -> Steps {
     }
 }
 
+/// A trace's requests and its rounds.
+fn read(trace: &Trace) -> (Sequence, Rounds) {
+    let by_size = Sequence::with_stacks(trace, &vec![StackId::NONE; trace.requests.len()]);
+    let rounds = rounds::find(trace, &by_size);
+    if let Some(stacks) = borrow::stacks(trace, &by_size, &rounds) {
+        return (Sequence::with_stacks(trace, &stacks), rounds);
+    }
+    let sequence = Sequence::new(trace);
+    let rounds = rounds::find(trace, &sequence);
+    (sequence, rounds)
+}
+
 /// Plans a trace. `progress` is told how much is done, of how much.
 pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<(Plan, Summary), Error> {
     let started = Instant::now();
@@ -134,8 +147,7 @@ pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)
         return Err(Error::Empty(trace.device));
     }
     progress(0, 4);
-    let sequence = Sequence::new(trace);
-    let rounds = rounds::find(trace, &sequence);
+    let (sequence, rounds) = read(trace);
     progress(1, 4);
     let mut draft = draft(trace, &sequence, &rounds, options)?;
     progress(3, 4);
@@ -183,6 +195,7 @@ struct Draft {
 fn draft(trace: &Trace, sequence: &Sequence, rounds: &Rounds, options: &Options) -> Result<Draft, Error> {
     let program = parts::sort(sequence, rounds);
     let mut natures = classify(sequence, &program);
+    chance::follow_siblings(sequence, &program, &mut natures.of);
     let (outline, mut items) = loop {
         let outline = outline(sequence, &program, &natures);
         let items = outline.items(&likes(sequence, &program, &outline));

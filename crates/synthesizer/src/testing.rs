@@ -15,8 +15,10 @@ pub struct Training {
     pub micro_batches: usize,
     /// Sequence lengths: step `i` has `lengths[i % len]`. Activations are as large as the length says.
     pub lengths: Vec<u64>,
-    /// Experts per layer, which share the tokens of a step at random; 0: dense.
+    /// Experts per layer, among which tokens are routed at random; 0: dense.
     pub experts: u64,
+    /// By how much of its fair share an expert's number of tokens strays at most, in percent.
+    pub imbalance: u64,
     /// Evaluate after every so many steps; 0: never.
     pub evaluate_every: usize,
     /// Whether gradients live until the next step begins, rather than to the end of their own.
@@ -27,6 +29,8 @@ pub struct Training {
     pub two_streams: bool,
     /// Whether the recorder noted call stacks.
     pub stacks: bool,
+    /// Steps after which it noted no more of them.
+    pub steps_with_stacks: usize,
     /// Whether the recorder marked steps.
     pub marks: bool,
 }
@@ -40,11 +44,13 @@ impl Default for Training {
             micro_batches: 2,
             lengths: vec![64],
             experts: 0,
+            imbalance: 20,
             evaluate_every: 0,
             keep_gradients: false,
             keep_output: false,
             two_streams: false,
             stacks: true,
+            steps_with_stacks: usize::MAX,
             marks: false,
         }
     }
@@ -53,7 +59,8 @@ impl Default for Training {
 impl Training {
     /// Its trace.
     pub fn trace(&self) -> Trace {
-        let mut run = Run { config: self, builder: TraceBuilder::new(0), random: self.seed, next: 1 << 20, turn: 0 };
+        let mut run =
+            Run { config: self, builder: TraceBuilder::new(0), random: self.seed, next: 1 << 20, turn: 0, step: 0 };
         run.all();
         run.builder.finish()
     }
@@ -68,6 +75,7 @@ struct Run<'a> {
     random: u64,
     next: u64,
     turn: u64,
+    step: usize,
 }
 
 impl Run<'_> {
@@ -81,7 +89,7 @@ impl Run<'_> {
     }
 
     fn site(&mut self, site: &str) -> StackId {
-        if !self.config.stacks {
+        if !self.config.stacks || self.step >= self.config.steps_with_stacks {
             return StackId::NONE;
         }
         let (file, function) = (self.builder.string("train.py"), self.builder.string(site));
@@ -124,6 +132,7 @@ impl Run<'_> {
         let mut gradients: Vec<Live> = Vec::new();
         let mut output: Option<Live> = None;
         for step in 0..config.steps {
+            self.step = step;
             if config.marks {
                 self.builder.push(RawEvent::Mark(Mark::StepBegin), None);
             }
@@ -174,11 +183,15 @@ impl Run<'_> {
         for layer in 0..config.layers {
             let mut activations = vec![self.alloc(&format!("attention {layer}"), length * 600)];
             self.brief("softmax", length * length);
-            let mut tokens = length * 4;
+            // Experts are a loop over one line of code.
+            let (mut tokens, fair) = (length * 4, (length * 4).checked_div(config.experts).unwrap_or(0));
+            let stray = fair * config.imbalance / 100;
             for expert in 0..config.experts {
-                let share = if expert + 1 == config.experts { tokens } else { self.random(tokens) };
+                let drawn = fair - stray + self.random(2 * stray + 1);
+                let share = if expert + 1 == config.experts { tokens } else { drawn.min(tokens) };
                 tokens -= share;
-                activations.push(self.alloc(&format!("expert {expert}"), share * 256));
+                activations.push(self.alloc("expert", share * 256));
+                self.brief("expert's workspace", 1 << 20);
             }
             activations.push(self.alloc(&format!("mlp {layer}"), length * 900));
             kept.push(activations);

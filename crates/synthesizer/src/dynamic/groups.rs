@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use stalloc_plan::SectionKind;
+
 use super::Headroom;
+use crate::align::align;
+use crate::chance::likely_steps;
 use crate::lifetimes::{Death, Nature, Natures};
 use crate::parts::Program;
 use crate::sequence::Sequence;
@@ -84,9 +88,9 @@ pub fn gather(
             None => groups.push(single),
         }
     }
-    let total: Vec<u64> = (0..runs(program, part).len())
-        .map(|run| groups.iter().map(|group| group.per_run[run]).fold(0, u64::saturating_add))
-        .collect();
+    let runs = groups.first().map_or(0, |group| group.per_run.len());
+    let total: Vec<u64> =
+        (0..runs).map(|run| groups.iter().map(|group| group.per_run[run]).fold(0, u64::saturating_add)).collect();
     for group in &mut groups {
         group.home = headroom.room(&group.per_run, &total);
     }
@@ -101,9 +105,33 @@ fn runs(program: &Program, part: usize) -> Vec<usize> {
     runs
 }
 
+/// For a part that runs once, the sizes that its entries had in the runs of the steps that it resembles: they tell how
+/// much it may vary. Where an entry has no partner there, its own size.
+fn borrowed_runs(sequence: &Sequence, program: &Program, part: usize) -> Vec<Vec<u64>> {
+    let own = &program.parts[part];
+    let like = (own.kind == SectionKind::Once).then(|| likely_steps(program, part)).flatten();
+    let Some(like) = like else { return Vec::new() };
+    let partner = align(sequence, &own.reference, &program.parts[like].reference);
+    let sizes_of = |round: usize| {
+        let round = &program.rounds[round];
+        let mut of_entry = vec![None; program.parts[like].reference.len()];
+        for (request, entry) in round.requests.clone().zip(&round.entry) {
+            if let Some(entry) = entry {
+                of_entry[*entry as usize] = Some(sequence.size[request as usize]);
+            }
+        }
+        let sizes = own.reference.clone().zip(&partner).map(|(request, partner)| {
+            partner.and_then(|partner| of_entry[partner as usize]).unwrap_or(sequence.size[request as usize])
+        });
+        sizes.collect()
+    };
+    runs(program, like).into_iter().map(sizes_of).collect()
+}
+
 /// A group for every dynamic entry, and for every lifetime of requests that are no entry; by time.
 fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usize) -> Vec<Group> {
     let runs = runs(program, part);
+    let borrowed = borrowed_runs(sequence, program, part);
     let period = program.parts[part].reference.len() as u32;
     let mut by_entry: BTreeMap<(u32, u32), Group> = BTreeMap::new();
     let mut by_lifetime: BTreeMap<(u32, u32, u32), Group> = BTreeMap::new();
@@ -112,7 +140,7 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
         lifetime,
         entries: Vec::new(),
         requests: Vec::new(),
-        per_run: vec![0; runs.len()],
+        per_run: vec![0; runs.len() + borrowed.len()],
         home: 0,
     };
     // Every dynamic entry has a group, whether or not any run that is compared has it.
@@ -150,6 +178,12 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
             group.lifetime.end = group.lifetime.end.max(lifetime.end);
             group.requests.push(request);
             group.per_run[run] = group.per_run[run].saturating_add(sequence.size[request as usize]);
+        }
+    }
+    for (run, sizes) in borrowed.iter().enumerate() {
+        for group in by_entry.values_mut() {
+            let bytes = group.entries.iter().map(|&entry| sizes[entry as usize]).fold(0, u64::saturating_add);
+            group.per_run[runs.len() + run] = bytes;
         }
     }
     let mut singles: Vec<Group> = by_entry.into_values().chain(by_lifetime.into_values()).collect();
