@@ -13,6 +13,11 @@ const WORK_PER_SECOND: u64 = 60_000_000;
 /// Parts with fewer items are not worth a thread.
 const WORTH_A_THREAD: usize = 2000;
 
+/// The time that an amount of work stands for.
+pub(crate) fn time_of(work: u64) -> Duration {
+    Duration::from_micros(work / (WORK_PER_SECOND / 1_000_000))
+}
+
 /// What is left of the time allowed.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::finder::Layout;
 use crate::first_fit::FirstFit;
 use crate::problem::Part;
-use crate::rules::{Heaviest, Order, Rule, all, arrange, core};
+use crate::rules::{Heaviest, Order, Rule, all, arrange, core, long};
 use crate::skyline::best_fit;
 use crate::sweep::sweep;
 
@@ -50,14 +50,19 @@ const WAYS: [Way; 10] = [
 ];
 
 /// Orders for first fit, which is slower, but fills holes.
-pub(crate) const FIRST_FITS: [Order; 9] = [
+pub(crate) const FIRST_FITS: [Order; 14] = [
+    long(100, Rule::Lower, Rule::Size),
     core(20, Rule::Size, Rule::Length),
+    long(200, Rule::Lower, Rule::Size),
     all(Rule::Size),
+    long(100, Rule::Upper, Rule::Size),
     all(Rule::Area),
     all(Rule::Lower),
     core(50, Rule::Size, Rule::Size),
+    long(40, Rule::Lower, Rule::Length),
     core(10, Rule::Length, Rule::Area),
     core(100, Rule::Area, Rule::Area),
+    long(200, Rule::Upper, Rule::Size),
     all(Rule::Length),
     all(Rule::Upper),
 ];

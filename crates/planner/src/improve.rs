@@ -14,11 +14,14 @@ use crate::first_fit::FirstFit;
 use crate::greedy::{FIRST_FITS, Places};
 use crate::hash::mix;
 use crate::problem::Part;
-use crate::rules::{Heaviest, Rule, all, arrange, core};
+use crate::rules::{Heaviest, Rule, all, arrange, core, long};
 use crate::skyline::best_fit;
 
 /// The exact search keeps a list of what waits at each depth, quadratic in the items at worst.
 const EXACT_ITEMS: usize = 4096;
+
+/// Up to so many items the exact search is the best there is; above, it takes turns with the others.
+const FEW_ITEMS: usize = 1024;
 
 /// Work of the shortest restarts of the exact search, each multiplied by a term of Luby's sequence; as that grows
 /// without bound, every search ends some day.
@@ -35,6 +38,9 @@ const PATIENCE: u32 = 24;
 
 /// Cores tried in turn: what lives where the load is within so many thousandths of its maximum.
 const MARGINS: [u64; 6] = [0, 20, 50, 100, 150, 200];
+
+/// What counts as long-lived in orders that learn, in thousandths of the sections.
+const LONG: [u64; 4] = [30, 100, 200, 400];
 
 /// Work allowed for one core.
 const CORE_WORK: u64 = 5_000_000;
@@ -155,15 +161,13 @@ impl<'a> Lane<'a> {
         let plain = !self.part.aligned && self.part.fixed.is_empty();
         // The turn of this lane among all of a kind, of which there are some in each period of rounds.
         let turn = |kind: u64| kind * self.lanes + self.number;
-        if exact {
-            match round % 8 {
-                7 => self.reorder(turn(round / 8), top, target),
-                r => self.search(turn(round / 8 * 7 + r), top, target),
-            }
-        } else if plain && round.is_multiple_of(2) {
-            self.search_core(turn(round / 2), top, target)
-        } else {
-            self.reorder(turn(if plain { round / 2 } else { round }), top, target)
+        let few = self.part.items.len() <= FEW_ITEMS;
+        match round % 8 {
+            7 if exact && few => self.reorder(turn(round / 8), top, target),
+            r if exact && few => self.search(turn(round / 8 * 7 + r), top, target),
+            7 if exact => self.search(turn(round / 8), top, target),
+            _ if plain && round.is_multiple_of(2) => self.search_core(turn(round / 2), top, target),
+            _ => self.reorder(turn(if plain { round / 2 } else { round }), top, target),
         }
     }
 
@@ -275,7 +279,10 @@ impl<'a> Lane<'a> {
         self.lessons += 1;
         let rule = |bits: u64| [Rule::Size, Rule::Area, Rule::Length, Rule::Lower][bits as usize % 4];
         let margin = MARGINS[(random >> 8) as usize % MARGINS.len()];
-        let order = core(margin, rule(random >> 16), rule(random >> 24));
+        let order = match self.lessons % 2 {
+            0 => core(margin, rule(random >> 16), rule(random >> 24)),
+            _ => long(LONG[(random >> 8) as usize % LONG.len()], rule(random >> 16), rule(random >> 24)),
+        };
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(self.part));
         let arranged = arrange(self.part, heaviest, order);
         self.rank = vec![0; arranged.len()];

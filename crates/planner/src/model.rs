@@ -61,11 +61,31 @@ pub struct Options {
     pub seed: u64,
     /// What to spend.
     pub effort: Effort,
+    /// A peak no higher than this is good enough, and none below it is looked for; 0 to look for the lowest.
+    pub enough: u64,
+}
+
+impl Options {
+    /// What is left to spend after a solution, where one limit is for several instances.
+    pub fn after(&self, solution: &Solution) -> Options {
+        Options {
+            time_limit: self.time_limit.saturating_sub(crate::clock::time_of(solution.work)),
+            work_limit: self.work_limit.map(|work| work.saturating_sub(solution.work)),
+            ..*self
+        }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { time_limit: Duration::from_secs(1), work_limit: None, threads: 1, seed: 0, effort: Effort::Full }
+        Options {
+            time_limit: Duration::from_secs(1),
+            work_limit: None,
+            threads: 1,
+            seed: 0,
+            effort: Effort::Full,
+            enough: 0,
+        }
     }
 }
 
@@ -80,6 +100,8 @@ pub struct Solution {
     pub lower_bound: u64,
     /// Whether it is proven that no solution has a lower peak.
     pub optimal: bool,
+    /// Units of work that improving it took each thread: the same on every machine.
+    pub work: u64,
 }
 
 /// Why there is no plan. Buffers are named by their index in the instance.

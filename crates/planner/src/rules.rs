@@ -2,7 +2,9 @@
 //!
 //! No order is best everywhere, so several are tried. What most of them miss is that only the sections near the peak
 //! are hard: there nothing may be wasted, elsewhere there is room. So the items that live near the peak, the **core**,
-//! may go first, whatever their size; the others find places around them.
+//! may go first, whatever their size; the others find places around them. Where many micro-batches are in flight,
+//! what each keeps for its backward pass is a stack that grows and shrinks; the **long-lived** in order of time, then
+//! the short-lived around them, give each stack the place of one that is gone.
 
 use crate::problem::{Item, Part};
 
@@ -34,23 +36,38 @@ impl Rule {
     }
 }
 
-/// An order: the core by one rule, the others by another.
+/// Which items go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// All alike.
+    All,
+    /// The core: what lives where the load is above `1 - margin/1000` of its maximum.
+    Heavy(u64),
+    /// What lives through at least so many thousandths of the sections.
+    Long(u64),
+}
+
+/// An order: those that go first by one rule, the others by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// The core is what lives where the load is above `1 - margin/1000` of its maximum; `None`: there is no core.
-    pub margin: Option<u64>,
-    pub core: Rule,
+    pub first: First,
+    pub rule: Rule,
     pub others: Rule,
 }
 
 /// All by one rule.
 pub(crate) const fn all(rule: Rule) -> Order {
-    Order { margin: None, core: rule, others: rule }
+    Order { first: First::All, rule, others: rule }
 }
 
 /// The core by one rule, the others by another.
-pub(crate) const fn core(margin: u64, core: Rule, others: Rule) -> Order {
-    Order { margin: Some(margin), core, others }
+pub(crate) const fn core(margin: u64, rule: Rule, others: Rule) -> Order {
+    Order { first: First::Heavy(margin), rule, others }
+}
+
+/// The long-lived by one rule, the others by another.
+pub(crate) const fn long(thousandths: u64, rule: Rule, others: Rule) -> Order {
+    Order { first: First::Long(thousandths), rule, others }
 }
 
 /// The largest load that each item lives through.
@@ -106,12 +123,16 @@ impl Heaviest {
 
 /// The items of a part in an order, best first. Stable: equals in the part's own order.
 pub(crate) fn arrange(part: &Part, heaviest: &Heaviest, order: Order) -> Vec<u32> {
-    let least = order.margin.map_or(0, |margin| heaviest.least(margin));
+    let goes_first = |i: usize| match order.first {
+        First::All => true,
+        First::Heavy(margin) => heaviest.by_item[i] >= heaviest.least(margin),
+        First::Long(thousandths) => u64::from(part.items[i].length()) * 1000 >= u64::from(part.sections) * thousandths,
+    };
     let mut keyed: Vec<(bool, (u64, u64), u32)> = Vec::with_capacity(part.items.len());
     for (i, item) in part.items.iter().enumerate() {
-        let other = heaviest.by_item[i] < least;
-        let rule = if other { order.others } else { order.core };
-        keyed.push((other, rule.key(item), i as u32));
+        let first = goes_first(i);
+        let rule = if first { order.rule } else { order.others };
+        keyed.push((!first, rule.key(item), i as u32));
     }
     keyed.sort_unstable();
     keyed.into_iter().map(|(.., i)| i).collect()

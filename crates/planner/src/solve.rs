@@ -17,7 +17,8 @@ pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> 
     let clock = Clock::new(options);
     let problem = prepare(instance)?;
     let quick = options.effort == Effort::Quick;
-    let target = target(&problem.parts);
+    // What is enough in units, as far as whole units are enough.
+    let target = target(&problem.parts).max(options.enough / problem.unit);
     let enough = if quick { target.saturating_add(target / QUICK_ENOUGH) } else { target };
     let mut all = Vec::with_capacity(problem.parts.len());
     // What one part cannot avoid, the others need not try to.
@@ -29,11 +30,19 @@ pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> 
         }
         all.push(places);
     }
-    let mut proven = 0;
+    let mut improved = Improved::default();
     if !quick {
-        proven = improve(&problem.parts, &mut all, target, options, &clock);
+        improved = improve(&problem.parts, &mut all, target, options, &clock);
     }
-    assemble(instance, &problem, &all, proven)
+    assemble(instance, &problem, &all, &improved)
+}
+
+/// What came of improving, besides better places.
+#[derive(Clone, Copy, Debug, Default)]
+struct Improved {
+    /// An exhausted search has shown that no solution has a top below this, in units; 0 if none was exhausted.
+    proven: u64,
+    work: u64,
 }
 
 /// No solution of all parts is lower than this, in units.
@@ -41,24 +50,24 @@ fn target(parts: &[Part]) -> u64 {
     parts.iter().map(|p| p.bound).max().unwrap_or(0)
 }
 
-/// Improves the worst part until it is at the bound or the work allowed is done; the bound, in units.
-fn improve(parts: &[Part], all: &mut [Places], mut target: u64, options: &Options, clock: &Clock) -> u64 {
+/// Improves the worst part until it is at the target, in units, or the work allowed is done.
+fn improve(parts: &[Part], all: &mut [Places], target: u64, options: &Options, clock: &Clock) -> Improved {
     let mut improvers: Vec<Option<Improver>> = parts.iter().map(|_| None).collect();
-    let mut done = 0;
+    let mut improved = Improved::default();
+    let mut target = target;
     while let Some(worst) = (0..parts.len()).rev().max_by_key(|&p| all[p].top) {
-        if all[worst].top <= target || done >= clock.work || clock.is_over() {
+        if all[worst].top <= target || improved.work >= clock.work || clock.is_over() {
             break;
         }
         let part = &parts[worst];
         let improver = improvers[worst].get_or_insert_with(|| Improver::new(part, clock.threads, options.seed));
-        let mut bound = target;
-        done += improver.round(&mut all[worst], &mut bound, target, clock);
-        target = bound;
+        improved.work += improver.round(&mut all[worst], &mut improved.proven, target, clock);
+        target = target.max(improved.proven);
     }
-    target
+    improved
 }
 
-fn assemble(instance: &Instance, problem: &Problem, all: &[Places], proven: u64) -> Result<Solution, Error> {
+fn assemble(instance: &Instance, problem: &Problem, all: &[Places], improved: &Improved) -> Result<Solution, Error> {
     let scaled = |offset: u64| offset.checked_mul(problem.unit).ok_or(Error::TooLarge);
     let mut offsets: Vec<u64> = instance.buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect();
     for &(id, offset) in &problem.decided {
@@ -75,8 +84,8 @@ fn assemble(instance: &Instance, problem: &Problem, all: &[Places], proven: u64)
             peak = peak.max(offset.checked_add(b.size).ok_or(Error::TooLarge)?);
         }
     }
-    let lower_bound = problem.lower_bound.max(proven_bound(instance, problem, proven));
-    Ok(Solution { offsets, peak, lower_bound, optimal: peak == lower_bound })
+    let lower_bound = problem.lower_bound.max(proven_bound(instance, problem, improved.proven));
+    Ok(Solution { offsets, peak, lower_bound, optimal: peak == lower_bound, work: improved.work })
 }
 
 /// What an exhausted search proves, in the instance's unit: no solution, its sizes rounded up to whole units, has a top

@@ -87,3 +87,24 @@ fn many_alike_and_nested_lifetimes_reach_the_bound() {
     let nested = line((0..20_000).map(|k| buffer(k, 40_000 - k, 1 + k % 5)).collect());
     assert!(solve(&nested, &options()).expect("solvable").optimal);
 }
+
+#[test]
+fn nothing_is_spent_to_go_below_what_is_enough_and_no_proof_is_claimed_for_it() {
+    let arcs = vec![buffer(0, 4, 2), buffer(2, 6, 2), buffer(4, 8, 2)];
+    let instance = Instance { buffers: arcs, period: Some(6) };
+    let enough = Options { enough: 7, ..options() };
+    let solution = solve(&instance, &enough).expect("solvable");
+    assert_eq!((solution.peak, solution.lower_bound, solution.optimal, solution.work), (6, 4, false, 0));
+    let proven = solve(&instance, &Options { enough: 5, ..options() }).expect("solvable");
+    assert_eq!((proven.peak, proven.optimal), (6, true));
+}
+
+#[test]
+fn what_is_left_after_a_solution_is_less_by_its_work() {
+    let arcs = vec![buffer(0, 4, 1), buffer(2, 6, 1), buffer(4, 8, 1)];
+    let solution = solve(&Instance { buffers: arcs, period: Some(6) }, &options()).expect("solvable");
+    assert!(solution.work > 0);
+    let left = options().after(&solution);
+    assert_eq!(left.work_limit, options().work_limit.map(|limit| limit - solution.work));
+    assert!(left.time_limit <= options().time_limit);
+}

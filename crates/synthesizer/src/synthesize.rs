@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::borrow;
 use crate::chance;
 use crate::dynamic::{self, Group, Headroom};
-use crate::layout::{self, ALIGNMENT};
+use crate::layout::{self, ALIGNMENT, Budget};
 use crate::lifetimes::{Nature, Natures, classify};
 use crate::likes::likes;
 use crate::notes;
@@ -149,14 +149,18 @@ pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)
     progress(0, 4);
     let (sequence, rounds) = read(trace);
     progress(1, 4);
-    let mut draft = draft(trace, &sequence, &rounds, options)?;
+    let mut budget = Budget::new(&options.planner);
+    let mut draft = draft(trace, &sequence, &rounds, options, &mut budget)?;
     progress(3, 4);
     if let Some(reason) = useless(&draft, trace, &sequence, rounds.witness) {
         let nobody = Rounds { witness: Witness::Nobody, starts: Vec::new() };
-        draft = self::draft(trace, &sequence, &nobody, options)?;
+        draft = self::draft(trace, &sequence, &nobody, options, &mut budget)?;
         sound(&draft.plan, trace).map_err(Error::Unsound)?;
         draft.notes.push(reason);
     }
+    // What is alive at once needs its bytes, however it is placed, and where nothing repeats no more is known.
+    let load = load(&sequence, |i| draft.plan.trace_map[i].is_some());
+    draft.plan.lower_bound = draft.plan.lower_bound.max(load);
     let summary = summarize(trace, &sequence, &draft, started.elapsed().as_secs_f64());
     progress(4, 4);
     Ok((draft.plan, summary))
@@ -192,7 +196,13 @@ struct Draft {
     notes: Vec<String>,
 }
 
-fn draft(trace: &Trace, sequence: &Sequence, rounds: &Rounds, options: &Options) -> Result<Draft, Error> {
+fn draft(
+    trace: &Trace,
+    sequence: &Sequence,
+    rounds: &Rounds,
+    options: &Options,
+    budget: &mut Budget,
+) -> Result<Draft, Error> {
     let program = parts::sort(sequence, rounds);
     let mut natures = classify(sequence, &program);
     chance::follow_siblings(sequence, &program, &mut natures.of);
@@ -217,7 +227,7 @@ fn draft(trace: &Trace, sequence: &Sequence, rounds: &Rounds, options: &Options)
         }
     }
     items.extend(groups.iter().map(|(section, group)| dynamic::home(group, *section, &outline)));
-    let layout = layout::place(&outline.places(), &items, &options.planner)?;
+    let layout = layout::place(&outline.places(), &items, budget)?;
     let (offsets, homes) = layout.offsets.split_at(outline.slots.len());
     let mut plan = assemble(trace, &outline, offsets);
     plan.arena = layout.top;
@@ -289,7 +299,6 @@ fn map_trace(plan: &mut Plan, sequence: &Sequence, program: &Program, natures: &
 fn summarize(trace: &Trace, sequence: &Sequence, draft: &Draft, seconds: f64) -> Summary {
     let plan = &draft.plan;
     let mapped = |i: usize| plan.trace_map[i].is_some();
-    let lower_bound = plan.lower_bound.max(load(sequence, mapped));
     let peak = plan.slots.iter().map(|slot| slot.offset + slot.size).max().unwrap_or(0);
     let requests = plan.trace_map.iter().flatten().count() as u64;
     let dynamic = load(sequence, |i| !mapped(i));
@@ -301,7 +310,12 @@ fn summarize(trace: &Trace, sequence: &Sequence, draft: &Draft, seconds: f64) ->
         device: trace.device,
         requests: sequence.len() as u64,
         steps: draft.program.rounds.iter().filter(|round| draft.program.is_step(round)).count() as u64,
-        planned: Static { requests, lower_bound, peak, ratio: peak as f64 / lower_bound.max(1) as f64 },
+        planned: Static {
+            requests,
+            lower_bound: plan.lower_bound,
+            peak,
+            ratio: peak as f64 / plan.lower_bound.max(1) as f64,
+        },
         dynamic: Dynamic { requests: sequence.len() as u64 - requests, peak: dynamic },
         peak_allocated,
         planned_reserved,

@@ -83,6 +83,8 @@ fn a_trace_without_repetition_is_planned_as_it_stands_and_says_so() {
     assert_eq!(summary.steps, 0);
     assert!(summary.efficiency > 0.99, "{}", summary.efficiency);
     assert!(summary.notes.iter().any(|note| note.contains("as it stands")), "{:?}", summary.notes);
+    assert_eq!(plan.lower_bound, summary.planned.lower_bound);
+    assert!(plan.lower_bound > 0 && plan.lower_bound <= summary.planned.peak);
 }
 
 #[test]

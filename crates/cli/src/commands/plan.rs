@@ -69,10 +69,9 @@ impl Effort {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         Options {
             time_limit: self.time_limit,
-            work_limit: None,
             threads: self.threads.map_or_else(cores, usize::from),
             seed: self.seed,
-            effort: stalloc_planner::Effort::Full,
+            ..Options::default()
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use stalloc_planner::{Buffer, Error, Instance, Options, solve};
+use stalloc_planner::{Buffer, Error, Instance};
 
 use super::blocks::{Taken, disjoint};
+use super::budget::Budget;
 use super::cycle::Timeline;
 use super::{ALIGNMENT, Stage};
 
@@ -14,7 +15,7 @@ impl Stage<'_> {
     ///
     /// Two ways are tried: everything free, and what has its like in the steady state in the like's place, as far as
     /// that is possible.
-    pub(super) fn plan_chain(&mut self, chain: &[usize], options: &Options) -> Result<(), Error> {
+    pub(super) fn plan_chain(&mut self, chain: &[usize], budget: &mut Budget) -> Result<(), Error> {
         let own: Vec<usize> = self.own.iter().copied().filter(|&i| chain.contains(&self.items[i].section)).collect();
         let mut timeline = Timeline::new();
         for &section in chain {
@@ -36,10 +37,10 @@ impl Stage<'_> {
             })
             .collect();
         let blocks = disjoint(taken);
-        let mut best = self.fit(&blocks, &free, &vec![None; free.len()], options)?;
+        let mut best = self.fit(&blocks, &free, &vec![None; free.len()], budget)?;
         let lent = self.places_of_likes(&blocks, &free);
         if best.0 > self.top && lent.iter().any(Option::is_some) {
-            let other = self.fit(&blocks, &free, &lent, options)?;
+            let other = self.fit(&blocks, &free, &lent, budget)?;
             if other.0 < best.0 {
                 best = other;
             }
@@ -65,7 +66,7 @@ impl Stage<'_> {
         blocks: &[Buffer],
         free: &[(usize, u64, u64)],
         lent: &[Option<u64>],
-        options: &Options,
+        budget: &mut Budget,
     ) -> Result<(u64, Vec<u64>), Error> {
         let mut buffers = blocks.to_vec();
         buffers.extend(free.iter().zip(lent).map(|(&(i, lower, upper), &fixed)| Buffer {
@@ -75,7 +76,7 @@ impl Stage<'_> {
             alignment: ALIGNMENT,
             fixed,
         }));
-        let offsets = solve(&Instance { buffers, period: None }, options)?.offsets.split_off(blocks.len());
+        let offsets = budget.solve(&Instance { buffers, period: None }, self.top)?.offsets.split_off(blocks.len());
         let ends = free.iter().zip(&offsets).map(|(&(i, ..), &offset)| offset.saturating_add(self.items[i].size));
         Ok((ends.max().unwrap_or(0).max(self.top), offsets))
     }

@@ -5,9 +5,10 @@
 //! instance is exact; with several, what is carried counts as alive in all windows up to its last.
 
 use rustc_hash::FxHashMap;
-use stalloc_planner::{Buffer, Error, Instance, Options, solve};
+use stalloc_planner::{Buffer, Error, Instance};
 
 use super::blocks::{Taken, disjoint};
+use super::budget::Budget;
 use super::{ALIGNMENT, Item, Stage};
 
 /// Where sections (or the beginnings of some) lie on the clock of an instance.
@@ -46,7 +47,7 @@ impl Timeline {
 
 impl Stage<'_> {
     /// Plans what a repeating part makes, above what always lives and around what is already placed.
-    pub(super) fn plan_cycle(&mut self, part: usize, options: &Options) -> Result<(), Error> {
+    pub(super) fn plan_cycle(&mut self, part: usize, budget: &mut Budget) -> Result<(), Error> {
         let copies: Vec<usize> = (0..self.places.len()).filter(|&s| self.places[s].part == part).collect();
         let own: Vec<usize> = self.own.iter().copied().filter(|&i| copies.contains(&self.items[i].section)).collect();
         let mut timeline = Timeline::new();
@@ -73,7 +74,8 @@ impl Stage<'_> {
         let first = buffers.len();
         buffers.extend(free.iter().map(|&i| arc(&self.items[i], &timeline)));
         let exact = first == 0;
-        let solution = solve(&Instance { buffers, period: Some(timeline.length) }, options)?;
+        let solution =
+            budget.solve(&Instance { buffers, period: Some(timeline.length) }, self.top.saturating_sub(self.base))?;
         for (&i, offset) in free.iter().zip(&solution.offsets[first..]) {
             self.put(i, self.base.checked_add(*offset).ok_or(Error::TooLarge)?)?;
         }

@@ -8,11 +8,14 @@
 //! Streams get regions of their own unless sharing saves more than [`SHARING_MUST_SAVE`].
 
 mod blocks;
+mod budget;
 mod chain;
 mod cycle;
 
 use stalloc_plan::SectionKind;
-use stalloc_planner::{Error, Options};
+use stalloc_planner::Error;
+
+pub use budget::Budget;
 
 /// Every offset is a multiple of this.
 pub const ALIGNMENT: u64 = stalloc_trace::ROUNDING;
@@ -75,24 +78,24 @@ pub struct Layout {
 }
 
 /// Places all items.
-pub fn place(places: &[Place], items: &[Item], options: &Options) -> Result<Layout, Error> {
+pub fn place(places: &[Place], items: &[Item], budget: &mut Budget) -> Result<Layout, Error> {
     let streams = items.iter().map(|item| item.stream as usize + 1).max().unwrap_or(0);
     let mut used = vec![false; streams];
     items.iter().for_each(|item| used[item.stream as usize] = true);
     let all: Vec<usize> = (0..items.len()).collect();
     if used.iter().filter(|&&used| used).count() <= 1 {
-        return Stage::new(places, items, &all).run(options);
+        return Stage::new(places, items, &all).run(budget);
     }
     let mut apart = Layout { offsets: vec![0; items.len()], top: 0, lower_bound: 0 };
     for stream in 0..streams as u32 {
         let own: Vec<usize> = all.iter().copied().filter(|&i| items[i].stream == stream).collect();
-        let region = Stage::new(places, items, &own).run(options)?;
+        let region = Stage::new(places, items, &own).run(budget)?;
         for i in own {
             apart.offsets[i] = apart.top + region.offsets[i];
         }
         apart.top = apart.top.checked_add(region.top).ok_or(Error::TooLarge)?;
     }
-    let shared = Stage::new(places, items, &all).run(options)?;
+    let shared = Stage::new(places, items, &all).run(budget)?;
     if (shared.top as f64) < apart.top as f64 * (1.0 - SHARING_MUST_SAVE) {
         return Ok(shared);
     }
@@ -121,13 +124,13 @@ impl<'a> Stage<'a> {
         Stage { places, items, own, offsets, base: 0, always, top: 0, lower_bound: 0 }
     }
 
-    fn run(mut self, options: &Options) -> Result<Layout, Error> {
+    fn run(mut self, budget: &mut Budget) -> Result<Layout, Error> {
         self.stack_what_always_lives()?;
         for part in self.repeating_parts() {
-            self.plan_cycle(part, options)?;
+            self.plan_cycle(part, budget)?;
         }
         for chain in self.chains() {
-            self.plan_chain(&chain, options)?;
+            self.plan_chain(&chain, budget)?;
         }
         let offsets = self.offsets.iter().map(|offset| offset.unwrap_or(0)).collect();
         Ok(Layout { offsets, top: self.top, lower_bound: self.lower_bound })
