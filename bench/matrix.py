@@ -1,5 +1,6 @@
-"""The paper's matrix: memory efficiency of every model under every setting, written to docs/evaluation.md.
+"""The paper's matrix: memory efficiency of every model under every setting, written to docs/matrix.md.
 
+    cargo build --release -p stalloc-cli -p stalloc-dryrun -p stalloc-python && scripts/python-package
     python bench/matrix.py --stalloc target/release/stalloc --only gpt2-345m --write
 
 Each cell is recorded on a dry-run A100 of 80 GB with the largest micro-batch that fits under PyTorch's allocator
@@ -16,13 +17,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "megatron_gpt.py"
 
-#: Options of each model: how many ranks it is spread over, as the paper spreads it.
+#: Options of each model: how many ranks it is spread over, so that weights and states leave room on a device.
 MODELS = {
     "gpt2-345m": ["--micro-batches", "4"],
-    "llama2-7b": ["--tensor", "2", "--micro-batches", "8"],
-    "qwen2.5-7b": ["--tensor", "2", "--micro-batches", "8"],
-    "qwen2.5-14b": ["--tensor", "4", "--micro-batches", "8"],
-    "qwen1.5-moe-a2.7b": ["--experts", "60", "--top-k", "4", "--expert", "4", "--data", "4", "--micro-batches", "8"],
+    "llama2-7b": ["--tensor", "2", "--micro-batches", "8", "--flash"],
+    "qwen2.5-7b": ["--tensor", "2", "--micro-batches", "8", "--flash"],
+    "qwen2.5-14b": ["--tensor", "4", "--micro-batches", "8", "--flash"],
+    "qwen1.5-moe-a2.7b": [
+        *("--experts", "60", "--top-k", "4", "--expert", "4", "--data", "4", "--pipeline", "2"),
+        *("--micro-batches", "8", "--flash"),
+    ],
 }
 #: R: recomputation, V: virtual pipeline, Z: ZeRO. Offload (ZOR) is not in megatron-core without TransformerEngine.
 SETTINGS = {
@@ -53,33 +57,35 @@ class Matrix:
         return json.loads(kept.read_text())
 
     def make(self, model: str, setting: str) -> dict:
-        """Find the micro-batch, record, plan, simulate."""
-        fits, size = 0, self.start
-        while size and not self.record(model, setting, size, steps=2):
+        """Find the micro-batch, record, simulate."""
+        for size in self.sizes(model, setting):
+            directory = self.record(model, setting, size, steps=3)
+            if directory is not None:
+                trace = directory / "rank0_dev0.trace"
+                simulated = json.loads(self.run("simulate", trace, "--json"))
+                trace.unlink()
+                return {"micro_batch": size, **simulated}
+        return {"micro_batch": 0}
+
+    def sizes(self, model: str, setting: str) -> list[int]:
+        """Micro-batches that fit in two short steps, the largest first: a power of two or one and a half times that."""
+
+        def fits(size: int) -> bool:
+            return self.record(model, setting, size, steps=2, more=["--micro-batches", "4"]) is not None
+
+        size = self.start
+        while size and not fits(size):
             size //= 2
-        while size and size <= LARGEST_MICRO_BATCH:
-            fits, size = size, size * 2
-            if not self.record(model, setting, size, steps=2):
-                break
-        between = fits + fits // 2
-        if fits > 1 and self.record(model, setting, between, steps=2):
-            fits = between
-        if fits == 0:
-            return {"micro_batch": 0}
-        directory = self.record(model, setting, fits, steps=3)
-        trace = directory / f"rank{self.rank(setting)}_dev0.trace"
-        simulated = json.loads(self.run("simulate", trace, "--json"))
-        trace.unlink()
-        return {"micro_batch": fits, **simulated}
+        while 0 < size < LARGEST_MICRO_BATCH and fits(2 * size):
+            size *= 2
+        smaller = [size, size * 3 // 4, size // 2] if size > 2 else [size, size // 2]
+        if size > 1 and fits(size * 3 // 2):
+            smaller.insert(0, size * 3 // 2)
+        return [size for size in smaller if size]
 
-    @staticmethod
-    def rank(setting: str) -> int:
-        """The rank that is recorded: of a pipeline the first, which holds the most."""
-        return 0
-
-    def record(self, model: str, setting: str, size: int, steps: int) -> Path | None:
-        """Record some steps; None if they do not fit."""
-        options = [*MODELS[model], *SETTINGS[setting]]
+    def record(self, model: str, setting: str, size: int, steps: int, more: list[str] = []) -> Path | None:
+        """Record some steps of the first rank, which holds the most of a pipeline; None if they do not fit."""
+        options = [*MODELS[model], *SETTINGS[setting], *more]
         factors = {"--tensor": 1, "--pipeline": 1, "--data": 1}
         for name, value in zip(options, options[1:]):
             if name in factors:
@@ -90,7 +96,7 @@ class Matrix:
         try:
             self.run(
                 *("trace", "--dry-run", "a100-80gb", "--stacks", "0", "--steps", steps, "--json", "-o", directory),
-                *("--world-size", world, "--rank", self.rank(setting), "--", sys.executable, EXAMPLE),
+                *("--world-size", world, "--rank", 0, "--", sys.executable, EXAMPLE),
                 *("--model", model, "--micro-batch", size, "--steps", steps, *options),
             )
         except subprocess.CalledProcessError as error:
@@ -143,9 +149,10 @@ def efficiency(result: dict | None) -> str:
 TEXT = """# The paper's matrix
 
 Memory efficiency E = peak allocated / peak reserved, of megatron-core 0.16.1 models recorded on a dry-run A100 of 80 GB
-(`stalloc trace --dry-run a100-80gb`), one rank, three steps; PyTorch 2.15.0. R: full recomputation, V: virtual
-pipeline (4 stages of 2 chunks), Z: distributed optimizer over 8 ranks. The micro-batch is the largest that fits under
-PyTorch's own allocator. Experts are chosen by random logits from a seed, so that token counts differ between layers,
+(`stalloc trace --dry-run a100-80gb`), rank 0, three steps; PyTorch 2.15.0. R: full recomputation, V: virtual
+pipeline (4 stages of 2 chunks), Z: distributed optimizer over 8 ranks. GPT-2 computes attention with its matrix of scores, the others
+in one kernel (`--flash`). The micro-batch is the largest that fits under PyTorch's own allocator, of the powers of two and their
+one and a half times. What is planned and simulated is the recording itself, all its steps. Experts are chosen by random logits from a seed, so that token counts differ between layers,
 micro-batches and steps. Offload (ZOR) needs TransformerEngine, which has no place in a dry run: not run.
 
 Made by (it goes on where it was interrupted, and leaves out nothing but what says "not run"):
@@ -164,7 +171,7 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=4, help="micro-batch to try first, a power of two")
     parser.add_argument("--only", nargs="*", default=list(MODELS), choices=MODELS, help="models to run")
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS), choices=SETTINGS, help="settings to run")
-    parser.add_argument("--write", action="store_true", help="write docs/evaluation.md")
+    parser.add_argument("--write", action="store_true", help="write docs/matrix.md")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     matrix = Matrix(options.stalloc, options.cache, options.start)
@@ -172,7 +179,7 @@ def main() -> None:
         for setting in options.settings:
             matrix.cell(model, setting)
     if options.write:
-        (ROOT / "docs" / "evaluation.md").write_text(TEXT + matrix.table() + "\n")
+        (ROOT / "docs" / "matrix.md").write_text(TEXT + matrix.table() + "\n")
     print(matrix.table())
 
 

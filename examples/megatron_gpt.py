@@ -15,6 +15,8 @@ warnings.filterwarnings("ignore")
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.enums import ModelType
@@ -24,6 +26,7 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.moe import moe_utils
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 #: Named sizes: layers, hidden, feed-forward, heads, key-value heads, vocabulary, length, gated.
@@ -51,6 +54,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--chunks", type=int, help="model chunks of a stage: virtual pipeline")
     parser.add_argument("--data", type=int, default=1, help="data parallel ranks")
     parser.add_argument("--expert", type=int, default=1, help="expert parallel ranks, out of the data parallel ones")
+    parser.add_argument("--flash", action="store_true", help="attention in one kernel, without the matrix of scores")
     parser.add_argument("--recompute", choices=("full", "selective"), help="what to recompute in the backward pass")
     parser.add_argument("--distributed-optimizer", action="store_true", help="ZeRO: states shared out over data ranks")
     parser.add_argument("--experts", type=int, help="experts of a layer, as 8 or 60")
@@ -94,13 +98,14 @@ def configure(options: argparse.Namespace) -> TransformerConfig:
         num_query_groups=options.key_value_heads,
         add_bias_linear=not (options.gated or options.experts),
         tensor_model_parallel_size=options.tensor,
+        sequence_parallel=options.tensor > 1,
         pipeline_model_parallel_size=options.pipeline,
         virtual_pipeline_model_parallel_size=options.chunks,
         bf16=True,
         params_dtype=torch.bfloat16,
         pipeline_dtype=torch.bfloat16,
-        attention_dropout=0.1,
-        hidden_dropout=0.1,
+        attention_dropout=0.0 if options.gated else 0.1,
+        hidden_dropout=0.0 if options.gated else 0.1,
         masked_softmax_fusion=False,
         gradient_accumulation_fusion=False,
         bias_activation_fusion=False,
@@ -111,9 +116,41 @@ def configure(options: argparse.Namespace) -> TransformerConfig:
     )
 
 
+class Norm:
+    """Makes PyTorch's normalisation; Megatron's own maker of it knows no sequence parallelism."""
+
+    def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float = 1e-5) -> nn.Module:
+        layer = (nn.RMSNorm if config.normalization == "RMSNorm" else nn.LayerNorm)(hidden_size, eps=eps)
+        for parameter in layer.parameters():
+            parameter.sequence_parallel = config.sequence_parallel
+        return layer
+
+
+class FlashAttention(nn.Module):
+    """PyTorch's attention in the place of Megatron's: no matrix of scores in memory, as with TransformerEngine."""
+
+    def __init__(self, config: TransformerConfig, **_more) -> None:
+        super().__init__()
+        self.dropout = config.attention_dropout
+
+    def forward(self, query, key, value, *_masks, **_more) -> torch.Tensor:
+        rows = [tensor.permute(1, 2, 0, 3) for tensor in (query, key, value)]  # [length, batch, heads, width] before
+        dropout = self.dropout if self.training else 0.0
+        out = functional.scaled_dot_product_attention(*rows, dropout_p=dropout, is_causal=True, enable_gqa=True)
+        return out.permute(2, 0, 1, 3).flatten(2)
+
+
+def layers(options: argparse.Namespace, config: TransformerConfig, chunk: int | None) -> TransformerBlockSubmodules:
+    """What the layers of a chunk are made of."""
+    layer = get_gpt_layer_local_spec(num_experts=options.experts, normalization=config.normalization)
+    layer.submodules.input_layernorm = layer.submodules.pre_mlp_layernorm = Norm
+    if options.flash:
+        layer.submodules.self_attention.submodules.core_attention = FlashAttention
+    return TransformerBlockSubmodules([layer] * get_num_layers_to_build(config, vp_stage=chunk), layer_norm=Norm)
+
+
 def build(options: argparse.Namespace, config: TransformerConfig) -> list[DistributedDataParallel]:
     """This rank's chunks of the model."""
-    spec = get_gpt_layer_local_spec(num_experts=options.experts, normalization=config.normalization)
     wrap = DistributedDataParallelConfig(
         grad_reduce_in_fp32=True,
         overlap_grad_reduce=False,
@@ -124,7 +161,7 @@ def build(options: argparse.Namespace, config: TransformerConfig) -> list[Distri
         stage = dict(ignore_virtual=False, vp_stage=chunk) if options.chunks else {}
         model = GPTModel(
             config=config,
-            transformer_layer_spec=spec,
+            transformer_layer_spec=layers(options, config, chunk if options.chunks else None),
             vocab_size=options.vocabulary,
             max_sequence_length=options.length,
             pre_process=parallel_state.is_pipeline_first_stage(**stage),
@@ -150,7 +187,9 @@ def forward_step(options: argparse.Namespace, batches, model):
     """One micro-batch's forward pass and its loss, as Megatron's schedules want them."""
     text = next(batches).cuda(non_blocking=True)
     places = torch.arange(options.length, device="cuda").unsqueeze(0).expand(options.micro_batch, -1)
-    hidden = torch.tril(torch.ones((1, 1, options.length, options.length), device="cuda")) < 0.5
+    hidden = None
+    if not options.flash:
+        hidden = torch.tril(torch.ones((1, 1, options.length, options.length), device="cuda")) < 0.5
     output = model(text[:, :-1].contiguous(), places, hidden, labels=text[:, 1:].contiguous())
     return output, lambda losses: (losses.float().mean(), {"loss": losses.detach().float().mean()})
 

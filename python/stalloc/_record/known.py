@@ -67,27 +67,38 @@ def _routes_tokens(token_dispatcher: ModuleType) -> None:
         tokens_per_expert = to_host(self, point, tokens_per_expert)
         if self.drop_and_pad or point != self.cuda_dtoh_point:
             return tokens_per_expert
-        counts = _routed(self._stalloc_tokens, self.config.moe_router_topk, self.num_experts, self.ep_size)
+        ranks, own_rank, experts = self.tp_size * self.ep_size, self.tp_rank, self.num_local_experts
         first = self.local_expert_indices[0]
-        received = counts[:, first : first + self.num_local_experts]
-        if self.ep_size > 1:
-            own = counts[first // self.num_local_experts]
-            self.input_splits = own.reshape(self.ep_size, -1).sum(1).numpy()
-            self.output_splits = received.sum(1).numpy()
-            self.output_splits_tp = received.sum(1).sum(0, keepdim=True).numpy()
-        if self.num_local_experts > 1 and not self.config.moe_permute_fusion:
-            self.num_global_tokens_per_local_expert = received.contiguous()
-        return received.sum(0)
+        counts = _routed(self._stalloc_tokens, self.config.moe_router_topk, self.num_experts, ranks)
+        counts = counts.reshape(self.ep_size, self.tp_size, -1).transpose(0, 1)
+        received = counts[:, :, first : first + experts]
+        if ranks > 1:
+            from_rank = received.sum(2)
+            self.input_splits = counts[own_rank, first // experts].reshape(self.ep_size, -1).sum(1).numpy()
+            self.output_splits = from_rank[own_rank].numpy()
+            self.output_splits_tp = from_rank.sum(1).numpy()
+        if experts > 1 and not self.config.moe_permute_fusion:
+            self.num_global_tokens_per_local_expert = received.reshape(-1, experts)
+        return received.sum((0, 1))
 
     dispatcher.preprocess = preprocess_and_count
     dispatcher._maybe_dtoh_and_synchronize = to_host_and_answer
 
 
 def _routed(tokens: int, choices: int, experts: int, ranks: int) -> Any:
-    """How many of each rank's tokens go to each expert."""
+    """How many of each rank's tokens go to each expert: a table of ranks and experts.
+
+    Each token goes to ``choices`` different experts, drawn by Floyd's algorithm for all tokens at once: a table of all logits
+    would take a second for each layer of a large batch.
+    """
     import torch
 
     with torch.device("cpu"):
-        chosen = torch.rand(ranks, tokens, experts).topk(choices, dim=2).indices
-        counts = torch.zeros(ranks, experts, dtype=torch.int64)
-        return counts.scatter_add_(1, chosen.flatten(1), torch.ones_like(chosen.flatten(1)))
+        chosen: list[Any] = []
+        for last in range(experts - choices, experts):
+            expert = torch.randint(last + 1, (ranks, tokens))
+            for other in list(chosen):
+                expert = torch.where(other == expert, last, expert)
+            chosen.append(expert)
+        of_rank = torch.stack(chosen, 1).flatten(1) + experts * torch.arange(ranks).unsqueeze(1)
+        return torch.bincount(of_rank.flatten(), minlength=ranks * experts).reshape(ranks, experts)

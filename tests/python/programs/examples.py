@@ -1,0 +1,22 @@
+"""Runs examples with the options given, one for each argument: each in a forked child, so that imports are paid for once."""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import torch._dynamo  # what optimizers import when they are made
+import transformers.models.llama.modeling_llama  # noqa: F401
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
+for line in sys.argv[1:]:
+    name, *options = line.split()
+    module = importlib.import_module(name)
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        sys.argv[1:] = options
+        module.main()
+        sys.exit()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(f"ended with {status}: {line}", flush=True)
