@@ -12,6 +12,7 @@ Every mark is free of charge when nothing is being recorded.
 
 from stalloc._marks import phase, step, watch
 from stalloc._native import __version__, read_trace
+from stalloc._pluggable import lib_path
 from stalloc._serve import enable, memory_stats
 
-__all__ = ["__version__", "enable", "memory_stats", "phase", "read_trace", "step", "watch"]
+__all__ = ["__version__", "enable", "lib_path", "memory_stats", "phase", "read_trace", "step", "watch"]

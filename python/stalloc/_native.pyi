@@ -57,3 +57,27 @@ def host_read(bytes: int, frames: list[tuple[str, str, int]]) -> None:
 
 def host_log() -> int:
     """Address of the table of functions that the shim of the host reports to."""
+
+def pluggable_install(settings: dict[str, Any]) -> dict[str, int]:
+    """Addresses of the functions that PyTorch is given: ``malloc``, ``free``, and hooks by the names of their setters.
+    ``settings``: a snapshot's ``allocator_settings``, which the fallback follows."""
+
+def pluggable_can_raise() -> bool:
+    """Whether PyTorch's exceptions can be raised in this process."""
+
+def pluggable_stats(device: int) -> dict[str, Any]:
+    """A device's statistics, as ``torch.cuda.memory_stats_as_nested_dict`` has them."""
+
+def pluggable_reset_peaks(device: int) -> None: ...
+def pluggable_reset_accumulated(device: int) -> None: ...
+def pluggable_memory_fraction(device: int) -> float:
+    """The share of a device that may be reserved."""
+
+def pluggable_keep_history(most: int, clear: bool) -> None:
+    """Keep a history of up to ``most`` events per device; 0 ends it."""
+
+def pluggable_segments(device: int) -> list[dict[str, Any]]:
+    """What lies where on a device: a snapshot's ``segments``."""
+
+def pluggable_history(device: int) -> list[dict[str, Any]]:
+    """What happened on a device: an element of a snapshot's ``device_traces``."""

@@ -18,3 +18,9 @@ def record(tmp_path: Path):
 def record_once(tmp_path_factory: pytest.TempPathFactory):
     """Records programs for several tests."""
     return recorder(tmp_path_factory.mktemp("recorded"))
+
+
+@pytest.fixture(scope="session")
+def planned(tmp_path_factory: pytest.TempPathFactory):
+    """Traces of the small transformer, for every test; `stalloc run` plans them."""
+    return recorder(tmp_path_factory.mktemp("planned"))("gpt.py", "4").directory

@@ -6,16 +6,9 @@ import json
 import re
 import sys
 
-import pytest
 from runs import PROGRAMS, run
 
 GPU = ("--dry-run", "h100-80gb")
-
-
-@pytest.fixture(scope="module")
-def planned(record_once):
-    """Traces of the small transformer; `stalloc run` plans them."""
-    return record_once("gpt.py", "4").directory
 
 
 def serve(directory, program, *arguments, **env):

@@ -2,6 +2,7 @@
 
 mod entries;
 mod host;
+mod pluggable;
 mod read;
 mod record;
 mod serve;
@@ -17,6 +18,11 @@ mod _native {
 
     #[pymodule_export]
     use super::host::host_log;
+    #[pymodule_export]
+    use super::pluggable::{
+        pluggable_can_raise, pluggable_history, pluggable_install, pluggable_keep_history, pluggable_memory_fraction,
+        pluggable_reset_accumulated, pluggable_reset_peaks, pluggable_segments, pluggable_stats,
+    };
     #[pymodule_export]
     use super::read::read_trace;
     #[pymodule_export]

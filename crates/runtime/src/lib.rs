@@ -6,10 +6,12 @@
 //!
 //! Five rooms: `place` (one device's arena and its lock), `serving` (an arena, whatever device it is on), `counters` (its
 //! share of PyTorch's statistics), `places` (which device an address belongs to), `table` (C).
+//! Beside them is [`pluggable`], the other way into PyTorch, which brings a fallback of its own.
 
 mod counters;
 mod place;
 mod places;
+pub mod pluggable;
 mod serving;
 mod table;
 

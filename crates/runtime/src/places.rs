@@ -20,7 +20,10 @@ const MOST_GPUS: usize = 64;
 /// Host memory that an arena may take, bytes: what the operating system allows is found when pages are touched.
 const HOST_BYTES: u64 = 1 << 40;
 
-static PLACES: [Place; MOST_GPUS + 1] = [const { Place::new() }; MOST_GPUS + 1];
+/// Places of a process: its GPUs and host memory.
+pub(crate) const MOST: usize = MOST_GPUS + 1;
+
+static PLACES: [Place; MOST] = [const { Place::new() }; MOST];
 
 /// Places up to here have been given a plan: a free looks no further.
 static USED: AtomicUsize = AtomicUsize::new(0);

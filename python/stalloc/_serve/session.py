@@ -7,11 +7,11 @@ import ctypes
 import os
 from typing import Any
 
-from stalloc import _marks, _native, _shim
+from stalloc import _marks, _native, _pluggable, _shim
 from stalloc._beat import Beat
 from stalloc._record.output import say
 from stalloc._serve import report
-from stalloc._serve.settings import Mode, Settings
+from stalloc._serve.settings import Backend, Mode, Settings
 
 # As many as the core has places for.
 MOST_GPUS = 64
@@ -73,16 +73,35 @@ def _serve(torch: Any, settings: Settings) -> bool:
     if not plans:
         say(f"no plan for rank {settings.rank} in {settings.path}: `stalloc plan TRACES -o PLANS` makes them")
         return False
-    front = _shim.load("front")
+    front = _front(settings)
     for device, file in plans.items():
         about = _native.serve_prepare(device, file)
         made_for = about.get("torch")
         if made_for and made_for != str(torch.__version__):
             say(f"{file.name} was recorded with PyTorch {made_for}, this is {torch.__version__}: it may not fit")
+    problem = _pluggable.install(torch) if front is None else _install(front)
+    if problem is not None:
+        say(f"this process runs without a plan: {problem}")
+    return problem is None
+
+
+def _front(settings: Settings) -> ctypes.CDLL | None:
+    """The shim that stands in front of PyTorch's own allocator; None: take its place instead."""
+    if settings.backend is Backend.PLUGGABLE:
+        return None
+    try:
+        return _shim.load("front")
+    except _shim.ShimError as error:
+        if settings.backend is Backend.NATIVE:
+            raise
+        if not settings.quiet:
+            say(f"{error}; serving through CUDAPluggableAllocator instead")
+        return None
+
+
+def _install(front: ctypes.CDLL) -> str | None:
     install = front.stalloc_front_install
     install.restype = ctypes.c_char_p
     install.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    problem = install(_native.serve_table(), MOST_GPUS)
-    if problem is not None:
-        say(f"this process runs without a plan: {problem.decode()}")
-    return problem is None
+    problem: bytes | None = install(_native.serve_table(), MOST_GPUS)
+    return None if problem is None else problem.decode()

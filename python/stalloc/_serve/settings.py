@@ -16,6 +16,13 @@ class Mode(enum.Enum):
     ALLOC = "alloc"
 
 
+class Backend(enum.Enum):
+    """The way into PyTorch, by what ``torch.cuda.get_allocator_backend()`` says then."""
+
+    NATIVE = "native"  # in front of PyTorch's own allocator, by a shim that is compiled where it runs
+    PLUGGABLE = "pluggable"  # in its place
+
+
 @dataclass(frozen=True)
 class Settings:
     """The variables are those of the paper's artifact."""
@@ -24,6 +31,7 @@ class Settings:
     path: Path | None
     rank: int
     quiet: bool
+    backend: Backend | None  # None: the first that can be had
 
     @staticmethod
     def read(mode: str | None, path: str | None, environment: Mapping[str, str]) -> Settings:
@@ -33,6 +41,9 @@ class Settings:
             chosen = Mode(wanted.lower())
         except ValueError:
             raise ValueError(f"mode {wanted!r} is none of torch, trace, alloc (STALLOC_MODE)") from None
+        backend = environment.get("STALLOC_BACKEND") or None
+        if backend is not None and backend not in {way.value for way in Backend}:
+            raise ValueError(f"STALLOC_BACKEND is {backend!r}, which is neither native nor pluggable")
         folder = path or environment.get("STALLOC_MODEL_INFO_PATH")
         if folder is None and chosen is not Mode.TORCH:
             raise ValueError(f"mode {chosen.value} needs a folder: enable(path=...) or STALLOC_MODEL_INFO_PATH")
@@ -43,6 +54,7 @@ class Settings:
             path=Path(folder) if folder else None,
             rank=int(rank) if rank.isdigit() else 0,
             quiet=level.isdigit() and int(level) >= 3,
+            backend=Backend(backend) if backend else None,
         )
 
     @property

@@ -30,6 +30,7 @@ mod release;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use block::{Block, BlockId, Blocks, NONE};
 use expand::Range;
@@ -38,6 +39,7 @@ use pool::Pools;
 
 pub use adopt::{AdoptError, Adopted, Part};
 pub use settings::*;
+pub use view::{BlockState, Segment, SegmentBlock};
 
 /// What a [`Cache`] did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +110,11 @@ impl<D: Device> Cache<D> {
     /// How it behaves. Segments stop being expandable when the device turns out to have no virtual memory.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Changes how much it may reserve: see [`Settings::memory_limit`].
+    pub fn set_memory_limit(&mut self, bytes: Option<u64>) {
+        self.settings.memory_limit = bytes;
     }
 
     /// What it did so far.

@@ -81,6 +81,11 @@ impl Pools {
         })
     }
 
+    /// Every pool.
+    pub fn iter(&self) -> std::slice::Iter<'_, Pool> {
+        self.list.iter()
+    }
+
     /// Indices of the general small or large pools, in the order of stream handles, as PyTorch walks them.
     pub fn walk(&self, small: bool) -> Vec<u32> {
         let general = self.order.iter().filter(|&&p| self[p].owner == GENERAL);

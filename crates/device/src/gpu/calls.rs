@@ -6,7 +6,7 @@ use std::ptr;
 
 use super::sys::{
     AccessDescription, AllocationProperties, Binding, Code, Driver, EVENT_DISABLE_TIMING, Location, NOT_READY,
-    OUT_OF_MEMORY, READ_WRITE, Virtual,
+    OUT_OF_MEMORY, READ_WRITE, RELAXED, Virtual,
 };
 use crate::{Address, Error, MemoryInfo, Stream};
 
@@ -65,6 +65,20 @@ impl Drop for CurrentDevice<'_> {
     }
 }
 
+/// While this lives, the thread may take and give back memory although a graph is being captured.
+struct Relaxed<'a> {
+    calls: &'a Calls,
+    before: c_int,
+    _current: CurrentDevice<'a>,
+}
+
+impl Drop for Relaxed<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `before` is the mode that the driver named, and a place for its answer.
+        unsafe { (self.calls.driver.basic.exchange_capture_mode)(&mut self.before) };
+    }
+}
+
 impl Calls {
     /// Starts the driver and finds a device.
     pub fn new(driver: Driver, ordinal: u32) -> Result<Self, Error> {
@@ -112,6 +126,15 @@ impl Calls {
         Ok(CurrentDevice { calls: self, before })
     }
 
+    /// The same for calls that the driver forbids while a graph is being captured, though memory has no place in one.
+    fn relaxed(&self) -> Result<Relaxed<'_>, Error> {
+        let current = self.current()?;
+        let mut mode = RELAXED;
+        // SAFETY: `mode` names a mode and is a place for the answer.
+        self.check("relaxing captures", unsafe { (self.driver.basic.exchange_capture_mode)(&mut mode) })?;
+        Ok(Relaxed { calls: self, before: mode, _current: current })
+    }
+
     fn virtual_memory(&self) -> Result<&Virtual, Error> {
         self.driver.virtual_memory.as_ref().ok_or(Error::Unsupported("map pages"))
     }
@@ -140,7 +163,7 @@ impl Calls {
     }
 
     pub fn alloc(&self, bytes: u64) -> Result<Address, Failure> {
-        let _current = self.current()?;
+        let _current = self.relaxed()?;
         let bytes = usize::try_from(bytes.max(1)).map_err(|_| Failure::OutOfMemory)?;
         let mut address = 0;
         // SAFETY: `address` is a place for the answer.
@@ -149,7 +172,7 @@ impl Calls {
     }
 
     pub fn free(&self, address: Address) -> Result<(), Error> {
-        let _current = self.current()?;
+        let _current = self.relaxed()?;
         // SAFETY: the driver refuses an address that it did not hand out.
         self.check("freeing", unsafe { (self.driver.basic.mem_free)(address) })
     }
@@ -174,7 +197,7 @@ impl Calls {
     /// Creates memory, maps it, and lets go of its handle: it lives as long as it is mapped.
     pub fn map(&self, address: Address, bytes: u64) -> Result<(), Failure> {
         let calls = self.virtual_memory()?;
-        let _current = self.current()?;
+        let _current = self.relaxed()?;
         let length = bytes as usize;
         let mut handle = 0;
         // SAFETY: `handle` is a place for the answer, the properties are valid during the call.
@@ -197,7 +220,7 @@ impl Calls {
 
     pub fn unmap(&self, address: Address, bytes: u64) -> Result<(), Error> {
         let unmap = self.virtual_memory()?.unmap;
-        let _current = self.current()?;
+        let _current = self.relaxed()?;
         // SAFETY: the driver refuses a range that is not mapped as a whole.
         self.check("unmapping memory", unsafe { unmap(address, bytes as usize) })
     }

@@ -53,6 +53,9 @@ pub struct AccessDescription {
     pub flags: c_int,
 }
 
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: this thread may take and give back memory while another captures a graph.
+pub const RELAXED: c_int = 2;
+
 /// Which of two names a function goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
@@ -100,6 +103,8 @@ functions! {
         event_destroy: "cuEventDestroy_v2", "hipEventDestroy", fn(*mut c_void);
         stream_wait_event: "cuStreamWaitEvent", "hipStreamWaitEvent", fn(*mut c_void, *mut c_void, c_uint);
         synchronize: "cuCtxSynchronize", "hipDeviceSynchronize", fn();
+        exchange_capture_mode: "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode",
+            fn(*mut c_int);
     }
 }
 

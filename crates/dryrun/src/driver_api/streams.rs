@@ -8,7 +8,7 @@ use crate::{
     runtime_api::{
         cudaGraphDestroy, cudaGraphExecDestroy, cudaGraphInstantiate, cudaGraphLaunch, cudaStreamBeginCapture,
         cudaStreamEndCapture, cudaStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v3, cudaStreamIsCapturing,
-        current_device,
+        cudaThreadExchangeStreamCaptureMode, current_device,
     },
 };
 use std::ffi::{c_int, c_uint};
@@ -53,6 +53,10 @@ exports! {
         context.set(super::context::current());
         green.set(0);
         SUCCESS
+    }
+
+    fn cuThreadExchangeStreamCaptureMode(mode: Out<c_int>) -> Status {
+        cudaThreadExchangeStreamCaptureMode(mode)
     }
 
     fn cuStreamIsCapturing(stream: Handle, status: Out<c_int>) -> Status {

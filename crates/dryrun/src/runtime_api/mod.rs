@@ -18,7 +18,7 @@ pub use memory::{allocate, copy_now, copy_on, fill_on};
 pub use pools::cudaDeviceGetDefaultMemPool;
 pub use streams::{
     cudaStreamBeginCapture, cudaStreamEndCapture, cudaStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v3,
-    cudaStreamIsCapturing,
+    cudaStreamIsCapturing, cudaThreadExchangeStreamCaptureMode,
 };
 
 use crate::errors::{Status, remember};

@@ -1,0 +1,179 @@
+//! The allocator for `CUDAPluggableAllocator`: its functions' addresses, and what PyTorch's statistics ask of it.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use stalloc_allocator::caching::BlockState;
+use stalloc_runtime::pluggable::{self, Action, Segment, Stat, Stats};
+
+use crate::settings;
+
+/// Addresses of the functions that PyTorch is given: `malloc`, `free`, and hooks by the names of their setters.
+/// `settings`: a snapshot's `allocator_settings`, which the fallback follows.
+#[pyfunction]
+pub fn pluggable_install<'py>(py: Python<'py>, settings: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+    let read = settings::read(settings);
+    pluggable::install(&stalloc_allocator::caching::Settings {
+        expandable_segments: read.expandable_segments,
+        max_split_size: read.max_split_size,
+        garbage_collection_threshold: read.garbage_collection_threshold,
+        roundup_power2_divisions: read.roundup_power2_divisions,
+        ..Default::default()
+    });
+    let addresses = PyDict::new(py);
+    for (name, address) in pluggable::hooks() {
+        addresses.set_item(name, address)?;
+    }
+    Ok(addresses)
+}
+
+/// Whether PyTorch's exceptions can be raised in this process.
+#[pyfunction]
+pub fn pluggable_can_raise() -> bool {
+    pluggable::exceptions_available()
+}
+
+fn stat<'py>(py: Python<'py>, stat: &Stat) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    out.set_item("current", stat.current)?;
+    out.set_item("peak", stat.peak)?;
+    out.set_item("allocated", stat.allocated)?;
+    out.set_item("freed", stat.freed)?;
+    Ok(out)
+}
+
+fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    for (pool, part) in [("all", &stats.all), ("small_pool", &stats.small), ("large_pool", &stats.large)] {
+        out.set_item(pool, stat(py, part)?)?;
+    }
+    Ok(out)
+}
+
+/// A device's statistics, as `torch.cuda.memory_stats_as_nested_dict` has them.
+#[pyfunction]
+pub fn pluggable_stats(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyDict>> {
+    let books = pluggable::books(device).unwrap_or_default();
+    let (figures, counts) = (&books.figures, books.counts);
+    let out = PyDict::new(py);
+    out.set_item("num_alloc_retries", counts.retries)?;
+    out.set_item("num_ooms", figures.out_of_memory)?;
+    out.set_item("max_split_size", books.max_split_size.map_or(-1, |bytes| bytes as i64))?;
+    out.set_item("num_sync_all_streams", figures.waits)?;
+    out.set_item("num_device_alloc", counts.device_allocs)?;
+    out.set_item("num_device_free", counts.device_frees)?;
+    out.set_item("num_oom_rejections", 0)?;
+    for (name, part) in [
+        ("allocation", &figures.allocation),
+        ("segment", &figures.segment),
+        ("active", &figures.active),
+        ("inactive_split", &figures.inactive_split),
+        ("allocated_bytes", &figures.allocated_bytes),
+        ("reserved_bytes", &figures.reserved_bytes),
+        ("active_bytes", &figures.active_bytes),
+        ("inactive_split_bytes", &figures.inactive_split_bytes),
+        ("requested_bytes", &figures.requested_bytes),
+    ] {
+        out.set_item(name, stats(py, part)?)?;
+    }
+    out.set_item("reserved_bytes_by_private_pools", PyDict::new(py))?;
+    for name in ["oversize_allocations", "oversize_segments"] {
+        out.set_item(name, stat(py, &Stat::default())?)?;
+    }
+    Ok(out)
+}
+
+/// A device's peaks start again from what is now.
+#[pyfunction]
+pub fn pluggable_reset_peaks(device: i32) {
+    pluggable::reset_peaks(device);
+}
+
+/// What a device's statistics add up is counted from 0 again.
+#[pyfunction]
+pub fn pluggable_reset_accumulated(device: i32) {
+    pluggable::reset_accumulated(device);
+}
+
+/// The share of a device that may be reserved.
+#[pyfunction]
+pub fn pluggable_memory_fraction(device: i32) -> f64 {
+    pluggable::memory_fraction(device)
+}
+
+/// Keeps a history of up to `most` events per device; 0 ends it.
+#[pyfunction]
+pub fn pluggable_keep_history(most: usize, clear: bool) {
+    pluggable::keep_history(most, clear);
+}
+
+fn state(state: BlockState) -> &'static str {
+    match state {
+        BlockState::Live => "active_allocated",
+        BlockState::Pending => "active_awaiting_free",
+        BlockState::Free => "inactive",
+    }
+}
+
+fn segment<'py>(py: Python<'py>, device: i32, segment: &Segment) -> PyResult<Bound<'py, PyDict>> {
+    let blocks = PyList::empty(py);
+    for block in &segment.blocks {
+        let out = PyDict::new(py);
+        out.set_item("address", block.address)?;
+        out.set_item("size", block.size)?;
+        out.set_item("requested_size", block.requested)?;
+        out.set_item("state", state(block.state))?;
+        out.set_item("frames", PyList::empty(py))?;
+        blocks.append(out)?;
+    }
+    let out = PyDict::new(py);
+    out.set_item("device", device)?;
+    out.set_item("address", segment.address)?;
+    out.set_item("total_size", segment.size)?;
+    out.set_item("allocated_size", segment.bytes(&[BlockState::Live]))?;
+    out.set_item("active_size", segment.bytes(&[BlockState::Live, BlockState::Pending]))?;
+    out.set_item("requested_size", segment.requested())?;
+    out.set_item("stream", segment.stream)?;
+    out.set_item("segment_type", if segment.small { "small" } else { "large" })?;
+    out.set_item("segment_pool_id", segment.pool)?;
+    out.set_item("is_expandable", segment.expandable)?;
+    out.set_item("frames", PyList::empty(py))?;
+    out.set_item("blocks", blocks)?;
+    Ok(out)
+}
+
+/// What lies where on a device: a snapshot's `segments`.
+#[pyfunction]
+pub fn pluggable_segments(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyList>> {
+    let out = PyList::empty(py);
+    for found in pluggable::snapshot(device) {
+        out.append(segment(py, device, &found)?)?;
+    }
+    Ok(out)
+}
+
+/// What happened on a device: an element of a snapshot's `device_traces`. A block that is given back is free at once,
+/// or when the streams that use it are done; its history does not tell the two apart.
+#[pyfunction]
+pub fn pluggable_history(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyList>> {
+    let out = PyList::empty(py);
+    for entry in pluggable::history(device) {
+        let (actions, address): (&[&str], _) = match entry.action {
+            Action::Alloc => (&["alloc"], "addr"),
+            Action::Free => (&["free_requested", "free_completed"], "addr"),
+            Action::OutOfMemory => (&["oom"], "device_free"),
+        };
+        for action in actions {
+            let event = PyDict::new(py);
+            event.set_item("action", action)?;
+            event.set_item(address, entry.address)?;
+            event.set_item("size", entry.size)?;
+            event.set_item("stream", entry.stream)?;
+            event.set_item("time_us", entry.time)?;
+            event.set_item("compile_context", "N/A")?;
+            event.set_item("user_metadata", "")?;
+            event.set_item("frames", PyList::empty(py))?;
+            out.append(event)?;
+        }
+    }
+    Ok(out)
+}

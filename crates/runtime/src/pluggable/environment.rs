@@ -1,0 +1,141 @@
+//! A library that was given to PyTorch by hand, with nothing but its path: the environment says the rest.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use super::{books, hooks_are_set, is_told};
+use crate::places;
+
+/// A rank's plans in a folder, by device. They lie in it or in its `output/plan` and are called `rank<R>_dev<N>.plan`.
+/// A folder with plans of one rank alone serves every rank.
+pub fn plans(folder: &Path, rank: u32) -> BTreeMap<i32, PathBuf> {
+    let mut found: BTreeMap<u32, BTreeMap<i32, PathBuf>> = BTreeMap::new();
+    for folder in [folder.to_owned(), folder.join("output/plan")] {
+        let Ok(files) = std::fs::read_dir(folder) else { continue };
+        for path in files.filter_map(|file| Some(file.ok()?.path())) {
+            if let Some((rank, device)) = numbers(&path) {
+                found.entry(rank).or_default().entry(device).or_insert(path);
+            }
+        }
+    }
+    if found.len() == 1 {
+        return found.into_values().next().unwrap_or_default();
+    }
+    found.remove(&rank).unwrap_or_default()
+}
+
+fn numbers(path: &Path) -> Option<(u32, i32)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".plan")?;
+    let (rank, device) = name.strip_prefix("rank")?.split_once("_dev")?;
+    Some((rank.parse().ok()?, device.parse().ok().filter(|&device| device >= 0)?))
+}
+
+/// Before the first request: unless the package said what to do, does what the environment says.
+pub fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if is_told() {
+            return;
+        }
+        let quiet = env::var("STALLOC_LOG_LEVEL").is_ok_and(|level| level.parse().is_ok_and(|level: u32| level >= 3));
+        let mode = env::var("STALLOC_MODE").unwrap_or_default().to_lowercase();
+        match mode.as_str() {
+            "alloc" => serve(quiet),
+            "" | "torch" => {}
+            "trace" => {
+                say("this way into PyTorch cannot record; use `stalloc trace` or stalloc.enable(mode=\"trace\")")
+            }
+            _ => say(&format!("STALLOC_MODE={mode} is none of Torch, Trace, Alloc")),
+        }
+        if !quiet && !hooks_are_set() {
+            say(
+                "this allocator was given to PyTorch without hooks: record_stream, empty_cache and CUDA graphs do not \
+                 reach it; stalloc.enable() sets them",
+            );
+        }
+    });
+}
+
+fn serve(quiet: bool) {
+    let Some(folder) = env::var_os("STALLOC_MODEL_INFO_PATH").map(PathBuf::from) else {
+        return say("STALLOC_MODE=Alloc needs STALLOC_MODEL_INFO_PATH, a folder with plans; running without a plan");
+    };
+    let rank = env::var("RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or(0);
+    let plans = plans(&folder, rank);
+    if plans.is_empty() {
+        return say(&format!("no plan for rank {rank} in {}; running without a plan", folder.display()));
+    }
+    for (device, path) in plans {
+        match stalloc_plan::read(&path) {
+            Ok(plan) => {
+                places::prepare(device, plan);
+            }
+            Err(error) => say(&format!("device {device} runs without a plan: {error}")),
+        }
+    }
+    if !quiet {
+        // SAFETY: the function takes nothing, does not unwind, and lives as long as the process: Python never unloads
+        // an allocator's library.
+        unsafe { atexit(at_exit) };
+    }
+}
+
+unsafe extern "C" {
+    fn atexit(function: extern "C" fn()) -> c_int;
+}
+
+/// What was served from the plan, a line per device.
+extern "C" fn at_exit() {
+    for device in 0..64 {
+        let Some(report) = places::report(device) else { continue };
+        let arena = report.arena;
+        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+        let peak = books(device).map_or(0, |books| books.figures.allocated_bytes.all.peak);
+        say(&format!(
+            "dev{device}: {:.2} % of {} requests served from the plan, {} by the dynamic side, {} by the fallback; arena \
+             {:.2} GiB, peak reserved {:.2} GiB, efficiency {:.1} %",
+            100.0 * arena.planned as f64 / arena.requests.max(1) as f64,
+            arena.requests,
+            arena.dynamic,
+            arena.fallback,
+            gib(arena.arena),
+            gib(report.peak_reserved),
+            100.0 * peak as f64 / report.peak_reserved.max(1) as f64,
+        ));
+        if arena.switched_off {
+            say(&format!(
+                "dev{device}: the program is not the one that the plan was made from; record and plan it again"
+            ));
+        }
+    }
+}
+
+fn say(text: &str) {
+    eprintln!("stalloc: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_found_by_rank_and_device_and_other_files_are_left_alone() -> std::io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let output = folder.path().join("output/plan");
+        std::fs::create_dir_all(&output)?;
+        for name in ["rank0_dev0.plan", "rank0_devX.plan", "rank0_dev-1.plan", "rank_dev0.plan", "notes.txt"] {
+            std::fs::write(folder.path().join(name), "")?;
+        }
+        std::fs::write(output.join("rank0_dev1.plan"), "")?;
+        // One rank's plans serve every rank.
+        assert_eq!(plans(folder.path(), 7).into_keys().collect::<Vec<_>>(), [0, 1]);
+        std::fs::write(output.join("rank3_dev2.plan"), "")?;
+        assert_eq!(plans(folder.path(), 3).into_keys().collect::<Vec<_>>(), [2]);
+        assert!(plans(folder.path(), 7).is_empty());
+        assert!(plans(&folder.path().join("nowhere"), 0).is_empty());
+        Ok(())
+    }
+}

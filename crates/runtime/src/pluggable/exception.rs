@@ -1,0 +1,166 @@
+//! Raises PyTorch's own exceptions from Rust, where no C++ was compiled.
+//!
+//! `CUDAPluggableAllocator` does not check what an allocator returns, so a failure must leave it as the C++ exception
+//! that PyTorch turns into `torch.OutOfMemoryError` or `RuntimeError`. Constructors and types are exported by the
+//! `libc10.so` that the process has loaded; this module looks them up, builds the exception in place and throws it.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::transmute;
+use std::ptr;
+
+/// Which exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `c10::OutOfMemoryError`.
+    OutOfMemory,
+    /// `c10::Error`.
+    Other,
+}
+
+/// `c10::SourceLocation`, passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct SourceLocation {
+    function: *const c_char,
+    file: *const c_char,
+    line: u32,
+}
+
+/// `std::string` of libstdc++'s C++11 ABI.
+#[repr(C)]
+struct CxxString {
+    bytes: *const u8,
+    length: usize,
+    /// Capacity, or the bytes themselves when they are short.
+    storage: [usize; 2],
+}
+
+type Destructor = unsafe extern "C" fn(*mut c_void);
+type MakeString = unsafe extern "C-unwind" fn(*mut CxxString, *const c_char, *const u8);
+type Construct = unsafe extern "C-unwind" fn(*mut c_void, SourceLocation, *mut CxxString);
+type Allocate = unsafe extern "C" fn(usize) -> *mut c_void;
+type Throw = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, Destructor) -> !;
+
+unsafe extern "C" {
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+/// `RTLD_LAZY | RTLD_NOLOAD`: find the library only if the process has loaded it.
+const LOADED: c_int = 0x1 | 0x4;
+
+/// More than any version's exception takes; what is left over is never looked at.
+const EXCEPTION_BYTES: usize = 4096;
+
+/// Offset of the first virtual function in a vtable of the Itanium C++ ABI.
+const FIRST_VIRTUAL: usize = 2 * size_of::<usize>();
+
+const CONSTRUCT_ERROR: &CStr =
+    c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+const CONSTRUCT_OUT_OF_MEMORY: &CStr =
+    c"_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+const MAKE_STRING: &CStr = c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcRKS3_";
+
+/// PyTorch's core library, which Python loads for nobody else to see; what it depends on is found through it.
+struct Library(*mut c_void);
+
+impl Library {
+    fn find() -> Option<Library> {
+        // SAFETY: the name ends in NUL; nothing is loaded, so no code runs.
+        let handle = unsafe { dlopen(c"libc10.so".as_ptr(), LOADED) };
+        (!handle.is_null()).then_some(Library(handle))
+    }
+
+    fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: the handle is dlopen's, and `name` ends in NUL.
+        let found = unsafe { dlsym(self.0, name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    }
+}
+
+/// What an exception is made from.
+struct Parts {
+    allocate: Allocate,
+    throw: Throw,
+    make_string: MakeString,
+    construct: Construct,
+    type_info: *mut c_void,
+    vtable: *mut c_void,
+}
+
+impl Parts {
+    fn find(kind: Kind) -> Option<Parts> {
+        let library = Library::find()?;
+        let find = |name: &CStr| library.symbol(name);
+        let (construct, type_info, vtable) = match kind {
+            Kind::OutOfMemory => (
+                // Where the class inherits its base's constructor, the object becomes ours by its vtable.
+                find(CONSTRUCT_OUT_OF_MEMORY).or_else(|| find(CONSTRUCT_ERROR))?,
+                find(c"_ZTIN3c1016OutOfMemoryErrorE")?,
+                find(c"_ZTVN3c1016OutOfMemoryErrorE")?,
+            ),
+            Kind::Other => (find(CONSTRUCT_ERROR)?, find(c"_ZTIN3c105ErrorE")?, find(c"_ZTVN3c105ErrorE")?),
+        };
+        let (make_string, allocate) = (find(MAKE_STRING)?, find(c"__cxa_allocate_exception")?);
+        let throw = find(c"__cxa_throw")?;
+        // SAFETY: the mangled names and the C++ ABI fix these signatures.
+        unsafe {
+            Some(Parts {
+                allocate: transmute::<*mut c_void, Allocate>(allocate),
+                throw: transmute::<*mut c_void, Throw>(throw),
+                make_string: transmute::<*mut c_void, MakeString>(make_string),
+                construct: transmute::<*mut c_void, Construct>(construct),
+                type_info,
+                vtable,
+            })
+        }
+    }
+}
+
+/// Calls the exception's own destructor, the first of its virtual functions.
+unsafe extern "C" fn destroy(exception: *mut c_void) {
+    // SAFETY: the runtime calls this with the object that `throw` built, whose first word is its vtable.
+    unsafe {
+        let vtable = *exception.cast::<*const Destructor>();
+        (*vtable)(exception);
+    }
+}
+
+/// Whether PyTorch's exceptions can be thrown here.
+pub fn available() -> bool {
+    Parts::find(Kind::OutOfMemory).is_some() && Parts::find(Kind::Other).is_some()
+}
+
+/// Throws an exception with a message. Where PyTorch's library is not loaded, the process is ended with the message.
+///
+/// # Safety
+/// Only C++ frames that expect exceptions, and Rust frames of the "C-unwind" ABI without anything left to drop, may lie
+/// between here and PyTorch.
+pub unsafe fn throw(kind: Kind, message: String) -> ! {
+    let Some(parts) = Parts::find(kind) else {
+        eprintln!("stalloc: {message}");
+        std::process::abort();
+    };
+    let mut text = CxxString { bytes: ptr::null(), length: 0, storage: [0; 2] };
+    let place = SourceLocation { function: c"malloc".as_ptr(), file: c"stalloc".as_ptr(), line: 0 };
+    let stateless_allocator = 0u8;
+    let message = CString::new(message).unwrap_or_default();
+    // SAFETY: the functions are what their names say; `text` and the exception's storage are large enough for what is
+    // built in them. The C++ string's buffer is left to the exception or leaked: some bytes, once per failure.
+    unsafe {
+        (parts.make_string)(&mut text, message.as_ptr(), &stateless_allocator);
+        drop(message);
+        let exception = (parts.allocate)(EXCEPTION_BYTES);
+        (parts.construct)(exception, place, &mut text);
+        *exception.cast::<*mut c_void>() = parts.vtable.byte_add(FIRST_VIRTUAL);
+        (parts.throw)(exception, parts.type_info, destroy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn without_pytorch_in_the_process_there_is_no_exception_to_throw() {
+        assert!(!super::available());
+    }
+}

@@ -1,0 +1,181 @@
+//! The way into PyTorch that needs no compiler: `torch.cuda.memory.CUDAPluggableAllocator`.
+//!
+//! PyTorch hands every request to two functions of ours and asks them for no more, so all of its native allocator is
+//! here as well: what the arena does not serve comes from the model of it, and its statistics, snapshots, private pools
+//! and exceptions are kept and raised here.
+//!
+//! From the outside in: `entries` (what PyTorch calls), `environment` (what the environment asks for), `side` (one
+//! device and its books), `beside` (the caching allocator and the pools of CUDA graphs), `gate` (what a capture
+//! forbids), `figures`, `history`, `snapshot`, `message` and `exception`.
+//!
+//! Lock order: a side's, then a place's. Nothing is called back with a lock held.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stalloc_allocator::caching::Settings;
+use stalloc_device::{Address, Stream};
+
+use crate::places::{self, HOST};
+
+mod beside;
+mod entries;
+mod environment;
+mod exception;
+mod figures;
+mod gate;
+mod history;
+mod message;
+mod side;
+mod snapshot;
+
+pub use beside::{Counts, PoolId};
+pub use entries::{hooks, my_free, my_malloc, stalloc_free, stalloc_malloc};
+pub use environment::plans;
+pub use exception::{Kind, available as exceptions_available};
+pub use figures::{Figures, Held, Stat, Stats};
+pub use history::{Action, Entry};
+pub use side::{Books, Refusal};
+pub use snapshot::{Block, Segment, Snapshot};
+
+use side::Side;
+
+static SIDES: [Side; places::MOST] = [const { Side::new() }; places::MOST];
+
+/// The package has said what to do, so that the environment need not be asked.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+fn side(device: i32) -> Option<&'static Side> {
+    SIDES.get(usize::try_from(device.checked_sub(HOST)?).ok()?)
+}
+
+fn is_told() -> bool {
+    TOLD.load(Ordering::Acquire)
+}
+
+/// Whoever said what to do has set the hooks as well.
+fn hooks_are_set() -> bool {
+    is_told()
+}
+
+/// The package installs the allocator, hooks and all: fallbacks behave as `settings` say, and the environment is not
+/// asked.
+pub fn install(settings: &Settings) {
+    TOLD.store(true, Ordering::Release);
+    for side in &SIDES {
+        side.set_settings(settings.clone());
+    }
+}
+
+/// Serves `size` bytes on a stream of a device ([`HOST`]: host memory); address 0 for 0 bytes.
+///
+/// # Errors
+/// If there is no memory left after everything cached was given back, or the device failed.
+pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal> {
+    environment::prepare();
+    match side(device) {
+        Some(side) => side.malloc(device, size, stream),
+        None => Err(Refusal { kind: Kind::Other, text: format!("stalloc: there is no device {device}") }),
+    }
+}
+
+/// Takes a block back that was handed out on a device; other addresses are left alone.
+pub fn free(device: i32, address: Address) {
+    if let Some((owner, block)) = places::free(address) {
+        if let Some(side) = side(owner) {
+            side.freed(address, block.size, block.requested, block.stream);
+        }
+    } else if let (Some(side), true) = (side(device), address != 0) {
+        side.free(device, address);
+    }
+}
+
+/// A stream uses a block: it is not handed out again before that stream is done with it.
+pub fn record_stream(address: Address, stream: Stream) {
+    if places::block_around(address).is_some() {
+        places::record_stream(address, stream);
+    } else {
+        let _ = SIDES.iter().any(|side| side.record_stream(address, stream));
+    }
+}
+
+/// Gives back what nobody uses, on every device.
+pub fn empty_cache() {
+    for (device, side) in (HOST..).zip(&SIDES) {
+        side.empty_cache(device);
+    }
+}
+
+/// A device's memory may be reserved up to a share, 1: all of it.
+pub fn set_memory_fraction(device: i32, fraction: f64) {
+    if let Some(side) = side(device) {
+        side.set_fraction(fraction);
+    }
+}
+
+/// See [`set_memory_fraction`].
+pub fn memory_fraction(device: i32) -> f64 {
+    side(device).map_or(1.0, Side::fraction)
+}
+
+/// Start and length of the block that an address lies in.
+pub fn block_around(address: Address) -> Option<(Address, u64)> {
+    let arena = places::block_around(address).map(|block| (block.address, block.size));
+    arena.or_else(|| SIDES.iter().find_map(|side| side.block(address)))
+}
+
+/// Requests on a device go to a private pool from now on, for a graph is about to be captured.
+pub fn begin_pool(device: i32, pool: PoolId) {
+    if let Some(side) = side(device) {
+        side.begin_pool(device, pool);
+    }
+}
+
+/// They no longer do.
+pub fn end_pool(device: i32, pool: PoolId) {
+    if let Some(side) = side(device) {
+        side.end_pool(pool);
+    }
+}
+
+/// A graph that used a pool is gone.
+pub fn release_pool(device: i32, pool: PoolId) {
+    if let Some(side) = side(device) {
+        side.release_pool(device, pool);
+    }
+}
+
+/// The statistics of a device.
+pub fn books(device: i32) -> Option<Books> {
+    side(device).map(|side| side.books(device))
+}
+
+/// What lies where on a device.
+pub fn snapshot(device: i32) -> Snapshot {
+    side(device).map(|side| side.snapshot(device)).unwrap_or_default()
+}
+
+/// A device's peaks start again from what is now.
+pub fn reset_peaks(device: i32) {
+    if let Some(side) = side(device) {
+        side.reset_peaks();
+    }
+}
+
+/// What a device's statistics add up is counted from 0 again.
+pub fn reset_accumulated(device: i32) {
+    if let Some(side) = side(device) {
+        side.reset_accumulated();
+    }
+}
+
+/// Keeps a history of up to `most` entries per device; 0 ends it.
+pub fn keep_history(most: usize, clear: bool) {
+    for side in &SIDES {
+        side.keep_history(most, clear);
+    }
+}
+
+/// A device's history, oldest first.
+pub fn history(device: i32) -> Vec<Entry> {
+    side(device).map(Side::history).unwrap_or_default()
+}

@@ -1,0 +1,400 @@
+//! One device as `CUDAPluggableAllocator` sees it: the arena first, then what is beside it, and the books of both.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use stalloc_allocator::Error;
+use stalloc_allocator::caching::Settings;
+use stalloc_device::{Address, Gpu, Host, Stream};
+
+use super::beside::{Beside, Counts, Fallback, PoolId};
+use super::exception::Kind;
+use super::figures::Figures;
+use super::history::{Action, Entry, History};
+use super::message::{Holdings, out_of_memory};
+use super::snapshot::{self, Snapshot};
+use crate::places::{self, HOST};
+
+/// Host memory that may be taken, bytes: what the operating system allows is found when pages are touched.
+const HOST_BYTES: u64 = 1 << 40;
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The exception to raise.
+    pub kind: Kind,
+    /// What it says.
+    pub text: String,
+}
+
+/// One device.
+pub struct Side {
+    inner: Mutex<Inner>,
+    /// Private pools that are being allocated to: the arena serves nothing then.
+    redirected: AtomicUsize,
+    /// A capture has ended, and what waited for that has not been done.
+    capture_ended: AtomicBool,
+}
+
+struct Inner {
+    beside: Option<Box<dyn Fallback>>,
+    settings: Option<Settings>,
+    /// The share of the device that may be reserved.
+    fraction: f64,
+    figures: Figures,
+    counts: Counts,
+    /// The counts when they were last reset.
+    counts_before: Counts,
+    /// The fallback's live bytes and device memory.
+    allocated: u64,
+    reserved: u64,
+    history: History,
+}
+
+/// Everything that PyTorch's statistics hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Books {
+    /// What is counted as it happens.
+    pub figures: Figures,
+    /// What the fallback counts.
+    pub counts: Counts,
+    /// `max_split_size` in bytes, if there is one.
+    pub max_split_size: Option<u64>,
+}
+
+fn open(device: i32, settings: Settings) -> Result<Box<dyn Fallback>, Error> {
+    if device == HOST {
+        return Ok(Box::new(Beside::new(Host::new(HOST_BYTES), settings)));
+    }
+    let ordinal = u32::try_from(device).unwrap_or(u32::MAX);
+    let gpu = match Gpu::cuda(ordinal) {
+        Ok(gpu) => gpu,
+        Err(cuda) => Gpu::hip(ordinal).map_err(|_| cuda)?,
+    };
+    Ok(Box::new(Beside::new(gpu, settings)))
+}
+
+impl Side {
+    /// A device that nobody has asked for memory.
+    pub const fn new() -> Self {
+        Side {
+            inner: Mutex::new(Inner {
+                beside: None,
+                settings: None,
+                fraction: 1.0,
+                figures: Figures::new(),
+                counts: Counts::new(),
+                counts_before: Counts::new(),
+                allocated: 0,
+                reserved: 0,
+                history: History::new(),
+            }),
+            redirected: AtomicUsize::new(0),
+            capture_ended: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the fallback behaves, from its first request on.
+    pub fn set_settings(&self, settings: Settings) {
+        self.lock().settings = Some(settings);
+    }
+
+    /// Serves `size` bytes on a stream; 0 for 0 bytes, as PyTorch's own allocator does.
+    pub fn malloc(&self, device: i32, size: u64, stream: Stream) -> Result<Address, Refusal> {
+        if size == 0 {
+            return Ok(0);
+        }
+        self.settle(device);
+        if self.redirected.load(Ordering::Acquire) == 0
+            // No lock is held: the arena may call back.
+            && let Some(served) = places::serve(device, size, stream)
+        {
+            let mut inner = self.lock();
+            if inner.is_within_limit(device) {
+                inner.figures.add(served.bytes, size);
+                inner.reserve(device);
+                inner.history.note(Action::Alloc, served.address, size, stream);
+                return Ok(served.address);
+            }
+            // It made the arena grow too far.
+            places::free(served.address);
+            places::trim(device);
+        }
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        match inner.malloc(device, size, stream) {
+            Ok(address) => {
+                inner.history.note(Action::Alloc, address, size, stream);
+                Ok(address)
+            }
+            Err(Error::OutOfMemory { .. } | Error::Device(stalloc_device::Error::OutOfMemory { .. })) => {
+                Err(inner.refuse(device, size, stream))
+            }
+            Err(error) => Err(Refusal { kind: Kind::Other, text: format!("stalloc: GPU {device}: {error}") }),
+        }
+    }
+
+    /// Takes a block back that the arena did not hand out.
+    pub fn free(&self, device: i32, address: Address) {
+        self.settle(device);
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        let freed = catch_unwind(AssertUnwindSafe(|| inner.beside.as_mut().and_then(|beside| beside.free(address))));
+        match freed {
+            Ok(Some(held)) => {
+                inner.figures.take(held.size, held.requested);
+                inner.allocated = inner.allocated.saturating_sub(held.size);
+                inner.recount(device);
+                inner.history.note(Action::Free, address, held.requested, held.stream);
+            }
+            Ok(None) => {}
+            Err(_) => inner.give_up(),
+        }
+    }
+
+    /// A block of the arena was given back.
+    pub fn freed(&self, address: Address, size: u64, requested: u64, stream: Stream) {
+        let mut inner = self.lock();
+        inner.figures.take(size, requested);
+        inner.history.note(Action::Free, address, requested, stream);
+    }
+
+    /// Another stream uses a block that is not the arena's.
+    pub fn record_stream(&self, address: Address, stream: Stream) -> bool {
+        let mut inner = self.lock();
+        let Some(beside) = &mut inner.beside else { return false };
+        let known = beside.held(address).is_some();
+        beside.record_stream(address, stream);
+        known
+    }
+
+    /// Start and length of a block that is not the arena's.
+    pub fn block(&self, address: Address) -> Option<(Address, u64)> {
+        let held = self.lock().beside.as_ref()?.held(address)?;
+        Some((address, held.size))
+    }
+
+    /// Gives back what nobody uses.
+    pub fn empty_cache(&self, device: i32) {
+        self.settle(device);
+        if self.redirected.load(Ordering::Acquire) == 0 {
+            places::trim(device);
+        }
+        let mut inner = self.lock();
+        if let Some(beside) = &mut inner.beside {
+            // A device that refuses keeps its memory; nothing else is lost.
+            let _ = beside.empty_cache();
+            inner.figures.waits += 1;
+        }
+        inner.recount(device);
+        inner.reserve(device);
+    }
+
+    /// Reserve no more than this share of the device, arena and fallback together.
+    pub fn set_fraction(&self, fraction: f64) {
+        self.lock().fraction = fraction;
+    }
+
+    /// See [`Side::set_fraction`].
+    pub fn fraction(&self) -> f64 {
+        self.lock().fraction
+    }
+
+    /// A graph is about to be captured, its memory from a pool.
+    pub fn begin_pool(&self, device: i32, pool: PoolId) {
+        self.settle(device);
+        let mut inner = self.lock();
+        if inner.open(device).is_ok()
+            && let Some(beside) = &mut inner.beside
+        {
+            beside.begin_pool(pool);
+        }
+        drop(inner);
+        self.redirected.fetch_add(1, Ordering::AcqRel);
+        places::set_capturing(device, true);
+    }
+
+    /// It has been captured.
+    pub fn end_pool(&self, pool: PoolId) {
+        if let Some(beside) = &mut self.lock().beside {
+            beside.end_pool(pool);
+        }
+        let ended = self.redirected.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+        if ended == Ok(1) {
+            self.capture_ended.store(true, Ordering::Release);
+        }
+    }
+
+    /// A graph that used a pool is gone.
+    pub fn release_pool(&self, device: i32, pool: PoolId) {
+        self.settle(device);
+        let mut inner = self.lock();
+        if let Some(beside) = &mut inner.beside {
+            beside.release_pool(pool);
+        }
+        inner.recount(device);
+    }
+
+    /// Does what waited for the end of a capture. PyTorch says that it no longer allocates to a pool, not that the
+    /// capture is over: by the next call it is.
+    fn settle(&self, device: i32) {
+        if self.capture_ended.load(Ordering::Acquire) && self.capture_ended.swap(false, Ordering::AcqRel) {
+            places::set_capturing(device, false);
+            if let Some(beside) = &mut self.lock().beside {
+                beside.end_capture();
+            }
+        }
+    }
+
+    /// The statistics. O(blocks): some of them are found by looking.
+    pub fn books(&self, device: i32) -> Books {
+        let segments = self.snapshot(device);
+        let mut inner = self.lock();
+        inner.recount(device);
+        inner.reserve(device);
+        let (active, split) = snapshot::tally(&segments);
+        inner.figures.look(active, split);
+        let max_split_size = inner.settings.as_ref().and_then(|settings| settings.max_split_size);
+        Books { figures: inner.figures, counts: inner.counts.since(inner.counts_before), max_split_size }
+    }
+
+    /// Every segment, the arena as one of them.
+    pub fn snapshot(&self, device: i32) -> Snapshot {
+        let arena = snapshot::of_arena(device);
+        let inner = self.lock();
+        let beside = inner.beside.as_ref().map(|beside| snapshot::of_beside(beside.as_ref())).unwrap_or_default();
+        beside.into_iter().chain(arena).collect()
+    }
+
+    /// Peaks start again from what is now.
+    pub fn reset_peaks(&self) {
+        self.lock().figures.reset_peaks();
+    }
+
+    /// What was added and taken away is counted from 0 again.
+    pub fn reset_accumulated(&self) {
+        let mut inner = self.lock();
+        inner.figures.reset_accumulated();
+        inner.counts_before = inner.counts;
+    }
+
+    /// Keeps a history of up to `most` entries; 0 ends it.
+    pub fn keep_history(&self, most: usize, clear: bool) {
+        let mut inner = self.lock();
+        if clear {
+            inner.history.clear();
+        }
+        inner.history.keep(most);
+    }
+
+    /// The history, oldest first.
+    pub fn history(&self) -> Vec<Entry> {
+        self.lock().history.entries()
+    }
+}
+
+impl Inner {
+    fn open(&mut self, device: i32) -> Result<(), Error> {
+        if self.beside.is_none() {
+            self.beside = Some(open(device, self.settings.get_or_insert_default().clone())?);
+        }
+        Ok(())
+    }
+
+    fn malloc(&mut self, device: i32, size: u64, stream: Stream) -> Result<Address, Error> {
+        self.open(device)?;
+        let attempt = catch_unwind(AssertUnwindSafe(|| self.try_malloc(device, size, stream)));
+        attempt.unwrap_or_else(|_| {
+            self.give_up();
+            Err(Error::Device(stalloc_device::Error::Unsupported("go on after an internal fault; asked again, it can")))
+        })
+    }
+
+    fn try_malloc(&mut self, device: i32, size: u64, stream: Stream) -> Result<Address, Error> {
+        let limit = self.limit();
+        let Some(beside) = &mut self.beside else { return Err(Error::UnknownAddress(0)) };
+        let allowed =
+            |device| limit.map(|limit| limit.saturating_sub(places::arena(device).map_or(0, |(_, held)| held)));
+        beside.set_memory_limit(allowed(device));
+        let mut result = beside.malloc(size, stream);
+        if matches!(result, Err(Error::OutOfMemory { .. })) && places::trim(device) > 0 {
+            beside.set_memory_limit(allowed(device));
+            result = beside.malloc(size, stream);
+        }
+        let served = result.map(|(address, held)| {
+            self.figures.add(held.size, held.requested);
+            self.allocated += held.size;
+            address
+        });
+        self.recount(device);
+        self.reserve(device);
+        served
+    }
+
+    /// Whether no more is reserved than may be, if need be after the arena gave back what it does not use.
+    #[inline]
+    fn is_within_limit(&mut self, device: i32) -> bool {
+        if self.fraction >= 1.0 {
+            return true;
+        }
+        let _ = self.open(device);
+        let Some(limit) = self.limit() else { return true };
+        let within =
+            || places::arena(device).map_or(0, |(_, reserved)| reserved).saturating_add(self.reserved) <= limit;
+        within() || (places::trim(device) > 0 && within())
+    }
+
+    /// Bytes that may be reserved, if not all.
+    fn limit(&self) -> Option<u64> {
+        if self.fraction >= 1.0 {
+            return None;
+        }
+        let total = self.beside.as_ref()?.memory_info()?.total;
+        Some((self.fraction.max(0.0) * total as f64) as u64)
+    }
+
+    /// Reads the fallback's own counts again, after they may have changed.
+    fn recount(&mut self, device: i32) {
+        let Some(beside) = &self.beside else { return };
+        let before = std::mem::replace(&mut self.counts, beside.counts());
+        self.figures.waits += self.counts.retries - before.retries.min(self.counts.retries);
+        if self.counts == before {
+            return;
+        }
+        self.reserved = self.counts.reserved;
+        places::fallback_reserved(device, self.reserved);
+        self.reserve(device);
+    }
+
+    /// Reads what is reserved again, after it may have changed.
+    fn reserve(&mut self, device: i32) {
+        let arena = places::arena(device).map_or(0, |(_, reserved)| reserved);
+        self.figures.reserve(arena, self.reserved, || {
+            self.beside.as_ref().map(|beside| snapshot::reserved(beside.as_ref())).unwrap_or_default()
+        });
+    }
+
+    fn refuse(&mut self, device: i32, size: u64, stream: Stream) -> Refusal {
+        self.figures.out_of_memory += 1;
+        let info = self.beside.as_ref().and_then(|beside| beside.memory_info());
+        let arena = places::arena(device).map_or(0, |(_, reserved)| reserved);
+        let arena_allocated = places::report(device).map_or(0, |report| report.arena.allocated);
+        let held = Holdings { arena, arena_allocated, fallback: self.reserved, fallback_allocated: self.allocated };
+        self.history.note(Action::OutOfMemory, info.map_or(0, |info| info.free), size, stream);
+        Refusal { kind: Kind::OutOfMemory, text: out_of_memory(device, size, info, held, self.limit()) }
+    }
+
+    /// After a fault, starts again with nothing: what was handed out stays as it is for ever, so that no part of it is
+    /// handed out twice.
+    fn give_up(&mut self) {
+        eprintln!("stalloc: an internal fault in the fallback; its memory is not used again");
+        if let Some(lost) = self.beside.take() {
+            std::mem::forget(lost);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+"""The way into PyTorch that needs no compiler: ``torch.cuda.memory.CUDAPluggableAllocator`` with all its hooks set.
+
+PyTorch asks such an allocator for addresses only: its statistics, snapshots and history end in C functions that raise.
+They are answered here while the allocator is in use, by putting ours in the place of those C functions, so that
+everything above them (``torch.cuda.memory_stats``, ``memory_summary``, ``max_memory_allocated``, ``torch.accelerator``'s
+counterparts, imported by whatever name) works as it is.
+
+What stays refused, by PyTorch and in its words: ``MemPool``, ``torch.compile``'s reduce-overhead mode, sharing tensors
+between processes. CUDA graphs work. The history has no call stacks.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from stalloc import _native
+
+_ALLOCATOR: Any = None
+
+
+def lib_path() -> str:
+    """Path of the library that exports ``stalloc_malloc`` and ``stalloc_free`` (and ``my_malloc``, ``my_free``).
+
+    For ``torch.cuda.memory.CUDAPluggableAllocator(stalloc.lib_path(), "stalloc_malloc", "stalloc_free")``. Set up like
+    that the hooks are missing, so that PyTorch tells nothing of ``record_stream`` and CUDA graphs: rather call
+    `stalloc.enable()` with ``STALLOC_BACKEND=pluggable``.
+    """
+    return str(_native.__file__)
+
+
+def install(torch: Any) -> str | None:
+    """Make stalloc PyTorch's allocator. Returns None, or why it cannot be."""
+    global _ALLOCATOR
+    if not _native.pluggable_can_raise():
+        return f"PyTorch {torch.__version__} does not export its OutOfMemoryError"
+    settings = torch._C._cuda_memorySnapshot(None).get("allocator_settings", {})
+    addresses = _native.pluggable_install(settings)
+    inner = torch._C._cuda_customAllocator(addresses.pop("malloc"), addresses.pop("free"))
+    missing = [name for name in addresses if not hasattr(inner, name)]
+    if "set_record_stream_fn" in missing:
+        return f"PyTorch {torch.__version__} does not tell its allocator of record_stream"
+    for name, address in addresses.items():
+        if name not in missing:
+            getattr(inner, name)(address)
+    try:
+        torch.cuda.memory.change_current_allocator(torch.cuda.memory._CUDAAllocator(inner))
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    _ALLOCATOR = inner
+    _answer(torch)
+    return None
+
+
+def _answer(torch: Any) -> None:
+    """Put our answers where PyTorch asks its allocator."""
+    answers = {
+        "_cuda_memoryStats": _native.pluggable_stats,
+        "_cuda_resetPeakMemoryStats": _native.pluggable_reset_peaks,
+        "_cuda_resetAccumulatedMemoryStats": _native.pluggable_reset_accumulated,
+        "_cuda_getMemoryFraction": _native.pluggable_memory_fraction,
+        "_cuda_memorySnapshot": lambda pool=None: _snapshot(torch, pool),
+        "_cuda_record_memory_history": _record_history,
+        "_accelerator_isAllocatorInitialized": torch.cuda.is_initialized,
+        "_accelerator_getDeviceStats": _native.pluggable_stats,
+        "_accelerator_resetPeakStats": _native.pluggable_reset_peaks,
+        "_accelerator_resetAccumulatedStats": _native.pluggable_reset_accumulated,
+    }
+    for name, answer in answers.items():
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, answer)
+
+
+def _devices(torch: Any) -> range:
+    return range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
+
+
+def _snapshot(torch: Any, pool: Any) -> dict[str, Any]:
+    """A snapshot of every device; ``pool``: None, or a pool's two numbers and whether the history is wanted."""
+    wanted = tuple(pool[:2]) if pool is not None else (0, 0)
+    traces = pool is None or len(pool) < 3 or pool[2]
+    segments = [segment for device in _devices(torch) for segment in _native.pluggable_segments(device)]
+    if wanted != (0, 0):
+        segments = [segment for segment in segments if segment["segment_pool_id"] == wanted]
+    return {
+        "segments": segments,
+        "device_traces": [_native.pluggable_history(device) if traces else [] for device in _devices(torch)],
+        "allocator_settings": {},
+        "external_annotations": [],
+    }
+
+
+def _record_history(enabled: Any, context: Any = None, stacks: Any = None, max_entries: int = sys.maxsize, clear: bool = False, *_: Any) -> None:
+    """Keep a history, as the C function of this name does; of "state" there is nothing more to record."""
+    _native.pluggable_keep_history(min(int(max_entries), sys.maxsize) if enabled == "all" else 0, bool(clear))
