@@ -6,17 +6,16 @@ everything above them (``torch.cuda.memory_stats``, ``memory_summary``, ``max_me
 counterparts, imported by whatever name) works as it is.
 
 What stays refused, by PyTorch and in its words: ``MemPool``, ``torch.compile``'s reduce-overhead mode, sharing tensors
-between processes. CUDA graphs work. The history has no call stacks.
+between processes. cuDNN's benchmark stays off. CUDA graphs work. The history has no call stacks.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Callable
 
 from stalloc import _native
-
-_ALLOCATOR: Any = None
+from stalloc._record.output import say
 
 
 def lib_path() -> str:
@@ -31,7 +30,6 @@ def lib_path() -> str:
 
 def install(torch: Any) -> str | None:
     """Make stalloc PyTorch's allocator. Returns None, or why it cannot be."""
-    global _ALLOCATOR
     if not _native.pluggable_can_raise():
         return f"PyTorch {torch.__version__} does not export its OutOfMemoryError"
     settings = torch._C._cuda_memorySnapshot(None).get("allocator_settings", {})
@@ -47,28 +45,58 @@ def install(torch: Any) -> str | None:
         torch.cuda.memory.change_current_allocator(torch.cuda.memory._CUDAAllocator(inner))
     except RuntimeError as error:
         return str(error).splitlines()[0]
-    _ALLOCATOR = inner
     _answer(torch)
+    _forgo_benchmark(torch)
     return None
 
 
 def _answer(torch: Any) -> None:
     """Put our answers where PyTorch asks its allocator."""
+
+    def of_device(answer: Callable[[int], Any]) -> Callable[[int], Any]:
+        def checked(device: int) -> Any:
+            if not 0 <= device < torch.cuda.device_count():
+                raise RuntimeError(f"Invalid device argument {device}: did you call init?")
+            return answer(device)
+
+        return checked
+
     answers = {
-        "_cuda_memoryStats": _native.pluggable_stats,
-        "_cuda_resetPeakMemoryStats": _native.pluggable_reset_peaks,
-        "_cuda_resetAccumulatedMemoryStats": _native.pluggable_reset_accumulated,
-        "_cuda_getMemoryFraction": _native.pluggable_memory_fraction,
+        "_cuda_memoryStats": of_device(_native.pluggable_stats),
+        "_cuda_resetPeakMemoryStats": of_device(_native.pluggable_reset_peaks),
+        "_cuda_resetAccumulatedMemoryStats": of_device(_native.pluggable_reset_accumulated),
+        "_cuda_getMemoryFraction": of_device(_native.pluggable_memory_fraction),
         "_cuda_memorySnapshot": lambda pool=None: _snapshot(torch, pool),
         "_cuda_record_memory_history": _record_history,
         "_accelerator_isAllocatorInitialized": torch.cuda.is_initialized,
-        "_accelerator_getDeviceStats": _native.pluggable_stats,
-        "_accelerator_resetPeakStats": _native.pluggable_reset_peaks,
-        "_accelerator_resetAccumulatedStats": _native.pluggable_reset_accumulated,
+        "_accelerator_getDeviceStats": of_device(_native.pluggable_stats),
+        "_accelerator_resetPeakStats": of_device(_native.pluggable_reset_peaks),
+        "_accelerator_resetAccumulatedStats": of_device(_native.pluggable_reset_accumulated),
     }
     for name, answer in answers.items():
         if hasattr(torch._C, name):
             setattr(torch._C, name, answer)
+
+
+def _forgo_benchmark(torch: Any) -> None:
+    """Keep cuDNN's benchmark off, which asks the allocator what this kind of one has no answer to, and would end the job."""
+    switch: Callable[[bool], None] = torch._C._set_cudnn_benchmark
+
+    said = False
+
+    def refuse(wanted: bool) -> None:
+        nonlocal said
+        if wanted and not said:
+            said = True
+            say("torch.backends.cudnn.benchmark stays off: it needs PyTorch's own allocator (STALLOC_BACKEND=native)")
+        switch(False)
+
+    torch._C._set_cudnn_benchmark = refuse
+    flag = vars(type(torch.backends.cudnn)).get("benchmark")
+    if hasattr(flag, "setter"):
+        flag.setter = refuse  # it keeps the function that it was made with
+    if torch._C._get_cudnn_benchmark():
+        refuse(True)
 
 
 def _devices(torch: Any) -> range:

@@ -1,9 +1,11 @@
 //! The allocator for `CUDAPluggableAllocator`: its functions' addresses, and what PyTorch's statistics ask of it.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use stalloc_allocator::caching::BlockState;
-use stalloc_runtime::pluggable::{self, Action, Segment, Stat, Stats};
+use stalloc_runtime::Counter;
+use stalloc_runtime::pluggable::{self, Action, Segment, Stats};
 
 use crate::settings;
 
@@ -32,7 +34,7 @@ pub fn pluggable_can_raise() -> bool {
     pluggable::exceptions_available()
 }
 
-fn stat<'py>(py: Python<'py>, stat: &Stat) -> PyResult<Bound<'py, PyDict>> {
+fn stat<'py>(py: Python<'py>, stat: &Counter) -> PyResult<Bound<'py, PyDict>> {
     let out = PyDict::new(py);
     out.set_item("current", stat.current)?;
     out.set_item("peak", stat.peak)?;
@@ -52,7 +54,9 @@ fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
 /// A device's statistics, as `torch.cuda.memory_stats_as_nested_dict` has them.
 #[pyfunction]
 pub fn pluggable_stats(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyDict>> {
-    let books = pluggable::books(device).unwrap_or_default();
+    let Some(books) = pluggable::books(device) else {
+        return Err(PyValueError::new_err(format!("there is no device {device}")));
+    };
     let (figures, counts) = (&books.figures, books.counts);
     let out = PyDict::new(py);
     out.set_item("num_alloc_retries", counts.retries)?;
@@ -63,21 +67,21 @@ pub fn pluggable_stats(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyDict
     out.set_item("num_device_free", counts.device_frees)?;
     out.set_item("num_oom_rejections", 0)?;
     for (name, part) in [
-        ("allocation", &figures.allocation),
+        ("allocation", &figures.allocation()),
         ("segment", &figures.segment),
         ("active", &figures.active),
         ("inactive_split", &figures.inactive_split),
-        ("allocated_bytes", &figures.allocated_bytes),
+        ("allocated_bytes", &figures.allocated_bytes()),
         ("reserved_bytes", &figures.reserved_bytes),
         ("active_bytes", &figures.active_bytes),
         ("inactive_split_bytes", &figures.inactive_split_bytes),
-        ("requested_bytes", &figures.requested_bytes),
+        ("requested_bytes", &figures.requested_bytes()),
     ] {
         out.set_item(name, stats(py, part)?)?;
     }
     out.set_item("reserved_bytes_by_private_pools", PyDict::new(py))?;
     for name in ["oversize_allocations", "oversize_segments"] {
-        out.set_item(name, stat(py, &Stat::default())?)?;
+        out.set_item(name, stat(py, &Counter::ZERO)?)?;
     }
     Ok(out)
 }
@@ -109,7 +113,7 @@ pub fn pluggable_keep_history(most: usize, clear: bool) {
 fn state(state: BlockState) -> &'static str {
     match state {
         BlockState::Live => "active_allocated",
-        BlockState::Pending => "active_awaiting_free",
+        BlockState::Pending => "active_pending_free",
         BlockState::Free => "inactive",
     }
 }

@@ -18,7 +18,8 @@ pub struct Counter {
 }
 
 impl Counter {
-    const ZERO: Counter = Counter { current: 0, peak: 0, allocated: 0, freed: 0 };
+    /// Nothing so far.
+    pub const ZERO: Counter = Counter { current: 0, peak: 0, allocated: 0, freed: 0 };
 
     #[inline]
     fn add(&mut self, amount: u64) {
@@ -31,6 +32,26 @@ impl Counter {
     fn remove(&mut self, amount: u64) {
         self.current -= amount;
         self.freed += amount;
+    }
+
+    /// There is this much now.
+    #[inline]
+    pub fn set(&mut self, amount: u64) {
+        if amount > self.current {
+            self.add(amount - self.current);
+        } else {
+            self.remove(self.current - amount);
+        }
+    }
+
+    /// The peak begins again at what there is.
+    pub fn restart_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    /// What came and went is counted from here.
+    pub fn restart_totals(&mut self) {
+        (self.allocated, self.freed) = (0, 0);
     }
 }
 
@@ -109,11 +130,7 @@ impl Counters {
     /// There is this much memory behind the arena now.
     #[inline]
     pub fn set_reserved(&mut self, bytes: u64) {
-        if bytes > self.reserved.current {
-            self.reserved.add(bytes - self.reserved.current);
-        } else if bytes < self.reserved.current {
-            self.reserved.remove(self.reserved.current - bytes);
-        }
+        self.reserved.set(bytes);
     }
 
     fn each(&mut self, change: fn(&mut Counter)) {
@@ -125,12 +142,12 @@ impl Counters {
 
     /// Peaks begin again at what there is.
     pub fn restart_peaks(&mut self) {
-        self.each(|counter| counter.peak = counter.current);
+        self.each(Counter::restart_peak);
     }
 
     /// What came and went is counted from here.
     pub fn restart_totals(&mut self) {
-        self.each(|counter| (counter.allocated, counter.freed) = (0, 0));
+        self.each(Counter::restart_totals);
     }
 }
 

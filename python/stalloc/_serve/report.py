@@ -42,9 +42,10 @@ def at_exit(torch: Any) -> None:
             continue
         requests = max(figures["requests"], 1)
         gib = 1 << 30
+        fallback = "PyTorch's allocator" if torch.cuda.get_allocator_backend() == "native" else "the model of PyTorch's allocator"
         say(
             f"dev{device}: {100 * figures['planned'] / requests:.2f} % of {figures['requests']:,} requests served from the plan, "
-            f"{figures['dynamic']:,} by the dynamic side, {figures['fallback']:,} by PyTorch's allocator; "
+            f"{figures['dynamic']:,} by the dynamic side, {figures['fallback']:,} by {fallback}; "
             f"arena {figures['arena'] / gib:.2f} GiB, peak reserved {figures['peak_reserved'] / gib:.2f} GiB, "
             f"efficiency {100 * figures['efficiency']:.1f} %"
         )

@@ -76,6 +76,8 @@ for step in range(8):
         used = torch.empty(1 << 20, device="cuda")
         used.record_stream(side)
         del used
+        states = {block["state"] for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]}
+        check("a block that another stream uses waits for it", "active_pending_free" in states)
     torch.cuda.empty_cache()
     if step == 7:
         torch.cuda.reset_peak_memory_stats()
@@ -115,7 +117,6 @@ check("torch.accelerator says the same", torch.accelerator.memory_allocated() ==
 check("torch.accelerator resets", torch.accelerator.reset_peak_memory_stats() is None)
 
 # Out of memory: PyTorch's exception, figures that add up, and the job goes on.
-torch.cuda.empty_cache()
 hoard, error = [], None
 try:
     while True:
@@ -123,6 +124,8 @@ try:
 except torch.OutOfMemoryError as caught:
     error = str(caught)
 check("frameworks know the words", "CUDA out of memory. Tried to allocate 4.00 GiB" in error)
+cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+check(f"everything cached was given back first, but for {cached}", cached < 48 << 20)
 check("it is counted", torch.cuda.memory_stats()["num_ooms"] == 1)
 if served:
     units = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": gib}
@@ -144,6 +147,14 @@ except torch.OutOfMemoryError as caught:
     check("the limit is named", "set_per_process_memory_fraction" in str(caught) or not served)
 check("the limit can be asked for", torch.cuda.get_per_process_memory_fraction() == 0.5)
 torch.cuda.set_per_process_memory_fraction(1.0)
+
+torch.backends.cudnn.benchmark = True
+check("convolutions run", torch.nn.Conv2d(3, 8, 3).cuda()(torch.randn(2, 3, 16, 16).cuda()).shape == (2, 8, 14, 14))
+try:
+    torch.cuda.memory_allocated(7)
+    check("a GPU that there is none of is refused", False)
+except (RuntimeError, ValueError):
+    pass
 
 # A graph's memory is its own until it is gone.
 graph = torch.cuda.CUDAGraph()

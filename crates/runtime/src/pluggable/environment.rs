@@ -93,7 +93,7 @@ extern "C" fn at_exit() {
         let Some(report) = places::report(device) else { continue };
         let arena = report.arena;
         let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-        let peak = books(device).map_or(0, |books| books.figures.allocated_bytes.all.peak);
+        let peak = books(device).map_or(0, |books| books.figures.allocated_bytes().all.peak);
         say(&format!(
             "dev{device}: {:.2} % of {} requests served from the plan, {} by the dynamic side, {} by the fallback; arena \
              {:.2} GiB, peak reserved {:.2} GiB, efficiency {:.1} %",

@@ -32,7 +32,7 @@ pub use beside::{Counts, PoolId};
 pub use entries::{hooks, my_free, my_malloc, stalloc_free, stalloc_malloc};
 pub use environment::plans;
 pub use exception::{Kind, available as exceptions_available};
-pub use figures::{Figures, Held, Stat, Stats};
+pub use figures::{Figures, Held, Stats};
 pub use history::{Action, Entry};
 pub use side::{Books, Refusal};
 pub use snapshot::{Block, Segment, Snapshot};

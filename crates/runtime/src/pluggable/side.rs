@@ -53,7 +53,7 @@ struct Inner {
 }
 
 /// Everything that PyTorch's statistics hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Books {
     /// What is counted as it happens.
     pub figures: Figures,
@@ -83,7 +83,7 @@ impl Side {
                 beside: None,
                 settings: None,
                 fraction: 1.0,
-                figures: Figures::new(),
+                figures: Figures::ZERO,
                 counts: Counts::new(),
                 counts_before: Counts::new(),
                 allocated: 0,
@@ -147,7 +147,7 @@ impl Side {
         let freed = catch_unwind(AssertUnwindSafe(|| inner.beside.as_mut().and_then(|beside| beside.free(address))));
         match freed {
             Ok(Some(held)) => {
-                inner.figures.take(held.size, held.requested);
+                inner.figures.remove(held.size, held.requested);
                 inner.allocated = inner.allocated.saturating_sub(held.size);
                 inner.recount(device);
                 inner.history.note(Action::Free, address, held.requested, held.stream);
@@ -160,7 +160,7 @@ impl Side {
     /// A block of the arena was given back.
     pub fn freed(&self, address: Address, size: u64, requested: u64, stream: Stream) {
         let mut inner = self.lock();
-        inner.figures.take(size, requested);
+        inner.figures.remove(size, requested);
         inner.history.note(Action::Free, address, requested, stream);
     }
 
@@ -273,13 +273,13 @@ impl Side {
 
     /// Peaks start again from what is now.
     pub fn reset_peaks(&self) {
-        self.lock().figures.reset_peaks();
+        self.lock().figures.restart_peaks();
     }
 
     /// What was added and taken away is counted from 0 again.
     pub fn reset_accumulated(&self) {
         let mut inner = self.lock();
-        inner.figures.reset_accumulated();
+        inner.figures.restart_totals();
         inner.counts_before = inner.counts;
     }
 
