@@ -110,6 +110,12 @@ def test_reading_call_stacks_imports_no_compiler_into_the_program(record):
     assert allocation["frames"][0]["filename"].endswith("no_compiler.py")
 
 
+def test_a_step_and_a_phase_that_began_before_cuda_did_are_there(record):
+    found = record("no_compiler.py").entries()
+    assert actions(found)[:2] == ["step_begin", "phase"] and found[1]["micro_batch"] == 3
+    assert actions(found).index("alloc") < actions(found).index("step_end")
+
+
 def test_the_last_step_that_was_asked_for_ends_the_program(record):
     recorded = record("gpt.py", "1000000", options=("--steps", "3"))
     assert actions(recorded.entries()).count("step_end") == 3

@@ -1,5 +1,6 @@
 //! Starts processes and waits for them.
 
+use std::ffi::c_int;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -39,7 +40,8 @@ struct Running {
 
 /// Runs a process of `job` for each of `ranks`, at most `at_once` at a time, and waits for all. A single one shares
 /// our terminal, its standard output going to standard error if `quiet`; several write `rank<R>.log` beside their
-/// traces. An interrupt is left to the processes, which get it too; a request to terminate is passed on.
+/// traces. An interrupt is left to the processes, which get it too; a request to terminate is passed on. After either
+/// no further process starts: the ranks that still waited end with the signal's status.
 ///
 /// # Errors
 /// If a process cannot be started; those that run are ended then.
@@ -50,9 +52,7 @@ pub fn run(
     quiet: bool,
     watch: Watch<'_>,
 ) -> Result<Vec<Ended>, Error> {
-    let terminate = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGTERM, Arc::clone(&terminate)).map_err(Error::Wait)?;
-    signal_hook::flag::register(SIGINT, Arc::default()).map_err(Error::Wait)?;
+    let (terminate, interrupt) = (flag(SIGTERM)?, flag(SIGINT)?);
     let mut waiting = ranks.iter();
     let mut running: Vec<Running> = Vec::new();
     let mut ended = Vec::new();
@@ -76,18 +76,37 @@ pub fn run(
             for process in &running {
                 terminate_child(&process.child);
             }
+            ended.extend(waiting.by_ref().map(|&rank| never_started(rank, SIGTERM)));
+        }
+        if interrupt.swap(false, Ordering::Relaxed) {
+            ended.extend(waiting.by_ref().map(|&rank| never_started(rank, SIGINT)));
         }
         let mut index = 0;
         while index < running.len() {
-            match running[index].child.try_wait().map_err(Error::Wait)? {
-                Some(status) => {
+            match running[index].child.try_wait() {
+                Ok(Some(status)) => {
                     let Running { rank, output, .. } = running.remove(index);
                     ended.push(Ended { rank, code: code(status), output });
                 }
-                None => index += 1,
+                Ok(None) => index += 1,
+                Err(error) => {
+                    stop(&mut running);
+                    return Err(Error::Wait(error));
+                }
             }
         }
     }
+}
+
+/// A flag that `signal` sets from now on, in place of ending us.
+fn flag(signal: c_int) -> Result<Arc<AtomicBool>, Error> {
+    let flag = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(Error::Wait)?;
+    Ok(flag)
+}
+
+fn never_started(rank: Option<Rank>, signal: c_int) -> Ended {
+    Ended { rank, code: signal_code(signal), output: None }
 }
 
 fn start(job: &Job, rank: Option<Rank>, logged: bool, quiet: bool) -> Result<Running, Error> {
@@ -121,6 +140,14 @@ fn stop(running: &mut Vec<Running>) {
 }
 
 fn code(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(2);
-    u8::try_from(code).unwrap_or(2)
+    match (status.code(), status.signal()) {
+        (Some(code), _) => u8::try_from(code).unwrap_or(2),
+        (None, Some(signal)) => signal_code(signal),
+        (None, None) => 2,
+    }
+}
+
+/// The exit status of a process that a signal ended, as shells say it.
+fn signal_code(signal: c_int) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(2)
 }

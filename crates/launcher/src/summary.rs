@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustc_hash::{FxHashMap, FxHasher};
 use serde::Serialize;
-use stalloc_trace::{Event, Frame, Mark, SegmentAction, StackId, Trace};
+use stalloc_trace::{Event, Frame, Mark, Trace};
 
 /// The figures of one trace. Sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,8 +24,8 @@ pub struct Summary {
     pub steps: u64,
     /// Largest live size.
     pub peak_allocated: u64,
-    /// Most memory that the recorded allocator held.
-    pub peak_reserved: u64,
+    /// Most memory that the recorded allocator held, where the trace says.
+    pub peak_reserved: Option<u64>,
     /// Where the program read values back from the device, the most frequent place first.
     pub host_reads: Vec<HostReads>,
     /// An earlier trace with the same events, addresses and times aside.
@@ -58,7 +58,7 @@ pub fn of(path: &Path, trace: &Trace) -> Summary {
         requests: trace.requests.len() as u64,
         steps: trace.events.iter().filter(is_end).count() as u64,
         peak_allocated: trace.peak_allocated(),
-        peak_reserved: peak_reserved(trace),
+        peak_reserved: trace.peak_reserved(),
         host_reads: host_reads(trace),
         same_as: None,
         content: content(trace),
@@ -77,46 +77,15 @@ pub fn find_alike(summaries: &mut [Summary]) {
     }
 }
 
-/// The most memory that the recorded allocator held, from what it did with its segments. O(events).
-pub fn peak_reserved(trace: &Trace) -> u64 {
-    let mut reserved = trace.initial.as_ref().map_or(0, stalloc_trace::MemoryState::reserved);
-    let mut peak = reserved;
-    for event in &trace.events {
-        if let Event::Segment(segment) = event {
-            reserved = match segment.action {
-                SegmentAction::Alloc | SegmentAction::Map => reserved.saturating_add(segment.size),
-                SegmentAction::Free | SegmentAction::Unmap => reserved.saturating_sub(segment.size),
-            };
-            peak = peak.max(reserved);
-        }
-    }
-    peak
-}
-
 fn host_reads(trace: &Trace) -> Vec<HostReads> {
-    let mut places: FxHashMap<StackId, (u64, u64)> = FxHashMap::default();
-    let mut order = Vec::new();
-    for event in &trace.events {
-        if let Event::Mark(Mark::HostRead { stack, bytes }) = event {
-            let (count, total) = places.entry(*stack).or_insert_with(|| {
-                order.push(*stack);
-                (0, 0)
-            });
-            *count += 1;
-            *total = total.saturating_add(*bytes);
-        }
-    }
     let text =
         |frame: &Frame| format!("{}:{} in {}", trace.string(frame.file), frame.line, trace.string(frame.function));
-    let mut reads: Vec<HostReads> = order
-        .into_iter()
-        .map(|stack| {
-            let (count, bytes) = places[&stack];
-            HostReads { count, bytes, stack: trace.stacks.get(stack).iter().map(text).collect() }
-        })
-        .collect();
-    reads.sort_by_key(|read| std::cmp::Reverse(read.count));
-    reads
+    let place = |read: stalloc_trace::HostReads| HostReads {
+        count: read.count,
+        bytes: read.bytes,
+        stack: trace.stacks.get(read.stack).iter().map(text).collect(),
+    };
+    trace.host_reads().into_iter().map(place).collect()
 }
 
 /// Hash of everything that the program decided: the order of events, sizes, streams and marks.

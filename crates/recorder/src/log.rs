@@ -46,6 +46,8 @@ pub struct Log {
     devices: BTreeMap<u32, Pending>,
     /// Steps begun and ended so far, for devices that are used later than others.
     step_marks: Vec<(Mark, u64)>,
+    /// The phase that the step is in, for the same.
+    phase: Option<(Mark, u64)>,
     waits_for_stacks: bool,
 }
 
@@ -61,13 +63,11 @@ impl Log {
     }
 
     fn device(&mut self, device: u32) -> &mut Pending {
-        let marks = &self.step_marks;
-        self.devices.entry(device).or_insert_with(|| Pending {
-            events: marks
-                .iter()
-                .map(|(mark, time_us)| Timed { event: RawEvent::Mark(mark.clone()), time_us: *time_us })
-                .collect(),
-            ready: marks.len(),
+        let marks = self.step_marks.iter().chain(&self.phase);
+        self.devices.entry(device).or_insert_with(|| {
+            let events: Vec<_> =
+                marks.map(|(mark, time_us)| Timed { event: RawEvent::Mark(mark.clone()), time_us: *time_us }).collect();
+            Pending { ready: events.len(), events }
         })
     }
 
@@ -83,8 +83,13 @@ impl Log {
 
     /// Adds a mark to every device's events.
     pub fn mark(&mut self, mark: &Mark, time_us: u64) {
-        if matches!(mark, Mark::StepBegin | Mark::StepEnd) {
-            self.step_marks.push((mark.clone(), time_us));
+        match mark {
+            Mark::StepBegin | Mark::StepEnd => {
+                self.step_marks.push((mark.clone(), time_us));
+                self.phase = None;
+            }
+            Mark::Phase { .. } => self.phase = Some((mark.clone(), time_us)),
+            _ => {}
         }
         for pending in self.devices.values_mut() {
             let is_ready = pending.ready == pending.events.len();

@@ -11,6 +11,8 @@ import functools
 import os
 from typing import Any, Callable
 
+from stalloc._record import ddp, imports
+
 
 def install(distributed: Any) -> None:
     """Replace what reaches other ranks in ``torch.distributed``."""
@@ -49,7 +51,11 @@ def install(distributed: Any) -> None:
         if inputs:
             output[0] = inputs[min(rank, len(inputs) - 1)]
 
-    all_gather = c10d.all_gather
+    all_gather, all_reduce = c10d.all_gather, c10d.all_reduce
+
+    def all_reduce_alone(tensor: Any, *args: Any, **options: Any) -> Any:
+        work = all_reduce(tensor, *args, **options)
+        return None if work is None else ddp.Work(work, tensor)
 
     def all_gather_alone(tensor_list: list[Any], tensor: Any, group: Any = None, async_op: bool = False) -> Any:
         # NCCL takes tensors of different sizes; a `fake` group copies ours into each and refuses.
@@ -63,6 +69,7 @@ def install(distributed: Any) -> None:
     replacements = {
         "new_group": new_group_alone,
         "all_gather": all_gather_alone,
+        "all_reduce": all_reduce_alone,
         "all_gather_object": all_gather_object,
         "gather_object": gather_object,
         "scatter_object_list": scatter_object_list,
@@ -85,3 +92,4 @@ def install(distributed: Any) -> None:
         setattr(distributed, name, function)
     # DistributedDataParallel compares its parameters with those of other ranks: there are none to differ from.
     utils._verify_param_shape_across_processes = either(utils._verify_param_shape_across_processes, nothing)
+    imports.after("torch.nn.parallel.distributed", lambda module: ddp.install(module, lambda: is_alone))

@@ -14,7 +14,7 @@ from stalloc._record import alone, imports, known, reads
 from stalloc._record.answers import Answers
 from stalloc._record.history import History
 from stalloc._record.output import say
-from stalloc._record.steps import Marks, Steps
+from stalloc._record.steps import Early, Marks, Steps
 
 
 def prepare(torch: Any) -> None:
@@ -27,9 +27,12 @@ def prepare(torch: Any) -> None:
     if os.environ.get("STALLOC_DRYRUN_GPU"):
         _prepare_dry_run()
 
+    early = Early()
+    _marks.listen(early)
+
     def initialised() -> None:
         try:
-            _start(torch)
+            _start(torch, early)
         except Exception as error:  # whatever is wrong with us, the program runs
             _native.abandon()
             say(f"cannot record this process: {error!r}")
@@ -48,7 +51,7 @@ def _prepare_dry_run() -> None:
     known.install()
 
 
-def _start(torch: Any) -> None:
+def _start(torch: Any, early: Early) -> None:
     """CUDA has just been initialised, nothing has been allocated."""
     backend = torch.cuda.get_allocator_backend()
     if backend != "native":
@@ -58,7 +61,9 @@ def _start(torch: Any) -> None:
     _native.start(os.environ["STALLOC_TRACE_DIR"], _rank(torch), _metadata(torch, settings), settings)
     history = History(torch, _number("STALLOC_TRACE_STACKS", 2))
     steps = Steps(history, _number("STALLOC_TRACE_STEPS", 0) or None)
-    _marks.listen(Marks(steps, Beat(torch, steps), history))
+    marks = Marks(steps, Beat(torch, steps), history)
+    early.hand_over(marks)
+    _marks.listen(marks)
     process = os.getpid()
 
     def finish() -> None:

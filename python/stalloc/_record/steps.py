@@ -36,6 +36,35 @@ class Steps:
             raise SystemExit(0)
 
 
+class Early(_marks.Listener):
+    """Remembers where the script is, by its marks, until there is a device to record."""
+
+    def __init__(self) -> None:
+        self._has_marked = False
+        self._is_in_step = False
+        self._phase: tuple[str, int] | None = None
+
+    def step_begin(self) -> None:
+        self._has_marked = self._is_in_step = True
+        self._phase = None
+
+    def step_end(self) -> None:
+        self._is_in_step = False
+        self._phase = None
+
+    def phase(self, kind: str, micro_batch: int) -> None:
+        self._phase = kind, micro_batch
+
+    def hand_over(self, marks: Marks) -> None:
+        """``marks`` listens from now on: tell it what lasts. Steps that are over used no device, and are no steps of it."""
+        if self._has_marked:
+            marks.stop_beat()
+        if self._is_in_step:
+            marks.step_begin()
+        if self._phase is not None:
+            marks.phase(*self._phase)
+
+
 class Marks(_marks.Listener):
     """Marks of the script go into the trace; those of modules only where the tracker makes them cheap."""
 
@@ -44,8 +73,12 @@ class Marks(_marks.Listener):
         self._beat = beat
         self._history = history
 
-    def step_begin(self) -> None:
+    def stop_beat(self) -> None:
+        """The script marks its steps itself."""
         self._beat.stop()
+
+    def step_begin(self) -> None:
+        self.stop_beat()
         self._steps.begin()
 
     def step_end(self) -> None:

@@ -26,12 +26,23 @@ assert [int(size) for size in sizes] == [42, 42]
 
 layers = 3 if rank == 0 else 2
 model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(layers)]).cuda()
+model = nn.parallel.DistributedDataParallel(model)
+halves = nn.parallel.DistributedDataParallel(nn.Linear(64, 64).cuda())
+
+
+def in_halves(_state, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    half = bucket.buffer().to(torch.bfloat16)
+    work = dist.all_reduce(half, async_op=True)
+    return work.get_future().then(lambda future: bucket.buffer().copy_(future.value()[0]))
+
+
+halves.register_comm_hook(None, in_halves)
 for _ in range(3):
-    model(torch.randn(32, 64, device="cuda")).sum().backward()
-    for parameter in model.parameters():
-        dist.all_reduce(parameter.grad)
+    halves(model(torch.randn(32, 64, device="cuda"))).sum().backward()
     everyone = torch.empty(world * 64, device="cuda")
     dist.all_gather_into_tensor(everyone, torch.ones(64, device="cuda"))
+    uneven = [torch.empty(64, device="cuda"), torch.empty(65, device="cuda")]  # this rank's, and the other's
+    dist.all_gather(uneven if dist.get_rank(pair) == 0 else uneven[::-1], torch.ones(64, device="cuda"), group=pair)
     with torch.no_grad():  # an optimizer would import a compiler, which takes as long as all the rest
         for parameter in model.parameters():
             parameter -= 0.1 * parameter.grad

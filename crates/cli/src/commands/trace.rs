@@ -180,7 +180,7 @@ fn print(directory: &Path, summaries: &[Summary]) -> Result<(), Error> {
             output::count(summary.requests),
             output::count(summary.steps),
             output::bytes(summary.peak_allocated),
-            output::bytes(summary.peak_reserved),
+            summary.peak_reserved.map_or("unknown".into(), output::bytes),
             summary.same_as.as_ref().map_or(String::new(), |file| format!("same as {file}")),
         ]);
     }
