@@ -1,6 +1,7 @@
 //! The GPUs that a dry run can stand in for.
 //!
-//! Capacity is what the driver reports to programs (`cudaMemGetInfo`), which is less than the number on the box; limits are those of
+//! Capacity is of the size that drivers report to programs (`cudaMemGetInfo`), which is less than the number on the box and differs
+//! from driver to driver (docs/dry-run.md says how sure each is); limits are those of
 //! the compute capability in NVIDIA's programming guide. `context` is an estimate: what a process has lost to its CUDA context
 //! before its first allocation depends on the driver and on the kernels loaded.
 
