@@ -86,7 +86,8 @@ def install(distributed: Any) -> None:
 
         return called
 
-    functions = {name: either(getattr(c10d, name), function) for name, function in replacements.items()}
+    # Older versions of PyTorch have no lists of objects to send.
+    functions = {name: either(getattr(c10d, name), function) for name, function in replacements.items() if hasattr(c10d, name)}
     for name, function in {"init_process_group": init_alone, **functions}.items():
         setattr(c10d, name, function)
         setattr(distributed, name, function)

@@ -11,9 +11,9 @@
 
 namespace stalloc {
 
-using c10::CachingAllocator::Stat;
-using c10::CachingAllocator::StatArray;
 using c10::CachingDeviceAllocator::DeviceStats;
+using c10::CachingDeviceAllocator::Stat;
+using c10::CachingDeviceAllocator::StatArray;
 
 constexpr size_t AGGREGATE = 0, SMALL = 1, LARGE = 2;
 

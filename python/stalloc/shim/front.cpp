@@ -4,18 +4,21 @@
 // serve gets the native allocator's own DataPtr. What is ours to add is the arena's share of the statistics, of the
 // snapshots and of the history, and the care for arena addresses where PyTorch asks about an address.
 //
-// Compiled once per version of PyTorch: the list of virtual methods differs between them.
+// Compiled once per version of PyTorch, whose allocators have different virtual methods. A method that overrides nothing in
+// this version is never called, and, in a class template, never compiled either: so there is one for each that any version
+// has, and for each of its signatures. A pure virtual one that is missing here ends the compilation, and the job runs
+// without this shim.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
-#include <torch/version.h>
 
 #include <atomic>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,12 +26,22 @@
 #include "figures.h"
 #include "history.h"
 
+// Types of methods that older versions do not have: what their signatures name there. Used where PyTorch has no such type.
+namespace stalloc::missing {
+struct OomRejectionObserver {};
+struct StreamSegmentSize {};
+}  // namespace stalloc::missing
+namespace c10::cuda::CUDACachingAllocator {
+using namespace stalloc::missing;
+}
+
 namespace {
 
 namespace native = c10::cuda::CUDACachingAllocator;
 using c10::CachingDeviceAllocator::DeviceStats;
-using c10::CachingDeviceAllocator::RecordContext;
-using c10::CachingDeviceAllocator::TraceEntry;
+using c10::cuda::MempoolId_t;
+using native::RecordContext;
+using native::TraceEntry;
 
 const StallocCore* core = nullptr;
 
@@ -40,11 +53,19 @@ struct Device {
   std::atomic<int> redirected{0};  // private pools that are being allocated to
 };
 
-struct Front final : native::CUDAAllocator {
-  native::CUDAAllocator* next;
+// Whether an allocator is told of captures. Older ones are not: there, any redirection to a private pool may be one.
+template <typename Native, typename = void>
+struct MarksCaptures : std::false_type {};
+template <typename Native>
+struct MarksCaptures<Native, std::void_t<decltype(&Native::markCaptureBegin)>> : std::true_type {};
+
+template <typename Native>
+struct Front final : Native {
+  inline static Front* installed = nullptr;  // never destroyed: tensors outlive static destruction
+  Native* next;
   std::vector<std::unique_ptr<Device>> devices;
 
-  Front(native::CUDAAllocator* native_allocator, int count) : next(native_allocator) {
+  Front(Native* native_allocator, int count) : next(native_allocator) {
     for (int i = 0; i < count; ++i) devices.push_back(std::make_unique<Device>(i));
     // Called under the native allocator's lock: it may only leave a note.
     next->attachAllocatorTraceTracker([this](const TraceEntry& entry) {
@@ -56,7 +77,7 @@ struct Front final : native::CUDAAllocator {
 
   // ---- serving ------------------------------------------------------------------------------------------------------
 
-  c10::DataPtr allocate(size_t size) override {
+  c10::DataPtr allocate(size_t size) {
     c10::DeviceIndex index = 0;
     C10_CUDA_CHECK(c10::cuda::GetDevice(&index));
     if (void* address = serve(index, size, c10::cuda::getCurrentCUDAStream(index).stream()))
@@ -74,7 +95,7 @@ struct Front final : native::CUDAAllocator {
     return address;
   }
 
-  static void release(void* address);
+  static void release(void* address) { installed->freed(address); }
 
   // Takes a block of the arena back; false if the address is none.
   bool freed(void* address) {
@@ -162,18 +183,18 @@ struct Front final : native::CUDAAllocator {
     device.figures.refresh([&] { return next->initialized() ? next->getDeviceStats(index) : DeviceStats(); });
   }
 
-  DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+  DeviceStats getDeviceStats(c10::DeviceIndex index) {
     auto* device = find(index);
     auto stats = next->getDeviceStats(index);
     return device != nullptr ? device->figures.sum(stats) : stats;
   }
 
-  void resetAccumulatedStats(c10::DeviceIndex index) override {
+  void resetAccumulatedStats(c10::DeviceIndex index) {
     next->resetAccumulatedStats(index);
     if (auto* device = find(index)) device->figures.reset_totals();
   }
 
-  void resetPeakStats(c10::DeviceIndex index) override {
+  void resetPeakStats(c10::DeviceIndex index) {
     next->resetPeakStats(index);
     if (auto* device = find(index)) device->figures.reset_peaks(next->getDeviceStats(index));
   }
@@ -181,14 +202,31 @@ struct Front final : native::CUDAAllocator {
   // ---- history and snapshots ----------------------------------------------------------------------------------------
 
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear,
-                     const std::vector<std::string>& skip) override {
+                     const std::vector<std::string>& skip) {
     next->recordHistory(enabled, recorder, length, level, clear, skip);
     for (auto& device : devices) device->history.set(enabled, recorder, length, level, clear);
   }
 
-  native::SnapshotInfo snapshot(c10::MempoolId_t pool, bool traces) override {
+  void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear) {
+    next->recordHistory(enabled, recorder, length, level, clear);
+    for (auto& device : devices) device->history.set(enabled, recorder, length, level, clear);
+  }
+  void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level) {
+    next->recordHistory(enabled, recorder, length, level);
+    for (auto& device : devices) device->history.set(enabled, recorder, length, level, false);
+  }
+
+  native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) {
     auto result = next->snapshot(pool, traces);
-    if (pool != c10::MempoolId_t{0, 0}) return result;
+    return pool == MempoolId_t{0, 0} ? with_arena(std::move(result), traces) : result;
+  }
+  native::SnapshotInfo snapshot(MempoolId_t pool) {
+    auto result = next->snapshot(pool);
+    return pool == MempoolId_t{0, 0} ? with_arena(std::move(result), true) : result;
+  }
+  native::SnapshotInfo snapshot() { return with_arena(next->snapshot(), true); }
+
+  native::SnapshotInfo with_arena(native::SnapshotInfo result, bool traces) {
     c10::ApproximateClockToUnixTimeConverter clock;
     auto to_unix = clock.makeConverter();
     for (size_t index = 0; index < devices.size(); ++index) {
@@ -198,136 +236,144 @@ struct Front final : native::CUDAAllocator {
     return result;
   }
 
-  bool isHistoryEnabled() override { return next->isHistoryEnabled(); }
+  bool isHistoryEnabled() { return next->isHistoryEnabled(); }
 
   // ---- addresses ----------------------------------------------------------------------------------------------------
 
   static bool ours(const void* address, StallocBlock* block) { return core->find(address, block) == 1; }
 
-  void recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) override {
+  void recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) {
     StallocBlock block{};
     if (!ours(pointer.get(), &block)) return next->recordStream(pointer, stream);
     core->record_stream(pointer.get(), stream.stream());
   }
 
-  void* getBaseAllocation(void* address, size_t* size) override {
+  void* getBaseAllocation(void* address, size_t* size) {
     StallocBlock block{};
     if (!ours(address, &block)) return next->getBaseAllocation(address, size);
     if (size != nullptr) *size = block.size;
     return reinterpret_cast<void*>(block.address);
   }
 
-  native::ShareableHandle shareIpcHandle(void* address) override {
+  native::ShareableHandle shareIpcHandle(void* address) {
     StallocBlock block{};
     TORCH_CHECK(!ours(address, &block), "stalloc: this tensor lives in the planned arena, whose memory cannot be shared "
                 "with another process; share tensor.clone() made under torch.cuda.use_mem_pool(torch.cuda.MemPool())");
     return next->shareIpcHandle(address);
   }
 
-  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* address) override {
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* address) {
     StallocBlock block{};
     return ours(address, &block) ? nullptr : next->getContextForPointer(address);
   }
 
-  c10::DeleterFnPtr raw_deleter() const override { return &release_any; }
-  static void release_any(void* address);
+  c10::DeleterFnPtr raw_deleter() const { return &release_any; }
+  static void release_any(void* address) {
+    if (!installed->freed(address)) installed->next->raw_deleter()(address);
+  }
 
-  void copy_data(void* to, const void* from, size_t bytes) const override { next->copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const { next->copy_data(to, from, bytes); }
 
-  void* raw_alloc(size_t size) override {
+  void* raw_alloc(size_t size) {
     c10::DeviceIndex index = 0;
     C10_CUDA_CHECK(c10::cuda::GetDevice(&index));
     return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream(index).stream());
   }
-  void* raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
+  void* raw_alloc_with_stream(size_t size, cudaStream_t stream) {
     c10::DeviceIndex index = 0;
     C10_CUDA_CHECK(c10::cuda::GetDevice(&index));
     if (void* address = serve(index, size, stream)) return address;
     return fall_back(index, [&] { return next->raw_alloc_with_stream(size, stream); });
   }
-  void raw_delete(void* address) override { release_any(address); }
+  void raw_delete(void* address) { release_any(address); }
 
-  void emptyCache(c10::MempoolId_t pool) override {
+  void emptyCache(MempoolId_t pool) {
     next->emptyCache(pool);
-    if (pool == c10::MempoolId_t{0, 0})
-      for (size_t index = 0; index < devices.size(); ++index) core->trim(int(index));
+    if (pool == MempoolId_t{0, 0}) trim_all();
+  }
+  void emptyCache() {
+    next->emptyCache();
+    trim_all();
+  }
+  void trim_all() {
+    for (size_t index = 0; index < devices.size(); ++index) core->trim(int(index));
   }
 
   // ---- private pools and graph capture: the native allocator's ------------------------------------------------------
 
-  void beginAllocateToPool(c10::DeviceIndex index, c10::MempoolId_t pool, std::function<bool(cudaStream_t)> filter) override {
+  void beginAllocateToPool(c10::DeviceIndex index, MempoolId_t pool, std::function<bool(cudaStream_t)> filter) {
     next->beginAllocateToPool(index, pool, std::move(filter));
-    if (auto* device = find(index)) device->redirected.fetch_add(1, std::memory_order_acq_rel);
+    auto* device = find(index);
+    if (device == nullptr) return;
+    bool is_first = device->redirected.fetch_add(1, std::memory_order_acq_rel) == 0;
+    if (!MarksCaptures<Native>::value && is_first) core->capturing(index, 1);
   }
-  void endAllocateToPool(c10::DeviceIndex index, c10::MempoolId_t pool) override {
-    if (auto* device = find(index)) device->redirected.fetch_sub(1, std::memory_order_acq_rel);
+  void endAllocateToPool(c10::DeviceIndex index, MempoolId_t pool) {
+    if (auto* device = find(index)) {
+      bool is_last = device->redirected.fetch_sub(1, std::memory_order_acq_rel) == 1;
+      if (!MarksCaptures<Native>::value && is_last) core->capturing(index, 0);
+    }
     next->endAllocateToPool(index, pool);
   }
-  void markCaptureBegin(c10::DeviceIndex index) override {
+  void markCaptureBegin(c10::DeviceIndex index) {
     core->capturing(index, 1);
     next->markCaptureBegin(index);
   }
-  void markCaptureEnd(c10::DeviceIndex index) override {
+  void markCaptureEnd(c10::DeviceIndex index) {
     next->markCaptureEnd(index);
     core->capturing(index, 0);
   }
 
   // ---- forwarded as they are ----------------------------------------------------------------------------------------
 
-  bool initialized() override { return next->initialized(); }
-  void init(int count) override { next->init(count); }
-  double getMemoryFraction(c10::DeviceIndex d) override { return next->getMemoryFraction(d); }
-  void setMemoryFraction(double f, c10::DeviceIndex d) override { next->setMemoryFraction(f, d); }
-  std::vector<native::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex d) override {
+  bool initialized() { return next->initialized(); }
+  void init(int count) { next->init(count); }
+  double getMemoryFraction(c10::DeviceIndex d) { return next->getMemoryFraction(d); }
+  void setMemoryFraction(double f, c10::DeviceIndex d) { next->setMemoryFraction(f, d); }
+  std::vector<native::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex d) {
     return next->getExpandableSegmentSizes(d);
   }
-  void enable(bool on) override { next->enable(on); }
-  bool isEnabled() const override { return next->isEnabled(); }
-  void cacheInfo(c10::DeviceIndex d, size_t* largest) override { next->cacheInfo(d, largest); }
-  void releasePool(c10::DeviceIndex d, c10::MempoolId_t p) override { next->releasePool(d, p); }
-  int getPoolUseCount(c10::DeviceIndex d, c10::MempoolId_t p) override { return next->getPoolUseCount(d, p); }
-  void createOrIncrefPool(c10::DeviceIndex d, c10::MempoolId_t p, std::shared_ptr<native::CUDAAllocator> a) override {
+  void enable(bool on) { next->enable(on); }
+  bool isEnabled() const { return next->isEnabled(); }
+  void cacheInfo(c10::DeviceIndex d, size_t* largest) { next->cacheInfo(d, largest); }
+  void releasePool(c10::DeviceIndex d, MempoolId_t p) { next->releasePool(d, p); }
+  int getPoolUseCount(c10::DeviceIndex d, MempoolId_t p) { return next->getPoolUseCount(d, p); }
+  void createOrIncrefPool(c10::DeviceIndex d, MempoolId_t p, std::shared_ptr<Native> a) {
     next->createOrIncrefPool(d, p, std::move(a));
   }
-  void setUseOnOOM(c10::DeviceIndex d, c10::MempoolId_t p, bool use) override { next->setUseOnOOM(d, p, use); }
-  void setNoSplit(c10::DeviceIndex d, c10::MempoolId_t p) override { next->setNoSplit(d, p); }
-  bool checkPoolLiveAllocations(c10::DeviceIndex d, c10::MempoolId_t p, const std::unordered_set<void*>& live) override {
+  void createOrIncrefPool(c10::DeviceIndex d, MempoolId_t p, Native* a) { next->createOrIncrefPool(d, p, a); }
+  void ensureExistsAndIncrefPool(c10::DeviceIndex d, MempoolId_t p) { next->ensureExistsAndIncrefPool(d, p); }
+  void setUseOnOOM(c10::DeviceIndex d, MempoolId_t p, bool use) { next->setUseOnOOM(d, p, use); }
+  void setUseOnOOM(c10::DeviceIndex d, MempoolId_t p) { next->setUseOnOOM(d, p); }
+  void setNoSplit(c10::DeviceIndex d, MempoolId_t p) { next->setNoSplit(d, p); }
+  bool checkPoolLiveAllocations(c10::DeviceIndex d, MempoolId_t p, const std::unordered_set<void*>& live) {
     return next->checkPoolLiveAllocations(d, p, live);
   }
-  std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return next->getIpcDevPtr(std::move(handle)); }
-  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& md) override { next->recordAnnotation(md); }
-  void pushCompileContext(std::string& md) override { next->pushCompileContext(md); }
-  void popCompileContext() override { next->popCompileContext(); }
-  bool supportsUserMetadata() override { return next->supportsUserMetadata(); }
-  void setUserMetadata(const std::string& md) override { next->setUserMetadata(md); }
-  std::string getUserMetadata() override { return next->getUserMetadata(); }
-  void annotateMemory(const void* p, const std::string& md) override { next->annotateMemory(p, md); }
-  void attachOutOfMemoryObserver(native::OutOfMemoryObserver o) override { next->attachOutOfMemoryObserver(std::move(o)); }
-  void attachOomRejectionObserver(native::OomRejectionObserver o) override { next->attachOomRejectionObserver(std::move(o)); }
-  void attachAllocatorTraceTracker(native::AllocatorTraceTracker t) override { next->attachAllocatorTraceTracker(std::move(t)); }
-  void enablePeerAccess(c10::DeviceIndex a, c10::DeviceIndex b) override { next->enablePeerAccess(a, b); }
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) { return next->getIpcDevPtr(std::move(handle)); }
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& md) { next->recordAnnotation(md); }
+  void pushCompileContext(std::string& md) { next->pushCompileContext(md); }
+  void popCompileContext() { next->popCompileContext(); }
+  bool supportsUserMetadata() { return next->supportsUserMetadata(); }
+  void setUserMetadata(const std::string& md) { next->setUserMetadata(md); }
+  std::string getUserMetadata() { return next->getUserMetadata(); }
+  void annotateMemory(const void* p, const std::string& md) { next->annotateMemory(p, md); }
+  void attachOutOfMemoryObserver(native::OutOfMemoryObserver o) { next->attachOutOfMemoryObserver(std::move(o)); }
+  void attachOomRejectionObserver(native::OomRejectionObserver o) { next->attachOomRejectionObserver(std::move(o)); }
+  void attachAllocatorTraceTracker(native::AllocatorTraceTracker t) { next->attachAllocatorTraceTracker(std::move(t)); }
+  void enablePeerAccess(c10::DeviceIndex a, c10::DeviceIndex b) { next->enablePeerAccess(a, b); }
   cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, cudaStream_t stream,
-                          bool p2p) override {
+                          bool p2p) {
     return next->memcpyAsync(to, to_device, from, from_device, bytes, stream, p2p);
   }
-  std::shared_ptr<native::AllocatorState> getCheckpointState(c10::DeviceIndex d, c10::MempoolId_t p) override {
+  std::shared_ptr<native::AllocatorState> getCheckpointState(c10::DeviceIndex d, MempoolId_t p) {
     return next->getCheckpointState(d, p);
   }
-  native::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex d, std::shared_ptr<native::AllocatorState> s) override {
+  native::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex d, std::shared_ptr<native::AllocatorState> s) {
     return next->setCheckpointPoolState(d, std::move(s));
   }
-  c10::DataPtr allocateWithAddress(size_t size, void* address) override { return next->allocateWithAddress(size, address); }
-  std::string name() override { return next->name(); }
+  c10::DataPtr allocateWithAddress(size_t size, void* address) { return next->allocateWithAddress(size, address); }
+  std::string name() { return next->name(); }
 };
-
-// Never destroyed: tensors outlive static destruction.
-Front* front = nullptr;
-
-void Front::release(void* address) { front->freed(address); }
-
-void Front::release_any(void* address) {
-  if (!front->freed(address)) front->next->raw_deleter()(address);
-}
 
 }  // namespace
 
@@ -335,11 +381,12 @@ void Front::release_any(void* address) {
 extern "C" const char* stalloc_front_install(const StallocCore* table, int device_count) {
   static std::string error;
   if (table == nullptr || table->version < STALLOC_CORE_VERSION) return "the shim is newer than the stalloc library";
-  if (front != nullptr) return "it is installed already";
+  using Front = ::Front<native::CUDAAllocator>;
+  if (Front::installed != nullptr) return "it is installed already";
   try {
     core = table;
     auto installed = std::shared_ptr<Front>(new Front(native::allocator.load(), device_count), [](Front*) {});
-    front = installed.get();
+    Front::installed = installed.get();
     torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(installed);
   } catch (const std::exception& e) {
     error = e.what();

@@ -1,6 +1,6 @@
 // PyTorch's memory history and snapshots, with the arena's share in them.
 #pragma once
-#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/ApproximateClock.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,11 +16,22 @@
 
 namespace stalloc {
 
-using c10::CachingDeviceAllocator::BlockInfo;
-using c10::CachingDeviceAllocator::CreateContextFn;
-using c10::CachingDeviceAllocator::RecordContext;
-using c10::CachingDeviceAllocator::SegmentInfo;
-using c10::CachingDeviceAllocator::TraceEntry;
+using c10::cuda::CUDACachingAllocator::BlockInfo;
+using c10::cuda::CUDACachingAllocator::CreateContextFn;
+using c10::cuda::CUDACachingAllocator::RecordContext;
+using c10::cuda::CUDACachingAllocator::SegmentInfo;
+using c10::cuda::CUDACachingAllocator::TraceEntry;
+
+// An entry of the history, outside all private pools. Older versions' entries do not name their pool.
+template <typename Entry, typename Time, typename Stack>
+Entry make_entry(typename Entry::Action action, c10::DeviceIndex device, size_t address, size_t size, cudaStream_t stream, Time time,
+                 Stack stack) {
+  using Pool = c10::cuda::MempoolId_t;
+  if constexpr (std::is_constructible_v<Entry, decltype(action), decltype(device), size_t, size_t, cudaStream_t, Pool, Time, Stack>)
+    return Entry(action, device, address, size, stream, Pool{0, 0}, time, std::move(stack));
+  else
+    return Entry(action, device, address, size, stream, time, std::move(stack));
+}
 
 // What happened to the arena's blocks on one device, as far as PyTorch is asked to remember it.
 class History {
@@ -47,8 +59,8 @@ class History {
     }
     // The recorder may take the interpreter's lock: no lock of ours is held here.
     std::shared_ptr<c10::GatheredContext> stack = gather != nullptr ? gather() : nullptr;
-    TraceEntry entry(action, c10::DeviceIndex(index), size_t(address), size, stream, c10::MempoolId_t{0, 0},
-                     c10::getApproximateTime(), std::move(stack));
+    auto entry = make_entry<TraceEntry>(action, c10::DeviceIndex(index), size_t(address), size, static_cast<cudaStream_t>(stream),
+                                        c10::getApproximateTime(), std::move(stack));
     std::lock_guard<std::mutex> lock(mutex);
     entries.push_back(std::move(entry));
     while (entries.size() > length) entries.pop_front();
@@ -108,7 +120,7 @@ inline void append_arena(const StallocCore* core, int index, std::vector<Segment
     segment.active_size += block.size;
     if (block.pending == 0) segment.allocated_size += block.size;
     segment.requested_size += block.requested;
-    if (segment.stream == nullptr) segment.stream = block.stream;
+    if (segment.stream == nullptr) segment.stream = static_cast<cudaStream_t>(block.stream);
   }
   uint64_t top = std::max(arena.address + arena.size, end);
   push(top - end, 0, false, false);
