@@ -7,23 +7,92 @@
 
 use std::collections::BTreeMap;
 
-use crate::exact::{Exact, Outcome, Style};
+use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::first_fit::FirstFit;
+use crate::greedy::Places;
+use crate::hash::mix;
+use crate::luby::luby;
 use crate::problem::{Part, Problem, prepare};
+use crate::rules::{Heaviest, Order, Rule, all, arrange, long};
 use crate::{Buffer, Instance};
 
-/// Items of one core, at most.
+/// Groups of one core, at most.
 const LARGEST: usize = 2048;
 
+/// Cores tried in turn: what lives where the load is within so many thousandths of its maximum.
+const MARGINS: [u64; 10] = [0, 10, 20, 30, 50, 75, 100, 150, 200, 300];
+
+/// Work of the shortest searches for each group of a core. A search that succeeds hardly ever turns back, so short
+/// ones in many styles find more than long ones.
+const WORK_PER_GROUP: u64 = 1000;
+
+/// Turns after which what found no place is forgotten: the more a core has taken in, the harder it is.
+const MEMORY: u64 = 12;
+
+/// Orders in which the others are placed around a core.
+const OTHERS: [Order; 3] = [all(Rule::Size), long(100, Rule::Lower, Rule::Size), all(Rule::Area)];
+
+/// The best styles for cores fill the lowest valleys with what lives longest, with little noise or none.
+fn style(turn: u64, seed: u64) -> Style {
+    Style {
+        choice: [Choice::Few, Choice::Lowest, Choice::Fewest][(turn % 3) as usize],
+        taste: Taste::Length,
+        noise: [0, 1, 2, 4][(turn / 3 % 4) as usize],
+        seed,
+    }
+}
+
+/// What was learnt about the cores of a part.
+#[derive(Default)]
+pub(crate) struct CoreSearch {
+    /// How often each item found no place around a core.
+    blame: Vec<u32>,
+}
+
+impl CoreSearch {
+    /// Places the `k`-th core by exact search towards `target`, and the rest around it; the result, if there is one,
+    /// and the work that it took.
+    pub fn attempt(
+        &mut self,
+        part: &Part,
+        heaviest: &Heaviest,
+        fit: &mut FirstFit,
+        (k, seed): (u64, u64),
+        target: u64,
+    ) -> (Option<Places>, u64) {
+        let cores = MARGINS.len() as u64;
+        let turn = k / cores;
+        if self.blame.is_empty() || (k.is_multiple_of(cores) && turn.is_multiple_of(MEMORY)) {
+            self.blame = vec![0; part.items.len()];
+        }
+        let least = heaviest.least(MARGINS[(k % cores) as usize]);
+        let blame = &self.blame;
+        let chosen = |i: u32| heaviest.of(i) >= least || blame[i as usize] > 0;
+        let Some(core) = Core::new(part, chosen) else { return (None, 0) };
+        let allowed = WORK_PER_GROUP.saturating_mul(core.groups.len() as u64).saturating_mul(luby(turn + 1));
+        let (order, mut work) = core.order(target - part.base, style(turn, mix(seed ^ mix(k))), allowed);
+        let Some(order) = order else { return (None, work) };
+        let others = arrange(part, heaviest, OTHERS[(turn % OTHERS.len() as u64) as usize]);
+        let before = fit.work;
+        let offsets = complete(fit, order, &others);
+        work += 2 * (fit.work - before);
+        let Some(offsets) = offsets else { return (None, work) };
+        for (i, (item, offset)) in part.items.iter().zip(&offsets).enumerate() {
+            self.blame[i] += u32::from(offset.saturating_add(item.size) > target);
+        }
+        (Some(Places::new(part, offsets)), work)
+    }
+}
+
 /// A core: groups of items of equal lifetime, each group one buffer of the small problem.
-pub(crate) struct Core {
+struct Core {
     groups: Vec<Vec<u32>>,
     problem: Problem,
 }
 
 impl Core {
     /// Of the items chosen; `None` if they are too many.
-    pub fn new(part: &Part, chosen: impl Fn(u32) -> bool) -> Option<Core> {
+    fn new(part: &Part, chosen: impl Fn(u32) -> bool) -> Option<Core> {
         let mut groups: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
         for i in (0..part.items.len() as u32).filter(|&i| chosen(i)) {
             let item = &part.items[i as usize];
@@ -47,7 +116,7 @@ impl Core {
 
     /// Items of the core from the lowest to the highest, in a solution below `limit` (over the part's base); and the
     /// work done.
-    pub fn order(&self, limit: u64, style: Style, mut work: u64) -> (Option<Vec<u32>>, u64) {
+    fn order(&self, limit: u64, style: Style, mut work: u64) -> (Option<Vec<u32>>, u64) {
         let allowed = work;
         let mut at: Vec<(u64, u32)> = self.problem.decided.iter().map(|&(id, offset)| (offset, id)).collect();
         for part in &self.problem.parts {
@@ -66,7 +135,7 @@ impl Core {
 }
 
 /// Completes an order of the core by the others in their order, and places all by first fit.
-pub(crate) fn complete(fit: &mut FirstFit, mut core: Vec<u32>, others: &[u32]) -> Option<Vec<u64>> {
+fn complete(fit: &mut FirstFit, mut core: Vec<u32>, others: &[u32]) -> Option<Vec<u64>> {
     let mut placed = vec![false; others.len()];
     core.iter().for_each(|&i| placed[i as usize] = true);
     core.extend(others.iter().copied().filter(|&i| !placed[i as usize]));

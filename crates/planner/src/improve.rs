@@ -7,14 +7,15 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::clock::Clock;
-use crate::core_search::{Core, complete};
+use crate::core_search::CoreSearch;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::finder::Layout;
 use crate::first_fit::FirstFit;
 use crate::greedy::{FIRST_FITS, Places};
 use crate::hash::mix;
+use crate::luby::luby;
 use crate::problem::Part;
-use crate::rules::{Heaviest, Rule, all, arrange, core, long};
+use crate::rules::{Heaviest, Rule, arrange, core, long};
 use crate::skyline::best_fit;
 
 /// The exact search keeps a list of what waits at each depth, quadratic in the items at worst.
@@ -36,29 +37,14 @@ const BEST_FIT_WORK: u64 = 32;
 /// Runs of one learning order without success before it starts over with another.
 const PATIENCE: u32 = 24;
 
-/// Cores tried in turn: what lives where the load is within so many thousandths of its maximum.
+/// Margins of the cores that learning orders begin with, in thousandths of the load.
 const MARGINS: [u64; 6] = [0, 20, 50, 100, 150, 200];
 
 /// What counts as long-lived in orders that learn, in thousandths of the sections.
 const LONG: [u64; 4] = [30, 100, 200, 400];
 
-/// Work allowed for one core.
-const CORE_WORK: u64 = 5_000_000;
-
 /// Styles that differ in more than noise and seed.
 const STYLES: u64 = 12;
-
-/// The sequence 1 1 2 1 1 2 4 1 1 2 1 1 2 4 8 ... from 1 (Luby, Sinclair and Zuckerman 1993): within a logarithm of
-/// the best restarts there are, whatever the distribution of the time to success.
-fn luby(mut k: u64) -> u64 {
-    loop {
-        let bits = u64::BITS - k.leading_zeros();
-        if k == (1 << bits) - 1 {
-            return 1 << (bits - 1);
-        }
-        k -= (1 << (bits - 1)) - 1;
-    }
-}
 
 /// Styles in turn.
 fn style(k: u64, seed: u64) -> Style {
@@ -132,8 +118,7 @@ struct Lane<'a> {
     stale: u32,
     lowest: u64,
     lessons: u64,
-    /// How often each item found no place around the core.
-    core_blame: Vec<u32>,
+    cores: CoreSearch,
 }
 
 impl<'a> Lane<'a> {
@@ -152,7 +137,7 @@ impl<'a> Lane<'a> {
             stale: PATIENCE,
             lowest: u64::MAX,
             lessons: 0,
-            core_blame: vec![],
+            cores: CoreSearch::default(),
         }
     }
 
@@ -166,41 +151,20 @@ impl<'a> Lane<'a> {
             7 if exact && few => self.reorder(turn(round / 8), top, target),
             r if exact && few => self.search(turn(round / 8 * 7 + r), top, target),
             7 if exact => self.search(turn(round / 8), top, target),
-            _ if plain && round.is_multiple_of(2) => self.search_core(turn(round / 2), top, target),
-            _ => self.reorder(turn(if plain { round / 2 } else { round }), top, target),
+            r if plain && r % 4 != 1 => {
+                self.search_core(turn(round / 4 * 3 + [0, 0, 1, 2][r as usize % 4]), top, target)
+            }
+            _ => self.reorder(turn(if plain { round / 4 } else { round }), top, target),
         }
     }
 
-    /// Exact search for the core, first fit for the rest.
+    /// Exact search for a core, first fit for the rest.
     fn search_core(&mut self, k: u64, top: u64, target: u64) -> Found {
         let part = self.part;
-        if self.core_blame.is_empty() {
-            self.core_blame = vec![0; part.items.len()];
-        }
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
-        let margin = MARGINS[(k % MARGINS.len() as u64) as usize];
-        let least = heaviest.least(margin);
-        let nothing = |work| Found { places: None, impossible: None, work };
-        let blame = &self.core_blame;
-        let chosen = |i: u32| heaviest.of(i) >= least || blame[i as usize] > 0;
-        let Some(core) = Core::new(part, chosen) else { return nothing(0) };
-        let allowed = CORE_WORK;
-        let (order, work) = core.order(target - part.base, style(k / MARGINS.len() as u64, self.seed), allowed);
-        let Some(order) = order else { return nothing(work) };
-        let rule = [Rule::Size, Rule::Area, Rule::Length][(k / MARGINS.len() as u64 % 3) as usize];
-        let others = arrange(part, heaviest, all(rule));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
-        let before = fit.work;
-        let offsets = complete(fit, order, &others);
-        let work = work + 2 * (fit.work - before);
-        let Some(offsets) = offsets else { return nothing(work) };
-        for (i, (item, offset)) in part.items.iter().zip(&offsets).enumerate() {
-            if offset + item.size > target {
-                self.core_blame[i] += 1;
-            }
-        }
-        let places = Places::new(part, offsets);
-        Found { places: (places.top < top).then_some(places), impossible: None, work }
+        let (places, work) = self.cores.attempt(part, heaviest, fit, (k, self.seed), target);
+        Found { places: places.filter(|places| places.top < top), impossible: None, work }
     }
 
     /// A restart of the exact search.

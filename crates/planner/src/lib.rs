@@ -18,6 +18,7 @@ mod gaps;
 mod greedy;
 mod hash;
 mod improve;
+mod luby;
 mod model;
 mod problem;
 mod rules;
