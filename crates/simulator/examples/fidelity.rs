@@ -1,6 +1,6 @@
 //! Prints how the code of PyTorch's caching allocator compares with what snapshots recorded.
 //!
-//! `cargo run --release -p stalloc-simulator --example fidelity -- FILE...`
+//! `cargo run --release -p stalloc-simulator --example fidelity -- [--memory-limit BYTES] FILE...`
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,14 +14,20 @@ fn main() -> ExitCode {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     let mut exact = true;
-    for path in std::env::args().skip(1) {
+    let mut arguments = std::env::args().skip(1);
+    let mut limit = None;
+    while let Some(path) = arguments.next() {
+        if path == "--memory-limit" {
+            limit = arguments.next().and_then(|bytes| bytes.parse().ok());
+            continue;
+        }
         let path = Path::new(&path);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.trim_end_matches(".zst").trim_end_matches(".gz").trim_end_matches(".pickle");
         match open(path, &mut |_, _| {}) {
             Ok(Input::Recording(recording)) => {
                 for trace in recording.traces {
-                    exact &= row(name, &trace);
+                    exact &= row(name, &trace, limit);
                 }
             }
             Ok(_) => println!("| {name} | holds no recording |"),
@@ -34,8 +40,8 @@ fn main() -> ExitCode {
     if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn row(name: &str, trace: &stalloc_trace::Trace) -> bool {
-    let result = match compare(trace) {
+fn row(name: &str, trace: &stalloc_trace::Trace, limit: Option<u64>) -> bool {
+    let result = match compare(trace, limit) {
         Ok(result) => result,
         Err(error) => {
             println!("| {name} | {} | {error} |", trace.device);

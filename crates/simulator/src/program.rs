@@ -62,12 +62,17 @@ fn gives_back(segment: &SegmentEvent) -> bool {
 ///
 /// A request that finds no memory has everything given back before it is tried again. As it found no cached block
 /// before, it finds none after, so that this is the same as emptying the cache first. Only where the allocator may give
-/// a part of its cache back to serve a request, it is left to do so.
+/// a part of its cache back to serve a request, it is left to do so: if the request then took memory, or failed.
 fn empties(trace: &Trace, time: Time) -> bool {
     let partial = |s: &AllocatorSettings| s.max_split_size.is_some() || s.garbage_collection_threshold > 0.0;
-    let cause = trace.events.get(next_request(trace, time) as usize);
-    !(trace.settings.as_ref().is_some_and(partial)
-        && matches!(cause, Some(Event::Alloc(_) | Event::OutOfMemory { .. })))
+    let next = next_request(trace, time);
+    let took = |event: &Event| matches!(event, Event::Segment(s) if matches!(s.action, SegmentAction::Alloc | SegmentAction::Map));
+    let serves = match trace.events.get(next as usize) {
+        Some(Event::Alloc(_)) => trace.events[time as usize..next as usize].iter().any(took),
+        Some(Event::OutOfMemory { .. }) => true,
+        _ => false,
+    };
+    !(serves && trace.settings.as_ref().is_some_and(partial))
 }
 
 /// When the program next asks for something: an allocation, granted or not, or a release.

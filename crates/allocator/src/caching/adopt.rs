@@ -93,6 +93,7 @@ impl<D: Device> Cache<D> {
                 size: part.size(),
                 live,
                 born: 0,
+                segment: 0,
                 prev,
                 next: NONE,
                 pool,

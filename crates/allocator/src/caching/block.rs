@@ -17,6 +17,8 @@ pub(super) struct Block {
     pub live: u64,
     /// Number of searches of its pool when it was last inserted; its age in garbage collection.
     pub born: u64,
+    /// Which of the segments its segment was, where ties go by that; else 0.
+    pub segment: u64,
     /// The block that ends where this one starts, in the same segment.
     pub prev: BlockId,
     /// The block that starts where this one ends, in the same segment.

@@ -88,6 +88,7 @@ impl<D: Device> Cache<D> {
             size: bytes,
             live: 0,
             born: 0,
+            segment: 0,
             prev: NONE,
             next: NONE,
             pool,

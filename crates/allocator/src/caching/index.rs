@@ -1,11 +1,11 @@
-//! Free blocks in the order of (size, address): what best fit searches.
+//! Free blocks in the order of (size, segment, address): what best fit searches.
 //!
 //! A sorted sequence cut into short sorted arrays: searching is two binary searches, inserting and removing move a few
 //! hundred bytes. Arrays are kept when they empty, so that a steady program allocates nothing here.
 
 use stalloc_device::Address;
 
-use super::block::BlockId;
+use super::block::{Block, BlockId};
 
 /// Longest array.
 const CHUNK: usize = 64;
@@ -14,8 +14,17 @@ const CHUNK: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     pub size: u64,
+    pub segment: u64,
     pub address: Address,
     pub block: BlockId,
+}
+
+impl Entry {
+    /// The entry of a block.
+    #[inline]
+    pub fn of(block: &Block, id: BlockId) -> Self {
+        Entry { size: block.size, segment: block.segment, address: block.address, block: id }
+    }
 }
 
 /// Where an entry stands; good until the next change.
@@ -38,14 +47,19 @@ impl FreeIndex {
         self.spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK))
     }
 
-    /// The first entry that is not before (size, address).
-    pub fn seek(&self, size: u64, address: Address) -> Option<Cursor> {
-        let key = (size, address);
+    /// The first entry of at least `size` bytes.
+    pub fn seek(&self, size: u64) -> Option<Cursor> {
+        self.first_not(|entry| entry.size < size)
+    }
+
+    /// The first entry that does not come `before`.
+    #[inline]
+    fn first_not(&self, before: impl Fn(&Entry) -> bool) -> Option<Cursor> {
         let chunk = match self.chunks.len() {
             1 => 0,
-            _ => self.chunks.partition_point(|c| c.last().is_some_and(|e| (e.size, e.address) < key)),
+            _ => self.chunks.partition_point(|c| c.last().is_some_and(&before)),
         };
-        let place = self.chunks.get(chunk)?.partition_point(|e| (e.size, e.address) < key);
+        let place = self.chunks.get(chunk)?.partition_point(before);
         (place < self.chunks[chunk].len()).then_some(Cursor { chunk, place })
     }
 
@@ -112,9 +126,9 @@ impl FreeIndex {
     }
 
     /// Takes a block out; whether it was there.
-    pub fn remove(&mut self, size: u64, address: Address) -> bool {
-        match self.seek(size, address) {
-            Some(cursor) if (self.get(cursor).size, self.get(cursor).address) == (size, address) => {
+    pub fn remove(&mut self, entry: Entry) -> bool {
+        match self.first_not(|other| *other < entry) {
+            Some(cursor) if self.get(cursor) == entry => {
                 self.take(cursor);
                 true
             }
@@ -133,27 +147,30 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_index_is_an_ordered_set(steps in prop::collection::vec((any::<bool>(), 0u64..40, 0u64..40), 0..1500)) {
+        fn the_index_is_an_ordered_set(
+            steps in prop::collection::vec((any::<bool>(), 0u64..40, 0u64..3, 0u64..40), 0..1500)
+        ) {
             let mut index = FreeIndex::default();
             let mut model = BTreeSet::new();
-            for (insert, size, address) in steps {
+            for (insert, size, segment, address) in steps {
+                let entry = Entry { size, segment, address, block: 0 };
                 if insert {
-                    if model.insert((size, address)) {
-                        index.insert(Entry { size, address, block: 0 });
+                    if model.insert(entry) {
+                        index.insert(entry);
                     }
                 } else {
-                    prop_assert_eq!(index.remove(size, address), model.remove(&(size, address)));
+                    prop_assert_eq!(index.remove(entry), model.remove(&entry));
                 }
-                let found = index.seek(size, address).map(|c| index.get(c)).map(|e| (e.size, e.address));
-                prop_assert_eq!(found, model.range((size, address)..).next().copied());
+                let first = Entry { size, segment: 0, address: 0, block: 0 };
+                prop_assert_eq!(index.seek(size).map(|c| index.get(c)), model.range(first..).next().copied());
             }
             prop_assert!(index.chunks.iter().all(|c| !c.is_empty() && c.len() <= CHUNK));
-            prop_assert!(index.iter().map(|e| (e.size, e.address)).eq(model.iter().copied()));
-            prop_assert_eq!(index.last().map(|e| (e.size, e.address)), model.last().copied());
+            prop_assert!(index.iter().eq(model.iter().copied()));
+            prop_assert_eq!(index.last(), model.last().copied());
             let mut walked = Vec::new();
-            let mut at = index.seek(0, 0);
+            let mut at = index.seek(0);
             while let Some(cursor) = at {
-                walked.push((index.get(cursor).size, index.get(cursor).address));
+                walked.push(index.get(cursor));
                 at = index.next(cursor);
             }
             prop_assert!(walked.into_iter().eq(model));

@@ -181,7 +181,7 @@ impl<D: Device> Cache<D> {
         if settings.garbage_collection_threshold > 0.0 {
             self.searches[usize::from(!pool.small)] += 1;
         }
-        let mut at = pool.free.seek(size, 0)?;
+        let mut at = pool.free.seek(size)?;
         let mut found = pool.free.get(at);
         if settings.expandable_segments {
             // What a block at the end of its range can grow to counts as its size.
@@ -256,6 +256,7 @@ impl<D: Device> Cache<D> {
             size: bytes,
             live: 0,
             born: 0,
+            segment: if self.settings.older_segments_first { self.stats.device_allocs } else { 0 },
             prev: NONE,
             next: NONE,
             pool,
@@ -342,7 +343,7 @@ impl<D: Device> Cache<D> {
         let block = &mut self.blocks[id];
         let pool = &mut self.pools[block.pool];
         block.born = self.searches[usize::from(!pool.small)];
-        pool.free.insert(Entry { size: block.size, address: block.address, block: id });
+        pool.free.insert(Entry::of(block, id));
     }
 
     /// Takes a free block out of its pool's index.
@@ -350,7 +351,7 @@ impl<D: Device> Cache<D> {
         let block = &self.blocks[id];
         let pool = &mut self.pools[block.pool];
         if block.mapped {
-            pool.free.remove(block.size, block.address);
+            pool.free.remove(Entry::of(block, id));
         } else {
             pool.remove_unmapped(block.address);
         }

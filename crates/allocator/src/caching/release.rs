@@ -52,7 +52,7 @@ impl<D: Device> Cache<D> {
         let Some(limit) = self.settings.max_split_size else { return Ok(false) };
         let target = size.max(limit);
         let free = &self.pools[pool].free;
-        if let Some(at) = free.seek(target, 0) {
+        if let Some(at) = free.seek(target) {
             return self.release_oversize_block(device, free.get(at).block);
         }
         let mut released = 0;

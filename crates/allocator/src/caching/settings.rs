@@ -28,6 +28,9 @@ pub struct Settings {
     pub garbage_collection_threshold: f64,
     /// `set_per_process_memory_fraction`, in bytes: reserve no more than this. Garbage collection needs it.
     pub memory_limit: Option<u64>,
+    /// Among free blocks of the same size the one in the segment that was taken first is used, as PyTorch 2.15
+    /// does; else the one at the lowest address, as it used to.
+    pub older_segments_first: bool,
     /// Bytes added to every request; torch_npu has 32.
     pub padding: u64,
     /// What requests from 2 MiB on start at a multiple of in expandable segments, where there is room; 1: anything.
@@ -45,6 +48,7 @@ impl Default for Settings {
             roundup_power2_divisions: Vec::new(),
             garbage_collection_threshold: 0.0,
             memory_limit: None,
+            older_segments_first: false,
             padding: 0,
             large_alignment: 1,
         }

@@ -27,8 +27,10 @@ use script::Script;
 /// Whose rules a recording follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// PyTorch's.
+    /// PyTorch's as it used to be: of blocks of the same size the one at the lowest address is used.
     Pytorch,
+    /// PyTorch 2.15's: of blocks of the same size the one in the oldest segment is used.
+    PytorchByAge,
     /// torch_npu's, which adds to every request and aligns large ones.
     TorchNpu,
 }
@@ -38,6 +40,7 @@ impl Dialect {
     pub const fn name(self) -> &'static str {
         match self {
             Dialect::Pytorch => "PyTorch",
+            Dialect::PytorchByAge => "PyTorch, by age",
             Dialect::TorchNpu => "torch_npu",
         }
     }
@@ -73,26 +76,34 @@ impl Fidelity {
     }
 }
 
-/// Compares a recorded trace with the allocator's code, by PyTorch's rules, then by those of its descendants; the
-/// closest.
+/// Compares a recorded trace with the allocator's code, by the rules of each [`Dialect`]; the
+/// closest. `memory_limit` is what `set_per_process_memory_fraction` allowed the program, bytes: no snapshot says it, and
+/// garbage collection goes by it.
 ///
 /// # Errors
 /// If the state that the trace starts from makes no sense.
-pub fn compare(trace: &Trace) -> Result<Fidelity, Error> {
-    let native = compare_as(trace, Dialect::Pytorch)?;
-    if native.is_exact() {
-        return Ok(native);
+pub fn compare(trace: &Trace, memory_limit: Option<u64>) -> Result<Fidelity, Error> {
+    let mut best = compare_as(trace, Dialect::Pytorch, memory_limit)?;
+    for dialect in [Dialect::PytorchByAge, Dialect::TorchNpu] {
+        if best.is_exact() {
+            break;
+        }
+        let other = compare_as(trace, dialect, memory_limit)?;
+        if other.is_exact() || other.requests > best.requests {
+            best = other;
+        }
     }
-    let other = compare_as(trace, Dialect::TorchNpu)?;
-    Ok(if other.is_exact() || other.requests > native.requests { other } else { native })
+    Ok(best)
 }
 
-fn compare_as(trace: &Trace, dialect: Dialect) -> Result<Fidelity, Error> {
+fn compare_as(trace: &Trace, dialect: Dialect, memory_limit: Option<u64>) -> Result<Fidelity, Error> {
     let empty = MemoryState::default();
     let initial = trace.initial.as_ref().unwrap_or(&empty);
-    let settings = Settings { expandable_segments: expandable(trace, initial), ..recorded_settings(trace) };
+    let settings =
+        Settings { expandable_segments: expandable(trace, initial), memory_limit, ..recorded_settings(trace) };
     let settings = match dialect {
         Dialect::Pytorch => settings,
+        Dialect::PytorchByAge => Settings { older_segments_first: true, ..settings },
         Dialect::TorchNpu => settings.torch_npu(),
     };
     let script = Script::new(trace, initial.reserved());
