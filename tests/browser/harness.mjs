@@ -5,7 +5,7 @@ import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
-const { STALLOC, WORK } = process.env;
+export const { STALLOC, WORK } = process.env;
 let passed = 0;
 const failures = [];
 

@@ -1,10 +1,10 @@
 // What a reader of a report sees, checked in Chromium.
 
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { assert, browser, equal, finish, input, open, plain, report, same, test } from "./harness.mjs";
+import { assert, browser, equal, finish, input, open, plain, report, same, STALLOC, test } from "./harness.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, "../..");
@@ -270,6 +270,13 @@ await test("the snapshot of the plan is one that memory_viz reads", async () => 
   const { figures } = report("planned", [input("training.pickle")], ["--snapshot", out]);
   const plan = figures.inputs[0].devices[0].allocators.find((one) => one.allocator === "stalloc");
   execFileSync("python3", [join(here, "check_snapshot.py"), out, String(plan.peak_reserved), String(plan.peak_allocated)], { stdio: "pipe" });
+});
+
+await test("a state without a history has figures, but no plan to write a snapshot of", async () => {
+  const made = spawnSync(STALLOC, ["report", input("state_only.pickle"), "--json", "--snapshot", input("none.pickle")], { encoding: "utf8" });
+  equal(made.status, 2, "exit status");
+  assert(JSON.parse(made.stdout).inputs[0].devices[0].state_only, "the figures are not printed");
+  assert(made.stderr.includes("record a history") && !existsSync(input("none.pickle")), made.stderr);
 });
 
 await test("pictures are written", async () => {

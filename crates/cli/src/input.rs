@@ -9,11 +9,38 @@ use stalloc_trace::{Input, Recording, Trace};
 use crate::error::Error;
 use crate::progress::Progress;
 
-/// Opens an input of any format, with progress.
+/// Opens an input of any format, with progress; tells on standard error what was odd about it.
 pub fn open(path: &Path) -> Result<Input, Error> {
+    if is_plan(path) {
+        let path = path.display();
+        return Err(Error::message(format!(
+            "{path} is a plan, not a recording: `stalloc info {path}` describes it, `stalloc verify {path}` checks it, \
+             `stalloc simulate INPUT --plan {path}` replays a recording on it"
+        )));
+    }
     let mut progress = Progress::new(format!("reading {}", path.display()));
-    stalloc_trace::open(path, &mut |done, total| progress.update(done, total))
-        .map_err(|e| Error::message(e.to_string()))
+    let input = stalloc_trace::open(path, &mut |done, total| progress.update(done, total))
+        .map_err(|e| Error::message(e.to_string()))?;
+    drop(progress);
+    let warnings = match &input {
+        Input::Recording(recording) => &recording.warnings,
+        Input::Instance(instance) => &instance.warnings,
+    };
+    for warning in warnings {
+        eprintln!("stalloc: {}: {warning}", path.display());
+    }
+    Ok(input)
+}
+
+/// Opens a recording, as [`open`] does.
+pub fn recording(path: &Path) -> Result<Recording, Error> {
+    match open(path)? {
+        Input::Recording(recording) => Ok(recording),
+        Input::Instance(_) => Err(Error::message(format!(
+            "{}: a CSV instance, not a recording: it has no allocators to look at; plan it with `stalloc plan`",
+            path.display()
+        ))),
+    }
 }
 
 /// Whether a file is a plan, by its first bytes; false where it cannot be read.
@@ -30,9 +57,6 @@ pub fn plan(path: &Path) -> Result<Plan, Error> {
 
 /// The trace of a device: the one that was asked for, else the first with requests.
 pub fn device(path: &Path, mut recording: Recording, wanted: Option<u32>) -> Result<Trace, Error> {
-    for warning in &recording.warnings {
-        eprintln!("stalloc: {}: {warning}", path.display());
-    }
     let devices: Vec<String> = recording.traces.iter().map(|trace| trace.device.to_string()).collect();
     let index = match wanted {
         Some(device) => recording.traces.iter().position(|trace| trace.device == device),

@@ -65,6 +65,30 @@ fn a_recording_is_planned_verified_and_simulated_with_figures_that_agree() {
 }
 
 #[test]
+fn a_plan_is_described_and_refused_where_a_recording_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("demo.plan");
+    let planned = json(&stalloc(&["plan", TRACE, "-o", text(&plan), "--json"]));
+    let info = json(&stalloc(&["info", text(&plan), "--json"]));
+    assert_eq!(info["format"], "plan");
+    assert_eq!(info["arena"], planned["static"]["peak"]);
+    assert_eq!(info["fingerprint"], json(&stalloc(&["info", TRACE, "--json"]))["devices"][0]["fingerprint"]);
+    let sections = info["sections"].as_array().unwrap();
+    assert!(
+        sections.iter().any(|section| section["kind"] == "again and again" && section["planned"].as_u64() > Some(0))
+    );
+    assert!(stalloc(&["info", text(&plan)]).status.success());
+    for command in
+        [&["plan"][..], &["simulate"], &["report", "--json"], &["verify", text(&plan)], &["info", "--compare", TRACE]]
+    {
+        let output = stalloc(&[command, &[text(&plan)]].concat());
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("demo.plan is a plan, not a recording") && said.contains("stalloc verify"), "{said}");
+    }
+}
+
+#[test]
 fn a_plan_with_one_byte_changed_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("demo.plan");

@@ -69,6 +69,11 @@ impl Fault {
         Fault::new(place, problem, RECORD_AGAIN)
     }
 
+    /// Whether it is that the file ends too early, itself or what it decompresses to.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.source.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
+    }
+
     /// An error of the operating system or of a decompressor after `at` bytes.
     pub(crate) fn io(at: u64, error: io::Error) -> Self {
         let (problem, advice) = match error.kind() {

@@ -188,6 +188,40 @@ fn a_file_cut_off_anywhere_is_read_up_to_there() {
 }
 
 #[test]
+fn a_compressed_file_cut_off_anywhere_is_read_up_to_its_last_whole_part() {
+    let file = Shared::default();
+    let mut writer = record(file.clone());
+    let mut random = 1u64;
+    for i in 0..60_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let alloc = RawEvent::Alloc { address: i << 40, size: random >> 32, stream: 0, stack: StackId::NONE };
+        writer.push(&alloc, None).unwrap();
+        if i % 4_000 == 0 {
+            writer.flush().unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    let whole = file.bytes();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&whole).unwrap();
+    for compressed in [gzip.finish().unwrap(), zstd::encode_all(&whole[..], 3).unwrap()] {
+        let all = read(&compressed).traces[0].events.len();
+        let mut seen = 0;
+        for part in 1..40 {
+            let Ok(Input::Recording(recording)) = read_bytes(&compressed[..compressed.len() * part / 40], LIMIT) else {
+                assert_eq!(seen, 0, "less than a first part has no trace");
+                continue;
+            };
+            assert!(recording.warnings.iter().any(|warning| warning.contains("too early")), "part {part}");
+            let events = recording.traces.first().map_or(0, |trace| trace.events.len());
+            assert!(events >= seen && events < all);
+            seen = events;
+        }
+        assert!(seen > all / 2, "{seen} of {all} events");
+    }
+}
+
+#[test]
 fn a_changed_byte_is_noticed() {
     let file = Shared::default();
     record(file.clone()).finish().unwrap();

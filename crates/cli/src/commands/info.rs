@@ -1,9 +1,10 @@
 //! `stalloc info`: what a file holds, and whether two recordings ask for the same memory.
 
 mod compare;
+mod plan;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 use stalloc_synthesizer::{Witness, steps};
@@ -15,14 +16,18 @@ use crate::output::{self, Table};
 
 /// Arguments.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  stalloc info job.pickle                  devices, requests, steps, peaks\n  \
+                        stalloc info job.plan                    what a plan holds\n  \
+                        stalloc info --compare a.trace b.trace   do two runs ask for the same memory?\n\n\
+                        Exit status: 0 if done, 1 if with --compare they differ, 2 if a file cannot be read.")]
 pub struct Args {
-    /// A trace, a snapshot, a log or a DSA instance, plain or compressed.
+    /// A snapshot, a trace, a mem_log, a CSV instance or a plan
     #[arg(required = true, num_args = 1..=2, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
-    /// Compare two recordings request by request; exit 1 if they differ.
+    /// Compare two recordings request by request
     #[arg(long)]
     compare: bool,
-    /// Print one JSON object.
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -33,7 +38,11 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         ([a, b], true) => compare::run(a, b, args.json),
         (_, true) => Err(Error::message("--compare takes two recordings: stalloc info --compare A B")),
         ([path], false) => {
-            match open(path)? {
+            if input::is_plan(path) {
+                plan::print(&input::plan(path)?, args.json)?;
+                return Ok(Outcome::Done);
+            }
+            match input::open(path)? {
                 Input::Recording(recording) => print_recording(&recording, args.json)?,
                 Input::Instance(instance) => print_instance(&instance, args.json)?,
             }
@@ -41,19 +50,6 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         }
         _ => Err(Error::message("info takes one input, or two with --compare")),
     }
-}
-
-/// Opens a file and tells on standard error what was odd about it.
-fn open(path: &Path) -> Result<Input, Error> {
-    let input = input::open(path)?;
-    let warnings = match &input {
-        Input::Recording(recording) => &recording.warnings,
-        Input::Instance(instance) => &instance.warnings,
-    };
-    for warning in warnings {
-        eprintln!("stalloc: {}: {warning}", path.display());
-    }
-    Ok(input)
 }
 
 /// What `--json` prints of a recording.

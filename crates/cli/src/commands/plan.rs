@@ -99,9 +99,6 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 
 impl Args {
     fn instance(&self, instance: &Instance) -> Result<(), Error> {
-        for warning in &instance.warnings {
-            eprintln!("stalloc: {}: {warning}", self.input.display());
-        }
         let started = Instant::now();
         let solution = solve(instance, &self.effort.options())
             .map_err(|error| Error::message(format!("{}: {error}", self.input.display())))?;

@@ -11,23 +11,28 @@ use crate::{input, output};
 
 /// Arguments.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  stalloc report job.pickle -o report.html                  open it in a browser\n  \
+                        stalloc report before.pickle after.pickle -o report.html  and compare the two\n  \
+                        stalloc report job.pickle --snapshot planned.pickle       the plan, for PyTorch's memory_viz"
+)]
 pub struct Args {
-    /// Snapshots or traces; the first is compared with each of the others.
+    /// Snapshots, traces or mem_logs; the first is compared with each of the others
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// The report to write.
+    /// The report to write
     #[arg(short, long, value_name = "FILE.html")]
     output: Option<PathBuf>,
-    /// Print the report's figures as one JSON object.
+    /// Print the report's figures as one JSON object
     #[arg(long)]
     json: bool,
-    /// Write the two main pictures as SVG.
+    /// Write the two main pictures of the first device as SVG
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
-    /// Write the two main pictures as PNG.
+    /// Write the two main pictures of the first device as PNG
     #[arg(long, value_name = "FILE.png")]
     png: Option<PathBuf>,
-    /// Write what the plan would have done as a PyTorch memory snapshot, for memory_viz.
+    /// Write what the plan would have done as a PyTorch memory snapshot, for memory_viz
     #[arg(long, value_name = "OUT.pickle")]
     snapshot: Option<PathBuf>,
 }
@@ -43,10 +48,11 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     write(args.output.as_deref(), || report.html().map(String::into_bytes))?;
     write(args.svg.as_deref(), || report.svg().map(String::into_bytes))?;
     write(args.png.as_deref(), || report.png())?;
-    write(args.snapshot.as_deref(), || report.snapshot())?;
     if args.json {
         output::json(report.figures())?;
     }
+    // Last, for an input without a history has everything but a plan.
+    write(args.snapshot.as_deref(), || report.snapshot())?;
     Ok(Outcome::Done)
 }
 
@@ -60,13 +66,7 @@ fn write(path: Option<&Path>, make: impl FnOnce() -> Result<Vec<u8>, stalloc_rep
 }
 
 fn read(path: &Path) -> Result<Input, Error> {
-    let input = input::open(path)?;
-    let stalloc_trace::Input::Recording(recording) = input else {
-        return Err(Error::message(format!(
-            "{}: an instance has no allocators to report on; plan it with `stalloc plan`",
-            path.display()
-        )));
-    };
+    let recording = input::recording(path)?;
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     Ok(prepared(&name, recording))
 }

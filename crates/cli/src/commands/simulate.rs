@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use stalloc_plan::Plan;
 use stalloc_simulator::{Comparison, Kind, Options, compare};
-use stalloc_trace::{Input, Trace};
+use stalloc_trace::Trace;
 
 use crate::error::{Error, Outcome};
 use crate::input;
@@ -40,11 +40,7 @@ pub struct Args {
 
 /// Runs `stalloc simulate`.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
-    let Input::Recording(recording) = input::open(&args.input)? else {
-        let path = args.input.display();
-        return Err(Error::message(format!("{path} is an instance, not a recording: only recordings can be replayed")));
-    };
-    let trace = input::device(&args.input, recording, args.device)?;
+    let trace = input::device(&args.input, input::recording(&args.input)?, args.device)?;
     let kinds = if args.allocators.is_empty() { Kind::ALL.to_vec() } else { args.allocators.clone() };
     let plan = args.plan.as_deref().map(input::plan).transpose()?;
     let comparison = simulate(&trace, &kinds, plan, args.capacity)?;

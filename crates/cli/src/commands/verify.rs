@@ -41,13 +41,7 @@ impl Args {
         let plan = input::plan(&self.plan)?;
         let verdict = plan.check();
         let Some(path) = &self.input else { return Ok(verdict) };
-        let Input::Recording(recording) = input::open(path)? else {
-            return Err(Error::message(format!(
-                "{} is an instance, not a recording to check a plan against",
-                path.display()
-            )));
-        };
-        let trace = input::device(path, recording, Some(plan.device))?;
+        let trace = input::device(path, input::recording(path)?, Some(plan.device))?;
         Ok(verdict.and(plan.check_against(&trace)))
     }
 

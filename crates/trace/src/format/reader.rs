@@ -48,7 +48,7 @@ pub(crate) fn read(input: &mut Input<'_>, budget: Budget) -> Result<Recording> {
             }
             Chunk::Torn => {
                 reader.recording.warnings.push(format!(
-                    "The file ends in the middle of a chunk, at byte {at}: the recording was cut off there."
+                    "The file ends too early, in what begins at byte {at}: the recording was cut off there."
                 ));
                 reader.torn = true;
                 break;
@@ -70,7 +70,12 @@ enum Chunk {
 
 fn next_chunk(input: &mut Input<'_>) -> Result<Chunk> {
     let at = input.position();
-    let Some(&head) = input.fill(HEAD)?.first_chunk::<HEAD>() else {
+    let head = match input.fill(HEAD) {
+        Ok(bytes) => bytes.first_chunk::<HEAD>().copied(),
+        Err(fault) if fault.is_cut_off() => return Ok(Chunk::Torn),
+        Err(fault) => return Err(fault),
+    };
+    let Some(head) = head else {
         return Ok(if input.buffered() == 0 { Chunk::None } else { Chunk::Torn });
     };
     input.consume(HEAD);
@@ -80,7 +85,7 @@ fn next_chunk(input: &mut Input<'_>) -> Result<Chunk> {
     if length <= LONGEST_CHUNK && content_length <= LONGEST_CHUNK {
         match input.take(length.into(), &mut payload) {
             Ok(()) => {}
-            Err(fault) if fault.source.is_none() => return Ok(Chunk::Torn),
+            Err(fault) if fault.source.is_none() || fault.is_cut_off() => return Ok(Chunk::Torn),
             Err(fault) => return Err(fault),
         }
         if checksum(&head, &payload) == sum {
@@ -99,7 +104,10 @@ fn next_chunk(input: &mut Input<'_>) -> Result<Chunk> {
 
 fn only_zeros_follow(input: &mut Input<'_>) -> Result<bool> {
     loop {
-        let bytes = input.fill(1)?;
+        let bytes = match input.fill(1) {
+            Err(fault) if fault.is_cut_off() => return Ok(true),
+            bytes => bytes?,
+        };
         let (count, zeros) = (bytes.len(), bytes.iter().all(|&b| b == 0));
         if count == 0 || !zeros {
             return Ok(zeros);

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use serde::Serialize;
-use stalloc_trace::{Difference, Input, Recording, RequestId, Trace, compare};
+use stalloc_trace::{Difference, Recording, RequestId, Trace, compare};
 
-use super::{frame_text, open};
+use super::frame_text;
 use crate::error::{Error, Outcome};
-use crate::output;
+use crate::{input, output};
 
 /// Differences that are shown.
 const SHOWN: usize = 10;
@@ -54,7 +54,7 @@ struct RequestInfo {
 
 /// Compares two recordings device by device.
 pub fn run(path_a: &Path, path_b: &Path, json: bool) -> Result<Outcome, Error> {
-    let (a, b) = (recording(path_a)?, recording(path_b)?);
+    let (a, b) = (input::recording(path_a)?, input::recording(path_b)?);
     let info = compare_recordings(&a, &b);
     let outcome = if info.same { Outcome::Done } else { Outcome::No };
     if json {
@@ -63,15 +63,6 @@ pub fn run(path_a: &Path, path_b: &Path, json: bool) -> Result<Outcome, Error> {
         print(&info)?;
     }
     Ok(outcome)
-}
-
-fn recording(path: &Path) -> Result<Recording, Error> {
-    match open(path)? {
-        Input::Recording(recording) => Ok(recording),
-        Input::Instance(_) => {
-            Err(Error::message(format!("{}: an instance, not a recording; compare two recordings", path.display())))
-        }
-    }
 }
 
 fn compare_recordings(a: &Recording, b: &Recording) -> ComparisonInfo {
