@@ -6,7 +6,7 @@ from gpt import arguments, build
 
 def main() -> None:
     options = arguments().parse_args()
-    torch.manual_seed(0)
+    torch.manual_seed(options.seed)
     model = build(options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 

@@ -49,6 +49,7 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in dict(steps=5, layers=6, width=512, heads=8, length=512, batch=8, vocabulary=32000).items():
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--seed", type=int, default=0, help="of everything random")
     return parser
 
 
@@ -60,7 +61,7 @@ def build(options: argparse.Namespace) -> GPT:
 
 def main() -> None:
     options = arguments().parse_args()
-    torch.manual_seed(0)
+    torch.manual_seed(options.seed)
     model = build(options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for step in range(options.steps):

@@ -4,9 +4,18 @@
 """
 
 import argparse
+import random
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+
+
+def draw_length(draw: random.Random, lengths: str) -> int:
+    """One of a list of lengths, or any of a range."""
+    if "-" in lengths:
+        least, most = lengths.split("-")
+        return draw.randint(int(least), int(most))
+    return int(draw.choice(lengths.split(",")))
 
 
 def main() -> None:
@@ -15,6 +24,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--length", type=int, default=2048)
+    parser.add_argument("--lengths", help="draw each step's length: from a list, as 512,1024, or a range, as 256-2048")
+    parser.add_argument("--seed", type=int, default=0, help="of the text and the lengths")
     parser.add_argument("--checkpoint", action="store_true", help="recompute activations")
     options = parser.parse_args()
     config = LlamaConfig(
@@ -35,9 +46,11 @@ def main() -> None:
     if options.checkpoint:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(options.seed)
+    draw = random.Random(options.seed)
     for step in range(options.steps):
-        text = torch.randint(config.vocab_size, (options.batch, options.length), generator=generator).cuda()
+        length = draw_length(draw, options.lengths) if options.lengths else options.length
+        text = torch.randint(config.vocab_size, (options.batch, length), generator=generator).cuda()
         loss = model(input_ids=text, labels=text).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -1,7 +1,8 @@
 """A loop like reinforcement learning's: generate, then train, each with the other's memory moved to the host.
 
 While the policy generates, the optimizer's states are on the host and a cache of keys and values fills the device;
-then the cache goes, the states come back and the policy trains on what it wrote, of another length each time.
+then the cache goes, the states come back and the policy trains on what it wrote, of another length each time. After
+every fourth step the weights are saved, in full precision.
 """
 
 import random
@@ -31,10 +32,15 @@ def generate(model: nn.Module, prompts: int, options, length: int) -> torch.Tens
     return torch.randint(options.vocabulary, (prompts, length))
 
 
+def save(model: nn.Module) -> list[torch.Tensor]:
+    """The weights in full precision on the host; each is converted on the device."""
+    return [weight.detach().float().cpu() for weight in model.parameters()]
+
+
 def main() -> None:
     options = arguments().parse_args()
-    draw = random.Random(0)
-    torch.manual_seed(0)
+    draw = random.Random(options.seed)
+    torch.manual_seed(options.seed)
     model = build(options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     for step in range(options.steps):
@@ -46,6 +52,8 @@ def main() -> None:
             model(batch.cuda()).backward()
         optimizer.step()
         optimizer.zero_grad()
+        if step % 4 == 3:
+            save(model)
         print(f"step {step}: length {length}, reserved {torch.cuda.memory_reserved() >> 20} MiB")
 
 

@@ -12,8 +12,8 @@ def main() -> None:
     parser = arguments()
     parser.add_argument("--odd", type=float, default=0.2, help="share of batches of any length")
     options = parser.parse_args()
-    draw = random.Random(0)
-    torch.manual_seed(0)
+    draw = random.Random(options.seed)
+    torch.manual_seed(options.seed)
     model = build(options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     for step in range(options.steps):

@@ -36,6 +36,9 @@ const FREE_MOVES: u64 = 64;
 /// See [`FREE_MOVES`].
 const REQUESTS_PER_MOVE: u64 = 128;
 
+/// A move takes at least this part of the live bytes: what is moved now need not be moved at the next request.
+const SHARE_OF_A_MOVE: u64 = 16;
+
 /// Largest address range of an arena in granules, bytes 2 TiB.
 const MAX_GRANULES: u64 = u32::MAX as u64;
 
@@ -200,7 +203,7 @@ impl<D: Device> Arena<D> {
     /// device refuses, it stays free and the answer is `false`.
     #[inline]
     fn claim(&mut self, range: &Range<u32>, stream: u8, in_gaps: bool) -> bool {
-        if self.take_over(range, stream).is_err() || self.back_with_memory(range, !in_gaps).is_err() {
+        if self.take_over(range, stream).is_err() || self.back_with_memory(range).is_err() {
             return false;
         }
         let (start, end) = (range.start as usize, range.end as usize);
@@ -238,12 +241,12 @@ impl<D: Device> Arena<D> {
     /// Puts memory behind a range. Beyond what live blocks need and a small share more, memory is not taken from the
     /// device but from where no block is: what the plan does not need now serves what is not planned, and back.
     #[inline]
-    fn back_with_memory(&mut self, range: &Range<u32>, planned: bool) -> Result<(), stalloc_device::Error> {
-        if self.frames.is_backed(range) { Ok(()) } else { self.map(range, planned) }
+    fn back_with_memory(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
+        if self.frames.is_backed(range) { Ok(()) } else { self.map(range) }
     }
 
     #[cold]
-    fn map(&mut self, range: &Range<u32>, planned: bool) -> Result<(), stalloc_device::Error> {
+    fn map(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
         let missing = self.frames.missing(range);
         let live = self.statistics.allocated + u64::from(range.end - range.start) * GRANULE;
         let live = live.max(self.statistics.peak_allocated);
@@ -251,14 +254,13 @@ impl<D: Device> Arena<D> {
         let wanted = self.frames.mapped() + missing;
         let may_move = self.statistics.moves < FREE_MOVES + self.statistics.requests / REQUESTS_PER_MOVE;
         if wanted > allowed && may_move {
-            // Planned requests never drive each other's memory out: they were planned to fit together.
-            let from = if planned { self.script.granules } else { 0 };
-            self.unmap_cold((wanted - allowed).max(live / SLACK / 2), range.clone(), from)?;
+            // More than is needed, so that few moves will do.
+            self.unmap_cold((wanted - allowed).max(live / SHARE_OF_A_MOVE), range.clone())?;
         }
         let mut result = self.frames.map(&mut self.device, range);
         if matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
             // More than is needed, so that the next requests need not do the same.
-            self.unmap_cold(missing.max(self.frames.mapped() / 16), range.clone(), 0)?;
+            self.unmap_cold(missing.max(self.frames.mapped() / SHARE_OF_A_MOVE), range.clone())?;
             result = self.frames.map(&mut self.device, range);
         }
         self.statistics.reserved = self.frames.mapped();
@@ -266,12 +268,11 @@ impl<D: Device> Arena<D> {
         result
     }
 
-    /// Takes the memory away from frames without a block, those in `spared` and those that begin before `from`
-    /// excepted.
-    fn unmap_cold(&mut self, bytes: u64, spared: Range<u32>, from: u32) -> Result<u64, stalloc_device::Error> {
+    /// Takes the memory away from frames without a block, those in `spared` excepted.
+    fn unmap_cold(&mut self, bytes: u64, spared: Range<u32>) -> Result<u64, stalloc_device::Error> {
         let taken = &self.taken;
         let is_cold = |frame: Range<u32>| {
-            let is_spared = frame.start < from || (frame.start < spared.end && spared.start < frame.end);
+            let is_spared = frame.start < spared.end && spared.start < frame.end;
             !is_spared && taken.is_free(frame.start as usize, frame.end as usize)
         };
         if !self.frames.has_cold(is_cold) {
@@ -294,7 +295,7 @@ impl<D: Device> Arena<D> {
         }
         self.device.synchronize()?;
         self.poll_all();
-        Ok(self.unmap_cold(bytes, 0..0, 0)?)
+        Ok(self.unmap_cold(bytes, 0..0)?)
     }
 
     /// First address of the arena.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
-use stalloc_plan::{DynamicGroup, Entry, Plan, Slot};
+use stalloc_plan::{DynamicGroup, Entry, Plan, SectionKind, Slot};
 
 use crate::Error;
 
@@ -70,6 +70,8 @@ pub struct Section {
     pub entries: Box<[Expect]>,
     /// Sections that may come next.
     pub followers: Box<[u32]>,
+    /// It comes again and again.
+    pub repeats: bool,
 }
 
 /// A group of dynamic requests.
@@ -162,6 +164,7 @@ impl Script {
             Ok(Section {
                 entries: entries(&section.entries, plan, arena)?,
                 followers: section.followers.iter().copied().filter(known).collect(),
+                repeats: section.kind == SectionKind::Repeating,
             })
         });
         script.sections = sections.collect::<Result<_, Error>>()?;
@@ -185,8 +188,8 @@ impl Script {
         }
     }
 
-    /// The positions after a run of requests: from `near` on in its section, before it there, or else in another
-    /// section. O(log positions).
+    /// The positions after a run of requests: from `near` on in its section, before it there, or else in another section
+    /// that comes again. O(log positions) or, for another section, O(positions).
     pub fn after_context(&self, context: &[Key; CONTEXT], near: Position) -> Option<Position> {
         let positions = self.contexts.get(context)?;
         let from = positions.partition_point(|&position| position < near);
@@ -195,7 +198,7 @@ impl Script {
             .get(from)
             .filter(here)
             .or_else(|| from.checked_sub(1).and_then(|before| positions.get(before)).filter(here))
-            .or_else(|| positions.first())
+            .or_else(|| positions.iter().find(|position| self.sections[position.section as usize].repeats))
             .copied()
     }
 

@@ -72,6 +72,26 @@ fn one_extra_request_kept_for_ever_costs_no_planned_one() {
 }
 
 #[test]
+fn a_step_that_does_what_the_prologue_did_is_not_taken_for_it() {
+    // Enough of the prologue to find a place by, in the midst of a step.
+    let again: Vec<(u64, Life)> = (1..9).map(|size| (size * 7 * 512, Some(0))).collect();
+    let prologue = [weights(), again.clone(), weights()].concat();
+    let plan = plan(&[section(Prologue, &prologue), section(Repeating, &step())]);
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    run(&mut checked, &prologue);
+    let planned = |served: Vec<stalloc_allocator::Served>| {
+        served.iter().filter(|served| served.source == Source::Planned).count()
+    };
+    for _ in 0..3 {
+        let (first, rest) = (&step()[..24], &step()[24..]);
+        let served = run(&mut checked, first);
+        assert_eq!(planned(served), first.len());
+        assert_eq!(planned(run(&mut checked, &again)), 0);
+        assert!(planned(run(&mut checked, rest)) >= rest.len() - 2);
+    }
+}
+
+#[test]
 fn a_step_of_another_shape_does_not_cost_the_next_one_its_places() {
     let plan = plan(&[section(Prologue, &weights()), section(Once, &step()), section(Repeating, &step())]);
     let mut checked = over_counting(&plan, Counting::new(GIB));

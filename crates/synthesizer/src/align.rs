@@ -5,25 +5,48 @@ use std::ops::Range;
 use imara_diff::{Algorithm, Diff, Token};
 use rustc_hash::FxHashMap;
 
+use crate::gapped;
 use crate::sequence::Sequence;
 
 /// One by one is as good as any way that pairs so many times as many equal requests.
 const NEARLY: f64 = 0.9;
 
+/// Equal requests guide the way if they are this share of the shorter round.
+const MOSTLY: f64 = 0.5;
+
 /// Pairs the requests of `round` with those of `reference`, both ranges of the sequence: for each request of the
 /// round, its partner's place within the reference. Partners come in the same order in both.
 ///
-/// Requests of equal site and size are paired first (a longest common subsequence, or nearly); between those, requests
-/// of equal site; between those, runs of the same length on the same streams, one by one (without call stacks, a
-/// request of another size has another site). Rounds of the same length are paired one by one altogether if that pairs
-/// about as many equal requests: where most sizes differ, equal ones are equal by chance.
+/// Requests of equal site and size are paired first (a longest common subsequence, or nearly); between those, requests of
+/// equal site; between those, runs of the same length on the same streams, one by one (without call stacks, a request of
+/// another size has another site). Rounds of the same length are paired one by one altogether if that pairs about as many
+/// equal requests. Where little is equal, as in two shapes of a program, few gaps must part the partners ([`gapped`]).
 pub fn align(sequence: &Sequence, round: &Range<u32>, reference: &Range<u32>) -> Vec<Option<u32>> {
+    // Most of two rounds is the same at both ends.
+    let equal = |(a, b): &(u32, u32)| sequence.exact[*a as usize] == sequence.exact[*b as usize];
+    let before = round.clone().zip(reference.clone()).take_while(equal).count() as u32;
+    let (ours, theirs) = (round.start + before..round.end, reference.start + before..reference.end);
+    let after = ours.clone().rev().zip(theirs.clone().rev()).take_while(equal).count() as u32;
+    let (ours, theirs) = (ours.start..ours.end - after, theirs.start..theirs.end - after);
+    let shorter = ours.len().min(theirs.len()) as f64;
+    let (mut middle, equal) = by_equals(sequence, &ours, &theirs);
+    if (equal as f64) < MOSTLY * shorter
+        && let Some(partner) = gapped::pair(sequence, &ours, &theirs)
+    {
+        middle = partner;
+    }
+    let end = reference.len() as u32;
+    let middle = middle.into_iter().map(|partner| partner.map(|partner| before + partner));
+    (0..before).map(Some).chain(middle).chain((end - after..end).map(Some)).collect()
+}
+
+/// The partners by equal requests, and how many of those there are.
+fn by_equals(sequence: &Sequence, round: &Range<u32>, reference: &Range<u32>) -> (Vec<Option<u32>>, usize) {
     let mut partner = vec![None; round.len()];
     let gaps = match_by(&sequence.exact, round, reference, &mut partner, (0, 0));
     let equal = partner.iter().flatten().count();
-    if equal < round.len() && one_by_one(sequence, round, reference).is_some_and(|n| n as f64 >= NEARLY * equal as f64)
-    {
-        return (0..round.len() as u32).map(Some).collect();
+    if one_by_one(sequence, round, reference).is_some_and(|n| n as f64 >= NEARLY * equal as f64) {
+        return ((0..round.len() as u32).map(Some).collect(), equal);
     }
     for (ours, theirs) in gaps {
         let part = round.start + ours.start..round.start + ours.end;
@@ -42,16 +65,15 @@ pub fn align(sequence: &Sequence, round: &Range<u32>, reference: &Range<u32>) ->
             }
         }
     }
-    partner
+    (partner, equal)
 }
 
 /// How many requests of two rounds are equal, one by one, if the rounds are of the same length and streams.
 fn one_by_one(sequence: &Sequence, round: &Range<u32>, reference: &Range<u32>) -> Option<usize> {
-    let part =
-        |values: &[u32], range: &Range<u32>| -> Vec<u32> { values[range.start as usize..range.end as usize].into() };
-    let same_streams = part(&sequence.stream, round) == part(&sequence.stream, reference);
-    let (ours, theirs) = (part(&sequence.exact, round), part(&sequence.exact, reference));
-    same_streams.then(|| ours.iter().zip(&theirs).filter(|(a, b)| a == b).count())
+    let streams = |range: &Range<u32>| &sequence.stream[range.start as usize..range.end as usize];
+    let exact = |range: &Range<u32>| &sequence.exact[range.start as usize..range.end as usize];
+    let equal = exact(round).iter().zip(exact(reference)).filter(|(a, b)| a == b).count();
+    (streams(round) == streams(reference)).then_some(equal)
 }
 
 /// Pairs equal tokens of two ranges; `base` is where the ranges begin within the round and within the reference.

@@ -11,7 +11,7 @@ use stalloc_plan::SectionKind;
 
 use crate::align::align;
 use crate::lifetimes::Nature;
-use crate::parts::{Part, Program};
+use crate::parts::{Part, Program, contained};
 use crate::sequence::{NO_LINE, Sequence};
 
 /// Static entries follow their siblings if at least this share of them all is dynamic.
@@ -24,6 +24,9 @@ const FACTOR: u64 = 2;
 /// dynamic, and the runtime loses what it finds its place by.
 const SURROUNDINGS: usize = 3;
 
+/// What runs once resembles steps that have this share of its sites.
+const RESEMBLES: f64 = 0.8;
+
 /// Makes static entries dynamic if their siblings are, and entries of what runs once if those of the steps that it
 /// resembles are. O(n log n).
 pub fn follow_siblings(sequence: &Sequence, program: &Program, natures: &mut [Vec<Nature>]) {
@@ -33,23 +36,30 @@ pub fn follow_siblings(sequence: &Sequence, program: &Program, natures: &mut [Ve
         of_part(sequence, part, natures);
     }
     for (once, part) in program.parts.iter().enumerate().filter(|(_, part)| part.kind == SectionKind::Once) {
-        let Some(like) = likely_steps(program, once) else { continue };
-        let steps = &program.parts[like];
-        for (entry, partner) in align(sequence, &part.reference, &steps.reference).into_iter().enumerate() {
-            if partner.is_some_and(|partner| natures[like][partner as usize] == Nature::Dynamic) {
-                natures[once][entry] = Nature::Dynamic;
+        for like in likely_steps(sequence, program, once) {
+            let steps = &program.parts[like].reference;
+            for (entry, partner) in align(sequence, &part.reference, steps).into_iter().enumerate() {
+                let Some(partner) = partner else { continue };
+                // Another size of another shape: the first step may be of any shape the next time.
+                let differs = |own: u32| sequence.size[own as usize] != sequence.size[(steps.start + partner) as usize];
+                if natures[like][partner as usize] == Nature::Dynamic || differs(part.reference.start + entry as u32) {
+                    natures[once][entry] = Nature::Dynamic;
+                }
             }
         }
         of_part(sequence, part, &mut natures[once]);
     }
 }
 
-/// The steps that a part that runs once resembles: of the same program, the most often recorded ones.
-pub fn likely_steps(program: &Program, once: usize) -> Option<usize> {
-    let parts = program.parts.iter().enumerate();
-    let same =
-        parts.filter(|(_, part)| part.kind == SectionKind::Repeating && part.program == program.parts[once].program);
-    same.max_by_key(|(_, part)| part.rounds.len()).map(|(index, _)| index)
+/// The steps that a part that runs once resembles: all shapes of the same program, and whatever does nearly all that it
+/// does.
+pub fn likely_steps(sequence: &Sequence, program: &Program, once: usize) -> Vec<usize> {
+    let this = &program.parts[once];
+    let resembles = |part: &Part| {
+        part.kind == SectionKind::Repeating
+            && (part.program == this.program || contained(sequence, &this.reference, &part.reference) >= RESEMBLES)
+    };
+    (0..program.parts.len()).filter(|&index| resembles(&program.parts[index])).collect()
 }
 
 /// What is known of some siblings.

@@ -21,6 +21,7 @@ mod align;
 mod borrow;
 mod chance;
 mod dynamic;
+mod gapped;
 mod layout;
 mod lifetimes;
 mod likes;

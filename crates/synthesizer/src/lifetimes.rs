@@ -59,11 +59,6 @@ pub struct Natures {
 }
 
 impl Natures {
-    /// When a request of a round is allocated, on its part's clock.
-    pub fn clock(&self, program: &Program, round: usize, request: u32) -> u32 {
-        self.clocks[round][(request - program.rounds[round].requests.start) as usize]
-    }
-
     /// Where a request of a round dies.
     pub fn death(&self, sequence: &Sequence, program: &Program, round: usize, request: u32) -> Death {
         death(sequence, program, &self.clocks, round, request)

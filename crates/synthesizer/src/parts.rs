@@ -19,8 +19,13 @@ const SAME_PROGRAM: f64 = 0.6;
 const SAME_SHAPE: f64 = 0.9;
 /// More shapes than this of one program are planned as one part.
 const MAX_SHAPES: usize = 16;
+/// Shapes are planned one by one if there are, on the average, so many runs of each.
+const RUNS_OF_A_SHAPE: usize = 3;
 /// A last round with less than this share of the requests of its part was cut off.
 const WHOLE: f64 = 0.98;
+
+/// One pairing is as good as another with this share of its pairs.
+const AS_WELL: f64 = 0.9;
 
 /// Number of what is no run of any program.
 const NO_PROGRAM: usize = usize::MAX;
@@ -116,6 +121,12 @@ fn likeness(a: &FxHashMap<u32, u32>, b: &FxHashMap<u32, u32>) -> f64 {
     f64::from(common) / f64::from((size_a + size_b - common).max(1))
 }
 
+/// The share of a stretch of requests whose sites another one has as well.
+pub fn contained(sequence: &Sequence, stretch: &Range<u32>, other: &Range<u32>) -> f64 {
+    let common = common(&bag(&sequence.site, stretch), &bag(&sequence.site, other));
+    f64::from(common) / stretch.len().max(1) as f64
+}
+
 /// Numbers the rounds so that runs of one part have the same number.
 fn group(sequence: &Sequence, spans: &[Range<u32>], programs: &[usize]) -> Vec<usize> {
     let shapes = cluster(&sequence.exact, spans, SAME_SHAPE);
@@ -129,9 +140,10 @@ fn group(sequence: &Sequence, spans: &[Range<u32>], programs: &[usize]) -> Vec<u
         seen.dedup();
         let again: Vec<usize> = seen.into_iter().filter(|&shape| count(&shapes, shape) > 1).collect();
         let covered: usize = members.iter().filter(|&&i| again.contains(&shapes[i])).count();
-        // Shapes that were seen once would be left without a plan: then all of them share one.
-        let lonely = members.len() - covered;
-        if again.len() < 2 || again.len() > MAX_SHAPES || lonely * 4 > members.len() {
+        // Where a shape was seen once, or each hardly more often, there will be others: then all of them share one plan, in
+        // which whatever differs is dynamic.
+        let known = covered == members.len() && again.len() * RUNS_OF_A_SHAPE <= members.len();
+        if again.len() < 2 || again.len() > MAX_SHAPES || !known {
             continue;
         }
         for shape in again {
@@ -232,10 +244,28 @@ impl Builder<'_> {
         first.clone().zip(partner).any(|(i, partner)| stays(i) && partner.is_none_or(|p| !stays(second.start + p)))
     }
 
+    /// The partners of a round that is shorter than its part, if it is as well paired with the beginning of the part alone:
+    /// it was cut off there. A request that has its like much later would be taken for that one.
+    fn align_with_beginning(
+        &self,
+        span: &Range<u32>,
+        reference: &Range<u32>,
+        entry: &[Option<u32>],
+    ) -> Option<Vec<Option<u32>>> {
+        let until = span.len() as u32 + span.len() as u32 / 8;
+        let beginning = reference.start..(reference.start + until).min(reference.end);
+        let partner = (beginning.end < reference.end).then(|| align(self.sequence, span, &beginning))?;
+        let pairs = |partner: &[Option<u32>]| partner.iter().flatten().count() as f64;
+        (pairs(&partner) >= AS_WELL * pairs(entry)).then_some(partner)
+    }
+
     /// A run of a repeating part; the last one may have been cut off, or be followed by what is no step.
     fn run(&mut self, span: &Range<u32>, part: usize, last: bool) {
         let reference = self.program.parts[part].reference.clone();
         let mut entry = align(self.sequence, span, &reference);
+        if last && let Some(beginning) = self.align_with_beginning(span, &reference, &entry) {
+            entry = beginning;
+        }
         let reached = entry.iter().flatten().last().map_or(0, |&entry| entry + 1);
         let whole = !last || f64::from(reached) >= WHOLE * reference.len() as f64;
         let own = entry.iter().rposition(Option::is_some).map_or(0, |at| at + 1) as u32;

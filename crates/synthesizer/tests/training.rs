@@ -138,8 +138,13 @@ fn lengths_that_come_back_are_kinds_of_step_in_one_arena() {
     let (plan, summary) = planned(&training.trace());
     let repeating = plan.sections.iter().filter(|s| s.kind == SectionKind::Repeating).count();
     assert_eq!(repeating, 3);
-    assert_eq!(summary.dynamic.requests, 0, "{:?}", summary.notes);
-    assert!(summary.efficiency > 0.97, "{}", summary.efficiency);
+    // The first step may be of any length the next time, the others are of one.
+    let of = |kind| plan.sections.iter().filter(move |section| section.kind == kind);
+    let is_dynamic = |entry: &&Entry| matches!(entry, Entry::Dynamic(_));
+    let dynamic = |kind| of(kind).flat_map(|section| &section.entries).filter(is_dynamic).count();
+    assert_eq!(dynamic(SectionKind::Repeating), 0, "{:?}", summary.notes);
+    assert!(dynamic(SectionKind::Once) > 0);
+    assert!(summary.efficiency > 0.9, "{}", summary.efficiency);
 }
 
 #[test]

@@ -109,32 +109,36 @@ fn runs(program: &Program, part: usize) -> Vec<usize> {
 /// much it may vary. Where an entry has no partner there, its own size.
 fn borrowed_runs(sequence: &Sequence, program: &Program, part: usize) -> Vec<Vec<u64>> {
     let own = &program.parts[part];
-    let like = (own.kind == SectionKind::Once).then(|| likely_steps(program, part)).flatten();
-    let Some(like) = like else { return Vec::new() };
-    let partner = align(sequence, &own.reference, &program.parts[like].reference);
-    let sizes_of = |round: usize| {
-        let round = &program.rounds[round];
-        let mut of_entry = vec![None; program.parts[like].reference.len()];
-        for (request, entry) in round.requests.clone().zip(&round.entry) {
-            if let Some(entry) = entry {
-                of_entry[*entry as usize] = Some(sequence.size[request as usize]);
+    let mut borrowed = Vec::new();
+    if own.kind != SectionKind::Once {
+        return borrowed;
+    }
+    for like in likely_steps(sequence, program, part) {
+        let partner = align(sequence, &own.reference, &program.parts[like].reference);
+        for round in runs(program, like) {
+            let round = &program.rounds[round];
+            let mut of_entry = vec![None; program.parts[like].reference.len()];
+            for (request, entry) in round.requests.clone().zip(&round.entry) {
+                if let Some(entry) = entry {
+                    of_entry[*entry as usize] = Some(sequence.size[request as usize]);
+                }
             }
+            let sizes = own.reference.clone().zip(&partner).map(|(request, partner)| {
+                partner.and_then(|partner| of_entry[partner as usize]).unwrap_or(sequence.size[request as usize])
+            });
+            borrowed.push(sizes.collect());
         }
-        let sizes = own.reference.clone().zip(&partner).map(|(request, partner)| {
-            partner.and_then(|partner| of_entry[partner as usize]).unwrap_or(sequence.size[request as usize])
-        });
-        sizes.collect()
-    };
-    runs(program, like).into_iter().map(sizes_of).collect()
+    }
+    borrowed
 }
 
-/// A group for every dynamic entry, and for every lifetime of requests that are no entry; by time.
+/// A group for every dynamic entry, by time. Requests that are no entry, such as those of a loop that went round more
+/// often, have none: nothing tells the runtime which they are.
 fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usize) -> Vec<Group> {
     let runs = runs(program, part);
     let borrowed = borrowed_runs(sequence, program, part);
     let period = program.parts[part].reference.len() as u32;
     let mut by_entry: BTreeMap<(u32, u32), Group> = BTreeMap::new();
-    let mut by_lifetime: BTreeMap<(u32, u32, u32), Group> = BTreeMap::new();
     let new = |stream, lifetime| Group {
         stream,
         lifetime,
@@ -155,25 +159,18 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
     for (run, &round) in runs.iter().enumerate() {
         let requests = program.rounds[round].requests.clone();
         for (request, entry) in requests.zip(&program.rounds[round].entry) {
-            let static_entry = entry.filter(|&entry| natures.of[part][entry as usize] != Nature::Dynamic);
-            if static_entry.is_some_and(|entry| natures.is_like(sequence, part, entry, request)) {
+            let Some(entry) = entry.filter(|&entry| natures.of[part][entry as usize] == Nature::Dynamic) else {
                 continue;
-            }
+            };
             let stream = sequence.stream[request as usize];
-            // After the last entry is as good as at it.
-            let lower = natures.clock(program, round, request).min(period - 1);
             let upper = match natures.death(sequence, program, round, request) {
                 Death::Own(at) => at,
                 Death::Later { round: later, at } if later == round + 1 => period.saturating_add(at),
                 // What outlives the next round has no place in a step: it is left to the fallback.
                 Death::Later { .. } | Death::Never => continue,
             };
-            let lifetime = lower..upper.max(lower + 1);
-            let dynamic_entry = entry.filter(|_| static_entry.is_none());
-            let group = match dynamic_entry {
-                Some(entry) => by_entry.entry((entry, stream)).or_insert_with(|| new(stream, lifetime.clone())),
-                None => by_lifetime.entry((lower, upper, stream)).or_insert_with(|| new(stream, lifetime.clone())),
-            };
+            let lifetime = entry..upper.max(entry + 1);
+            let group = by_entry.entry((entry, stream)).or_insert_with(|| new(stream, lifetime.clone()));
             group.lifetime.start = group.lifetime.start.min(lifetime.start);
             group.lifetime.end = group.lifetime.end.max(lifetime.end);
             group.requests.push(request);
@@ -186,7 +183,7 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
             group.per_run[runs.len() + run] = bytes;
         }
     }
-    let mut singles: Vec<Group> = by_entry.into_values().chain(by_lifetime.into_values()).collect();
+    let mut singles: Vec<Group> = by_entry.into_values().collect();
     singles.sort_by_key(|group| (group.lifetime.start, group.lifetime.end));
     singles
 }

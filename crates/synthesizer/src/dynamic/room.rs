@@ -22,12 +22,14 @@ impl Headroom {
     /// gives it, and room for how far it strays from that line; any other needs room for how far it strays from its
     /// mean. Never less than what was seen.
     pub fn room(&self, per_run: &[u64], total: &[u64]) -> u64 {
+        // A step without the group says nothing of how large it is where it is.
+        let (per_run, total): (Vec<u64>, Vec<u64>) = per_run.iter().zip(total).filter(|(bytes, _)| **bytes > 0).unzip();
         let most = per_run.iter().copied().max().unwrap_or(0);
         let least = per_run.iter().copied().min().unwrap_or(0);
         if per_run.len() < FEW {
             return round_up(most.saturating_add((most - least) / 2));
         }
-        let (mean, slope, rest) = fit(per_run, total);
+        let (mean, slope, rest) = fit(&per_run, &total);
         let largest = total.iter().copied().max().unwrap_or(0) as f64;
         let middle = total.iter().map(|&bytes| bytes as f64).sum::<f64>() / total.len() as f64;
         let expected = mean + slope * (largest - middle) + self.deviations * rest;
@@ -69,6 +71,12 @@ mod tests {
     fn what_never_varies_needs_no_headroom() {
         assert_eq!(TWO.room(&[5120; 6], &[9999, 1, 5, 7, 9, 11]), 5120);
         assert_eq!(TWO.room(&[5120; 2], &[1, 2]), 5120);
+    }
+
+    #[test]
+    fn what_is_not_there_in_every_step_needs_no_more_than_where_it_is() {
+        assert_eq!(TWO.room(&[0, 5120, 0, 0, 0, 5120], &[1, 2, 3, 4, 5, 6]), 5120);
+        assert_eq!(TWO.room(&[0, 5120, 5120, 5120, 0, 5120], &[1, 2, 3, 4, 5, 6]), 5120);
     }
 
     #[test]
