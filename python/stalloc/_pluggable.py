@@ -32,15 +32,18 @@ def install(torch: Any) -> str | None:
     """Make stalloc PyTorch's allocator. Returns None, or why it cannot be."""
     if not _native.pluggable_can_raise():
         return f"PyTorch {torch.__version__} does not export its OutOfMemoryError"
-    settings = torch._C._cuda_memorySnapshot(None).get("allocator_settings", {})
+    try:
+        snapshot = torch._C._cuda_memorySnapshot(None)
+    except TypeError:  # older versions know no pools
+        snapshot = torch._C._cuda_memorySnapshot()
+    settings = snapshot.get("allocator_settings", {})
     addresses = _native.pluggable_install(settings)
     inner = torch._C._cuda_customAllocator(addresses.pop("malloc"), addresses.pop("free"))
-    missing = [name for name in addresses if not hasattr(inner, name)]
-    if "set_record_stream_fn" in missing:
-        return f"PyTorch {torch.__version__} does not tell its allocator of record_stream"
     for name, address in addresses.items():
-        if name not in missing:
-            getattr(inner, name)(address)
+        if not hasattr(inner, name):
+            # Serving all the same would be wrong: graphs and streams would lose their memory to others.
+            return f"PyTorch {torch.__version__} does not tell an allocator all that it must know ({name})"
+        getattr(inner, name)(address)
     try:
         torch.cuda.memory.change_current_allocator(torch.cuda.memory._CUDAAllocator(inner))
     except RuntimeError as error:

@@ -62,6 +62,8 @@ pub struct Handed {
     pub address: Address,
     /// What it takes, bytes.
     pub bytes: u64,
+    /// Device memory behind the arena now, bytes.
+    pub reserved: u64,
 }
 
 impl Inner {
@@ -136,7 +138,7 @@ impl Place {
         let handed = answer.address.map(|address| {
             let bytes = size.max(1).next_multiple_of(GRANULE);
             inner.counters.add(bytes, size);
-            Handed { address, bytes }
+            Handed { address, bytes, reserved: answer.reserved }
         });
         let first = answer.departed && !inner.departed;
         inner.departed |= first;

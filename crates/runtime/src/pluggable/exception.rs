@@ -2,7 +2,7 @@
 //!
 //! `CUDAPluggableAllocator` does not check what an allocator returns, so a failure must leave it as the C++ exception
 //! that PyTorch turns into `torch.OutOfMemoryError` or `RuntimeError`. Constructors and types are exported by the
-//! `libc10.so` that the process has loaded; this module looks them up, builds the exception in place and throws it.
+//! libraries that the process has loaded; this module looks them up, builds the exception in place and throws it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -55,19 +55,39 @@ const EXCEPTION_BYTES: usize = 4096;
 /// Offset of the first virtual function in a vtable of the Itanium C++ ABI.
 const FIRST_VIRTUAL: usize = 2 * size_of::<usize>();
 
-const CONSTRUCT_ERROR: &CStr =
-    c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
-const CONSTRUCT_OUT_OF_MEMORY: &CStr =
-    c"_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
-const MAKE_STRING: &CStr = c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcRKS3_";
+/// Names under which a build of PyTorch exports its constructors, which depend on its `std::string`.
+struct Names {
+    make_string: &'static CStr,
+    error: &'static CStr,
+    out_of_memory: &'static CStr,
+}
 
-/// PyTorch's core library, which Python loads for nobody else to see; what it depends on is found through it.
+const BUILDS: [Names; 2] = [
+    Names {
+        make_string: c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcRKS3_",
+        error: c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+        out_of_memory:
+            c"_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+    },
+    // Before 2.6 with the string of before C++11: a pointer, for which there is room in ours.
+    Names {
+        make_string: c"_ZNSsC1EPKcRKSaIcE",
+        error: c"_ZN3c105ErrorC1ENS_14SourceLocationESs",
+        out_of_memory: c"_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationESs",
+    },
+];
+
+/// PyTorch's libraries, which Python loads for nobody else to see; what they depend on, `libc10.so` above all, is found
+/// through them. Older versions have the exception's type in the first ones alone.
+const LIBRARIES: [&CStr; 3] = [c"libc10_cuda.so", c"libc10_hip.so", c"libc10.so"];
+
+/// A library of the process.
 struct Library(*mut c_void);
 
 impl Library {
-    fn find() -> Option<Library> {
+    fn find(name: &CStr) -> Option<Library> {
         // SAFETY: the name ends in NUL; nothing is loaded, so no code runs.
-        let handle = unsafe { dlopen(c"libc10.so".as_ptr(), LOADED) };
+        let handle = unsafe { dlopen(name.as_ptr(), LOADED) };
         (!handle.is_null()).then_some(Library(handle))
     }
 
@@ -90,18 +110,22 @@ struct Parts {
 
 impl Parts {
     fn find(kind: Kind) -> Option<Parts> {
-        let library = Library::find()?;
+        let mut libraries = LIBRARIES.into_iter().filter_map(Library::find);
+        libraries.find_map(|library| BUILDS.iter().find_map(|names| Parts::in_library(&library, names, kind)))
+    }
+
+    fn in_library(library: &Library, names: &Names, kind: Kind) -> Option<Parts> {
         let find = |name: &CStr| library.symbol(name);
         let (construct, type_info, vtable) = match kind {
             Kind::OutOfMemory => (
                 // Where the class inherits its base's constructor, the object becomes ours by its vtable.
-                find(CONSTRUCT_OUT_OF_MEMORY).or_else(|| find(CONSTRUCT_ERROR))?,
+                find(names.out_of_memory).or_else(|| find(names.error))?,
                 find(c"_ZTIN3c1016OutOfMemoryErrorE")?,
                 find(c"_ZTVN3c1016OutOfMemoryErrorE")?,
             ),
-            Kind::Other => (find(CONSTRUCT_ERROR)?, find(c"_ZTIN3c105ErrorE")?, find(c"_ZTVN3c105ErrorE")?),
+            Kind::Other => (find(names.error)?, find(c"_ZTIN3c105ErrorE")?, find(c"_ZTVN3c105ErrorE")?),
         };
-        let (make_string, allocate) = (find(MAKE_STRING)?, find(c"__cxa_allocate_exception")?);
+        let (make_string, allocate) = (find(names.make_string)?, find(c"__cxa_allocate_exception")?);
         let throw = find(c"__cxa_throw")?;
         // SAFETY: the mangled names and the C++ ABI fix these signatures.
         unsafe {

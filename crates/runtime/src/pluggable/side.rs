@@ -31,6 +31,8 @@ pub struct Refusal {
 /// One device.
 pub struct Side {
     inner: Mutex<Inner>,
+    /// Whether there is a fallback: where there is none, no lock is needed to see that an address is not its.
+    opened: AtomicBool,
     /// Private pools that are being allocated to: the arena serves nothing then.
     redirected: AtomicUsize,
     /// A capture has ended, and what waited for that has not been done.
@@ -63,6 +65,11 @@ pub struct Books {
     pub max_split_size: Option<u64>,
 }
 
+/// Device memory behind the arena, bytes.
+fn arena_reserved(device: i32) -> u64 {
+    places::arena(device).map_or(0, |(_, reserved)| reserved)
+}
+
 fn open(device: i32, settings: Settings) -> Result<Box<dyn Fallback>, Error> {
     if device == HOST {
         return Ok(Box::new(Beside::new(Host::new(HOST_BYTES), settings)));
@@ -90,6 +97,7 @@ impl Side {
                 reserved: 0,
                 history: History::new(),
             }),
+            opened: AtomicBool::new(false),
             redirected: AtomicUsize::new(0),
             capture_ended: AtomicBool::new(false),
         }
@@ -117,7 +125,7 @@ impl Side {
             let mut inner = self.lock();
             if inner.is_within_limit(device) {
                 inner.figures.add(served.bytes, size);
-                inner.reserve(device);
+                inner.reserve(served.reserved);
                 inner.history.note(Action::Alloc, served.address, size, stream);
                 return Ok(served.address);
             }
@@ -125,6 +133,7 @@ impl Side {
             places::free(served.address);
             places::trim(device);
         }
+        self.opened.store(true, Ordering::Release);
         let mut inner = self.lock();
         let inner = &mut *inner;
         match inner.malloc(device, size, stream) {
@@ -166,6 +175,9 @@ impl Side {
 
     /// Another stream uses a block that is not the arena's.
     pub fn record_stream(&self, address: Address, stream: Stream) -> bool {
+        if !self.opened.load(Ordering::Acquire) {
+            return false;
+        }
         let mut inner = self.lock();
         let Some(beside) = &mut inner.beside else { return false };
         let known = beside.held(address).is_some();
@@ -175,6 +187,9 @@ impl Side {
 
     /// Start and length of a block that is not the arena's.
     pub fn block(&self, address: Address) -> Option<(Address, u64)> {
+        if !self.opened.load(Ordering::Acquire) {
+            return None;
+        }
         let held = self.lock().beside.as_ref()?.held(address)?;
         Some((address, held.size))
     }
@@ -192,7 +207,7 @@ impl Side {
             inner.figures.waits += 1;
         }
         inner.recount(device);
-        inner.reserve(device);
+        inner.reserve(arena_reserved(device));
     }
 
     /// Reserve no more than this share of the device, arena and fallback together.
@@ -256,7 +271,7 @@ impl Side {
         let segments = self.snapshot(device);
         let mut inner = self.lock();
         inner.recount(device);
-        inner.reserve(device);
+        inner.reserve(arena_reserved(device));
         let (active, split) = snapshot::tally(&segments);
         inner.figures.look(active, split);
         let max_split_size = inner.settings.as_ref().and_then(|settings| settings.max_split_size);
@@ -318,8 +333,7 @@ impl Inner {
     fn try_malloc(&mut self, device: i32, size: u64, stream: Stream) -> Result<Address, Error> {
         let limit = self.limit();
         let Some(beside) = &mut self.beside else { return Err(Error::UnknownAddress(0)) };
-        let allowed =
-            |device| limit.map(|limit| limit.saturating_sub(places::arena(device).map_or(0, |(_, held)| held)));
+        let allowed = |device| limit.map(|limit| limit.saturating_sub(arena_reserved(device)));
         beside.set_memory_limit(allowed(device));
         let mut result = beside.malloc(size, stream);
         if matches!(result, Err(Error::OutOfMemory { .. })) && places::trim(device) > 0 {
@@ -332,7 +346,7 @@ impl Inner {
             address
         });
         self.recount(device);
-        self.reserve(device);
+        self.reserve(arena_reserved(device));
         served
     }
 
@@ -344,8 +358,7 @@ impl Inner {
         }
         let _ = self.open(device);
         let Some(limit) = self.limit() else { return true };
-        let within =
-            || places::arena(device).map_or(0, |(_, reserved)| reserved).saturating_add(self.reserved) <= limit;
+        let within = || arena_reserved(device).saturating_add(self.reserved) <= limit;
         within() || (places::trim(device) > 0 && within())
     }
 
@@ -368,12 +381,12 @@ impl Inner {
         }
         self.reserved = self.counts.reserved;
         places::fallback_reserved(device, self.reserved);
-        self.reserve(device);
+        self.reserve(arena_reserved(device));
     }
 
     /// Reads what is reserved again, after it may have changed.
-    fn reserve(&mut self, device: i32) {
-        let arena = places::arena(device).map_or(0, |(_, reserved)| reserved);
+    #[inline]
+    fn reserve(&mut self, arena: u64) {
         self.figures.reserve(arena, self.reserved, || {
             self.beside.as_ref().map(|beside| snapshot::reserved(beside.as_ref())).unwrap_or_default()
         });
@@ -382,7 +395,7 @@ impl Inner {
     fn refuse(&mut self, device: i32, size: u64, stream: Stream) -> Refusal {
         self.figures.out_of_memory += 1;
         let info = self.beside.as_ref().and_then(|beside| beside.memory_info());
-        let arena = places::arena(device).map_or(0, |(_, reserved)| reserved);
+        let arena = arena_reserved(device);
         let arena_allocated = places::report(device).map_or(0, |report| report.arena.allocated);
         let held = Holdings { arena, arena_allocated, fallback: self.reserved, fallback_allocated: self.allocated };
         self.history.note(Action::OutOfMemory, info.map_or(0, |info| info.free), size, stream);
