@@ -14,7 +14,7 @@ use crate::hash::mix;
 use crate::luby::luby;
 use crate::problem::{Part, Problem, prepare};
 use crate::rules::{Heaviest, Order, Rule, all, arrange, long};
-use crate::{Buffer, Instance};
+use crate::{Buffer, Instance, Parts};
 
 /// Groups of one core, at most.
 const LARGEST: usize = 2048;
@@ -33,9 +33,10 @@ const MEMORY: u64 = 12;
 const OTHERS: [Order; 3] = [all(Rule::Size), long(100, Rule::Lower, Rule::Size), all(Rule::Area)];
 
 /// The best styles for cores fill the lowest valleys with what lives longest, with little noise or none.
-fn style(turn: u64, seed: u64) -> Style {
+fn style(turn: u64, seed: u64, parts: Parts) -> Style {
+    let choice = [Choice::Few, Choice::Lowest, Choice::Fewest][(turn % 3) as usize];
     Style {
-        choice: [Choice::Few, Choice::Lowest, Choice::Fewest][(turn % 3) as usize],
+        choice: if parts.any_valley { choice } else { Choice::Only },
         taste: Taste::Length,
         noise: [0, 1, 2, 4][(turn / 3 % 4) as usize],
         seed,
@@ -58,7 +59,7 @@ impl CoreSearch {
         heaviest: &Heaviest,
         fit: &mut FirstFit,
         (k, seed): (u64, u64),
-        target: u64,
+        (target, parts): (u64, Parts),
     ) -> (Option<Places>, u64) {
         let cores = MARGINS.len() as u64;
         let turn = k / cores;
@@ -70,7 +71,7 @@ impl CoreSearch {
         let chosen = |i: u32| heaviest.of(i) >= least || blame[i as usize] > 0;
         let Some(core) = Core::new(part, chosen) else { return (None, 0) };
         let allowed = WORK_PER_GROUP.saturating_mul(core.groups.len() as u64).saturating_mul(luby(turn + 1));
-        let (order, mut work) = core.order(target - part.base, style(turn, mix(seed ^ mix(k))), allowed);
+        let (order, mut work) = core.order(target - part.base, style(turn, mix(seed ^ mix(k)), parts), allowed);
         let Some(order) = order else { return (None, work) };
         let others = arrange(part, heaviest, OTHERS[(turn % OTHERS.len() as u64) as usize]);
         let before = fit.work;

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use crate::Parts;
 use crate::clock::Clock;
 use crate::finder::Layout;
 use crate::first_fit::FirstFit;
@@ -69,9 +70,13 @@ pub(crate) const FIRST_FITS: [Order; 14] = [
 
 /// The best of the fast orders: by top, then by place in the list. Ends when `enough` is reached or time is up; one
 /// way is always tried to its end.
-pub(crate) fn greedy(part: &Part, enough: u64, clock: &Clock) -> Option<Places> {
+pub(crate) fn greedy(part: &Part, enough: u64, parts: Parts, clock: &Clock) -> Option<Places> {
     let runs = Runs::new(part);
-    let possible = |way: &Way| part.fixed.is_empty() && !(part.ring && matches!(way, Way::Sweep { .. }));
+    let possible = |way: &Way| match way {
+        Way::Sweep { .. } => part.fixed.is_empty() && !part.ring,
+        Way::BestFit(_) => part.fixed.is_empty() && parts.best_fit,
+        Way::FirstFit(_) => true,
+    };
     let mut ways: Vec<Way> = WAYS.into_iter().filter(possible).collect();
     if ways.is_empty() {
         ways.extend(FIRST_FITS.map(Way::FirstFit));

@@ -17,6 +17,7 @@ use crate::luby::luby;
 use crate::problem::Part;
 use crate::rules::{Heaviest, Rule, arrange, core, long};
 use crate::skyline::best_fit;
+use crate::{Options, Parts};
 
 /// The exact search keeps a list of what waits at each depth, quadratic in the items at worst.
 const EXACT_ITEMS: usize = 4096;
@@ -47,9 +48,10 @@ const LONG: [u64; 4] = [30, 100, 200, 400];
 const STYLES: u64 = 12;
 
 /// Styles in turn.
-fn style(k: u64, seed: u64) -> Style {
+fn style(k: u64, seed: u64, parts: Parts) -> Style {
+    let choice = [Choice::Fewest, Choice::Few, Choice::Lowest][(k % 3) as usize];
     Style {
-        choice: [Choice::Fewest, Choice::Few, Choice::Lowest][(k % 3) as usize],
+        choice: if parts.any_valley { choice } else { Choice::Only },
         taste: [Taste::Length, Taste::Area, Taste::Size, Taste::Any][(k / 3 % 4) as usize],
         noise: [1, 4, 16][(k / STYLES % 3) as usize],
         seed: mix(seed ^ mix(k)),
@@ -72,8 +74,8 @@ pub(crate) struct Improver<'a> {
 }
 
 impl<'a> Improver<'a> {
-    pub fn new(part: &'a Part, threads: usize, seed: u64) -> Improver<'a> {
-        let lanes = (0..threads as u64).map(|k| Mutex::new(Lane::new(part, k, threads as u64, seed))).collect();
+    pub fn new(part: &'a Part, threads: usize, options: &Options) -> Improver<'a> {
+        let lanes = (0..threads as u64).map(|k| Mutex::new(Lane::new(part, k, threads as u64, options))).collect();
         Improver { part, lanes, round: 0 }
     }
 
@@ -104,6 +106,7 @@ impl<'a> Improver<'a> {
 
 struct Lane<'a> {
     part: &'a Part,
+    parts: Parts,
     number: u64,
     lanes: u64,
     seed: u64,
@@ -122,12 +125,13 @@ struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    fn new(part: &'a Part, number: u64, lanes: u64, seed: u64) -> Lane<'a> {
+    fn new(part: &'a Part, number: u64, lanes: u64, options: &Options) -> Lane<'a> {
         Lane {
             part,
+            parts: options.parts,
             number,
             lanes,
-            seed,
+            seed: options.seed,
             exact: [None, None],
             layout: None,
             fit: None,
@@ -142,8 +146,8 @@ impl<'a> Lane<'a> {
     }
 
     fn work(&mut self, round: u64, top: u64, target: u64) -> Found {
-        let exact = self.part.fixed.is_empty() && self.part.items.len() <= EXACT_ITEMS;
-        let plain = !self.part.aligned && self.part.fixed.is_empty();
+        let exact = self.parts.exact && self.part.fixed.is_empty() && self.part.items.len() <= EXACT_ITEMS;
+        let plain = self.parts.cores && !self.part.aligned && self.part.fixed.is_empty();
         // The turn of this lane among all of a kind, of which there are some in each period of rounds.
         let turn = |kind: u64| kind * self.lanes + self.number;
         let few = self.part.items.len() <= FEW_ITEMS;
@@ -163,7 +167,7 @@ impl<'a> Lane<'a> {
         let part = self.part;
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
-        let (places, work) = self.cores.attempt(part, heaviest, fit, (k, self.seed), target);
+        let (places, work) = self.cores.attempt(part, heaviest, fit, (k, self.seed), (target, self.parts));
         Found { places: places.filter(|places| places.top < top), impossible: None, work }
     }
 
@@ -182,7 +186,7 @@ impl<'a> Lane<'a> {
         let memory = (self.part.items.len() * 4096).clamp(1 << 10, 1 << 18);
         let exact = self.exact[usize::from(between)].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
         let (before, allowed) = (exact.work, FIRST_RESTART.saturating_mul(luby(k / STYLES + 1)));
-        let outcome = exact.run(limit, style(k, self.seed), allowed);
+        let outcome = exact.run(limit, style(k, self.seed, self.parts), allowed);
         let work = exact.work - before;
         match outcome {
             Outcome::Found => {
@@ -195,6 +199,9 @@ impl<'a> Lane<'a> {
 
     /// First fit in the orders of the list, then in those that are learnt.
     fn reorder(&mut self, k: u64, top: u64, target: u64) -> Found {
+        if !self.parts.orders {
+            return Found { places: None, impossible: None, work: 0 };
+        }
         let Some(&order) = FIRST_FITS.get(k as usize) else { return self.learn(top, target) };
         let part = self.part;
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
@@ -214,7 +221,7 @@ impl<'a> Lane<'a> {
         }
         let mut order: Vec<u32> = (0..part.items.len() as u32).collect();
         order.sort_unstable_by_key(|&i| (std::cmp::Reverse(self.blame[i as usize]), self.rank[i as usize]));
-        let by_skyline = part.fixed.is_empty() && self.lessons.is_multiple_of(2);
+        let by_skyline = self.parts.best_fit && part.fixed.is_empty() && self.lessons.is_multiple_of(2);
         let (offsets, work) = if by_skyline {
             let layout = self.layout.get_or_insert_with(|| Layout::new(&part.items));
             (best_fit(part, layout, &order, u64::MAX), part.items.len() as u64 * BEST_FIT_WORK)

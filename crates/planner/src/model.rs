@@ -45,6 +45,27 @@ pub enum Effort {
     Full,
 }
 
+/// Parts of the planner that can be left out, to measure what each of them buys. All by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Best fit over the skyline; first fit in order of time is always there.
+    pub best_fit: bool,
+    /// First fit in many orders, and orders that learn.
+    pub orders: bool,
+    /// Exact search for the hard core of what is large.
+    pub cores: bool,
+    /// Exact search for what is small.
+    pub exact: bool,
+    /// In exact searches, branching at any valley from either side, rather than at the lowest from the left.
+    pub any_valley: bool,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Parts { best_fit: true, orders: true, cores: true, exact: true, any_valley: true }
+    }
+}
+
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -63,6 +84,8 @@ pub struct Options {
     pub effort: Effort,
     /// A peak no higher than this is good enough, and none below it is looked for; 0 to look for the lowest.
     pub enough: u64,
+    /// Parts of the planner to use.
+    pub parts: Parts,
 }
 
 impl Options {
@@ -85,6 +108,7 @@ impl Default for Options {
             seed: 0,
             effort: Effort::Full,
             enough: 0,
+            parts: Parts::default(),
         }
     }
 }

@@ -24,7 +24,7 @@ pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> 
     // What one part cannot avoid, the others need not try to.
     let mut worst = enough;
     for part in &problem.parts {
-        let places = greedy(part, worst, &clock).ok_or(Error::TooLarge)?;
+        let places = greedy(part, worst, options.parts, &clock).ok_or(Error::TooLarge)?;
         if quick {
             worst = worst.max(places.top);
         }
@@ -60,7 +60,7 @@ fn improve(parts: &[Part], all: &mut [Places], target: u64, options: &Options, c
             break;
         }
         let part = &parts[worst];
-        let improver = improvers[worst].get_or_insert_with(|| Improver::new(part, clock.threads, options.seed));
+        let improver = improvers[worst].get_or_insert_with(|| Improver::new(part, clock.threads, options));
         improved.work += improver.round(&mut all[worst], &mut improved.proven, target, clock);
         target = target.max(improved.proven);
     }

@@ -1,7 +1,7 @@
 //! What holds for every instance, tried on random small ones against exhaustive search.
 
 use proptest::prelude::*;
-use stalloc_planner::{Buffer, Effort, Error, Instance, Options, check, solve};
+use stalloc_planner::{Buffer, Effort, Error, Instance, Options, Parts, check, solve};
 
 mod brute;
 
@@ -69,6 +69,18 @@ proptest! {
     fn the_same_seed_and_threads_give_the_same_plan(instance in instance(60), threads in 1usize..4, seed: u64) {
         let options = Options { work_limit: Some(200_000), threads, seed, ..Options::default() };
         prop_assert_eq!(solve(&instance, &options), solve(&instance, &options));
+    }
+
+    #[test]
+    fn without_some_of_its_parts_a_plan_is_right_too(instance in instance(30), off in prop::array::uniform5(any::<bool>())) {
+        let [best_fit, orders, cores, exact, any_valley] = off.map(|off| !off);
+        let parts = Parts { best_fit, orders, cores, exact, any_valley };
+        if let Ok(solution) = solve(&instance, &Options { parts, ..options() }) {
+            prop_assert_eq!(check(&instance, &solution), Ok(()));
+            let whole = solve(&instance, &options()).expect("solvable");
+            prop_assert!(!solution.optimal || solution.peak <= whole.peak);
+            prop_assert!(solution.lower_bound <= whole.peak);
+        }
     }
 
     #[test]

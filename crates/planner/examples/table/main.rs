@@ -1,17 +1,25 @@
 //! The planner's table: ratio to the lower bound and time on each instance, beside what rival planners reach.
 //!
-//! `cargo run -p stalloc-planner --release --example table [-- NAME...]`, from the project's root: instances are read
-//! from `../shared/data`, the synthetic ones are made here. With names, only the rows whose name contains one of them.
+//! `cargo run -p stalloc-planner --release --example table [-- NAME...]`, from the project's root: instances and
+//! training traces are read from `../shared/data`, the synthetic ones are made here. With names, only the rows whose
+//! name contains one of them. With `--ablate` before the names, every row once more for each part of the planner,
+//! without that part.
 
+mod read;
 mod synthetic;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use stalloc_planner::{Effort, Instance, Options, check, solve};
+use stalloc_planner::{Effort, Instance, Options, Parts, check, solve};
+
+/// Where instances and traces are.
+const DATA: &str = "../shared/data";
 
 /// Name, time limit in seconds, goal, and what rivals reach.
-const FILES: [(&str, f64, &str, &str); 11] = [
+type Row = (&'static str, f64, &'static str, &'static str);
+
+const FILES: [Row; 11] = [
     ("minimalloc_A", 3.0, "1.0000", "MiniMalloc 1.0000 in 12.2 s, idealloc 1.290"),
     ("minimalloc_C", 3.0, "1.0000", "MiniMalloc 1.0000 in 0.05 s, idealloc 1.364"),
     ("minimalloc_E", 3.0, "1.0000", "MiniMalloc 1.0000 in 7.1 s, idealloc 1.335"),
@@ -25,81 +33,128 @@ const FILES: [(&str, f64, &str, &str); 11] = [
     ("Y_1", 60.0, "1.0010", "size-first-fit 1.0036 in 8 s, idealloc 1.0036 in 171 s"),
 ];
 
+/// Buffers, whether sizes vary with the sequence length, effort, and the row.
+const SYNTHETIC: [(usize, bool, Effort, Row); 4] = [
+    (
+        100_000,
+        false,
+        Effort::Full,
+        ("synthetic training 10^5", 1.0, "1.0005", "idealloc 1.0194, online first fit 1.0005"),
+    ),
+    (
+        1_000_000,
+        false,
+        Effort::Full,
+        ("synthetic training 10^6", 10.0, "1.0005", "idealloc out of memory, online first fit 1.0005"),
+    ),
+    (
+        10_000,
+        true,
+        Effort::Full,
+        ("synthetic variable 10^4", 10.0, "1.0020", "idealloc 1.0258, online first fit 1.0060"),
+    ),
+    (100_000, false, Effort::Quick, ("quick, synthetic 10^5", 0.3, "1.0050", "-")),
+];
+
+/// Seconds for a training trace.
+const TRACE_LIMIT: f64 = 2.0;
+
 fn main() {
-    let only: Vec<String> = std::env::args().skip(1).collect();
+    let mut only: Vec<String> = std::env::args().skip(1).collect();
+    let ablate = only.first().is_some_and(|first| first == "--ablate");
+    only.drain(..usize::from(ablate));
     let wanted = |name: &str| only.is_empty() || only.iter().any(|o| name.contains(o.as_str()));
-    println!("{:32} {:>8} {:>8} {:>7} {:>8}  {:7} rivals", "instance", "buffers", "ratio", "proven", "seconds", "goal");
-    let data = Path::new("../shared/data");
-    for (name, limit, goal, rivals) in FILES {
-        if wanted(name) {
-            match read_csv(&data.join("dsa").join(format!("{name}.csv"))) {
-                Ok(instance) => row(name, &instance, limit, Effort::Full, goal, rivals),
-                Err(error) => println!("{name:32} skipped: {error}"),
+    println!(
+        "{:34} {:>8} {:>8} {:>7} {:>8} {:>8}  {:7} rivals",
+        "instance", "buffers", "ratio", "proven", "seconds", "CPU", "goal"
+    );
+    for (label, parts) in variants(ablate) {
+        if let Some(label) = label {
+            println!("\n{label}");
+        }
+        for row in FILES.into_iter().filter(|row| wanted(row.0)) {
+            match read::csv(&Path::new(DATA).join("dsa").join(format!("{}.csv", row.0))) {
+                Ok(instance) => print(row, &instance, Effort::Full, parts),
+                Err(error) => println!("{:34} skipped: {error}", row.0),
+            }
+        }
+        for (buffers, variable, effort, row) in SYNTHETIC.into_iter().filter(|(.., row)| wanted(row.0)) {
+            print(row, &synthetic::training(buffers, 1, variable), effort, parts);
+        }
+        for path in read::traces(&Path::new(DATA).join("traces")) {
+            let name = read::name(&path);
+            if wanted(&name)
+                && let Err(error) = trace(&path, &name, parts)
+            {
+                println!("{name:34} skipped: {error}");
             }
         }
     }
-    let synthetic: [(&str, usize, bool, f64, Effort, &str, &str); 4] = [
-        ("synthetic training 10^5", 100_000, false, 1.0, Effort::Full, "1.0005", "idealloc 1.0194, online 1.0005"),
-        (
-            "synthetic training 10^6",
-            1_000_000,
-            false,
-            10.0,
-            Effort::Full,
-            "1.0005",
-            "idealloc out of memory, online 1.0005",
-        ),
-        ("synthetic variable 10^4", 10_000, true, 10.0, Effort::Full, "1.0020", "idealloc 1.0258, online 1.0060"),
-        ("quick, synthetic 10^5", 100_000, false, 0.3, Effort::Quick, "1.0050", "-"),
-    ];
-    for (name, buffers, variable, limit, effort, goal, rivals) in synthetic {
-        if wanted(name) {
-            row(name, &synthetic::training(buffers, 1, variable), limit, effort, goal, rivals);
-        }
-    }
-    println!("peak resident memory: {} MiB", resident().map_or("?".into(), |kib| (kib / 1024).to_string()));
+    println!("peak resident memory: {} MiB", read::resident().map_or("?".into(), |kib| (kib / 1024).to_string()));
 }
 
-fn row(name: &str, instance: &Instance, limit: f64, effort: Effort, goal: &str, rivals: &str) {
+/// All parts, and if asked for each time without one of them.
+fn variants(ablate: bool) -> Vec<(Option<&'static str>, Parts)> {
+    let all = Parts::default();
+    if !ablate {
+        return vec![(None, all)];
+    }
+    vec![
+        (Some("everything"), all),
+        (Some("without best fit over the skyline"), Parts { best_fit: false, ..all }),
+        (Some("without first fit in many orders"), Parts { orders: false, ..all }),
+        (Some("without cores"), Parts { cores: false, ..all }),
+        (Some("without exact search of what is small"), Parts { exact: false, ..all }),
+        (Some("without any exact search"), Parts { exact: false, cores: false, ..all }),
+        (Some("branching at the lowest valley from the left only"), Parts { any_valley: false, ..all }),
+    ]
+}
+
+fn options(limit: f64, effort: Effort, parts: Parts) -> Options {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(2);
-    let options = Options { time_limit: Duration::from_secs_f64(limit), threads, effort, ..Options::default() };
-    let start = Instant::now();
-    let outcome = solve(instance, &options);
-    let seconds = start.elapsed().as_secs_f64();
+    Options { time_limit: Duration::from_secs_f64(limit), threads, effort, parts, ..Options::default() }
+}
+
+fn print((name, limit, goal, rivals): Row, instance: &Instance, effort: Effort, parts: Parts) {
+    let (start, cpu) = (Instant::now(), read::cpu_seconds());
+    let outcome = solve(instance, &options(limit, effort, parts));
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), read::cpu_seconds() - cpu);
     match outcome {
         Ok(solution) => {
             if let Err(flaw) = check(instance, &solution) {
-                println!("{name:32} WRONG: {flaw}");
+                println!("{name:34} WRONG: {flaw}");
                 return;
             }
             let ratio = solution.peak as f64 / solution.lower_bound.max(1) as f64;
             let (buffers, proven) = (instance.buffers.len(), if solution.optimal { "yes" } else { "no" });
-            println!("{name:32} {buffers:8} {ratio:8.5} {proven:>7} {seconds:8.3}  {goal:7} {rivals}");
+            println!("{name:34} {buffers:8} {ratio:8.5} {proven:>7} {seconds:8.3} {cpu:8.2}  {goal:7} {rivals}");
         }
-        Err(error) => println!("{name:32} no plan: {error}"),
+        Err(error) => println!("{name:34} no plan: {error}"),
     }
 }
 
-/// An instance without alignments: a header that names `lower`, `upper` and `size`, then a line for each buffer.
-fn read_csv(path: &Path) -> Result<Instance, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let mut lines = text.lines();
-    let header: Vec<&str> = lines.next().unwrap_or_default().split(',').map(str::trim).collect();
-    let column = |name: &str| header.iter().position(|h| *h == name).ok_or(format!("no column {name}"));
-    let (lower, upper, size) = (column("lower")?, column("upper")?, column("size")?);
-    let mut buffers = Vec::new();
-    for line in lines.filter(|l| !l.trim().is_empty()) {
-        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-        let field = |k: usize| fields.get(k).and_then(|f| f.parse().ok()).ok_or(format!("not a number in {line:?}"));
-        let (lower, upper, size) = (field(lower)?, field(upper)?, field(size)?);
-        buffers.push(stalloc_planner::Buffer { lower, upper, size, alignment: 1, fixed: None });
+/// Plans a training trace the whole way: its steps, which are cyclic, and what runs once around them.
+fn trace(path: &Path, name: &str, parts: Parts) -> Result<(), String> {
+    let input = stalloc_trace::open(path, &mut |_, _| {}).map_err(|error| error.to_string())?;
+    let stalloc_trace::Input::Recording(recording) = input else { return Ok(()) };
+    let planner = options(TRACE_LIMIT, Effort::Full, parts);
+    let options = stalloc_synthesizer::Options { planner, ..Default::default() };
+    for trace in recording.traces.iter().filter(|trace| !trace.requests.is_empty()) {
+        let (start, cpu) = (Instant::now(), read::cpu_seconds());
+        let planned = stalloc_synthesizer::plan(trace, &options, &mut |_, _| {});
+        let (seconds, cpu) = (start.elapsed().as_secs_f64(), read::cpu_seconds() - cpu);
+        let (plan, summary) = planned.map_err(|error| error.to_string())?;
+        let verdict = plan.check().and(plan.check_against(trace));
+        if !verdict.ok {
+            println!("{name:34} WRONG: {:?}", verdict.problems);
+            continue;
+        }
+        let planned = summary.planned;
+        let proven = if planned.peak == planned.lower_bound { "yes" } else { "no" };
+        println!(
+            "{name:34} {:8} {:8.5} {proven:>7} {seconds:8.3} {cpu:8.2}  {:7} -",
+            planned.requests, planned.ratio, "1.0000"
+        );
     }
-    Ok(Instance { buffers, period: None })
-}
-
-/// The most memory that this process ever held, in KiB, where the system says so.
-fn resident() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
+    Ok(())
 }

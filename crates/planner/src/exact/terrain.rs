@@ -187,8 +187,8 @@ impl Terrain {
         {
             changed[0] = Run { at: last.at, length: last.length + changed[0].length, height: last.height };
         }
-        for k in 0..changed.len() {
-            self.write(changed[k]);
+        for &run in changed.iter() {
+            self.write(run);
         }
         Stretch { first: if here.whole { changed[0].at } else { here.first }, ..*here }
     }
@@ -222,8 +222,8 @@ impl Terrain {
         }
         let start = |run: &Run| self.from(part.first, run.at);
         changed.sort_unstable_by_key(start);
-        for k in 0..changed.len() {
-            self.write(changed[k]);
+        for &run in changed.iter() {
+            self.write(run);
         }
     }
 }
