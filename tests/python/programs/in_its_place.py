@@ -175,5 +175,19 @@ del graph, result
 gc.collect()
 torch.cuda.empty_cache()
 check("its pool goes with it", {s["segment_pool_id"] for s in torch.cuda.memory_snapshot()} == {(0, 0)})
+try:
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        static * 2
+        torch.cuda.synchronize()  # which a capture does not survive
+    check("a capture fails", False)
+except RuntimeError:
+    pass
+after = torch.empty(1000, device="cuda")
+holders = [
+    segment["segment_pool_id"]
+    for segment in torch.cuda.memory_snapshot()
+    if 0 <= after.data_ptr() - segment["address"] < segment["total_size"]
+]
+check("after a failed capture memory comes from where it did", holders == [(0, 0)])
 trainer.step()
 print(json.dumps({"backend": torch.cuda.get_allocator_backend(), "wrong": wrong, "log": log}))
