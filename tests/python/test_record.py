@@ -1,12 +1,13 @@
 """What `stalloc trace` records of a program is what PyTorch says the program did."""
 
+import json
 import pickle
 import signal
 import subprocess
 import sys
 
 import pytest
-from runs import COMMAND, PROGRAMS, actions
+from runs import COMMAND, PROGRAMS, actions, run
 
 import stalloc
 
@@ -52,6 +53,23 @@ def gpt(record_once):
 def test_two_runs_give_the_same_trace(gpt, record):
     again = record("gpt.py", "4")
     assert without_addresses(gpt.entries()) == without_addresses(again.entries())
+    assert compare(gpt, again)["same"]
+
+
+def compare(one, other):
+    """What `stalloc info --compare` says of two recordings."""
+    files = [recorded.directory / "rank0_dev0.trace" for recorded in (one, other)]
+    return json.loads(run("info", "--json", "--compare", *files).stdout)
+
+
+def test_a_request_that_one_of_two_runs_makes_is_named_with_its_place(gpt, record):
+    found = compare(gpt, record("gpt.py", "4", EXTRA_IN_STEP="1"))
+    (device,) = found["devices"]
+    assert not found["same"] and device["differences"] == 1
+    (difference,) = device["first"]
+    assert difference["kind"] == "only in B" and difference["b"]["size"] == 777_777
+    line = next(n for n, text in enumerate((PROGRAMS / "gpt.py").read_text().splitlines(), 1) if "# the extra" in text)
+    assert difference["b"]["stack"][0].endswith(f"programs/gpt.py:{line} <module>")
 
 
 def test_recording_call_stacks_does_not_change_the_events(gpt, record):

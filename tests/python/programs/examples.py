@@ -1,4 +1,4 @@
-"""Runs examples with the options given, one for each argument: each in a forked child, so that imports are paid for once."""
+"""Runs examples, or programs of this folder, one for each argument: in forked children, so that imports are paid for once."""
 
 import importlib
 import os

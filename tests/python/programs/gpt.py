@@ -1,5 +1,9 @@
-"""Trains a small transformer; with a path, dumps PyTorch's own memory history of the run there."""
+"""Trains a small transformer; with a path, dumps PyTorch's own memory history of the run there.
 
+With EXTRA_IN_STEP it makes one more request in that step.
+"""
+
+import os
 import pickle
 import sys
 
@@ -21,6 +25,8 @@ for step in range(steps):
     with torch.cuda.stream(side):
         noise = torch.randn_like(x)
     torch.cuda.current_stream().wait_stream(side)
+    if os.environ.get("EXTRA_IN_STEP") == str(step):
+        torch.empty(777_777, dtype=torch.uint8, device="cuda")  # the extra request
     noise.record_stream(torch.cuda.current_stream())
     loss = nn.functional.cross_entropy(head(model(x + noise)).flatten(0, 1), torch.zeros(512, dtype=int).cuda())
     loss.backward()

@@ -1,4 +1,4 @@
-use stalloc_trace::{Mark, RawEvent, SegmentAction, StackId};
+use stalloc_trace::{Mark, RawEvent, SegmentAction, StackId, StringId};
 
 use super::{Log, StackOf, Timed};
 
@@ -90,13 +90,21 @@ fn a_history_that_replaces_the_tracker_comes_before_the_marks_that_follow_it() {
 }
 
 #[test]
-fn a_device_that_is_used_late_knows_how_many_steps_went_before() {
+fn a_device_that_is_used_late_knows_how_many_steps_went_before_and_which_phase_it_is() {
     let mut log = Log::default();
+    let phase = |micro_batch| Mark::Phase { kind: StringId(0), micro_batch };
     log.event(0, alloc(1, 0), 0);
-    log.mark(&Mark::StepBegin, 1);
-    log.mark(&Mark::StepEnd, 2);
-    log.event(1, alloc(2, 0), 3);
+    for (mark, time_us) in [(Mark::StepBegin, 1), (phase(0), 2), (Mark::StepEnd, 3)] {
+        log.mark(&mark, time_us);
+    }
+    log.event(1, alloc(2, 0), 4);
+    for (mark, time_us) in [(Mark::StepBegin, 5), (phase(1), 6), (phase(2), 7)] {
+        log.mark(&mark, time_us);
+    }
+    log.event(2, alloc(3, 0), 8);
     let taken = log.take();
-    let late: Vec<_> = taken[1].1.iter().map(|timed| (timed.event.clone(), timed.time_us)).collect();
-    assert_eq!(late, [(RawEvent::Mark(Mark::StepBegin), 1), (RawEvent::Mark(Mark::StepEnd), 2), (alloc(2, 0), 3)]);
+    let early: Vec<_> = taken[1].1.iter().take(3).map(|timed| (timed.event.clone(), timed.time_us)).collect();
+    assert_eq!(early, [(RawEvent::Mark(Mark::StepBegin), 1), (RawEvent::Mark(Mark::StepEnd), 3), (alloc(2, 0), 4)]);
+    let late: Vec<_> = taken[2].1.iter().skip(2).map(|timed| (timed.event.clone(), timed.time_us)).collect();
+    assert_eq!(late, [(RawEvent::Mark(Mark::StepBegin), 5), (RawEvent::Mark(phase(2)), 7), (alloc(3, 0), 8)]);
 }

@@ -1,0 +1,80 @@
+"""Steps of a script that marks none are found by its optimizers."""
+
+import pytest
+import torch
+
+from stalloc._beat import Beat
+
+
+class Steps:
+    """Notes what the beat says."""
+
+    is_open = False
+
+    def __init__(self):
+        self.said = ""
+
+    def begin(self):
+        self.is_open = True
+        self.said += "("
+
+    def end(self):
+        self.is_open = False
+        self.said += ")"
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Changes nothing."""
+
+    def __init__(self, model):
+        super().__init__(model.parameters(), {})
+
+    def step(self):
+        pass
+
+
+@pytest.fixture
+def model():
+    return torch.nn.Linear(2, 2)
+
+
+@pytest.fixture
+def steps():
+    steps = Steps()
+    beat = Beat(torch, steps)
+    yield steps
+    beat.stop()
+
+
+def test_the_first_call_for_training_begins_a_step_and_each_step_of_the_optimizer_ends_one(model, steps):
+    with torch.no_grad():
+        model(torch.ones(2))
+    model.eval()(torch.ones(2))
+    assert steps.said == "", "nothing is being trained yet"
+    model.train()(torch.ones(2))
+    optimizer = Optimizer(model)
+    optimizer.step()
+    model(torch.ones(2))
+    optimizer.step()
+    assert steps.said == "()()("
+
+
+def test_of_several_optimizers_the_first_sets_the_beat_until_another_steps_twice_without_it(model, steps):
+    first, second = Optimizer(model), Optimizer(model)
+    model(torch.ones(2))
+    for _ in range(2):
+        first.step()
+        second.step()
+    assert steps.said == "()()("
+    second.step()
+    assert steps.said == "()()()(", "the first has stopped"
+    second.step()
+    assert steps.said == "()()()()("
+
+
+def test_a_script_that_marks_its_steps_is_left_alone(model):
+    steps = Steps()
+    Beat(torch, steps).stop()
+    model(torch.ones(2))
+    Optimizer(model).step()
+    assert steps.said == ""
