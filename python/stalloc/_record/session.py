@@ -10,8 +10,7 @@ from typing import Any
 
 from stalloc import _marks, _native
 from stalloc._beat import Beat
-from stalloc._record import alone, imports, known, reads
-from stalloc._record.answers import Answers
+from stalloc._record import dryrun
 from stalloc._record.history import History
 from stalloc._record.output import say
 from stalloc._record.steps import Early, Marks, Steps
@@ -22,10 +21,7 @@ def prepare(torch: Any) -> None:
     if torch.version.cuda is None and torch.version.hip is None:
         say(f"this PyTorch ({torch.__version__}) is built without CUDA: there is nothing to record")
         sys.exit(2)
-    if os.environ.get("STALLOC_TRACE_ALONE") or os.environ.get("STALLOC_DRYRUN_GPU"):
-        imports.after("torch.distributed", alone.install)
-    if os.environ.get("STALLOC_DRYRUN_GPU"):
-        _prepare_dry_run()
+    dryrun.prepare()
 
     early = Early()
     _marks.listen(early)
@@ -38,17 +34,6 @@ def prepare(torch: Any) -> None:
             say(f"cannot record this process: {error!r}")
 
     torch.cuda._lazy_call(initialised)
-
-
-def _prepare_dry_run() -> None:
-    """Values are not computed: note which the program reads, and answer what can be answered."""
-    try:
-        answers = Answers.of_environment()
-    except (OSError, ValueError) as error:
-        say(f"an answer makes no sense: {error}")
-        sys.exit(2)
-    reads.listen(answers)
-    known.install()
 
 
 def _start(torch: Any, early: Early) -> None:

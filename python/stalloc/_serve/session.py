@@ -9,6 +9,7 @@ from typing import Any
 
 from stalloc import _marks, _native, _pluggable, _shim
 from stalloc._beat import Beat
+from stalloc._record import dryrun
 from stalloc._record.output import say
 from stalloc._serve import report
 from stalloc._serve.settings import Backend, Mode, Settings
@@ -54,6 +55,7 @@ class Marks(_marks.Listener):
 
 def prepare(torch: Any, settings: Settings) -> None:
     """PyTorch has been imported, CUDA is still asleep."""
+    dryrun.prepare()
     alloc = settings.mode is Mode.ALLOC
     try:
         if alloc and not _serve(torch, settings):

@@ -1,0 +1,30 @@
+"""Workloads of examples/, recorded, planned and run: they live where their plans say. `bench/workloads.py` has them all."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+import workloads  # noqa: E402
+
+#: What is planned whole, also where a step differs now and then.
+NAMES = ["gpt", "evaluation", "llama, recomputation", "megatron, virtual pipeline"]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    return workloads.measure(NAMES, tmp_path_factory.mktemp("workloads"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_workload_is_served_from_its_plan_and_reserves_what_the_plan_promises(outcomes, name):
+    outcome = outcomes[name]
+    assert outcome.share >= 0.999, outcome
+    assert outcome.unknown == 0, outcome
+    assert outcome.excess <= 0.01, outcome
+    # PyTorch's own history is the log of all addresses.
+    assert outcome.allocations >= outcome.requests > 1000, outcome
+    assert outcome.overlaps == 0, outcome
