@@ -16,6 +16,23 @@ KNOWN = {
 }
 
 
+def hold(held, start, end):
+    """Adds a range to disjoint ones, joined with those it touches."""
+    touching = [one for one in held if one[0] <= end and start <= one[1]]
+    assert all(one[1] == start or one[0] == end for one in touching), "held twice"
+    for one in touching:
+        held.remove(one)
+        start, end = min(start, one[0]), max(end, one[1])
+    held.append((start, end))
+
+
+def give_back(held, start, end):
+    """Takes a range out of one that holds it."""
+    around = next(one for one in held if one[0] <= start and end <= one[1])
+    held.remove(around)
+    held.extend(part for part in ((around[0], start), (end, around[1])) if part[0] < part[1])
+
+
 def main():
     path, peak_reserved, peak_allocated = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     raw = open(path, "rb").read()
@@ -23,19 +40,23 @@ def main():
     assert used <= KNOWN, used - KNOWN
     data = pickle.loads(raw)
     reserved = allocated = most_reserved = most_allocated = 0
-    live = []
+    live, held = [], []
     for entry in data["device_traces"][0]:
         action, addr = entry["action"], entry["addr"]
         size = max(512, (entry["size"] + 511) // 512 * 512)
         if action in ("segment_alloc", "segment_map"):
             reserved += entry["size"]
+            hold(held, addr, addr + entry["size"])
         elif action in ("segment_free", "segment_unmap"):
             reserved -= entry["size"]
+            give_back(held, addr, addr + entry["size"])
         elif action == "alloc":
             at = bisect.bisect(live, (addr, 0))
             assert at == len(live) or addr + size <= live[at][0], "overlap with the block above"
             assert at == 0 or live[at - 1][0] + live[at - 1][1] <= addr, "overlap with the block below"
             live.insert(at, (addr, size))
+            # MemoryViz.js looks up the segment of each block at each moment, and breaks where there is none.
+            assert any(start <= addr and addr + size <= end for start, end in held), "a block outside of every segment"
             allocated += size
         elif action == "free_completed":
             live.remove((addr, size))

@@ -111,6 +111,16 @@ fn a_plan_with_an_index_out_of_range_is_refused() -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
+#[test]
+fn what_fuzzing_starts_from_is_a_plan() -> Result<(), Box<dyn Error>> {
+    let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/plan");
+    let file = std::fs::read(seeds.join("file"))?;
+    let plan = decode(&file)?;
+    assert!(plan.sections.iter().any(|section| section.kind == SectionKind::Repeating));
+    assert_eq!(decode(&wrap(&std::fs::read(seeds.join("content"))?))?, plan);
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn a_changed_byte_is_noticed(at in 0usize..1000, change in 1u8..=255) {

@@ -90,6 +90,11 @@ impl<'a> Input<'a> {
     }
 
     /// What is buffered now.
+    pub(crate) fn peek(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// How much is buffered now, bytes.
     pub(crate) fn buffered(&self) -> usize {
         self.end - self.start
     }

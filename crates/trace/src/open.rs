@@ -61,7 +61,14 @@ pub fn read_bytes(bytes: &[u8], limit: u64) -> Result<Input> {
 fn read<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, device: u32) -> Result<Input> {
     let mut input = Source::open(file, total, progress)?;
     let budget = Budget::new(limit);
-    let head = input.fill(HEAD)?;
+    // A compressed file may break off in what is looked at here; only our own format makes sense up to there.
+    let cut = input.fill(HEAD).err();
+    let head = input.peek();
+    if let Some(fault) = cut
+        && !(fault.is_cut_off() && head.starts_with(&format::MAGIC))
+    {
+        return Err(fault);
+    }
     match head {
         [] => Err(Fault::new(Place::File, "the file is empty", "name a file that holds a trace")),
         [0x80, 2..=5, ..] => Ok(Input::Recording(snapshot::read(&mut input, budget)?)),

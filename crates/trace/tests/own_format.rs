@@ -219,6 +219,15 @@ fn a_compressed_file_cut_off_anywhere_is_read_up_to_its_last_whole_part() {
         }
         assert!(seen > all / 2, "{seen} of {all} events");
     }
+    // Shorter than what is looked at to recognise a file.
+    let file = Shared::default();
+    record(file.clone()).finish().unwrap();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&file.bytes()).unwrap();
+    let compressed = gzip.finish().unwrap();
+    let recording = read(&compressed[..compressed.len() - 20]);
+    assert!(recording.warnings[0].contains("too early"), "{:?}", recording.warnings);
+    assert!(!recording.traces.is_empty());
 }
 
 #[test]

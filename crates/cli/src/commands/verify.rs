@@ -54,7 +54,12 @@ impl Args {
             return Err(Error::message(format!("{path} is a recording: verify takes a plan, or a CSV with offsets")));
         };
         rectangles(&instance).map(|rectangles| check_rectangles(&rectangles, None)).ok_or_else(|| {
-            Error::message(format!("{path} has no offset column; `stalloc plan {path} -o OUT.csv` adds one"))
+            let missing = instance.rows.iter().filter(|row| row.offset.is_none()).count();
+            let what = match missing == instance.rows.len() {
+                true => "has no offsets".to_owned(),
+                false => format!("has no offset in {missing} of its {} rows", instance.rows.len()),
+            };
+            Error::message(format!("{path} {what}; `stalloc plan {path} -o OUT.csv` adds them"))
         })
     }
 

@@ -22,7 +22,7 @@ function summary(one: AllocatorFigures, stateOnly: boolean): string {
     parts.push(`(The ${bytes(one.wasted)} above are what is reserved at most less what is allocated at most, which need not be at the same moment.)`);
   }
   if (one.free_segments > 0) {
-    parts.push(`${plural(one.free_segments, "segment")} of ${bytes(one.free_segments_bytes)} in all ${one.free_segments === 1 ? "is" : "are"} wholly free: cached, but of no use to requests that are larger or on another stream.`);
+    parts.push(`${plural(one.free_segments, "segment")} of ${bytes(one.free_segments_bytes)} ${one.free_segments === 1 ? "is" : "in all are"} wholly free: cached, but of no use to requests that are larger or on another stream.`);
   }
   if (worst && one.holes_bytes > one.free_segments_bytes) {
     const site = worst.site.includes(worst.size_class) ? worst.site : `blocks of ${worst.size_class} from ${worst.site}`;
