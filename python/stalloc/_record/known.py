@@ -15,16 +15,15 @@ by_function: dict[tuple[str, str], Callable[[FrameType, int], bytes]] = {}
 
 def install() -> None:
     """Arrange for the decisions below, once the modules that make them are imported."""
-    imports.after("transformers.masking_utils", _no_packed_sequences)
     imports.after("megatron.core.optimizer.clip_grads", _clips_gradients)
     imports.after("megatron.core.transformer.moe.token_dispatcher", _routes_tokens)
     by_function["megatron/core/transformer/moe/moe_utils.py", "permute"] = _tokens_to_permute
+    by_function["transformers/masking_utils.py", "find_packed_sequence_indices"] = _one_sequence_per_row
 
 
-def _no_packed_sequences(masking_utils: ModuleType) -> None:
-    """Positions count up from zero, one sequence per row: no mask is built for packed sequences."""
-    if hasattr(masking_utils, "find_packed_sequence_indices"):
-        masking_utils.find_packed_sequence_indices = lambda *_args, **_options: None  # type: ignore[attr-defined]
+def _one_sequence_per_row(_frame: FrameType, size: int) -> bytes:
+    """Positions count up from zero, so no mask is built for packed sequences; that takes tensors all the same."""
+    return encode([1], size)
 
 
 def _clips_gradients(clip_grads: ModuleType) -> None:
