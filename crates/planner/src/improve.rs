@@ -29,6 +29,9 @@ const FEW_ITEMS: usize = 1024;
 /// without bound, every search ends some day.
 const FIRST_RESTART: u64 = 100_000;
 
+/// The longest restarts that aim in between, in the shortest: where there is much to find, it is found soon or not.
+const LONGEST_BETWEEN: u64 = 4;
+
 /// Restarts that aim at the bound before some aim in between.
 const STRAIGHT: u64 = 256;
 
@@ -122,6 +125,8 @@ struct Lane<'a> {
     lowest: u64,
     lessons: u64,
     cores: CoreSearch,
+    /// The style of the exact search that found the last solution.
+    lucky: Option<Style>,
 }
 
 impl<'a> Lane<'a> {
@@ -142,6 +147,7 @@ impl<'a> Lane<'a> {
             lowest: u64::MAX,
             lessons: 0,
             cores: CoreSearch::default(),
+            lucky: None,
         }
     }
 
@@ -185,11 +191,18 @@ impl<'a> Lane<'a> {
         };
         let memory = (self.part.items.len() * 4096).clamp(1 << 10, 1 << 18);
         let exact = self.exact[usize::from(between)].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
-        let (before, allowed) = (exact.work, FIRST_RESTART.saturating_mul(luby(k / STYLES + 1)));
-        let outcome = exact.run(limit, style(k, self.seed, self.parts), allowed);
+        let (before, lengths) = (exact.work, luby(k / STYLES + 1));
+        let allowed = FIRST_RESTART.saturating_mul(if between { lengths.min(LONGEST_BETWEEN) } else { lengths });
+        // Every second time what found the last solution, with another seed.
+        let mut style = style(k, self.seed, self.parts);
+        if between && k / self.lanes % 2 == 1 {
+            style = self.lucky.map_or(style, |lucky| Style { seed: style.seed, ..lucky });
+        }
+        let outcome = exact.run(limit, style, allowed);
         let work = exact.work - before;
         match outcome {
             Outcome::Found => {
+                self.lucky = Some(style);
                 Found { places: Some(Places::new(self.part, exact.offsets.clone())), impossible: None, work }
             }
             Outcome::Impossible => Found { places: None, impossible: Some(limit), work },
