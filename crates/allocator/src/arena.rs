@@ -31,7 +31,7 @@ const SLACK: u64 = 64;
 
 /// So often memory may be moved without regard to cost, and beyond that once in [`REQUESTS_PER_MOVE`] requests: each
 /// move waits for the device.
-const FREE_MOVES: u64 = 64;
+const FREE_MOVES: u64 = 256;
 
 /// See [`FREE_MOVES`].
 const REQUESTS_PER_MOVE: u64 = 128;

@@ -9,7 +9,7 @@ use crate::gapped;
 use crate::sequence::Sequence;
 
 /// One by one is as good as any way that pairs so many times as many equal requests.
-const NEARLY: f64 = 0.9;
+const NEARLY: f64 = 0.7;
 
 /// Equal requests guide the way if they are this share of the shorter round.
 const MOSTLY: f64 = 0.5;

@@ -8,7 +8,7 @@ use std::slice;
 
 use stalloc_device::{Device, Stream};
 
-use super::{Arena, Served};
+use super::{Arena, REQUESTS_PER_MOVE, SLACK, Served};
 use crate::cursor::Guess;
 use crate::script::{GRANULE, Key};
 use crate::statistics::{Departure, Source};
@@ -46,6 +46,7 @@ impl<D: Device> Arena<D> {
         self.judge_plan(guess);
         if self.statistics.switched_off {
             self.statistics.unplanned.refused += 1;
+            self.give_back_what_was_left();
             return None;
         }
         let (planned, beyond) = (0..self.script.granules, self.beyond_plan());
@@ -92,6 +93,16 @@ impl<D: Device> Arena<D> {
             statistics.switched_off = true;
             // The memory is better in the fallback's hands.
             let _ = self.give_back(u64::MAX);
+        }
+    }
+
+    /// Gives back the memory of blocks that outlived the plan, now and then.
+    fn give_back_what_was_left(&mut self) {
+        let empty = self.frames.mapped().saturating_sub(self.statistics.allocated);
+        let due = self.statistics.requests.is_multiple_of(REQUESTS_PER_MOVE);
+        if due && !self.capturing && empty > self.frames.mapped() / SLACK {
+            // If the device refuses, the next time will do.
+            let _ = self.unmap_cold(u64::MAX, 0..0);
         }
     }
 
