@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stalloc_plan::{DynamicGroup, Entry, FOREVER, Plan, Section, SectionKind, Slot};
-use stalloc_runtime::pluggable::{self, stalloc_free, stalloc_malloc};
+use stalloc_runtime::pluggable::{self, Kind, stalloc_free, stalloc_malloc};
 use stalloc_runtime::{HOST, prepare, report, step_begin};
 
 const SEED: &str = "STALLOC_RANDOM_SEED";
@@ -220,6 +220,11 @@ fn run(seed: u64) {
             scope.spawn(move || program(Random(seed.wrapping_mul(31).wrapping_add(thread)), plan, pool));
         }
     });
+    for size in [u64::MAX, 1 << 50] {
+        let refused = pluggable::malloc(HOST, size, 0).expect_err("nobody has as much");
+        assert!(refused.kind == Kind::OutOfMemory && refused.text.starts_with("CUDA out of memory"), "{refused:?}");
+    }
+    assert_eq!(pluggable::malloc(1000, 8, 0).expect_err("there is no such device").kind, Kind::Other);
     let books = pluggable::books(HOST).map(|books| books.figures).expect("a device");
     let live = lock(&pool);
     assert_eq!(books.allocation().all.current, live.len() as u64);
