@@ -17,6 +17,9 @@ def enable(mode: str | None = None, path: str | None = None) -> None:
     or "alloc" (serve it from the plans); by default ``STALLOC_MODE`` says, else "torch". ``path`` is the folder that
     holds plans (or receives traces); by default ``STALLOC_MODEL_INFO_PATH`` says.
 
+    ``STALLOC_BACKEND`` chooses how PyTorch is served, "native" (in front of its own allocator, by a shim that needs a C++
+    compiler) or "pluggable" (in its place); by default the first that can be had.
+
     Raises ValueError if the settings make no sense and RuntimeError if CUDA is in use already. What goes wrong later
     costs a warning, never the job.
     """
