@@ -17,13 +17,14 @@
 //! Canonical placement and section-wise tests follow MiniMalloc (Moffitt, ASPLOS 2023); choosing the valley by fewest
 //! children, the two-sided branching and the split are ours.
 
+mod branch;
 mod style;
 mod terrain;
 mod waiting;
 
 pub(crate) use style::{Choice, Style, Taste};
 
-use crate::hash::{Rng, mix};
+use crate::hash::Rng;
 use crate::problem::{Item, Part};
 use terrain::{Run, Stretch, Terrain, Valley};
 use waiting::Waiting;
@@ -342,166 +343,5 @@ impl<'a> Exact<'a> {
         self.changed = changed;
         self.survey(&part);
         self.stretches.push(part);
-    }
-
-    /// Calls a function with each waiting item that lives within some sections; how many were looked at.
-    fn each_within(&self, first: u32, length: u32, mut each: impl FnMut(u32)) -> u64 {
-        let n = self.part.items.len() as u32;
-        let flat = length == self.around;
-        let mut looked = 0;
-        let end = first + length;
-        for (from, to) in [(first, end.min(self.around)), (0, end.saturating_sub(self.around))] {
-            let mut i = if from < to { self.waiting.from(from) } else { n };
-            while i < n && self.part.items[i as usize].lower < to {
-                looked += 1;
-                let item = &self.part.items[i as usize];
-                if flat || self.terrain.from(first, item.lower) + item.length() <= length {
-                    each(i);
-                }
-                i = self.waiting.after(i);
-            }
-        }
-        looked
-    }
-
-    /// Finds out which of the runs that changed are valleys, and counts their children.
-    fn survey(&mut self, here: &Stretch) {
-        for k in 0..self.changed.len() {
-            let Run { at, length, height: floor } = self.changed[k];
-            let Some((left, right)) = self.terrain.walls(here, at) else { continue };
-            let mut valley = Valley { at, length, floor, left, right, most: 0, count: [0; 2] };
-            self.prepare_valley(&valley);
-            valley.most = self.most_left[self.terrain.wrap(at + length - 1) as usize];
-            let raise = u32::from(left.min(right).saturating_add(valley.most) <= self.limit);
-            let mut count = [raise; 2];
-            let looked = self.each_within(at, length, |i| {
-                if self.is_candidate(&valley, i) {
-                    count[0] += u32::from(self.fits(&valley, 0, i));
-                    count[1] += u32::from(self.fits(&valley, 1, i));
-                }
-            });
-            self.work += looked + u64::from(length);
-            valley.count = count;
-            self.terrain.note(&valley);
-        }
-    }
-
-    /// Finds the largest loads from either end of a valley.
-    fn prepare_valley(&mut self, valley: &Valley) {
-        let mut most = 0;
-        for k in 0..valley.length {
-            let s = self.terrain.wrap(valley.at + k) as usize;
-            most = most.max(self.load[s]);
-            self.most_left[s] = most;
-        }
-        most = 0;
-        for k in (0..valley.length).rev() {
-            let s = self.terrain.wrap(valley.at + k) as usize;
-            most = most.max(self.load[s]);
-            self.most_right[s] = most;
-        }
-    }
-
-    /// The valley and side with the fewest children, unless one has none at all; and the name of the state: the items
-    /// waiting and the skyline.
-    fn choose(&mut self, here: &Stretch) -> (Option<(Valley, usize)>, u128) {
-        let mut best = (u32::MAX, u64::MAX, 0, 0);
-        let mut key = here.items;
-        let (mut seen, mut at) = (0, here.first);
-        while seen < here.length {
-            let run = self.terrain.run(at);
-            let low = mix(run.height ^ mix(u64::from(at)));
-            key ^= u128::from(mix(low ^ 0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(low);
-            if let Some(valley) = self.terrain.valley(at) {
-                for (side, &count) in valley.count.iter().enumerate().take(self.style.choice.sides()) {
-                    // Leftmost from the stretch's start, whichever section that is.
-                    best = best.min((self.style.choice.class(count), valley.floor, seen, side));
-                }
-            }
-            seen += run.length;
-            at = self.terrain.wrap(at + run.length);
-            self.work += 1;
-        }
-        let (class, _, position, side) = best;
-        let valley = self.terrain.valley(self.terrain.wrap(here.first + position));
-        (valley.filter(|_| class > 0).map(|valley| (valley, side)), key.max(1))
-    }
-
-    fn list_children(&mut self, valley: &Valley, side: usize) {
-        let mut children = std::mem::take(&mut self.children);
-        let from = children.len();
-        let looked = self.each_within(valley.at, valley.length, |i| {
-            if self.is_candidate(valley, i) && self.fits(valley, side, i) {
-                children.push(Child { item: i, score: 0 });
-            }
-        });
-        for child in &mut children[from..] {
-            child.score = self.score(child.item);
-        }
-        if valley.left.min(valley.right).saturating_add(valley.most) <= self.limit {
-            children.push(Child { item: NONE, score: 0 });
-        }
-        self.children = children;
-        self.work += looked;
-    }
-
-    /// Whether an item that lives within a valley may rest on its floor, as far as it alone is concerned: of items
-    /// alike in all the first is placed first, and nothing may be lost below an aligned one.
-    fn is_candidate(&self, valley: &Valley, i: u32) -> bool {
-        let twin = self.twin[i as usize];
-        if twin != NONE && !self.waiting.is_gone(twin) {
-            return false;
-        }
-        let item = &self.part.items[i as usize];
-        item.align == 1 || {
-            let offset = self.rest(valley, i);
-            let load = |s| self.load[self.terrain.wrap(s) as usize];
-            (item.lower..item.upper).all(|s| offset.saturating_add(load(s)) <= self.limit)
-        }
-    }
-
-    /// Whether an item may be the outermost that rests on a valley's floor, seen from a side.
-    fn fits(&self, valley: &Valley, side: usize, i: u32) -> bool {
-        let item = &self.part.items[i as usize];
-        let top = self.rest(valley, i).saturating_add(item.size);
-        if top > self.limit {
-            return false;
-        }
-        if valley.length == self.around {
-            return true;
-        }
-        let before = self.terrain.from(valley.at, item.lower);
-        if side == 0 {
-            if before == 0 {
-                return true;
-            }
-            let s = self.terrain.wrap(valley.at + before - 1) as usize;
-            return valley.left.min(top).saturating_add(self.most_left[s]) <= self.limit;
-        }
-        let after = before + item.length();
-        let s = self.terrain.wrap(valley.at + after) as usize;
-        after == valley.length || valley.right.min(top).saturating_add(self.most_right[s]) <= self.limit
-    }
-
-    /// Where an item lies that rests on a valley's floor.
-    fn rest(&self, valley: &Valley, i: u32) -> u64 {
-        let align = self.part.items[i as usize].align;
-        if align == 1 { valley.floor } else { valley.floor.checked_next_multiple_of(align).unwrap_or(u64::MAX) }
-    }
-
-    fn score(&mut self, i: u32) -> u64 {
-        let item = &self.part.items[i as usize];
-        let (length, size) = (u64::from(item.length()), item.size);
-        let value = match self.style.taste {
-            Taste::Length => length << 32 | size.min(u64::from(u32::MAX)),
-            Taste::Area => length.saturating_mul(size),
-            Taste::Size => size,
-            Taste::Any => 1 << 30,
-        };
-        if self.style.noise == 0 {
-            return value.saturating_add(1);
-        }
-        let factor = 16 + self.rng.next() % (self.style.noise + 1);
-        (value / 16).saturating_mul(factor).saturating_add(1)
     }
 }
