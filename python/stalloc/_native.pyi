@@ -1,5 +1,6 @@
 """The part of stalloc that is written in Rust."""
 
+from pathlib import Path
 from typing import Any, Callable, Optional
 
 __version__: str
@@ -54,6 +55,19 @@ def mark_module_enter(name: str) -> None: ...
 def mark_module_exit(name: str) -> None: ...
 def host_read(bytes: int, frames: list[tuple[str, str, int]]) -> None:
     """The program read bytes back from the device; frames are (file, function, line), innermost first."""
+
+def serve_prepare(device: int, path: Path) -> dict[str, Any]:
+    """Has a device (-1: host memory) follow a plan; returns what the plan says of itself. ValueError if it is none."""
+
+def serve_table() -> int:
+    """Address of the table of functions that a shim calls."""
+
+def serve_step() -> None: ...
+def serve_report(device: int) -> dict[str, Any] | None:
+    """What was done on a device; None if nothing was served there."""
+
+def serve_on_departure(callback: Callable[[int, int], None]) -> None:
+    """Have ``callback(device, thread)`` called in the main thread, once per device, after the program left its plan."""
 
 def host_log() -> int:
     """Address of the table of functions that the shim of the host reports to."""

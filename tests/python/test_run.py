@@ -44,6 +44,12 @@ def test_steps_of_another_shape_and_kept_tensors_cost_no_later_step_its_plan(pla
     # What is kept for ever may sit where a few requests of each step were to go.
     assert figures["last_step_share"] > 0.99
     assert figures["overlaps"] == 0
+    source = (PROGRAMS / "gpt_step.py").read_text().splitlines()
+    line = next(number for number, line in enumerate(source, 1) if "a program leaves its plan here" in line)
+    first, caller = (frame.rpartition("/")[2] for frame in figures["departure"]["stack"][:2])
+    assert first == f"gpt_step.py:{line} in step"
+    assert caller.startswith("straying.py:")
+    assert "the program first left its plan at request" in process.stderr and first in process.stderr
 
 
 def test_a_program_that_is_not_the_plans_runs_all_the_same(planned):

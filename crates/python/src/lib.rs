@@ -1,5 +1,6 @@
 //! Python module, C entry points and the C++ shim. No logic: what Python says is translated for the crates below.
 
+mod departure;
 mod entries;
 mod host;
 mod pluggable;
@@ -16,6 +17,8 @@ use pyo3::prelude::*;
 mod _native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::departure::serve_on_departure;
     #[pymodule_export]
     use super::host::host_log;
     #[pymodule_export]

@@ -6,6 +6,7 @@ from typing import Any
 
 from stalloc import _native
 from stalloc._record.output import say
+from stalloc._serve import departure
 
 
 def of(torch: Any, device: int) -> dict[str, Any] | None:
@@ -16,6 +17,8 @@ def of(torch: Any, device: int) -> dict[str, Any] | None:
     figures["peak_allocated"] = int(torch.cuda.max_memory_allocated(device))
     reserved = max(figures["peak_reserved"], 1)
     figures["efficiency"] = min(figures["peak_allocated"] / reserved, 1.0)
+    if "departure" in figures:
+        figures["departure"]["stack"] = departure.stack(device)
     return figures
 
 
@@ -49,5 +52,16 @@ def at_exit(torch: Any) -> None:
             f"arena {figures['arena'] / gib:.2f} GiB, peak reserved {figures['peak_reserved'] / gib:.2f} GiB, "
             f"efficiency {100 * figures['efficiency']:.1f} %"
         )
+        causes = {cause: count for cause, count in figures["causes"].items() if count}
+        if causes:
+            say(f"dev{device}: not from the plan: " + ", ".join(f"{count:,} {cause}" for cause, count in causes.items()))
+        if "departure" in figures:
+            say(f"dev{device}: {_departure(figures['departure'], departure.place(device))}")
         if figures["switched_off"]:
             say(f"dev{device}: the program is not the one that the plan was made from; record and plan it again")
+
+
+def _departure(first: dict[str, Any], place: str | None) -> str:
+    size, _stream = first["seen"]
+    expected = f"where {first['expected'][0]:,} were planned" if first["expected"] else "where none was planned"
+    return f"the program first left its plan at request {first['request']:,}, of {size:,} bytes {expected}: {place or 'place unknown'}"

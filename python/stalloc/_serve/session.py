@@ -11,7 +11,7 @@ from stalloc import _marks, _native, _pluggable, _shim
 from stalloc._beat import Beat
 from stalloc._record import dryrun
 from stalloc._record.output import say
-from stalloc._serve import report
+from stalloc._serve import departure, report
 from stalloc._serve.settings import Backend, Mode, Settings
 
 # As many as the core has places for.
@@ -63,6 +63,8 @@ def prepare(torch: Any, settings: Settings) -> None:
     except Exception as error:  # whatever is wrong with us, the program runs
         say(f"this process runs without a plan: {error}")
         return
+    if alloc:
+        departure.listen()
     steps = Steps(lambda: None if alloc or settings.quiet else report.per_step(torch))
     _marks.listen(Marks(steps, Beat(torch, steps)))
     if alloc and not settings.quiet:

@@ -21,7 +21,7 @@ class Trainer:
             noise = torch.randn_like(x)
         torch.cuda.current_stream().wait_stream(self.side)
         noise.record_stream(torch.cuda.current_stream())
-        target = torch.zeros(64 * rows, dtype=int).cuda()
+        target = torch.zeros(64 * rows, dtype=int).cuda()  # gpt.py makes it later: a program leaves its plan here
         loss = nn.functional.cross_entropy(self.head(self.model(x + noise)).flatten(0, 1), target)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

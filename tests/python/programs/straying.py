@@ -67,4 +67,5 @@ for step in range(12):
     torch.cuda.empty_cache()
     trainer.step()
 last = share(trainer.step)
-print(json.dumps({"last_step_share": last, "overlaps": overlaps()}))
+first = stalloc.memory_stats()["departure"]
+print(json.dumps({"last_step_share": last, "overlaps": overlaps(), "departure": first}))
