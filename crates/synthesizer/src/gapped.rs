@@ -46,9 +46,9 @@ pub fn pair(sequence: &Sequence, ours: &Range<u32>, theirs: &Range<u32>) -> Opti
             EQUAL
         } else if sequence.stream[a] != sequence.stream[b] {
             NEVER
-        } else if sequence.line[a] != NO_LINE && sequence.site[a] == sequence.site[b] {
-            ALIKE
-        } else if scale.is_some_and(|scale| scale.fits(sequence.size[a], sequence.size[b])) {
+        } else if (sequence.line[a] != NO_LINE && sequence.site[a] == sequence.site[b])
+            || scale.is_some_and(|scale| scale.fits(sequence.size[a], sequence.size[b]))
+        {
             ALIKE
         } else {
             0
