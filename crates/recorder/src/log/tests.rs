@@ -57,6 +57,7 @@ fn a_history_of_other_allocations_is_noticed() {
     log.wait_for_stacks(true);
     log.event(0, alloc(1, 0), 0);
     assert!(log.stacks(0, &[stack_of(2, 7)]).is_err());
+    assert!(log.stacks(0, &[StackOf { size: 11, ..stack_of(1, 7) }]).is_err(), "of another size");
     assert!(log.stacks(0, &[stack_of(1, 7), stack_of(2, 7)]).is_err());
     assert!(log.stacks(1, &[stack_of(1, 7)]).is_err(), "of a device that nothing happened on");
 }
