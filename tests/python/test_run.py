@@ -8,6 +8,8 @@ import sys
 
 from runs import PROGRAMS, run
 
+from stalloc._serve.settings import without_effect
+
 GPU = ("--dry-run", "h100-80gb")
 
 
@@ -56,6 +58,14 @@ def test_a_program_that_is_not_the_plans_runs_all_the_same(planned):
     process = serve(planned, "straying.py", "other")
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout.splitlines()[-1])["overlaps"] == 0
+
+
+def test_a_switch_of_the_artifact_that_asks_for_what_cannot_be_had_is_named_with_the_reason():
+    lines = without_effect({"STALLOC_DYNAMIC": "1", "STALLOC_STATIC_FALLBACK": "0", "STALLOC_TRACE_FAST_MODE": "0"})
+    assert [line.partition(":")[0] for line in lines] == [
+        "STALLOC_STATIC_FALLBACK=0 has no effect",
+        "STALLOC_TRACE_FAST_MODE=0 has no effect",
+    ]
 
 
 def test_learning_records_plans_and_runs_in_one_command(tmp_path):

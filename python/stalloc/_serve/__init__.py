@@ -7,7 +7,8 @@ import sys
 from typing import Any
 
 from stalloc._record import imports
-from stalloc._serve.settings import Mode, Settings
+from stalloc._record.output import say
+from stalloc._serve.settings import Mode, Settings, without_effect
 
 
 def enable(mode: str | None = None, path: str | None = None) -> None:
@@ -50,6 +51,9 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
 
 
 def _install(settings: Settings) -> None:
+    if not settings.quiet:
+        for line in without_effect(os.environ):
+            say(line)
     if settings.mode is Mode.TRACE:
         os.environ.setdefault("STALLOC_TRACE_DIR", str(settings.traces))
         settings.traces.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,19 @@ class Mode(enum.Enum):
     ALLOC = "alloc"
 
 
+#: Switches of the artifact that turn something off which cannot be turned off here, and why.
+_ALWAYS_ON = {
+    "STALLOC_DYNAMIC": "requests that differ from step to step always share the arena",
+    "STALLOC_STATIC_FALLBACK": "a planned request whose place is taken is always served elsewhere",
+    "STALLOC_TRACE_FAST_MODE": "traces are always taken over PyTorch's own allocator",
+}
+
+
+def without_effect(environment: Mapping[str, str]) -> list[str]:
+    """A line for each switch of the artifact that asks for what cannot be had."""
+    return [f"{name}=0 has no effect: {why}" for name, why in _ALWAYS_ON.items() if environment.get(name) == "0"]
+
+
 class Backend(enum.Enum):
     """The way into PyTorch, by what ``torch.cuda.get_allocator_backend()`` says then."""
 
