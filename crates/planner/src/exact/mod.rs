@@ -20,6 +20,8 @@
 mod branch;
 mod style;
 mod terrain;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 pub(crate) use style::{Choice, Style, Taste};
