@@ -220,8 +220,13 @@ impl Terrain {
                 }
             }
         }
-        let start = |run: &Run| self.from(part.first, run.at);
-        changed.sort_unstable_by_key(start);
+        changed.sort_unstable_by_key(|run| self.from(part.first, run.at));
+        // Two pieces of one run may meet where the run began: they are level, and one run.
+        changed.dedup_by(|run, before| {
+            let level = run.height == before.height;
+            before.length += if level { run.length } else { 0 };
+            level
+        });
         for &run in changed.iter() {
             self.write(run);
         }
