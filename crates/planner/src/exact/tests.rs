@@ -21,12 +21,12 @@ fn cut(pieces: &mut Vec<(u64, u64, u64)>, (in_time, share): (bool, u64)) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig::with_cases(30000))]
 
     #[test]
     fn rectangles_cut_from_a_full_one_fit_again_in_every_style(
-        cuts in prop::collection::vec((any::<bool>(), 1u64..16), 1..13),
-        missing in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+        cuts in prop::collection::vec((any::<bool>(), 1u64..16), 1..16),
+        missing in prop::collection::vec(any::<prop::sample::Index>(), 0..7),
         turn in prop::option::of(0u64..64),
         kind in 0usize..12,
     ) {
