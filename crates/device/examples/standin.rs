@@ -30,6 +30,7 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
 
 thread_local! {
     static CURRENT: Cell<i32> = const { Cell::new(0) };
+    static CAPTURE_MODE: Cell<c_int> = const { Cell::new(0) };
 }
 
 fn with(body: impl FnOnce(&mut State) -> Result<(), c_int>) -> c_int {
@@ -62,6 +63,15 @@ both! {
         0
     } else {
         101
+    };
+    cuThreadExchangeStreamCaptureMode, hipThreadExchangeStreamCaptureMode(mode: *mut c_int) {
+        let wanted = unsafe { *mode };
+        if (0..=2).contains(&wanted) {
+            unsafe { *mode = CAPTURE_MODE.replace(wanted) };
+            0
+        } else {
+            INVALID
+        }
     };
     cuMemGetInfo_v2, hipMemGetInfo(free: *mut usize, total: *mut usize) with(|state| {
         let info = state.device.memory_info().map_err(code)?;

@@ -4,6 +4,7 @@
 //! pointers serves both; only names and the way to make a device current differ.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 
 use libloading::Library;
 
@@ -155,8 +156,6 @@ pub struct Driver {
     pub virtual_memory: Option<Virtual>,
     pub binding: Binding,
     error_string: ErrorString,
-    /// Last, so that the functions are never used after it is gone.
-    _library: Library,
 }
 
 enum ErrorString {
@@ -171,10 +170,11 @@ fn not_loaded(error: libloading::Error) -> Error {
 }
 
 impl Driver {
-    /// Loads a driver's library.
+    /// Loads a driver's library, for as long as the process lives: a driver leaves work behind that its threads do when
+    /// they end, so its code must still be there then.
     pub fn load(path: &std::ffi::OsStr, flavour: Flavour) -> Result<Self, Error> {
         // SAFETY: loading a GPU driver runs its initialisers, which its vendor made for that.
-        let library = unsafe { Library::new(path) }.map_err(not_loaded)?;
+        let library = ManuallyDrop::new(unsafe { Library::new(path) }.map_err(not_loaded)?);
         let error_string = match flavour {
             // SAFETY: the type is the one that the vendor's header gives for this name.
             Flavour::Cuda => ErrorString::Cuda(*unsafe { library.get(c"cuGetErrorString") }.map_err(not_loaded)?),
@@ -189,7 +189,6 @@ impl Driver {
                 Flavour::Hip => Binding::Current(Current::load(&library, flavour)?),
             },
             error_string,
-            _library: library,
         })
     }
 
