@@ -193,6 +193,24 @@ fn another_program_switches_the_plan_off() {
 }
 
 #[test]
+fn what_outlives_a_plan_that_was_switched_off_leaves_no_memory_behind() {
+    let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    let kept = run(&mut checked, &weights());
+    let other: Vec<_> = (0..50u64).map(|n| ((n % 9 + 1) * 512 * 1111, Some(3))).collect();
+    for _ in 0..40 {
+        run(&mut checked, &other);
+    }
+    let statistics = checked.allocator.statistics();
+    assert!(statistics.switched_off && statistics.reserved > 0);
+    kept.into_iter().for_each(|served| checked.free(served));
+    for _ in 0..6 {
+        run(&mut checked, &other);
+    }
+    assert_eq!(checked.allocator.statistics().reserved, 0);
+}
+
+#[test]
 fn memory_that_runs_out_is_an_error_with_numbers_and_the_program_goes_on_after_freeing() {
     let mut checked = trained(Counting::new(128 * MIB));
     let error = checked.try_malloc(GIB, 0).unwrap_err();

@@ -148,6 +148,14 @@ fn lengths_that_come_back_are_kinds_of_step_in_one_arena() {
 }
 
 #[test]
+fn a_length_that_came_only_once_promises_others_so_that_all_share_one_plan() {
+    let lengths = vec![64, 32, 48, 64, 32, 64, 32, 64];
+    let training = Training { lengths, steps: 8, marks: true, ..Training::default() };
+    let (plan, _) = planned(&training.trace());
+    assert_eq!(plan.sections.iter().filter(|s| s.kind == SectionKind::Repeating).count(), 1);
+}
+
+#[test]
 fn lengths_that_never_come_back_are_planned_for_the_largest() {
     let lengths = vec![64, 33, 48, 51, 40, 60, 37, 55, 45, 58];
     let training = Training { lengths, steps: 10, marks: true, ..Training::default() };
