@@ -1,4 +1,5 @@
 //! What a recorder leaves on disk.
+#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::Path;
