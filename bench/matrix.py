@@ -158,6 +158,9 @@ random from a seed, so that token counts differ between layers, micro-batches an
 Fragmentation depends on the micro-batch: GPT-2 345M under ZR with a micro-batch of 32 has an efficiency of 0.669 under PyTorch
 (the recording of `stalloc demo`), with the largest that fits more than 0.9.
 
+The rows of the mixture of experts were made before requests that differ from step to step were planned as [dynamic.md](dynamic.md)
+says; delete their files in the cache and run the command again for those of today.
+
 Made on a shared 2-core x86-64 container by (it goes on where it was interrupted; a cell that says "not run" was not reached):
 
 ```
