@@ -36,6 +36,7 @@ def test_on_the_stand_in_it_compares_three_allocators_without_times_and_goes_on_
     text = (tmp_path / "gpu.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0].strip("| *") for row in rows[1:]] == ["PyTorch", "PyTorch, expandable segments", "stalloc"]
+    assert float(rows[3].split(" | ")[4].removesuffix(" %")) > 99  # from the plan
     assert "tokens per second" not in text and "no times" in text
     assert " 0 differ." in text
     again = measure(tmp_path)
