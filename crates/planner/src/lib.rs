@@ -27,6 +27,10 @@ mod solve;
 mod split;
 mod sweep;
 
+// The exhaustive search of the tests is shared with those outside, which call the crate by its name.
+#[cfg(test)]
+extern crate self as stalloc_planner;
+
 pub use check::{Flaw, check};
 pub use model::*;
 pub use solve::solve;

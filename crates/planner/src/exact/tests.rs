@@ -1,10 +1,32 @@
 //! The search finds what is known to exist: rectangles cut from a full one fit below its height again, also when
-//! some are missing, so that something must be left empty.
+//! some are missing, so that something must be left empty. And what it calls impossible is: trying all orders finds
+//! no better.
 
 use proptest::prelude::*;
 
 use super::{Choice, Exact, Outcome, Style, Taste};
+use crate::model::{Buffer, Instance};
 use crate::problem::{Item, Part};
+
+#[path = "../../tests/brute/mod.rs"]
+mod brute;
+
+/// The number of styles that [`style`] tells apart.
+const STYLES: usize = 12;
+
+fn style(kind: usize) -> Style {
+    Style {
+        choice: [Choice::Fewest, Choice::Few, Choice::Lowest, Choice::Only][kind % 4],
+        taste: [Taste::Length, Taste::Area, Taste::Any][kind / 4],
+        noise: 1,
+        seed: 0,
+    }
+}
+
+fn part(mut items: Vec<Item>, sections: u32, ring: bool) -> Part {
+    items.sort_unstable_by_key(|i| (i.lower, std::cmp::Reverse((i.upper, i.size)), i.id));
+    Part { items, sections, ring, ..Part::default() }
+}
 
 /// Cuts the largest of some rectangles `(lower, upper, size)`, in time or in address, at a share in 16.
 fn cut(pieces: &mut Vec<(u64, u64, u64)>, (in_time, share): (bool, u64)) {
@@ -28,7 +50,7 @@ proptest! {
         cuts in prop::collection::vec((any::<bool>(), 1u64..16), 1..16),
         missing in prop::collection::vec(any::<prop::sample::Index>(), 0..7),
         turn in prop::option::of(0u64..64),
-        kind in 0usize..12,
+        kind in 0..STYLES,
     ) {
         let mut pieces = vec![(0, 64, 64)];
         cuts.into_iter().for_each(|how| cut(&mut pieces, how));
@@ -44,18 +66,37 @@ proptest! {
             align: 1,
             id: id as u32,
         };
-        let mut items: Vec<Item> = pieces.iter().enumerate().map(item).collect();
-        items.sort_unstable_by_key(|i| (i.lower, std::cmp::Reverse((i.upper, i.size)), i.id));
         // Taken as it is: preparing would take such instances to pieces, as they were cut.
-        let part = Part { items, sections: 64, ring: turn.is_some(), bound: 64, ..Part::default() };
-        let style = Style {
-            choice: [Choice::Fewest, Choice::Few, Choice::Lowest, Choice::Only][kind % 4],
-            taste: [Taste::Length, Taste::Area, Taste::Any][kind / 4],
-            noise: 1,
-            seed: 0,
-        };
+        let part = part(pieces.iter().enumerate().map(item).collect(), 64, turn.is_some());
         let mut exact = Exact::new(&part, 1 << 10);
-        prop_assert_eq!(exact.run(64, style, u64::MAX), Outcome::Found);
+        prop_assert_eq!(exact.run(64, style(kind), u64::MAX), Outcome::Found);
         prop_assert!(part.items.iter().zip(&exact.offsets).all(|(item, offset)| offset + item.size <= 64));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn what_it_calls_impossible_no_order_of_placement_reaches(
+        ring in any::<bool>(),
+        sections in 3u32..7,
+        shapes in prop::collection::vec((0u32..6, 0u32..5, 1u64..6), 1..8),
+        kind in 0..STYLES,
+    ) {
+        let item = |(id, &(lower, length, size)): (usize, &(u32, u32, u64))| {
+            let lower = lower % sections;
+            // Nothing lives through all of it: preparing puts such items below the rest.
+            let longest = if ring { sections - 1 } else { sections - lower };
+            Item { lower, upper: lower + 1 + length % longest, size, align: 1, id: id as u32 }
+        };
+        let part = part(shapes.iter().enumerate().map(item).collect(), sections, ring);
+        let buffer = |i: &Item| Buffer { lower: i.lower.into(), upper: i.upper.into(), size: i.size, alignment: 1, fixed: None };
+        let buffers = part.items.iter().map(buffer).collect();
+        let best = brute::best(&Instance { buffers, period: ring.then_some(sections.into()) }).unwrap();
+        let mut exact = Exact::new(&part, 1 << 10);
+        prop_assert_eq!(exact.run(best, style(kind), u64::MAX), Outcome::Found);
+        prop_assert!(part.items.iter().zip(&exact.offsets).all(|(item, offset)| offset + item.size <= best));
+        prop_assert_eq!(exact.run(best - 1, style(kind), u64::MAX), Outcome::Impossible);
     }
 }
