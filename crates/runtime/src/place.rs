@@ -107,6 +107,17 @@ impl Place {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Does what should never panic. A fault costs the job memory, not its life: nothing more is served from here, and
+    /// what is live stays where it is.
+    #[inline]
+    fn guarded<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(act)).ok();
+        if done.is_none() && self.active.swap(false, Ordering::AcqRel) {
+            eprintln!("stalloc: an internal fault; nothing more is served from the plan");
+        }
+        done
+    }
+
     /// Whether an address lies in its arena.
     #[inline]
     pub fn owns(&self, address: Address) -> bool {
@@ -121,19 +132,12 @@ impl Place {
         if !self.active.load(Ordering::Acquire) {
             return (None, false);
         }
-        let mut guard = self.lock();
-        let inner = &mut *guard;
+        let inner = &mut *self.lock();
         if let State::Prepared(..) = inner.state {
             self.open(inner);
         }
         let State::Open(arena) = &mut inner.state else { return (None, false) };
-        // A fault in here must cost the job memory, not its life.
-        let Ok(answer) = catch_unwind(AssertUnwindSafe(|| arena.serve(size, stream))) else {
-            self.active.store(false, Ordering::Release);
-            drop(guard);
-            eprintln!("stalloc: an internal fault; nothing more is served from the plan");
-            return (None, false);
-        };
+        let Some(answer) = self.guarded(|| arena.serve(size, stream)) else { return (None, false) };
         inner.note_reserved(answer.reserved);
         let handed = answer.address.map(|address| {
             let bytes = size.max(1).next_multiple_of(GRANULE);
@@ -148,7 +152,11 @@ impl Place {
     #[cold]
     fn open(&self, inner: &mut Inner) {
         let State::Prepared(plan, open) = &inner.state else { return };
-        match open(plan) {
+        let Some(opened) = self.guarded(|| open(plan)) else {
+            inner.state = State::Off;
+            return;
+        };
+        match opened {
             Ok(arena) => {
                 let range = arena.addresses();
                 self.start.store(range.start, Ordering::Release);
@@ -168,7 +176,7 @@ impl Place {
     pub fn free(&self, address: Address) -> Option<LiveBlock> {
         let inner = &mut *self.lock();
         let State::Open(arena) = &mut inner.state else { return None };
-        let block = arena.free(address)?;
+        let block = self.guarded(|| arena.free(address))??;
         inner.counters.remove(block.size, block.requested);
         Some(block)
     }
@@ -177,8 +185,7 @@ impl Place {
     pub fn with<T>(&self, act: impl FnOnce(&mut dyn Serving) -> T) -> Option<T> {
         let inner = &mut *self.lock();
         let State::Open(arena) = &mut inner.state else { return None };
-        let result = act(arena.as_mut());
-        let reserved = arena.reserved();
+        let (result, reserved) = self.guarded(|| (act(arena.as_mut()), arena.reserved()))?;
         inner.note_reserved(reserved);
         Some(result)
     }
@@ -212,3 +219,6 @@ impl Place {
         Some(Report { arena: arena.statistics(), fallback_reserved, peak_reserved })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! What a fault in the core costs.
+#![allow(clippy::unwrap_used)]
+
+use std::ops::Range;
+
+use super::*;
+use crate::serving::Answer;
+
+/// Serves one address after the other, and panics where it is told to.
+struct Faulty {
+    next: Address,
+    in_serve: bool,
+    in_free: bool,
+}
+
+impl Serving for Faulty {
+    fn serve(&mut self, size: u64, _: Stream) -> Answer {
+        assert!(!self.in_serve, "a fault");
+        self.next += size;
+        Answer { address: Some(self.next - size), reserved: 0, departed: false }
+    }
+    fn free(&mut self, _: Address) -> Option<LiveBlock> {
+        assert!(!self.in_free, "a fault");
+        None
+    }
+    fn record_stream(&mut self, _: Address, _: Stream) -> Result<(), Error> {
+        panic!("a fault")
+    }
+    fn set_capturing(&mut self, _: bool) {}
+    fn step_begin(&mut self) {}
+    fn give_back(&mut self, _: u64) -> Result<u64, Error> {
+        Ok(0)
+    }
+    fn block_around(&self, _: Address) -> Option<LiveBlock> {
+        None
+    }
+    fn blocks(&self) -> Vec<LiveBlock> {
+        Vec::new()
+    }
+    fn addresses(&self) -> Range<Address> {
+        4096..1 << 20
+    }
+    fn reserved(&self) -> u64 {
+        0
+    }
+    fn statistics(&self) -> Statistics {
+        Statistics::default()
+    }
+}
+
+fn place(open: Open) -> Place {
+    let place = Place::new();
+    assert!(place.prepare(Plan::default(), open));
+    place
+}
+
+fn opened(in_serve: bool, in_free: bool) -> Result<Box<dyn Serving>, Error> {
+    Ok(Box::new(Faulty { next: 4096, in_serve, in_free }))
+}
+
+#[test]
+fn after_a_fault_in_a_request_the_fallback_serves() {
+    let place = place(|_| opened(true, false));
+    assert_eq!(place.serve(512, 0), (None, false));
+    assert_eq!(place.serve(512, 0), (None, false));
+}
+
+#[test]
+fn after_a_fault_in_a_free_nothing_more_is_served() {
+    let place = place(|_| opened(false, true));
+    assert!(place.serve(512, 0).0.is_some());
+    assert_eq!(place.free(4096), None);
+    assert_eq!(place.serve(512, 0), (None, false));
+}
+
+#[test]
+fn after_a_fault_in_anything_else_nothing_more_is_served() {
+    let place = place(|_| opened(false, false));
+    assert!(place.serve(512, 0).0.is_some());
+    assert!(place.with(|arena| arena.record_stream(4096, 1)).is_none());
+    assert_eq!(place.serve(512, 0), (None, false));
+}
+
+#[test]
+fn a_plan_that_faults_when_it_is_opened_costs_the_plan_only() {
+    let place = place(|_| panic!("a fault"));
+    assert_eq!(place.serve(512, 0), (None, false));
+    assert!(place.report().is_none());
+}
