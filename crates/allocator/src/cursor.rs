@@ -170,9 +170,15 @@ impl Cursor {
             return Some(guess);
         }
         let at = self.candidates.first()?.at;
-        let entry = script.entries(at.section).get(at.index as usize).filter(|entry| entry.group().is_some())?;
-        self.run_over = slot_at(script, Position { index: entry.place, ..at }, key).map(|(_, after)| after);
-        None
+        let entries = script.entries(at.section);
+        let entry = entries.get(at.index as usize).filter(|entry| entry.group().is_some())?;
+        let (planned, after) = slot_at(script, Position { index: entry.place, ..at }, key)?;
+        self.run_over = Some(after);
+        // Before the next request says so, the cursor stays in the run. But where nothing near had this size, it has the
+        // planned one's place already: elsewhere it would be in the way of those that follow.
+        let mut near = entries[at.index as usize..entry.place as usize].iter().take(LOOK_AHEAD);
+        let is_seen = near.any(|entry| entry.group().is_some_and(|group| script.groups[group as usize].has_seen(key)));
+        if is_seen { None } else { self.narrow(script, key).map(|_| planned) }
     }
 
     /// Keeps the candidates that a request fits, and answers for the likeliest; changes nothing if it fits none.

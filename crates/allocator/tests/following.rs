@@ -255,3 +255,27 @@ fn dynamic_requests_of_any_size_or_none_keep_the_program_on_its_plan() {
     let statistics = checked.allocator.statistics();
     assert_eq!(statistics.unplanned.extra + statistics.unplanned.lost, 0, "{statistics:?}");
 }
+
+#[test]
+fn a_run_of_dynamic_requests_that_ends_early_costs_no_planned_one() {
+    let step = [(7 * MIB, Some(3)), (5 * MIB, Some(2)), (5 * MIB, Some(1)), (6 * MIB, Some(0))];
+    let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &step)]);
+    let room = plan.arena..plan.arena + 40 * MIB;
+    plan.arena = room.end;
+    for _ in 0..24 {
+        add_dynamic(&mut plan, 1, 1, [MIB, 2 * MIB, 3 * MIB, 3 * MIB], room.clone());
+    }
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    run(&mut checked, &weights());
+    for number in 0..24u64 {
+        let mut planned = vec![checked.malloc(step[0].0)];
+        for round in 0..number {
+            let served = checked.malloc(MIB + (number + round) % 4 * (MIB / 2));
+            assert_eq!(served.source, Source::Dynamic);
+            checked.free(served);
+        }
+        planned.extend(step[1..].iter().map(|&(size, _)| checked.malloc(size)));
+        assert!(planned.iter().all(|served| served.source == Source::Planned), "after {number}: {planned:?}");
+        planned.into_iter().for_each(|served| checked.free(served));
+    }
+}

@@ -5,7 +5,7 @@ use stalloc_plan::{Entry, Plan, SectionKind};
 use stalloc_planner::Effort;
 use stalloc_synthesizer::testing::Training;
 use stalloc_synthesizer::{Options, Summary, plan, steps};
-use stalloc_trace::Trace;
+use stalloc_trace::{Frame, Mark, RawEvent, Trace, TraceBuilder};
 
 /// Soundness does not depend on how long the planner searches.
 fn quick() -> Options {
@@ -129,6 +129,37 @@ fn a_first_step_has_room_for_what_varies_in_later_ones() {
     };
     assert_eq!(dynamic(SectionKind::Once), dynamic(SectionKind::Repeating));
     assert!(dynamic(SectionKind::Once) > 0);
+}
+
+/// Steps that keep a state in the first one where the others use a buffer of varying size.
+fn states_where_buffers_vary() -> Trace {
+    let mut builder = TraceBuilder::new(0);
+    let (file, function) = (builder.string("train.py"), builder.string("step"));
+    let stacks: Vec<_> = (0..12).map(|line| builder.stack(&[Frame { file, function, line }])).collect();
+    let mut address = 1 << 20;
+    for step in 0..5u64 {
+        builder.push(RawEvent::Mark(Mark::StepBegin), None);
+        for (line, &stack) in stacks.iter().enumerate() {
+            let varies = line == 6;
+            let size = if varies { (7 + step) << 20 } else { (1 + line as u64) << 20 };
+            address += 64 << 20;
+            builder.push(RawEvent::Alloc { address, size, stream: 0, stack }, None);
+            if !(varies && step == 0) {
+                builder.push(RawEvent::FreeRequested { address, size: 0, stream: 0 }, None);
+                builder.push(RawEvent::FreeCompleted { address, size: 0, stream: 0 }, None);
+            }
+        }
+    }
+    builder.finish()
+}
+
+#[test]
+fn what_lives_on_where_other_steps_vary_is_known_and_kept_out_of_the_plan_s_way() {
+    let (plan, _) = planned(&states_where_buffers_vary());
+    let first = plan.sections.iter().position(|section| section.kind == SectionKind::Once).expect("a first step");
+    let group = plan.dynamic.iter().find(|group| group.section as usize == first).expect("a dynamic group");
+    assert_eq!(group.sizes, [7 << 20; 4]);
+    assert!(group.home.is_empty() && group.reusable.is_empty(), "{group:?}");
 }
 
 #[test]

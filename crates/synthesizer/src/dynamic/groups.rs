@@ -27,8 +27,10 @@ pub struct Group {
     pub lifetime: Range<u32>,
     /// Entries of the part that belong to it.
     pub entries: Vec<u32>,
-    /// Requests of the trace that belong to it.
+    /// Requests of the trace that belong to it and have their place in its home.
     pub requests: Vec<u32>,
+    /// Those that outlive the next round: no home is kept for them.
+    pub lasting: Vec<u32>,
     /// Bytes in each run, all members together.
     per_run: Vec<u64>,
     /// Bytes to keep for it; 0: none.
@@ -57,6 +59,12 @@ impl Group {
         self.per_run.iter_mut().zip(other.per_run).for_each(|(a, b)| *a = a.saturating_add(b));
         self.entries.extend(other.entries);
         self.requests.extend(other.requests);
+        self.lasting.extend(other.lasting);
+    }
+
+    /// Whether nothing of it has a home: what is laid beside it in a home would wait for it for ever.
+    fn lasts(&self) -> bool {
+        self.requests.is_empty() && !self.lasting.is_empty()
     }
 }
 
@@ -71,11 +79,16 @@ pub fn gather(
     let singles = singles(sequence, program, natures, part);
     let mut groups: Vec<Group> = Vec::new();
     for single in singles {
+        if single.lasts() {
+            groups.push(single);
+            continue;
+        }
         // Joining pays if one home for both takes no more memory and time than two.
         let recent = groups.len().saturating_sub(LOOK_BACK);
         let own = Group::cost(&single.lifetime, single.most());
         let mut best: Option<(u128, usize)> = None;
-        for (i, group) in groups.iter().enumerate().skip(recent).filter(|(_, group)| group.stream == single.stream) {
+        let may_join = |group: &Group| group.stream == single.stream && !group.lasts();
+        for (i, group) in groups.iter().enumerate().skip(recent).filter(|(_, group)| may_join(group)) {
             let apart = own + Group::cost(&group.lifetime, group.most());
             let (lifetime, bytes) = group.with(&single);
             let together = Group::cost(&lifetime, bytes);
@@ -144,6 +157,7 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
         lifetime,
         entries: Vec::new(),
         requests: Vec::new(),
+        lasting: Vec::new(),
         per_run: vec![0; runs.len() + borrowed.len()],
         home: 0,
     };
@@ -166,8 +180,12 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
             let upper = match natures.death(sequence, program, round, request) {
                 Death::Own(at) => at,
                 Death::Later { round: later, at } if later == round + 1 => period.saturating_add(at),
-                // What outlives the next round has no place in a step: it is left to the fallback.
-                Death::Later { .. } | Death::Never => continue,
+                // What outlives the next round has no place in a step, but the runtime has to know it when it comes.
+                Death::Later { .. } | Death::Never => {
+                    let group = by_entry.entry((entry, stream)).or_insert_with(|| new(stream, entry..entry + 1));
+                    group.lasting.push(request);
+                    continue;
+                }
             };
             let lifetime = entry..upper.max(entry + 1);
             let group = by_entry.entry((entry, stream)).or_insert_with(|| new(stream, lifetime.clone()));
@@ -178,7 +196,7 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
         }
     }
     for (run, sizes) in borrowed.iter().enumerate() {
-        for group in by_entry.values_mut() {
+        for group in by_entry.values_mut().filter(|group| !group.lasts()) {
             let bytes = group.entries.iter().map(|&entry| sizes[entry as usize]).fold(0, u64::saturating_add);
             group.per_run[runs.len() + run] = bytes;
         }

@@ -41,7 +41,8 @@ pub fn home(group: &Group, section: usize, outline: &Outline) -> Item {
 
 /// What the plan says of a group, without the ranges that it may use.
 pub fn describe(sequence: &Sequence, group: &Group, section: usize, home: Range<u64>) -> DynamicGroup {
-    let mut sizes: Vec<u64> = group.requests.iter().map(|&request| sequence.size[request as usize]).collect();
+    let seen = group.requests.iter().chain(&group.lasting);
+    let mut sizes: Vec<u64> = seen.map(|&request| sequence.size[request as usize]).collect();
     sizes.sort_unstable();
     let quantile = |share: usize| sizes.get((sizes.len().saturating_sub(1)) * share / 100).copied().unwrap_or(0);
     DynamicGroup {
@@ -55,8 +56,8 @@ pub fn describe(sequence: &Sequence, group: &Group, section: usize, home: Range<
     }
 }
 
-/// Fills in the ranges that each group may use: what no slot needs while the group lives. O(groups x slots of a
-/// lifetime).
+/// Fills in the ranges that each group may use: what no slot needs while the group lives. A group without a home
+/// outlives what is known, so there are none for it. O(groups x slots of a lifetime).
 pub fn find_ranges(plan: &mut Plan, items: &[Item]) {
     let mut of_section: Vec<Vec<u32>> = vec![Vec::new(); plan.sections.len()];
     let mut carried: Vec<Vec<(u32, u32)>> = vec![Vec::new(); plan.sections.len()];
@@ -67,7 +68,7 @@ pub fn find_ranges(plan: &mut Plan, items: &[Item]) {
         }
     }
     let mut groups = std::mem::take(&mut plan.dynamic);
-    for group in &mut groups {
+    for group in groups.iter_mut().filter(|group| !group.home.is_empty()) {
         let section = group.section as usize;
         let mut taken: Vec<(u64, u64)> = Vec::new();
         let mut take = |slot: u32| {
