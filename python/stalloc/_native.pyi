@@ -56,6 +56,9 @@ def mark_module_exit(name: str) -> None: ...
 def host_read(bytes: int, frames: list[tuple[str, str, int]]) -> None:
     """The program read bytes back from the device; frames are (file, function, line), innermost first."""
 
+def serve_plans(folder: Path, rank: int) -> dict[int, Path]:
+    """A rank's plans in a folder or its ``output/plan``, by device; plans of one rank alone serve every rank."""
+
 def serve_prepare(device: int, path: Path) -> dict[str, Any]:
     """Has a device (-1: host memory) follow a plan; returns what the plan says of itself. ValueError if it is none."""
 

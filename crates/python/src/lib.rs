@@ -35,7 +35,7 @@ mod _native {
     };
 
     #[pymodule_export]
-    use super::serve::{serve_prepare, serve_report, serve_step, serve_table};
+    use super::serve::{serve_plans, serve_prepare, serve_report, serve_step, serve_table};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,11 +1,18 @@
 //! Serving: plans for the devices of this process, and what was made of them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stalloc_runtime as runtime;
+
+/// A rank's plans in a folder, by device: see [`runtime::plans`].
+#[pyfunction]
+pub fn serve_plans(folder: PathBuf, rank: u64) -> BTreeMap<i32, PathBuf> {
+    runtime::plans(&folder, rank)
+}
 
 /// Has a device (-1: host memory) follow the plan in a file from its first request on. Returns what the plan says of
 /// itself; ValueError if the file is no plan.

@@ -73,7 +73,8 @@ def prepare(torch: Any, settings: Settings) -> None:
 
 
 def _serve(torch: Any, settings: Settings) -> bool:
-    plans = settings.plans()
+    assert settings.path is not None
+    plans = _native.serve_plans(settings.path, settings.rank)
     if not plans:
         say(f"no plan for rank {settings.rank} in {settings.path}: `stalloc plan TRACES -o PLANS` makes them")
         return False

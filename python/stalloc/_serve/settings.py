@@ -75,20 +75,3 @@ class Settings:
         """Where traces go, as the artifact lays out its folder."""
         assert self.path is not None
         return self.path / "trace"
-
-    def plans(self) -> dict[int, Path]:
-        """This rank's plans, by device.
-
-        They lie in the folder itself or in its ``output/plan``, and are called ``rank<R>_dev<N>.plan``. A folder with
-        plans of one rank alone serves every rank.
-        """
-        assert self.path is not None
-        found: dict[int, dict[int, Path]] = {}
-        for folder in (self.path, self.path / "output" / "plan"):
-            for file in sorted(folder.glob("rank*_dev*.plan")):
-                rank, _, device = file.stem.removeprefix("rank").partition("_dev")
-                if rank.isdigit() and device.isdigit():
-                    found.setdefault(int(rank), {}).setdefault(int(device), file)
-        if len(found) == 1:
-            return next(iter(found.values()))
-        return found.get(self.rank, {})

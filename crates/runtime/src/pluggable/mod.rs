@@ -30,7 +30,6 @@ mod snapshot;
 
 pub use beside::{Counts, PoolId};
 pub use entries::{hooks, my_free, my_malloc, stalloc_free, stalloc_malloc};
-pub use environment::plans;
 pub use exception::{Kind, available as exceptions_available};
 pub use figures::{Figures, Held, Stats};
 pub use history::{Action, Entry};
