@@ -21,8 +21,8 @@ EXAMPLE = ROOT / "examples" / "megatron_gpt.py"
 MODELS = {
     "gpt2-345m": ["--micro-batches", "4"],
     "llama2-7b": ["--tensor", "2", "--micro-batches", "8", "--flash"],
-    "qwen2.5-7b": ["--tensor", "2", "--micro-batches", "8", "--flash"],
-    "qwen2.5-14b": ["--tensor", "4", "--micro-batches", "8", "--flash"],
+    "qwen2.5-7b": ["--tensor", "4", "--micro-batches", "8", "--flash"],
+    "qwen2.5-14b": ["--tensor", "8", "--micro-batches", "8", "--flash"],
     "qwen1.5-moe-a2.7b": [
         *("--experts", "60", "--top-k", "4", "--expert", "4", "--data", "4", "--pipeline", "2"),
         *("--micro-batches", "8", "--flash"),
