@@ -4,8 +4,9 @@
     python bench/matrix.py --stalloc target/release/stalloc --only gpt2-345m --write
 
 Each cell is recorded on a dry-run A100 of 80 GB with the largest micro-batch that fits under PyTorch's allocator
-(a power of two, or one and a half times that), planned and simulated. Everything is kept in --cache, so that the command
-can be interrupted and goes on where it was; a cell that is there already is not run again.
+(a power of two, or one and a half times that), planned and simulated. Cells and traces are kept in --cache, so that the
+command can be interrupted and goes on where it was. A cell whose trace is there is planned and simulated again with
+--again, which takes seconds; one whose trace is deleted is recorded again.
 """
 
 import argparse
@@ -36,6 +37,8 @@ SETTINGS = {
     "VR": ["--pipeline", "4", "--chunks", "2", "--recompute", "full"],
     "ZR": ["--data", "8", "--distributed-optimizer", "--recompute", "full"],
 }
+#: 28 layers do not divide into 4 stages of 2 chunks.
+STAGES = {"qwen2.5-7b": ["--pipeline", "2"]}
 ALLOCATORS = {"pytorch": "PyTorch", "pytorch-expandable": "expandable", "gmlake": "GMLake", "stalloc": "stalloc"}
 LARGEST_MICRO_BATCH = 256
 
@@ -43,29 +46,34 @@ LARGEST_MICRO_BATCH = 256
 class Matrix:
     """The cells, as far as they are known."""
 
-    def __init__(self, command: str, cache: Path, start: int) -> None:
+    def __init__(self, command: str, cache: Path, start: int, again: bool) -> None:
         self.command = command
         self.cache = cache
         self.start = start
+        self.again = again
 
-    def cell(self, model: str, setting: str) -> dict:
-        """One cell, from the cache or made now."""
+    def cell(self, model: str, setting: str) -> None:
+        """Make one cell, unless it is kept."""
         kept = self.cache / f"{model}-{setting}.json"
-        if not kept.exists():
-            cell = self.make(model, setting)
-            kept.write_text(json.dumps(cell))
-        return json.loads(kept.read_text())
+        if self.again or not kept.exists():
+            kept.write_text(json.dumps(self.make(model, setting)))
 
     def make(self, model: str, setting: str) -> dict:
-        """Find the micro-batch, record, simulate."""
+        """Simulate the trace of a cell, which is recorded now unless it is kept."""
+        name = f"{model}-{setting}-micro-batch-"
+        kept = next(self.cache.glob(f"{name}*.trace"), None) or self.trace(model, setting, name)
+        if kept is None:
+            return {"micro_batch": 0}
+        simulated = json.loads(self.run("simulate", kept, "--json"))
+        return {"micro_batch": int(kept.stem.removeprefix(name)), **simulated}
+
+    def trace(self, model: str, setting: str, name: str) -> Path | None:
+        """Find the micro-batch and record three steps with it; None if not even one sample fits."""
         for size in self.sizes(model, setting):
             directory = self.record(model, setting, size, steps=3)
             if directory is not None:
-                trace = directory / "rank0_dev0.trace"
-                simulated = json.loads(self.run("simulate", trace, "--json"))
-                trace.unlink()
-                return {"micro_batch": size, **simulated}
-        return {"micro_batch": 0}
+                return (directory / "rank0_dev0.trace").rename(self.cache / f"{name}{size}.trace")
+        return None
 
     def sizes(self, model: str, setting: str) -> list[int]:
         """Micro-batches that fit in two short steps, the largest first: a power of two or one and a half times that."""
@@ -85,7 +93,8 @@ class Matrix:
 
     def record(self, model: str, setting: str, size: int, steps: int, more: list[str] = []) -> Path | None:
         """Record some steps of the first rank, which holds the most of a pipeline; None if they do not fit."""
-        options = [*MODELS[model], *SETTINGS[setting], *more]
+        stages = STAGES.get(model, []) if "V" in setting else []
+        options = [*MODELS[model], *SETTINGS[setting], *stages, *more]
         factors = {"--tensor": 1, "--pipeline": 1, "--data": 1}
         for name, value in zip(options, options[1:]):
             if name in factors:
@@ -177,10 +186,11 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=4, help="micro-batch to try first, a power of two")
     parser.add_argument("--only", nargs="*", default=list(MODELS), choices=MODELS, help="models to run")
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS), choices=SETTINGS, help="settings to run")
+    parser.add_argument("--again", action="store_true", help="plan and simulate cells that are kept, too")
     parser.add_argument("--write", action="store_true", help="write docs/matrix.md")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
-    matrix = Matrix(options.stalloc, options.cache, options.start)
+    matrix = Matrix(options.stalloc, options.cache, options.start, options.again)
     for model in options.only:
         for setting in options.settings:
             matrix.cell(model, setting)
