@@ -1,4 +1,4 @@
-"""Jobs whose steps differ: plan a few recorded steps, replay many others, and write the table of docs/dynamic.md.
+"""Jobs whose steps differ: plan a few recorded steps, replay many others, and write the table of docs/evaluation.md.
 
     python bench/dynamic.py --stalloc target/release/stalloc --write
 
@@ -13,6 +13,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import page
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -124,30 +126,19 @@ def table(cells: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
-MARK = "<!-- the table, written by bench/dynamic.py -->"
-
-
-def write(text: str) -> None:
-    """Put the table into the page, after the mark and before the next paragraph."""
-    page = ROOT / "docs" / "dynamic.md"
-    before, after = page.read_text().split(MARK)
-    rest = after.lstrip("\n").split("\n\n", 1)[1]
-    page.write_text(f"{before}{MARK}\n\n{text}\n\n{rest}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stalloc", default="stalloc", help="the command")
     parser.add_argument("--cache", type=Path, default=ROOT / "target" / "dynamic", help="where traces are kept")
     parser.add_argument("--only", nargs="*", default=list(JOBS), choices=JOBS, help="jobs to run")
     parser.add_argument("--run", action="store_true", help="also serve the jobs that can be from their plans")
-    parser.add_argument("--write", action="store_true", help="write docs/dynamic.md")
+    parser.add_argument("--write", action="store_true", help="write docs/evaluation.md")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     bench = Bench(os.path.abspath(options.stalloc) if os.sep in options.stalloc else options.stalloc, options.cache)
     cells = {name: bench.cell(name, options.run) for name in options.only}
     if options.write:
-        write(table(cells))
+        page.write("jobs, written by bench/dynamic.py", table(cells))
     print(table(cells))
 
 

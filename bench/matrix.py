@@ -1,4 +1,4 @@
-"""The paper's matrix: memory efficiency of every model under every setting, written to docs/matrix.md.
+"""The paper's matrix: memory efficiency of every model under every setting, written to docs/evaluation.md.
 
     cargo build --release -p stalloc-cli -p stalloc-dryrun -p stalloc-python && scripts/python-package
     python bench/matrix.py --stalloc target/release/stalloc --only gpt2-345m --write
@@ -14,6 +14,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+
+import page
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "megatron_gpt.py"
@@ -155,30 +157,6 @@ def efficiency(result: dict | None) -> str:
     return "out of memory" if result["oom"] else f"{result['efficiency']:.3f}"
 
 
-TEXT = """# The paper's matrix
-
-Memory efficiency E = peak allocated / peak reserved, of megatron-core 0.16.1 models recorded on a dry-run A100 of 80 GB
-(`stalloc trace --dry-run a100-80gb`), rank 0, three steps; PyTorch 2.15.0. R: full recomputation, V: virtual
-pipeline (4 stages of 2 chunks), Z: distributed optimizer over 8 ranks. GPT-2 computes attention with its matrix of scores, the others
-in one kernel (`--flash`). The micro-batch is the largest that fits under PyTorch's own allocator, of the powers of two and their
-one and a half times. What is planned and simulated is the recording itself, all its steps. Each token goes to experts drawn at
-random from a seed, so that token counts differ between layers, micro-batches and steps. Offload (ZOR) needs TransformerEngine, which has no place in a dry run: not run.
-
-Fragmentation depends on the micro-batch: GPT-2 345M under ZR with a micro-batch of 32 has an efficiency of 0.669 under PyTorch
-(the recording of `stalloc demo`), with the largest that fits more than 0.9.
-
-The rows of the mixture of experts were made before requests that differ from step to step were planned as [dynamic.md](dynamic.md)
-says; delete their files in the cache and run the command again for those of today.
-
-Made on a shared 2-core x86-64 container by (it goes on where it was interrupted; a cell that says "not run" was not reached):
-
-```
-python bench/matrix.py --stalloc target/release/stalloc --write
-```
-
-"""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stalloc", default="stalloc", help="the command")
@@ -187,7 +165,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(MODELS), choices=MODELS, help="models to run")
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS), choices=SETTINGS, help="settings to run")
     parser.add_argument("--again", action="store_true", help="plan and simulate cells that are kept, too")
-    parser.add_argument("--write", action="store_true", help="write docs/matrix.md")
+    parser.add_argument("--write", action="store_true", help="write docs/evaluation.md")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     matrix = Matrix(options.stalloc, options.cache, options.start, options.again)
@@ -195,7 +173,7 @@ def main() -> None:
         for setting in options.settings:
             matrix.cell(model, setting)
     if options.write:
-        (ROOT / "docs" / "matrix.md").write_text(TEXT + matrix.table() + "\n")
+        page.write("cells, written by bench/matrix.py", matrix.table())
     print(matrix.table())
 
 
