@@ -5,8 +5,15 @@ from __future__ import annotations
 from stalloc._record import imports
 
 
+_is_installed = False
+
+
 def install() -> None:
-    """Arrange for everything to start once the program imports PyTorch."""
+    """Arrange for everything to start once the program imports PyTorch; once is enough."""
+    global _is_installed
+    if _is_installed:
+        return
+    _is_installed = True
 
     def torch_imported(torch: object) -> None:
         from stalloc._record import session

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from stalloc import _marks, _native
+from stalloc import _ranks as ranks
 from stalloc._beat import Beat
 from stalloc._record import dryrun
 from stalloc._record.history import History
@@ -76,7 +77,7 @@ def _number(name: str, default: int) -> int:
 def _rank(torch: Any) -> int:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(torch.distributed.get_rank())
-    return _number("RANK", 0)
+    return ranks.of(os.environ) or 0
 
 
 def _metadata(torch: Any, settings: dict[str, Any]) -> dict[str, str]:

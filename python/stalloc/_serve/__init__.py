@@ -21,10 +21,15 @@ def enable(mode: str | None = None, path: str | None = None) -> None:
     ``STALLOC_BACKEND`` chooses how PyTorch is served, "native" (in front of its own allocator, by a shim that needs a C++
     compiler) or "pluggable" (in its place); by default the first that can be had.
 
+    Whoever comes first decides: in a process that `stalloc run`, `stalloc trace` or the environment has set up, this does
+    nothing, with a line if it asks for something else.
+
     Raises ValueError if the settings make no sense and RuntimeError if CUDA is in use already. What goes wrong later
     costs a warning, never the job.
     """
     settings = Settings.read(mode, path, os.environ)
+    if _is_decided(settings):
+        return
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         raise RuntimeError("stalloc.enable() must come before the first use of CUDA: call it right after the imports")
@@ -32,8 +37,10 @@ def enable(mode: str | None = None, path: str | None = None) -> None:
 
 
 def install() -> None:
-    """As the environment says; the bootstrap of `stalloc run` calls this."""
-    _install(Settings.read(None, None, os.environ))
+    """As the environment says; the bootstrap of `stalloc run` and the start-up hook of the installed package call this."""
+    settings = Settings.read(None, None, os.environ)
+    if not _is_decided(settings):
+        _install(settings)
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
@@ -50,7 +57,26 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
     return report.of(torch, index) or {}
 
 
+#: What this process was set up for.
+_decided: Settings | None = None
+
+
+def _is_decided(settings: Settings) -> bool:
+    """Whether the process is set up already: two allocators, or a recording of the plan's own addresses, would be wrong."""
+    if _decided is not None:
+        if _decided != settings and not settings.quiet:
+            say(f"this process is set up already, for mode {_decided.mode.value}; what enable() asks for is left aside")
+        return True
+    if os.environ.get("STALLOC_TRACE_DIR") and settings.mode is not Mode.TRACE:
+        if not settings.quiet:
+            say("this process is recorded; what enable() asks for is left aside")
+        return True
+    return False
+
+
 def _install(settings: Settings) -> None:
+    global _decided
+    _decided = settings
     if not settings.quiet:
         for line in without_effect(os.environ):
             say(line)

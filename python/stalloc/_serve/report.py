@@ -7,6 +7,7 @@ from typing import Any
 from stalloc import _native
 from stalloc._record.output import say
 from stalloc._serve import departure
+from stalloc._serve.settings import Settings
 
 
 def of(torch: Any, device: int) -> dict[str, Any] | None:
@@ -35,7 +36,7 @@ def per_step(torch: Any) -> None:
             )
 
 
-def at_exit(torch: Any) -> None:
+def at_exit(torch: Any, settings: Settings) -> None:
     """A line per device, and one on where the program left its plan."""
     if not torch.cuda.is_initialized():
         return
@@ -43,22 +44,23 @@ def at_exit(torch: Any) -> None:
         figures = of(torch, device)
         if figures is None:
             continue
+        name = f"rank{settings.rank} dev{device}" if settings.is_one_of_several else f"dev{device}"
         requests = max(figures["requests"], 1)
         gib = 1 << 30
         fallback = "PyTorch's allocator" if torch.cuda.get_allocator_backend() == "native" else "the model of PyTorch's allocator"
         say(
-            f"dev{device}: {100 * figures['planned'] / requests:.2f} % of {figures['requests']:,} requests served from the plan, "
+            f"{name}: {100 * figures['planned'] / requests:.2f} % of {figures['requests']:,} requests served from the plan, "
             f"{figures['dynamic']:,} by the dynamic side, {figures['fallback']:,} by {fallback}; "
             f"arena {figures['arena'] / gib:.2f} GiB, peak reserved {figures['peak_reserved'] / gib:.2f} GiB, "
             f"efficiency {100 * figures['efficiency']:.1f} %"
         )
         causes = {cause: count for cause, count in figures["causes"].items() if count}
         if causes:
-            say(f"dev{device}: not from the plan: " + ", ".join(f"{count:,} {cause}" for cause, count in causes.items()))
+            say(f"{name}: not from the plan: " + ", ".join(f"{count:,} {cause}" for cause, count in causes.items()))
         if "departure" in figures:
-            say(f"dev{device}: {_departure(figures['departure'], departure.place(device))}")
+            say(f"{name}: {_departure(figures['departure'], departure.place(device))}")
         if figures["switched_off"]:
-            say(f"dev{device}: the program is not the one that the plan was made from; record and plan it again")
+            say(f"{name}: the program is not the one that the plan was made from; record and plan it again")
 
 
 def _departure(first: dict[str, Any], place: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+from pathlib import Path
 from typing import Any
 
 from stalloc import _marks, _native, _pluggable, _shim
@@ -69,7 +70,7 @@ def prepare(torch: Any, settings: Settings) -> None:
     _marks.listen(Marks(steps, Beat(torch, steps)))
     if alloc and not settings.quiet:
         process = os.getpid()
-        atexit.register(lambda: report.at_exit(torch) if os.getpid() == process else None)
+        atexit.register(lambda: report.at_exit(torch, settings) if os.getpid() == process else None)
 
 
 def _serve(torch: Any, settings: Settings) -> bool:
@@ -79,7 +80,7 @@ def _serve(torch: Any, settings: Settings) -> bool:
         say(f"no plan for rank {settings.rank} in {settings.path}: `stalloc plan TRACES -o PLANS` makes them")
         return False
     front = _front(settings)
-    for device, file in plans.items():
+    for device, file in _placed(torch, plans, settings.local_rank).items():
         about = _native.serve_prepare(device, file)
         made_for = about.get("torch")
         if made_for and made_for != str(torch.__version__):
@@ -88,6 +89,17 @@ def _serve(torch: Any, settings: Settings) -> bool:
     if problem is not None:
         say(f"this process runs without a plan: {problem}")
     return problem is None
+
+
+def _placed(torch: Any, plans: dict[int, Path], local_rank: int | None) -> dict[int, Path]:
+    """Plans by the devices that they are for here.
+
+    A rank that was recorded alone, or elsewhere, was on another of the GPUs: its only plan is for the GPU of this
+    process, which is the one of the same number as its rank on the machine, unless it sees no other.
+    """
+    if len(plans) == 1 and local_rank is not None and local_rank < torch.cuda.device_count():
+        return {local_rank: next(iter(plans.values()))}
+    return plans
 
 
 def _front(settings: Settings) -> ctypes.CDLL | None:

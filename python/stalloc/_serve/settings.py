@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping
 
+from stalloc import _ranks as ranks
+
 
 class Mode(enum.Enum):
     """What is done with a process's memory."""
@@ -43,6 +45,8 @@ class Settings:
     mode: Mode
     path: Path | None
     rank: int
+    local_rank: int | None  # the rank among those of this machine, where a launcher says so
+    is_one_of_several: bool  # a launcher says which rank this is
     quiet: bool
     backend: Backend | None  # None: the first that can be had
 
@@ -61,11 +65,13 @@ class Settings:
         if folder is None and chosen is not Mode.TORCH:
             raise ValueError(f"mode {chosen.value} needs a folder: enable(path=...) or STALLOC_MODEL_INFO_PATH")
         level = environment.get("STALLOC_LOG_LEVEL", "1")
-        rank = environment.get("RANK", "0")
+        rank, local_rank = ranks.of(environment), ranks.local(environment)
         return Settings(
             mode=chosen,
             path=Path(folder) if folder else None,
-            rank=int(rank) if rank.isdigit() else 0,
+            rank=rank or 0,
+            local_rank=local_rank,
+            is_one_of_several=rank is not None,
             quiet=level.isdigit() and int(level) >= 3,
             backend=Backend(backend) if backend else None,
         )

@@ -1,0 +1,83 @@
+"""An installed package serves by the environment alone, and is in no interpreter's way."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from runs import COMMAND, PROGRAMS, run
+
+SOURCES = Path(__file__).parents[2] / "python"
+HOOK = ("stalloc.pth", "_stalloc_startup.py")
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """An interpreter whose site-packages is as the installed package leaves it."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for name in HOOK:
+        shutil.copy(SOURCES / name, site)
+    (site / "packages.pth").write_text(f"{COMMAND.parents[2]}\n{sysconfig.get_path('purelib')}\n")
+    return folder / "bin" / "python"
+
+
+def start(python, code, **env):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("STALLOC", "PYTHONPATH"))}
+    return subprocess.run([python, "-c", code], env=clean | env, text=True, capture_output=True)
+
+
+def served(process):
+    found = re.search(r"dev0: ([\d.]+) % of ([\d,]+) requests served from the plan", process.stderr)
+    assert found, process.stderr
+    return float(found[1])
+
+
+def test_an_interpreter_that_is_told_nothing_imports_nothing(python):
+    code = "import sys; print([name for name in sys.modules if 'stalloc' in name], [f for f in sys.meta_path if 'stalloc' in str(f)])"
+    process = start(python, code)
+    assert (process.stdout, process.stderr) == ("[] []\n", "")
+    assert start(python, "import sys; print('stalloc' in sys.modules)", STALLOC_MODE="Alloc").stdout == "False\n"
+
+
+def test_whatever_is_wrong_costs_one_line_and_the_program_runs(python, tmp_path):
+    (tmp_path / "torch.py").write_text("name = 'a torch'")
+    code = "import torch; print(torch.name)"
+    for mode, reason in [("Clever", "none of torch, trace, alloc"), ("Alloc", "needs a folder")]:
+        process = start(python, code, STALLOC_MODE=mode, PYTHONPATH=str(tmp_path))
+        assert process.stdout == "a torch\n"
+        assert process.stderr.count("\n") == process.stderr.count("stalloc: not in this process") == 1
+        assert reason in process.stderr
+    (tmp_path / "_stalloc_startup.py").write_text("raise OSError('a disk that is gone')")
+    process = start(python, code, STALLOC_MODE="Alloc", PYTHONPATH=str(tmp_path))
+    assert (process.stdout, process.stderr) == ("a torch\n", "stalloc: not in this process: a disk that is gone\n")
+    assert "No module named 'missing'" in start(python, "import missing", STALLOC_MODE="Torch").stderr
+
+
+def test_the_environment_alone_traces_and_serves_as_the_artifact_lays_out_its_folder(python, planned, tmp_path):
+    def alone(*program, mode, **env):
+        said = ("env", "-u", "PYTHONPATH", f"STALLOC_MODE={mode}", f"STALLOC_MODEL_INFO_PATH={tmp_path}")
+        # `stalloc run` is here only for its stand-in GPU: its own ways of saying things are taken away again.
+        process = run("run", "--plan", planned, "--dry-run", "h100-80gb", "--", *said, python, *program, env=env)
+        assert process.returncode == 0, process.stderr
+        return process
+
+    process = alone(PROGRAMS / "gpt.py", "4", mode="Trace")
+    plan = tmp_path / "output" / "plan" / "rank0_dev0.plan"
+    plan.parent.mkdir(parents=True)
+    assert run("plan", tmp_path / "trace" / "rank0_dev0.trace", "-o", plan).returncode == 0, process.stderr
+    assert served(alone(PROGRAMS / "gpt.py", "6", mode="Alloc")) > 99.9
+    # A script that enables stalloc as well is served once, and told so if it wants something else.
+    code = "import stalloc; stalloc.enable(); stalloc.enable('torch'); import torch; torch.ones(1, device='cuda'); print(stalloc.memory_stats()['requests'])"
+    process = alone("-c", code, mode="Alloc")
+    assert process.stdout == "1\n"
+    assert process.stderr.count("set up already, for mode alloc") == 1
+    assert "without a plan" not in process.stderr
