@@ -1,6 +1,9 @@
 """Ranks of a distributed job, each without the others."""
 
 import re
+import sys
+
+from runs import PROGRAMS, run
 
 
 def test_ranks_are_recorded_side_by_side_and_alike_ones_are_named(record):
@@ -25,3 +28,14 @@ def test_a_rank_that_fails_is_named_with_its_log(record):
     assert recorded.process.returncode == 5
     assert "the command of rank 2 ended with status 5" in recorded.process.stderr
     assert "rank2.log" in recorded.process.stderr
+
+
+def test_each_rank_that_a_launcher_starts_follows_its_own_plan_on_its_own_gpu(record, tmp_path):
+    alone = record("served_ranks.py", "unused", options=("--world-size", "2", "--ranks", "0,1"))
+    program = f"{sys.executable} {PROGRAMS}/served_ranks.py {tmp_path}/meeting"
+    both = f"for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 {program} & done; wait"
+    process = run("run", "--plan", alone.directory, "--dry-run", "h100-80gb", "--devices", "2", "--", "sh", "-c", both)
+    served = re.findall(r"rank(\d) dev(\d): ([\d.]+) % of ([\d,]+) requests served from the plan", process.stderr)
+    requests = {str(trace["rank"]): f"{trace['requests']:,}" for trace in alone.summary["traces"]}
+    assert requests["0"] != requests["1"]
+    assert sorted(served) == [(rank, rank, "100.00", requests[rank]) for rank in "01"], process.stderr
