@@ -13,7 +13,7 @@ use stalloc_plan::Plan;
 use crate::Error;
 use crate::cursor::{Cursor, Guess};
 use crate::frames::Frames;
-use crate::gaps::Gaps;
+use crate::gaps::{Gaps, Place};
 use crate::ranges::RangeSet;
 use crate::script::{GRANULE, Key, Script};
 use crate::statistics::{Source, Statistics};
@@ -185,7 +185,7 @@ impl<D: Device> Arena<D> {
     #[inline]
     fn serve_planned(&mut self, place: u32, key: Key) -> Option<Served> {
         let range = place..place + key.granules();
-        if (self.is_free(&range) || self.is_free_after_polling(&range)) && self.claim(&range, key.stream(), false) {
+        if (self.is_free(&range) || self.is_free_after_polling(&range)) && self.claim(&range, key.stream(), None) {
             return Some(self.served(place, Source::Planned));
         }
         self.serve_displaced(range, key)
@@ -200,19 +200,20 @@ impl<D: Device> Arena<D> {
     }
 
     /// Makes a free range a block: behind an event if another stream used it last, with memory behind it. If the
-    /// device refuses, it stays free and the answer is `false`.
+    /// device refuses, it stays free and the answer is `false`. `found` says where the gaps have it, if it was found there.
     #[inline]
-    fn claim(&mut self, range: &Range<u32>, stream: u8, in_gaps: bool) -> bool {
+    fn claim(&mut self, range: &Range<u32>, stream: u8, found: Option<Place>) -> bool {
         if self.take_over(range, stream).is_err() || self.back_with_memory(range).is_err() {
             return false;
         }
         let (start, end) = (range.start as usize, range.end as usize);
         self.taken.insert(start, end);
         self.starts.insert(start, start + 1);
-        if in_gaps {
-            self.gaps.take(range.clone());
-        }
         let granules = range.end - range.start;
+        if let Some(place) = found {
+            self.gaps.take(place, granules);
+        }
+        let in_gaps = found.is_some();
         let block = Block { granules, slack: self.slack, stream, in_gaps, recorded: false, pending: false };
         self.blocks.insert(range.start, block);
         let statistics = &mut self.statistics;

@@ -107,20 +107,42 @@ impl Cursor {
     /// What a request is. O(1) when it is what was expected; the worst case looks at [`NEARBY`] entries.
     #[inline]
     pub fn advance(&mut self, script: &Script, key: Key) -> Guess {
+        self.remember(key);
+        match self.follow(script, key) {
+            Some(guess) => guess,
+            None => self.advance_slowly(script, key),
+        }
+    }
+
+    #[inline]
+    fn remember(&mut self, key: Key) {
         self.recent[self.requests as usize % RECENT] = key;
         self.requests += 1;
         self.misfits <<= 1;
-        if let [candidate] = &mut self.candidates[..] {
-            let at = candidate.at;
-            if let Some(entry) = script.entries(at.section).get(at.index as usize)
-                && entry.key == key
-                && let Some(slot) = entry.slot()
+    }
+
+    /// Answers for a request that is what was expected, and can be nothing else.
+    #[inline]
+    fn follow(&mut self, script: &Script, key: Key) -> Option<Guess> {
+        let [candidate] = &mut self.candidates[..] else { return None };
+        let entries = script.entries(candidate.at.section);
+        let entry = entries.get(candidate.at.index as usize)?;
+        match entry.group() {
+            None if entry.key == key => {
+                candidate.at.index += 1;
+                entry.slot().map(|slot| Guess::Slot { slot, place: entry.place })
+            }
+            Some(group)
+                if script.groups[group as usize].has_seen(key)
+                    && self.run_over.is_none()
+                    && !may_be_planned(script, entries, entry.place, key) =>
             {
                 candidate.at.index += 1;
-                return Guess::Slot { slot, place: entry.place };
+                self.last = candidate.at;
+                Some(Guess::Dynamic(group))
             }
+            _ => None,
         }
-        self.advance_slowly(script, key)
     }
 
     fn advance_slowly(&mut self, script: &Script, key: Key) -> Guess {
@@ -314,6 +336,13 @@ impl Cursor {
     }
 }
 
+/// Whether a request in a run of dynamic entries may be the planned one at `next`, after the run. At the section's
+/// end that is the first planned one of any section.
+#[inline]
+fn may_be_planned(script: &Script, entries: &[Expect], next: u32, key: Key) -> bool {
+    entries.get(next as usize).map_or_else(|| script.begins_section(key), |entry| entry.key == key)
+}
+
 /// The planned entry at a position if a request is just that.
 fn slot_at(script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
     let entry = script.entries(at.section).get(at.index as usize).filter(|entry| entry.key == key)?;
@@ -357,3 +386,6 @@ fn fit(script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
     }
     after()
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,12 +36,16 @@ impl Chunk {
     fn new(mut gaps: Vec<Gap>) -> Self {
         gaps.reserve(CHUNK + 2 - gaps.len());
         let mut chunk = Chunk { gaps, first: 0, widest: 0 };
-        chunk.update();
+        chunk.note_first();
+        chunk.note_widest();
         chunk
     }
 
-    fn update(&mut self) {
+    fn note_first(&mut self) {
         self.first = self.gaps.first().map_or(u32::MAX, |gap| gap.start);
+    }
+
+    fn note_widest(&mut self) {
         self.widest = self.gaps.iter().map(|gap| gap.width()).max().unwrap_or(0);
     }
 }
@@ -54,10 +58,18 @@ pub struct Gaps {
 }
 
 /// A gap's place.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct At {
     chunk: usize,
     index: usize,
+}
+
+/// A place that was found; good until the gaps change.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its first unit.
+    pub start: u32,
+    at: At,
 }
 
 impl Gaps {
@@ -92,41 +104,66 @@ impl Gaps {
     }
 
     /// The lowest place for `width` units within `window`.
-    pub fn first_fit(&self, window: Range<u32>, width: u32) -> Option<u32> {
-        let begin = self.chunk_before(window.start).unwrap_or(0);
-        for chunk in self.chunks[begin..].iter().take_while(|chunk| chunk.first < window.end) {
-            if chunk.widest < width {
-                continue;
+    #[inline]
+    pub fn first_fit(&self, window: Range<u32>, width: u32) -> Option<Place> {
+        // Of all gaps only the first one can begin before the window.
+        let mut number = self.chunk_before(window.start).unwrap_or(0);
+        let mut index = self.chunks[number].gaps.partition_point(|gap| gap.end <= window.start);
+        let latest = window.end.checked_sub(width)?;
+        loop {
+            let chunk = &self.chunks[number];
+            if chunk.first > latest {
+                return None;
             }
-            for gap in &chunk.gaps {
-                let start = gap.start.max(window.start);
-                if gap.end.min(window.end).saturating_sub(start) >= width {
-                    return Some(start);
+            if chunk.widest >= width {
+                let is_wide = |gap: &Gap| gap.end.saturating_sub(gap.start.max(window.start)) >= width;
+                if let Some(found) = chunk.gaps[index..].iter().position(is_wide) {
+                    let at = At { chunk: number, index: index + found };
+                    let start = self.gap(at).start.max(window.start);
+                    return (start <= latest).then_some(Place { start, at });
                 }
             }
+            (number, index) = (number + 1, 0);
+            if number == self.chunks.len() {
+                return None;
+            }
         }
-        None
     }
 
-    /// Takes a range that lies in one gap.
-    pub fn take(&mut self, range: Range<u32>) {
-        debug_assert!(range.start < range.end);
+    /// Takes `width` units at a place that was just found for them.
+    #[inline]
+    pub fn take(&mut self, place: Place, width: u32) {
+        self.cut(place.at, place.start..place.start + width);
+    }
+
+    /// Takes a range that lies in one gap, wherever that is.
+    pub fn take_range(&mut self, range: Range<u32>) {
         let Some(at) = self.before(range.start) else { return debug_assert!(false, "{range:?} is not free") };
+        self.cut(at, range);
+    }
+
+    fn cut(&mut self, at: At, range: Range<u32>) {
         let gap = self.gap(at);
-        debug_assert!(gap.end >= range.end, "{range:?} is not free");
+        debug_assert!(range.start < range.end && gap.start <= range.start && range.end <= gap.end);
         let left = Gap { start: gap.start, end: range.start };
         let right = Gap { start: range.end, end: gap.end };
-        let gaps = &mut self.chunks[at.chunk].gaps;
+        let chunk = &mut self.chunks[at.chunk];
         match (left.width() > 0, right.width() > 0) {
             (true, true) => {
-                gaps[at.index] = left;
-                gaps.insert(at.index + 1, right);
+                chunk.gaps[at.index] = left;
+                chunk.gaps.insert(at.index + 1, right);
             }
-            (true, false) => gaps[at.index] = left,
-            (false, true) => gaps[at.index] = right,
+            (true, false) => chunk.gaps[at.index] = left,
+            (false, true) => chunk.gaps[at.index] = right,
             (false, false) => {
-                gaps.remove(at.index);
+                chunk.gaps.remove(at.index);
             }
+        }
+        if at.index == 0 {
+            chunk.note_first();
+        }
+        if gap.width() == chunk.widest {
+            chunk.note_widest();
         }
         self.settle(at.chunk);
     }
@@ -141,40 +178,50 @@ impl Gaps {
         debug_assert!(before.is_none_or(|at| self.gap(at).end <= range.start), "{range:?} is free already");
         match (joins_before, joins_after) {
             (Some(left), Some(right)) => {
-                self.chunks[left.chunk].gaps[left.index].end = self.gap(right).end;
-                self.chunks[right.chunk].gaps.remove(right.index);
+                let end = self.gap(right).end;
+                let chunk = &mut self.chunks[right.chunk];
+                chunk.gaps.remove(right.index);
+                if right.chunk != left.chunk {
+                    chunk.note_first();
+                    chunk.note_widest();
+                }
+                self.widen(left, Gap { end, ..self.gap(left) });
                 if right.chunk != left.chunk {
                     self.settle(right.chunk);
                 }
-                self.settle(left.chunk);
             }
-            (Some(left), None) => {
-                self.chunks[left.chunk].gaps[left.index].end = range.end;
-                self.settle(left.chunk);
-            }
-            (None, Some(right)) => {
-                self.chunks[right.chunk].gaps[right.index].start = range.start;
-                self.settle(right.chunk);
-            }
+            (Some(left), None) => self.widen(left, Gap { end: range.end, ..self.gap(left) }),
+            (None, Some(right)) => self.widen(right, Gap { start: range.start, ..self.gap(right) }),
             (None, None) => {
                 let at = before.map_or(At { chunk: 0, index: 0 }, |at| At { index: at.index + 1, ..at });
                 self.chunks[at.chunk].gaps.insert(at.index, Gap { start: range.start, end: range.end });
+                self.widen(at, Gap { start: range.start, end: range.end });
                 self.settle(at.chunk);
             }
         }
     }
 
-    /// Brings a chunk that changed back into shape.
-    fn settle(&mut self, index: usize) {
-        if self.chunks.len() > 1 && self.chunks[index].gaps.is_empty() {
-            self.chunks.remove(index);
-            return;
+    /// Makes a gap wider.
+    #[inline]
+    fn widen(&mut self, at: At, gap: Gap) {
+        let chunk = &mut self.chunks[at.chunk];
+        chunk.gaps[at.index] = gap;
+        chunk.widest = chunk.widest.max(gap.width());
+        if at.index == 0 {
+            chunk.first = gap.start;
         }
+    }
+
+    /// Splits a chunk that has grown too long, and drops one that is empty.
+    #[inline]
+    fn settle(&mut self, index: usize) {
         let chunk = &mut self.chunks[index];
-        let half = (chunk.gaps.len() > CHUNK).then(|| chunk.gaps.split_off(CHUNK / 2));
-        chunk.update();
-        if let Some(gaps) = half {
-            self.chunks.insert(index + 1, Chunk::new(gaps));
+        if chunk.gaps.len() > CHUNK {
+            let half = chunk.gaps.split_off(CHUNK / 2);
+            chunk.note_widest();
+            self.chunks.insert(index + 1, Chunk::new(half));
+        } else if chunk.gaps.is_empty() && self.chunks.len() > 1 {
+            self.chunks.remove(index);
         }
     }
 }

@@ -72,12 +72,24 @@ impl RangeSet {
     }
 
     /// What a word of a level stands for.
-    fn word(&self, level: usize, index: usize) -> u64 {
+    #[inline]
+    fn word(&self, mut level: usize, mut index: usize) -> u64 {
         let word = self.words[self.base[level] + index];
         if word != 0 || level == self.top {
             return word;
         }
-        if self.word(level + 1, index / BITS) >> (index % BITS) & 1 == 1 { u64::MAX } else { 0 }
+        loop {
+            let bit = index % BITS;
+            (level, index) = (level + 1, index / BITS);
+            let above = self.words[self.base[level] + index];
+            if above >> bit & 1 == 1 {
+                return u64::MAX;
+            }
+            // Only an empty word may stand for a full one.
+            if above != 0 || level == self.top {
+                return 0;
+            }
+        }
     }
 
     /// Whether no unit of `start..end` is taken.

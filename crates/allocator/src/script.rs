@@ -121,6 +121,8 @@ pub struct Script {
     pub groups: Box<[Group]>,
     /// Most slots that a section asks for: about how many blocks are alive at once at most.
     pub slots: usize,
+    /// The first planned request of each section, ascending.
+    beginnings: Box<[Key]>,
     /// Positions after each run of [`CONTEXT`] planned requests, ascending.
     contexts: FxHashMap<[Key; CONTEXT], Vec<Position>>,
 }
@@ -168,8 +170,24 @@ impl Script {
             })
         });
         script.sections = sections.collect::<Result<_, Error>>()?;
+        script.index_beginnings();
         script.index_contexts();
         Ok(script)
+    }
+
+    fn index_beginnings(&mut self) {
+        let first =
+            |section: &Section| section.entries.iter().find(|entry| entry.slot().is_some()).map(|entry| entry.key);
+        let mut beginnings: Vec<Key> = self.sections.iter().filter_map(first).collect();
+        beginnings.sort_unstable();
+        beginnings.dedup();
+        self.beginnings = beginnings.into();
+    }
+
+    /// Whether a request is the first planned one of some section. O(log sections).
+    #[inline]
+    pub fn begins_section(&self, key: Key) -> bool {
+        self.beginnings.binary_search(&key).is_ok()
     }
 
     fn index_contexts(&mut self) {

@@ -193,6 +193,23 @@ fn another_program_switches_the_plan_off() {
 }
 
 #[test]
+fn a_plan_without_a_place_for_anything_is_followed_if_the_program_does_what_it_expects() {
+    let mut plan = plan(&[section(Prologue, &[]), section(Repeating, &[])]);
+    plan.arena = 64 * MIB;
+    let room = 0..plan.arena;
+    for _ in 0..20 {
+        add_dynamic(&mut plan, 1, 0, [MIB, 2 * MIB, 3 * MIB, 4 * MIB], room.clone());
+    }
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    for number in 0..200u64 {
+        let blocks: Vec<_> = (0..20).map(|index| checked.malloc(MIB + (number * 7919 + index) % (3 * MIB))).collect();
+        assert!(blocks.iter().all(|served| served.source == Source::Dynamic));
+        blocks.into_iter().for_each(|served| checked.free(served));
+    }
+    assert!(!checked.allocator.statistics().switched_off);
+}
+
+#[test]
 fn what_outlives_a_plan_that_was_switched_off_leaves_no_memory_behind() {
     let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
     let mut checked = over_counting(&plan, Counting::new(GIB));

@@ -89,7 +89,10 @@ impl<D: Device> Arena<D> {
         }
         self.fits_in_a_row = 0;
         let trial = FAIR_TRIAL.max(2 * self.script.slots as u64);
-        if !statistics.switched_off && statistics.requests >= trial && statistics.planned < statistics.requests / 100 {
+        if !statistics.switched_off
+            && statistics.requests >= trial
+            && statistics.planned + statistics.unplanned.dynamic < statistics.requests / 100
+        {
             statistics.switched_off = true;
             // The memory is better in the fallback's hands.
             let _ = self.give_back(u64::MAX);
@@ -137,28 +140,29 @@ impl<D: Device> Arena<D> {
     fn place_in(&mut self, window: &Range<u32>, key: Key, after_others: bool) -> Option<u32> {
         let mut window = window.clone();
         for _ in 0..MAX_OBSTACLES {
-            let start = self.gaps.first_fit(window.clone(), key.granules())?;
-            let range = start..start + key.granules();
-            if let Some(unit) = self.taken.first(range.start as usize, range.end as usize) {
-                self.avoid(unit);
+            let place = self.gaps.first_fit(window.clone(), key.granules())?;
+            let range = place.start..place.start + key.granules();
+            if !self.is_free(&range) {
+                self.avoid(&range);
             } else if let (false, Some((_, end))) = (after_others, self.owners.foreign(range.clone(), key.stream())) {
                 window.start = end.min(window.end);
             } else {
-                return self.claim(&range, key.stream(), true).then_some(start);
+                return self.claim(&range, key.stream(), Some(place)).then_some(place.start);
             }
         }
         None
     }
 
-    /// Cuts the planned block around a granule out of the gaps. Each block costs this once, when it is first in the
+    /// Cuts the first planned block in a range out of the gaps. Each block costs this once, when it is first in the
     /// way, so planned requests need not keep the gaps up to date.
-    fn avoid(&mut self, unit: usize) {
+    fn avoid(&mut self, range: &Range<u32>) {
+        let Some(unit) = self.taken.first(range.start as usize, range.end as usize) else { return };
         let Some(start) = self.starts.last(unit).map(|start| start as u32) else { return };
         if let Some(block) = self.blocks.get_mut(&start)
             && !block.in_gaps
         {
             block.in_gaps = true;
-            self.gaps.take(block.range(start));
+            self.gaps.take_range(block.range(start));
         }
     }
 

@@ -11,13 +11,14 @@ impl Gaps {
 #[test]
 fn the_lowest_place_that_is_wide_enough_is_found() {
     let mut gaps = Gaps::new(100);
-    gaps.take(10..20);
-    gaps.take(25..90);
-    assert_eq!(gaps.first_fit(0..100, 5), Some(0));
-    assert_eq!(gaps.first_fit(8..100, 5), Some(20));
-    assert_eq!(gaps.first_fit(8..100, 6), Some(90));
-    assert_eq!(gaps.first_fit(8..95, 6), None);
-    assert_eq!(gaps.first_fit(0..100, 11), None);
+    gaps.take_range(10..20);
+    gaps.take_range(25..90);
+    let first_fit = |window, width| gaps.first_fit(window, width).map(|place| place.start);
+    assert_eq!(first_fit(0..100, 5), Some(0));
+    assert_eq!(first_fit(8..100, 5), Some(20));
+    assert_eq!(first_fit(8..100, 6), Some(90));
+    assert_eq!(first_fit(8..95, 6), None);
+    assert_eq!(first_fit(0..100, 11), None);
     gaps.give(25..90);
     gaps.give(10..20);
     assert_eq!(gaps.all(), [(0, 100)]);
@@ -44,13 +45,19 @@ proptest! {
                 let found = gaps.first_fit(window.clone(), width);
                 let expected = (window.start..(window.end + 1).saturating_sub(width))
                     .find(|&start| taken[start as usize..(start + width) as usize].iter().all(|taken| !taken));
-                prop_assert_eq!(found, expected);
-                if let Some(start) = found {
-                    gaps.take(start..start + width);
+                prop_assert_eq!(found.map(|place| place.start), expected);
+                if let Some(place) = found {
+                    let start = place.start;
+                    gaps.take(place, width);
                     taken[start as usize..(start + width) as usize].fill(true);
                     live.push(start..start + width);
                 }
             }
+        }
+        for chunk in &gaps.chunks {
+            prop_assert!(!chunk.gaps.is_empty() || gaps.chunks.len() == 1);
+            let widest = chunk.gaps.iter().map(|gap| gap.width()).max();
+            prop_assert_eq!((chunk.first, chunk.widest), (chunk.gaps.first().map_or(u32::MAX, |gap| gap.start), widest.unwrap_or(0)));
         }
         let units: u32 = gaps.all().iter().map(|(start, end)| end - start).sum();
         prop_assert_eq!(units as usize, taken.iter().filter(|taken| !**taken).count());
