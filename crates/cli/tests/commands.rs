@@ -62,6 +62,7 @@ fn a_recording_is_planned_verified_and_simulated_with_figures_that_agree() {
         "PyTorch's model against the recording"
     );
     assert!(reserved(3) < reserved(1), "{simulated}");
+    assert!(simulated["results"][3]["moves"].is_u64() && simulated["results"][0]["moves"].is_null(), "{simulated}");
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
         ("arena_peak_allocated", arena.peak_allocated),
         ("fallback_reserved", report.fallback_reserved),
         ("peak_reserved", report.peak_reserved),
+        ("moves", arena.moves),
+        ("moved", arena.moved),
     ];
     for (name, value) in figures {
         out.set_item(name, value)?;

@@ -51,6 +51,7 @@ pub fn actual(trace: &Trace) -> Option<Replay> {
         peak_allocated: trace.peak_allocated(),
         oom,
         ns_per_op: 0.0,
+        moves: None,
         reserved: held.curve,
         placements,
         segments,

@@ -36,6 +36,9 @@ pub struct Outcome {
     pub oom: bool,
     /// Mean time of an operation, nanoseconds.
     pub ns_per_op: f64,
+    /// Times that stalloc moved memory, for each of which a device is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves: Option<u64>,
 }
 
 impl From<&Replay> for Outcome {
@@ -47,6 +50,7 @@ impl From<&Replay> for Outcome {
             fragmentation_bytes: replay.fragmentation_bytes(),
             oom: replay.oom.is_some(),
             ns_per_op: replay.ns_per_op,
+            moves: replay.moves,
         }
     }
 }

@@ -54,6 +54,9 @@ pub struct Replay {
     pub oom: Option<Time>,
     /// Mean time of an operation (malloc or free), nanoseconds.
     pub ns_per_op: f64,
+    /// Times that memory was moved from where no block was to where it was needed, for which a device must be waited
+    /// for; `None` for allocators that do not do that.
+    pub moves: Option<u64>,
     /// Reserved bytes, each time they change: (event time, bytes after it).
     pub reserved: Vec<(Time, u64)>,
     /// Where each request was put, in the order in which they were.
@@ -71,6 +74,7 @@ impl Replay {
             peak_allocated: 0,
             oom: Some(0),
             ns_per_op: 0.0,
+            moves: None,
             reserved: Vec::new(),
             placements: Vec::new(),
             segments: Vec::new(),

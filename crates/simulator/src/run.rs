@@ -57,6 +57,11 @@ pub(crate) fn replay(
 /// An allocator that says how it found a place.
 trait Serve: Allocator {
     fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError>;
+
+    /// See [`Replay::moves`].
+    fn moves(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl Serve for Caching<Recorder> {
@@ -80,6 +85,10 @@ impl Serve for PlannedAllocator<Recorder, Caching<Recorder>> {
             stalloc_allocator::Source::Fallback => Source::Fallback,
         };
         Ok((served.address, source))
+    }
+
+    fn moves(&self) -> Option<u64> {
+        Some(self.statistics().moves)
     }
 }
 
@@ -188,6 +197,7 @@ impl<'a, A: Serve> Run<'a, A> {
             peak_allocated: self.peak_allocated,
             oom,
             ns_per_op: elapsed.as_nanos() as f64 / done.max(1) as f64,
+            moves: self.allocator.moves(),
             reserved: log.reserved,
             placements: self.placements,
             segments: log.spans,

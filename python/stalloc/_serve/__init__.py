@@ -47,7 +47,9 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
     """What stalloc did on a device (by default the current one), bytes and counts; empty if it served nothing there.
 
     The torch.cuda memory statistics hold arena and fallback together; this tells them apart: requests served from the
-    plan, by the dynamic side and by the fallback, why some were not, and where the program first left its plan.
+    plan, by the dynamic side and by the fallback, why some were not, and where the program first left its plan. ``moves``
+    counts how often memory was taken from where no block was to serve elsewhere, waiting for the device each time, and
+    ``moved`` its bytes.
     """
     import torch
 

@@ -73,7 +73,10 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
         output::count(comparison.requests as u64),
         output::bytes(comparison.peak_allocated)
     ))?;
-    let mut table = Table::new(&["allocator", "peak reserved", "efficiency", "wasted", "ns per op"]);
+    let moved = comparison.results.iter().any(|result| result.moves.unwrap_or(0) > 0);
+    let mut heads = vec!["allocator", "peak reserved", "efficiency", "wasted", "ns per op"];
+    heads.extend(moved.then_some("moves"));
+    let mut table = Table::new(&heads);
     if let Some(reserved) = comparison.actual_peak_reserved {
         let efficiency = comparison.peak_allocated as f64 / reserved.max(1) as f64;
         let wasted = reserved.saturating_sub(comparison.peak_allocated);
@@ -90,13 +93,15 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
             true => ("out of memory".into(), String::new()),
             false => (output::percent(result.efficiency), output::bytes(result.fragmentation_bytes)),
         };
-        table.row(vec![
+        let mut row = vec![
             result.allocator.into(),
             output::bytes(result.peak_reserved),
             efficiency,
             wasted,
             format!("{:.0}", result.ns_per_op),
-        ]);
+        ];
+        row.extend(result.moves.filter(|_| moved).map(output::count));
+        table.row(row);
     }
     table.print()
 }
