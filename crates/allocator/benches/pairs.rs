@@ -88,6 +88,7 @@ fn plan(events: &[Event], dynamic: bool) -> Plan {
                 lifetime: slot.lower..slot.upper,
                 sizes: [slot.size; 4],
                 peak: slot.size,
+                always: false,
                 reusable: Vec::new(),
                 home: 0..plan.arena,
             })

@@ -367,20 +367,22 @@ fn fit(script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
     let dynamic = |number: u32, index: usize| (Guess::Dynamic(number), Position { index: index as u32, ..at });
     let Some((number, first)) = group(index) else { return slot_at(script, at, key) };
     // Dynamic entries may be absent. If a few are left and the request is just the planned one after them, it is that
-    // one, unless its size is the usual one of the dynamic entry too. If many are left, one may well have its size.
+    // one, unless its size is the usual one of the dynamic entry too, or one of those that are left has always come and
+    // has had this size. If many are left, one may well have its size.
     let next = entries[index].place as usize;
     let after = || slot_at(script, Position { index: next as u32, ..at }, key);
+    let mut run = (index..next).take(LOOK_AHEAD).filter_map(|index| Some((index, group(index)?)));
     let is_usual = first.usual == key.granules() && first.has_seen(key);
     if next - index <= LOOK_AHEAD
         && !is_usual
         && let Some(found) = after()
+        && !run.clone().any(|(_, (_, group))| group.always && group.has_seen(key))
     {
         return Some(found);
     }
     if first.may_be(key) {
         return Some(dynamic(number, index + 1));
     }
-    let mut run = (index..next).take(LOOK_AHEAD).filter_map(|index| Some((index, group(index)?)));
     if let Some((index, (number, _))) = run.find(|(_, (_, group))| group.has_seen(key)) {
         return Some(dynamic(number, index + 1));
     }

@@ -83,6 +83,8 @@ pub struct Group {
     pub sizes: (u32, u32),
     /// Median size seen, granules.
     pub usual: u32,
+    /// Its requests came in every run that was recorded.
+    pub always: bool,
     /// Where its blocks are in no planned request's way, granules: first the range kept for them, if there is one,
     /// then all.
     pub places: Box<[Range<u32>]>,
@@ -156,6 +158,7 @@ impl Script {
             stream: stream(group.stream),
             sizes: (ceil(group.sizes[0]), ceil(group.sizes[3])),
             usual: ceil(group.sizes[1]),
+            always: group.always,
             places: places(group, arena),
         });
         let mut script = Script { granules: arena, groups: groups.collect(), ..Script::default() };

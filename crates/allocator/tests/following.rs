@@ -274,6 +274,29 @@ fn dynamic_requests_of_any_size_or_none_keep_the_program_on_its_plan() {
 }
 
 #[test]
+fn what_has_always_come_is_not_taken_for_the_planned_request_of_its_size_after_it() {
+    let step = [(5 * MIB, Some(6)), (4 * MIB, Some(1)), (3 * MIB, Some(0))];
+    let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &step)]);
+    let room = plan.arena..plan.arena + 60 * MIB;
+    plan.arena = room.end;
+    for _ in 0..3 {
+        add_dynamic(&mut plan, 1, 1, [2 * MIB, 9 * MIB, 12 * MIB, 12 * MIB], room.clone());
+    }
+    plan.dynamic.iter_mut().for_each(|group| group.always = true);
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    run(&mut checked, &weights());
+    // Lengths that make all three as large as the request that is planned after them, and others.
+    for size in [9 * MIB, 4 * MIB, 2 * MIB, 4 * MIB, 12 * MIB] {
+        let planned = checked.malloc(step[0].0);
+        let varying: Vec<_> = (0..3).map(|_| checked.malloc(size)).collect();
+        assert!(varying.iter().all(|served| served.source == Source::Dynamic), "{size}: {varying:?}");
+        let rest: Vec<_> = step[1..].iter().map(|&(size, _)| checked.malloc(size)).collect();
+        assert!(rest.iter().all(|served| served.source == Source::Planned), "{size}: {rest:?}");
+        [planned].into_iter().chain(varying).chain(rest).for_each(|served| checked.free(served));
+    }
+}
+
+#[test]
 fn a_run_of_dynamic_requests_that_ends_early_costs_no_planned_one() {
     let step = [(7 * MIB, Some(3)), (5 * MIB, Some(2)), (5 * MIB, Some(1)), (6 * MIB, Some(0))];
     let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &step)]);

@@ -31,7 +31,7 @@ fn random_plan() -> impl Strategy<Value = Plan> {
     let group = (0..3u32, [size(), size(), size(), size()], proptest::collection::vec(range.clone(), 0..4), range);
     let group = group.prop_map(|(stream, mut sizes, reusable, home)| {
         sizes.sort_unstable();
-        DynamicGroup { section: 0, stream, lifetime: 0..1, sizes, peak: 0, reusable, home }
+        DynamicGroup { section: 0, stream, lifetime: 0..1, sizes, peak: 0, always: false, reusable, home }
     });
     let entry = |slots: u32, groups: u32| prop_oneof![5 => (0..slots).prop_map(Entry::Slot), 1 => (0..groups).prop_map(Entry::Dynamic)];
     (proptest::collection::vec(slot, 1..40), proptest::collection::vec(group, 1..4)).prop_flat_map(

@@ -103,6 +103,8 @@ pub struct DynamicGroup {
     pub sizes: [u64; 4],
     /// Most bytes of the group seen alive at once.
     pub peak: u64,
+    /// Each of its requests came in every run of the section that was recorded; of others some may not come.
+    pub always: bool,
     /// Address ranges of the arena that no slot needs during `lifetime`, ascending, disjoint.
     pub reusable: Vec<Range<u64>>,
     /// The range among `reusable` that the plan keeps for this group while it lives; empty if there is none.

@@ -123,6 +123,7 @@ fn a_reusable_range_must_be_free_while_its_group_lives() {
         lifetime,
         sizes: [512; 4],
         peak: 512,
+        always: true,
         home: range.clone(),
         reusable: vec![range],
     };

@@ -76,7 +76,7 @@ fn plan(random: &mut Random) -> Plan {
             sizes.sort_unstable();
             let reusable = (0..random.below(4)).map(|_| random.range()).collect();
             let (stream, home) = (random.below(3) as u32, random.range());
-            DynamicGroup { section: 0, stream, lifetime: 0..1, sizes, peak: 0, reusable, home }
+            DynamicGroup { section: 0, stream, lifetime: 0..1, sizes, peak: 0, always: false, reusable, home }
         })
         .collect();
     let sections = (0..1 + random.below(4)).map(|_| Section {

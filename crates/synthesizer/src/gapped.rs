@@ -2,7 +2,8 @@
 //!
 //! Where sizes vary, many are equal by chance: to pair as many equal requests as possible tears apart what belongs
 //! together. A round differs from another one in few places: there a loop went round more often, an optimizer made its
-//! states. So requests that differ may be partners, at no gain, and each gap costs as much as some equal ones gain
+//! states. So requests that differ may be partners, at no gain (or, where it is known how much longer one round's tensors
+//! are, at a loss), and each gap costs as much as some equal ones gain
 //! (alignment with affine gap costs: Gotoh, 1982; within a band).
 
 use std::ops::Range;
@@ -13,6 +14,8 @@ use crate::sequence::{NO_LINE, Sequence};
 const EQUAL: i32 = 8;
 /// Two of one call stack, or whose sizes are as the shapes of the rounds.
 const ALIKE: i32 = 6;
+/// Two whose sizes differ, but not as the shapes of the rounds do.
+const UNLIKE: i32 = -4;
 /// Two on different streams are never partners.
 const NEVER: i32 = -1 << 20;
 /// A gap of any length.
@@ -50,6 +53,8 @@ pub fn pair(sequence: &Sequence, ours: &Range<u32>, theirs: &Range<u32>) -> Opti
             || scale.is_some_and(|scale| scale.fits(sequence.size[a], sequence.size[b]))
         {
             ALIKE
+        } else if scale.is_some() && sequence.size[a].min(sequence.size[b]) >= Scale::SMALLEST {
+            UNLIKE
         } else {
             0
         }
@@ -191,6 +196,20 @@ mod tests {
         assert_eq!(partner[5..17].iter().flatten().count(), 6);
         let back = paired(&theirs, &ours);
         assert_eq!(back[11..], in_order(17..22));
+    }
+
+    #[test]
+    fn workspaces_that_a_shorter_round_does_without_are_gaps_each() {
+        // A forward pass that scales with the length; then layers with two weights each, and, if long, two workspaces.
+        let (mut shorter, mut longer): (Vec<u64>, Vec<u64>) = (0..24).map(|i| (8 + i, 3 * (8 + i))).unzip();
+        let mut expected = in_order(0..24);
+        for _ in 0..5 {
+            let start = longer.len() as u32;
+            shorter.extend([16, 70, 32, 77, 8]);
+            longer.extend([48, 70, 40, 41, 96, 77, 24]);
+            expected.extend([0, 1, 4, 5, 6].map(|place| Some(start + place)));
+        }
+        assert_eq!(paired(&shorter, &longer), expected);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!    without call stacks borrow those of earlier ones (`borrow`).
 //! 3. `parts`: rounds that do the same are runs of one *part* of the program.
 //! 4. `lifetimes`: runs of a part are aligned; what all of them ask for alike is static, the rest dynamic, and so is what
-//!    was alike by `chance`.
+//!    was alike by `chance` or is sometimes `absent`.
 //! 5. `outline`: sections, slots, who follows whom, what is carried over and released where.
 //! 6. `dynamic`: what differs from run to run is gathered into groups, each with room in the arena.
 //! 7. `layout`: offsets.
@@ -17,6 +17,7 @@
 //!
 //! What comes out is checked by `stalloc_plan`'s independent check before anybody sees it.
 
+mod absent;
 mod align;
 mod borrow;
 mod chance;

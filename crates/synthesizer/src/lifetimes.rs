@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 use stalloc_plan::SectionKind;
 
+use crate::absent::left_out;
 use crate::align::align;
 use crate::parts::{Part, Program, Round};
 use crate::sequence::{NEVER, Sequence};
@@ -100,7 +101,11 @@ pub fn classify(sequence: &Sequence, program: &Program) -> Natures {
             judge.stand_in = stand_in(sequence, program, part);
             let sightings = judge.sightings(part);
             common.push(sightings.iter().map(|s| judge.common_size(s)).collect());
-            let judged = sightings.iter().map(|s| judge.entry(part, s));
+            let judged =
+                sightings.iter().zip(left_out(program, &program.parts[part])).map(|(s, left_out)| match left_out {
+                    true => (Nature::Dynamic, 0),
+                    false => judge.entry(part, s),
+                });
             of.push(
                 judged
                     .map(|(nature, alive)| {

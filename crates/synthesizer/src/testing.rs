@@ -2,6 +2,9 @@
 
 use stalloc_trace::{Frame, Mark, RawEvent, StackId, Trace, TraceBuilder};
 
+/// Bytes of the workspace of [`Training::workspace_from`].
+pub const WORKSPACE: u64 = 30_720;
+
 /// A training run to imitate.
 #[derive(Clone, Debug)]
 pub struct Training {
@@ -15,6 +18,8 @@ pub struct Training {
     pub micro_batches: usize,
     /// Sequence lengths: step `i` has `lengths[i % len]`. Activations are as large as the length says.
     pub lengths: Vec<u64>,
+    /// Sequence length from which a backward pass needs a workspace, always of the same size; 0: no length does.
+    pub workspace_from: u64,
     /// Experts per layer, among which tokens are routed at random; 0: dense.
     pub experts: u64,
     /// By how much of its fair share an expert's number of tokens strays at most, in percent.
@@ -43,6 +48,7 @@ impl Default for Training {
             layers: 4,
             micro_batches: 2,
             lengths: vec![64],
+            workspace_from: 0,
             experts: 0,
             imbalance: 20,
             evaluate_every: 0,
@@ -204,6 +210,9 @@ impl Run<'_> {
                 gradients.push(gradient);
             } else {
                 self.brief("accumulate", weights[layer]);
+            }
+            if layer == config.layers / 2 && config.workspace_from > 0 && length >= config.workspace_from {
+                self.brief("workspace", WORKSPACE);
             }
             for activation in kept.pop().unwrap_or_default().into_iter().rev() {
                 self.free(activation);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use stalloc_plan::{Entry, Plan, SectionKind};
 use stalloc_planner::Effort;
-use stalloc_synthesizer::testing::Training;
+use stalloc_synthesizer::testing::{Training, WORKSPACE};
 use stalloc_synthesizer::{Options, Summary, plan, steps};
 use stalloc_trace::{Frame, Mark, RawEvent, Trace, TraceBuilder};
 
@@ -196,6 +196,25 @@ fn lengths_that_never_come_back_are_planned_for_the_largest() {
 }
 
 #[test]
+fn what_one_step_in_many_leaves_out_is_dynamic_and_not_among_what_always_comes() {
+    for steps_with_stacks in [usize::MAX, 5] {
+        let lengths = vec![64, 60, 52, 48, 20, 56, 44, 62, 58, 50, 46, 54, 42, 63];
+        let training = Training { lengths, workspace_from: 32, steps: 14, marks: true, ..Training::default() };
+        let training = Training { steps_with_stacks, ..training };
+        let (plan, _) = planned(&training.trace());
+        let steps = plan.sections.iter().position(|s| s.kind == SectionKind::Repeating).expect("steps") as u32;
+        let groups = || plan.dynamic.iter().filter(|group| group.section == steps);
+        assert!(groups().any(|group| group.always));
+        let workspaces = |always| groups().filter(|g| g.always == always && g.sizes == [WORKSPACE; 4]).count();
+        assert_eq!((workspaces(true), workspaces(false)), (0, training.micro_batches));
+        let entries = &plan.sections[steps as usize].entries;
+        let planned = entries.iter().filter(|entry| matches!(entry, Entry::Slot(_))).count();
+        // The input (of 512 bytes at any length), gradients, and updates.
+        assert_eq!(planned, 1 + training.layers * (training.micro_batches + 1));
+    }
+}
+
+#[test]
 fn evaluation_between_steps_is_a_section_of_its_own() {
     let training = Training { evaluate_every: 3, steps: 9, marks: true, keep_gradients: true, ..Training::default() };
     let (plan, summary) = planned(&training.trace());
@@ -218,9 +237,10 @@ fn the_same_trace_gives_the_same_plan() {
 
 fn training() -> impl Strategy<Value = Training> {
     let shape = (0usize..7, 1usize..4, 1usize..3, prop::collection::vec(16u64..80, 1..4), 0u64..4, 0usize..4);
-    (any::<u64>(), shape, 0u64..101, 0usize..7, any::<[bool; 5]>()).prop_map(
+    (any::<u64>(), shape, 0u64..101, 0usize..7, any::<[bool; 6]>()).prop_map(
         |(seed, (steps, layers, micro_batches, lengths, experts, evaluate_every), imbalance, with, flags)| Training {
             seed,
+            workspace_from: if flags[5] { 48 } else { 0 },
             imbalance,
             steps_with_stacks: with,
             steps,

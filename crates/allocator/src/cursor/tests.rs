@@ -6,12 +6,13 @@ use super::*;
 /// Sections of planned and dynamic entries, of so few sizes that one is often taken for another.
 fn script() -> impl Strategy<Value = Script> {
     let slot = (1..6u64).prop_map(|size| Slot { size: size * 512, offset: 0, stream: 0, lower: 0, upper: 1 });
-    let group = (1..6u64, 0..3u64).prop_map(|(least, more)| DynamicGroup {
+    let group = (1..6u64, 0..3u64, any::<bool>()).prop_map(|(least, more, always)| DynamicGroup {
         section: 0,
         stream: 0,
         lifetime: 0..1,
         sizes: [least, least, least + more, least + more].map(|size| size * 512),
         peak: 0,
+        always,
         reusable: Vec::new(),
         home: 0..0,
     });

@@ -144,6 +144,7 @@ pub fn add_dynamic(plan: &mut Plan, section: u32, index: usize, sizes: [u64; 4],
         lifetime: 0..1,
         sizes,
         peak: sizes[3],
+        always: false,
         home: reusable.clone(),
         reusable: vec![reusable],
     };

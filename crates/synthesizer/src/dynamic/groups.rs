@@ -31,6 +31,8 @@ pub struct Group {
     pub requests: Vec<u32>,
     /// Those that outlive the next round: no home is kept for them.
     pub lasting: Vec<u32>,
+    /// Each of its entries was there in every run, and there were several.
+    pub always: bool,
     /// Bytes in each run, all members together.
     per_run: Vec<u64>,
     /// Bytes to keep for it; 0: none.
@@ -60,6 +62,7 @@ impl Group {
         self.entries.extend(other.entries);
         self.requests.extend(other.requests);
         self.lasting.extend(other.lasting);
+        self.always &= other.always;
     }
 
     /// Whether nothing of it has a home: what is laid beside it in a home would wait for it for ever.
@@ -158,6 +161,7 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
         entries: Vec::new(),
         requests: Vec::new(),
         lasting: Vec::new(),
+        always: false,
         per_run: vec![0; runs.len() + borrowed.len()],
         home: 0,
     };
@@ -170,12 +174,14 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
             by_entry.insert((entry as u32, stream), group);
         }
     }
+    let mut came = vec![0; period as usize];
     for (run, &round) in runs.iter().enumerate() {
         let requests = program.rounds[round].requests.clone();
         for (request, entry) in requests.zip(&program.rounds[round].entry) {
             let Some(entry) = entry.filter(|&entry| natures.of[part][entry as usize] == Nature::Dynamic) else {
                 continue;
             };
+            came[entry as usize] += 1;
             let stream = sequence.stream[request as usize];
             let upper = match natures.death(sequence, program, round, request) {
                 Death::Own(at) => at,
@@ -202,6 +208,8 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
         }
     }
     let mut singles: Vec<Group> = by_entry.into_values().collect();
+    let always = |entry: &u32| runs.len() > 1 && came[*entry as usize] == runs.len();
+    singles.iter_mut().for_each(|group| group.always = group.entries.iter().all(always));
     singles.sort_by_key(|group| (group.lifetime.start, group.lifetime.end));
     singles
 }

@@ -51,6 +51,7 @@ pub fn describe(sequence: &Sequence, group: &Group, section: usize, home: Range<
         lifetime: group.lifetime.clone(),
         sizes: [quantile(0), quantile(50), quantile(90), quantile(100)],
         peak: group.most(),
+        always: group.always,
         reusable: Vec::new(),
         home,
     }
