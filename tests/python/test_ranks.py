@@ -18,8 +18,9 @@ def test_ranks_are_recorded_side_by_side_and_alike_ones_are_named(record):
     assert recorded.trace(7)["metadata"]["world_size"] == "1024"
 
 
-def test_the_usual_variables_make_a_rank_too(record):
-    recorded = record("ranks.py", RANK="3", WORLD_SIZE="8")
+def test_the_usual_variables_make_a_rank_too_and_it_ends_with_a_backward_pass(record):
+    # How long PyTorch waits for a thread of its own that waits for the interpreter, which has ended.
+    recorded = record("ranks.py", RANK="3", WORLD_SIZE="8", TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT="1000")
     assert [trace["file"] for trace in recorded.summary["traces"]] == ["rank3_dev0.trace"]
 
 

@@ -5,9 +5,12 @@ The same whether it is recorded or served: a program that takes another way than
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import sys
+import time
+from pathlib import Path
 
 from stalloc._record import alone, imports, known, reads
 from stalloc._record.answers import Answers
@@ -32,3 +35,24 @@ def prepare() -> None:
         sys.exit(2)
     reads.listen(answers)
     known.install()
+    atexit.register(_let_threads_settle)
+
+
+def _let_threads_settle() -> None:
+    """Give the other threads a chance to take the interpreter's lock before there is no interpreter.
+
+    Autograd's thread lets go of a graph after ``backward()`` has returned, and needs the lock for that. In an interpreter that ends
+    meanwhile it waits for ever, and PyTorch ten seconds for it; or it is ended inside of a C++ destructor, and the
+    process with it. On a GPU the wait for the last kernels hides this. A thread that has nothing to do sleeps.
+    """
+    for _ in range(100):
+        time.sleep(0.001)
+        if not any(_is_running(task) for task in Path("/proc/self/task").glob("[0-9]*") if int(task.name) != os.getpid()):
+            return
+
+
+def _is_running(task: Path) -> bool:
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] in "RD"
+    except (OSError, IndexError):  # it has ended
+        return False
