@@ -20,6 +20,9 @@ const SHARE: f64 = 0.1;
 /// Siblings differ in size by at most this factor from what dynamic ones have.
 const FACTOR: u64 = 2;
 
+/// Shapes of one program differ in size by at most this factor; the runtime takes nothing else for a dynamic request either.
+const SHAPES: u64 = 8;
+
 /// So many entries on each side are an entry's surroundings. Fewer prove too little: what never varies would become
 /// dynamic, and the runtime loses what it finds its place by.
 const SURROUNDINGS: usize = 3;
@@ -40,9 +43,14 @@ pub fn follow_siblings(sequence: &Sequence, program: &Program, natures: &mut [Ve
             let steps = &program.parts[like].reference;
             for (entry, partner) in align(sequence, &part.reference, steps).into_iter().enumerate() {
                 let Some(partner) = partner else { continue };
+                let own = sequence.size[part.reference.start as usize + entry];
+                let theirs = sequence.size[(steps.start + partner) as usize];
+                // Of so different sizes they are not the same thing: a state that only the first step makes.
+                if own / SHAPES > theirs || theirs / SHAPES > own {
+                    continue;
+                }
                 // Another size of another shape: the first step may be of any shape the next time.
-                let differs = |own: u32| sequence.size[own as usize] != sequence.size[(steps.start + partner) as usize];
-                if natures[like][partner as usize] == Nature::Dynamic || differs(part.reference.start + entry as u32) {
+                if natures[like][partner as usize] == Nature::Dynamic || own != theirs {
                     natures[once][entry] = Nature::Dynamic;
                 }
             }

@@ -22,6 +22,7 @@ mod align;
 mod borrow;
 mod chance;
 mod dynamic;
+mod expected;
 mod gapped;
 mod layout;
 mod lifetimes;

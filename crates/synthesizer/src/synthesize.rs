@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::borrow;
 use crate::chance;
 use crate::dynamic::{self, Group, Headroom};
+use crate::expected;
 use crate::layout::{self, ALIGNMENT, Budget};
 use crate::lifetimes::{Nature, Natures, classify};
 use crate::likes::likes;
@@ -71,8 +72,11 @@ pub struct Summary {
     pub dynamic: Dynamic,
     /// Most live bytes, as PyTorch counts.
     pub peak_allocated: u64,
-    /// Device memory that the trace needs under the plan: the arena, and beside it the most live bytes that it has no
-    /// place for.
+    /// Most live bytes to expect in steps like the recorded ones: as `peak_allocated`, or more where the largest batch
+    /// came first, before all that lasts was made.
+    pub expected_peak: u64,
+    /// Device memory that the plan needs: the arena, and beside it the most live bytes that the trace has and the plan has
+    /// no place for; less where a replay shows that it needs less ([`Summary::replayed`]).
     pub planned_reserved: u64,
     /// `peak_allocated / planned_reserved`.
     pub efficiency: f64,
@@ -83,14 +87,31 @@ pub struct Summary {
     pub notes: Vec<String>,
 }
 
+/// Memory is mapped in pieces of up to so many bytes, the last of which may not be full.
+const PIECE: u64 = 8 << 20;
+
+impl Summary {
+    /// Takes into account what a replay of the trace under the plan reserved. The arena is addresses: where the device maps
+    /// pages, memory of blocks that are gone backs others, so that ranges kept for what varies hardly cost any. What is to be
+    /// expected beyond the recording takes as much in proportion.
+    pub fn replayed(&mut self, reserved: u64) {
+        let beyond = self.expected_peak as f64 / self.peak_allocated.max(1) as f64;
+        let reserved = (reserved as f64 * beyond.max(1.0)) as u64;
+        if reserved < self.planned_reserved || reserved > self.planned_reserved.saturating_add(PIECE) {
+            self.planned_reserved = reserved;
+            self.efficiency = self.peak_allocated as f64 / reserved.max(1) as f64;
+        }
+    }
+}
+
 /// Planned requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Static {
     /// Requests of the trace that have a slot.
     pub requests: u64,
-    /// No plan of them can need less, bytes.
+    /// No plan of them, and of the room that is kept for dynamic ones among them, can need less, bytes.
     pub lower_bound: u64,
-    /// What they need, bytes.
+    /// What they need with that room, bytes: the arena.
     pub peak: u64,
     /// `peak / lower_bound`.
     pub ratio: f64,
@@ -299,7 +320,6 @@ fn map_trace(plan: &mut Plan, sequence: &Sequence, program: &Program, natures: &
 fn summarize(trace: &Trace, sequence: &Sequence, draft: &Draft, seconds: f64) -> Summary {
     let plan = &draft.plan;
     let mapped = |i: usize| plan.trace_map[i].is_some();
-    let peak = plan.slots.iter().map(|slot| slot.offset + slot.size).max().unwrap_or(0);
     let requests = plan.trace_map.iter().flatten().count() as u64;
     let dynamic = load(sequence, |i| !mapped(i));
     let outside = load(sequence, |i| !mapped(i) && !draft.housed[i]);
@@ -313,11 +333,12 @@ fn summarize(trace: &Trace, sequence: &Sequence, draft: &Draft, seconds: f64) ->
         planned: Static {
             requests,
             lower_bound: plan.lower_bound,
-            peak,
-            ratio: peak as f64 / plan.lower_bound.max(1) as f64,
+            peak: plan.arena,
+            ratio: plan.arena as f64 / plan.lower_bound.max(1) as f64,
         },
         dynamic: Dynamic { requests: sequence.len() as u64 - requests, peak: dynamic },
         peak_allocated,
+        expected_peak: peak_allocated.max(expected::peak_of_first_shape(sequence, &draft.program)),
         planned_reserved,
         efficiency: peak_allocated as f64 / planned_reserved.max(1) as f64,
         seconds,

@@ -215,6 +215,37 @@ fn what_one_step_in_many_leaves_out_is_dynamic_and_not_among_what_always_comes()
 }
 
 #[test]
+fn the_largest_batch_is_expected_again_although_it_came_before_the_states_were_made() {
+    let lengths = vec![2000, 300, 700, 400, 650, 500];
+    let training = |lengths: Vec<u64>| {
+        let steps = lengths.len();
+        Training { lengths, steps, marks: true, keep_gradients: true, ..Training::default() }.trace()
+    };
+    let (plan, summary) = planned(&training(lengths.clone()));
+    let again = training([&lengths[..], &[2000]].concat());
+    assert!(summary.expected_peak > summary.peak_allocated);
+    assert_eq!(summary.expected_peak, again.peak_allocated());
+    assert!(plan.arena >= summary.expected_peak, "homes are large enough for it");
+    // Where the first step is like the others, nothing more is expected than was seen.
+    let (_, summary) = planned(&Training { marks: true, ..Training::default() }.trace());
+    assert_eq!(summary.expected_peak, summary.peak_allocated);
+}
+
+#[test]
+fn a_replay_says_what_is_reserved_unless_only_its_last_page_is_not_full() {
+    let (_, mut summary) = planned(&Training::default().trace());
+    let (planned, peak) = (summary.planned_reserved, summary.peak_allocated);
+    summary.replayed(planned + (2 << 20));
+    assert_eq!(summary.planned_reserved, planned);
+    summary.replayed(planned + (64 << 20));
+    assert_eq!(summary.planned_reserved, planned + (64 << 20));
+    summary.expected_peak = 2 * peak;
+    summary.replayed(planned / 3);
+    assert_eq!(summary.planned_reserved, planned / 3 * 2, "twice as much is expected as was recorded");
+    assert_eq!(summary.efficiency, peak as f64 / summary.planned_reserved as f64);
+}
+
+#[test]
 fn evaluation_between_steps_is_a_section_of_its_own() {
     let training = Training { evaluate_every: 3, steps: 9, marks: true, keep_gradients: true, ..Training::default() };
     let (plan, summary) = planned(&training.trace());

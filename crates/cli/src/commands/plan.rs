@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use stalloc_plan::Plan as Planned;
 use stalloc_planner::{Buffer, Options, Solution};
+use stalloc_simulator::Kind;
 use stalloc_synthesizer::Summary;
 use stalloc_trace::{Input, Instance, InstanceRow, Trace};
 
@@ -161,12 +162,24 @@ fn solve(instance: &Instance, options: &Options) -> Result<Solution, stalloc_pla
     stalloc_planner::solve(&instance, options)
 }
 
-/// Plans a trace, with progress.
+/// Plans a trace and replays it under the plan, with progress: what a plan needs is what the allocator makes of it.
 pub fn synthesize(trace: &Trace, effort: Effort) -> Result<(Planned, Summary), Error> {
     let mut progress = Progress::new("planning");
     let options = stalloc_synthesizer::Options { planner: effort.options(), ..Default::default() };
-    stalloc_synthesizer::plan(trace, &options, &mut |done, total| progress.update(done, total))
-        .map_err(|error| Error::message(error.to_string()))
+    let (plan, mut summary) =
+        stalloc_synthesizer::plan(trace, &options, &mut |done, total| progress.update(done, total))
+            .map_err(|error| Error::message(error.to_string()))?;
+    drop(progress);
+    let mut progress = Progress::new("replaying");
+    let options = stalloc_simulator::Options { plan: Some(&plan), ..Default::default() };
+    // A recording that contradicts itself can be planned, but not replayed: then the plan's own figure stands.
+    if let Ok(replay) =
+        stalloc_simulator::replay(trace, Kind::Stalloc, &options, &mut |done, all| progress.update(done, all))
+        && replay.oom.is_none()
+    {
+        summary.replayed(replay.peak_reserved);
+    }
+    Ok((plan, summary))
 }
 
 /// Prints what a plan promises.
@@ -182,6 +195,12 @@ pub fn print(summary: &Summary) -> Result<(), Error> {
     table.row(row("planned", planned.requests, planned.peak, format!("{:.4}", planned.ratio)));
     table.row(row("dynamic, at most at once", summary.dynamic.requests, summary.dynamic.peak, String::new()));
     table.print()?;
+    if summary.expected_peak > summary.peak_allocated {
+        output::line(&format!(
+            "\n  the largest batch came first, before all that lasts was made: {} to expect when it comes again",
+            output::bytes(summary.expected_peak)
+        ))?;
+    }
     output::line(&format!(
         "\n  peak allocated {}, reserved under the plan {}: efficiency {}; planned in {:.2} s",
         output::bytes(summary.peak_allocated),

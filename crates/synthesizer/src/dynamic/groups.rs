@@ -121,15 +121,18 @@ fn runs(program: &Program, part: usize) -> Vec<usize> {
     runs
 }
 
-/// For a part that runs once, the sizes that its entries had in the runs of the steps that it resembles: they tell how
-/// much it may vary. Where an entry has no partner there, its own size.
+/// The sizes that a part's entries had in what resembles it: for a part that runs once, in the runs of the steps that it
+/// resembles, and for steps, in a first step: they tell how much it may vary. Where an entry has no partner there, its own
+/// size.
 fn borrowed_runs(sequence: &Sequence, program: &Program, part: usize) -> Vec<Vec<u64>> {
     let own = &program.parts[part];
     let mut borrowed = Vec::new();
-    if own.kind != SectionKind::Once {
-        return borrowed;
-    }
-    for like in likely_steps(sequence, program, part) {
+    let likes = match own.kind {
+        SectionKind::Once => likely_steps(sequence, program, part),
+        SectionKind::Repeating => first_steps(sequence, program, part),
+        SectionKind::Prologue => Vec::new(),
+    };
+    for like in likes {
         let partner = align(sequence, &own.reference, &program.parts[like].reference);
         for round in runs(program, like) {
             let round = &program.rounds[round];
@@ -146,6 +149,13 @@ fn borrowed_runs(sequence: &Sequence, program: &Program, part: usize) -> Vec<Vec
         }
     }
     borrowed
+}
+
+/// The parts that run once and resemble a step. The longest batch of a recording may have been its first.
+fn first_steps(sequence: &Sequence, program: &Program, part: usize) -> Vec<usize> {
+    let once = |&index: &usize| program.parts[index].kind == SectionKind::Once;
+    let resembles = |&index: &usize| likely_steps(sequence, program, index).contains(&part);
+    (0..program.parts.len()).filter(once).filter(resembles).collect()
 }
 
 /// A group for every dynamic entry, by time. Requests that are no entry, such as those of a loop that went round more
