@@ -87,3 +87,28 @@ pub struct Statistics {
     /// The program turned out to be another one than the plan's, which was switched off.
     pub switched_off: bool,
 }
+
+impl Statistics {
+    /// Whether the program seems to be another one than the plan's: it was switched off, or the plan knows nothing of
+    /// more than half of the requests.
+    pub fn is_of_another_program(&self) -> bool {
+        self.switched_off || self.unplanned.extra + self.unplanned.lost > self.requests / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_another_one_if_the_plan_knows_nothing_of_most_of_its_requests() {
+        let told = |requests, extra, lost, dynamic| {
+            let unplanned = Unplanned { extra, lost, dynamic, ..Unplanned::default() };
+            Statistics { requests, unplanned, ..Statistics::default() }.is_of_another_program()
+        };
+        assert!(told(100, 30, 30, 0));
+        assert!(!told(100, 20, 30, 50), "what the plan knows to vary is expected");
+        assert!(!told(0, 0, 0, 0));
+        assert!(Statistics { switched_off: true, ..Statistics::default() }.is_of_another_program());
+    }
+}

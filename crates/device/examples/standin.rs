@@ -12,6 +12,8 @@ use std::sync::{LazyLock, Mutex};
 use stalloc_device::{Counting, Device, Error};
 
 const INVALID: c_int = 1;
+/// The ordinal of the only other device, which can reach device 0.
+const PEER: c_int = 1;
 const NO_CONTEXT: c_int = 201;
 const CAPACITY: u64 = 64 << 20;
 
@@ -20,12 +22,14 @@ struct State {
     /// Memory handles and their sizes; a handle that was released while mapped is gone too.
     handles: HashMap<u64, usize>,
     events: HashMap<usize, ()>,
+    /// Devices that may use a mapping, by its first address.
+    access: HashMap<u64, Vec<c_int>>,
     next: u64,
 }
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     let device = Counting::new(CAPACITY);
-    Mutex::new(State { device, handles: HashMap::new(), events: HashMap::new(), next: 1 })
+    Mutex::new(State { device, handles: HashMap::new(), events: HashMap::new(), access: HashMap::new(), next: 1 })
 });
 
 thread_local! {
@@ -58,8 +62,8 @@ macro_rules! both {
 
 both! {
     cuInit, hipInit(flags: c_uint) if flags == 0 { 0 } else { INVALID };
-    cuDeviceGet, hipDeviceGet(device: *mut c_int, ordinal: c_int) if ordinal == 0 {
-        unsafe { *device = 0 };
+    cuDeviceGet, hipDeviceGet(device: *mut c_int, ordinal: c_int) if ordinal == 0 || ordinal == PEER {
+        unsafe { *device = ordinal };
         0
     } else {
         101
@@ -112,9 +116,20 @@ both! {
         state.device.map(address, bytes as u64).map_err(code)
     });
     cuMemUnmap, hipMemUnmap(address: u64, bytes: usize)
-    with(|state| state.device.unmap(address, bytes as u64).map_err(code));
-    cuMemSetAccess, hipMemSetAccess(_address: u64, _bytes: usize, access: *const [c_int; 3], count: usize)
-    with(|_| if unsafe { *access } == [1, 0, 3] && count == 1 { Ok(()) } else { Err(INVALID) });
+    with(|state| {
+        state.device.unmap(address, bytes as u64).map_err(code)?;
+        state.access.retain(|start, _| !(address..address + bytes as u64).contains(start));
+        Ok(())
+    });
+    cuMemSetAccess, hipMemSetAccess(address: u64, _bytes: usize, access: *const [c_int; 3], count: usize) with(|state| {
+        for &[location, device, flags] in unsafe { std::slice::from_raw_parts(access, count) } {
+            if (location, flags) != (1, 3) || !(0..=PEER).contains(&device) {
+                return Err(INVALID);
+            }
+            state.access.entry(address).or_default().push(device);
+        }
+        Ok(())
+    });
     cuMemGetAllocationGranularity, hipMemGetAllocationGranularity(
         bytes: *mut usize, _properties: *const c_void, _option: c_int
     ) with(|_| {
@@ -189,6 +204,12 @@ pub unsafe extern "C" fn cuGetErrorString(code: c_int, text: *mut *const c_char)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipGetErrorString(_code: c_int) -> *const c_char {
     c"some error".as_ptr()
+}
+
+/// How many devices may use the mapping that begins at an address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn standin_may_use(address: u64) -> u64 {
+    STATE.lock().unwrap().access.get(&address).map_or(0, Vec::len) as u64
 }
 
 /// Bytes taken, memory handles and events that are still there.

@@ -82,6 +82,15 @@ pub trait Device {
     /// Takes physical memory away from a range that was mapped by one or more whole calls of [`Device::map`].
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error>;
 
+    /// Lets another device of the machine, by its ordinal, read and write what is mapped here, now and from now on. What
+    /// [`Device::alloc`] hands out is the program's own matter: the driver opens it to whoever enables peer access.
+    ///
+    /// # Errors
+    /// If there is no such device, or it cannot reach this one.
+    fn allow_peer(&mut self, _peer: u32) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Free and total memory.
     fn memory_info(&self) -> Result<MemoryInfo, Error>;
 

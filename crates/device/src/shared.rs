@@ -59,6 +59,10 @@ impl<D: Device> Device for Shared<D> {
         self.lock().unmap(address, bytes)
     }
 
+    fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
+        self.lock().allow_peer(peer)
+    }
+
     fn memory_info(&self) -> Result<MemoryInfo, Error> {
         self.lock().memory_info()
     }

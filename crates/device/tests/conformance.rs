@@ -116,12 +116,45 @@ fn gpus_conform_and_leave_nothing_behind() {
     let library = standin();
     conforms(Gpu::cuda_at(library.as_os_str(), 0).unwrap());
     conforms(Gpu::hip_at(library.as_os_str(), 0).unwrap());
+    opens_its_memory_to_a_peer(Gpu::cuda_at(library.as_os_str(), 0).unwrap(), &library);
+    opens_its_memory_to_a_peer(Gpu::hip_at(library.as_os_str(), 0).unwrap(), &library);
     // SAFETY: the stand-in is this crate's own, and the function is declared like this there.
     let left_over = unsafe {
         let library = libloading::Library::new(library).unwrap();
         library.get::<unsafe extern "C" fn() -> u64>(c"standin_left_over").unwrap()()
     };
     assert_eq!(left_over, 0);
+}
+
+/// What is mapped before and what is mapped after; once for each device.
+fn opens_its_memory_to_a_peer(mut device: Gpu, library: &Path) {
+    // SAFETY: the stand-in is this crate's own, and the function is declared like this there.
+    let may_use = |address: u64| unsafe {
+        let library = libloading::Library::new(library).unwrap();
+        library.get::<unsafe extern "C" fn(u64) -> u64>(c"standin_may_use").unwrap()(address)
+    };
+    let page = device.page_size().unwrap();
+    let base = device.reserve(4 * page).unwrap();
+    device.map(base, page).unwrap();
+    assert!(device.allow_peer(7).is_err(), "there is no such device");
+    assert_eq!(may_use(base), 1);
+    device.allow_peer(1).unwrap();
+    device.allow_peer(1).unwrap();
+    device.map(base + page, 2 * page).unwrap();
+    assert_eq!((may_use(base), may_use(base + page)), (2, 2));
+    device.unmap(base, 3 * page).unwrap();
+    device.release(base, 4 * page).unwrap();
+}
+
+/// A driver leaves work behind that threads do when they end, so its code must still be there when its last device is gone.
+#[test]
+fn a_driver_stays_loaded_when_its_devices_are_gone() {
+    let own = std::env::temp_dir().join(format!("stalloc-driver-{}.so", std::process::id()));
+    std::fs::copy(standin(), &own).unwrap();
+    drop(Gpu::cuda_at(own.as_os_str(), 0).unwrap());
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    std::fs::remove_file(&own).unwrap();
+    assert!(maps.contains(own.to_str().unwrap()), "the driver was unloaded");
 }
 
 #[test]

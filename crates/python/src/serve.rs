@@ -85,6 +85,7 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
     }
     out.set_item("causes", causes)?;
     out.set_item("switched_off", arena.switched_off)?;
+    out.set_item("other_program", arena.is_of_another_program())?;
     if let Some(departure) = arena.departure {
         let first = PyDict::new(py);
         first.set_item("request", departure.request)?;

@@ -4,12 +4,14 @@
 //! when the program first asks it for memory (only then is the device awake), and from then on serves what the plan knows.
 //! What it does not serve is the caller's own fallback's: the functions here say `None`, never an error.
 //!
-//! Six rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever device it is on), `counters` (its
-//! share of PyTorch's statistics), `places` (which device an address belongs to), `table` (C).
+//! Seven rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever
+//! device it is on), `counters` (its share of PyTorch's statistics), `places` (which device an address belongs to),
+//! `fork` (children of the process), `table` (C).
 //! Beside them is [`pluggable`], the other way into PyTorch, which brings a fallback of its own.
 
 mod counters;
 mod folder;
+mod fork;
 mod place;
 mod places;
 pub mod pluggable;
@@ -20,7 +22,7 @@ pub use counters::{Counter, Counters, Pool};
 pub use folder::plans;
 pub use place::{Handed, Report};
 pub use places::{
-    HOST, arena, block_around, blocks, counters, fallback_reserved, free, on_departure, prepare, record_stream, report,
-    serve, set_capturing, step_begin, trim,
+    HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_reserved, free, on_departure, prepare,
+    record_stream, report, serve, set_capturing, step_begin, trim,
 };
 pub use table::{Core, CoreArena, CoreBlock, core};

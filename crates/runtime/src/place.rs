@@ -53,6 +53,8 @@ struct Inner {
     fallback_reserved: u64,
     peak_reserved: u64,
     departed: bool,
+    /// Devices that may use the arena's memory, one bit each.
+    peers: u64,
 }
 
 /// A block that was handed out.
@@ -83,6 +85,7 @@ impl Place {
             fallback_reserved: 0,
             peak_reserved: 0,
             departed: false,
+            peers: 0,
         };
         Place {
             state: Mutex::new(inner),
@@ -152,7 +155,13 @@ impl Place {
     #[cold]
     fn open(&self, inner: &mut Inner) {
         let State::Prepared(plan, open) = &inner.state else { return };
-        let Some(opened) = self.guarded(|| open(plan)) else {
+        let peers = (0..u64::BITS).filter(|peer| inner.peers >> peer & 1 == 1);
+        let opened = self.guarded(|| -> Result<_, Error> {
+            let mut arena = open(plan)?;
+            peers.into_iter().try_for_each(|peer| arena.allow_peer(peer))?;
+            Ok(arena)
+        });
+        let Some(opened) = opened else {
             inner.state = State::Off;
             return;
         };
@@ -179,6 +188,17 @@ impl Place {
         let block = self.guarded(|| arena.free(address))??;
         inner.counters.remove(block.size, block.requested);
         Some(block)
+    }
+
+    /// Another device may use the arena's memory, now or once it is open; false if that cannot be had.
+    pub fn allow_peer(&self, peer: u32) -> bool {
+        let inner = &mut *self.lock();
+        if peer >= u64::BITS {
+            return false;
+        }
+        inner.peers |= 1 << peer;
+        let State::Open(arena) = &mut inner.state else { return true };
+        self.guarded(|| arena.allow_peer(peer).is_ok()).unwrap_or(false)
     }
 
     /// Does something with the open arena.

@@ -8,6 +8,7 @@ use stalloc_device::{Address, Gpu, Host, Shared, Stream};
 use stalloc_plan::Plan;
 
 use crate::counters::Counters;
+use crate::fork;
 use crate::place::{Handed, Open, Place, Report};
 use crate::serving::Serving;
 
@@ -34,18 +35,26 @@ fn index(device: i32) -> Option<usize> {
     usize::try_from(device.checked_sub(HOST)?).ok().filter(|&index| index < PLACES.len())
 }
 
+/// None in a forked child, which must not touch its lock.
+#[inline]
 fn place(device: i32) -> Option<&'static Place> {
-    PLACES.get(index(device)?)
+    if fork::is_child() { None } else { PLACES.get(index(device)?) }
 }
 
+fn used() -> &'static [Place] {
+    &PLACES[..USED.load(Ordering::Acquire)]
+}
+
+/// See [`place`].
+#[inline]
 fn owner(address: Address) -> Option<(i32, &'static Place)> {
-    let used = USED.load(Ordering::Acquire);
-    let index = PLACES[..used].iter().position(|place| place.owns(address))?;
-    Some((index as i32 + HOST, &PLACES[index]))
+    let device = device_of(address)?;
+    Some((device, place(device)?))
 }
 
 /// Plans that say so were made for a program on an AMD GPU; others follow whichever driver is there.
 fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
+    fork::in_use();
     let gpu = match Gpu::cuda(plan.device) {
         Ok(gpu) => gpu,
         Err(cuda) => Gpu::hip(plan.device).map_err(|_| cuda)?,
@@ -54,6 +63,7 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
 }
 
 fn open_host(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
+    fork::in_use();
     Ok(Box::new(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan)?))
 }
 
@@ -102,6 +112,18 @@ pub fn record_stream(address: Address, stream: Stream) {
     }
 }
 
+/// Lets the device `peer` use the memory of the arena of `device`; false if that cannot be had.
+pub fn allow_peer(device: i32, peer: i32) -> bool {
+    let peer = u32::try_from(peer).unwrap_or(u32::MAX);
+    place(device).is_none_or(|place| place.allow_peer(peer))
+}
+
+/// The device of the arena that an address lies in, live or not. Takes no lock, so that a forked child may ask.
+pub fn device_of(address: Address) -> Option<i32> {
+    let index = used().iter().position(|place| place.owns(address))?;
+    Some(index as i32 + HOST)
+}
+
 /// See [`Arena::set_capturing`].
 pub fn set_capturing(device: i32, capturing: bool) {
     if let Some(place) = place(device) {
@@ -111,7 +133,10 @@ pub fn set_capturing(device: i32, capturing: bool) {
 
 /// The program begins a step, on every device.
 pub fn step_begin() {
-    for place in &PLACES[..USED.load(Ordering::Acquire)] {
+    if fork::is_child() {
+        return;
+    }
+    for place in used() {
         place.with(|arena| arena.step_begin());
     }
 }

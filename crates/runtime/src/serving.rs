@@ -24,6 +24,8 @@ pub trait Serving: Send {
     fn free(&mut self, address: Address) -> Option<LiveBlock>;
     /// See [`Arena::record_stream`].
     fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error>;
+    /// See [`Arena::allow_peer`].
+    fn allow_peer(&mut self, peer: u32) -> Result<(), Error>;
     /// See [`Arena::set_capturing`].
     fn set_capturing(&mut self, capturing: bool);
     /// See [`Arena::step_begin`].
@@ -55,6 +57,9 @@ where
     }
     fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error> {
         self.record_stream(address, stream)
+    }
+    fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
+        self.allow_peer(peer)
     }
     fn set_capturing(&mut self, capturing: bool) {
         self.set_capturing(capturing);

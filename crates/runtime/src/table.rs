@@ -9,7 +9,7 @@ use crate::counters::Counters;
 use crate::places;
 
 /// Version of the table.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -57,6 +57,8 @@ pub struct Core {
     blocks: unsafe extern "C" fn(i32, *mut CoreBlock, usize) -> usize,
     fallback_reserved: extern "C" fn(i32, u64),
     counters: unsafe extern "C" fn(i32, *mut Counters, i32, i32),
+    owns: unsafe extern "C" fn(*const c_void, *mut i32) -> i32,
+    allow_peer: extern "C" fn(i32, i32) -> i32,
 }
 
 static CORE: Core = Core {
@@ -71,6 +73,8 @@ static CORE: Core = Core {
     blocks,
     fallback_reserved,
     counters,
+    owns,
+    allow_peer,
 };
 
 /// The table, for a shim.
@@ -169,4 +173,19 @@ unsafe extern "C" fn counters(device: i32, out: *mut Counters, peaks: i32, total
         // SAFETY: the caller's promise.
         unsafe { *out = counters };
     }
+}
+
+/// # Safety
+/// `device` is null or may be written.
+unsafe extern "C" fn owns(inside: *const c_void, device: *mut i32) -> i32 {
+    let Some(number) = places::device_of(address(inside)) else { return 0 };
+    if !device.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *device = number };
+    }
+    1
+}
+
+extern "C" fn allow_peer(device: i32, peer: i32) -> i32 {
+    i32::from(places::allow_peer(device, peer))
 }

@@ -59,8 +59,8 @@ def at_exit(torch: Any, settings: Settings) -> None:
             say(f"{name}: not from the plan: " + ", ".join(f"{count:,} {cause}" for cause, count in causes.items()))
         if "departure" in figures:
             say(f"{name}: {_departure(figures['departure'], departure.place(device))}")
-        if figures["switched_off"]:
-            say(f"{name}: the program is not the one that the plan was made from; record and plan it again")
+        if figures["other_program"]:
+            say(f"{name}: the program is not the one that the plan was made from, or changed a lot; record and plan it again")
 
 
 def _departure(first: dict[str, Any], place: str | None) -> str:

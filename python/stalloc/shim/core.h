@@ -8,7 +8,7 @@
 extern "C" {
 
 // Grows by appending; a shim refuses a core that is older than what it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 2;
+constexpr uint32_t STALLOC_CORE_VERSION = 3;
 
 // A live block of an arena.
 struct StallocBlock {
@@ -77,5 +77,11 @@ struct StallocCore {
 
   // What is counted of the arena; then peaks begin again at what there is, and totals at nothing, if they are to.
   void (*counters)(int device, StallocCounters* out, int restart_peaks, int restart_totals);
+
+  // Whether an address lies in an arena, live or not, and of which device. Takes no lock.
+  int (*owns)(const void* address, int* device);
+
+  // Lets the device `peer` use the memory of `device`'s arena; 0 if that cannot be had.
+  int (*allow_peer)(int device, int peer);
 };
 }

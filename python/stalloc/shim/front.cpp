@@ -45,12 +45,17 @@ using native::TraceEntry;
 
 const StallocCore* core = nullptr;
 
+// What torch.compile says that it is compiling.
+thread_local std::vector<std::string> compile_contexts;
+
 // What the shim keeps of one device.
 struct Device {
   explicit Device(int index) : figures(core, index), history(index) {}
   stalloc::Figures figures;
   stalloc::History history;
   std::atomic<int> redirected{0};  // private pools that are being allocated to
+  std::atomic<int> captures{0};
+  std::atomic<int64_t> retried{0};  // times that the native allocator was asked again after it was out of memory
 };
 
 // Whether an allocator is told of captures. Older ones are not: there, any redirection to a private pool may be one.
@@ -59,11 +64,19 @@ struct MarksCaptures : std::false_type {};
 template <typename Native>
 struct MarksCaptures<Native, std::void_t<decltype(&Native::markCaptureBegin)>> : std::true_type {};
 
+// Whether threads can have a text of theirs put on what they allocate.
+template <typename Native, typename = void>
+struct HasUserMetadata : std::false_type {};
+template <typename Native>
+struct HasUserMetadata<Native, std::void_t<decltype(&Native::getUserMetadata)>> : std::true_type {};
+
 template <typename Native>
 struct Front final : Native {
   inline static Front* installed = nullptr;  // never destroyed: tensors outlive static destruction
   Native* next;
   std::vector<std::unique_ptr<Device>> devices;
+  // From now to a snapshot it sees how fast the processor's clock runs: one that is made then sees next to nothing.
+  c10::ApproximateClockToUnixTimeConverter clock;
 
   Front(Native* native_allocator, int count) : next(native_allocator) {
     for (int i = 0; i < count; ++i) devices.push_back(std::make_unique<Device>(i));
@@ -99,30 +112,34 @@ struct Front final : Native {
 
   // Takes a block of the arena back; false if the address is none.
   bool freed(void* address) {
-    StallocBlock block{};
-    bool remembered = C10_UNLIKELY(stalloc::History::any_enabled()) && core->find(address, &block);
+    if (C10_UNLIKELY(stalloc::History::any_enabled())) tell_requested(address);
     int index = 0;
     size_t requested = 0;
     size_t rounded = core->release(address, &index, &requested);
     if (C10_UNLIKELY(rounded == 0)) return false;
-    if (auto* device = find(index)) tell_freed(c10::DeviceIndex(index), *device, address, rounded, remembered ? &block : nullptr);
+    if (auto* device = find(index)) tell_freed(c10::DeviceIndex(index), *device, address, rounded);
     return true;
   }
 
   // ---- whoever listens: the history, the sanitizer for streams, the profiler ------------------------------------------
 
   void tell_allocated(c10::DeviceIndex index, Device& device, void* address, size_t size, size_t rounded, cudaStream_t stream) {
-    if (C10_UNLIKELY(stalloc::History::any_enabled())) device.history.add(TraceEntry::ALLOC, address, size, stream);
+    if (C10_UNLIKELY(stalloc::History::any_enabled())) device.history.allocated(core, address, size, stream, notes());
     if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))
       (*python)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
     if (C10_UNLIKELY(c10::memoryProfilingEnabled())) profile(index, device, address, int64_t(rounded));
   }
 
-  void tell_freed(c10::DeviceIndex index, Device& device, void* address, size_t rounded, const StallocBlock* block) {
-    if (block != nullptr) {
-      device.history.add(TraceEntry::FREE_REQUESTED, address, block->requested, block->stream);
-      device.history.add(TraceEntry::FREE_COMPLETED, address, block->requested, block->stream);
-    }
+  // Before the block is given back, or another thread's request of its address would be remembered first.
+  C10_NOINLINE void tell_requested(void* address) {
+    StallocBlock block{};
+    int index = 0;
+    if (core->owns(address, &index) && core->find(address, &block))
+      if (auto* device = find(index)) device->history.free_requested(block, notes());
+  }
+
+  void tell_freed(c10::DeviceIndex index, Device& device, void* address, size_t rounded) {
+    if (C10_UNLIKELY(stalloc::History::any_enabled())) device.history.complete_frees(core);
     if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))
       (*python)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
     if (C10_UNLIKELY(c10::memoryProfilingEnabled())) profile(index, device, address, -int64_t(rounded));
@@ -141,6 +158,7 @@ struct Front final : Native {
     } catch (const c10::OutOfMemoryError&) {
       if (core->trim(index) == 0) explain(index);
     }
+    if (auto* device = find(index)) device->retried.fetch_add(1, std::memory_order_relaxed);
     try {
       return reread(index, allocate);
     } catch (const c10::OutOfMemoryError&) {
@@ -176,8 +194,6 @@ struct Front final : Native {
 
   // ---- statistics ---------------------------------------------------------------------------------------------------
 
-  // ---- statistics ---------------------------------------------------------------------------------------------------
-
   // Reads the native allocator's figures again. Takes its lock, so only when they may have changed.
   C10_NOINLINE void refresh(c10::DeviceIndex index, Device& device) {
     device.figures.refresh([&] { return next->initialized() ? next->getDeviceStats(index) : DeviceStats(); });
@@ -186,12 +202,18 @@ struct Front final : Native {
   DeviceStats getDeviceStats(c10::DeviceIndex index) {
     auto* device = find(index);
     auto stats = next->getDeviceStats(index);
-    return device != nullptr ? device->figures.sum(stats) : stats;
+    if (device == nullptr) return stats;
+    // The program has not seen these.
+    stats.num_ooms -= device->retried.load(std::memory_order_relaxed);
+    return device->figures.sum(stats);
   }
 
   void resetAccumulatedStats(c10::DeviceIndex index) {
     next->resetAccumulatedStats(index);
-    if (auto* device = find(index)) device->figures.reset_totals();
+    if (auto* device = find(index)) {
+      device->figures.reset_totals();
+      device->retried.store(0, std::memory_order_relaxed);
+    }
   }
 
   void resetPeakStats(c10::DeviceIndex index) {
@@ -204,16 +226,16 @@ struct Front final : Native {
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear,
                      const std::vector<std::string>& skip) {
     next->recordHistory(enabled, recorder, length, level, clear, skip);
-    for (auto& device : devices) device->history.set(enabled, recorder, length, level, clear);
+    for (auto& device : devices) device->history.set(enabled, recorder, length, level, clear, skip);
   }
 
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear) {
     next->recordHistory(enabled, recorder, length, level, clear);
-    for (auto& device : devices) device->history.set(enabled, recorder, length, level, clear);
+    for (auto& device : devices) device->history.set(enabled, recorder, length, level, clear, {});
   }
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level) {
     next->recordHistory(enabled, recorder, length, level);
-    for (auto& device : devices) device->history.set(enabled, recorder, length, level, false);
+    for (auto& device : devices) device->history.set(enabled, recorder, length, level, false, {});
   }
 
   native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) {
@@ -227,16 +249,41 @@ struct Front final : Native {
   native::SnapshotInfo snapshot() { return with_arena(next->snapshot(), true); }
 
   native::SnapshotInfo with_arena(native::SnapshotInfo result, bool traces) {
-    c10::ApproximateClockToUnixTimeConverter clock;
     auto to_unix = clock.makeConverter();
     for (size_t index = 0; index < devices.size(); ++index) {
-      stalloc::append_arena(core, int(index), result.segments);
-      if (traces && index < result.device_traces.size()) devices[index]->history.merge_into(result.device_traces[index], to_unix);
+      stalloc::append_arena(core, int(index), devices[index]->history, result.segments);
+      if (!traces || index >= result.device_traces.size()) continue;
+      devices[index]->history.complete_frees(core);
+      devices[index]->history.merge_into(result.device_traces[index], to_unix);
     }
     return result;
   }
 
   bool isHistoryEnabled() { return next->isHistoryEnabled(); }
+
+  void annotateMemory(const void* address, const std::string& text) {
+    StallocBlock block{};
+    int index = 0;
+    auto* device = core->owns(address, &index) && ours(address, &block) ? find(index) : nullptr;
+    if (device == nullptr) return next->annotateMemory(address, text);
+    if (stalloc::History::any_enabled()) device->history.annotated(block, {notes().compile_context, text});
+  }
+
+  void pushCompileContext(std::string& text) {
+    compile_contexts.push_back(text);
+    next->pushCompileContext(text);
+  }
+  void popCompileContext() {
+    if (!compile_contexts.empty()) compile_contexts.pop_back();
+    next->popCompileContext();
+  }
+
+  // What the thread says of itself, in the native allocator's words.
+  stalloc::Notes notes() {
+    stalloc::Notes found{compile_contexts.empty() ? "N/A" : compile_contexts.back(), ""};
+    if constexpr (HasUserMetadata<Native>::value) found.user_metadata = next->getUserMetadata();
+    return found;
+  }
 
   // ---- addresses ----------------------------------------------------------------------------------------------------
 
@@ -267,10 +314,8 @@ struct Front final : Native {
     return ours(address, &block) ? nullptr : next->getContextForPointer(address);
   }
 
-  c10::DeleterFnPtr raw_deleter() const { return &release_any; }
-  static void release_any(void* address) {
-    if (!installed->freed(address)) installed->next->raw_deleter()(address);
-  }
+  // PyTorch tells by it what it may take out of a graph's pool. Pools are the native allocator's, and so is its deleter.
+  c10::DeleterFnPtr raw_deleter() const { return next->raw_deleter(); }
 
   void copy_data(void* to, const void* from, size_t bytes) const { next->copy_data(to, from, bytes); }
 
@@ -285,7 +330,10 @@ struct Front final : Native {
     if (void* address = serve(index, size, stream)) return address;
     return fall_back(index, [&] { return next->raw_alloc_with_stream(size, stream); });
   }
-  void raw_delete(void* address) { release_any(address); }
+  void raw_delete(void* address) {
+    // What lies in an arena and is not live there (after a fault, or in a forked child) is nobody else's either.
+    if (!freed(address) && !core->owns(address, nullptr)) next->raw_delete(address);
+  }
 
   void emptyCache(MempoolId_t pool) {
     next->emptyCache(pool);
@@ -315,13 +363,31 @@ struct Front final : Native {
     }
     next->endAllocateToPool(index, pool);
   }
+  // Several threads may capture at once.
   void markCaptureBegin(c10::DeviceIndex index) {
-    core->capturing(index, 1);
+    if (auto* device = find(index); device != nullptr && device->captures.fetch_add(1) == 0) core->capturing(index, 1);
     next->markCaptureBegin(index);
   }
   void markCaptureEnd(c10::DeviceIndex index) {
     next->markCaptureEnd(index);
-    core->capturing(index, 0);
+    if (auto* device = find(index); device != nullptr && device->captures.fetch_sub(1) == 1) core->capturing(index, 0);
+  }
+
+  // ---- several devices ----------------------------------------------------------------------------------------------
+
+  // `user` may use the memory of `owner` from now on. Memory that is mapped by pages has to be told.
+  void enablePeerAccess(c10::DeviceIndex user, c10::DeviceIndex owner) {
+    next->enablePeerAccess(user, owner);
+    TORCH_CHECK(core->allow_peer(owner, user), "stalloc: the planned arena of GPU ", int(owner), " cannot be opened to GPU ",
+                int(user));
+  }
+
+  cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, cudaStream_t stream,
+                          bool p2p) {
+    // Without peer access this is the only call that copies what is mapped by pages.
+    if (!p2p && to_device != from_device && (core->owns(to, nullptr) || core->owns(from, nullptr)))
+      return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
+    return next->memcpyAsync(to, to_device, from, from_device, bytes, stream, p2p);
   }
 
   // ---- forwarded as they are ----------------------------------------------------------------------------------------
@@ -351,20 +417,12 @@ struct Front final : Native {
   }
   std::shared_ptr<void> getIpcDevPtr(std::string handle) { return next->getIpcDevPtr(std::move(handle)); }
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& md) { next->recordAnnotation(md); }
-  void pushCompileContext(std::string& md) { next->pushCompileContext(md); }
-  void popCompileContext() { next->popCompileContext(); }
   bool supportsUserMetadata() { return next->supportsUserMetadata(); }
   void setUserMetadata(const std::string& md) { next->setUserMetadata(md); }
   std::string getUserMetadata() { return next->getUserMetadata(); }
-  void annotateMemory(const void* p, const std::string& md) { next->annotateMemory(p, md); }
   void attachOutOfMemoryObserver(native::OutOfMemoryObserver o) { next->attachOutOfMemoryObserver(std::move(o)); }
   void attachOomRejectionObserver(native::OomRejectionObserver o) { next->attachOomRejectionObserver(std::move(o)); }
   void attachAllocatorTraceTracker(native::AllocatorTraceTracker t) { next->attachAllocatorTraceTracker(std::move(t)); }
-  void enablePeerAccess(c10::DeviceIndex a, c10::DeviceIndex b) { next->enablePeerAccess(a, b); }
-  cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, cudaStream_t stream,
-                          bool p2p) {
-    return next->memcpyAsync(to, to_device, from, from_device, bytes, stream, p2p);
-  }
   std::shared_ptr<native::AllocatorState> getCheckpointState(c10::DeviceIndex d, MempoolId_t p) {
     return next->getCheckpointState(d, p);
   }
@@ -391,6 +449,8 @@ extern "C" const char* stalloc_front_install(const StallocCore* table, int devic
   } catch (const std::exception& e) {
     error = e.what();
     return error.c_str();
+  } catch (...) {
+    return "PyTorch refused it";
   }
   return nullptr;
 }

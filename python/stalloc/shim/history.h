@@ -8,7 +8,9 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -33,6 +35,21 @@ Entry make_entry(typename Entry::Action action, c10::DeviceIndex device, size_t 
     return Entry(action, device, address, size, stream, time, std::move(stack));
 }
 
+// What the program says of itself while it allocates.
+struct Notes {
+  std::string compile_context;
+  std::string user_metadata;
+};
+
+// Older versions' entries have no room for notes.
+template <typename Entry>
+auto note(Entry& entry, Notes& notes, int) -> decltype(void(entry.compile_context_), void(entry.user_metadata_)) {
+  entry.compile_context_ = std::move(notes.compile_context);
+  entry.user_metadata_ = std::move(notes.user_metadata);
+}
+template <typename Entry>
+void note(Entry&, Notes&, long) {}
+
 // What happened to the arena's blocks on one device, as far as PyTorch is asked to remember it.
 class History {
  public:
@@ -41,29 +58,55 @@ class History {
   // Whether anything is to be remembered, on any device: one load.
   static bool any_enabled() { return enabled.load(std::memory_order_relaxed); }
 
-  void set(bool on, CreateContextFn recorder, size_t most, RecordContext level, bool clear) {
+  void set(bool on, CreateContextFn recorder, size_t most, RecordContext level, bool clear,
+           const std::vector<std::string>& skip) {
     std::lock_guard<std::mutex> lock(mutex);
+    skipped = skip;
     context = level > RecordContext::NEVER ? recorder : nullptr;
     when = level;
     length = std::max<size_t>(most, 1);
     enabled.store(on);
+    if (!on) leaving.clear();
     if (!on || clear) entries.clear();
   }
 
-  void add(TraceEntry::Action action, void* address, size_t size, void* stream) {
-    auto least = action == TraceEntry::ALLOC ? RecordContext::ALLOC : RecordContext::ALL;
-    CreateContextFn gather = nullptr;
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      if (when >= least) gather = context;
-    }
-    // The recorder may take the interpreter's lock: no lock of ours is held here.
-    std::shared_ptr<c10::GatheredContext> stack = gather != nullptr ? gather() : nullptr;
-    auto entry = make_entry<TraceEntry>(action, c10::DeviceIndex(index), size_t(address), size, static_cast<cudaStream_t>(stream),
-                                        c10::getApproximateTime(), std::move(stack));
+  // A block was handed out.
+  void allocated(const StallocCore* core, void* address, size_t size, void* stream, Notes notes) {
+    Stack stack = gather(RecordContext::ALLOC);
     std::lock_guard<std::mutex> lock(mutex);
-    entries.push_back(std::move(entry));
-    while (entries.size() > length) entries.pop_front();
+    complete(core);
+    add(TraceEntry::ALLOC, "alloc", uint64_t(address), size, stream, std::move(stack), std::move(notes));
+  }
+
+  // A block is about to be given back.
+  void free_requested(const StallocBlock& block, Notes notes) {
+    Stack stack = gather(RecordContext::ALL);
+    std::lock_guard<std::mutex> lock(mutex);
+    add(TraceEntry::FREE_REQUESTED, "free_requested", block.address, block.requested, block.stream, stack, notes);
+    leaving.push_back({block, std::move(stack), std::move(notes)});
+  }
+
+  // The program says something of a live block. Older versions have no such entries.
+  template <typename Entry = TraceEntry>
+  void annotated(const StallocBlock& block, Notes notes) {
+    Stack stack = gather(RecordContext::ALLOC);
+    std::lock_guard<std::mutex> lock(mutex);
+    add(Entry::ANNOTATE, "annotate", block.address, block.requested, block.stream, std::move(stack), std::move(notes));
+  }
+
+  // The stacks of the last allocations at all addresses, as far as they are remembered.
+  std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> stacks() {
+    std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> found;
+    std::lock_guard<std::mutex> lock(mutex);
+    for (const auto& entry : entries)
+      if (entry.action_ == TraceEntry::ALLOC) found[entry.addr_] = entry.context_;
+    return found;
+  }
+
+  // Adds the end of those blocks that no stream uses any more.
+  void complete_frees(const StallocCore* core) {
+    std::lock_guard<std::mutex> lock(mutex);
+    complete(core);
   }
 
   // Adds the entries to the native allocator's, in the order of time.
@@ -81,17 +124,63 @@ class History {
   }
 
  private:
+  using Stack = std::shared_ptr<c10::GatheredContext>;
+
+  // A block that was given back, or is about to be, and whose end is not among the entries yet.
+  struct Leaving {
+    StallocBlock block;
+    Stack stack;
+    Notes notes;
+  };
+
   inline static std::atomic<bool> enabled{false};
   int index;
   std::mutex mutex;
   std::deque<TraceEntry> entries;
+  std::vector<Leaving> leaving;
+  std::vector<std::string> skipped;  // kinds of entries that are not kept
   size_t length = 1;
   CreateContextFn context = nullptr;
   RecordContext when = RecordContext::NEVER;
+
+  // The call stack, if it is wanted. The recorder may take the interpreter's lock: no lock of ours is held meanwhile.
+  Stack gather(RecordContext least) {
+    CreateContextFn recorder = nullptr;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (when >= least) recorder = context;
+    }
+    return recorder != nullptr ? recorder() : nullptr;
+  }
+
+  // The lock is held, as it is in `complete`: entries are in the order of time.
+  void add(TraceEntry::Action action, const char* name, uint64_t address, size_t size, void* stream, Stack stack,
+           Notes notes) {
+    if (std::find(skipped.begin(), skipped.end(), name) != skipped.end()) return;
+    entries.push_back(make_entry<TraceEntry>(action, c10::DeviceIndex(index), size_t(address), size,
+                                             static_cast<cudaStream_t>(stream), c10::getApproximateTime(), std::move(stack)));
+    note(entries.back(), notes, 0);
+    while (entries.size() > length) entries.pop_front();
+  }
+
+  void complete(const StallocCore* core) {
+    std::vector<Leaving> waiting;
+    for (auto& gone : leaving) {
+      StallocBlock now{};
+      void* address = reinterpret_cast<void*>(gone.block.address);
+      // The address may be another block's already.
+      if (core->find(address, &now) && now.pending && now.address == gone.block.address)
+        waiting.push_back(std::move(gone));
+      else
+        add(TraceEntry::FREE_COMPLETED, "free_completed", gone.block.address, gone.block.requested, gone.block.stream,
+            std::move(gone.stack), std::move(gone.notes));
+    }
+    leaving.swap(waiting);
+  }
 };
 
 // The arena as one expandable segment: live blocks, and what lies between them.
-inline void append_arena(const StallocCore* core, int index, std::vector<SegmentInfo>& segments) {
+inline void append_arena(const StallocCore* core, int index, History& history, std::vector<SegmentInfo>& segments) {
   StallocArena arena{};
   core->arena(index, &arena);
   if (arena.reserved == 0) return;
@@ -103,6 +192,7 @@ inline void append_arena(const StallocCore* core, int index, std::vector<Segment
   segment.is_large = true;
   segment.is_expandable = true;
   uint64_t end = arena.address;
+  auto stacks = history.stacks();
   auto push = [&](uint64_t size, uint64_t requested, bool allocated, bool active) {
     if (size == 0) return;
     BlockInfo info;
@@ -110,6 +200,7 @@ inline void append_arena(const StallocCore* core, int index, std::vector<Segment
     info.requested_size = requested;
     info.allocated = allocated;
     info.active = active;
+    if (auto stack = stacks.find(end); active && stack != stacks.end()) info.context_when_allocated = stack->second;
     segment.blocks.push_back(std::move(info));
     end += size;
   };

@@ -5,18 +5,19 @@ from torch import nn
 
 
 class Trainer:
-    """Makes the same requests as gpt.py."""
+    """Makes the same requests as gpt.py, unless its model is another one."""
 
-    def __init__(self):
+    def __init__(self, width=128, layers=4):
         torch.manual_seed(0)
-        layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True, dropout=0.1, activation="gelu")
-        self.model = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).cuda()
-        self.head = nn.Linear(128, 1000, device="cuda")
+        self.width = width
+        layer = nn.TransformerEncoderLayer(width, 4, 512, batch_first=True, dropout=0.1, activation="gelu")
+        self.model = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False).cuda()
+        self.head = nn.Linear(width, 1000, device="cuda")
         self.optimizer = torch.optim.AdamW([*self.model.parameters(), *self.head.parameters()])
         self.side = torch.cuda.Stream()
 
     def step(self, rows=8):
-        x = torch.randn(rows, 64, 128).cuda()
+        x = torch.randn(rows, 64, self.width).cuda()
         with torch.cuda.stream(self.side):
             noise = torch.randn_like(x)
         torch.cuda.current_stream().wait_stream(self.side)

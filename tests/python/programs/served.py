@@ -1,6 +1,7 @@
 """Trains under a plan and asks PyTorch everything that it can say about memory; prints what is wrong with the answers."""
 
 import json
+import time
 
 import torch
 from gpt_step import Trainer
@@ -31,6 +32,11 @@ check("a summary is written", "Allocated memory" in torch.cuda.memory_summary())
 check("the backend is native", torch.cuda.get_allocator_backend() == "native")
 
 torch.cuda.memory._record_memory_history(max_entries=10000)
+begin = time.time()
+if hasattr(torch.cuda.memory, "_annotate_tensor"):
+    torch.cuda.memory._annotate_tensor(next(trainer.model.parameters()), "the first weight")
+    torch.cuda.memory._set_memory_metadata("said by the program")
+with_stack = torch.empty(1000, device="cuda")  # here
 trainer.step()
 snapshot = torch.cuda.memory._snapshot()
 blocks = [block for segment in snapshot["segments"] for block in segment["blocks"] if block["state"] == "active_allocated"]
@@ -38,6 +44,12 @@ check("a snapshot holds every live byte", sum(block["size"] for block in blocks)
 trace = snapshot["device_traces"][0]
 check("the history holds the step", sum(entry["action"] == "alloc" for entry in trace) > 100)
 check("the history is in order", all(a["time_us"] <= b["time_us"] for a, b in zip(trace, trace[1:])))
+check("and of this time", all(begin - 1 < entry["time_us"] / 1e6 < time.time() + 1 for entry in trace))
+(block,) = [block for block in blocks if block["address"] == with_stack.data_ptr()]
+check("a block knows where it was made", any("served.py" in frame["filename"] for frame in block["frames"]))
+if hasattr(torch.cuda.memory, "_annotate_tensor"):
+    check("what is said of a tensor is kept", trace[0]["user_metadata"] == "the first weight")
+    check("and what is said of all", "said by the program" in {entry["user_metadata"] for entry in trace[1:]})
 torch.cuda.memory._record_memory_history(enabled=None)
 
 graph = torch.cuda.CUDAGraph()

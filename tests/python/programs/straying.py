@@ -33,39 +33,54 @@ def share(work):
     return (after["planned"] - before["planned"]) / (after["requests"] - before["requests"])
 
 
-if len(sys.argv) > 1:  # another program altogether
-    kept = [torch.empty(size * 777, device="cuda") for size in range(1, 400)]
-    for size in range(1, 400, 3):
-        kept[size] = torch.empty(size * 333, device="cuda")
+if len(sys.argv) > 1:  # another model
+    trainer = Trainer(width=192, layers=3)
+    for _ in range(6):
+        trainer.step()
     print(json.dumps({"overlaps": overlaps()}))
     sys.exit()
 
 trainer = Trainer()
 kept = []
-for step in range(12):
-    if step == 4:
-        kept.append(torch.empty(12345, device="cuda"))  # for ever
-    if step == 5:
-        with torch.no_grad():
-            trainer.model.eval()(torch.randn(4, 64, 128).cuda())
-            trainer.model.train()
-    if step == 6:
-        trainer.step(rows=5)
-    if step == 7:
-        copies = [parameter.detach().clone() for parameter in trainer.model.parameters()]
-        del copies
-    if step == 8:
-        try:
-            trainer.step(rows=-1)
-        except RuntimeError:
-            trainer.optimizer.zero_grad()
-    if step == 9:
-        thread = threading.Thread(target=lambda: [torch.empty(n * 999, device="cuda") for n in range(1, 50)])
-        thread.start()
-        trainer.step()
-        thread.join()
+
+
+def keep_one_for_ever():
+    kept.append(torch.empty(12345, device="cuda"))
+
+
+def evaluate():
+    with torch.no_grad():
+        trainer.model.eval()(torch.randn(4, 64, 128).cuda())
+        trainer.model.train()
+
+
+def copy_weights():
+    copies = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    del copies
+
+
+def fail():
+    try:
+        trainer.step(rows=-1)
+    except RuntimeError:
+        trainer.optimizer.zero_grad()
+
+
+def use_a_thread():
+    thread = threading.Thread(target=lambda: [torch.empty(n * 999, device="cuda") for n in range(1, 50)])
+    thread.start()
+    trainer.step()
+    thread.join()
+
+
+for _ in range(4):
+    trainer.step()
+# Each is followed by two steps: the second is on the plan again.
+shares = {}
+for stray in [keep_one_for_ever, evaluate, lambda: trainer.step(rows=5), copy_weights, fail, use_a_thread, evaluate]:
+    stray()
     torch.cuda.empty_cache()
     trainer.step()
-last = share(trainer.step)
+    shares[f"{len(shares)}: {stray.__name__}"] = share(trainer.step)
 first = stalloc.memory_stats()["departure"]
-print(json.dumps({"last_step_share": last, "overlaps": overlaps(), "departure": first}))
+print(json.dumps({"shares": shares, "overlaps": overlaps(), "departure": first}))

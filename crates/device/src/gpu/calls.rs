@@ -87,9 +87,7 @@ impl Calls {
         let mut calls = Calls { driver, device: 0, context: ptr::null_mut() };
         // SAFETY: the flags must be 0.
         calls.check("starting the driver", unsafe { (calls.driver.basic.init)(0) })?;
-        let mut device = 0;
-        // SAFETY: `device` is a place for the answer.
-        calls.check("finding the device", unsafe { (calls.driver.basic.device_get)(&mut device, ordinal) })?;
+        let device = calls.find(ordinal)?;
         if let Binding::Contexts(contexts) = &calls.driver.binding {
             let mut context = ptr::null_mut();
             // SAFETY: `context` is a place for the answer; it is released when `Calls` is dropped.
@@ -98,6 +96,18 @@ impl Calls {
         }
         calls.device = device;
         Ok(calls)
+    }
+
+    fn find(&self, ordinal: c_int) -> Result<c_int, Error> {
+        let mut device = 0;
+        // SAFETY: `device` is a place for the answer.
+        self.check("finding the device", unsafe { (self.driver.basic.device_get)(&mut device, ordinal) })?;
+        Ok(device)
+    }
+
+    /// Another device of the machine, by its ordinal, as the driver knows it.
+    pub fn peer(&self, ordinal: u32) -> Result<c_int, Error> {
+        self.find(c_int::try_from(ordinal).unwrap_or(c_int::MAX))
     }
 
     fn check(&self, call: &'static str, code: Code) -> Result<(), Error> {
@@ -141,6 +151,10 @@ impl Calls {
 
     fn location(&self) -> Location {
         Location { kind: 1, id: self.device }
+    }
+
+    fn access(device: c_int) -> AccessDescription {
+        AccessDescription { location: Location { kind: 1, id: device }, flags: READ_WRITE }
     }
 
     fn properties(&self) -> AllocationProperties {
@@ -194,8 +208,9 @@ impl Calls {
         self.check("releasing addresses", unsafe { release(address, bytes as usize) })
     }
 
-    /// Creates memory, maps it, and lets go of its handle: it lives as long as it is mapped.
-    pub fn map(&self, address: Address, bytes: u64) -> Result<(), Failure> {
+    /// Creates memory, maps it for this device and for `peers`, and lets go of its handle: it lives as long as it is
+    /// mapped.
+    pub fn map(&self, address: Address, bytes: u64, peers: &[c_int]) -> Result<(), Failure> {
         let calls = self.virtual_memory()?;
         let _current = self.relaxed()?;
         let length = bytes as usize;
@@ -209,13 +224,23 @@ impl Calls {
         let released = unsafe { (calls.release)(handle) };
         self.check_memory("mapping memory", mapped)?;
         self.check("releasing a handle", released)?;
-        let access = AccessDescription { location: self.location(), flags: READ_WRITE };
-        // SAFETY: one description is passed, and the range was just mapped.
-        let code = unsafe { (calls.set_access)(address, length, &access, 1) };
+        let access: Vec<_> = [self.device].iter().chain(peers).map(|&device| Calls::access(device)).collect();
+        // SAFETY: as many descriptions as are said are passed, and the range was just mapped.
+        let code = unsafe { (calls.set_access)(address, length, access.as_ptr(), access.len()) };
         self.check_memory("giving access to memory", code).inspect_err(|_| {
             // SAFETY: the range was just mapped as a whole.
             unsafe { (calls.unmap)(address, length) };
         })
+    }
+
+    /// Opens a mapping to other devices.
+    pub fn allow(&self, address: Address, bytes: u64, peers: &[c_int]) -> Result<(), Error> {
+        let calls = self.virtual_memory()?;
+        let _current = self.relaxed()?;
+        let access: Vec<_> = peers.iter().map(|&device| Calls::access(device)).collect();
+        // SAFETY: as many descriptions as are said are passed; the driver refuses a range that is not mapped.
+        let code = unsafe { (calls.set_access)(address, bytes as usize, access.as_ptr(), access.len()) };
+        self.check("giving another device access to memory", code)
     }
 
     pub fn unmap(&self, address: Address, bytes: u64) -> Result<(), Error> {

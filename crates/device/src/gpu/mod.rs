@@ -4,7 +4,7 @@
 //! takes and gives it back.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, c_void};
+use std::ffi::{OsStr, c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ pub struct Gpu {
     page: Option<u64>,
     /// Mappings that have memory, start to length: a driver only unmaps whole ones.
     mapped: BTreeMap<Address, u64>,
+    /// Other devices that may use what is mapped, as the driver knows them.
+    peers: Vec<c_int>,
 }
 
 /// An event of a [`Gpu`], destroyed when it is dropped.
@@ -79,7 +81,7 @@ impl Gpu {
     fn open(library: &OsStr, flavour: Flavour, ordinal: u32) -> Result<Self, Error> {
         let calls = Calls::new(Driver::load(library, flavour)?, ordinal)?;
         let page = calls.page_size();
-        Ok(Gpu { calls: Arc::new(calls), page, mapped: BTreeMap::new() })
+        Ok(Gpu { calls: Arc::new(calls), page, mapped: BTreeMap::new(), peers: Vec::new() })
     }
 
     /// What to say if memory runs out.
@@ -127,7 +129,7 @@ impl Device for Gpu {
         if before.is_some_and(|(&start, &length)| start + length > address) {
             return Err(Error::Unsupported("map a page twice"));
         }
-        self.explain(self.calls.map(address, bytes), bytes)?;
+        self.explain(self.calls.map(address, bytes, &self.peers), bytes)?;
         self.mapped.insert(address, bytes);
         Ok(())
     }
@@ -144,6 +146,18 @@ impl Device for Gpu {
             self.calls.unmap(start, length)?;
             self.mapped.remove(&start);
         }
+        Ok(())
+    }
+
+    fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
+        let peer = self.calls.peer(peer)?;
+        if self.peers.contains(&peer) {
+            return Ok(());
+        }
+        for (&start, &length) in &self.mapped {
+            self.calls.allow(start, length, &[peer])?;
+        }
+        self.peers.push(peer);
         Ok(())
     }
 

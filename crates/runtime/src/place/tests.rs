@@ -6,6 +6,9 @@ use std::ops::Range;
 use super::*;
 use crate::serving::Answer;
 
+/// A peer that cannot reach the memory.
+const UNREACHABLE: u32 = 5;
+
 /// Serves one address after the other, and panics where it is told to.
 struct Faulty {
     next: Address,
@@ -25,6 +28,9 @@ impl Serving for Faulty {
     }
     fn record_stream(&mut self, _: Address, _: Stream) -> Result<(), Error> {
         panic!("a fault")
+    }
+    fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
+        if peer == UNREACHABLE { Err(Error::Plan("no way there".into())) } else { Ok(()) }
     }
     fn set_capturing(&mut self, _: bool) {}
     fn step_begin(&mut self) {}
@@ -86,4 +92,16 @@ fn a_plan_that_faults_when_it_is_opened_costs_the_plan_only() {
     let place = place(|_| panic!("a fault"));
     assert_eq!(place.serve(512, 0), (None, false));
     assert!(place.report().is_none());
+}
+
+#[test]
+fn a_peer_that_cannot_reach_an_arena_is_said_so_and_one_that_is_named_too_early_keeps_the_arena_shut() {
+    let arena = place(|_| opened(false, false));
+    assert!(arena.serve(512, 0).0.is_some());
+    assert!(arena.allow_peer(1));
+    assert!(!arena.allow_peer(UNREACHABLE));
+    assert!(!arena.allow_peer(64));
+    let arena = place(|_| opened(false, false));
+    assert!(arena.allow_peer(UNREACHABLE), "nobody knows yet");
+    assert!(arena.serve(512, 0).0.is_none());
 }

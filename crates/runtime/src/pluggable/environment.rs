@@ -81,9 +81,10 @@ extern "C" fn at_exit() {
             gib(report.peak_reserved),
             100.0 * peak as f64 / report.peak_reserved.max(1) as f64,
         ));
-        if arena.switched_off {
+        if arena.is_of_another_program() {
             say(&format!(
-                "dev{device}: the program is not the one that the plan was made from; record and plan it again"
+                "dev{device}: the program is not the one that the plan was made from, or changed a lot; record and plan it \
+                 again"
             ));
         }
     }

@@ -61,6 +61,10 @@ impl<D: Device> Device for Gate<D> {
         self.device.unmap(address, bytes)
     }
 
+    fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
+        self.device.allow_peer(peer)
+    }
+
     fn memory_info(&self) -> Result<MemoryInfo, Error> {
         self.device.memory_info()
     }

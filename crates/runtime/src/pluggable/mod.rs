@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stalloc_allocator::caching::Settings;
 use stalloc_device::{Address, Stream};
 
+use crate::fork;
 use crate::places::{self, HOST};
 
 mod beside;
@@ -43,8 +44,13 @@ static SIDES: [Side; places::MOST] = [const { Side::new() }; places::MOST];
 /// The package has said what to do, so that the environment need not be asked.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
+/// None in a forked child, which must not touch their locks.
+fn sides() -> &'static [Side] {
+    if fork::is_child() { &[] } else { &SIDES }
+}
+
 fn side(device: i32) -> Option<&'static Side> {
-    SIDES.get(usize::try_from(device.checked_sub(HOST)?).ok()?)
+    sides().get(usize::try_from(device.checked_sub(HOST)?).ok()?)
 }
 
 fn is_told() -> bool {
@@ -60,7 +66,7 @@ fn hooks_are_set() -> bool {
 /// asked.
 pub fn install(settings: &Settings) {
     TOLD.store(true, Ordering::Release);
-    for side in &SIDES {
+    for side in sides() {
         side.set_settings(settings.clone());
     }
 }
@@ -73,6 +79,11 @@ pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal
     environment::prepare();
     match side(device) {
         Some(side) => side.malloc(device, size, stream),
+        None if fork::is_child() => {
+            let text =
+                "stalloc: a process that was forked from one that uses a GPU cannot use it; start it afresh (spawn)";
+            Err(Refusal { kind: Kind::Other, text: text.to_owned() })
+        }
         None => Err(Refusal { kind: Kind::Other, text: format!("stalloc: there is no device {device}") }),
     }
 }
@@ -93,13 +104,13 @@ pub fn record_stream(address: Address, stream: Stream) {
     if places::block_around(address).is_some() {
         places::record_stream(address, stream);
     } else {
-        let _ = SIDES.iter().any(|side| side.record_stream(address, stream));
+        let _ = sides().iter().any(|side| side.record_stream(address, stream));
     }
 }
 
 /// Gives back what nobody uses, on every device.
 pub fn empty_cache() {
-    for (device, side) in (HOST..).zip(&SIDES) {
+    for (device, side) in (HOST..).zip(sides()) {
         side.empty_cache(device);
     }
 }
@@ -119,7 +130,7 @@ pub fn memory_fraction(device: i32) -> f64 {
 /// Start and length of the block that an address lies in.
 pub fn block_around(address: Address) -> Option<(Address, u64)> {
     let arena = places::block_around(address).map(|block| (block.address, block.size));
-    arena.or_else(|| SIDES.iter().find_map(|side| side.block(address)))
+    arena.or_else(|| sides().iter().find_map(|side| side.block(address)))
 }
 
 /// Requests on a device go to a private pool from now on, for a graph is about to be captured.
@@ -169,7 +180,7 @@ pub fn reset_accumulated(device: i32) {
 
 /// Keeps a history of up to `most` entries per device; 0 ends it.
 pub fn keep_history(most: usize, clear: bool) {
-    for side in &SIDES {
+    for side in sides() {
         side.keep_history(most, clear);
     }
 }

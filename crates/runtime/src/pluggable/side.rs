@@ -14,6 +14,7 @@ use super::figures::Figures;
 use super::history::{Action, Entry, History};
 use super::message::{Holdings, out_of_memory};
 use super::snapshot::{self, Snapshot};
+use crate::fork;
 use crate::places::{self, HOST};
 
 /// Host memory that may be taken, bytes: what the operating system allows is found when pages are touched.
@@ -71,6 +72,7 @@ fn arena_reserved(device: i32) -> u64 {
 }
 
 fn open(device: i32, settings: Settings) -> Result<Box<dyn Fallback>, Error> {
+    fork::in_use();
     if device == HOST {
         return Ok(Box::new(Beside::new(Host::new(HOST_BYTES), settings)));
     }
