@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 __version__: str
+#: CRC-32 of this file as it was when the module was built.
+interface: int
 
 def read_trace(path: str) -> dict[str, Any]:
     """Read a recording of any known format; ValueError, in a sentence, if the file makes no sense.
@@ -48,12 +50,15 @@ def is_recording() -> bool:
 def log(text: str) -> None:
     """A line for whoever wonders what the recorder does."""
 
+def show_progress(steps: Optional[int]) -> None:
+    """Print on standard error how far the recording is: after a step, at most one line a second; ``steps``: how many there will be."""
+
 def mark_step_begin() -> None: ...
 def mark_step_end() -> None: ...
 def mark_phase(kind: str, micro_batch: int) -> None: ...
 def mark_module_enter(name: str) -> None: ...
 def mark_module_exit(name: str) -> None: ...
-def host_read(bytes: int, frames: list[tuple[str, str, int]]) -> None:
+def host_read(bytes: int, frames: list[tuple[str, str, int]], answer: Optional[str]) -> None:
     """The program read bytes back from the device; frames are (file, function, line), innermost first."""
 
 def serve_plans(folder: Path, rank: int) -> dict[int, Path]:

@@ -1,9 +1,13 @@
 """`stalloc trace` says what is wrong in one line, and passes on how the command ended."""
 
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from runs import PROGRAMS, run
+
+import stalloc
 
 
 def one_line(process):
@@ -44,6 +48,17 @@ def test_a_torch_without_cuda_is_named(tmp_path):
     assert process.returncode == 2
     assert "stalloc: this PyTorch (2.9.0+cpu) is built without CUDA: there is nothing to record" in process.stderr
     assert "not reached" not in process.stderr
+
+
+def test_parts_of_different_builds_are_named_before_anything_runs(tmp_path):
+    package = Path(stalloc.__file__).parent
+    shutil.copytree(package, tmp_path / "stalloc", symlinks=True)
+    (tmp_path / "stalloc" / "_native.pyi").unlink()
+    (tmp_path / "stalloc" / "_native.pyi").write_text("def something_new() -> None: ...")
+    command = (sys.executable, "-c", "print('not reached')")
+    process = run("trace", "-o", tmp_path / "out", "--", *command, env={"STALLOC_PYTHON_PACKAGE": str(tmp_path / "stalloc")})
+    assert "_native.abi3.so is of another build" in process.stderr and "install stalloc again" in process.stderr
+    assert "not reached" not in process.stdout and process.returncode == 2
 
 
 @pytest.mark.parametrize("options, reason", [

@@ -21,7 +21,9 @@ def test_each_read_is_listed_with_its_place_and_sees_zero_or_the_answer(record, 
     recorded = record("reads.py", options=(*options, "--answers-file", str(answers)))
     assert recorded.process.stderr.split() == "loss 2.5 list [1, 2, 3] half 0.0 nonzero 7 back [1.0, 2.0]".split()
     (trace,) = recorded.summary["traces"]
-    assert [read["count"] for read in trace["host_reads"]] == [3, 1, 1, 1]
+    reads = [(read["count"], read["answer"]) for read in trace["host_reads"]]
+    assert reads == [(1, None), (3, "by the user"), (1, "by the user"), (1, "by the user")]
+    assert [entry["answer"] for entry in recorded.entries() if entry["action"] == "host_read"].count(None) == 1
     places = {read["stack"][0].rsplit("/")[-1] for read in trace["host_reads"]}
     expected = {f"reads.py:{line_of('reads.py', '# ' + name)} in <module>" for name in ("loss", "list", "half", "nonzero")}
     assert places == expected, "what the program itself put there is known, and no decision"

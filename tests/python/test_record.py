@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -108,17 +109,19 @@ def test_the_trace_says_what_was_run_on_what(gpt):
 
 def test_a_killed_program_leaves_what_it_did_until_a_second_before(record, tmp_path):
     process = subprocess.Popen(
-        [COMMAND, "trace", "--dry-run", "h100-80gb", "-o", tmp_path, "--", sys.executable, PROGRAMS / "kill.py"],
+        [COMMAND, "trace", "--dry-run", "h100-80gb", "--progress", "-o", tmp_path, "--", sys.executable, PROGRAMS / "kill.py"],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
-    out, _ = process.communicate(timeout=120)
+    out, told = process.communicate(timeout=120)
     steps = out.count("step")
     assert process.returncode == 128 + signal.SIGKILL
     recording = stalloc.read_trace(tmp_path / "rank0_dev0.trace")
     done = actions(recording["traces"][0]["entries"]).count("step_end")
     assert recording["warnings"], "the reader says that the end is missing"
     assert steps - 14 <= done <= steps, "steps of a tenth of a second"
+    assert re.search(r"^stalloc: step \d+ recorded, \d+ requests, 0\.\d\d GiB at most$", told, re.MULTILINE)
 
 
 def test_reading_call_stacks_imports_no_compiler_into_the_program(record):

@@ -48,6 +48,8 @@ pub struct Job {
     pub answers: Vec<String>,
     /// A file of such answers.
     pub answers_file: Option<PathBuf>,
+    /// Have the program say after its steps how far the recording is.
+    pub says_progress: bool,
 }
 
 impl Job {
@@ -82,6 +84,9 @@ impl Job {
         }
         if let Some(file) = &self.answers_file {
             command.env("STALLOC_TRACE_ANSWERS_FILE", file);
+        }
+        if self.says_progress {
+            command.env("STALLOC_TRACE_PROGRESS", "1");
         }
         if let Some(dry_run) = &self.dry_run {
             dry_run.apply(&mut command)?;

@@ -26,7 +26,7 @@ pub struct Summary {
     pub peak_allocated: u64,
     /// Most memory that the recorded allocator held, where the trace says.
     pub peak_reserved: Option<u64>,
-    /// Where the program read values back from the device, the most frequent place first.
+    /// Where the program read values back from the device: where it saw zeros first, then the most frequent place.
     pub host_reads: Vec<HostReads>,
     /// An earlier trace with the same events, addresses and times aside.
     pub same_as: Option<String>,
@@ -42,6 +42,8 @@ pub struct HostReads {
     pub count: u64,
     /// Bytes in all.
     pub bytes: u64,
+    /// What gave the answers; none: the program saw zeros.
+    pub answer: Option<String>,
     /// `FILE:LINE in FUNCTION`, innermost first.
     pub stack: Vec<String>,
 }
@@ -83,6 +85,7 @@ fn host_reads(trace: &Trace) -> Vec<HostReads> {
     let place = |read: stalloc_trace::HostReads| HostReads {
         count: read.count,
         bytes: read.bytes,
+        answer: read.answer.map(|answer| trace.string(answer).to_owned()),
         stack: trace.stacks.get(read.stack).iter().map(text).collect(),
     };
     trace.host_reads().into_iter().map(place).collect()
@@ -117,6 +120,6 @@ fn mark_content(trace: &Trace, mark: &Mark, hasher: &mut FxHasher) {
         Mark::ModuleEnter(name) | Mark::ModuleExit(name) | Mark::AnnotationBegin(name) | Mark::AnnotationEnd(name) => {
             trace.string(*name).hash(hasher);
         }
-        Mark::HostRead { bytes, .. } => bytes.hash(hasher),
+        Mark::HostRead { bytes, answer, .. } => (bytes, answer.map(|answer| trace.string(answer))).hash(hasher),
     }
 }

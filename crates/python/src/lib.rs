@@ -31,14 +31,19 @@ mod _native {
     #[pymodule_export]
     use super::record::{
         abandon, agrees, attach, detach, finish, history, host_read, is_recording, log, mark_module_enter,
-        mark_module_exit, mark_phase, mark_step_begin, mark_step_end, on_flush, stacks, start, wait_for_stacks,
+        mark_module_exit, mark_phase, mark_step_begin, mark_step_end, on_flush, show_progress, stacks, start,
+        wait_for_stacks,
     };
 
     #[pymodule_export]
     use super::serve::{serve_plans, serve_prepare, serve_report, serve_step, serve_table};
 
+    /// What this module has for Python. Python's part, which has the same file, is of the same build if it is the same.
+    const INTERFACE: &[u8] = include_bytes!("../../../python/stalloc/_native.pyi");
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("interface", crc32fast::hash(INTERFACE))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

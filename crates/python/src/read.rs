@@ -93,9 +93,10 @@ impl<'py> Entries<'py, '_> {
         let name = match mark {
             Mark::StepBegin => return entry.set_item("action", "step_begin"),
             Mark::StepEnd => return entry.set_item("action", "step_end"),
-            Mark::HostRead { stack, bytes } => {
+            Mark::HostRead { stack, bytes, answer } => {
                 entry.set_item("action", "host_read")?;
                 entry.set_item("size", bytes)?;
+                entry.set_item("answer", answer.map(|answer| self.trace.string(answer)))?;
                 return entry.set_item("frames", self.stack(*stack)?);
             }
             Mark::Phase { kind, micro_batch } => {

@@ -26,6 +26,8 @@ static RECORDS: AtomicBool = AtomicBool::new(false);
 static TRACKS: AtomicBool = AtomicBool::new(false);
 /// What to call on the main thread before a flush.
 static ON_FLUSH: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+/// Whether to print how far the recording is, and of how many steps.
+static PROGRESS: Mutex<Option<Option<u64>>> = Mutex::new(None);
 
 fn recorder() -> PyResult<&'static Recorder> {
     current().ok_or_else(|| PyRuntimeError::new_err("nothing is being recorded"))
@@ -80,7 +82,17 @@ fn flush_forever() {
             RECORDS.store(false, Ordering::Release);
             return;
         }
+        let wanted = *PROGRESS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(steps), Some(progress)) = (wanted, recorder.progress()) {
+            eprintln!("stalloc: {}", progress.line(steps));
+        }
     }
+}
+
+/// Prints on standard error how far the recording is, now and then; `steps`: how many there will be, if that is known.
+#[pyfunction]
+pub fn show_progress(steps: Option<u64>) {
+    *PROGRESS.lock().unwrap_or_else(PoisonError::into_inner) = Some(steps);
 }
 
 /// Runs on Python's main thread between two bytecodes, with the GIL.
@@ -225,9 +237,10 @@ pub fn mark_module_exit(name: &str) {
     named(name, Mark::ModuleExit);
 }
 
-/// The program read `bytes` back from the device; `frames`: (file, function, line), innermost first.
+/// The program read `bytes` back from the device; `frames`: (file, function, line), innermost first; `answer`: what
+/// gave it an answer, if anything did.
 #[pyfunction]
-pub fn host_read(bytes: u64, frames: Vec<(String, String, u32)>) {
+pub fn host_read(bytes: u64, frames: Vec<(String, String, u32)>, answer: Option<&str>) {
     if let Some(recorder) = current() {
         let frame = |(file, function, line): &(String, String, u32)| Frame {
             file: recorder.string(file),
@@ -235,7 +248,8 @@ pub fn host_read(bytes: u64, frames: Vec<(String, String, u32)>) {
             line: *line,
         };
         let stack = recorder.stack(frames.iter().map(frame).collect());
-        recorder.mark(&Mark::HostRead { stack, bytes });
+        let answer = answer.map(|answer| recorder.string(answer));
+        recorder.mark(&Mark::HostRead { stack, bytes, answer });
     }
 }
 

@@ -129,7 +129,11 @@ impl Trace {
             Mark::ModuleExit(name) => Mark::ModuleExit(self.string(name, names)),
             Mark::AnnotationBegin(name) => Mark::AnnotationBegin(self.string(name, names)),
             Mark::AnnotationEnd(name) => Mark::AnnotationEnd(self.string(name, names)),
-            Mark::HostRead { stack, bytes } => Mark::HostRead { stack: self.stack(stack, names), bytes },
+            Mark::HostRead { stack, bytes, answer } => Mark::HostRead {
+                stack: self.stack(stack, names),
+                bytes,
+                answer: answer.map(|answer| self.string(answer, names)),
+            },
             Mark::StepBegin => Mark::StepBegin,
             Mark::StepEnd => Mark::StepEnd,
         }

@@ -6,6 +6,7 @@
 mod files;
 mod log;
 mod names;
+mod progress;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,19 +16,22 @@ use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId};
 
 pub use crate::files::{Error, Process};
 pub use crate::log::{Disagreement, StackOf, Timed};
+pub use crate::progress::Progress;
 
 use crate::files::Files;
 use crate::log::Log;
 use crate::names::Names;
+use crate::progress::Counter;
 
 /// Records one process.
 ///
-/// Locks are taken one at a time, except that [`Recorder::flush`] holds the files while it looks names up.
+/// Locks are taken one at a time, except that [`Recorder::flush`] holds the files while it counts events and looks names up.
 pub struct Recorder {
     started: Instant,
     log: Mutex<Log>,
     names: Mutex<Names>,
     files: Mutex<Files>,
+    counter: Mutex<Counter>,
 }
 
 impl Recorder {
@@ -38,6 +42,7 @@ impl Recorder {
             log: Mutex::default(),
             names: Mutex::default(),
             files: Mutex::new(Files::new(directory, process)),
+            counter: Mutex::default(),
         }
     }
 
@@ -47,6 +52,10 @@ impl Recorder {
 
     fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counter(&self) -> MutexGuard<'_, Counter> {
+        self.counter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now_us(&self) -> u64 {
@@ -107,7 +116,17 @@ impl Recorder {
     pub fn flush(&self) -> Result<(), Error> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = self.log().take();
+        let mut counter = self.counter();
+        for (device, events) in &taken {
+            counter.add(*device, events);
+        }
+        drop(counter);
         files.write(taken, &self.names())
+    }
+
+    /// What has been flushed so far, when it is time to say so: after a step, at most once a second.
+    pub fn progress(&self) -> Option<Progress> {
+        self.counter().due(Instant::now())
     }
 
     /// Writes everything and ends the files, named after `rank`, which may have been unknown before.

@@ -39,7 +39,7 @@ fn each_device_gets_its_file_with_the_stacks_and_marks_that_it_needs() {
     recorder.event(0, alloc(512, 100, both));
     recorder.mark(&Mark::ModuleEnter(recorder.string("attention")));
     recorder.event(1, alloc(512, 200, outer));
-    recorder.mark(&Mark::HostRead { stack: both, bytes: 4 });
+    recorder.mark(&Mark::HostRead { stack: both, bytes: 4, answer: None });
     recorder.finish(3).unwrap();
     assert_eq!(names(folder.path()), ["rank3_dev0.trace", "rank3_dev1.trace"]);
     let lines = |trace: &Trace, stack| -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Event, Mark, StackId, Time, Trace};
+use crate::model::{Event, Mark, StackId, StringId, Time, Trace};
 
 /// A place where the program read values back from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct HostReads {
     pub count: u64,
     /// Bytes read in all.
     pub bytes: u64,
+    /// What gave the answers; `None`: the program saw zeros.
+    pub answer: Option<StringId>,
 }
 
 impl Trace {
@@ -24,18 +26,18 @@ impl Trace {
         })
     }
 
-    /// Where the program read values back from the device, most often first.
+    /// Where the program read values back from the device: what was not answered first, then what was read most often.
     pub fn host_reads(&self) -> Vec<HostReads> {
-        let mut places: FxHashMap<StackId, HostReads> = FxHashMap::default();
+        let mut places: FxHashMap<_, HostReads> = FxHashMap::default();
         for (_, mark) in self.marks() {
-            if let Mark::HostRead { stack, bytes } = *mark {
-                let place = places.entry(stack).or_insert(HostReads { stack, count: 0, bytes: 0 });
+            if let Mark::HostRead { stack, bytes, answer } = *mark {
+                let place = places.entry((stack, answer)).or_insert(HostReads { stack, count: 0, bytes: 0, answer });
                 place.count += 1;
                 place.bytes = place.bytes.saturating_add(bytes);
             }
         }
         let mut places: Vec<HostReads> = places.into_values().collect();
-        places.sort_by_key(|place| (std::cmp::Reverse(place.count), place.stack));
+        places.sort_by_key(|place| (place.answer.is_some(), std::cmp::Reverse(place.count), place.stack, place.answer));
         places
     }
 }

@@ -103,6 +103,8 @@ pub enum Mark {
         stack: StackId,
         /// Bytes read.
         bytes: u64,
+        /// What gave the program an answer, in a few words; `None`: it saw zeros, which a real run would not.
+        answer: Option<StringId>,
     },
 }
 

@@ -81,7 +81,8 @@ fn record(out: Shared) -> Writer<Shared> {
         Mark::StepBegin,
         Mark::Phase { kind: function, micro_batch: 2 },
         Mark::ModuleEnter(function),
-        Mark::HostRead { stack, bytes: 8 },
+        Mark::HostRead { stack, bytes: 8, answer: None },
+        Mark::HostRead { stack, bytes: 4, answer: Some(name) },
         Mark::ModuleExit(function),
         Mark::AnnotationBegin(name),
         Mark::AnnotationEnd(name),
@@ -110,14 +111,16 @@ fn everything_that_is_written_is_read() {
     let recording = read(&file.bytes());
     assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
     let trace = &recording.traces[0];
-    assert_eq!((trace.device, trace.requests.len(), trace.events.len()), (3, 2, 17));
+    assert_eq!((trace.device, trace.requests.len(), trace.events.len()), (3, 2, 18));
     assert_eq!(trace.streams, [0, 0x5555]);
     assert_eq!(trace.metadata["torch"], "2.15.0");
     assert_eq!(trace.settings.as_ref().unwrap().roundup_power2_divisions, [(1, 4), (256, 8)]);
     assert_eq!(trace.initial, trace.last);
     assert_eq!(trace.initial.as_ref().unwrap().segments[0].private_pool, (1, 2));
-    assert!(matches!(trace.events[3], Event::Mark(Mark::HostRead { bytes: 8, stack: StackId(1) })));
-    assert_eq!(trace.times_us[7..9], [1_700_000_000_000_007, 1_700_000_000_000_100]);
+    assert!(matches!(trace.events[3], Event::Mark(Mark::HostRead { bytes: 8, stack: StackId(1), answer: None })));
+    let Event::Mark(Mark::HostRead { bytes: 4, answer: Some(answer), .. }) = trace.events[4] else { panic!() };
+    assert_eq!(trace.string(answer), "Optimizer.step#AdamW.step");
+    assert_eq!(trace.times_us[8..10], [1_700_000_000_000_008, 1_700_000_000_000_100]);
     assert_eq!(trace.string(trace.stacks.get(trace.requests[1].stack)[0].file), "train.py");
 
     let copy = write_recording(&recording, Vec::new()).unwrap();
@@ -163,7 +166,7 @@ fn what_was_flushed_is_there_whatever_happens_next() {
     // Killed: what was not flushed never gets there.
     assert_eq!(file.bytes().len(), flushed.len());
     let recording = read(&flushed);
-    assert_eq!(recording.traces[0].events.len(), 18);
+    assert_eq!(recording.traces[0].events.len(), 19);
     assert_eq!(recording.warnings.len(), 1, "{:?}", recording.warnings);
     assert!(recording.warnings[0].contains("not finished"));
     // Zeros after the end, as some file systems leave after a crash of the machine.
@@ -184,7 +187,7 @@ fn a_file_cut_off_anywhere_is_read_up_to_there() {
         assert!(events >= seen);
         seen = events;
     }
-    assert_eq!(seen, 17);
+    assert_eq!(seen, 18);
 }
 
 #[test]

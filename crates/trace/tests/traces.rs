@@ -74,14 +74,16 @@ fn curves_follow_the_events() {
 }
 
 #[test]
-fn host_reads_are_counted_by_place() {
+fn host_reads_are_counted_by_place_and_those_without_an_answer_come_first() {
     let mut builder = TraceBuilder::new(0);
-    for (stack, bytes) in [(5, 4), (2, 8), (2, 8)] {
-        builder.push(RawEvent::Mark(Mark::HostRead { stack: StackId(stack), bytes }), None);
+    let given = Some(builder.string("by the user"));
+    for (stack, bytes, answer) in [(5, 4, None), (2, 8, given), (2, 8, given), (2, 8, None), (2, 8, None)] {
+        builder.push(RawEvent::Mark(Mark::HostRead { stack: StackId(stack), bytes, answer }), None);
     }
     let reads = builder.finish().host_reads();
     assert_eq!((reads[0].stack, reads[0].count, reads[0].bytes), (StackId(2), 2, 16));
     assert_eq!((reads[1].stack, reads[1].count, reads[1].bytes), (StackId(5), 1, 4));
+    assert_eq!((reads[2].stack, reads[2].count, reads[2].answer), (StackId(2), 2, given));
 }
 
 #[test]

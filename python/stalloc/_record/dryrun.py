@@ -6,12 +6,14 @@ The same whether it is recorded or served: a program that takes another way than
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import os
 import sys
 import time
 from pathlib import Path
 
+from stalloc import _build
 from stalloc._record import alone, imports, known, reads
 from stalloc._record.answers import Answers
 from stalloc._record.output import say
@@ -28,6 +30,11 @@ def prepare() -> None:
         imports.after("torch.distributed", alone.install)
     if not is_dry:
         return
+    try:
+        _build.check_dryrun(ctypes.CDLL(None))
+    except _build.Mismatch as error:
+        say(str(error))
+        sys.exit(2)
     try:
         answers = Answers.of_environment()
     except (OSError, ValueError) as error:

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import functools
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType, ModuleType
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from stalloc._record import imports
 from stalloc._record.answers import encode
 
-#: Answers by the function that reads: (end of the file's path, function) to a function of its frame and the size.
-by_function: dict[tuple[str, str], Callable[[FrameType, int], bytes]] = {}
+#: Answers by the function that reads: (end of the file's path, function) to the answer's name, and a function of its frame and the size.
+by_function: dict[tuple[str, str], tuple[str, Callable[[FrameType, int], bytes]]] = {}
+
+#: The name of the answer that will take the place of what is read now.
+replaced: ContextVar[str | None] = ContextVar("replaced", default=None)
 
 
 def install() -> None:
     """Arrange for the decisions below, once the modules that make them are imported."""
     imports.after("megatron.core.optimizer.clip_grads", _clips_gradients)
     imports.after("megatron.core.transformer.moe.token_dispatcher", _routes_tokens)
-    by_function["megatron/core/transformer/moe/moe_utils.py", "permute"] = _tokens_to_permute
-    by_function["transformers/masking_utils.py", "find_packed_sequence_indices"] = _one_sequence_per_row
+    by_function["megatron/core/transformer/moe/moe_utils.py", "permute"] = "tokens to permute", _tokens_to_permute
+    by_function["transformers/masking_utils.py", "find_packed_sequence_indices"] = "packed sequences", _one_sequence_per_row
+
+
+@contextmanager
+def _replacing(name: str) -> Iterator[None]:
+    """What is read in this block does not count: an answer called ``name`` is put in its place."""
+    token = replaced.set(name)
+    try:
+        yield
+    finally:
+        replaced.reset(token)
 
 
 def _one_sequence_per_row(_frame: FrameType, size: int) -> bytes:
@@ -34,7 +49,8 @@ def _clips_gradients(clip_grads: ModuleType) -> None:
 
     @functools.wraps(norm)
     def large_norm(*args: Any, **options: Any) -> float:
-        norm(*args, **options)
+        with _replacing("gradient norm"):
+            norm(*args, **options)
         return 1e3
 
     clip_grads.get_grad_norm_fp32 = large_norm  # type: ignore[attr-defined]
@@ -63,9 +79,10 @@ def _routes_tokens(token_dispatcher: ModuleType) -> None:
         return preprocess(self, routing_map)
 
     def to_host_and_answer(self: Any, point: str, tokens_per_expert: Any = None) -> Any:
-        tokens_per_expert = to_host(self, point, tokens_per_expert)
         if self.drop_and_pad or point != self.cuda_dtoh_point:
-            return tokens_per_expert
+            return to_host(self, point, tokens_per_expert)
+        with _replacing("tokens of experts"):
+            tokens_per_expert = to_host(self, point, tokens_per_expert)
         ranks, own_rank, experts = self.tp_size * self.ep_size, self.tp_rank, self.num_local_experts
         first = self.local_expert_indices[0]
         counts = _routed(self._stalloc_tokens, self.config.moe_router_topk, self.num_experts, ranks)

@@ -1,8 +1,8 @@
 """Values that a program reads back from a device that does not compute them.
 
 The stand-in CUDA calls back at each copy from device to host. Unless it knows the bytes, the program sees zeros, or the
-answer that the user gave for the place in the program. Each such read goes into the trace with its call stack: a
-program that branches on the value may take another way than on a GPU.
+answer that the user gave for the place in the program, or one that is known. Each such read goes into the trace with
+its call stack and with what answered it: a program that branches on a zero may take another way than on a GPU.
 """
 
 from __future__ import annotations
@@ -47,31 +47,26 @@ def listen(answers: Answers) -> None:
         try:
             frame = sys._getframe(1)
             frames = _stack(frame)
-            is_answered = answers.give(frames, destination, size)
-            if not is_answered and _know(frame, destination, size):
-                return 1
-            _native.host_read(size, frames)
-            return int(is_answered)
+            answer = "by the user" if answers.give(frames, destination, size) else _know(frame, destination, size)
+            _native.host_read(size, frames, answer or known.replaced.get())
+            return int(answer is not None)
         except Exception as error:  # never into the program's copy
             say(f"cannot answer a read from the device: {error}")
             return 0
 
     global _callback
     _callback = _Callback(read)
-    try:
-        ctypes.CDLL(None).stalloc_dryrun_on_host_read(_callback, None)
-    except AttributeError:
-        _native.log("the stand-in CUDA does not report what is read from the device")
+    ctypes.CDLL(None).stalloc_dryrun_on_host_read(_callback, None)
 
 
-def _know(frame: FrameType, destination: int, size: int) -> bool:
-    """Write the answer that the reading function is known to need, if it is."""
+def _know(frame: FrameType, destination: int, size: int) -> str | None:
+    """Write the answer that the reading function is known to need, if it is; says which."""
     code = frame.f_code
-    for (file, function), answer in known.by_function.items():
+    for (file, function), (name, answer) in known.by_function.items():
         if code.co_name == function and code.co_filename.endswith(file):
             ctypes.memmove(destination, answer(frame, size), size)
-            return True
-    return False
+            return name
+    return None
 
 
 def _stack(frame: FrameType | None) -> list[tuple[str, str, int]]:

@@ -45,8 +45,11 @@ def _start(torch: Any, early: Early) -> None:
         return
     settings = torch.cuda.memory._snapshot().get("allocator_settings", {})
     _native.start(os.environ["STALLOC_TRACE_DIR"], _rank(torch), _metadata(torch, settings), settings)
+    last_step = _number("STALLOC_TRACE_STEPS", 0) or None
+    if os.environ.get("STALLOC_TRACE_PROGRESS") and _number("LOCAL_RANK", 0) == 0:
+        _native.show_progress(last_step)
     history = History(torch, _number("STALLOC_TRACE_STACKS", 2))
-    steps = Steps(history, _number("STALLOC_TRACE_STEPS", 0) or None)
+    steps = Steps(history, last_step)
     marks = Marks(steps, Beat(torch, steps), history)
     early.hand_over(marks)
     _marks.listen(marks)

@@ -95,6 +95,8 @@ struct HostReadInfo {
     place: String,
     count: u64,
     bytes: u64,
+    /// What gave the answers; null: the program saw zeros.
+    answer: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -147,8 +149,13 @@ fn steps_from(witness: Witness) -> &'static str {
 }
 
 fn host_reads(trace: &Trace) -> Vec<HostReadInfo> {
-    let reads = trace.host_reads().into_iter();
-    reads.map(|read| HostReadInfo { place: place(trace, read.stack), count: read.count, bytes: read.bytes }).collect()
+    let info = |read: stalloc_trace::HostReads| HostReadInfo {
+        place: place(trace, read.stack),
+        count: read.count,
+        bytes: read.bytes,
+        answer: read.answer.map(|answer| trace.string(answer).to_owned()),
+    };
+    trace.host_reads().into_iter().map(info).collect()
 }
 
 /// Where a stack is in the user's program, for people: its innermost Python frame, or else its innermost one.
@@ -228,9 +235,10 @@ fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
     lines.extend(device.metadata.iter().map(|(key, value)| format!("{key}: {value}")));
     for read in device.host_reads.iter().take(5) {
         lines.push(format!(
-            "reads back from the device {} times, {} in all: {}",
+            "reads back from the device {} times, {} in all, {}: {}",
             output::count(read.count),
             output::bytes(read.bytes),
+            read.answer.as_ref().map_or("zeros".to_owned(), |answer| format!("answered ({answer})")),
             read.place
         ));
     }

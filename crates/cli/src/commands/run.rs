@@ -73,6 +73,7 @@ fn start(args: &Args, directory: &Path, purpose: Purpose) -> Result<u8, Error> {
         stacks: None,
         answers: Vec::new(),
         answers_file: None,
+        says_progress: false,
     };
     let rank = job.rank_of_environment();
     let ended = stalloc_launcher::run(&job, &[rank], 1, false, &mut |_, _| {}).map_err(failed)?;

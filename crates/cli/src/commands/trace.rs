@@ -1,6 +1,8 @@
 //! `stalloc trace`: runs a training command and records one trace per process and device.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
@@ -56,6 +58,9 @@ pub struct Args {
     /// A JSON file of answers: {"train.py:31": 1.0, "moe.py:7": [3, 5]}
     #[arg(long, value_name = "FILE", requires = "dry_run")]
     answers_file: Option<PathBuf>,
+    /// Say after the program's steps how far it is, one line a second at most; on a terminal this is so anyway
+    #[arg(long)]
+    progress: bool,
     /// Print one JSON object; the command's own output goes to standard error
     #[arg(long)]
     json: bool,
@@ -75,6 +80,9 @@ struct Report<'a> {
 pub fn run(args: Args) -> Result<Outcome, Error> {
     let ranks = ranks(&args)?;
     stalloc_launcher::clear(&args.output).map_err(failed)?;
+    // Several ranks write logs, and a bar says how many are done.
+    let several = ranks.as_ref().is_some_and(|ranks| ranks.len() > 1);
+    let is_watched = !args.json && !several && std::io::stderr().is_terminal();
     let job = Job {
         purpose: Purpose::Record,
         directory: std::path::absolute(&args.output).map_err(|source| Error::write(&args.output, source))?,
@@ -85,6 +93,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         stacks: args.stacks,
         answers: args.answers,
         answers_file: args.answers_file,
+        says_progress: args.progress || is_watched,
     };
     let ranks = match ranks {
         Some(ranks) => ranks.into_iter().map(Some).collect(),
@@ -92,7 +101,6 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     };
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let mut progress = Progress::new("recording");
-    let several = ranks.len() > 1;
     let mut watch = |_running: usize, ended: usize| {
         if several {
             progress.update(ended as u64, ranks.len() as u64);
@@ -197,12 +205,14 @@ fn print_reads(summary: &Summary) -> Result<(), Error> {
         return Ok(());
     }
     output::line(&format!(
-        "{}: the program read {} values from the device that a dry run does not compute; it saw zeros, or the answer given, at:",
+        "{}: the program read {} values from the device that a dry run does not compute: {}",
         summary.file,
-        output::count(reads)
+        output::count(reads),
+        read_as(&summary.host_reads)
     ))?;
-    for HostReads { count, bytes, stack } in summary.host_reads.iter().take(PLACES_SHOWN) {
-        output::line(&format!("  {} times, {}", output::count(*count), output::bytes(*bytes)))?;
+    for HostReads { count, bytes, stack, answer } in summary.host_reads.iter().take(PLACES_SHOWN) {
+        let answer = answer.as_ref().map_or("zeros".to_owned(), |answer| format!("answered ({answer})"));
+        output::line(&format!("  {} times, {}, {answer}", output::count(*count), output::bytes(*bytes)))?;
         for frame in stack.iter().take(FRAMES_SHOWN) {
             output::line(&format!("    {frame}"))?;
         }
@@ -212,4 +222,42 @@ fn print_reads(summary: &Summary) -> Result<(), Error> {
         output::line(&format!("  and at {more} more places"))?;
     }
     Ok(())
+}
+
+/// What a program saw in place of values: `zeros: 9; answered: 3 (packed sequences: 1, by the user: 2)`.
+fn read_as(reads: &[HostReads]) -> String {
+    let (mut zeros, mut answered) = (0, BTreeMap::<&str, u64>::new());
+    for read in reads {
+        match &read.answer {
+            Some(answer) => *answered.entry(answer).or_default() += read.count,
+            None => zeros += read.count,
+        }
+    }
+    let all: u64 = answered.values().sum();
+    let by: Vec<_> = answered.iter().map(|(answer, count)| format!("{answer}: {}", output::count(*count))).collect();
+    match (zeros, all) {
+        (zeros, 0) => format!("zeros: {}", output::count(zeros)),
+        (zeros, all) => {
+            format!("zeros: {}; answered: {} ({})", output::count(zeros), output::count(all), by.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_and_answers_are_told_apart() {
+        let read = |count, answer: Option<&str>| HostReads {
+            count,
+            bytes: 4 * count,
+            stack: Vec::new(),
+            answer: answer.map(str::to_owned),
+        };
+        assert_eq!(read_as(&[read(1200, None), read(1, None)]), "zeros: 1,201");
+        let reads = [read(7, None), read(2, Some("packed sequences")), read(1, Some("by the user"))];
+        assert_eq!(read_as(&reads), "zeros: 7; answered: 3 (by the user: 1, packed sequences: 2)");
+        assert_eq!(read_as(&reads[1..2]), "zeros: 0; answered: 2 (packed sequences: 2)");
+    }
 }

@@ -51,6 +51,7 @@ pub(super) mod kind {
     pub(crate) const ANNOTATION_BEGIN: u8 = 14;
     pub(crate) const ANNOTATION_END: u8 = 15;
     pub(crate) const HOST_READ: u8 = 16;
+    pub(crate) const ANSWERED_HOST_READ: u8 = 17;
 }
 
 /// Appends a state. Segments and blocks follow each other closely, so that differences are small.

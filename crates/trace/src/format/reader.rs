@@ -368,7 +368,10 @@ impl Current {
             kind::MODULE_EXIT => Mark::ModuleExit(self.string(extra)?),
             kind::ANNOTATION_BEGIN => Mark::AnnotationBegin(self.string(extra)?),
             kind::ANNOTATION_END => Mark::AnnotationEnd(self.string(extra)?),
-            kind::HOST_READ => Mark::HostRead { stack: self.stack(stacks)?, bytes: extra.number()? },
+            kind::HOST_READ => Mark::HostRead { stack: self.stack(stacks)?, bytes: extra.number()?, answer: None },
+            kind::ANSWERED_HOST_READ => {
+                Mark::HostRead { stack: self.stack(stacks)?, bytes: extra.number()?, answer: Some(self.string(extra)?) }
+            }
             _ => return Err(Malformed),
         })
     }

@@ -199,9 +199,13 @@ impl<W: Write> Writer<W> {
             Mark::ModuleExit(name) => self.extra(name.0.into(), MODULE_EXIT),
             Mark::AnnotationBegin(name) => self.extra(name.0.into(), ANNOTATION_BEGIN),
             Mark::AnnotationEnd(name) => self.extra(name.0.into(), ANNOTATION_END),
-            Mark::HostRead { stack, bytes } => {
+            Mark::HostRead { stack, bytes, answer } => {
                 put(&mut self.columns.stacks, stack.0.into());
-                self.extra(bytes, HOST_READ)
+                put(&mut self.columns.extra, bytes);
+                match answer {
+                    Some(answer) => self.extra(answer.0.into(), ANSWERED_HOST_READ),
+                    None => HOST_READ,
+                }
             }
         }
     }

@@ -1,0 +1,176 @@
+//! How far a recording is, for whoever waits for it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use stalloc_trace::{Mark, RawEvent};
+
+use crate::log::Timed;
+
+/// The first line follows after this time, the next ones after twice, three times... as much, up to the longest.
+const FIRST_LINE: Duration = Duration::from_secs(1);
+/// A line is due after this time even if no step has ended.
+const LONGEST: Duration = Duration::from_secs(10);
+/// PyTorch rounds requests up to this.
+const ROUNDING: u64 = 512;
+
+/// What has been recorded so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Steps that have ended.
+    pub steps: u64,
+    /// Whether a step has begun that has not ended.
+    pub in_step: bool,
+    /// Allocations, on all devices.
+    pub requests: u64,
+    /// Most bytes that were live on one device.
+    pub peak_allocated: u64,
+}
+
+/// Counts what is written and says when it is time for a line.
+pub struct Counter {
+    progress: Progress,
+    live: BTreeMap<u32, u64>,
+    /// When the last line was due, and how many steps it spoke of.
+    last: (Instant, u64),
+    /// The least time from it to the next.
+    pause: Duration,
+}
+
+impl Default for Counter {
+    fn default() -> Self {
+        Counter { progress: Progress::default(), live: BTreeMap::new(), last: (Instant::now(), 0), pause: FIRST_LINE }
+    }
+}
+
+impl Counter {
+    /// Adds events of `device` as they are written.
+    pub fn add(&mut self, device: u32, events: &[Timed]) {
+        let live = self.live.entry(device).or_default();
+        let progress = &mut self.progress;
+        // Marks are every device's: those of one are all.
+        let mut steps = 0;
+        for Timed { event, .. } in events {
+            match event {
+                RawEvent::Alloc { size, .. } => {
+                    progress.requests += 1;
+                    *live = live.saturating_add(rounded(*size));
+                    progress.peak_allocated = progress.peak_allocated.max(*live);
+                }
+                RawEvent::FreeRequested { size, .. } => *live = live.saturating_sub(rounded(*size)),
+                RawEvent::Mark(Mark::StepBegin) => progress.in_step = true,
+                RawEvent::Mark(Mark::StepEnd) => {
+                    progress.in_step = false;
+                    steps += 1;
+                }
+                _ => {}
+            }
+        }
+        if self.live.first_key_value().is_some_and(|(first, _)| *first == device) {
+            progress.steps += steps;
+        }
+    }
+
+    /// What there is to say `now`, if it is time for it.
+    pub fn due(&mut self, now: Instant) -> Option<Progress> {
+        let (last, steps) = self.last;
+        let waited = now.saturating_duration_since(last);
+        let is_new = self.progress.steps > steps;
+        let is_due = waited >= LONGEST && self.progress.requests > 0 || waited >= self.pause && is_new;
+        is_due.then(|| {
+            self.last = (now, self.progress.steps);
+            self.pause = (self.pause + FIRST_LINE).min(LONGEST);
+            self.progress
+        })
+    }
+}
+
+fn rounded(size: u64) -> u64 {
+    size.div_ceil(ROUNDING).saturating_mul(ROUNDING)
+}
+
+impl Progress {
+    /// One line: `step 3 of 4 recorded, 12,345 requests, 41.20 GiB at most`.
+    pub fn line(&self, steps_wanted: Option<u64>) -> String {
+        let of = steps_wanted.map_or(String::new(), |wanted| format!(" of {wanted}"));
+        let step = match (self.steps, self.in_step) {
+            (0, false) => "no step yet".to_owned(),
+            (0, true) => format!("in step 1{of}"),
+            (steps, _) => format!("step {steps}{of} recorded"),
+        };
+        let gib = self.peak_allocated as f64 / f64::from(1 << 30);
+        format!("{step}, {} requests, {gib:.2} GiB at most", Thousands(self.requests))
+    }
+}
+
+/// A number with its thousands separated.
+struct Thousands(u64);
+
+impl fmt::Display for Thousands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < 1000 {
+            return write!(f, "{}", self.0);
+        }
+        write!(f, "{},{:03}", Thousands(self.0 / 1000), self.0 % 1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stalloc_trace::StackId;
+
+    use super::*;
+
+    fn timed(event: RawEvent) -> Timed {
+        Timed { event, time_us: 0 }
+    }
+
+    fn alloc(size: u64) -> Timed {
+        timed(RawEvent::Alloc { address: 0, size, stream: 0, stack: StackId::NONE })
+    }
+
+    fn step(mark: Mark) -> Timed {
+        timed(RawEvent::Mark(mark))
+    }
+
+    #[test]
+    fn a_line_says_how_far_the_recording_is() {
+        let progress = Progress { steps: 3, in_step: true, requests: 1_012_345, peak_allocated: 44_238_700_000 };
+        assert_eq!(progress.line(Some(4)), "step 3 of 4 recorded, 1,012,345 requests, 41.20 GiB at most");
+        assert_eq!(progress.line(None), "step 3 recorded, 1,012,345 requests, 41.20 GiB at most");
+        let first = Progress { steps: 0, in_step: true, requests: 7, peak_allocated: 0 };
+        assert_eq!(first.line(Some(2)), "in step 1 of 2, 7 requests, 0.00 GiB at most");
+        assert_eq!(Progress::default().line(None), "no step yet, 0 requests, 0.00 GiB at most");
+    }
+
+    #[test]
+    fn the_peak_is_that_of_the_fullest_device_and_steps_count_once() {
+        let mut counter = Counter::default();
+        let freed = timed(RawEvent::FreeRequested { address: 0, size: 1000, stream: 0 });
+        for device in [2, 5] {
+            counter.add(device, &[step(Mark::StepBegin), alloc(1000), freed.clone(), alloc(600), step(Mark::StepEnd)]);
+        }
+        counter.add(5, &[alloc(1)]);
+        let expected = Progress { steps: 1, in_step: false, requests: 5, peak_allocated: 1024 + 512 };
+        assert_eq!(counter.progress, expected);
+    }
+
+    #[test]
+    fn lines_come_after_steps_ever_more_seldom_and_now_and_then_without_one() {
+        let mut counter = Counter::default();
+        let start = counter.last.0;
+        let due = |counter: &mut Counter, ms| counter.due(start + Duration::from_millis(ms)).is_some();
+        assert!(!due(&mut counter, 60_000), "nothing has been recorded");
+        counter.add(0, &[alloc(8), step(Mark::StepEnd)]);
+        assert!(!due(&mut counter, 900));
+        assert!(due(&mut counter, 1_000));
+        assert!(!due(&mut counter, 5_000), "the same step");
+        counter.add(0, &[step(Mark::StepEnd)]);
+        assert!(due(&mut counter, 5_001));
+        counter.add(0, &[step(Mark::StepEnd)]);
+        assert!(!due(&mut counter, 7_000), "the third line comes three seconds after the second");
+        assert!(due(&mut counter, 8_001));
+        assert!(due(&mut counter, 18_001), "a long step");
+    }
+}
