@@ -39,7 +39,11 @@ class _Steps(_marks.Listener):
         """A step ends."""
         if self.is_open:
             self.is_open = False
-            _native.mark_step_end()
+            self.extend()
+
+    def extend(self) -> None:
+        """The step that was said to end went on until here."""
+        _native.mark_step_end()
 
     def step_begin(self) -> None:
         self._beat.stop()

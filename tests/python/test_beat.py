@@ -22,6 +22,9 @@ class Steps:
         self.is_open = False
         self.said += ")"
 
+    def extend(self):
+        self.said += "]"
+
 
 class Optimizer(torch.optim.Optimizer):
     """Changes nothing."""
@@ -61,15 +64,53 @@ def test_the_first_call_for_training_begins_a_step_and_each_step_of_the_optimize
 
 def test_of_several_optimizers_the_first_sets_the_beat_until_another_steps_twice_without_it(model, steps):
     first, second = Optimizer(model), Optimizer(model)
-    model(torch.ones(2))
     for _ in range(2):
+        model(torch.ones(2))
         first.step()
+        model(torch.ones(2))
         second.step()
     assert steps.said == "()()("
     second.step()
     assert steps.said == "()()()(", "the first has stopped"
     second.step()
     assert steps.said == "()()()()("
+
+
+def test_of_optimizers_that_step_one_right_after_the_other_the_last_ends_the_step(model, steps):
+    optimizers = [Optimizer(model) for _ in range(3)]
+    for _ in range(3):
+        model(torch.ones(2))
+        for optimizer in optimizers:
+            optimizer.step()
+    assert steps.said == "()]]()()("
+
+
+def test_where_no_module_is_called_the_optimizer_alone_sets_the_beat(model, steps):
+    first, second = Optimizer(model), Optimizer(model)
+    for _ in range(2):
+        first.step()
+        second.step()
+    assert steps.said == "()()("
+
+
+def test_where_modules_are_called_in_the_first_step_only_the_second_is_known_at_its_end(model, steps):
+    optimizer = Optimizer(model)
+    model(torch.ones(2))
+    for _ in range(4):
+        optimizer.step()
+    assert steps.said == "()()()()("
+
+
+def test_a_call_that_is_compiled_is_no_obstacle(model, steps):
+    @torch.compile(backend="eager", fullgraph=True)
+    def forward(rows):
+        return model(rows)
+
+    optimizer = Optimizer(model)
+    for _ in range(3):
+        forward(torch.ones(2))
+        optimizer.step()
+    assert steps.said == "()()()("
 
 
 def test_a_script_that_marks_its_steps_is_left_alone(model):

@@ -51,14 +51,22 @@ pub struct HostReads {
 /// Sums up the trace that `path` holds.
 pub fn of(path: &Path, trace: &Trace) -> Summary {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let is_end = |event: &&Event| matches!(event, Event::Mark(Mark::StepEnd));
+    let mut is_open = true;
+    let mut is_end = |event: &&Event| match event {
+        Event::Mark(Mark::StepBegin) => {
+            is_open = true;
+            false
+        }
+        Event::Mark(Mark::StepEnd) => std::mem::take(&mut is_open),
+        _ => false,
+    };
     Summary {
         rank: crate::files::rank_and_device(&name).map_or(0, |(rank, _)| rank),
         file: name,
         device: trace.device,
         events: trace.events.len() as u64,
         requests: trace.requests.len() as u64,
-        steps: trace.events.iter().filter(is_end).count() as u64,
+        steps: trace.events.iter().filter(&mut is_end).count() as u64,
         peak_allocated: trace.peak_allocated(),
         peak_reserved: trace.peak_reserved(),
         host_reads: host_reads(trace),

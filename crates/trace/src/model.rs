@@ -80,7 +80,7 @@ impl Request {
 pub enum Mark {
     /// A training step begins.
     StepBegin,
-    /// A training step ends.
+    /// A training step ends; said again before the next one begins, it went on until then.
     StepEnd,
     /// A phase (forward, backward, weight, optimizer...) of a micro-batch begins.
     Phase {

@@ -17,21 +17,29 @@ class Steps:
         self.is_open = False
 
     def begin(self) -> None:
-        """A step begins."""
+        """A step begins, unless as many are done as were asked for: then the program ends."""
         self.end()
+        self.stop_if_done()
         self.is_open = True
         self._history.before_mark()
         _native.mark_step_begin()
 
     def end(self) -> None:
-        """A step ends; the last one that was asked for ends the program."""
+        """A step ends."""
         if not self.is_open:
             return
         self.is_open = False
+        self._done += 1
+        self.extend()
+        self._history.step_done(self._done)
+
+    def extend(self) -> None:
+        """The step that was said to end went on until here."""
         self._history.before_mark()
         _native.mark_step_end()
-        self._done += 1
-        self._history.step_done(self._done)
+
+    def stop_if_done(self) -> None:
+        """Ends the program if as many steps are done as were asked for."""
         if self._done == self._last:
             raise SystemExit(0)
 
@@ -83,6 +91,7 @@ class Marks(_marks.Listener):
 
     def step_end(self) -> None:
         self._steps.end()
+        self._steps.stop_if_done()
 
     def phase(self, kind: str, micro_batch: int) -> None:
         self._history.before_mark()

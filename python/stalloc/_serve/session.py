@@ -38,6 +38,9 @@ class Steps:
             self.is_open = False
             self._after()
 
+    def extend(self) -> None:
+        """The core is told of beginnings only."""
+
 
 class Marks(_marks.Listener):
     """Marks of the script go to the core."""

@@ -23,12 +23,12 @@ pub fn steps(trace: &Trace) -> Option<Vec<u32>> {
     if begins.len() < 2 {
         return None;
     }
-    // The end of each step is its mark or, if that is missing, the beginning of the next.
+    // The end of each step is its last mark before the next begins or, if there is none, the beginning of the next.
     let mut spans: Vec<(u32, u32)> = Vec::new();
     for (i, &begin) in begins.iter().enumerate() {
         let next = begins.get(i + 1).copied().unwrap_or(trace.requests.len() as u32);
-        let mark = ends[ends.partition_point(|&end| end <= begin)..].first().copied();
-        spans.push((begin, mark.unwrap_or(next).min(next)));
+        let mark = ends[..ends.partition_point(|&end| end <= next)].last().copied();
+        spans.push((begin, mark.filter(|&end| end > begin).unwrap_or(next)));
     }
     let mut lengths: Vec<u32> = spans.iter().map(|(begin, end)| end - begin).collect();
     lengths.sort_unstable();
