@@ -175,14 +175,27 @@ impl Cursor {
     /// A step begins, says the program.
     pub fn step_begin(&mut self, script: &Script) {
         let under_way = !self.may_have_ended(script);
+        let is_late = under_way && self.has_just_begun(script);
         let going_on = self.candidates.first().filter(|candidate| under_way && candidate.at.index > 0);
         let going_on = going_on.map(|candidate| Candidate { expected: true, continued: true, ..*candidate });
         self.candidates_at_beginning(script);
         self.misfits = 0;
         if let Some(candidate) = going_on {
-            let place = if self.marks_begin_sections { self.candidates.len() } else { 0 };
+            let place = if self.marks_begin_sections && !is_late { self.candidates.len() } else { 0 };
             self.candidates.insert(place, candidate);
         }
+    }
+
+    /// Whether the mark comes a little late, as after the batch was loaded: what is followed without a misfit is the
+    /// beginning of a section that comes again.
+    fn has_just_begun(&self, script: &Script) -> bool {
+        let near_beginning = |candidate: &Candidate| {
+            let section = &script.sections[candidate.at.section as usize];
+            let index = candidate.at.index;
+            section.repeats && (1..=NEARBY).contains(&index) && (index * 4) as usize <= section.entries.len()
+        };
+        let fits = |candidate: &Candidate| self.misfits.trailing_zeros() >= candidate.at.index;
+        !self.is_lost() && self.candidates.iter().all(|candidate| near_beginning(candidate) && fits(candidate))
     }
 
     /// Leaves a run of dynamic entries before its end if the last request and this one are the planned ones after it.

@@ -56,6 +56,19 @@ fn the_same_without_virtual_memory_management() {
 }
 
 #[test]
+fn a_mark_that_comes_after_the_batch_was_loaded_begins_nothing_anew() {
+    // The batch's first part is like its second, so that what follows the mark is like a beginning.
+    let step = [vec![(3 * MIB, None); 3], step()].concat();
+    let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step)]);
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    run(&mut checked, &weights());
+    let mut served = vec![checked.malloc(3 * MIB)];
+    checked.allocator.step_begin();
+    served.extend(run(&mut checked, &step[1..]));
+    assert!(served.iter().all(|served| served.source == Source::Planned));
+}
+
+#[test]
 fn one_extra_request_kept_for_ever_costs_no_planned_one() {
     let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
     let mut checked = over_counting(&plan, Counting::new(GIB));
