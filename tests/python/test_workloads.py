@@ -10,8 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 import workloads  # noqa: E402
 
-#: What is planned whole, also where a step differs now and then.
-NAMES = ["gpt", "evaluation", "llama, recomputation", "megatron, virtual pipeline"]
+#: What is planned whole, also where a step differs now and then or in a part of its requests.
+NAMES = ["gpt", "evaluation", "llama, recomputation", "megatron, virtual pipeline", "megatron, experts"]
 
 #: Sequence lengths are drawn for each step, some of which were never recorded; the largest was in the first step only.
 VARYING = "variable length"
@@ -26,7 +26,7 @@ def outcomes(tmp_path_factory):
 def test_a_workload_is_served_from_its_plan_and_reserves_what_the_plan_promises(outcomes, name):
     outcome = outcomes[name]
     assert outcome.share >= 0.999, outcome
-    assert outcome.unknown == 0, outcome
+    assert outcome.unknown <= outcome.dynamic / 100, outcome
     assert outcome.excess <= 0.01, outcome
     # PyTorch's own history is the log of all addresses.
     assert outcome.allocations >= outcome.requests > 1000, outcome
