@@ -36,6 +36,6 @@ mod synthesize;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use dynamic::Headroom;
+pub use dynamic::{Headroom, Room};
 pub use rounds::Witness;
 pub use synthesize::{Dynamic, Error, Options, Static, Steps, Summary, plan, steps};

@@ -2,7 +2,7 @@
 
 use stalloc_plan::SectionKind;
 
-use crate::dynamic::Group;
+use crate::dynamic::Room;
 use crate::lifetimes::Natures;
 use crate::parts::{Part, Program};
 use crate::rounds::Witness;
@@ -53,7 +53,7 @@ pub fn on_steps(program: &Program) -> Vec<String> {
 }
 
 /// On a plan.
-pub fn on_plan(program: &Program, natures: &Natures, groups: &[(usize, Group)]) -> Vec<String> {
+pub fn on_plan(program: &Program, natures: &Natures, room: &Room) -> Vec<String> {
     let mut notes = on_steps(program);
     if natures.copies > 1 && repeating(program).count() > 0 {
         notes.push(format!(
@@ -62,17 +62,16 @@ pub fn on_plan(program: &Program, natures: &Natures, groups: &[(usize, Group)]) 
             natures.copies
         ));
     }
-    if !groups.is_empty() {
-        let seen: u64 = groups.iter().map(|(_, group)| group.most()).fold(0, u64::saturating_add);
-        let kept: u64 = groups.iter().map(|(_, group)| group.home).fold(0, u64::saturating_add);
+    if room.groups > 0 {
         let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
         notes.push(format!(
-            "what differs from step to step was gathered into {} group{}: seen to take up to {:.1} MiB in all, the plan \
-             keeps {:.1} MiB for it",
-            groups.len(),
-            if groups.len() == 1 { "" } else { "s" },
-            mib(seen),
-            mib(kept)
+            "what differs from step to step was gathered into {} group{}: as large as they were seen they take up to {:.1} \
+             MiB at once, and the plan keeps addresses for {:.1} MiB, enough for each in {:.1} % of the steps",
+            room.groups,
+            if room.groups == 1 { "" } else { "s" },
+            mib(room.seen),
+            mib(room.kept),
+            100.0 * room.share_of_steps,
         ));
     }
     notes

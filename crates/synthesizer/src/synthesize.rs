@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::borrow;
 use crate::chance;
-use crate::dynamic::{self, Group, Headroom};
+use crate::dynamic::{self, Group, Headroom, Room};
 use crate::expected;
 use crate::layout::{self, ALIGNMENT, Budget};
 use crate::lifetimes::{Nature, Natures, classify};
@@ -70,6 +70,8 @@ pub struct Summary {
     pub planned: Static,
     /// What is not.
     pub dynamic: Dynamic,
+    /// The room that is kept for the latter.
+    pub room: Room,
     /// Most live bytes, as PyTorch counts.
     pub peak_allocated: u64,
     /// Most live bytes to expect in steps like the recorded ones: as `peak_allocated`, or more where the largest batch
@@ -214,6 +216,7 @@ struct Draft {
     program: Program,
     /// Requests that have a home with their group.
     housed: Vec<bool>,
+    room: Room,
     notes: Vec<String>,
 }
 
@@ -265,8 +268,9 @@ fn draft(
     map_trace(&mut plan, sequence, &program, &natures, &outline);
     let mut housed = vec![false; sequence.len()];
     groups.iter().flat_map(|(_, group)| &group.requests).for_each(|&request| housed[request as usize] = true);
-    let notes = notes::on_plan(&program, &natures, &groups);
-    Ok(Draft { plan, program, housed, notes })
+    let room = Room::new(&groups, options.headroom);
+    let notes = notes::on_plan(&program, &natures, &room);
+    Ok(Draft { plan, program, housed, room, notes })
 }
 
 /// The plan's slots and sections. Entries that are no slot are filled in later.
@@ -337,6 +341,7 @@ fn summarize(trace: &Trace, sequence: &Sequence, draft: &Draft, seconds: f64) ->
             ratio: plan.arena as f64 / plan.lower_bound.max(1) as f64,
         },
         dynamic: Dynamic { requests: sequence.len() as u64 - requests, peak: dynamic },
+        room: draft.room.clone(),
         peak_allocated,
         expected_peak: peak_allocated.max(expected::peak_of_first_shape(sequence, &draft.program)),
         planned_reserved,

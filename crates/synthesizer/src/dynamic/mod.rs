@@ -10,6 +10,7 @@ mod room;
 
 use std::ops::Range;
 
+use serde::Serialize;
 use stalloc_plan::{DynamicGroup, FOREVER, Plan};
 
 use crate::layout::Item;
@@ -37,6 +38,47 @@ pub fn home(group: &Group, section: usize, outline: &Outline) -> Item {
         stream: group.stream,
         like: None,
     }
+}
+
+/// The room that a plan keeps for what differs from step to step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Room {
+    /// Groups of requests that live about together.
+    pub groups: usize,
+    /// Each group finds room for itself in about this share of the steps: see [`Headroom`].
+    pub share_of_steps: f64,
+    /// Most bytes at once of groups as large as they were seen.
+    pub seen: u64,
+    /// Most bytes at once that are kept for them. They are addresses: memory is mapped where it is used.
+    pub kept: u64,
+}
+
+impl Room {
+    /// The room for groups, each in a section.
+    pub fn new(groups: &[(usize, Group)], headroom: Headroom) -> Self {
+        Room {
+            groups: groups.len(),
+            share_of_steps: headroom.share_of_steps(),
+            seen: at_once(groups, Group::most),
+            kept: at_once(groups, |group| group.home),
+        }
+    }
+}
+
+/// Most bytes of groups at once, in the section where that is most. O(groups log groups).
+fn at_once(groups: &[(usize, Group)], bytes: impl Fn(&Group) -> u64) -> u64 {
+    let mut moments: Vec<(usize, u32, bool, u64)> = Vec::with_capacity(2 * groups.len());
+    for (section, group) in groups {
+        let Range { start, end } = group.lifetime;
+        moments.extend([(*section, end, false, bytes(group)), (*section, start, true, bytes(group))]);
+    }
+    moments.sort_unstable();
+    let (mut live, mut most) = (0u64, 0);
+    for (_, _, begins, bytes) in moments {
+        live = if begins { live.saturating_add(bytes) } else { live.saturating_sub(bytes) };
+        most = most.max(live);
+    }
+    most
 }
 
 /// What the plan says of a group, without the ranges that it may use.

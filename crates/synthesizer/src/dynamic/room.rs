@@ -16,6 +16,16 @@ pub struct Headroom {
 }
 
 impl Headroom {
+    /// The share of steps in which a home holds its group, if what varies is normally distributed.
+    pub fn share_of_steps(&self) -> f64 {
+        // The normal distribution by the error function, to 1.5e-7 (Abramowitz and Stegun, 7.1.26).
+        let x = self.deviations.abs() / std::f64::consts::SQRT_2;
+        let t = 1.0 / (1.0 + 0.327_591_1 * x);
+        let terms = [0.254_829_592, -0.284_496_736, 1.421_413_741, -1.453_152_027, 1.061_405_429];
+        let tail = terms.iter().rev().fold(0.0, |sum, term| (sum + term) * t) * (-x * x).exp() / 2.0;
+        if self.deviations < 0.0 { tail } else { 1.0 - tail }
+    }
+
     /// Bytes for a group that took `per_run` bytes in steps whose dynamic requests took `total` together.
     ///
     /// A group that scales with the step (longer sequences make all of it larger) needs what the largest step seen
@@ -71,6 +81,14 @@ mod tests {
     fn what_never_varies_needs_no_headroom() {
         assert_eq!(TWO.room(&[5120; 6], &[9999, 1, 5, 7, 9, 11]), 5120);
         assert_eq!(TWO.room(&[5120; 2], &[1, 2]), 5120);
+    }
+
+    #[test]
+    fn more_deviations_hold_more_steps() {
+        for (deviations, share) in [(-1.0, 0.158_655), (0.0, 0.5), (1.0, 0.841_345), (2.0, 0.977_250), (8.0, 1.0)] {
+            let found = Headroom { deviations }.share_of_steps();
+            assert!((found - share).abs() < 1e-6, "{deviations}: {found}");
+        }
     }
 
     #[test]
