@@ -69,8 +69,19 @@ def test_full_memory_forks_pools_graphs_streams_and_the_end_go_wrong_for_nobody(
     assert json.loads(process.stdout.splitlines()[-1])["wrong"] == []
 
 
+def test_without_the_dynamic_side_what_has_no_place_of_its_own_is_served_by_pytorch(planned):
+    for way in ("native", "pluggable"):
+        process = serve(planned, "straying.py", STALLOC_DYNAMIC="0", STALLOC_BACKEND=way)
+        assert process.returncode == 0, process.stderr
+        found = re.search(r", ([\d,]+) by the dynamic side, ([\d,]+) by (?:the model of )?PyTorch's", process.stderr)
+        assert found, process.stderr
+        assert found[1] == "0" and int(found[2].replace(",", "")) > 0, found[0]
+        if way == "native":
+            assert json.loads(process.stdout.splitlines()[-1])["overlaps"] == 0
+
+
 def test_a_switch_of_the_artifact_that_asks_for_what_cannot_be_had_is_named_with_the_reason():
-    lines = without_effect({"STALLOC_DYNAMIC": "1", "STALLOC_STATIC_FALLBACK": "0", "STALLOC_TRACE_FAST_MODE": "0"})
+    lines = without_effect({"STALLOC_DYNAMIC": "0", "STALLOC_STATIC_FALLBACK": "0", "STALLOC_TRACE_FAST_MODE": "0"})
     assert [line.partition(":")[0] for line in lines] == [
         "STALLOC_STATIC_FALLBACK=0 has no effect",
         "STALLOC_TRACE_FAST_MODE=0 has no effect",

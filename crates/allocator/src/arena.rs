@@ -97,6 +97,8 @@ pub struct Arena<D: Device> {
     /// Blocks that were given back during a capture: their events are recorded after it.
     deferred: Vec<u32>,
     capturing: bool,
+    /// What has no place of its own, or not now, is left to the fallback.
+    planned_only: bool,
     /// What rounding added to the request that is being served.
     slack: u16,
     /// Requests in a row that fit the plan while it is switched off.
@@ -137,6 +139,7 @@ impl<D: Device> Arena<D> {
             pending: VecDeque::new(),
             deferred: Vec::new(),
             capturing: false,
+            planned_only: false,
             slack: 0,
             fits_in_a_row: 0,
             statistics,
@@ -144,6 +147,13 @@ impl<D: Device> Arena<D> {
             script,
             frames,
         })
+    }
+
+    /// From now on only requests that find their own places are served: there is no dynamic side. The rest is the
+    /// caller's own fallback's, and no memory moves between the two.
+    pub fn planned_only(mut self) -> Self {
+        self.planned_only = true;
+        self
     }
 
     /// Serves `size` bytes (before rounding, may be 0) on a stream, or leaves them to the caller's own fallback.

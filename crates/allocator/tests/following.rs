@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use stalloc_allocator::{Allocator, Error, Source};
+use stalloc_allocator::{Allocator, Arena, Error, Source};
 use stalloc_device::{Counting, Shared};
 use stalloc_plan::SectionKind::{Once, Prologue, Repeating};
 
@@ -307,6 +307,25 @@ fn what_has_always_come_is_not_taken_for_the_planned_request_of_its_size_after_i
         assert!(rest.iter().all(|served| served.source == Source::Planned), "{size}: {rest:?}");
         [planned].into_iter().chain(varying).chain(rest).for_each(|served| checked.free(served));
     }
+}
+
+#[test]
+fn without_a_dynamic_side_only_what_finds_its_own_place_is_served_from_the_arena() {
+    let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
+    let room = plan.arena..plan.arena + 40 * MIB;
+    plan.arena = room.end;
+    add_dynamic(&mut plan, 1, 3, [MIB, 2 * MIB, 3 * MIB, 4 * MIB], room);
+    let mut arena = Arena::new(Counting::new(GIB), &plan).expect("a plan that can be followed").planned_only();
+    let mut serve = |size| arena.serve(size, 0).map(|served| served.source);
+    assert!(weights().iter().all(|&(size, _)| serve(size) == Some(Source::Planned)));
+    for (index, (size, _)) in step().into_iter().enumerate().take(6) {
+        if index == 3 {
+            assert_eq!((serve(2 * MIB + 1), serve(77 * MIB)), (None, None), "one that varies, and one not in the plan");
+        }
+        serve(size);
+    }
+    let statistics = arena.statistics();
+    assert_eq!((statistics.dynamic, statistics.unplanned.dynamic, statistics.unplanned.extra), (0, 1, 1));
 }
 
 #[test]

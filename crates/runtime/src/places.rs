@@ -52,14 +52,17 @@ fn owner(address: Address) -> Option<(i32, &'static Place)> {
     Some((device, place(device)?))
 }
 
-/// Plans that say so were made for a program on an AMD GPU; others follow whichever driver is there.
+/// Plans that say so were made for a program on an AMD GPU; others follow whichever driver is there. With
+/// `STALLOC_DYNAMIC=0`, as users of the paper's artifact know it, what is not planned is left to PyTorch's allocator.
 fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     fork::in_use();
     let gpu = match Gpu::cuda(plan.device) {
         Ok(gpu) => gpu,
         Err(cuda) => Gpu::hip(plan.device).map_err(|_| cuda)?,
     };
-    Ok(Box::new(Arena::new(gpu, plan)?))
+    let arena = Arena::new(gpu, plan)?;
+    let planned_only = std::env::var_os("STALLOC_DYNAMIC").is_some_and(|value| value == "0");
+    Ok(Box::new(if planned_only { arena.planned_only() } else { arena }))
 }
 
 fn open_host(plan: &Plan) -> Result<Box<dyn Serving>, Error> {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use stalloc_plan::{Entry, Plan, SectionKind};
 use stalloc_planner::Effort;
 use stalloc_synthesizer::testing::{Training, WORKSPACE};
-use stalloc_synthesizer::{Options, Summary, plan, steps};
+use stalloc_synthesizer::{Headroom, Options, Summary, plan, steps};
 use stalloc_trace::{Frame, Mark, RawEvent, Trace, TraceBuilder};
 
 /// Soundness does not depend on how long the planner searches.
@@ -94,6 +94,23 @@ fn experts_share_room_for_what_they_need_together() {
     assert!(summary.dynamic.requests > 0 && !plan.dynamic.is_empty());
     assert!(plan.dynamic.iter().all(|group| group.home.end - group.home.start >= group.peak));
     assert!(summary.efficiency > 0.9, "{}", summary.efficiency);
+}
+
+#[test]
+fn room_for_more_steps_takes_more_addresses_and_the_summary_says_how_many() {
+    let trace = Training { experts: 4, imbalance: 60, steps: 8, marks: true, ..Training::default() }.trace();
+    let with = |deviations| {
+        let options = Options { headroom: Headroom { deviations }, ..quick() };
+        let (planned, summary) = plan(&trace, &options, &mut |_, _| {}).expect("a plan");
+        assert_eq!(summary.room.groups, planned.dynamic.len());
+        summary
+    };
+    let (less, more) = (with(0.0), with(3.0));
+    assert!(less.room.seen > 0 && less.room.seen <= less.room.kept && less.room.kept < more.room.kept);
+    assert!(less.planned.peak < more.planned.peak, "the arena is larger");
+    assert!(less.room.share_of_steps < 0.51 && more.room.share_of_steps > 0.99);
+    let (_, dense) = planned(&Training::default().trace());
+    assert_eq!((dense.room.groups, dense.room.kept), (0, 0));
 }
 
 #[test]

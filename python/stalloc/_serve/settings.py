@@ -20,7 +20,6 @@ class Mode(enum.Enum):
 
 #: Switches of the artifact that turn something off which cannot be turned off here, and why.
 _ALWAYS_ON = {
-    "STALLOC_DYNAMIC": "requests that differ from step to step always share the arena",
     "STALLOC_STATIC_FALLBACK": "a planned request whose place is taken is always served elsewhere",
     "STALLOC_TRACE_FAST_MODE": "traces are always taken over PyTorch's own allocator",
 }

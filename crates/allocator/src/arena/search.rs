@@ -132,6 +132,9 @@ impl<D: Device> Arena<D> {
     /// The first window with a place, the lowest place in it. Memory that another stream used last is taken only if
     /// there is no other, since it costs a wait.
     fn search(&mut self, windows: &[Range<u32>], key: Key) -> Option<Served> {
+        if self.planned_only {
+            return None;
+        }
         let mut search = |after_others| windows.iter().find_map(|window| self.place_in(window, key, after_others));
         let start = search(false).or_else(|| search(true))?;
         Some(self.served(start, Source::Dynamic))
