@@ -1,19 +1,18 @@
 // PyTorch's statistics of one device, with the arena's share in them.
 #pragma once
-#include <c10/core/CachingDeviceAllocator.h>
-
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <utility>
 
 #include "core.h"
+#include "versions.h"
 
 namespace stalloc {
 
-using c10::CachingDeviceAllocator::DeviceStats;
-using c10::CachingDeviceAllocator::Stat;
-using c10::CachingDeviceAllocator::StatArray;
+using figures::DeviceStats;
+using figures::Stat;
+using figures::StatArray;
 
 constexpr size_t AGGREGATE = 0, SMALL = 1, LARGE = 2;
 

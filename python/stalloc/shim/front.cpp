@@ -11,34 +11,24 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
-#include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
 #include <atomic>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "core.h"
 #include "figures.h"
 #include "history.h"
-
-// Types of methods that older versions do not have: what their signatures name there. Used where PyTorch has no such type.
-namespace stalloc::missing {
-struct OomRejectionObserver {};
-struct StreamSegmentSize {};
-}  // namespace stalloc::missing
-namespace c10::cuda::CUDACachingAllocator {
-using namespace stalloc::missing;
-}
+#include "versions.h"
 
 namespace {
 
 namespace native = c10::cuda::CUDACachingAllocator;
-using c10::CachingDeviceAllocator::DeviceStats;
+using stalloc::DeviceStats;
 using c10::cuda::MempoolId_t;
 using native::RecordContext;
 using native::TraceEntry;
@@ -57,18 +47,6 @@ struct Device {
   std::atomic<int> captures{0};
   std::atomic<int64_t> retried{0};  // times that the native allocator was asked again after it was out of memory
 };
-
-// Whether an allocator is told of captures. Older ones are not: there, any redirection to a private pool may be one.
-template <typename Native, typename = void>
-struct MarksCaptures : std::false_type {};
-template <typename Native>
-struct MarksCaptures<Native, std::void_t<decltype(&Native::markCaptureBegin)>> : std::true_type {};
-
-// Whether threads can have a text of theirs put on what they allocate.
-template <typename Native, typename = void>
-struct HasUserMetadata : std::false_type {};
-template <typename Native>
-struct HasUserMetadata<Native, std::void_t<decltype(&Native::getUserMetadata)>> : std::true_type {};
 
 template <typename Native>
 struct Front final : Native {
@@ -126,7 +104,7 @@ struct Front final : Native {
   void tell_allocated(c10::DeviceIndex index, Device& device, void* address, size_t size, size_t rounded, cudaStream_t stream) {
     if (C10_UNLIKELY(stalloc::History::any_enabled())) device.history.allocated(core, address, size, stream, notes());
     if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))
-      (*python)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
+      stalloc::tell_allocation(*python, reinterpret_cast<uintptr_t>(address), 0);
     if (C10_UNLIKELY(c10::memoryProfilingEnabled())) profile(index, device, address, int64_t(rounded));
   }
 
@@ -141,7 +119,7 @@ struct Front final : Native {
   void tell_freed(c10::DeviceIndex index, Device& device, void* address, size_t rounded) {
     if (C10_UNLIKELY(stalloc::History::any_enabled())) device.history.complete_frees(core);
     if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))
-      (*python)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
+      stalloc::tell_deallocation(*python, reinterpret_cast<uintptr_t>(address), 0);
     if (C10_UNLIKELY(c10::memoryProfilingEnabled())) profile(index, device, address, -int64_t(rounded));
   }
 
@@ -281,7 +259,7 @@ struct Front final : Native {
   // What the thread says of itself, in the native allocator's words.
   stalloc::Notes notes() {
     stalloc::Notes found{compile_contexts.empty() ? "N/A" : compile_contexts.back(), ""};
-    if constexpr (HasUserMetadata<Native>::value) found.user_metadata = next->getUserMetadata();
+    if constexpr (stalloc::HasUserMetadata<Native>::value) found.user_metadata = next->getUserMetadata();
     return found;
   }
 
@@ -354,12 +332,12 @@ struct Front final : Native {
     auto* device = find(index);
     if (device == nullptr) return;
     bool is_first = device->redirected.fetch_add(1, std::memory_order_acq_rel) == 0;
-    if (!MarksCaptures<Native>::value && is_first) core->capturing(index, 1);
+    if (!stalloc::MarksCaptures<Native>::value && is_first) core->capturing(index, 1);
   }
   void endAllocateToPool(c10::DeviceIndex index, MempoolId_t pool) {
     if (auto* device = find(index)) {
       bool is_last = device->redirected.fetch_sub(1, std::memory_order_acq_rel) == 1;
-      if (!MarksCaptures<Native>::value && is_last) core->capturing(index, 0);
+      if (!stalloc::MarksCaptures<Native>::value && is_last) core->capturing(index, 0);
     }
     next->endAllocateToPool(index, pool);
   }

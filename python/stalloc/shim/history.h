@@ -1,6 +1,5 @@
 // PyTorch's memory history and snapshots, with the arena's share in them.
 #pragma once
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/ApproximateClock.h>
 
 #include <algorithm>
@@ -9,12 +8,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "core.h"
+#include "versions.h"
 
 namespace stalloc {
 
@@ -23,32 +22,6 @@ using c10::cuda::CUDACachingAllocator::CreateContextFn;
 using c10::cuda::CUDACachingAllocator::RecordContext;
 using c10::cuda::CUDACachingAllocator::SegmentInfo;
 using c10::cuda::CUDACachingAllocator::TraceEntry;
-
-// An entry of the history, outside all private pools. Older versions' entries do not name their pool.
-template <typename Entry, typename Time, typename Stack>
-Entry make_entry(typename Entry::Action action, c10::DeviceIndex device, size_t address, size_t size, cudaStream_t stream, Time time,
-                 Stack stack) {
-  using Pool = c10::cuda::MempoolId_t;
-  if constexpr (std::is_constructible_v<Entry, decltype(action), decltype(device), size_t, size_t, cudaStream_t, Pool, Time, Stack>)
-    return Entry(action, device, address, size, stream, Pool{0, 0}, time, std::move(stack));
-  else
-    return Entry(action, device, address, size, stream, time, std::move(stack));
-}
-
-// What the program says of itself while it allocates.
-struct Notes {
-  std::string compile_context;
-  std::string user_metadata;
-};
-
-// Older versions' entries have no room for notes.
-template <typename Entry>
-auto note(Entry& entry, Notes& notes, int) -> decltype(void(entry.compile_context_), void(entry.user_metadata_)) {
-  entry.compile_context_ = std::move(notes.compile_context);
-  entry.user_metadata_ = std::move(notes.user_metadata);
-}
-template <typename Entry>
-void note(Entry&, Notes&, long) {}
 
 // What happened to the arena's blocks on one device, as far as PyTorch is asked to remember it.
 class History {

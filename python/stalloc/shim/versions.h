@@ -1,0 +1,90 @@
+// What PyTorch's versions call by other names, or do not have. Everything else here is written for the newest.
+#pragma once
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#if __has_include(<c10/core/CachingDeviceAllocator.h>)
+#include <c10/core/CachingDeviceAllocator.h>
+namespace stalloc::figures {
+using namespace c10::CachingDeviceAllocator;
+}
+#else
+namespace stalloc::figures {
+using namespace c10::cuda::CUDACachingAllocator;
+}
+#endif
+
+// Types of methods that older versions do not have: what their signatures name there. Used where PyTorch has no such type.
+namespace stalloc::missing {
+struct OomRejectionObserver {};
+struct StreamSegmentSize {};
+struct ShareableHandle {};
+}  // namespace stalloc::missing
+namespace c10::cuda::CUDACachingAllocator {
+using namespace stalloc::missing;
+}
+
+namespace stalloc {
+
+// Whether an allocator is told of captures. Older ones are not: there, any redirection to a private pool may be one.
+template <typename Native, typename = void>
+struct MarksCaptures : std::false_type {};
+template <typename Native>
+struct MarksCaptures<Native, std::void_t<decltype(&Native::markCaptureBegin)>> : std::true_type {};
+
+// Whether threads can have a text of theirs put on what they allocate.
+template <typename Native, typename = void>
+struct HasUserMetadata : std::false_type {};
+template <typename Native>
+struct HasUserMetadata<Native, std::void_t<decltype(&Native::getUserMetadata)>> : std::true_type {};
+
+// An entry of the history, outside all private pools. Older versions' entries do not name their pool.
+template <typename Entry, typename Time, typename Stack>
+Entry make_entry(typename Entry::Action action, c10::DeviceIndex device, size_t address, size_t size, cudaStream_t stream, Time time,
+                 Stack stack) {
+  using Pool = c10::cuda::MempoolId_t;
+  if constexpr (std::is_constructible_v<Entry, decltype(action), decltype(device), size_t, size_t, cudaStream_t, Pool, Time, Stack>)
+    return Entry(action, device, address, size, stream, Pool{0, 0}, time, std::move(stack));
+  else
+    return Entry(action, device, address, size, stream, time, std::move(stack));
+}
+
+// What the program says of itself while it allocates.
+struct Notes {
+  std::string compile_context;
+  std::string user_metadata;
+};
+
+// Older versions' entries have no room for notes.
+template <typename Entry>
+auto note(Entry& entry, Notes& notes, int) -> decltype(void(entry.compile_context_), void(entry.user_metadata_)) {
+  entry.compile_context_ = std::move(notes.compile_context);
+  entry.user_metadata_ = std::move(notes.user_metadata);
+}
+template <typename Entry>
+void note(Entry&, Notes&, long) {}
+
+// The sanitizer for streams is told of memory. In older versions it knows of no device but CUDA's.
+template <typename Trace>
+auto tell_allocation(const Trace& trace, uintptr_t address, int) -> decltype(trace->trace_gpu_memory_allocation(c10::kCUDA, address)) {
+  trace->trace_gpu_memory_allocation(c10::kCUDA, address);
+}
+template <typename Trace>
+void tell_allocation(const Trace& trace, uintptr_t address, long) {
+  trace->trace_gpu_memory_allocation(address);
+}
+template <typename Trace>
+auto tell_deallocation(const Trace& trace, uintptr_t address, int)
+    -> decltype(trace->trace_gpu_memory_deallocation(c10::kCUDA, address)) {
+  trace->trace_gpu_memory_deallocation(c10::kCUDA, address);
+}
+template <typename Trace>
+void tell_deallocation(const Trace& trace, uintptr_t address, long) {
+  trace->trace_gpu_memory_deallocation(address);
+}
+
+}  // namespace stalloc
