@@ -70,7 +70,8 @@ pub struct Cursor {
     /// One bit per request, newest lowest: it did not fit.
     misfits: u64,
     /// The last request may have been the planned one after a run of dynamic entries: where that would lead.
-    run_over: Option<Position>,
+    /// It says so only until the next request, whose number comes with it.
+    run_over: Option<(u64, Position)>,
     /// Steps begin where the plan's sections do, as far as is known.
     marks_begin_sections: bool,
     history: History,
@@ -134,7 +135,7 @@ impl Cursor {
             }
             Some(group)
                 if script.groups[group as usize].has_seen(key)
-                    && self.run_over.is_none()
+                    && self.run_over.is_none_or(|(number, _)| number != self.requests)
                     && !may_be_planned(script, entries, entry.place, key) =>
             {
                 candidate.at.index += 1;
@@ -200,7 +201,8 @@ impl Cursor {
 
     /// Leaves a run of dynamic entries before its end if the last request and this one are the planned ones after it.
     fn leave_run(&mut self, script: &Script, key: Key) -> Option<Guess> {
-        if let Some((guess, at)) = self.run_over.take().and_then(|at| slot_at(script, at, key)) {
+        let run_over = self.run_over.filter(|&(number, _)| number == self.requests);
+        if let Some((guess, at)) = run_over.and_then(|(_, at)| slot_at(script, at, key)) {
             self.move_to(at);
             return Some(guess);
         }
@@ -208,7 +210,12 @@ impl Cursor {
         let entries = script.entries(at.section);
         let entry = entries.get(at.index as usize).filter(|entry| entry.group().is_some())?;
         let (planned, after) = slot_at(script, Position { index: entry.place, ..at }, key)?;
-        self.run_over = Some(after);
+        // What always comes, in a size that it has had, does not end the run: what must come may not have come yet.
+        let group = entry.group().map(|group| &script.groups[group as usize]);
+        if group.is_some_and(|group| group.always && group.has_seen(key)) {
+            return None;
+        }
+        self.run_over = Some((self.requests + 1, after));
         // Before the next request says so, the cursor stays in the run. But where nothing near had this size, it has the
         // planned one's place already: elsewhere it would be in the way of those that follow.
         let mut near = entries[at.index as usize..entry.place as usize].iter().take(LOOK_AHEAD);

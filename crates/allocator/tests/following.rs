@@ -310,6 +310,50 @@ fn what_has_always_come_is_not_taken_for_the_planned_request_of_its_size_after_i
 }
 
 #[test]
+fn a_planned_request_just_after_a_run_of_its_size_is_not_taken_for_the_one_before_it_again() {
+    // One that varies, then two planned ones, and another that varies: all may be of one size.
+    let step = [(2 * MIB, Some(9)), (5 * MIB, Some(8)), (5 * MIB, Some(7)), (6 * MIB, Some(6)), (7 * MIB, Some(5))];
+    let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &step)]);
+    let room = plan.arena..plan.arena + 60 * MIB;
+    plan.arena = room.end;
+    add_dynamic(&mut plan, 1, 3, [MIB, 9 * MIB, 9 * MIB, 9 * MIB], room.clone());
+    add_dynamic(&mut plan, 1, 1, [MIB, 9 * MIB, 9 * MIB, 9 * MIB], room);
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    run(&mut checked, &weights());
+    for size in [9 * MIB, 5 * MIB, 3 * MIB, 5 * MIB] {
+        let sizes = [step[0].0, size, step[1].0, step[2].0, size, step[3].0, step[4].0];
+        let served = sizes.map(|size| checked.malloc(size));
+        let planned = served.iter().filter(|served| served.source == Source::Planned);
+        assert!(planned.count() >= 5, "{size}: {served:?}");
+        served.into_iter().for_each(|served| checked.free(served));
+    }
+    let statistics = checked.allocator.statistics();
+    assert_eq!((statistics.misses.occupied, statistics.unplanned.extra), (0, 0), "{statistics:?}");
+}
+
+#[test]
+fn a_run_of_what_always_comes_is_not_left_for_two_planned_requests_of_its_size() {
+    let step = [(2 * MIB, Some(9)), (5 * MIB, Some(8)), (5 * MIB, Some(7)), (6 * MIB, Some(6))];
+    let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &step)]);
+    let room = plan.arena..plan.arena + 200 * MIB;
+    plan.arena = room.end;
+    for _ in 0..12 {
+        add_dynamic(&mut plan, 1, 1, [MIB, 9 * MIB, 9 * MIB, 9 * MIB], room.clone());
+    }
+    plan.dynamic.iter_mut().for_each(|group| group.always = true);
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    run(&mut checked, &weights());
+    for size in [9 * MIB, 5 * MIB, 3 * MIB, 5 * MIB] {
+        let first = checked.malloc(step[0].0);
+        let varying: Vec<_> = (0..12).map(|_| checked.malloc(size)).collect();
+        assert!(varying.iter().all(|served| served.source == Source::Dynamic), "{size}: {varying:?}");
+        let rest: Vec<_> = step[1..].iter().map(|&(size, _)| checked.malloc(size)).collect();
+        assert!(rest.iter().all(|served| served.source == Source::Planned), "{size}: {rest:?}");
+        [first].into_iter().chain(varying).chain(rest).for_each(|served| checked.free(served));
+    }
+}
+
+#[test]
 fn without_a_dynamic_side_only_what_finds_its_own_place_is_served_from_the_arena() {
     let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
     let room = plan.arena..plan.arena + 40 * MIB;

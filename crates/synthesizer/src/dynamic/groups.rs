@@ -122,9 +122,8 @@ fn runs(program: &Program, part: usize) -> Vec<usize> {
 }
 
 /// The sizes that a part's entries had in what resembles it: for a part that runs once, in the runs of the steps that it
-/// resembles, and for steps, in a first step: they tell how much it may vary. Where an entry has no partner there, its own
-/// size.
-fn borrowed_runs(sequence: &Sequence, program: &Program, part: usize) -> Vec<Vec<u64>> {
+/// resembles, and for steps, in a first step: they tell how much it may vary. `None` where an entry has no partner there.
+fn borrowed_runs(sequence: &Sequence, program: &Program, part: usize) -> Vec<Vec<Option<u64>>> {
     let own = &program.parts[part];
     let mut borrowed = Vec::new();
     let likes = match own.kind {
@@ -142,10 +141,7 @@ fn borrowed_runs(sequence: &Sequence, program: &Program, part: usize) -> Vec<Vec
                     of_entry[*entry as usize] = Some(sequence.size[request as usize]);
                 }
             }
-            let sizes = own.reference.clone().zip(&partner).map(|(request, partner)| {
-                partner.and_then(|partner| of_entry[partner as usize]).unwrap_or(sequence.size[request as usize])
-            });
-            borrowed.push(sizes.collect());
+            borrowed.push(partner.iter().map(|partner| of_entry[(*partner)? as usize]).collect());
         }
     }
     borrowed
@@ -163,7 +159,8 @@ fn first_steps(sequence: &Sequence, program: &Program, part: usize) -> Vec<usize
 fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usize) -> Vec<Group> {
     let runs = runs(program, part);
     let borrowed = borrowed_runs(sequence, program, part);
-    let period = program.parts[part].reference.len() as u32;
+    let own = &program.parts[part];
+    let period = own.reference.len() as u32;
     let mut by_entry: BTreeMap<(u32, u32), Group> = BTreeMap::new();
     let new = |stream, lifetime| Group {
         stream,
@@ -178,7 +175,7 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
     // Every dynamic entry has a group, whether or not any run that is compared has it.
     for (entry, nature) in natures.of[part].iter().enumerate() {
         if *nature == Nature::Dynamic {
-            let stream = sequence.stream[program.parts[part].reference.start as usize + entry];
+            let stream = sequence.stream[own.reference.start as usize + entry];
             let mut group = new(stream, entry as u32..entry as u32 + 1);
             group.entries.push(entry as u32);
             by_entry.insert((entry as u32, stream), group);
@@ -213,12 +210,21 @@ fn singles(sequence: &Sequence, program: &Program, natures: &Natures, part: usiz
     }
     for (run, sizes) in borrowed.iter().enumerate() {
         for group in by_entry.values_mut().filter(|group| !group.lasts()) {
-            let bytes = group.entries.iter().map(|&entry| sizes[entry as usize]).fold(0, u64::saturating_add);
+            // Where an entry has no partner, its own size.
+            let size =
+                |&entry: &u32| sizes[entry as usize].unwrap_or(sequence.size[(own.reference.start + entry) as usize]);
+            let bytes = group.entries.iter().map(size).fold(0, u64::saturating_add);
             group.per_run[runs.len() + run] = bytes;
         }
     }
     let mut singles: Vec<Group> = by_entry.into_values().collect();
-    let always = |entry: &u32| runs.len() > 1 && came[*entry as usize] == runs.len();
+    // What runs once was seen once, but the steps that it resembles tell what may not come.
+    let witnesses: &[Vec<Option<u64>>] = if own.kind == SectionKind::Once { &borrowed } else { &[] };
+    let always = |entry: &u32| {
+        let entry = *entry as usize;
+        let came = came[entry] == runs.len() && witnesses.iter().all(|sizes| sizes[entry].is_some());
+        came && runs.len() + witnesses.len() > 1
+    };
     singles.iter_mut().for_each(|group| group.always = group.entries.iter().all(always));
     singles.sort_by_key(|group| (group.lifetime.start, group.lifetime.end));
     singles
