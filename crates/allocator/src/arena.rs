@@ -20,24 +20,12 @@ use crate::statistics::{Source, Statistics};
 use crate::streams::{Owners, Streams};
 
 mod blocks;
+mod memory;
 mod pending;
 mod search;
 
 pub use blocks::LiveBlock;
 use pending::Pending;
-
-/// The part of the live bytes that memory without a block may amount to before it is moved to where it is needed.
-const SLACK: u64 = 64;
-
-/// So often memory may be moved without regard to cost, and beyond that once in [`REQUESTS_PER_MOVE`] requests: each
-/// move waits for the device.
-const FREE_MOVES: u64 = 256;
-
-/// See [`FREE_MOVES`].
-const REQUESTS_PER_MOVE: u64 = 128;
-
-/// A move takes at least this part of the live bytes: what is moved now need not be moved at the next request.
-const SHARE_OF_A_MOVE: u64 = 16;
 
 /// Largest address range of an arena in granules, bytes 2 TiB.
 const MAX_GRANULES: u64 = u32::MAX as u64;
@@ -99,6 +87,8 @@ pub struct Arena<D: Device> {
     capturing: bool,
     /// What has no place of its own, or not now, is left to the fallback.
     planned_only: bool,
+    /// Live bytes when memory was last given back after the plan was switched off.
+    left_over: u64,
     /// What rounding added to the request that is being served.
     slack: u16,
     /// Requests in a row that fit the plan while it is switched off.
@@ -140,6 +130,7 @@ impl<D: Device> Arena<D> {
             deferred: Vec::new(),
             capturing: false,
             planned_only: false,
+            left_over: u64::MAX,
             slack: 0,
             fits_in_a_row: 0,
             statistics,
@@ -195,7 +186,10 @@ impl<D: Device> Arena<D> {
     #[inline]
     fn serve_planned(&mut self, place: u32, key: Key) -> Option<Served> {
         let range = place..place + key.granules();
-        if (self.is_free(&range) || self.is_free_after_polling(&range)) && self.claim(&range, key.stream(), None) {
+        if (self.is_free(&range) || self.is_free_after_polling(&range))
+            && (self.frames.is_backed(&range) || !self.is_short(key))
+            && self.claim(&range, key.stream(), None)
+        {
             return Some(self.served(place, Source::Planned));
         }
         self.serve_displaced(range, key)
@@ -247,66 +241,6 @@ impl<D: Device> Arena<D> {
         }
         self.owners.take(range.clone(), stream);
         Ok(())
-    }
-
-    /// Puts memory behind a range. Beyond what live blocks need and a small share more, memory is not taken from the
-    /// device but from where no block is: what the plan does not need now serves what is not planned, and back.
-    #[inline]
-    fn back_with_memory(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
-        if self.frames.is_backed(range) { Ok(()) } else { self.map(range) }
-    }
-
-    #[cold]
-    fn map(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
-        let missing = self.frames.missing(range);
-        let live = self.statistics.allocated + u64::from(range.end - range.start) * GRANULE;
-        let live = live.max(self.statistics.peak_allocated);
-        let allowed = live + live / SLACK;
-        let wanted = self.frames.mapped() + missing;
-        let may_move = self.statistics.moves < FREE_MOVES + self.statistics.requests / REQUESTS_PER_MOVE;
-        if wanted > allowed && may_move {
-            // More than is needed, so that few moves will do.
-            self.unmap_cold((wanted - allowed).max(live / SHARE_OF_A_MOVE), range.clone())?;
-        }
-        let mut result = self.frames.map(&mut self.device, range);
-        if matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
-            // More than is needed, so that the next requests need not do the same.
-            self.unmap_cold(missing.max(self.frames.mapped() / SHARE_OF_A_MOVE), range.clone())?;
-            result = self.frames.map(&mut self.device, range);
-        }
-        self.statistics.reserved = self.frames.mapped();
-        self.statistics.peak_reserved = self.statistics.peak_reserved.max(self.frames.mapped());
-        result
-    }
-
-    /// Takes the memory away from frames without a block, those in `spared` excepted.
-    fn unmap_cold(&mut self, bytes: u64, spared: Range<u32>) -> Result<u64, stalloc_device::Error> {
-        let taken = &self.taken;
-        let is_cold = |frame: Range<u32>| {
-            let is_spared = frame.start < spared.end && spared.start < frame.end;
-            !is_spared && taken.is_free(frame.start as usize, frame.end as usize)
-        };
-        if !self.frames.has_cold(is_cold) {
-            return Ok(0);
-        }
-        // Freed blocks may still be in use by what the device has been given.
-        self.device.synchronize()?;
-        let given = self.frames.unmap(&mut self.device, bytes, is_cold);
-        self.statistics.reserved = self.frames.mapped();
-        self.statistics.moved += given.as_ref().unwrap_or(&0);
-        self.statistics.moves += 1;
-        given
-    }
-
-    /// Gives memory that no block uses back to the device, until `bytes` are given back or there is no more. Returns
-    /// how many were. While a graph is captured nothing is given back, since the device must not be waited for.
-    pub fn give_back(&mut self, bytes: u64) -> Result<u64, Error> {
-        if self.capturing {
-            return Ok(0);
-        }
-        self.device.synchronize()?;
-        self.poll_all();
-        Ok(self.unmap_cold(bytes, 0..0)?)
     }
 
     /// First address of the arena.

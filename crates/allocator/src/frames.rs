@@ -100,6 +100,20 @@ impl Frames {
         frames.end <= self.solid || !frames.any(|frame| self.is_unmapped(frame))
     }
 
+    /// The parts of a range of granules that have memory behind them. O(frames of the range).
+    pub fn backed(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
+        let size = self.frame.unwrap_or(self.bytes.max(GRANULE));
+        let end = if self.frame.is_some() { self.highest } else { 1 };
+        let frames = self.touched(size, &range);
+        let (mut at, end) = (frames.start, frames.end.min(end));
+        std::iter::from_fn(move || {
+            let is_unmapped = |frame| self.frame.is_some() && self.is_unmapped(frame);
+            let first = (at..end).find(|&frame| !is_unmapped(frame))?;
+            at = (first..end).find(|&frame| is_unmapped(frame)).unwrap_or(end);
+            Some(granules(first, size).start.max(range.start)..granules(at - 1, size).end.min(range.end))
+        })
+    }
+
     /// Bytes that are missing behind a range of granules.
     pub fn missing(&self, range: &Range<u32>) -> u64 {
         let Some(size) = self.frame else { return 0 };

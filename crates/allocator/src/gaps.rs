@@ -130,6 +130,12 @@ impl Gaps {
         }
     }
 
+    /// Every gap of at least `width` units, by address. O(gaps).
+    pub fn of_width(&self, width: u32) -> impl Iterator<Item = Range<u32>> + '_ {
+        let chunks = self.chunks.iter().filter(move |chunk| chunk.widest >= width);
+        chunks.flat_map(|chunk| &chunk.gaps).filter(move |gap| gap.width() >= width).map(|gap| gap.start..gap.end)
+    }
+
     /// Takes `width` units at a place that was just found for them.
     #[inline]
     pub fn take(&mut self, place: Place, width: u32) {

@@ -125,6 +125,8 @@ pub struct Script {
     pub slots: usize,
     /// The first planned request of each section, ascending.
     beginnings: Box<[Key]>,
+    /// Requests of the first section: what a program asks for before its steps.
+    pub beginning: u64,
     /// Positions after each run of [`CONTEXT`] planned requests, ascending.
     contexts: FxHashMap<[Key; CONTEXT], Vec<Position>>,
 }
@@ -173,6 +175,7 @@ impl Script {
             })
         });
         script.sections = sections.collect::<Result<_, Error>>()?;
+        script.beginning = script.sections.first().map_or(0, |section| section.entries.len() as u64).max(1);
         script.index_beginnings();
         script.index_contexts();
         Ok(script)

@@ -223,10 +223,21 @@ fn a_plan_without_a_place_for_anything_is_followed_if_the_program_does_what_it_e
 }
 
 #[test]
+fn a_program_that_begins_as_planned_stays_in_the_arena_when_all_its_steps_are_others() {
+    let mut checked = trained(Counting::new(GIB));
+    let other: Vec<_> = (0..50u64).map(|n| ((n % 9 + 1) * 512 * 1111, Some(3))).collect();
+    for _ in 0..200 {
+        let served = run(&mut checked, &other);
+        assert!(served.iter().all(|served| served.source == Source::Dynamic));
+    }
+    assert!(!checked.allocator.statistics().switched_off);
+}
+
+#[test]
 fn what_outlives_a_plan_that_was_switched_off_leaves_no_memory_behind() {
     let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
     let mut checked = over_counting(&plan, Counting::new(GIB));
-    let kept = run(&mut checked, &weights());
+    let kept = run(&mut checked, &weights()[..3]);
     let other: Vec<_> = (0..50u64).map(|n| ((n % 9 + 1) * 512 * 1111, Some(3))).collect();
     for _ in 0..40 {
         run(&mut checked, &other);

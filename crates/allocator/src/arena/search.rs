@@ -8,7 +8,8 @@ use std::slice;
 
 use stalloc_device::{Device, Stream};
 
-use super::{Arena, REQUESTS_PER_MOVE, SLACK, Served};
+use super::memory::{REQUESTS_PER_MOVE, SHARE_OF_A_MOVE, SLACK};
+use super::{Arena, Served};
 use crate::cursor::Guess;
 use crate::script::{GRANULE, Key};
 use crate::statistics::{Departure, Source};
@@ -18,15 +19,23 @@ use crate::statistics::{Departure, Source};
 const SMALL: u32 = (1 << 20) / GRANULE as u32;
 
 /// Obstacles that one search gets around before it gives up.
-const MAX_OBSTACLES: usize = 64;
+pub(super) const MAX_OBSTACLES: usize = 64;
 
 /// After this many requests, a plan that served less than one in a hundred is another program's.
 const FAIR_TRIAL: u64 = 1000;
 
 impl<D: Device> Arena<D> {
-    /// Finds a place for a planned request that cannot have its own.
+    /// Serves a planned request whose place is taken, or has no memory.
     #[cold]
     pub(super) fn serve_displaced(&mut self, range: Range<u32>, key: Key) -> Option<Served> {
+        if self.is_short(key) && self.is_free(&range) {
+            let elsewhere = self.place_with_memory(key);
+            if elsewhere.is_none() && self.claim(&range, key.stream(), None) {
+                return Some(self.served(range.start, Source::Planned));
+            }
+            self.statistics.misses.device += 1;
+            return elsewhere.map(|start| self.served(start, Source::Dynamic));
+        }
         let misses = &mut self.statistics.misses;
         match self.taken.first(range.start as usize, range.end as usize) {
             None => misses.device += 1,
@@ -89,21 +98,24 @@ impl<D: Device> Arena<D> {
         }
         self.fits_in_a_row = 0;
         let trial = FAIR_TRIAL.max(2 * self.script.slots as u64);
-        if !statistics.switched_off
-            && statistics.requests >= trial
-            && statistics.planned + statistics.unplanned.dynamic < statistics.requests / 100
-        {
+        let known = statistics.planned + statistics.unplanned.dynamic;
+        // One that began as planned is the plan's program with other steps: the arena serves those too.
+        let has_begun = known >= self.script.beginning;
+        if !statistics.switched_off && !has_begun && statistics.requests >= trial && known < statistics.requests / 100 {
             statistics.switched_off = true;
+            self.left_over = self.statistics.allocated;
             // The memory is better in the fallback's hands.
             let _ = self.give_back(u64::MAX);
         }
     }
 
-    /// Gives back the memory of blocks that outlived the plan, now and then.
+    /// Gives back the memory of blocks that outlived the plan, now and then, and whenever it has become much.
     fn give_back_what_was_left(&mut self) {
-        let empty = self.frames.mapped().saturating_sub(self.statistics.allocated);
-        let due = self.statistics.requests.is_multiple_of(REQUESTS_PER_MOVE);
-        if due && !self.capturing && empty > self.frames.mapped() / SLACK {
+        let (mapped, live) = (self.frames.mapped(), self.statistics.allocated);
+        let now_and_then = self.statistics.requests.is_multiple_of(REQUESTS_PER_MOVE);
+        let is_much = self.left_over.saturating_sub(live) > mapped / SHARE_OF_A_MOVE;
+        if (now_and_then || is_much) && !self.capturing && mapped.saturating_sub(live) > mapped / SLACK {
+            self.left_over = live;
             // If the device refuses, the next time will do.
             let _ = self.unmap_cold(u64::MAX, 0..0);
         }
@@ -129,15 +141,21 @@ impl<D: Device> Arena<D> {
         served
     }
 
-    /// The first window with a place, the lowest place in it. Memory that another stream used last is taken only if
-    /// there is no other, since it costs a wait.
+    /// A place in the first window that has one.
     fn search(&mut self, windows: &[Range<u32>], key: Key) -> Option<Served> {
         if self.planned_only {
             return None;
         }
-        let mut search = |after_others| windows.iter().find_map(|window| self.place_in(window, key, after_others));
-        let start = search(false).or_else(|| search(true))?;
+        let with_memory = if self.is_short(key) { self.place_with_memory(key) } else { None };
+        let start = with_memory.or_else(|| self.place(windows, key))?;
         Some(self.served(start, Source::Dynamic))
+    }
+
+    /// The first window with a place, the lowest place in it. Memory that another stream used last is taken only if
+    /// there is no other, since it costs a wait.
+    fn place(&mut self, windows: &[Range<u32>], key: Key) -> Option<u32> {
+        let mut place = |after_others| windows.iter().find_map(|window| self.place_in(window, key, after_others));
+        place(false).or_else(|| place(true))
     }
 
     fn place_in(&mut self, window: &Range<u32>, key: Key, after_others: bool) -> Option<u32> {
@@ -156,16 +174,20 @@ impl<D: Device> Arena<D> {
         None
     }
 
-    /// Cuts the first planned block in a range out of the gaps. Each block costs this once, when it is first in the
-    /// way, so planned requests need not keep the gaps up to date.
-    fn avoid(&mut self, range: &Range<u32>) {
-        let Some(unit) = self.taken.first(range.start as usize, range.end as usize) else { return };
-        let Some(start) = self.starts.last(unit).map(|start| start as u32) else { return };
-        if let Some(block) = self.blocks.get_mut(&start)
-            && !block.in_gaps
+    /// Cuts the planned blocks in a range out of the gaps. Each block costs this once, when it is first in the way, so
+    /// planned requests need not keep the gaps up to date.
+    pub(super) fn avoid(&mut self, range: &Range<u32>) {
+        let mut from = range.start;
+        while let Some(unit) = self.taken.first(from as usize, range.end as usize)
+            && let Some(start) = self.starts.last(unit).map(|start| start as u32)
+            && let Some(block) = self.blocks.get_mut(&start)
         {
-            block.in_gaps = true;
-            self.gaps.take_range(block.range(start));
+            let cut = block.range(start);
+            from = cut.end.max(unit as u32 + 1);
+            if !block.in_gaps {
+                block.in_gaps = true;
+                self.gaps.take_range(cut);
+            }
         }
     }
 
