@@ -119,7 +119,8 @@ fn follow(sequence: &Sequence, part: &Part, natures: &mut [Nature], keys: &[Opti
     }
 }
 
-/// A number that stands for what surrounds an entry: sizes of static neighbours, and which are as large as itself.
+/// A number that stands for an entry's line, if it is known, and for what surrounds it: sizes of static neighbours, and
+/// which are as large as itself.
 fn surroundings(sequence: &Sequence, part: &Part, natures: &[Nature], entry: usize) -> u64 {
     let size = |entry: usize| sequence.size[part.reference.start as usize + entry];
     let mut key = FxHasher::default();
@@ -131,6 +132,7 @@ fn surroundings(sequence: &Sequence, part: &Part, natures: &[Nature], entry: usi
             Some(n) => size(n),
         });
     }
+    key.write_u64(sequence.line[part.reference.start as usize + entry]);
     key.write_u32(sequence.stream[part.reference.start as usize + entry]);
     key.finish()
 }
