@@ -219,7 +219,10 @@ impl Cursor {
         // Before the next request says so, the cursor stays in the run. But where nothing near had this size, it has the
         // planned one's place already: elsewhere it would be in the way of those that follow.
         let mut near = entries[at.index as usize..entry.place as usize].iter().take(LOOK_AHEAD);
-        let is_seen = near.any(|entry| entry.group().is_some_and(|group| script.groups[group as usize].has_seen(key)));
+        let is_seen = near.any(|entry| {
+            let group = entry.group().map(|group| &script.groups[group as usize]);
+            group.is_some_and(|group| group.has_seen(key) || group.awaits(key))
+        });
         if is_seen { None } else { self.narrow(script, key).map(|_| planned) }
     }
 
@@ -388,7 +391,7 @@ fn fit(script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
     let Some((number, first)) = group(index) else { return slot_at(script, at, key) };
     // Dynamic entries may be absent. If a few are left and the request is just the planned one after them, it is that
     // one, unless its size is the usual one of the dynamic entry too, or one of those that are left has always come and
-    // has had this size. If many are left, one may well have its size.
+    // was nearly as large. If many are left, one may well have its size.
     let next = entries[index].place as usize;
     let after = || slot_at(script, Position { index: next as u32, ..at }, key);
     let mut run = (index..next).take(LOOK_AHEAD).filter_map(|index| Some((index, group(index)?)));
@@ -396,7 +399,7 @@ fn fit(script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
     if next - index <= LOOK_AHEAD
         && !is_usual
         && let Some(found) = after()
-        && !run.clone().any(|(_, (_, group))| group.always && group.has_seen(key))
+        && !run.clone().any(|(_, (_, group))| group.awaits(key))
     {
         return Some(found);
     }

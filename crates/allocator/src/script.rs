@@ -96,6 +96,13 @@ impl Group {
         self.stream == key.stream() && (self.sizes.0..=self.sizes.1).contains(&key.granules())
     }
 
+    /// Whether a request is near enough to what was seen of a group that has always come: within a factor of two.
+    pub fn awaits(&self, key: Key) -> bool {
+        let size = u64::from(key.granules());
+        let is_near = size * 2 >= u64::from(self.sizes.0) && size <= u64::from(self.sizes.1) * 2;
+        self.always && self.stream == key.stream() && is_near
+    }
+
     /// Whether a request may well be the group's: its size is within a factor of eight of what was seen.
     pub fn may_be(&self, key: Key) -> bool {
         let size = u64::from(key.granules());

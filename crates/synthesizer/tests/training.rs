@@ -138,6 +138,30 @@ fn what_was_the_same_size_every_time_by_chance_is_dynamic_like_its_siblings() {
 }
 
 #[test]
+fn what_never_varies_is_no_sibling_of_what_another_line_asks_for_in_like_surroundings() {
+    let mut builder = TraceBuilder::new(0);
+    let (file, function) = (builder.string("train.py"), builder.string("step"));
+    let stacks: Vec<_> = (0..14).map(|line| builder.stack(&[Frame { file, function, line }])).collect();
+    for step in 0..5u64 {
+        builder.push(RawEvent::Mark(Mark::StepBegin), None);
+        for (line, &stack) in stacks.iter().enumerate() {
+            let size = match line {
+                3 => (2000 + step) * 512,
+                10 => 2001 * 512,
+                _ => (1 + line as u64 % 7) << 20,
+            };
+            let address = (1 + step * 14 + line as u64) << 30;
+            builder.push(RawEvent::Alloc { address, size, stream: 0, stack }, None);
+            builder.push(RawEvent::FreeRequested { address, size: 0, stream: 0 }, None);
+            builder.push(RawEvent::FreeCompleted { address, size: 0, stream: 0 }, None);
+        }
+    }
+    let (plan, summary) = planned(&builder.finish());
+    assert_eq!(summary.dynamic.requests, 5);
+    assert!(plan.slots.iter().any(|slot| slot.size == 2001 * 512));
+}
+
+#[test]
 fn a_first_step_has_room_for_what_varies_in_later_ones() {
     let (plan, _) = planned(&Training { experts: 8, steps: 6, marks: true, ..Training::default() }.trace());
     let dynamic = |kind| {
