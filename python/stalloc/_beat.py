@@ -24,8 +24,8 @@ class Beat:
 
     The first begins when a module is first called for training; one ends and the next begins when the optimizer that
     sets the beat has stepped. That is the first optimizer, until another one steps twice without it. Where several
-    step one right after the other, no module being called for training in between, it is the last of them, so that
-    no step begins in the midst of theirs: the first step tells, which is why the second begins only with such a call.
+    step one right after the other, no module being called in between, it is the last of them, so that no step begins
+    in the midst of theirs: the first step tells, which is why the second begins only with such a call.
     """
 
     def __init__(self, torch: Any, steps: Steps) -> None:
@@ -51,7 +51,8 @@ class Beat:
     def _called(self, module: Any, _arguments: Any) -> None:
         if self._is_compiling():  # a call that is being traced is made later, where nobody hears of it
             return
-        if module.training and self._torch.is_grad_enabled():
+        # After the first step any call tells that the optimizers are done, a validation's too.
+        if self._together or (module.training and self._torch.is_grad_enabled()):
             self._handles.pop().remove()
             if self._together:
                 self._together = None

@@ -85,6 +85,18 @@ def test_of_optimizers_that_step_one_right_after_the_other_the_last_ends_the_ste
     assert steps.said == "()]]()()("
 
 
+def test_what_is_called_between_the_first_two_steps_is_a_part_of_the_second(model, steps):
+    optimizer = Optimizer(model)
+    model(torch.ones(2))
+    optimizer.step()
+    with torch.no_grad():
+        model.eval()(torch.ones(2))
+    assert steps.said == "()("
+    model.train()(torch.ones(2))
+    optimizer.step()
+    assert steps.said == "()()("
+
+
 def test_where_no_module_is_called_the_optimizer_alone_sets_the_beat(model, steps):
     first, second = Optimizer(model), Optimizer(model)
     for _ in range(2):
