@@ -115,13 +115,15 @@ class Bench:
 def table(cells: dict[str, dict]) -> str:
     """The cells as Markdown."""
     heads = ["job", "goal", "steps planned from", "peak allocated, GiB", *(f"{name} E" for name in ALLOCATORS.values())]
-    heads += ["`stalloc run`"]
-    lines = ["| " + " | ".join(heads) + " |", "|---|---:|---:|---:|" + "---:|" * (len(ALLOCATORS) + 1)]
+    heads += ["moves a step", "`stalloc run`"]
+    lines = ["| " + " | ".join(heads) + " |", "|---|---:|---:|---:|" + "---:|" * (len(ALLOCATORS) + 2)]
     for name, cell in cells.items():
         job = JOBS[name]
         found = {result["allocator"]: f"{result['efficiency']:.3f}" for result in cell["results"]}
         row = [job.title, f"{job.goal:.2f}", str(job.recorded), f"{cell['peak_allocated'] / 2**30:.1f}"]
-        row += [found.get(allocator, "") for allocator in ALLOCATORS] + [cell.get("served", "")]
+        row += [found.get(allocator, "") for allocator in ALLOCATORS]
+        moves = sum(result.get("moves", 0) for result in cell["results"])
+        row += [f"{moves / STEPS:.1f}", cell.get("served", "")]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
 

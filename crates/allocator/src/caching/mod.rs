@@ -9,7 +9,7 @@
 //! such segments can be [adopted](Cache::adopt), their memory then stays apart.
 //!
 //! [`Cache`] is the bookkeeping and borrows its device at each call, so that it can share one with others;
-//! [`Caching`] owns its device and is an [`Allocator`].
+//! [`Caching`] owns its device and is an [`Allocator`](crate::Allocator).
 //!
 //! An operation costs O(log n) in free blocks of its stream and allocates no host memory once the slabs are warm.
 
@@ -18,9 +18,10 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 use stalloc_device::{Address, Device, Stream};
 
-use crate::{Allocator, Error};
+use crate::Error;
 
 mod adopt;
+mod alone;
 mod block;
 mod events;
 mod expand;
@@ -38,6 +39,7 @@ use index::Entry;
 use pool::Pools;
 
 pub use adopt::{AdoptError, Adopted, Part};
+pub use alone::Caching;
 pub use settings::*;
 pub use view::{BlockState, Segment, SegmentBlock};
 
@@ -360,59 +362,5 @@ impl<D: Device> Cache<D> {
     fn out_of_memory(&mut self, requested: u64) -> Error {
         self.stats.out_of_memory += 1;
         Error::OutOfMemory { requested, allocated: self.allocated, reserved: self.reserved }
-    }
-}
-
-/// The caching allocator with a device of its own.
-pub struct Caching<D: Device> {
-    cache: Cache<D>,
-    device: D,
-}
-
-impl<D: Device> Caching<D> {
-    /// An empty one.
-    pub fn new(device: D, settings: Settings) -> Self {
-        Caching { cache: Cache::new(settings), device }
-    }
-
-    /// Its device.
-    pub fn device(&self) -> &D {
-        &self.device
-    }
-
-    /// The allocator without its device.
-    pub fn cache(&self) -> &Cache<D> {
-        &self.cache
-    }
-
-    /// The allocator without its device, to [adopt](Cache::adopt) a state.
-    pub fn cache_mut(&mut self) -> &mut Cache<D> {
-        &mut self.cache
-    }
-}
-
-impl<D: Device> Allocator for Caching<D> {
-    fn malloc(&mut self, size: u64, stream: Stream) -> Result<Address, Error> {
-        self.cache.malloc(&mut self.device, size, stream)
-    }
-
-    fn free(&mut self, address: Address) -> Result<(), Error> {
-        self.cache.free(&mut self.device, address)
-    }
-
-    fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error> {
-        self.cache.record_stream(address, stream)
-    }
-
-    fn allocated(&self) -> u64 {
-        self.cache.allocated()
-    }
-
-    fn reserved(&self) -> u64 {
-        self.cache.reserved()
-    }
-
-    fn empty_cache(&mut self) -> Result<(), Error> {
-        self.cache.empty_cache(&mut self.device)
     }
 }
