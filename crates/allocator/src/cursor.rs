@@ -74,6 +74,8 @@ pub struct Cursor {
     run_over: Option<(u64, Position)>,
     /// Steps begin where the plan's sections do, as far as is known.
     marks_begin_sections: bool,
+    /// The last step was said to begin when a section had just begun: that says nothing of where others do.
+    mark_was_late: bool,
     history: History,
 }
 
@@ -88,6 +90,7 @@ impl Cursor {
             misfits: 0,
             run_over: None,
             marks_begin_sections: true,
+            mark_was_late: false,
             history: History::default(),
         };
         cursor.candidates_at_beginning(script);
@@ -176,15 +179,20 @@ impl Cursor {
     /// A step begins, says the program.
     pub fn step_begin(&mut self, script: &Script) {
         let under_way = !self.may_have_ended(script);
-        let is_late = under_way && self.has_just_begun(script);
-        let going_on = self.candidates.first().filter(|candidate| under_way && candidate.at.index > 0);
-        let going_on = going_on.map(|candidate| Candidate { expected: true, continued: true, ..*candidate });
+        self.mark_was_late = under_way && self.has_just_begun(script);
+        // Of sections that have just begun it may not be known yet which it is; then none is in the history.
+        let (kept, continued) = match self.candidates.len() {
+            several @ 2.. if self.mark_was_late => (several, false),
+            _ => (usize::from(under_way), true),
+        };
+        let going_on = self.candidates.iter().take(kept).filter(|candidate| candidate.at.index > 0);
+        let going_on = going_on.map(|candidate| Candidate { expected: true, continued, ..*candidate });
+        let going_on: Vec<Candidate> = going_on.collect();
         self.candidates_at_beginning(script);
         self.misfits = 0;
-        if let Some(candidate) = going_on {
-            let place = if self.marks_begin_sections && !is_late { self.candidates.len() } else { 0 };
-            self.candidates.insert(place, candidate);
-        }
+        let first = self.mark_was_late || !self.marks_begin_sections;
+        let place = if first { 0 } else { self.candidates.len() };
+        self.candidates.splice(place..place, going_on);
     }
 
     /// Whether the mark comes a little late, as after the batch was loaded: what is followed without a misfit is the
@@ -245,7 +253,9 @@ impl Cursor {
             self.candidates.truncate(1);
         }
         if let (true, [only]) = (before > 1, &self.candidates[..]) {
-            self.marks_begin_sections = !only.continued;
+            if !self.mark_was_late {
+                self.marks_begin_sections = !only.continued;
+            }
             self.history.now_in(only.at.section, only.continued);
         }
         self.last = self.candidates[0].at;

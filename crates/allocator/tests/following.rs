@@ -69,6 +69,26 @@ fn a_mark_that_comes_after_the_batch_was_loaded_begins_nothing_anew() {
 }
 
 #[test]
+fn a_mark_after_the_batch_was_loaded_leaves_open_which_kind_of_step_has_begun() {
+    let kind = |more: u64| -> Vec<(u64, Life)> {
+        let rest = step().into_iter().map(|(size, life)| (size + more * 512, life));
+        [(512, None); 2].into_iter().chain(rest).collect()
+    };
+    let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &kind(0)), section(Repeating, &kind(9))]);
+    plan.sections.iter_mut().for_each(|section| section.followers = vec![1, 2]);
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    run(&mut checked, &weights());
+    for more in [0, 9, 9, 0, 9, 0, 0] {
+        let batch = run(&mut checked, &kind(more)[..2]);
+        checked.allocator.step_begin();
+        run(&mut checked, &kind(more)[2..]);
+        batch.into_iter().for_each(|served| checked.free(served));
+    }
+    let unplanned = checked.allocator.statistics().unplanned;
+    assert_eq!((unplanned.extra, unplanned.lost), (0, 0));
+}
+
+#[test]
 fn one_extra_request_kept_for_ever_costs_no_planned_one() {
     let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
     let mut checked = over_counting(&plan, Counting::new(GIB));
