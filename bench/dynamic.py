@@ -37,8 +37,6 @@ class Job:
     script: list[str]
     recorded: int
     goal: float
-    #: Whether it runs on one device without process groups, so that `stalloc run` can serve it on a dry-run device.
-    alone: bool = True
 
 
 def moe(experts: int, top_k: int, micro_batches: int, recompute: bool) -> Job:
@@ -46,7 +44,7 @@ def moe(experts: int, top_k: int, micro_batches: int, recompute: bool) -> Job:
     script = [*MEGATRON, "--experts", str(experts), "--top-k", str(top_k), "--micro-batches", str(micro_batches)]
     title = f"MoE, top-{top_k} of {experts}" + (", recomputation" if recompute else "")
     script += ["--recompute", "full"] if recompute else []
-    return Job(title, script, 4, 0.98 if recompute else 0.97, alone=False)
+    return Job(title, script, 4, 0.98 if recompute else 0.97)
 
 
 JOBS = {
@@ -100,7 +98,7 @@ class Bench:
         plan = self.cache / f"{name}.plan"
         self.stalloc("plan", recorded, "-o", plan)
         cell = json.loads(self.stalloc("simulate", run, "--plan", plan, "--json").stdout)
-        if served and job.alone:
+        if served:
             cell["served"] = self.serve(job, recorded.parent)
         return cell
 
@@ -133,12 +131,13 @@ def main() -> None:
     parser.add_argument("--stalloc", default="stalloc", help="the command")
     parser.add_argument("--cache", type=Path, default=ROOT / "target" / "dynamic", help="where traces are kept")
     parser.add_argument("--only", nargs="*", default=list(JOBS), choices=JOBS, help="jobs to run")
-    parser.add_argument("--run", action="store_true", help="also serve the jobs that can be from their plans")
+    parser.add_argument("--run", nargs="*", choices=JOBS, metavar="JOB", help="also serve the jobs (or these) from their plans")
     parser.add_argument("--write", action="store_true", help="write docs/evaluation.md")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     bench = Bench(os.path.abspath(options.stalloc) if os.sep in options.stalloc else options.stalloc, options.cache)
-    cells = {name: bench.cell(name, options.run) for name in options.only}
+    served = options.run or (JOBS if options.run is not None else [])
+    cells = {name: bench.cell(name, name in served) for name in options.only}
     if options.write:
         page.write("jobs, written by bench/dynamic.py", table(cells))
     print(table(cells))
