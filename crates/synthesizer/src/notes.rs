@@ -6,16 +6,20 @@ use crate::dynamic::Room;
 use crate::lifetimes::Natures;
 use crate::parts::{Part, Program};
 use crate::rounds::Witness;
+use crate::sequence::Sequence;
 
 /// Steps of a kind that should be recorded so that what varies is known.
 const ENOUGH: usize = 4;
+
+/// Steps that ask for this many times as much as others are of other lengths.
+const VARIES: f64 = 1.1;
 
 fn repeating(program: &Program) -> impl Iterator<Item = &Part> {
     program.parts.iter().filter(|part| part.kind == SectionKind::Repeating)
 }
 
 /// On the steps of a trace.
-pub fn on_steps(program: &Program) -> Vec<String> {
+pub fn on_steps(sequence: &Sequence, program: &Program) -> Vec<String> {
     let kinds = repeating(program).count();
     if kinds == 0 {
         return vec![
@@ -48,13 +52,33 @@ pub fn on_steps(program: &Program) -> Vec<String> {
             ),
             _ => format!("{}: recorded whole {whole} times, enough", part.name),
         });
+        let (least, most) = asked_for(sequence, program, part);
+        if most as f64 > VARIES * least as f64 {
+            notes.push(format!(
+                "{}: asked for {:.1} to {:.1} GiB in all, as if lengths differed: a step larger than the largest recorded one \
+                 needs more memory than the plan says, so record the largest that there is",
+                part.name,
+                least as f64 / (1u64 << 30) as f64,
+                most as f64 / (1u64 << 30) as f64,
+            ));
+        }
     }
     notes
 }
 
+/// Bytes that the whole runs of a part asked for, all requests together: the least and the most.
+fn asked_for(sequence: &Sequence, program: &Program, part: &Part) -> (u64, u64) {
+    let whole = part.rounds.iter().map(|&round| &program.rounds[round]).filter(|round| round.whole);
+    let bytes = whole.map(|round| {
+        let sizes = &sequence.size[round.requests.start as usize..round.requests.end as usize];
+        sizes.iter().fold(0, |sum: u64, &size| sum.saturating_add(size))
+    });
+    bytes.fold((u64::MAX, 0), |(least, most), bytes| (least.min(bytes), most.max(bytes)))
+}
+
 /// On a plan.
-pub fn on_plan(program: &Program, natures: &Natures, room: &Room) -> Vec<String> {
-    let mut notes = on_steps(program);
+pub fn on_plan(sequence: &Sequence, program: &Program, natures: &Natures, room: &Room) -> Vec<String> {
+    let mut notes = on_steps(sequence, program);
     if natures.copies > 1 && repeating(program).count() > 0 {
         notes.push(format!(
             "some tensors of a step are still alive when the next step allocates theirs, so steps take turns with {} \

@@ -147,7 +147,7 @@ pub fn steps(trace: &Trace) -> Steps {
     Steps {
         witness: rounds.witness,
         requests: requests.map(|round| round.requests.clone()).collect(),
-        notes: notes::on_steps(&program),
+        notes: notes::on_steps(&sequence, &program),
     }
 }
 
@@ -269,7 +269,7 @@ fn draft(
     let mut housed = vec![false; sequence.len()];
     groups.iter().flat_map(|(_, group)| &group.requests).for_each(|&request| housed[request as usize] = true);
     let room = Room::new(&groups, options.headroom);
-    let notes = notes::on_plan(&program, &natures, &room);
+    let notes = notes::on_plan(sequence, &program, &natures, &room);
     Ok(Draft { plan, program, housed, room, notes })
 }
 

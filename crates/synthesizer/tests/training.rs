@@ -256,6 +256,17 @@ fn what_one_step_in_many_leaves_out_is_dynamic_and_not_among_what_always_comes()
 }
 
 #[test]
+fn who_records_steps_of_different_lengths_is_told_to_record_the_largest() {
+    let told = |training: Training| {
+        let steps = steps(&Training { marks: true, steps: 8, ..training }.trace());
+        steps.notes.iter().any(|note| note.contains("record the largest"))
+    };
+    assert!(told(Training { lengths: vec![700, 300, 500, 410, 640, 350, 580, 460], ..Training::default() }));
+    assert!(!told(Training::default()));
+    assert!(!told(Training { experts: 4, imbalance: 40, ..Training::default() }), "tokens are routed, not added");
+}
+
+#[test]
 fn the_largest_batch_is_expected_again_although_it_came_before_the_states_were_made() {
     let lengths = vec![2000, 300, 700, 400, 650, 500];
     let training = |lengths: Vec<u64>| {
