@@ -254,6 +254,25 @@ fn a_program_that_begins_as_planned_stays_in_the_arena_when_all_its_steps_are_ot
 }
 
 #[test]
+fn a_plan_that_needs_more_moves_than_there_are_costs_its_places_rather_than_memory() {
+    let pair = [(64 * MIB, Some(0)), (64 * MIB, Some(0))];
+    let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &pair)]);
+    // Never alive together, but not in one place.
+    let last = plan.slots.last_mut().unwrap();
+    last.offset = plan.arena;
+    plan.arena += last.size;
+    let mut checked = over_counting(&plan, Counting::new(GIB));
+    run(&mut checked, &weights());
+    for _ in 0..400 {
+        run(&mut checked, &pair);
+    }
+    let statistics = checked.allocator.statistics();
+    assert!(statistics.moves < 300 && statistics.misses.device > 0, "{statistics:?}");
+    let needed = statistics.peak_allocated;
+    assert!(statistics.peak_reserved <= needed + needed / 16, "{statistics:?}");
+}
+
+#[test]
 fn what_outlives_a_plan_that_was_switched_off_leaves_no_memory_behind() {
     let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
     let mut checked = over_counting(&plan, Counting::new(GIB));
