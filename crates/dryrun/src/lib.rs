@@ -17,6 +17,7 @@
 #[macro_use]
 mod ffi;
 
+mod checks;
 mod config;
 mod driver_api;
 mod errors;

@@ -38,8 +38,19 @@ pub struct Origin {
     pub offload: bool,
 }
 
+/// What is at the destination of a read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Bytes {
+    /// What the program wrote itself.
+    Known,
+    /// The outcome of a check, which holds.
+    Check,
+    /// Zeros in place of what a kernel would have written.
+    Unknown,
+}
+
 /// Tells of a read; `target` holds what the program will see, and the callback may change it.
-pub fn host_read(target: &mut [u8], origin: Origin, known: bool) {
+pub fn host_read(target: &mut [u8], origin: Origin, bytes: Bytes) {
     BYTES.fetch_add(target.len() as u64, Relaxed);
     let listener = *LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
     let answered = listener.is_some_and(|Listener { callback, user }| {
@@ -50,17 +61,19 @@ pub fn host_read(target: &mut [u8], origin: Origin, known: bool) {
             origin.source,
             origin.device.cast_signed(),
             origin.stream,
-            c_int::from(known) | c_int::from(origin.offload) << 1,
+            c_int::from(bytes == Bytes::Known)
+                | c_int::from(origin.offload) << 1
+                | c_int::from(bytes == Bytes::Check) << 2,
         ) == 1
     });
-    let counter = match (answered, known) {
-        (true, _) => &ANSWERED,
-        (false, true) => &KNOWN,
-        (false, false) => &ZERO,
+    let counter = match (answered, bytes) {
+        (true, _) | (false, Bytes::Check) => &ANSWERED,
+        (false, Bytes::Known) => &KNOWN,
+        (false, Bytes::Unknown) => &ZERO,
     };
     let count = counter.fetch_add(1, Relaxed) + 1;
     // A loop that waits for a value never ends; say so before somebody wonders for an hour.
-    if !known && !answered && count.is_power_of_two() && count >= 1 << 16 {
+    if !answered && bytes == Bytes::Unknown && count.is_power_of_two() && count >= 1 << 16 {
         log::complain(&format!(
             "{count} values were read back from the device, all zero; a loop that waits for a value to change does not end in a dry run"
         ));

@@ -11,8 +11,9 @@ from typing import Any, Callable, Iterator
 from stalloc._record import imports
 from stalloc._record.answers import encode
 
-#: Answers by the function that reads: (end of the file's path, function) to the answer's name, and a function of its frame and the size.
-by_function: dict[tuple[str, str], tuple[str, Callable[[FrameType, int], bytes]]] = {}
+#: Answers by the function that reads: (end of the file's path, function) to the answer's name, and a function of its
+#: frame and the size that gives the bytes, or None where the function reads something else.
+by_function: dict[tuple[str, str], tuple[str, Callable[[FrameType, int], bytes | None]]] = {}
 
 #: The name of the answer that will take the place of what is read now.
 replaced: ContextVar[str | None] = ContextVar("replaced", default=None)
@@ -24,6 +25,7 @@ def install() -> None:
     imports.after("megatron.core.transformer.moe.token_dispatcher", _routes_tokens)
     by_function["megatron/core/transformer/moe/moe_utils.py", "permute"] = "tokens to permute", _tokens_to_permute
     by_function["transformers/masking_utils.py", "find_packed_sequence_indices"] = "packed sequences", _one_sequence_per_row
+    imports.after("transformers.generation.stopping_criteria", _generates_to_the_longest)
 
 
 @contextmanager
@@ -39,6 +41,31 @@ def _replacing(name: str) -> Iterator[None]:
 def _one_sequence_per_row(_frame: FrameType, size: int) -> bytes:
     """Positions count up from zero, so no mask is built for packed sequences; that takes tensors all the same."""
     return encode([1], size)
+
+
+def _generates_to_the_longest(stopping_criteria: ModuleType) -> None:
+    """`generate` ends where its longest length says: no sequence ends by itself, and without an answer none would ever."""
+    criteria = getattr(stopping_criteria, "StoppingCriteriaList", None)
+    if criteria is None:
+        return
+    call = criteria.__call__
+    is_over = False
+
+    @functools.wraps(call)
+    def called(self: Any, input_ids: Any, *args: Any, **options: Any) -> Any:
+        nonlocal is_over
+        is_over = any(input_ids.shape[-1] >= getattr(criterion, "max_length", float("inf")) for criterion in self)
+        return call(self, input_ids, *args, **options)
+
+    def over(_frame: FrameType, size: int) -> bytes | None:
+        return encode([int(is_over)], size) if size == 1 else None  # larger: tokens, for a streamer
+
+    def goes_on(_frame: FrameType, size: int) -> bytes | None:
+        return encode([int(not is_over)], size) if size == 1 else None
+
+    criteria.__call__ = called
+    for function, answer in (("__call__", over), ("_has_unfinished_sequences", over), ("_beam_search", goes_on)):
+        by_function["transformers/generation/utils.py", function] = "end of generation", answer
 
 
 def _clips_gradients(clip_grads: ModuleType) -> None:

@@ -203,7 +203,11 @@ def indexing_and_sorting():
 @case
 def printing_and_checks():
     x = torch.randn(1000, 1000, device=D)
-    return "device='cuda:0'" in str(x) and not torch.isnan(x).any() and repr(x.bfloat16())
+    finite = torch.isfinite(x.sum()) and torch.isfinite(x).all() and not torch.isinf(x).any() and not (~torch.isfinite(x)).any()
+    close = torch.allclose(x, x) and torch.equal(x, x) and not (x > 0).any()
+    torch.linalg.eig(x[:8, :8])  # refuses what is not finite
+    torch.testing.assert_close(x, x)
+    return "device='cuda:0'" in str(x) and not torch.isnan(x).any() and repr(x.bfloat16()) and finite and close
 
 
 @case

@@ -12,3 +12,6 @@ print("list", x.to(torch.int64).tolist())  # list
 print("half", x.to(torch.float16).sum().item())  # half
 print("nonzero", len(torch.nonzero(x)))  # nonzero
 print("back", back)
+x.requires_grad_()
+x[x > 0].sum().backward()  # mask, and again where no Python runs
+assert torch.isfinite(x).all()  # check

@@ -9,6 +9,7 @@ mod streams;
 #[cfg(test)]
 pub mod tests;
 
+use crate::checks;
 use capture::Capture;
 pub use capture::{CaptureInfo, Mode, exchange_thread_mode};
 use graphs::Graph;
@@ -39,6 +40,7 @@ static CAPTURING: AtomicUsize = AtomicUsize::new(0);
 pub fn work() {
     UNKNOWN_WRITES.fetch_add(1, Relaxed);
     WORK.fetch_add(1, Relaxed);
+    checks::launched(0);
     if CAPTURING.load(Relaxed) > 0 {
         execution().count_nodes(None);
     }
@@ -47,6 +49,7 @@ pub fn work() {
 /// A kernel was launched on `stream`.
 pub fn launch(stream: Handle) {
     UNKNOWN_WRITES.fetch_add(1, Relaxed);
+    checks::launched(0);
     collective(stream);
 }
 

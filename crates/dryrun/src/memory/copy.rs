@@ -5,8 +5,9 @@
 
 use super::{HostKind, Place, is_device, memory};
 use crate::{
+    checks,
     errors::{INVALID_VALUE, Status},
-    recorder,
+    recorder::{self, Bytes},
 };
 use std::{ptr, slice};
 
@@ -102,7 +103,7 @@ pub fn fill(start: u64, value: u8, bytes: usize) -> Result<(), Status> {
     Ok(())
 }
 
-/// A copy from a device to the host: the known bytes or zeros, unless the recorder has an answer.
+/// A copy from a device to the host: the known bytes, ones for a check, else zeros, unless the recorder has an answer.
 fn read(rows: Rows, stream: u64, asynchronous: bool) {
     let (device, locked) = {
         let memory = memory();
@@ -118,10 +119,17 @@ fn read(rows: Rows, stream: u64, asynchronous: bool) {
     if rows.height == 1 {
         let target = host_bytes_mut(rows.destination, rows.width);
         let known = memory().known().read(rows.source, target);
-        if !known {
-            clear(target);
+        let bytes = match (known, checks::is_check(rows.width)) {
+            (true, _) => Bytes::Known,
+            (false, true) => Bytes::Check,
+            (false, false) => Bytes::Unknown,
+        };
+        match bytes {
+            Bytes::Known => {}
+            Bytes::Check => target.fill(1),
+            Bytes::Unknown => clear(target),
         }
-        recorder::host_read(target, origin, known);
+        recorder::host_read(target, origin, bytes);
         return;
     }
     // The recorder sees the rows in one piece.
@@ -133,7 +141,8 @@ fn read(rows: Rows, stream: u64, asynchronous: bool) {
     if !known {
         packed.fill(0);
     }
-    recorder::host_read(&mut packed, origin, known);
+    let bytes = if known { Bytes::Known } else { Bytes::Unknown };
+    recorder::host_read(&mut packed, origin, bytes);
     for ((to, _), row) in rows.starts().zip(packed.chunks_exact(rows.width)) {
         host_bytes_mut(to, rows.width).copy_from_slice(row);
     }

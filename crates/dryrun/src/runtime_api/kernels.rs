@@ -2,6 +2,7 @@
 
 use super::end;
 use crate::{
+    checks,
     config::config,
     errors::{INVALID_VALUE, SUCCESS, Status},
     execution::{Handle, cuda_major, launch, new_handle},
@@ -9,7 +10,7 @@ use crate::{
 };
 use std::{
     cell::RefCell,
-    ffi::{c_char, c_int, c_uint, c_void},
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
     sync::{Mutex, PoisonError},
 };
 
@@ -57,9 +58,24 @@ pub fn blocks_per_multiprocessor(threads: c_int, shared: usize) -> c_int {
     by_threads.min(u32::try_from(by_shared).unwrap_or(u32::MAX)).min(gpu.blocks_per_multiprocessor).cast_signed()
 }
 
-fn launched(stream: Handle) -> Status {
+fn launched(function: usize, stream: Handle) -> Status {
     launch(stream);
+    checks::launched(function);
     SUCCESS
+}
+
+/// The address of a registered kernel's name.
+fn address_of_name(function: usize) -> Option<usize> {
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.iter().find(|(other, _)| *other == function).map(|(_, name)| *name)
+}
+
+/// A registered kernel's name, as the compiler wrote it.
+pub fn name_of(function: usize) -> Option<String> {
+    let name = address_of_name(function).filter(|name| *name != 0)?;
+    // SAFETY: the compiler's start code passed it as a string, which is there as long as the module of the kernel is.
+    let name = unsafe { CStr::from_ptr(std::ptr::with_exposed_provenance(name)) };
+    Some(name.to_string_lossy().into_owned())
 }
 
 exports! {
@@ -112,24 +128,24 @@ exports! {
         SUCCESS
     }
 
-    fn __cudaLaunchKernel(_kernel: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
-        launched(stream)
+    fn __cudaLaunchKernel(kernel: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(kernel, stream)
     }
 
-    fn __cudaLaunchKernel_ptsz(_kernel: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
-        launched(stream)
+    fn __cudaLaunchKernel_ptsz(kernel: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(kernel, stream)
     }
 
-    fn cudaLaunchKernel(_function: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
-        launched(stream)
+    fn cudaLaunchKernel(function: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(function, stream)
     }
 
-    fn cudaLaunchCooperativeKernel(_function: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
-        launched(stream)
+    fn cudaLaunchCooperativeKernel(function: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(function, stream)
     }
 
-    fn cudaLaunchKernelExC(configuration: In<LaunchConfiguration>, _function: usize, _arguments: *mut c_void) -> Status {
-        end(configuration.get().ok_or(INVALID_VALUE).map(|configuration| launch(configuration.stream)))
+    fn cudaLaunchKernelExC(configuration: In<LaunchConfiguration>, function: usize, _arguments: *mut c_void) -> Status {
+        configuration.get().map_or(INVALID_VALUE, |configuration| launched(function, configuration.stream))
     }
 
     fn cudaFuncGetAttributes(place: Out<c_int>, _function: usize) -> Status {
@@ -140,9 +156,7 @@ exports! {
     }
 
     fn cudaFuncGetName(place: Out<usize>, function: usize) -> Status {
-        let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = registered.iter().find(|(other, _)| *other == function);
-        end(found.ok_or(INVALID_VALUE).map(|(_, name)| place.set(*name)))
+        end(address_of_name(function).ok_or(INVALID_VALUE).map(|name| place.set(name)))
     }
 
     fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<c_int>, _function: usize, threads: c_int, shared: usize) -> Status {

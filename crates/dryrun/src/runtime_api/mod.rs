@@ -13,7 +13,7 @@ pub use device::{
     cudaDeviceGetLimit, cudaDeviceGetStreamPriorityRange, current_device, existing, runtime_version, set_current_device,
 };
 pub use graphs::{cudaGraphDestroy, cudaGraphExecDestroy, cudaGraphInstantiate, cudaGraphLaunch};
-pub use kernels::blocks_per_multiprocessor;
+pub use kernels::{blocks_per_multiprocessor, name_of};
 pub use memory::{allocate, copy_now, copy_on, fill_on};
 pub use pools::cudaDeviceGetDefaultMemPool;
 pub use streams::{
