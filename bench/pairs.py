@@ -5,7 +5,8 @@
 
 Records a training command for eight steps, plans it, and replays the requests of its recording from the second half
 of its steps, again and again, through PyTorch's entry points: by turns with the native caching allocator and with
-stalloc in front of it, so that a busy machine treats both alike. Prints the fastest and the median round.
+stalloc in front of it (or, with ``--backend pluggable``, in its place), so that a busy machine treats both alike. Prints
+the fastest and the median round.
 
 With --unplanned the requests that are timed are a little larger than those that were recorded: the plan has a place for
 none of them, and each is found one by the search in the arena.
@@ -79,7 +80,7 @@ def in_python(operations, start: int, torch) -> int:
     return time.perf_counter_ns() - began
 
 
-def replay(folder: Path, rounds: int, unplanned: bool) -> None:
+def replay(folder: Path, rounds: int, unplanned: bool, backend: str) -> None:
     """Runs under `stalloc run`: times both allocators and prints JSON."""
     import torch
 
@@ -90,10 +91,13 @@ def replay(folder: Path, rounds: int, unplanned: bool) -> None:
     library.pairs_allocator.restype = ctypes.c_void_p
     library.pairs_use.argtypes = [ctypes.c_void_p]
     native = library.pairs_allocator()
-    os.environ["STALLOC_LOG_LEVEL"] = "3"
+    os.environ |= {"STALLOC_LOG_LEVEL": "3", "STALLOC_BACKEND": backend}
     stalloc.enable(mode="alloc", path=str(folder))
-    front = library.pairs_allocator()
+    ours = library.pairs_allocator()
     torch.cuda.init()
+    if backend == "pluggable":  # PyTorch's own is not in use then
+        library.pairs_init.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        library.pairs_init(native, torch.cuda.device_count())
     operations, start, requests = sequence(folder / "rank0_dev0.trace")
     if unplanned:
         for operation in operations[start:]:
@@ -112,7 +116,7 @@ def replay(folder: Path, rounds: int, unplanned: bool) -> None:
         times: dict[str, list[float]] = {"native": [], "stalloc": []}
         before = stalloc.memory_stats()
         for number in range(rounds + 1):
-            for allocator, pointer in (("native", native), ("stalloc", front)):
+            for allocator, pointer in (("native", native), ("stalloc", ours)):
                 library.pairs_use(pointer)
                 nanoseconds = time() / pairs
                 if number > 0:  # the first fills the caches
@@ -132,13 +136,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="rounds of each allocator")
     parser.add_argument("--on-gpu", action="store_true", help="on the real GPU rather than the stand-in")
     parser.add_argument("--unplanned", action="store_true", help="time requests that are not in the plan")
+    parser.add_argument("--backend", choices=["native", "pluggable"], default="native", help="stalloc's way into PyTorch")
     parser.add_argument("--plans", type=Path, help="keep the recording and its plan here")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--replay", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("command", nargs="*", help="what to record, after --; by default examples/gpt.py")
     options = parser.parse_args()
     if options.replay:
-        return replay(options.replay, options.rounds, options.unplanned)
+        return replay(options.replay, options.rounds, options.unplanned, options.backend)
     command = options.command or [sys.executable, str(ROOT / "examples" / "gpt.py"), "--steps", str(STEPS)]
     import stalloc
 
@@ -150,7 +155,8 @@ def main() -> None:
             record = [stalloc_command, "trace", *gpu, "--steps", str(STEPS), "-o", str(folder), "--", *command]
             subprocess.run(record, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         # The replay takes its allocator itself, after a look at the native one.
-        inner = ["env", "-u", "STALLOC_MODE", sys.executable, __file__, "--replay", str(folder), "--rounds", str(options.rounds)]
+        inner = ["env", "-u", "STALLOC_MODE", sys.executable, __file__, "--replay", str(folder)]
+        inner += ["--rounds", str(options.rounds), "--backend", options.backend]
         inner += ["--unplanned"] if options.unplanned else []
         done = subprocess.run([stalloc_command, "run", "--plan", str(folder), *gpu, "--", *inner], stdout=subprocess.PIPE)
         if done.returncode:

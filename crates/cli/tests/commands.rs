@@ -145,3 +145,31 @@ fn wrong_usage_is_told_in_a_line_with_exit_2() {
         assert!(message.contains(expected), "{arguments:?}: {message}");
     }
 }
+
+#[test]
+fn a_run_plans_what_has_no_plan_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, plan) = (folder.path().join("rank0_dev0.trace"), folder.path().join("rank0_dev0.plan"));
+    fs::copy(TRACE, &trace).unwrap();
+    let run = || {
+        let package = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/stalloc");
+        let output = Command::new(env!("CARGO_BIN_EXE_stalloc"))
+            .args(["run", "--plan", text(folder.path()), "--", "true"])
+            .env("STALLOC_PYTHON_PACKAGE", package)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        said.contains("planned into")
+    };
+    assert!(run(), "there was none");
+    assert!(!run(), "it is still good");
+    let made = fs::read(&plan).unwrap();
+    fs::write(&plan, &made[..made.len() / 2]).unwrap();
+    assert!(run(), "it was damaged");
+    assert_eq!(fs::read(&plan).unwrap(), made);
+    // The program was recorded again.
+    let later = plan.metadata().unwrap().modified().unwrap() + std::time::Duration::from_secs(1);
+    fs::File::options().append(true).open(&trace).unwrap().set_modified(later).unwrap();
+    assert!(run(), "it is of an earlier recording");
+}

@@ -23,7 +23,7 @@ const LEARN_STEPS: u32 = 4;
                         The script stays as it is. A plan that does not fit costs one warning, never the job."
 )]
 pub struct Args {
-    /// Directory with plans (`rank<R>_dev<N>.plan`); traces in it that have no plan yet are planned first
+    /// Directory with plans (`rank<R>_dev<N>.plan`); traces in it that have no plan of theirs are planned first
     #[arg(long, value_name = "DIR", required_unless_present = "learn")]
     plan: Option<PathBuf>,
     /// Record four steps of the command and plan them first, into --plan DIR (by default ./stalloc-plans)
@@ -80,7 +80,14 @@ fn start(args: &Args, directory: &Path, purpose: Purpose) -> Result<u8, Error> {
     Ok(ended.first().map_or(0, |process| process.code))
 }
 
-/// Plans every trace in a directory that has no plan beside it (or each, if `again`).
+/// Whether a trace has a plan that was made from it: one that is not older than it, and that this build can follow.
+fn is_current(plan: &Path, trace: &Path) -> bool {
+    let time = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
+    time(plan).is_some_and(|made| time(trace).is_none_or(|recorded| recorded <= made))
+        && stalloc_plan::read(plan).is_ok()
+}
+
+/// Plans every trace in a directory that has no current plan beside it (or each, if `again`).
 fn plan_directory(directory: &Path, effort: plan::Effort, again: bool) -> Result<(), Error> {
     if !directory.is_dir() {
         let path = directory.display();
@@ -92,7 +99,7 @@ fn plan_directory(directory: &Path, effort: plan::Effort, again: bool) -> Result
     for path in stalloc_launcher::traces(directory).map_err(failed)? {
         let out = path.with_extension("plan");
         plans += 1;
-        if out.exists() && !again {
+        if !again && is_current(&out, &path) {
             continue;
         }
         let Input::Recording(recording) = input::open(&path)? else { continue };
