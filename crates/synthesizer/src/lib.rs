@@ -29,6 +29,7 @@ mod lifetimes;
 mod likes;
 mod notes;
 mod outline;
+mod outliving;
 mod parts;
 mod rounds;
 mod sequence;

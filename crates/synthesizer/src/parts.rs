@@ -73,6 +73,13 @@ pub struct Program {
 }
 
 impl Program {
+    /// The part of a request and its entry there, if it has one. O(log n).
+    pub fn entry_of(&self, request: u32) -> Option<(usize, u32)> {
+        let round = self.rounds.get(self.rounds.partition_point(|round| round.requests.end <= request))?;
+        let at = request.checked_sub(round.requests.start)?;
+        Some((round.part, (*round.entry.get(at as usize)?)?))
+    }
+
     /// Whether a round is a step (of any kind), rather than what comes before, between or after steps.
     pub fn is_step(&self, round: &Round) -> bool {
         let part = &self.parts[round.part];

@@ -16,6 +16,7 @@ use crate::lifetimes::{Nature, Natures, classify};
 use crate::likes::likes;
 use crate::notes;
 use crate::outline::{Outline, outline};
+use crate::outliving::outliving;
 use crate::parts::{self, Program};
 use crate::rounds::{self, Rounds, Witness};
 use crate::sequence::Sequence;
@@ -24,6 +25,8 @@ use crate::sequence::Sequence;
 const MOSTLY: f64 = 0.5;
 /// Many steps.
 const MANY_STEPS: usize = 4;
+/// How often a plan is made again because requests of the recording outlive their places in it.
+const REVISIONS: usize = 4;
 
 /// How to plan.
 #[derive(Clone, Debug)]
@@ -173,11 +176,11 @@ pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)
     let (sequence, rounds) = read(trace);
     progress(1, 4);
     let mut budget = Budget::new(&options.planner);
-    let mut draft = draft(trace, &sequence, &rounds, options, &mut budget)?;
+    let mut draft = draft_that_holds(trace, &sequence, &rounds, options, &mut budget)?;
     progress(3, 4);
     if let Some(reason) = useless(&draft, trace, &sequence, rounds.witness) {
         let nobody = Rounds { witness: Witness::Nobody, starts: Vec::new() };
-        draft = self::draft(trace, &sequence, &nobody, options, &mut budget)?;
+        draft = self::draft(trace, &sequence, &nobody, options, &[], &mut budget)?;
         sound(&draft.plan, trace).map_err(Error::Unsound)?;
         draft.notes.push(reason);
     }
@@ -220,16 +223,42 @@ struct Draft {
     notes: Vec<String>,
 }
 
-fn draft(
+/// A draft in which no request of the recording outlives its place, if leaving out those that do is enough.
+fn draft_that_holds(
     trace: &Trace,
     sequence: &Sequence,
     rounds: &Rounds,
     options: &Options,
     budget: &mut Budget,
 ) -> Result<Draft, Error> {
+    let mut left_out = Vec::new();
+    let mut draft = draft(trace, sequence, rounds, options, &left_out, budget)?;
+    for _ in 0..REVISIONS {
+        let outliving = outliving(&draft.plan, sequence);
+        if outliving.is_empty() {
+            break;
+        }
+        left_out.extend(outliving);
+        draft = self::draft(trace, sequence, rounds, options, &left_out, budget)?;
+    }
+    Ok(draft)
+}
+
+/// A plan in which the entries of the requests `left_out` are dynamic, whatever was made of them.
+fn draft(
+    trace: &Trace,
+    sequence: &Sequence,
+    rounds: &Rounds,
+    options: &Options,
+    left_out: &[u32],
+    budget: &mut Budget,
+) -> Result<Draft, Error> {
     let program = parts::sort(sequence, rounds);
     let mut natures = classify(sequence, &program);
     chance::follow_siblings(sequence, &program, &mut natures.of);
+    for (part, entry) in left_out.iter().filter_map(|&request| program.entry_of(request)) {
+        natures.of[part][entry as usize] = Nature::Dynamic;
+    }
     let (outline, mut items) = loop {
         let outline = outline(sequence, &program, &natures);
         let items = outline.items(&likes(sequence, &program, &outline));

@@ -318,6 +318,29 @@ fn the_same_trace_gives_the_same_plan() {
     assert_eq!(planned(&trace).0, planned(&trace).0);
 }
 
+#[test]
+fn a_request_that_outlives_what_was_made_of_it_costs_the_plan_its_entry_not_its_steps() {
+    let training = Training {
+        seed: 14167937609247475845,
+        steps: 6,
+        layers: 1,
+        micro_batches: 2,
+        lengths: vec![17, 23],
+        experts: 3,
+        imbalance: 64,
+        evaluate_every: 2,
+        keep_gradients: true,
+        keep_output: true,
+        two_streams: true,
+        marks: true,
+        stacks: false,
+        ..Training::default()
+    };
+    let (plan, summary) = planned(&training.trace());
+    assert!(kinds(&plan).contains(&SectionKind::Repeating), "{:?}", summary.notes);
+    assert!(summary.steps == 8 && summary.planned.requests > 0, "{summary:?}");
+}
+
 fn training() -> impl Strategy<Value = Training> {
     let shape = (0usize..7, 1usize..4, 1usize..3, prop::collection::vec(16u64..80, 1..4), 0u64..4, 0usize..4);
     (any::<u64>(), shape, 0u64..101, 0usize..7, any::<[bool; 6]>()).prop_map(
