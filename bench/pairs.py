@@ -8,8 +8,9 @@ of its steps, again and again, through PyTorch's entry points: by turns with the
 stalloc in front of it (or, with ``--backend pluggable``, in its place), so that a busy machine treats both alike. Prints
 the fastest and the median round.
 
-The shares are of the whole replay, of which only the second half is timed. With --unplanned the requests that are timed are a little larger than those that were recorded: the plan has a place for
-none of them, and each is found one by the search in the arena.
+The shares are of the whole replay, of which only the second half is timed. With --unplanned the requests that are timed
+are a little larger than those that were recorded: the plan has a place for none of them, and each is found one by the
+search in the arena.
 """
 
 import argparse
