@@ -36,6 +36,9 @@ def test_every_example_runs_in_each_of_its_options_and_known_decisions_fall_as_i
     for line, path in zip(EXAMPLES, traces):
         (trace,) = stalloc.read_trace(path)["traces"]
         found = actions(trace["entries"])
-        assert found.count("step_end") == 2, line
-        first, second = (index for index, action in enumerate(found) if action == "step_end")
+        marks = [(index, action) for index, action in enumerate(found) if action in ("step_begin", "step_end")]
+        # Where several optimizers step together, the first step is said to end again with each of them.
+        ends = [index for (index, action), (_, after) in zip(marks, [*marks[1:], (0, "")]) if action == "step_end" != after]
+        assert len(ends) == 2, line
+        first, second = ends
         assert found[first:second].count("alloc") > 100, line

@@ -162,13 +162,13 @@ mod tests {
         let start = counter.last.0;
         let due = |counter: &mut Counter, ms| counter.due(start + Duration::from_millis(ms)).is_some();
         assert!(!due(&mut counter, 60_000), "nothing has been recorded");
-        counter.add(0, &[alloc(8), step(Mark::StepEnd)]);
+        counter.add(0, &[step(Mark::StepBegin), alloc(8), step(Mark::StepEnd)]);
         assert!(!due(&mut counter, 900));
         assert!(due(&mut counter, 1_000));
         assert!(!due(&mut counter, 5_000), "the same step");
-        counter.add(0, &[step(Mark::StepEnd)]);
+        counter.add(0, &[step(Mark::StepBegin), step(Mark::StepEnd)]);
         assert!(due(&mut counter, 5_001));
-        counter.add(0, &[step(Mark::StepEnd)]);
+        counter.add(0, &[step(Mark::StepBegin), step(Mark::StepEnd)]);
         assert!(!due(&mut counter, 7_000), "the third line comes three seconds after the second");
         assert!(due(&mut counter, 8_001));
         assert!(due(&mut counter, 18_001), "a long step");
