@@ -31,7 +31,8 @@ pub struct Progress {
 /// Counts what is written and says when it is time for a line.
 pub struct Counter {
     progress: Progress,
-    live: BTreeMap<u32, u64>,
+    /// Of each device, live bytes and whether its events are within a step.
+    devices: BTreeMap<u32, (u64, bool)>,
     /// When the last line was due, and how many steps it spoke of.
     last: (Instant, u64),
     /// The least time from it to the next.
@@ -40,14 +41,19 @@ pub struct Counter {
 
 impl Default for Counter {
     fn default() -> Self {
-        Counter { progress: Progress::default(), live: BTreeMap::new(), last: (Instant::now(), 0), pause: FIRST_LINE }
+        Counter {
+            progress: Progress::default(),
+            devices: BTreeMap::new(),
+            last: (Instant::now(), 0),
+            pause: FIRST_LINE,
+        }
     }
 }
 
 impl Counter {
     /// Adds events of `device` as they are written.
     pub fn add(&mut self, device: u32, events: &[Timed]) {
-        let live = self.live.entry(device).or_default();
+        let (live, in_step) = self.devices.entry(device).or_default();
         let progress = &mut self.progress;
         // Marks are every device's: those of one are all.
         let mut steps = 0;
@@ -59,15 +65,20 @@ impl Counter {
                     progress.peak_allocated = progress.peak_allocated.max(*live);
                 }
                 RawEvent::FreeRequested { size, .. } => *live = live.saturating_sub(rounded(*size)),
-                RawEvent::Mark(Mark::StepBegin) => progress.in_step = true,
+                RawEvent::Mark(Mark::StepBegin) => {
+                    *in_step = true;
+                    progress.in_step = true;
+                }
                 RawEvent::Mark(Mark::StepEnd) => {
+                    // Without a step before it, it only says that the last one went on until here.
+                    steps += u64::from(*in_step);
+                    *in_step = false;
                     progress.in_step = false;
-                    steps += 1;
                 }
                 _ => {}
             }
         }
-        if self.live.first_key_value().is_some_and(|(first, _)| *first == device) {
+        if self.devices.first_key_value().is_some_and(|(first, _)| *first == device) {
             progress.steps += steps;
         }
     }
@@ -150,6 +161,7 @@ mod tests {
         let freed = timed(RawEvent::FreeRequested { address: 0, size: 1000, stream: 0 });
         for device in [2, 5] {
             counter.add(device, &[step(Mark::StepBegin), alloc(1000), freed.clone(), alloc(600), step(Mark::StepEnd)]);
+            counter.add(device, &[step(Mark::StepEnd)]);
         }
         counter.add(5, &[alloc(1)]);
         let expected = Progress { steps: 1, in_step: false, requests: 5, peak_allocated: 1024 + 512 };
