@@ -300,11 +300,14 @@ struct Front final : Native {
   void* raw_alloc(size_t size) {
     c10::DeviceIndex index = 0;
     C10_CUDA_CHECK(c10::cuda::GetDevice(&index));
-    return raw_alloc_with_stream(size, c10::cuda::getCurrentCUDAStream(index).stream());
+    return raw_alloc_on(index, size, c10::cuda::getCurrentCUDAStream(index).stream());
   }
   void* raw_alloc_with_stream(size_t size, cudaStream_t stream) {
     c10::DeviceIndex index = 0;
     C10_CUDA_CHECK(c10::cuda::GetDevice(&index));
+    return raw_alloc_on(index, size, stream);
+  }
+  void* raw_alloc_on(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
     if (void* address = serve(index, size, stream)) return address;
     return fall_back(index, [&] { return next->raw_alloc_with_stream(size, stream); });
   }
