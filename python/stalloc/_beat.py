@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any, Protocol
 
@@ -39,6 +40,8 @@ class Beat:
         from torch.nn.modules.module import register_module_forward_pre_hook
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        # Our hook is there for a call or two, and does no harm when it is called twice.
+        warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         self._on_call = register_module_forward_pre_hook
         self._handles = [register_optimizer_step_post_hook(self._stepped), self._on_call(self._called)]
 

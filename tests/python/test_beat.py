@@ -1,5 +1,7 @@
 """Steps of a script that marks none are found by its optimizers."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -123,6 +125,15 @@ def test_a_call_that_is_compiled_is_no_obstacle(model, steps):
         forward(torch.ones(2))
         optimizer.step()
     assert steps.said == "()()()("
+
+
+def test_a_compiled_model_is_not_warned_of_a_hook_that_is_not_its_own(model):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        beat = Beat(torch, Steps())
+        torch.compile(model, backend="eager")(torch.ones(2))
+        beat.stop()
+    assert [str(warning.message) for warning in warned if "hooks" in str(warning.message)] == []
 
 
 def test_a_script_that_marks_its_steps_is_left_alone(model):

@@ -33,6 +33,11 @@ pub fn serve_on_departure(py: Python<'_>, callback: Py<PyAny>) {
 }
 
 fn leave_note(device: i32) {
+    // Tensors that outlive the interpreter are freed, and others made, with nobody left to tell.
+    // SAFETY: reads a flag; may be asked at any time, from any thread.
+    if unsafe { ffi::Py_IsInitialized() } == 0 {
+        return;
+    }
     // SAFETY: asks the C library which thread this is; needs no interpreter.
     let thread = unsafe { PyThread_get_thread_ident() };
     let note = Box::into_raw(Box::new(Note { device, thread })).cast();
