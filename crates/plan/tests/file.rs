@@ -3,7 +3,9 @@
 use std::error::Error;
 
 use proptest::prelude::*;
-use stalloc_plan::{CARRIED, Entry, Plan, Release, Section, SectionKind, Slot, decode, encode, read, write};
+use stalloc_plan::{
+    CARRIED, Entry, FORMAT_VERSION, Plan, Release, Section, SectionKind, Slot, decode, encode, read, write,
+};
 
 fn sample() -> Plan {
     let slot = |offset, lower, upper| Slot { size: 512, offset, stream: 0, lower, upper };
@@ -67,7 +69,7 @@ fn what_is_no_plan_is_refused_with_the_reason() -> Result<(), Box<dyn Error>> {
 fn wrap(content: &[u8]) -> Vec<u8> {
     let body = zstd::bulk::compress(content, 1).unwrap_or_default();
     let mut bytes = b"STALPLAN".to_vec();
-    bytes.extend(1u32.to_le_bytes());
+    bytes.extend(FORMAT_VERSION.to_le_bytes());
     bytes.extend(crc32fast::hash(&body).to_le_bytes());
     bytes.extend((body.len() as u64).to_le_bytes());
     bytes.extend(body);
