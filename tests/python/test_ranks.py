@@ -22,6 +22,8 @@ def test_the_usual_variables_make_a_rank_too_and_it_ends_with_a_backward_pass(re
     # How long PyTorch waits for a thread of its own that waits for the interpreter, which has ended.
     recorded = record("ranks.py", RANK="3", WORLD_SIZE="8", TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT="1000")
     assert [trace["file"] for trace in recorded.summary["traces"]] == ["rank3_dev0.trace"]
+    flat = [e for e in recorded.entries(3) if e["action"] == "alloc" and e["size"] == 2 * 28_000]
+    assert len(flat) == 2 * 3, "NCCL's flat copies of an all-gather's and a reduce-scatter's lists, in three steps"
 
 
 def test_a_rank_that_fails_is_named_with_its_log(record):

@@ -51,7 +51,7 @@ def install(distributed: Any) -> None:
         if inputs:
             output[0] = inputs[min(rank, len(inputs) - 1)]
 
-    all_gather, all_reduce = c10d.all_gather, c10d.all_reduce
+    all_gather, all_reduce, reduce_scatter = c10d.all_gather, c10d.all_reduce, c10d.reduce_scatter
 
     def all_reduce_alone(tensor: Any, *args: Any, **options: Any) -> Any:
         work = all_reduce(tensor, *args, **options)
@@ -60,8 +60,13 @@ def install(distributed: Any) -> None:
     def all_gather_alone(tensor_list: list[Any], tensor: Any, group: Any = None, async_op: bool = False) -> Any:
         # NCCL takes tensors of different sizes; a `fake` group copies ours into each and refuses.
         if all(other.shape == tensor.shape for other in tensor_list):
+            _copies = flat(tensor_list)
             return all_gather(tensor_list, tensor, group, async_op)
         return c10d.broadcast(tensor, rank, group, async_op)
+
+    def reduce_scatter_alone(output: Any, input_list: list[Any], *args: Any, **options: Any) -> Any:
+        _copies = flat(input_list) if all(other.shape == output.shape for other in input_list) else None
+        return reduce_scatter(output, input_list, *args, **options)
 
     def nothing(*_args: Any, **_options: Any) -> None:
         """The objects of a broadcast stay what they are here; nobody has to be waited for."""
@@ -70,6 +75,7 @@ def install(distributed: Any) -> None:
         "new_group": new_group_alone,
         "all_gather": all_gather_alone,
         "all_reduce": all_reduce_alone,
+        "reduce_scatter": reduce_scatter_alone,
         "all_gather_object": all_gather_object,
         "gather_object": gather_object,
         "scatter_object_list": scatter_object_list,
@@ -94,3 +100,10 @@ def install(distributed: Any) -> None:
     # DistributedDataParallel compares its parameters with those of other ranks: there are none to differ from.
     utils._verify_param_shape_across_processes = either(utils._verify_param_shape_across_processes, nothing)
     imports.after("torch.nn.parallel.distributed", lambda module: ddp.install(module, lambda: is_alone))
+
+
+def flat(tensors: list[Any]) -> Any:
+    """The one tensor in which NCCL's back end keeps equally large ones while it works on them; a `fake` group makes none."""
+    if not tensors or not tensors[0].is_cuda:
+        return None
+    return tensors[0].new_empty((len(tensors), *tensors[0].shape))

@@ -42,6 +42,9 @@ for _ in range(3):
     dist.all_gather_into_tensor(everyone, torch.ones(64, device="cuda"))
     uneven = [torch.empty(64, device="cuda"), torch.empty(65, device="cuda")]  # this rank's, and the other's
     dist.all_gather(uneven if dist.get_rank(pair) == 0 else uneven[::-1], torch.ones(64, device="cuda"), group=pair)
+    even = [torch.empty(7_000, device="cuda") for _ in range(2)]
+    dist.all_gather(even, torch.ones(7_000, device="cuda"), group=pair)
+    dist.reduce_scatter(even[0], [torch.ones(7_000, device="cuda") for _ in range(2)], group=pair)
     with torch.no_grad():  # an optimizer would import a compiler, which takes as long as all the rest
         for parameter in model.parameters():
             parameter -= 0.1 * parameter.grad
