@@ -336,6 +336,21 @@ fn dynamic_requests_of_any_size_or_none_keep_the_program_on_its_plan() {
     assert_eq!(statistics.unplanned.extra + statistics.unplanned.lost, 0, "{statistics:?}");
 }
 
+/// Runs a step in which so many varying requests of a size come after the first planned one: each is taken for what it is.
+fn step_is_told_from_what_varies(
+    checked: &mut Checked<Shared<Counting>>,
+    step: &[(u64, Life)],
+    varying: usize,
+    size: u64,
+) {
+    let first = checked.malloc(step[0].0);
+    let varying: Vec<_> = (0..varying).map(|_| checked.malloc(size)).collect();
+    assert!(varying.iter().all(|served| served.source == Source::Dynamic), "{size}: {varying:?}");
+    let rest: Vec<_> = step[1..].iter().map(|&(size, _)| checked.malloc(size)).collect();
+    assert!(rest.iter().all(|served| served.source == Source::Planned), "{size}: {rest:?}");
+    [first].into_iter().chain(varying).chain(rest).for_each(|served| checked.free(served));
+}
+
 #[test]
 fn what_has_always_come_is_not_taken_for_the_planned_request_of_its_size_after_it() {
     // That size was seen, or only nearly.
@@ -355,12 +370,7 @@ fn varying_requests_stay_apart(least: u64) {
     run(&mut checked, &weights());
     // Lengths that make all three as large as the request that is planned after them, and others.
     for size in [9 * MIB, 4 * MIB, 2 * MIB, 4 * MIB, 12 * MIB] {
-        let planned = checked.malloc(step[0].0);
-        let varying: Vec<_> = (0..3).map(|_| checked.malloc(size)).collect();
-        assert!(varying.iter().all(|served| served.source == Source::Dynamic), "{size}: {varying:?}");
-        let rest: Vec<_> = step[1..].iter().map(|&(size, _)| checked.malloc(size)).collect();
-        assert!(rest.iter().all(|served| served.source == Source::Planned), "{size}: {rest:?}");
-        [planned].into_iter().chain(varying).chain(rest).for_each(|served| checked.free(served));
+        step_is_told_from_what_varies(&mut checked, &step, 3, size);
     }
 }
 
@@ -399,12 +409,7 @@ fn a_run_of_what_always_comes_is_not_left_for_two_planned_requests_of_its_size()
     let mut checked = over_counting(&plan, Counting::new(GIB));
     run(&mut checked, &weights());
     for size in [9 * MIB, 5 * MIB, 3 * MIB, 5 * MIB] {
-        let first = checked.malloc(step[0].0);
-        let varying: Vec<_> = (0..12).map(|_| checked.malloc(size)).collect();
-        assert!(varying.iter().all(|served| served.source == Source::Dynamic), "{size}: {varying:?}");
-        let rest: Vec<_> = step[1..].iter().map(|&(size, _)| checked.malloc(size)).collect();
-        assert!(rest.iter().all(|served| served.source == Source::Planned), "{size}: {rest:?}");
-        [first].into_iter().chain(varying).chain(rest).for_each(|served| checked.free(served));
+        step_is_told_from_what_varies(&mut checked, &step, 12, size);
     }
 }
 

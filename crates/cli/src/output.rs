@@ -64,6 +64,11 @@ fn whole(bytes: f64) -> Option<u64> {
     (bytes < u64::MAX as f64).then_some(bytes as u64)
 }
 
+/// What a program saw in place of a value that a dry run does not compute.
+pub fn answer(answer: Option<&str>) -> String {
+    answer.map_or("zeros".to_owned(), |answer| format!("answered ({answer})"))
+}
+
 /// A count with thousands separated: `52,310`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();

@@ -27,27 +27,10 @@ fn peak_again(sequence: &Sequence, program: &Program, round: usize) -> u64 {
     }
     let Some(next) = program.rounds.get(round + 1).filter(|_| comes_again.contains(&true)) else { return 0 };
     let stays = |request: u32| sequence.dies[request as usize] > next.requests.end;
-    let bytes = |request: u32| sequence.size[request as usize];
-    let before = (0..requests.start).filter(|&request| sequence.dies[request as usize] > requests.start);
-    let mut live = before.clone().map(bytes).fold(0, u64::saturating_add);
-    live = requests.clone().filter(|&request| stays(request)).map(bytes).fold(live, u64::saturating_add);
+    let made: u64 =
+        requests.clone().filter(|&r| stays(r)).map(|r| sequence.size[r as usize]).fold(0, u64::saturating_add);
     let counts = |request: u32| {
         request < requests.start || (comes_again[(request - requests.start) as usize] && !stays(request))
     };
-    let mut gone: Vec<(u32, u64)> = before
-        .chain(requests.clone())
-        .filter(|&request| counts(request))
-        .map(|request| (sequence.dies[request as usize], bytes(request)))
-        .collect();
-    gone.sort_unstable();
-    let mut gone = gone.into_iter().peekable();
-    let mut peak = live;
-    for request in requests.clone() {
-        while let Some((_, size)) = gone.next_if(|&(dies, _)| dies <= request) {
-            live = live.saturating_sub(size);
-        }
-        live = live.saturating_add(if counts(request) { bytes(request) } else { 0 });
-        peak = peak.max(live);
-    }
-    peak
+    sequence.most_alive(requests.clone(), counts).saturating_add(made)
 }

@@ -4,6 +4,7 @@
 //! instant `i` is just before request `i`.
 
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHasher};
 use stalloc_trace::{StackId, Time, Trace};
@@ -81,6 +82,30 @@ impl Sequence {
     /// How many requests there are.
     pub fn len(&self) -> usize {
         self.dies.len()
+    }
+
+    /// Most bytes alive at once, from a window's first request to its last, of the requests that count: those of the window,
+    /// and those that are alive where it begins. Each is alive until its memory can be used again. O(n log n).
+    pub fn most_alive(&self, window: Range<u32>, counts: impl Fn(u32) -> bool) -> u64 {
+        let before = (0..window.start).filter(|&request| self.dies[request as usize] > window.start);
+        let mut live = before
+            .clone()
+            .filter(|&request| counts(request))
+            .map(|r| self.size[r as usize])
+            .fold(0, u64::saturating_add);
+        let ends = before.chain(window.clone()).filter(|&request| counts(request));
+        let mut gone: Vec<(u32, u64)> = ends.map(|r| (self.dies[r as usize], self.size[r as usize])).collect();
+        gone.sort_unstable();
+        let mut gone = gone.into_iter().peekable();
+        let mut peak = live;
+        for request in window.filter(|&request| counts(request)) {
+            while let Some((_, size)) = gone.next_if(|&(dies, _)| dies <= request) {
+                live = live.saturating_sub(size);
+            }
+            live = live.saturating_add(self.size[request as usize]);
+            peak = peak.max(live);
+        }
+        peak
     }
 }
 

@@ -185,7 +185,8 @@ pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)
         draft.notes.push(reason);
     }
     // What is alive at once needs its bytes, however it is placed, and where nothing repeats no more is known.
-    let load = load(&sequence, |i| draft.plan.trace_map[i].is_some());
+    let all = 0..sequence.len() as u32;
+    let load = sequence.most_alive(all, |request| draft.plan.trace_map[request as usize].is_some());
     draft.plan.lower_bound = draft.plan.lower_bound.max(load);
     let summary = summarize(trace, &sequence, &draft, started.elapsed().as_secs_f64());
     progress(4, 4);
@@ -200,7 +201,8 @@ fn useless(draft: &Draft, trace: &Trace, sequence: &Sequence, witness: Witness) 
     if let Err(problem) = sound(&draft.plan, trace) {
         return Some(format!("the steps found did not hold together ({problem}), so they were left out of account"));
     }
-    let dynamic = load(sequence, |i| draft.plan.trace_map[i].is_none());
+    let all = 0..sequence.len() as u32;
+    let dynamic = sequence.most_alive(all, |request| draft.plan.trace_map[request as usize].is_none());
     let few = draft.program.rounds.iter().filter(|round| draft.program.is_step(round)).count() < MANY_STEPS;
     let mostly = dynamic as f64 > MOSTLY * trace.peak_allocated() as f64;
     (witness == Witness::Repetition && few && mostly).then(|| {
@@ -352,10 +354,11 @@ fn map_trace(plan: &mut Plan, sequence: &Sequence, program: &Program, natures: &
 
 fn summarize(trace: &Trace, sequence: &Sequence, draft: &Draft, seconds: f64) -> Summary {
     let plan = &draft.plan;
-    let mapped = |i: usize| plan.trace_map[i].is_some();
+    let all = 0..sequence.len() as u32;
+    let mapped = |request: u32| plan.trace_map[request as usize].is_some();
     let requests = plan.trace_map.iter().flatten().count() as u64;
-    let dynamic = load(sequence, |i| !mapped(i));
-    let outside = load(sequence, |i| !mapped(i) && !draft.housed[i]);
+    let dynamic = sequence.most_alive(all.clone(), |request| !mapped(request));
+    let outside = sequence.most_alive(all, |request| !mapped(request) && !draft.housed[request as usize]);
     let peak_allocated = trace.peak_allocated();
     let planned_reserved = plan.arena.saturating_add(outside);
     Summary {
@@ -378,23 +381,4 @@ fn summarize(trace: &Trace, sequence: &Sequence, draft: &Draft, seconds: f64) ->
         seconds,
         notes: draft.notes.clone(),
     }
-}
-
-/// Most live bytes at once of the requests that are chosen, until their memory can be used again.
-fn load(sequence: &Sequence, chosen: impl Fn(usize) -> bool) -> u64 {
-    let mut gone: Vec<(u32, u64)> = Vec::new();
-    for i in (0..sequence.len()).filter(|&i| chosen(i)) {
-        gone.push((sequence.dies[i], sequence.size[i]));
-    }
-    gone.sort_unstable();
-    let mut gone = gone.into_iter().peekable();
-    let (mut live, mut peak) = (0u64, 0);
-    for i in (0..sequence.len()).filter(|&i| chosen(i)) {
-        while let Some((_, size)) = gone.next_if(|&(dies, _)| dies as usize <= i) {
-            live = live.saturating_sub(size);
-        }
-        live = live.saturating_add(sequence.size[i]);
-        peak = peak.max(live);
-    }
-    peak
 }

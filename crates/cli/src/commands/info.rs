@@ -238,7 +238,7 @@ fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
             "reads back from the device {} times, {} in all, {}: {}",
             output::count(read.count),
             output::bytes(read.bytes),
-            read.answer.as_ref().map_or("zeros".to_owned(), |answer| format!("answered ({answer})")),
+            output::answer(read.answer.as_deref()),
             read.place
         ));
     }

@@ -211,7 +211,7 @@ fn print_reads(summary: &Summary) -> Result<(), Error> {
         read_as(&summary.host_reads)
     ))?;
     for HostReads { count, bytes, stack, answer } in summary.host_reads.iter().take(PLACES_SHOWN) {
-        let answer = answer.as_ref().map_or("zeros".to_owned(), |answer| format!("answered ({answer})"));
+        let answer = output::answer(answer.as_deref());
         output::line(&format!("  {} times, {}, {answer}", output::count(*count), output::bytes(*bytes)))?;
         for frame in stack.iter().take(FRAMES_SHOWN) {
             output::line(&format!("    {frame}"))?;
