@@ -23,7 +23,7 @@ const MAGIC: &[u8; 8] = b"STALPLAN";
 const HEADER: usize = 24;
 
 /// Version of the file format that this build writes, and the only one that it reads.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Most bytes of decompressed content. A plan of a million slots takes about 15 MB.
 const MAX_CONTENT: u64 = 256 << 20;

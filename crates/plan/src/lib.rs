@@ -2,8 +2,8 @@
 //!
 //! A [`Plan`] holds one *arena* (a contiguous address range) and the *sections* that a program runs through: the
 //! prologue once, the first step once, then steps of one or more kinds, over and over, all in the same arena. A section
-//! lists what the program is expected to ask for, in order; a *slot* is a planned request with its offset; what cannot
-//! be planned is *dynamic* and belongs to a group that says what was seen of it and which ranges it may reuse.
+//! lists what the program asks for, in order, every time; a *slot* is a planned request with its offset. Only what repeats
+//! exactly is planned: a program whose steps vary has a plan without slots.
 //!
 //! - [`read`] and [`write()`] keep a plan in a file that is either whole and ours, or refused with the reason.
 //! - [`Plan::check`] proves a plan consistent in itself, for every order of sections that it allows;

@@ -6,7 +6,6 @@
 //! runtime's cursor knows anyway.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,13 +31,19 @@ pub struct Slot {
     pub upper: u32,
 }
 
-/// What a program is expected to ask for at one place of a section.
+/// What a program is expected to ask for at one place of a section: always these bytes, on this stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Entry {
     /// A planned request: index into [`Plan::slots`].
     Slot(u32),
-    /// A dynamic request: index into [`Plan::dynamic`]. It may be absent, repeated, or of another size.
-    Dynamic(u32),
+    /// A request without an offset: it always comes here, but nothing bounds how long it lives (what a program keeps of
+    /// every step, say). The arena finds an address for it.
+    Open {
+        /// Bytes, rounded up as PyTorch counts.
+        size: u64,
+        /// Stream, counted as in [`Slot::stream`].
+        stream: u32,
+    },
 }
 
 /// What a section is in the life of a program.
@@ -89,32 +94,12 @@ impl Section {
     }
 }
 
-/// What is known of a group of dynamic requests, which are allocated and released about together.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DynamicGroup {
-    /// Section that it belongs to.
-    pub section: u32,
-    /// Stream, counted as in [`Slot::stream`].
-    pub stream: u32,
-    /// Earliest time of allocation and latest time of release seen, on the section's clock. An end beyond the period
-    /// lies in a section that follows, by the difference.
-    pub lifetime: Range<u32>,
-    /// Smallest, median, 90 % and largest size seen, rounded bytes.
-    pub sizes: [u64; 4],
-    /// Most bytes of the group seen alive at once.
-    pub peak: u64,
-    /// Each of its requests came in every run of the section that was recorded; of others some may not come.
-    pub always: bool,
-    /// Address ranges of the arena that no slot needs during `lifetime`, ascending, disjoint.
-    pub reusable: Vec<Range<u64>>,
-    /// The range among `reusable` that the plan keeps for this group while it lives; empty if there is none.
-    pub home: Range<u64>,
-}
-
 /// Where each request of the planned trace stands in the plan.
 pub type TraceMap = Vec<Option<u32>>;
 
 /// Where every tensor of a program goes, on one device.
+///
+/// A plan without slots gives no offsets: nothing of the program is known to repeat exactly, or not often enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Device number within the process.
@@ -131,9 +116,9 @@ pub struct Plan {
     pub slots: Vec<Slot>,
     /// What the program runs through, in the order in which the trace met them first; the program begins in the first.
     pub sections: Vec<Section>,
-    /// Dynamic requests.
-    pub dynamic: Vec<DynamicGroup>,
-    /// For each request of the trace, in order, the slot that serves it; `None`: dynamic or outside the plan.
+    /// Most live bytes to expect, as PyTorch counts: of a program whose steps vary this is all that a plan knows.
+    pub expected_peak: u64,
+    /// For each request of the trace, in order, the slot that serves it; `None`: it has no offset.
     pub trace_map: TraceMap,
     /// What else is worth knowing (`torch`, `device_name`, `made_by`...).
     pub metadata: BTreeMap<String, String>,

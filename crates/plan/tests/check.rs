@@ -1,7 +1,7 @@
 //! What the check must find, one case each; plans are written by hand, so that nothing that makes plans takes part.
 
 use stalloc_plan::{
-    CARRIED, DynamicGroup, Entry, FOREVER, Plan, Rectangle, Release, Section, SectionKind, Slot, check_rectangles,
+    CARRIED, Entry, FOREVER, Plan, Rectangle, Release, Section, SectionKind, Slot, check_rectangles,
 };
 use stalloc_trace::{RawEvent, StackId, Trace, TraceBuilder};
 
@@ -113,35 +113,6 @@ fn what_comes_by_different_paths_may_share_an_address() {
     assert!(fork.check().ok);
     fork.sections[1].followers = vec![2, 3];
     assert!(!fork.check().ok, "now one follows the other");
-}
-
-#[test]
-fn a_reusable_range_must_be_free_while_its_group_lives() {
-    let group = |lifetime, range: std::ops::Range<u64>| DynamicGroup {
-        section: 0,
-        stream: 0,
-        lifetime,
-        sizes: [512; 4],
-        peak: 512,
-        always: true,
-        home: range.clone(),
-        reusable: vec![range],
-    };
-    let mut step = plan(1024, &[&[(0, 1), (512, 2), (0, 3)]]);
-    for (lifetime, range, expected) in [
-        (1..2, 0..512, 0),    // between slots 0 and 2
-        (0..2, 0..512, 1),    // slot 0 is still there
-        (1..3, 0..512, 1),    // slot 2 comes
-        (2..3, 512..1024, 0), // after slot 1
-        (1..2, 0..1024, 1),   // half of it is taken
-        (2..9, 512..1024, 0), // beyond the section's end nothing follows
-    ] {
-        step.dynamic = vec![group(lifetime.clone(), range.clone())];
-        assert_eq!(step.check().overlaps, expected, "{lifetime:?} {range:?}");
-    }
-    step.sections[0].followers = vec![0];
-    step.dynamic = vec![group(2..5, 512..1024)];
-    assert_eq!(step.check().overlaps, 1, "slot 1 of the next step comes");
 }
 
 fn trace(events: &[(u64, Option<u64>)]) -> Trace {

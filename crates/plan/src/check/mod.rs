@@ -26,7 +26,7 @@ const MAX_PROBLEMS: usize = 20;
 pub struct Verdict {
     /// Whether all is well.
     pub ok: bool,
-    /// Buffers put onto memory that another one holds at that time; reusable ranges that are not free.
+    /// Buffers put onto memory that another one holds at that time.
     pub overlaps: u64,
     /// Offsets that are no multiple of what they should be.
     pub misaligned: u64,
@@ -100,7 +100,7 @@ impl Plan {
     }
 
     /// Checks the plan in itself: in every order of sections that it allows, no two slots that live at the same time
-    /// share an address; slots are aligned and within the arena; reusable ranges are free. O(n log n).
+    /// share an address; slots are aligned and within the arena. O(n log n).
     pub fn check(&self) -> Verdict {
         sections::check(self)
     }

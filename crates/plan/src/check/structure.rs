@@ -1,6 +1,6 @@
 //! Whether every index in a plan points to something, and slots, entries and releases belong together.
 
-use crate::{CARRIED, DynamicGroup, Entry, FOREVER, Plan, Section};
+use crate::{CARRIED, Entry, FOREVER, Plan, Section};
 
 /// More sections than any program has; the check's time is bounded by it.
 const MAX_SECTIONS: usize = 1024;
@@ -17,19 +17,16 @@ pub fn first_fault(plan: &Plan) -> Result<(), String> {
     ensure(sections <= MAX_SECTIONS, || format!("it has {sections} sections, and {MAX_SECTIONS} at most make sense"))?;
     let mut next_slot = 0;
     for (i, section) in plan.sections.iter().enumerate() {
-        check_section(plan, i, section, &mut next_slot).map_err(|fault| format!("section {i}: {fault}"))?;
+        check_section(plan, section, &mut next_slot).map_err(|fault| format!("section {i}: {fault}"))?;
     }
     ensure(next_slot as usize == plan.slots.len(), || {
         format!("{} slots are entries of sections, {} are there", next_slot, plan.slots.len())
     })?;
-    for (i, group) in plan.dynamic.iter().enumerate() {
-        check_group(plan, group).map_err(|fault| format!("dynamic group {i}: {fault}"))?;
-    }
     let unknown = plan.trace_map.iter().flatten().find(|&&slot| slot as usize >= plan.slots.len());
     ensure(unknown.is_none(), || format!("a request has slot {unknown:?}, which is not there"))
 }
 
-fn check_section(plan: &Plan, index: usize, section: &Section, next_slot: &mut u32) -> Result<(), String> {
+fn check_section(plan: &Plan, section: &Section, next_slot: &mut u32) -> Result<(), String> {
     ensure(section.entries.len() < CARRIED as usize, || "too many entries".into())?;
     let period = section.period();
     for (clock, entry) in section.entries.iter().enumerate() {
@@ -41,15 +38,13 @@ fn check_section(plan: &Plan, index: usize, section: &Section, next_slot: &mut u
                 ensure(slot.lower as usize == clock, || {
                     format!("the slot of entry {clock} says that it is allocated at {}", slot.lower)
                 })?;
+                ensure(slot.size > 0, || format!("the slot of entry {clock} has no bytes"))?;
                 let ends = slot.upper == CARRIED || slot.upper == FOREVER;
                 ensure(ends || (slot.lower < slot.upper && slot.upper <= period), || {
                     format!("the slot of entry {clock} lives until {} on a clock of {period}", slot.upper)
                 })?;
             }
-            Entry::Dynamic(group) => {
-                let section = plan.dynamic.get(group as usize).map(|group| group.section as usize);
-                ensure(section == Some(index), || format!("entry {clock}: group {group} is not of this section"))?;
-            }
+            Entry::Open { size, .. } => ensure(size > 0, || format!("entry {clock} has no bytes"))?,
         }
     }
     for release in &section.releases {
@@ -63,21 +58,4 @@ fn check_section(plan: &Plan, index: usize, section: &Section, next_slot: &mut u
     ensure(section.followers.is_sorted_by(|a, b| a < b), || "its followers are not in order".into())?;
     let last = section.followers.last().copied().unwrap_or(0) as usize;
     ensure(last < plan.sections.len(), || format!("section {last} follows, which is not there"))
-}
-
-fn check_group(plan: &Plan, group: &DynamicGroup) -> Result<(), String> {
-    ensure((group.section as usize) < plan.sections.len(), || format!("no section {}", group.section))?;
-    ensure(group.lifetime.start <= group.lifetime.end, || "it ends before it begins".into())?;
-    ensure(group.sizes.is_sorted(), || "its sizes are not in order".into())?;
-    let mut end = 0;
-    for range in &group.reusable {
-        ensure(range.start >= end && range.start < range.end, || "its reusable ranges are not in order".into())?;
-        end = range.end;
-    }
-    ensure(end <= plan.arena, || format!("a reusable range ends at {end}, beyond the arena"))?;
-    let home = &group.home;
-    let within = group.reusable.iter().any(|range| range.start <= home.start && home.end <= range.end);
-    ensure(home.start == home.end || (home.start < home.end && within), || {
-        "the range that is kept for it is not among its reusable ones".into()
-    })
 }
