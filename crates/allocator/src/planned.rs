@@ -3,6 +3,7 @@
 use stalloc_device::{Address, Device, Stream};
 
 use crate::arena::{Arena, Served};
+use crate::script::Script;
 use crate::statistics::{Source, Statistics};
 use crate::{Allocator, Error};
 
@@ -24,6 +25,11 @@ impl<D: Device, F: Allocator> PlannedAllocator<D, F> {
     /// The arena.
     pub fn arena(&self) -> &Arena<D> {
         &self.arena
+    }
+
+    /// See [`Arena::adopt`].
+    pub fn adopt(&mut self, script: Script) -> Script {
+        self.arena.adopt(script)
     }
 
     /// Whether some stream is being captured into a graph: see [`Arena::set_capturing`].
