@@ -2,7 +2,7 @@
 
 use stalloc_device::{Address, Device, Stream};
 
-use crate::arena::{Arena, Served};
+use crate::arena::{Arena, Budget, Served};
 use crate::script::Script;
 use crate::statistics::{Source, Statistics};
 use crate::{Allocator, Error};
@@ -30,6 +30,11 @@ impl<D: Device, F: Allocator> PlannedAllocator<D, F> {
     /// See [`Arena::adopt`].
     pub fn adopt(&mut self, script: Script) -> Script {
         self.arena.adopt(script)
+    }
+
+    /// See [`Arena::set_budget`].
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.arena.set_budget(budget);
     }
 
     /// Whether some stream is being captured into a graph: see [`Arena::set_capturing`].

@@ -42,7 +42,8 @@ impl<D: Device> Arena<D> {
             return Some(place);
         }
         let (frames, owners) = (&self.frames, &mut self.owners);
-        let mut pieces = self.gaps.of_width(width).filter(|gap| gap.end > solid).flat_map(|gap| frames.mapped_parts(gap));
+        let mut pieces =
+            self.gaps.of_width(width).filter(|gap| gap.end > solid).flat_map(|gap| frames.mapped_parts(gap));
         let piece = pieces.find(|piece| {
             piece.end - piece.start >= width
                 && (after_others || owners.foreign(piece.start..piece.start + width, key.stream()).is_none())
@@ -75,7 +76,11 @@ impl<D: Device> Arena<D> {
         let limit = self.limit(range.end - range.start);
         let excess = (self.frames.mapped() + missing).saturating_sub(limit);
         if excess > 0 {
-            let full = stalloc_device::Error::OutOfMemory { requested: missing, free: missing - excess.min(missing), total: limit };
+            let full = stalloc_device::Error::OutOfMemory {
+                requested: missing,
+                free: missing - excess.min(missing),
+                total: limit,
+            };
             if pressure == Pressure::Refuse {
                 return Err(full);
             }

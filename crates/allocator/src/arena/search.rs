@@ -51,16 +51,22 @@ impl<D: Device> Arena<D> {
         }
     }
 
-    /// The lowest free address; where that would need more memory than there is, the lowest on mapped memory; where
-    /// there is none either, memory is remapped.
+    /// The lowest free address (while the program follows its plan: above the planned ones); where that would need more
+    /// memory than there is, the lowest on mapped memory; where there is none either, memory is remapped.
     fn serve_lowest(&mut self, key: Key) -> Option<Served> {
         if self.planned_only {
             return None;
         }
         self.poll_all_if_pending();
         self.update_gaps();
+        // A block among planned addresses would push planned ones away in every step that it lives.
+        let above = if self.cursor.is_following() { self.script.granules } else { 0 };
         let start = self
-            .claim_first(key, Self::lowest, Pressure::Refuse)
+            .claim_first(
+                key,
+                |arena, key, after_others| arena.lowest_in(above..arena.end(), key, after_others),
+                Pressure::Refuse,
+            )
             .or_else(|| self.claim_first(key, Self::lowest_mapped, Pressure::Refuse))
             .or_else(|| self.claim_first(key, Self::lowest, Pressure::Remap))?;
         Some(self.served(start, Source::Open))
@@ -80,7 +86,12 @@ impl<D: Device> Arena<D> {
 
     /// The lowest free address; only where no other stream was last, unless `after_others`.
     fn lowest(&mut self, key: Key, after_others: bool) -> Option<Place> {
-        self.lowest_in(0..self.taken.len() as u32, key, after_others)
+        self.lowest_in(0..self.end(), key, after_others)
+    }
+
+    /// One past the last granule.
+    fn end(&self) -> u32 {
+        self.taken.len() as u32
     }
 
     /// See [`Self::lowest`]; within a window.
