@@ -16,6 +16,7 @@ use crate::Error;
 use crate::cursor::{Cursor, Guess};
 use crate::frames::Frames;
 use crate::gaps::{Gaps, Place};
+use crate::journal::{Event, Journal};
 use crate::ranges::RangeSet;
 use crate::script::{GRANULE, Key, Script};
 use crate::statistics::{Source, Statistics};
@@ -101,6 +102,7 @@ pub struct Arena<D: Device> {
     /// What rounding added to the request that is being served.
     slack: u16,
     statistics: Statistics,
+    journal: Journal,
 }
 
 impl<D: Device> Arena<D> {
@@ -137,6 +139,7 @@ impl<D: Device> Arena<D> {
             planned_only: false,
             slack: 0,
             statistics,
+            journal: Journal::default(),
             device,
             script,
             frames,
@@ -236,6 +239,7 @@ impl<D: Device> Arena<D> {
         let in_gaps = found.is_some();
         let block = Block { granules, slack: self.slack, stream, in_gaps, recorded: false, pending: false };
         self.blocks.insert(range.start, block);
+        self.journal.push(Event::Alloc { start: range.start, granules, stream });
         let statistics = &mut self.statistics;
         statistics.allocated += block.bytes();
         statistics.peak_allocated = statistics.peak_allocated.max(statistics.allocated);
@@ -298,6 +302,7 @@ impl<D: Device> Arena<D> {
     #[inline]
     fn make_free(&mut self, start: u32, block: Block) {
         let range = block.range(start);
+        self.journal.push(Event::Free { start });
         self.taken.remove(range.start as usize, range.end as usize);
         if block.in_gaps {
             self.gaps.give(range);
@@ -330,6 +335,7 @@ impl<D: Device> Arena<D> {
     /// A training step begins, says the program.
     pub fn step_begin(&mut self) {
         self.statistics.steps += 1;
+        self.journal.push(Event::StepBegin);
         self.cursor.step_begin(&self.script);
     }
 
@@ -340,6 +346,16 @@ impl<D: Device> Arena<D> {
         if !capturing {
             self.record_deferred();
         }
+    }
+
+    /// Notes what it is asked for from now on, for [`Self::take_journal`].
+    pub fn keep_journal(&mut self) {
+        self.journal.turn_on();
+    }
+
+    /// Exchanges what was noted so far for an empty list, whose memory is used again; false if some is missing. O(1).
+    pub fn take_journal(&mut self, empty: &mut Vec<Event>) -> bool {
+        self.journal.take(empty)
     }
 
     /// What was done so far.

@@ -9,6 +9,7 @@ mod cursor;
 mod frames;
 mod gaps;
 mod history;
+mod journal;
 mod locked;
 mod planned;
 mod ranges;
@@ -18,6 +19,7 @@ mod streams;
 mod tuning;
 
 pub use arena::{Arena, Budget, LiveBlock, Served};
+pub use journal::Event;
 pub use locked::Locked;
 pub use planned::PlannedAllocator;
 pub use script::{GRANULE, Script};

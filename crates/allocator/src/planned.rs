@@ -2,8 +2,7 @@
 
 use stalloc_device::{Address, Device, Stream};
 
-use crate::arena::{Arena, Budget, Served};
-use crate::script::Script;
+use crate::arena::{Arena, Served};
 use crate::statistics::{Source, Statistics};
 use crate::{Allocator, Error};
 
@@ -27,14 +26,9 @@ impl<D: Device, F: Allocator> PlannedAllocator<D, F> {
         &self.arena
     }
 
-    /// See [`Arena::adopt`].
-    pub fn adopt(&mut self, script: Script) -> Script {
-        self.arena.adopt(script)
-    }
-
-    /// See [`Arena::set_budget`].
-    pub fn set_budget(&mut self, budget: Budget) {
-        self.arena.set_budget(budget);
+    /// The arena, to give it a plan or a budget.
+    pub fn arena_mut(&mut self) -> &mut Arena<D> {
+        &mut self.arena
     }
 
     /// Whether some stream is being captured into a graph: see [`Arena::set_capturing`].

@@ -127,7 +127,7 @@ fn unplanned_in_a_step(checked: &mut Checked<Shared<Counting>>) -> usize {
 #[test]
 fn an_evaluation_that_was_never_seen_is_served_in_the_arena_and_forgotten() {
     let mut checked = trained(Counting::new(GIB));
-    checked.allocator.set_budget(Budget::Tight);
+    checked.allocator.arena_mut().set_budget(Budget::Tight);
     let reserved = checked.allocator.peak_reserved();
     for number in 0..9 {
         assert_eq!(unplanned_in_a_step(&mut checked), 0);
@@ -276,7 +276,7 @@ fn a_plan_adopted_while_running_serves_the_next_step_and_leaves_what_lives_where
     let end = kept.iter().map(|served| served.address - base).max().unwrap_or(0) + 16 * MIB;
     plan.slots.iter_mut().for_each(|slot| slot.offset += end);
     plan.arena += end;
-    checked.allocator.adopt(Script::new(&plan).expect("a plan that can be followed"));
+    checked.allocator.arena_mut().adopt(Script::new(&plan).expect("a plan that can be followed"));
     for _ in 0..3 {
         checked.allocator.step_begin();
         assert!(run(&mut checked, &step()).iter().all(|served| served.source == Source::Planned));

@@ -98,9 +98,9 @@ fn play(plans: &[Plan], acts: &[Act], device: Counting) {
                 let nothing = Script::default();
                 plan = plans.get(number).unwrap_or(plan);
                 let script = plans.get(number).map_or(nothing, |plan| Script::new(plan).unwrap());
-                checked.allocator.adopt(script);
+                checked.allocator.arena_mut().adopt(script);
             }
-            Act::SetBudget(budget) => checked.allocator.set_budget(budget),
+            Act::SetBudget(budget) => checked.allocator.arena_mut().set_budget(budget),
             Act::Follow(section, from, count) => {
                 let entries = &plan.sections[section % plan.sections.len()].entries;
                 for entry in entries.iter().skip(from % (entries.len() + 1)).take(count) {
