@@ -1,42 +1,33 @@
-//! Trace to plan: finds the steps of a trace, tells persistent, static and dynamic requests apart, plans the steady
-//! state as a cyclic instance, and fits everything else around it.
+//! Requests to plan: learns which steps of a program repeat exactly, and chooses addresses for what they ask for.
 //!
-//! The way from a trace to a plan:
-//! 1. `sequence`: requests in order, each with the request that first finds it gone.
-//! 2. `rounds`: where one step ends and the next begins, by marks, annotations, or repetition alone; steps recorded
-//!    without call stacks borrow those of earlier ones (`borrow`).
-//! 3. `parts`: rounds that do the same are runs of one *part* of the program.
-//! 4. `lifetimes`: runs of a part are aligned; what all of them ask for alike is static, the rest dynamic, and so is what
-//!    was alike by `chance` or is sometimes `absent`.
+//! Only what repeats exactly is planned. A request is a *key* (size and stream), a step is the stretch of requests between
+//! two boundaries, and two steps are of one *kind* if and only if their keys are equal. The way to a plan is the same for a
+//! recording and for a running job:
+//! 1. `step_detection`: where one step ends and the next begins, by marks, annotations, or repetition alone.
+//! 2. [`Learner`]: hears allocations, frees and boundaries; keeps the kinds of steps and when each of their requests ends.
+//! 3. [`Draft`]: what a learner knows at one moment, to make a plan from in another thread.
+//! 4. `ends`: how long the requests of each entry live, whatever the step; what nothing bounds gets no offset.
 //! 5. `outline`: sections, slots, who follows whom, what is carried over and released where.
-//! 6. `dynamic`: what differs from run to run is gathered into groups, each with room in the arena.
-//! 7. `layout`: offsets.
-//!
-//! Efficiency of the plans of recorded training runs, by `cargo test -p stalloc-synthesizer --test real_traces --
-//! --nocapture` on a 2-core x86-64 container: 1.0000 for seven of nine, 0.9971 and 0.9807 for two pipelines.
+//! 6. `layout`: offsets, around what lives already and stays.
 //!
 //! What comes out is checked by `stalloc_plan`'s independent check before anybody sees it.
 
-mod absent;
-mod align;
-mod borrow;
-mod chance;
-mod dynamic;
-mod expected;
-mod gapped;
+mod draft;
+mod ends;
 mod layout;
-mod lifetimes;
+mod learner;
 mod likes;
+mod limits;
+mod make;
 mod notes;
 mod outline;
-mod outliving;
-mod parts;
-mod rounds;
-mod sequence;
+mod recorded;
+mod step_detection;
 mod synthesize;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use dynamic::{Headroom, Room};
-pub use rounds::Witness;
-pub use synthesize::{Dynamic, Error, Options, Static, Steps, Summary, plan, steps};
+pub use draft::Draft;
+pub use learner::{Key, Learner};
+pub use step_detection::{Steps, Witness};
+pub use synthesize::{Dynamic, Error, Options, Static, Summary, plan, steps};

@@ -6,16 +6,18 @@
 use rustc_hash::FxHashMap;
 use stalloc_plan::SectionKind;
 
-use crate::align::align;
+use crate::draft::Draft;
+use crate::learner::Key;
 use crate::outline::Outline;
-use crate::parts::Program;
-use crate::sequence::Sequence;
+
+/// So many equal requests in a row say that two steps do the same again.
+const IN_A_ROW: usize = 4;
 
 /// For each slot of a section that runs once, the slot of a repeating section that it corresponds to, if any.
-pub fn likes(sequence: &Sequence, program: &Program, outline: &Outline) -> Vec<Option<usize>> {
+pub(crate) fn likes(draft: &Draft, outline: &Outline) -> Vec<Option<usize>> {
     let mut likes = vec![None; outline.slots.len()];
     let sections = &outline.sections;
-    for (first, next) in outline.ran.windows(2).map(|pair| (pair[0], pair[1])) {
+    for (first, next) in outline.ran.windows(2).filter_map(|pair| Some((pair[0]?, pair[1]?))) {
         if sections[first].kind == SectionKind::Repeating || sections[next].kind != SectionKind::Repeating {
             continue;
         }
@@ -23,15 +25,9 @@ pub fn likes(sequence: &Sequence, program: &Program, outline: &Outline) -> Vec<O
         let same_part = |&section: &usize| sections[section].part == sections[next].part;
         let before = (0..sections.len()).filter(same_part).find(|&copy| sections[copy].followers.contains(&next));
         let Some(before) = before else { continue };
-        let (ours, theirs) =
-            (&program.parts[sections[first].part].reference, &program.parts[sections[before].part].reference);
-        for (entry, partner) in align(sequence, ours, theirs).into_iter().enumerate() {
-            let slot = sections[first].slot_of[entry];
-            let like = partner.and_then(|partner| sections[before].slot_of[partner as usize]);
-            if let (Some(slot), Some(like)) = (slot, like)
-                && outline.slots[slot].size == outline.slots[like].size
-                && outline.slots[slot].stream == outline.slots[like].stream
-            {
+        let keys = |section: usize| &draft.kinds[sections[section].part].known.keys;
+        for (ours, theirs) in pairs(keys(first), keys(before)) {
+            if let (Some(slot), Some(like)) = (sections[first].slot_of[ours], sections[before].slot_of[theirs]) {
                 likes[slot] = Some(like);
             }
         }
@@ -39,6 +35,38 @@ pub fn likes(sequence: &Sequence, program: &Program, outline: &Outline) -> Vec<O
         pair_carried(outline, (next, next), &mut likes);
     }
     likes
+}
+
+/// Pairs equal requests of two steps, in the order of both: one by one as long as they are equal, then from the nearest
+/// place where some in a row are equal again. O(n) if little differs.
+fn pairs(ours: &[Key], theirs: &[Key]) -> Vec<(usize, usize)> {
+    let mut rows: FxHashMap<&[Key], Vec<usize>> = FxHashMap::default();
+    for (at, row) in theirs.windows(IN_A_ROW).enumerate() {
+        rows.entry(row).or_default().push(at);
+    }
+    let mut pairs = Vec::with_capacity(ours.len().min(theirs.len()));
+    let (mut our, mut their) = (0, 0);
+    while our < ours.len() && their < theirs.len() {
+        if ours[our] == theirs[their] {
+            pairs.push((our, their));
+            (our, their) = (our + 1, their + 1);
+            continue;
+        }
+        let mut nearest: Option<(usize, usize, usize)> = None;
+        for (skip, row) in ours[our..].windows(IN_A_ROW).enumerate() {
+            if nearest.is_some_and(|(distance, ..)| distance <= skip) {
+                break;
+            }
+            let Some(places) = rows.get(row) else { continue };
+            if let Some(&at) = places.get(places.partition_point(|&at| at < their)) {
+                let distance = skip + at - their;
+                nearest = nearest.into_iter().chain([(distance, our + skip, at)]).min();
+            }
+        }
+        let Some((_, ours, theirs)) = nearest else { break };
+        (our, their) = (ours, theirs);
+    }
+    pairs
 }
 
 /// Pairs what is carried into one section from sections that run once with what is carried into the other from

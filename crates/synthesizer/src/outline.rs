@@ -1,27 +1,28 @@
-//! From parts to the plan's sections: copies, followers, releases, and what reaches where.
+//! From kinds to the plan's sections: copies, followers, releases, and what reaches where.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use stalloc_plan::{CARRIED, FOREVER, SectionKind};
 
+use crate::draft::Draft;
+use crate::ends::{End, Ends};
 use crate::layout::{Item, Place, THROUGH};
-use crate::lifetimes::{End, Nature, Natures};
-use crate::parts::Program;
-use crate::sequence::Sequence;
 
 /// The sections of a plan and the slots in them, without offsets.
-pub struct Outline {
+pub(crate) struct Outline {
     /// The sections.
     pub sections: Vec<SectionOutline>,
     /// The slots, those of a section together and in order.
     pub slots: Vec<SlotOutline>,
-    /// For each round, the section that it ran through.
-    pub ran: Vec<usize>,
+    /// For each step, the section that it ran through.
+    pub ran: Vec<Option<usize>>,
+    /// For each kind, its first section; its copies follow.
+    first_of: Vec<usize>,
 }
 
 /// A section without entries.
-pub struct SectionOutline {
-    /// Its part.
+pub(crate) struct SectionOutline {
+    /// Its kind in the draft.
     pub part: usize,
     /// How long its clock is.
     pub period: u32,
@@ -35,12 +36,12 @@ pub struct SectionOutline {
     pub followers: BTreeSet<usize>,
     /// Slots that it releases, and when.
     pub releases: BTreeMap<usize, u32>,
-    /// For each entry, its slot; `None`: dynamic.
+    /// For each entry, its slot; `None`: it gets no offset.
     pub slot_of: Vec<Option<usize>>,
 }
 
 /// A slot without offset.
-pub struct SlotOutline {
+pub(crate) struct SlotOutline {
     /// Its section.
     pub section: usize,
     /// Its entry.
@@ -54,60 +55,62 @@ pub struct SlotOutline {
 }
 
 /// Lays out sections and slots.
-pub fn outline(sequence: &Sequence, program: &Program, natures: &Natures) -> Outline {
-    let mut outline = Outline { sections: Vec::new(), slots: Vec::new(), ran: Vec::new() };
-    let mut first_of = Vec::with_capacity(program.parts.len());
-    let copies = |part: usize| match program.parts[part].kind {
-        SectionKind::Repeating => natures.copies as usize,
-        _ => 1,
-    };
-    for (i, part) in program.parts.iter().enumerate() {
-        first_of.push(outline.sections.len());
-        for copy in 0..copies(i) {
-            let name = if copies(i) > 1 { format!("{}, copy {}", part.name, copy + 1) } else { part.name.clone() };
-            let period = part.reference.len() as u32;
+pub(crate) fn outline(draft: &Draft, ends: &Ends) -> Outline {
+    let mut outline = Outline { sections: Vec::new(), slots: Vec::new(), ran: Vec::new(), first_of: Vec::new() };
+    for (i, kind) in draft.kinds.iter().enumerate() {
+        outline.first_of.push(outline.sections.len());
+        let copies = outline.copies(draft, ends, i);
+        for copy in 0..copies {
+            let name = if copies > 1 { format!("{}, copy {}", kind.name, copy + 1) } else { kind.name.clone() };
+            let period = kind.known.keys.len();
             outline.sections.push(SectionOutline {
                 part: i,
-                period,
-                kind: part.kind,
+                period: period as u32,
+                kind: kind.section,
                 name,
                 runs: 0,
                 followers: BTreeSet::new(),
                 releases: BTreeMap::new(),
-                slot_of: vec![None; period as usize],
+                slot_of: vec![None; period],
             });
         }
     }
-    outline.follow(program, &first_of, natures);
-    outline.add_slots(sequence, program, natures, &first_of, &copies);
+    outline.follow(draft, ends);
+    outline.add_slots(draft, ends);
     outline
 }
 
 impl Outline {
-    /// Which section each round ran through, and what may follow what.
-    fn follow(&mut self, program: &Program, first_of: &[usize], natures: &Natures) {
-        let copies = natures.copies as usize;
+    fn copies(&self, draft: &Draft, ends: &Ends, kind: usize) -> usize {
+        if draft.repeats(kind) { ends.copies as usize } else { 1 }
+    }
+
+    /// Which section each step ran through, and what may follow what.
+    fn follow(&mut self, draft: &Draft, ends: &Ends) {
+        let copies = ends.copies as usize;
         let mut turn = 0;
-        for round in &program.rounds {
-            let repeats = program.parts[round.part].kind == SectionKind::Repeating;
-            let section = first_of[round.part] + if repeats { turn % copies } else { 0 };
-            turn += usize::from(natures.turning[round.part]);
-            self.sections[section].runs += 1;
+        for kind in &draft.ran {
+            let section = kind.map(|kind| {
+                let section = self.first_of[kind] + if draft.repeats(kind) { turn % copies } else { 0 };
+                turn += usize::from(ends.turning[kind]);
+                self.sections[section].runs += 1;
+                section
+            });
             self.ran.push(section);
         }
         for pair in self.ran.windows(2) {
-            self.sections[pair[0]].followers.insert(pair[1]);
+            if let (Some(from), Some(to)) = (pair[0], pair[1]) {
+                self.sections[from].followers.insert(to);
+            }
         }
-        // Repeating parts may come in any order; after a part that takes turns come the next copies. What the program
-        // ended with after some run of a part may come after any.
-        let all: Vec<usize> = (0..self.sections.len()).collect();
-        let repeats = |s: &usize| self.sections[*s].kind == SectionKind::Repeating;
-        let repeating: Vec<usize> = all.into_iter().filter(repeats).collect();
-        let copy = |section: usize| section - first_of[self.sections[section].part];
+        // Repeating kinds may come in any order; after a kind that takes turns come the next copies. What the program
+        // ended with after some copy of a kind may come after any.
+        let repeating: Vec<usize> = (0..self.sections.len()).filter(|&s| draft.repeats(self.sections[s].part)).collect();
+        let copy = |section: usize| section - self.first_of[self.sections[section].part];
         let mut more: Vec<(usize, usize)> = Vec::new();
         for &from in &repeating {
             for &to in &repeating {
-                let turn = usize::from(natures.turning[self.sections[from].part]);
+                let turn = usize::from(ends.turning[self.sections[from].part]);
                 if copy(to) == (copy(from) + turn) % copies {
                     more.push((from, to));
                 }
@@ -123,49 +126,35 @@ impl Outline {
         }
     }
 
-    fn add_slots(
-        &mut self,
-        sequence: &Sequence,
-        program: &Program,
-        natures: &Natures,
-        first_of: &[usize],
-        copies: &dyn Fn(usize) -> usize,
-    ) {
+    fn add_slots(&mut self, draft: &Draft, ends: &Ends) {
         for section in 0..self.sections.len() {
-            let part = self.sections[section].part;
-            let copy = section - first_of[part];
-            for (entry, nature) in natures.of[part].iter().enumerate() {
-                let Nature::Static(end) = nature else { continue };
+            let kind = self.sections[section].part;
+            let copy = section - self.first_of[kind];
+            for (entry, (end, key)) in ends.of[kind].iter().zip(&draft.kinds[kind].known.keys).enumerate() {
                 let slot = self.slots.len();
                 let upper = match end {
+                    End::Open => continue,
                     End::Own(at) => *at,
                     End::Never => FOREVER,
-                    End::Later(later) => {
-                        for release in later {
-                            let of = copies(release.part);
+                    End::Later(releases) => {
+                        for release in releases {
+                            let of = self.copies(draft, ends, release.kind);
                             let targets = match release.turns {
-                                Some(turns) => vec![(copy + turns as usize) % of],
-                                None => (0..of).collect(),
+                                Some(turns) if of > 1 => vec![(copy + turns as usize) % of],
+                                _ => (0..of).collect(),
                             };
                             for target in targets {
-                                let releases = &mut self.sections[first_of[release.part] + target].releases;
-                                let at = releases.entry(slot).or_insert(release.at);
+                                let at = self.sections[self.first_of[release.kind] + target].releases.entry(slot);
+                                let at = at.or_insert(release.at);
                                 *at = release.at.max(*at);
                             }
                         }
                         CARRIED
                     }
                 };
-                let request = program.parts[part].reference.start as usize + entry;
+                let lower = entry as u32;
                 self.sections[section].slot_of[entry] = Some(slot);
-                self.slots.push(SlotOutline {
-                    section,
-                    lower: entry as u32,
-                    // A request of which the trace sees nothing more lives for an instant at least.
-                    upper: upper.max(entry as u32 + 1),
-                    size: sequence.size[request],
-                    stream: sequence.stream[request],
-                });
+                self.slots.push(SlotOutline { section, lower, upper, size: key.size, stream: key.stream });
             }
         }
     }

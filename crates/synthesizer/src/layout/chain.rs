@@ -22,7 +22,9 @@ impl Stage<'_> {
             timeline.push(section, u64::from(self.places[section].period));
         }
         self.add_windows(&mut timeline, &own);
-        let mut taken = Vec::new();
+        let whole = |wall: &std::ops::Range<u64>| Taken { lower: 0, upper: timeline.length, start: wall.start, end: wall.end };
+        let mut taken: Vec<Taken> = self.walls.iter().map(whole).collect();
+        taken.push(whole(&(0..self.floor)));
         for &i in self.own {
             let Some(start) = self.offsets[i] else { continue };
             let end = start + self.items[i].size;

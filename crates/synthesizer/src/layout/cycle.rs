@@ -69,11 +69,17 @@ impl Stage<'_> {
             let (start, end) = (offset - self.base, offset - self.base + self.items[i].size);
             self.blocks_on(&timeline, i, |lower, upper| taken.push(Taken { lower, upper, start, end }));
         }
+        let exact = taken.is_empty();
+        taken.extend(self.walls.iter().map(|wall| Taken {
+            lower: 0,
+            upper: timeline.length,
+            start: wall.start - self.base,
+            end: wall.end - self.base,
+        }));
         let mut buffers = disjoint(taken);
         let free: Vec<usize> = own.iter().copied().filter(|&i| self.offsets[i].is_none()).collect();
         let first = buffers.len();
         buffers.extend(free.iter().map(|&i| arc(&self.items[i], &timeline)));
-        let exact = first == 0;
         let solution =
             budget.solve(&Instance { buffers, period: Some(timeline.length) }, self.top.saturating_sub(self.base))?;
         for (&i, offset) in free.iter().zip(&solution.offsets[first..]) {

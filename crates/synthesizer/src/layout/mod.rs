@@ -5,12 +5,16 @@
 //! 2. Each repeating part is planned above it as a cyclic instance, the heaviest first ([`cycle`]).
 //! 3. What runs once (prologue, first step, what follows the last step) is planned around all that ([`chain`]).
 //!
+//! In a running program, what lives there already and stays is a *wall*: taken all the time.
+//!
 //! Streams get regions of their own unless sharing saves more than [`SHARING_MUST_SAVE`].
 
 mod blocks;
 mod budget;
 mod chain;
 mod cycle;
+
+use std::ops::Range;
 
 use stalloc_plan::SectionKind;
 use stalloc_planner::Error;
@@ -77,25 +81,30 @@ pub struct Layout {
     pub lower_bound: u64,
 }
 
-/// Places all items.
-pub fn place(places: &[Place], items: &[Item], budget: &mut Budget) -> Result<Layout, Error> {
+/// Places all items around walls: disjoint ranges of addresses, ascending, that are taken all the time.
+pub fn place(places: &[Place], items: &[Item], walls: &[Range<u64>], budget: &mut Budget) -> Result<Layout, Error> {
     let streams = items.iter().map(|item| item.stream as usize + 1).max().unwrap_or(0);
     let mut used = vec![false; streams];
     items.iter().for_each(|item| used[item.stream as usize] = true);
     let all: Vec<usize> = (0..items.len()).collect();
     if used.iter().filter(|&&used| used).count() <= 1 {
-        return Stage::new(places, items, &all).run(budget);
+        return Stage::new(places, items, &all, walls).run(budget);
     }
     let mut apart = Layout { offsets: vec![0; items.len()], top: 0, lower_bound: 0 };
-    for stream in 0..streams as u32 {
+    for stream in (0..streams as u32).filter(|&stream| used[stream as usize]) {
         let own: Vec<usize> = all.iter().copied().filter(|&i| items[i].stream == stream).collect();
-        let region = Stage::new(places, items, &own).run(budget)?;
+        // The regions of earlier streams are one more wall.
+        let top = apart.top;
+        let above = walls.iter().filter(|wall| wall.end > top).map(|wall| wall.start.max(top)..wall.end);
+        let walls: Vec<Range<u64>> = (top > 0).then_some(0..top).into_iter().chain(above).collect();
+        let region = Stage::new(places, items, &own, &walls).run(budget)?;
         for i in own {
-            apart.offsets[i] = apart.top + region.offsets[i];
+            apart.offsets[i] = region.offsets[i];
+            apart.top = apart.top.max(region.offsets[i] + items[i].size);
         }
-        apart.top = apart.top.checked_add(region.top).ok_or(Error::TooLarge)?;
     }
-    let shared = Stage::new(places, items, &all).run(budget)?;
+    apart.top = walls.last().map_or(0, |wall| wall.end).max(apart.top);
+    let shared = Stage::new(places, items, &all, walls).run(budget)?;
     if (shared.top as f64) < apart.top as f64 * (1.0 - SHARING_MUST_SAVE) {
         return Ok(shared);
     }
@@ -108,8 +117,12 @@ struct Stage<'a> {
     items: &'a [Item],
     /// Items to place.
     own: &'a [usize],
+    /// Taken all the time.
+    walls: &'a [Range<u64>],
     /// Offsets found so far.
     offsets: Vec<Option<u64>>,
+    /// Where the wall at the bottom ends.
+    floor: u64,
     /// What the steady state always keeps ends here.
     base: u64,
     always: Vec<bool>,
@@ -118,10 +131,16 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(places: &'a [Place], items: &'a [Item], own: &'a [usize]) -> Self {
+    fn new(places: &'a [Place], items: &'a [Item], own: &'a [usize], walls: &'a [Range<u64>]) -> Self {
         let offsets = vec![None; items.len()];
         let always = vec![false; items.len()];
-        Stage { places, items, own, offsets, base: 0, always, top: 0, lower_bound: 0 }
+        // What always lives goes above a wall at the bottom.
+        let (base, walls) = match walls.split_first() {
+            Some((first, above)) if first.start == 0 => (first.end, above),
+            _ => (0, walls),
+        };
+        let top = walls.last().map_or(base, |wall| wall.end);
+        Stage { places, items, own, walls, floor: base, offsets, base, always, top, lower_bound: 0 }
     }
 
     fn run(mut self, budget: &mut Budget) -> Result<Layout, Error> {
@@ -149,13 +168,17 @@ impl<'a> Stage<'a> {
 
     fn stack_what_always_lives(&mut self) -> Result<(), Error> {
         let repeating = (0..self.places.len()).filter(|&section| self.repeats(section)).count();
-        for &i in self.own {
+        let own = self.own;
+        for &i in own {
             let item = &self.items[i];
             let through = item.reach.iter().filter(|&&(section, until)| self.repeats(section) && until == THROUGH);
             if repeating > 0 && !self.repeats(item.section) && through.count() == repeating {
+                if !self.walls.is_empty() {
+                    (self.base, self.walls) = (self.top, &[]);
+                }
                 self.always[i] = true;
                 self.put(i, self.base)?;
-                self.base = self.top;
+                self.base += item.size;
             }
         }
         self.lower_bound = self.base;

@@ -2,14 +2,30 @@
 
 use stalloc_trace::{Event, Mark, Time, Trace};
 
-use crate::sequence::Clock;
-
-/// Between two steps lies a round of its own (evaluation, a checkpoint) if it has more than this share of the
+/// Between two steps lies a stretch of its own (evaluation, a checkpoint) if it has more than this share of the
 /// requests of a typical step; less than that (loading the next batch) belongs to the step that follows.
 const BETWEEN: f64 = 0.05;
 
-/// Boundaries by step marks, if there are steps.
-pub fn steps(trace: &Trace) -> Option<Vec<u32>> {
+/// Turns event times into places in the order of requests.
+struct Clock<'a> {
+    trace: &'a Trace,
+    initial: u32,
+}
+
+impl<'a> Clock<'a> {
+    fn new(trace: &'a Trace) -> Self {
+        Clock { trace, initial: trace.requests.partition_point(|r| r.alloc.is_none()) as u32 }
+    }
+
+    /// The first request at or after an event.
+    fn at(&self, time: Time) -> u32 {
+        let allocated = &self.trace.requests[self.initial as usize..];
+        self.initial + allocated.partition_point(|r| r.alloc.is_some_and(|alloc| alloc < time)) as u32
+    }
+}
+
+/// Boundaries by step marks, if there are steps; and those of them after which no step comes.
+pub fn steps(trace: &Trace) -> Option<(Vec<u32>, Vec<u32>)> {
     let clock = Clock::new(trace);
     let mut begins = Vec::new();
     let mut ends = Vec::new();
@@ -33,20 +49,20 @@ pub fn steps(trace: &Trace) -> Option<Vec<u32>> {
     let mut lengths: Vec<u32> = spans.iter().map(|(begin, end)| end - begin).collect();
     lengths.sort_unstable();
     let between = (f64::from(lengths[lengths.len() / 2]) * BETWEEN) as u32;
-    let mut starts = vec![spans[0].0];
+    let (mut starts, mut others) = (vec![spans[0].0], Vec::new());
     for pair in spans.windows(2) {
         let (end, begin) = (pair[0].1, pair[1].0);
         starts.push(end);
         if begin - end > between {
             starts.push(begin);
+            others.push(end);
         }
     }
-    if let Some(&(_, end)) = spans.last()
-        && (end as usize) < trace.requests.len()
-    {
+    if let Some(&(_, end)) = spans.last() {
         starts.push(end);
+        others.push(end);
     }
-    Some(ascending(starts))
+    Some((starts, others))
 }
 
 /// Boundaries by annotations, if one that comes with every step is there at least twice.
@@ -65,12 +81,8 @@ pub fn annotations(trace: &Trace) -> Option<Vec<u32>> {
             _ => {}
         }
     }
-    [profiler, optimizer].into_iter().map(ascending).find(|starts| starts.len() >= 2)
-}
-
-/// Without rounds that hold nothing.
-fn ascending(mut starts: Vec<u32>) -> Vec<u32> {
-    starts.sort_unstable();
-    starts.dedup();
-    starts
+    [profiler, optimizer].into_iter().find_map(|mut starts| {
+        starts.dedup();
+        (starts.len() >= 2).then_some(starts)
+    })
 }

@@ -1,6 +1,6 @@
 //! Boundaries from repetition alone.
 //!
-//! A *class* is a request's site, or the sites of a few requests in a row. A class that occurs once in every step is
+//! A *class* is a request's key, or the keys of a few requests in a row. A class that occurs once in every step is
 //! an *anchor*: its occurrences cut the trace into rounds. An anchor is as good as the requests that its rounds
 //! explain: those whose class is in most rounds and which are gone by the end of the round after (a layer or a
 //! micro-batch repeats as well, but not the optimizer's requests, and activations outlive it). Among the anchors of
@@ -10,7 +10,7 @@ use std::hash::Hasher;
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::sequence::{NEVER, Sequence};
+use super::{NEVER, Sequence};
 
 /// Lengths of the runs of requests that are tried as classes.
 const RUNS: [usize; 3] = [1, 8, 64];
@@ -48,12 +48,12 @@ impl Explained {
 /// Where steps begin, if anything repeats.
 pub fn find(sequence: &Sequence) -> Option<Vec<u32>> {
     let first = sequence.initial as usize;
-    let runs: Vec<Vec<u32>> = RUNS.iter().map(|&run| classes(&sequence.site[first..], run)).collect();
+    let runs: Vec<Vec<u32>> = RUNS.iter().map(|&run| classes(&sequence.key[first..], run)).collect();
     let mut anchors: Vec<Vec<u32>> = Vec::new();
     for class in &runs {
         anchors.extend(occurrences(class));
     }
-    // Alone, a request without call stack says little; in a row, one that varies hides its neighbours: both count.
+    // Alone, a request says little; in a row, one that varies hides its neighbours: both count.
     let mut weigh = [Weigh::new(sequence, &runs[0]), Weigh::new(sequence, &runs[1])];
     let mut best: Option<(Explained, &Vec<u32>)> = None;
     for anchor in trials(&anchors).into_iter().rev() {
@@ -72,15 +72,15 @@ pub fn find(sequence: &Sequence) -> Option<Vec<u32>> {
 }
 
 /// The class of each run of `run` requests, by its first; runs that the end cuts off have classes of their own.
-fn classes(site: &[u32], run: usize) -> Vec<u32> {
+fn classes(key: &[u32], run: usize) -> Vec<u32> {
     let mut numbers: FxHashMap<u64, u32> = FxHashMap::default();
-    let mut class = Vec::with_capacity(site.len());
-    for i in 0..site.len() {
+    let mut class = Vec::with_capacity(key.len());
+    for i in 0..key.len() {
         let mut hasher = FxHasher::default();
-        for &site in &site[i..(i + run).min(site.len())] {
-            hasher.write_u32(site);
+        for &key in &key[i..(i + run).min(key.len())] {
+            hasher.write_u32(key);
         }
-        hasher.write_usize(run.min(site.len() - i));
+        hasher.write_usize(run.min(key.len() - i));
         let next = numbers.len() as u32;
         class.push(*numbers.entry(hasher.finish()).or_insert(next));
     }
@@ -216,9 +216,9 @@ fn boundary(sequence: &Sequence, anchors: &[Vec<u32>], rounds: &[u32]) -> Vec<u3
 /// For each request, the bytes alive just before it that live for less than `limit` requests in all.
 fn crossing(sequence: &Sequence, limit: u32) -> Vec<u64> {
     let first = sequence.initial as usize;
-    let count = sequence.len() - first;
+    let count = sequence.key.len() - first;
     let mut change = vec![0i128; count + 1];
-    for i in first..sequence.len() {
+    for i in first..sequence.key.len() {
         let dies = sequence.dies[i];
         if dies != NEVER && dies - i as u32 <= limit {
             change[i - first + 1] += i128::from(sequence.size[i]);

@@ -1,0 +1,109 @@
+//! From a draft to a plan: ends, sections, offsets.
+
+use std::ops::Range;
+
+use stalloc_plan::{Entry, Plan, Release, Section, Slot};
+use stalloc_planner::Effort;
+
+use crate::draft::Draft;
+use crate::ends::{self, End, Ends};
+use crate::layout::{self, ALIGNMENT, Budget};
+use crate::likes::likes;
+use crate::limits::RUNNING_WORK;
+use crate::outline::{Outline, outline};
+use crate::synthesize::Error;
+
+impl Draft {
+    /// A plan for the running program: what lives now and stays keeps its offset (bytes), which `fixed` knows by what the
+    /// caller calls a request; `None` where it is not in the arena. The steps are placed around it, as low as possible. A
+    /// draft of nothing gives a plan without slots.
+    ///
+    /// # Errors
+    /// If the planner refuses, or the plan does not pass its independent check.
+    pub fn plan(&self, fixed: impl Fn(u64) -> Option<u64>) -> Result<Plan, Error> {
+        let options = stalloc_planner::Options {
+            effort: Effort::Quick,
+            work_limit: Some(RUNNING_WORK),
+            ..stalloc_planner::Options::default()
+        };
+        let ends = ends::find(self);
+        let staying = ends.staying.iter().filter_map(|live| Some((fixed(live.id)?, live.size)));
+        let walls = merged(staying.map(|(start, size)| start..start.saturating_add(size)).collect());
+        let plan = self.make(ends, &walls, &mut Budget::new(&options))?.plan;
+        let verdict = plan.check();
+        if verdict.ok { Ok(plan) } else { Err(Error::Unsound(verdict.problems.into_iter().next().unwrap_or_default())) }
+    }
+
+    /// A plan around walls.
+    pub(crate) fn make(&self, mut ends: Ends, walls: &[Range<u64>], budget: &mut Budget) -> Result<Made, Error> {
+        let (outline, items) = loop {
+            let outline = outline(self, &ends);
+            let items = outline.items(&likes(self, &outline));
+            // What may still be alive where it is made again has no offset in any order of steps.
+            let meets_itself: Vec<usize> = (0..items.len()).filter(|&i| items[i].meets_itself()).collect();
+            if meets_itself.is_empty() {
+                break (outline, items);
+            }
+            for slot in meets_itself {
+                let slot = &outline.slots[slot];
+                ends.of[outline.sections[slot.section].part][slot.lower as usize] = End::Open;
+            }
+        };
+        let layout = layout::place(&outline.places(), &items, walls, budget)?;
+        let slots = outline.slots.iter().zip(&layout.offsets).map(|(slot, &offset)| Slot {
+            size: slot.size,
+            offset,
+            stream: slot.stream,
+            lower: slot.lower,
+            upper: slot.upper,
+        });
+        let sections = outline.sections.iter().map(|section| {
+            let mut releases: Vec<Release> =
+                section.releases.iter().map(|(&slot, &at)| Release { at, slot: slot as u32 }).collect();
+            releases.sort_unstable();
+            let entry = |(slot, key): (&Option<usize>, &crate::Key)| match *slot {
+                Some(slot) => Entry::Slot(slot as u32),
+                None => Entry::Open { size: key.size, stream: key.stream },
+            };
+            Section {
+                kind: section.kind,
+                name: section.name.clone(),
+                runs: section.runs,
+                entries: section.slot_of.iter().zip(&self.kinds[section.part].known.keys).map(entry).collect(),
+                releases,
+                followers: section.followers.iter().map(|&next| next as u32).collect(),
+            }
+        });
+        let plan = Plan {
+            alignment: ALIGNMENT,
+            arena: layout.top,
+            lower_bound: layout.lower_bound,
+            expected_peak: self.peak,
+            slots: slots.collect(),
+            sections: sections.collect(),
+            ..Plan::default()
+        };
+        Ok(Made { plan, outline, ends })
+    }
+}
+
+/// A plan and what it was made of.
+pub(crate) struct Made {
+    pub plan: Plan,
+    pub outline: Outline,
+    pub ends: Ends,
+}
+
+/// Ranges as disjoint ones, ascending, in whole units of the plan's alignment; those that touch are one.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut walls: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        let (start, end) = (range.start / ALIGNMENT * ALIGNMENT, range.end.saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+        match walls.last_mut() {
+            Some(last) if start <= last.end => last.end = last.end.max(end),
+            _ => walls.push(start..end),
+        }
+    }
+    walls
+}
