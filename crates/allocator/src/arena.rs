@@ -1,5 +1,5 @@
-//! One address range per device, and one rule: what repeats exactly goes to its planned offset; everything else to the
-//! lowest free address, on mapped memory before any is remapped; and memory is remapped only under pressure.
+//! One address range per device, and one rule: what repeats exactly goes to its planned offset; everything else
+//! where it fits best, on mapped memory before any is remapped; and memory is remapped only under pressure.
 //!
 //! An address is a proposal, from the plan or from the search; [`RangeSet`] decides whether it is free. So no two live
 //! blocks overlap, whatever the program does and whatever the plan says. The range is addresses, not memory: it is
@@ -15,7 +15,7 @@ use stalloc_plan::Plan;
 use crate::Error;
 use crate::cursor::{Cursor, Guess};
 use crate::frames::Frames;
-use crate::gaps::{Gaps, Place};
+use crate::gaps::Gaps;
 use crate::journal::{Event, Journal};
 use crate::ranges::RangeSet;
 use crate::script::{GRANULE, Key, Script};
@@ -202,7 +202,7 @@ impl<D: Device> Arena<D> {
     fn serve_planned(&mut self, place: u32, key: Key) -> Option<Served> {
         let range = place..place + key.granules();
         if (self.is_free(&range) || self.is_free_after_polling(&range))
-            && self.claim(&range, key.stream(), None, Pressure::Remap)
+            && self.claim(&range, key.stream(), false, Pressure::Remap)
         {
             return Some(self.served(place, Source::Planned));
         }
@@ -218,26 +218,24 @@ impl<D: Device> Arena<D> {
     }
 
     /// Makes a free range a block: behind an event if another stream used it last, with memory behind it. If the
-    /// device refuses, it stays free and the answer is `false`. `found` says where the gaps have it, if it was found there.
+    /// device refuses, it stays free and the answer is `false`. `found`: by a search of the gaps, which are up to date.
     #[inline]
-    fn claim(&mut self, range: &Range<u32>, stream: u8, found: Option<Place>, pressure: Pressure) -> bool {
+    fn claim(&mut self, range: &Range<u32>, stream: u8, found: bool, pressure: Pressure) -> bool {
         if self.back(range, pressure).is_err() || self.take_over(range, stream).is_err() {
             return false;
         }
         let (start, end) = (range.start as usize, range.end as usize);
         self.taken.insert(start, end);
         let granules = range.end - range.start;
-        match found {
-            Some(place) => self.gaps.take(place, granules),
-            None => {
-                self.uncut.push(range.start);
-                if self.uncut.len() > self.most_uncut {
-                    self.shrink_uncut();
-                }
+        if found {
+            self.gaps.take(range.clone());
+        } else {
+            self.uncut.push(range.start);
+            if self.uncut.len() > self.most_uncut {
+                self.shrink_uncut();
             }
         }
-        let in_gaps = found.is_some();
-        let block = Block { granules, slack: self.slack, stream, in_gaps, recorded: false, pending: false };
+        let block = Block { granules, slack: self.slack, stream, in_gaps: found, recorded: false, pending: false };
         self.blocks.insert(range.start, block);
         self.journal.push(Event::Alloc { start: range.start, granules, stream });
         let statistics = &mut self.statistics;

@@ -43,6 +43,9 @@ pub struct Outcome {
     /// See [`Replay::remaps_by_step`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remaps_by_step: Vec<u64>,
+    /// See [`Replay::planned`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planned: Option<u64>,
     /// The smallest device that it gets through on, bytes; `None` where that was not looked for.
     pub smallest_capacity: Option<u64>,
 }
@@ -59,6 +62,7 @@ impl From<&Replay> for Outcome {
             remaps: replay.remaps,
             remapped_bytes: replay.remapped_bytes,
             remaps_by_step: replay.remaps_by_step.clone(),
+            planned: replay.planned,
             smallest_capacity: None,
         }
     }

@@ -21,12 +21,20 @@ pub enum Kind {
     StallocOpen,
     /// Our arena with a plan.
     Stalloc,
+    /// Our arena without a plan at the start, learning as it goes.
+    StallocAuto,
 }
 
 impl Kind {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Kind; 5] =
-        [Kind::Pytorch, Kind::PytorchExpandable, Kind::Gmlake, Kind::StallocOpen, Kind::Stalloc];
+    pub const ALL: [Kind; 6] = [
+        Kind::Pytorch,
+        Kind::PytorchExpandable,
+        Kind::Gmlake,
+        Kind::StallocOpen,
+        Kind::Stalloc,
+        Kind::StallocAuto,
+    ];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
@@ -36,6 +44,7 @@ impl Kind {
             Kind::Gmlake => "gmlake",
             Kind::StallocOpen => "stalloc-open",
             Kind::Stalloc => "stalloc",
+            Kind::StallocAuto => "stalloc-auto",
         }
     }
 }

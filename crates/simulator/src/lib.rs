@@ -25,6 +25,7 @@
 use stalloc_trace::{RequestId, Time, Trace};
 
 mod adopt;
+mod auto;
 mod busy;
 mod compare;
 mod device;
@@ -63,6 +64,8 @@ pub struct Replay {
     pub remapped_bytes: Option<u64>,
     /// Remaps of each step that the trace marks; what lies before the first step is in none.
     pub remaps_by_step: Vec<u64>,
+    /// Requests served at planned offsets; `None` for allocators that do not plan.
+    pub planned: Option<u64>,
     /// Reserved bytes, each time they change: (event time, bytes after it).
     pub reserved: Vec<(Time, u64)>,
     /// Where each request was put, in the order in which they were.

@@ -8,6 +8,7 @@ use stalloc_device::{Address, Stream};
 use stalloc_plan::Plan;
 use stalloc_trace::{Event, RequestId, SegmentAction, Trace, rounded};
 
+use crate::auto::Auto;
 use crate::device::{Recorder, UNLIMITED};
 use crate::gmlake::Gmlake;
 use crate::kind::recorded_settings;
@@ -43,34 +44,45 @@ pub(crate) fn replay(
             let model = Gmlake::new(device.clone(), options.gmlake.clone());
             Run::new(trace, model, device, false).finish(kind, progress)
         }
-        Kind::StallocOpen => open_arena(trace, &Plan::default(), device, options, settings)?.finish(kind, progress),
+        Kind::StallocOpen => {
+            let open = arena(&Plan::default(), &device, options, settings)?;
+            Run::new(trace, open, device, false).finish(kind, progress)
+        }
         Kind::Stalloc => {
-            let plan = options.plan.ok_or(Error::NoPlan)?;
-            open_arena(trace, plan, device, options, settings)?.finish(kind, progress)
+            let planned = arena(options.plan.ok_or(Error::NoPlan)?, &device, options, settings)?;
+            Run::new(trace, planned, device, false).finish(kind, progress)
+        }
+        Kind::StallocAuto => {
+            let auto = Auto::new(arena(&Plan::default(), &device, options, settings)?);
+            Run::new(trace, auto, device, false).finish(kind, progress)
         }
     }
 }
 
-/// Our own arena with a plan. On a device of unlimited memory it stays tight: what it reserves then is what it needs.
-fn open_arena<'a>(
-    trace: &'a Trace,
+/// Our own arena, before PyTorch's allocator. On a device of unlimited memory it stays tight: what it reserves then is
+/// what it needs.
+fn arena(
     plan: &Plan,
-    device: Recorder,
+    device: &Recorder,
     options: &Options<'_>,
     settings: stalloc_allocator::caching::Settings,
-) -> Result<Run<'a, PlannedAllocator<Recorder, Caching<Recorder>>>, Error> {
+) -> Result<PlannedAllocator<Recorder, Caching<Recorder>>, Error> {
     let budget = if options.capacity.is_some() { Budget::Device } else { Budget::Tight };
     let arena = Arena::new(device.clone(), plan, budget).map_err(Error::Allocator)?;
-    let planned = PlannedAllocator::new(arena, Caching::new(device.clone(), settings));
-    Ok(Run::new(trace, planned, device, false))
+    Ok(PlannedAllocator::new(arena, Caching::new(device.clone(), settings)))
 }
 
 /// An allocator that says how it found a place.
-trait Serve: Allocator {
+pub(crate) trait Serve: Allocator {
     fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError>;
 
     /// Remaps so far, and their bytes; `None` for allocators that do not remap.
     fn remaps(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Requests served at planned offsets so far; `None` for allocators that do not plan.
+    fn planned(&self) -> Option<u64> {
         None
     }
 }
@@ -101,6 +113,10 @@ impl Serve for PlannedAllocator<Recorder, Caching<Recorder>> {
     fn remaps(&self) -> Option<(u64, u64)> {
         let statistics = self.statistics();
         Some((statistics.remaps, statistics.remapped))
+    }
+
+    fn planned(&self) -> Option<u64> {
+        Some(self.statistics().planned)
     }
 }
 
@@ -219,6 +235,7 @@ impl<'a, A: Serve> Run<'a, A> {
             remaps: remaps.map(|(times, _)| times),
             remapped_bytes: remaps.map(|(_, bytes)| bytes),
             remaps_by_step,
+            planned: self.allocator.planned(),
             reserved: log.reserved,
             placements: self.placements,
             segments: log.spans,

@@ -5,8 +5,8 @@ use std::ops::Range;
 use stalloc_device::Device;
 
 use super::Arena;
+use super::search::own_part;
 use crate::Error;
-use crate::gaps::Place;
 use crate::script::{GRANULE, Key};
 use crate::tuning::{REMAP_SHARE, TIGHT_SLACK};
 
@@ -32,23 +32,21 @@ pub(super) enum Pressure {
 }
 
 impl<D: Device> Arena<D> {
-    /// The lowest place of which every byte is mapped; only one that no other stream used last, unless `after_others`.
-    /// O(gaps) beyond what is mapped without a hole.
+    /// Where a request fits on memory that is mapped; only where no other stream was last, unless `others` may have been.
+    /// O(gaps) if there is no place below the first hole in what is mapped.
     #[cold]
-    pub(super) fn lowest_mapped(&mut self, key: Key, after_others: bool) -> Option<Place> {
-        let width = key.granules();
+    pub(super) fn mapped(&mut self, key: Key, others: bool) -> Option<u32> {
         let solid = self.frames.solid();
-        if let Some(place) = self.lowest_in(0..solid, key, after_others) {
-            return Some(place);
+        if let Some(start) = self.tightest(0..solid, key, others) {
+            return Some(start);
         }
         let (frames, owners) = (&self.frames, &mut self.owners);
-        let mut pieces =
-            self.gaps.of_width(width).filter(|gap| gap.end > solid).flat_map(|gap| frames.mapped_parts(gap));
-        let piece = pieces.find(|piece| {
-            piece.end - piece.start >= width
-                && (after_others || owners.foreign(piece.start..piece.start + width, key.stream()).is_none())
-        })?;
-        self.gaps.first_fit(piece.start..piece.start + width, width)
+        let gaps = self.gaps.of_width(key.granules()).filter(|gap| gap.end > solid);
+        let mut parts = gaps.flat_map(|gap| frames.mapped_parts(gap)).filter(|part| part.end - part.start >= key.granules());
+        if others {
+            return parts.next().map(|part| part.start);
+        }
+        parts.find_map(|part| own_part(owners, part, key))
     }
 
     /// Puts memory behind a range.

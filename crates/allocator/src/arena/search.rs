@@ -1,4 +1,4 @@
-//! Addresses for requests that have none of their own: the lowest free ones.
+//! Addresses for requests that have none of their own: where they fit best.
 
 use std::ops::Range;
 
@@ -7,9 +7,9 @@ use stalloc_device::{Device, Stream};
 use super::memory::Pressure;
 use super::{Arena, Served};
 use crate::cursor::Guess;
-use crate::gaps::Place;
 use crate::script::{GRANULE, Key};
 use crate::statistics::{Departure, Source};
+use crate::streams::Owners;
 use crate::tuning::FOREIGN_RANGES;
 
 impl<D: Device> Arena<D> {
@@ -22,7 +22,7 @@ impl<D: Device> Arena<D> {
         } else {
             misses.taken += 1;
         }
-        self.serve_lowest(key)
+        self.serve_fitting(key)
     }
 
     /// Serves a request that is not a planned one.
@@ -36,7 +36,7 @@ impl<D: Device> Arena<D> {
         if guess != Guess::Open {
             self.note_departure(key, stream);
         }
-        self.serve_lowest(key)
+        self.serve_fitting(key)
     }
 
     fn note_departure(&mut self, key: Key, stream: Stream) {
@@ -51,61 +51,46 @@ impl<D: Device> Arena<D> {
         }
     }
 
-    /// The lowest free address (while the program follows its plan: above the planned ones); where that would need more
-    /// memory than there is, the lowest on mapped memory; where there is none either, memory is remapped.
-    fn serve_lowest(&mut self, key: Key) -> Option<Served> {
+    /// The tightest fit (while the program follows its plan: above the planned addresses); where that would need more
+    /// memory than there is, one on mapped memory; where there is none either, memory is remapped.
+    fn serve_fitting(&mut self, key: Key) -> Option<Served> {
         if self.planned_only {
             return None;
         }
-        self.poll_all_if_pending();
+        if !self.pending.is_empty() {
+            self.poll_all();
+        }
         self.update_gaps();
         // A block among planned addresses would push planned ones away in every step that it lives.
         let above = if self.cursor.is_following() { self.script.granules } else { 0 };
+        let end = self.taken.len() as u32;
         let start = self
-            .claim_first(
-                key,
-                |arena, key, after_others| arena.lowest_in(above..arena.end(), key, after_others),
-                Pressure::Refuse,
-            )
-            .or_else(|| self.claim_first(key, Self::lowest_mapped, Pressure::Refuse))
-            .or_else(|| self.claim_first(key, Self::lowest, Pressure::Remap))?;
+            .claim_found(key, Pressure::Refuse, |arena, others| arena.tightest(above..end, key, others))
+            .or_else(|| self.claim_found(key, Pressure::Refuse, |arena, others| arena.mapped(key, others)))
+            .or_else(|| self.claim_found(key, Pressure::Remap, |arena, others| arena.tightest(0..end, key, others)))?;
         Some(self.served(start, Source::Open))
     }
 
     /// Claims what a search finds: without a wait for another stream if it can be.
-    fn claim_first(
+    fn claim_found(
         &mut self,
         key: Key,
-        find: impl Fn(&mut Self, Key, bool) -> Option<Place>,
         pressure: Pressure,
+        find: impl Fn(&mut Self, bool) -> Option<u32>,
     ) -> Option<u32> {
-        let place = find(self, key, false).or_else(|| find(self, key, true))?;
-        let range = place.start..place.start + key.granules();
-        self.claim(&range, key.stream(), Some(place), pressure).then_some(place.start)
+        let start = find(self, false).or_else(|| find(self, true))?;
+        let range = start..start + key.granules();
+        self.claim(&range, key.stream(), true, pressure).then_some(start)
     }
 
-    /// The lowest free address; only where no other stream was last, unless `after_others`.
-    fn lowest(&mut self, key: Key, after_others: bool) -> Option<Place> {
-        self.lowest_in(0..self.end(), key, after_others)
-    }
-
-    /// One past the last granule.
-    fn end(&self) -> u32 {
-        self.taken.len() as u32
-    }
-
-    /// See [`Self::lowest`]; within a window.
-    pub(super) fn lowest_in(&mut self, mut window: Range<u32>, key: Key, after_others: bool) -> Option<Place> {
-        for _ in 0..FOREIGN_RANGES {
-            let place = self.gaps.first_fit(window.clone(), key.granules())?;
-            if after_others {
-                return Some(place);
-            }
-            let range = place.start..place.start + key.granules();
-            let Some((_, end)) = self.owners.foreign(range, key.stream()) else { return Some(place) };
-            window.start = end.min(window.end);
+    /// Where a request fits best; only where no other stream was last, unless `others` may have been.
+    pub(super) fn tightest(&mut self, window: Range<u32>, key: Key, others: bool) -> Option<u32> {
+        let (width, owners) = (key.granules(), &mut self.owners);
+        let mut fits = self.gaps.fits(window, width);
+        if others {
+            return fits.next().map(|range| range.start);
         }
-        None
+        fits.take(FOREIGN_RANGES).find_map(|range| own_part(owners, range, key))
     }
 
     /// Cuts the blocks at planned addresses out of the gaps. They are not cut when they are claimed, since most die
@@ -116,7 +101,7 @@ impl<D: Device> Arena<D> {
                 && !block.in_gaps
             {
                 block.in_gaps = true;
-                self.gaps.take_range(start..start + block.granules);
+                self.gaps.take(start..start + block.granules);
             }
         }
     }
@@ -132,12 +117,6 @@ impl<D: Device> Arena<D> {
         self.most_uncut = (2 * self.uncut.len()).max(super::LEAST_UNCUT);
     }
 
-    fn poll_all_if_pending(&mut self) {
-        if !self.pending.is_empty() {
-            self.poll_all();
-        }
-    }
-
     /// Whether a range is free once the events that other streams' blocks wait for are asked.
     #[cold]
     pub(super) fn is_free_after_polling(&mut self, range: &Range<u32>) -> bool {
@@ -147,4 +126,16 @@ impl<D: Device> Arena<D> {
         self.poll_all();
         self.taken.is_free(range.start as usize, range.end as usize)
     }
+}
+
+/// The beginning of the first part of a free range in which a request fits and no other stream was last.
+pub(super) fn own_part(owners: &mut Owners, range: Range<u32>, key: Key) -> Option<u32> {
+    let mut start = range.start;
+    while range.end.saturating_sub(start) >= key.granules() {
+        match owners.foreign(start..start + key.granules(), key.stream()) {
+            Some((_, end)) => start = end,
+            None => return Some(start),
+        }
+    }
+    None
 }

@@ -18,7 +18,7 @@ use crate::progress::Progress;
                         stalloc simulate later.trace --plan job.plan    a plan on steps that it was not made from\n  \
                         stalloc simulate job.pickle --capacity 24GiB    would it fit a smaller GPU?\n  \
                         stalloc simulate job.pickle --smallest          the smallest GPU under each allocator\n\n\
-                        stalloc-open is our arena with no plan at all. Without --capacity our arenas stay tight: they remap memory\n\
+                        stalloc-open is our arena with no plan at all, stalloc-auto the same learning as it goes. Without --capacity our arenas stay tight: they remap memory\n\
                         rather than reserve more than the job needs. With it they remap only when the device is full.\n\n\
                         Exit status: 0 if done, 1 if with --capacity no allocator fits, 2 if a file cannot be read.")]
 pub struct Args {
@@ -27,8 +27,8 @@ pub struct Args {
     /// Device to look at; the first with requests by default
     #[arg(long, value_name = "N")]
     device: Option<u32>,
-    /// Allocator to replay, several times for several: pytorch, pytorch-expandable, gmlake, stalloc-open, stalloc;
-    /// all by default
+    /// Allocator to replay, several times for several: pytorch, pytorch-expandable, gmlake, stalloc-open, stalloc,
+    /// stalloc-auto; all by default
     #[arg(long = "allocator", value_name = "NAME")]
     allocators: Vec<Kind>,
     /// Plan for stalloc; by default one is made from the recording
