@@ -15,6 +15,8 @@ pub struct Draft {
     pub(crate) ran: Vec<Option<usize>>,
     /// The number of the first of those steps.
     pub(crate) first: u32,
+    /// Requests of the last one, which may have been cut off.
+    pub(crate) last: u32,
     /// What lives now.
     pub(crate) live: Vec<Live>,
     /// Most live bytes so far.
@@ -93,6 +95,7 @@ impl Learner {
             kinds: kinds.collect(),
             ran: self.ran.iter().map(|ran| index.get(&ran.kind).copied()).collect(),
             first: self.steps - self.ran.len() as u32,
+            last: self.ran.back().map_or(0, |ran| ran.requests),
             live,
             peak: self.peak,
         }

@@ -120,8 +120,12 @@ fn outlives(draft: &Draft, live: &Live, of: &[Vec<End>], alive: &[FxHashMap<u32,
     let Some(later) = draft.kinds[kind].known.later.get(&entry).filter(|_| of[kind][entry as usize] != End::Open) else {
         return true;
     };
-    let released = |kind: usize| later.ends.iter().any(|end| end.kind == kind as u32);
-    since.len() > MAX_PASSED || live.likes > likes || (likes == 0 && since.iter().flatten().any(|&kind| released(kind)))
+    let released = |at: usize, kind: usize| {
+        let clock = if at + 1 == since.len() { draft.last } else { u32::MAX };
+        likes == 0 && later.ends.iter().any(|end| end.kind == kind as u32 && end.at <= clock)
+    };
+    let mut steps = since.iter().enumerate();
+    since.len() > MAX_PASSED || live.likes > likes || steps.any(|(at, kind)| kind.is_some_and(|kind| released(at, kind)))
 }
 
 impl Ends {

@@ -11,6 +11,7 @@ use crate::draft::Draft;
 use crate::ends;
 use crate::layout::{ALIGNMENT, Budget};
 use crate::learner::Learner;
+use crate::limits::WORTHWHILE;
 use crate::make::Made;
 use crate::notes;
 use crate::recorded::{learner, most_alive, sequence};
@@ -186,6 +187,10 @@ impl Learner {
             let draft: Draft = self.snapshot(whole);
             let made = draft.make(ends::find(&draft), &[], &mut budget).map_err(|error| error.to_string());
             match made.and_then(|mut made| holds(&mut made).map(|()| made)) {
+                Ok(made) if made.plan.arena as f64 > WORTHWHILE * made.plan.expected_peak as f64 => {
+                    notes.push(notes::on_waste(made.plan.arena, made.plan.expected_peak));
+                    return None;
+                }
                 Ok(made) => {
                     notes.extend(notes::on_ends(&made.ends));
                     return Some(made);

@@ -1,9 +1,6 @@
 //! Training-like traces for tests: small, seeded, with every habit that makes real ones hard.
 
-use stalloc_trace::{Frame, Mark, RawEvent, StackId, Trace, TraceBuilder};
-
-/// Bytes of the workspace of [`Training::workspace_from`].
-pub const WORKSPACE: u64 = 30_720;
+use stalloc_trace::{Mark, RawEvent, StackId, Trace, TraceBuilder};
 
 /// A training run to imitate.
 #[derive(Clone, Debug)]
@@ -18,8 +15,6 @@ pub struct Training {
     pub micro_batches: usize,
     /// Sequence lengths: step `i` has `lengths[i % len]`. Activations are as large as the length says.
     pub lengths: Vec<u64>,
-    /// Sequence length from which a backward pass needs a workspace, always of the same size; 0: no length does.
-    pub workspace_from: u64,
     /// Experts per layer, among which tokens are routed at random; 0: dense.
     pub experts: u64,
     /// By how much of its fair share an expert's number of tokens strays at most, in percent.
@@ -32,10 +27,6 @@ pub struct Training {
     pub keep_output: bool,
     /// Whether every second request that lives briefly is on a second stream.
     pub two_streams: bool,
-    /// Whether the recorder noted call stacks.
-    pub stacks: bool,
-    /// Steps after which it noted no more of them.
-    pub steps_with_stacks: usize,
     /// Whether the recorder marked steps.
     pub marks: bool,
 }
@@ -48,15 +39,12 @@ impl Default for Training {
             layers: 4,
             micro_batches: 2,
             lengths: vec![64],
-            workspace_from: 0,
             experts: 0,
             imbalance: 20,
             evaluate_every: 0,
             keep_gradients: false,
             keep_output: false,
             two_streams: false,
-            stacks: true,
-            steps_with_stacks: usize::MAX,
             marks: false,
         }
     }
@@ -66,7 +54,7 @@ impl Training {
     /// Its trace.
     pub fn trace(&self) -> Trace {
         let mut run =
-            Run { config: self, builder: TraceBuilder::new(0), random: self.seed, next: 1 << 20, turn: 0, step: 0 };
+            Run { config: self, builder: TraceBuilder::new(0), random: self.seed, next: 1 << 20, turn: 0 };
         run.all();
         run.builder.finish()
     }
@@ -81,7 +69,6 @@ struct Run<'a> {
     random: u64,
     next: u64,
     turn: u64,
-    step: usize,
 }
 
 impl Run<'_> {
@@ -94,24 +81,15 @@ impl Run<'_> {
         (z ^ (z >> 31)) % below.max(1)
     }
 
-    fn site(&mut self, site: &str) -> StackId {
-        if !self.config.stacks || self.step >= self.config.steps_with_stacks {
-            return StackId::NONE;
-        }
-        let (file, function) = (self.builder.string("train.py"), self.builder.string(site));
-        self.builder.stack(&[Frame { file, function, line: 1 }])
-    }
-
-    fn on(&mut self, stream: u64, site: &str, size: u64) -> Live {
-        let stack = self.site(site);
+    fn on(&mut self, stream: u64, size: u64) -> Live {
         let address = self.next;
         self.next += size.max(1).next_multiple_of(512);
-        self.builder.push(RawEvent::Alloc { address, size, stream, stack }, None);
+        self.builder.push(RawEvent::Alloc { address, size, stream, stack: StackId::NONE }, None);
         address
     }
 
-    fn alloc(&mut self, site: &str, size: u64) -> Live {
-        self.on(0, site, size)
+    fn alloc(&mut self, size: u64) -> Live {
+        self.on(0, size)
     }
 
     fn free(&mut self, address: Live) {
@@ -120,10 +98,10 @@ impl Run<'_> {
     }
 
     /// Something that lives for a moment.
-    fn brief(&mut self, site: &str, size: u64) {
+    fn brief(&mut self, size: u64) {
         self.turn += 1;
         let stream = if self.config.two_streams { self.turn % 2 } else { 0 };
-        let live = self.on(stream, site, size);
+        let live = self.on(stream, size);
         self.free(live);
     }
 
@@ -131,19 +109,18 @@ impl Run<'_> {
         let config = self.config;
         let weights: Vec<u64> = (0..config.layers as u64).map(|layer| 40_000 + 1_000 * layer).collect();
         for &weight in &weights {
-            self.brief("init", weight * 2);
-            self.alloc("weight", weight);
+            self.brief(weight * 2);
+            self.alloc(weight);
         }
         let mut states: Vec<Live> = Vec::new();
         let mut gradients: Vec<Live> = Vec::new();
         let mut output: Option<Live> = None;
         for step in 0..config.steps {
-            self.step = step;
             if config.marks {
                 self.builder.push(RawEvent::Mark(Mark::StepBegin), None);
             }
             let length = config.lengths[step % config.lengths.len()];
-            let input = self.alloc("input", length * 8);
+            let input = self.alloc(length * 8);
             for gradient in gradients.drain(..) {
                 self.free(gradient);
             }
@@ -156,12 +133,12 @@ impl Run<'_> {
                     output.take().into_iter().for_each(|made| self.free(made));
                 }
             }
-            for (layer, &weight) in weights.iter().enumerate() {
+            for &weight in &weights {
                 if states.len() < config.layers {
-                    let state = self.alloc("state", weight * 2);
+                    let state = self.alloc(weight * 2);
                     states.push(state);
                 }
-                self.brief(&format!("update {layer}"), weight);
+                self.brief(weight);
             }
             if !config.keep_gradients {
                 for gradient in gradients.drain(..) {
@@ -173,9 +150,9 @@ impl Run<'_> {
                 self.builder.push(RawEvent::Mark(Mark::StepEnd), None);
             }
             if config.evaluate_every > 0 && (step + 1) % config.evaluate_every == 0 {
-                for layer in 0..config.layers {
-                    let hidden = self.alloc(&format!("evaluate {layer}"), length * 700);
-                    self.brief("evaluate", length * 300);
+                for _ in 0..config.layers {
+                    let hidden = self.alloc(length * 700);
+                    self.brief(length * 300);
                     self.free(hidden);
                 }
             }
@@ -186,9 +163,9 @@ impl Run<'_> {
     fn micro_batch(&mut self, length: u64, weights: &[u64], gradients: &mut Vec<Live>) -> Live {
         let config = self.config;
         let mut kept: Vec<Vec<Live>> = Vec::new();
-        for layer in 0..config.layers {
-            let mut activations = vec![self.alloc(&format!("attention {layer}"), length * 600)];
-            self.brief("softmax", length * length);
+        for _ in 0..config.layers {
+            let mut activations = vec![self.alloc(length * 600)];
+            self.brief(length * length);
             // Experts are a loop over one line of code.
             let (mut tokens, fair) = (length * 4, (length * 4).checked_div(config.experts).unwrap_or(0));
             let stray = fair * config.imbalance / 100;
@@ -196,23 +173,20 @@ impl Run<'_> {
                 let drawn = fair - stray + self.random(2 * stray + 1);
                 let share = if expert + 1 == config.experts { tokens } else { drawn.min(tokens) };
                 tokens -= share;
-                activations.push(self.alloc("expert", share * 256));
-                self.brief("expert's workspace", 1 << 20);
+                activations.push(self.alloc(share * 256));
+                self.brief(1 << 20);
             }
-            activations.push(self.alloc(&format!("mlp {layer}"), length * 900));
+            activations.push(self.alloc(length * 900));
             kept.push(activations);
         }
-        let output = self.alloc("output", length * 2_000);
+        let output = self.alloc(length * 2_000);
         for layer in (0..config.layers).rev() {
-            self.brief("backward", length * 800);
+            self.brief(length * 800);
             if gradients.len() < config.layers {
-                let gradient = self.alloc("gradient", weights[layer]);
+                let gradient = self.alloc(weights[layer]);
                 gradients.push(gradient);
             } else {
-                self.brief("accumulate", weights[layer]);
-            }
-            if layer == config.layers / 2 && config.workspace_from > 0 && length >= config.workspace_from {
-                self.brief("workspace", WORKSPACE);
+                self.brief(weights[layer]);
             }
             for activation in kept.pop().unwrap_or_default().into_iter().rev() {
                 self.free(activation);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use stalloc_planner::Effort;
 use stalloc_synthesizer::{Error, Options, plan};
-use stalloc_trace::{RawEvent, StackId, Trace, TraceBuilder};
+use stalloc_trace::{Mark, RawEvent, StackId, Trace, TraceBuilder};
 
 /// Soundness does not depend on how long the planner searches.
 fn quick() -> Options {
@@ -35,8 +35,29 @@ fn trace(events: &[(u64, u8, u8)], repeats: usize, skip: usize) -> Trace {
     builder.finish()
 }
 
+/// Steps that do all this and free what is left.
+fn steps(events: &[(u64, u8, u8)], steps: usize) -> Trace {
+    let mut builder = TraceBuilder::new(0);
+    for _ in 0..steps {
+        builder.push(RawEvent::Mark(Mark::StepBegin), None);
+        let mut live: Vec<u64> = Vec::new();
+        for (&(size, _, action), address) in events.iter().zip(1..) {
+            builder.push(RawEvent::Alloc { address, size, stream: 0, stack: StackId::NONE }, None);
+            live.push(address);
+            if action < 120 {
+                let address = live.remove(action as usize % live.len());
+                builder.push(RawEvent::FreeCompleted { address, size: 0, stream: 0 }, None);
+            }
+        }
+        for address in live {
+            builder.push(RawEvent::FreeCompleted { address, size: 0, stream: 0 }, None);
+        }
+    }
+    builder.finish()
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn any_trace_gets_a_sound_plan(
@@ -57,12 +78,12 @@ proptest! {
     #[test]
     fn a_moved_slot_is_caught(seed in 0usize..1000, to in 0u64..40) {
         let events: Vec<(u64, u8, u8)> = (0..30).map(|i| (512 * (1 + i * 7 % 31), 0, (i * 37 % 256) as u8)).collect();
-        let trace = trace(&events, 1, 0);
+        let trace = steps(&events, 4);
         let (plan, _) = plan(&trace, &quick(), &mut |_, _| {}).expect("a plan");
         let mut mutant = plan.clone();
         let slot = seed % plan.slots.len();
         mutant.slots[slot].offset = to * 512;
-        // By hand: does the moved slot meet another in time and address, or leave the arena?
+        // By hand: does the moved slot meet another of its section in time and address, or leave the arena?
         let moved = mutant.slots[slot];
         let meets = mutant.slots.iter().enumerate().any(|(i, other)| {
             i != slot

@@ -72,16 +72,10 @@ pub(crate) fn find(trace: &Trace, sequence: &Sequence) -> Steps {
     if let Some((starts, between)) = marks::steps(trace) {
         return Steps::new(Witness::Marks, starts, &between, end);
     }
-    let repeated = repetition::find(sequence);
-    if let Some(starts) = marks::annotations(trace) {
-        // An annotation may lie anywhere in a step; where repetition sees as many steps (or one more, if the last was
-        // cut off), its boundary is the better one.
-        let as_many = |repeated: &Vec<u32>| repeated.len() == starts.len() || repeated.len() == starts.len() + 1;
-        let starts = repeated.filter(as_many).unwrap_or(starts);
-        return Steps::new(Witness::Annotations, starts, &[], end);
-    }
-    match repeated {
-        Some(starts) => Steps::new(Witness::Repetition, starts, &[], end),
+    let annotated = marks::annotations(trace);
+    let witness = if annotated.is_some() { Witness::Annotations } else { Witness::Repetition };
+    match repetition::find(sequence, annotated) {
+        Some(starts) => Steps::new(witness, starts, &[], end),
         None => Steps::new(Witness::Nobody, Vec::new(), &[], end),
     }
 }

@@ -3,14 +3,16 @@
 //! A *class* is a request's key, or the keys of a few requests in a row. A class that occurs once in every step is
 //! an *anchor*: its occurrences cut the trace into rounds. An anchor is as good as the requests that its rounds
 //! explain: those whose class is in most rounds and which are gone by the end of the round after (a layer or a
-//! micro-batch repeats as well, but not the optimizer's requests, and activations outlive it). Among the anchors of
-//! the best rounds, the one across which least is alive is the boundary.
+//! micro-batch repeats as well, but not the optimizer's requests, and activations outlive it). The best rounds are moved
+//! to where they repeat exactly and least is alive.
 
+use std::cmp::Reverse;
 use std::hash::Hasher;
 
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{NEVER, Sequence};
+use crate::limits::EXACT_SHARE;
 
 /// Lengths of the runs of requests that are tried as classes.
 const RUNS: [usize; 3] = [1, 8, 64];
@@ -45,8 +47,13 @@ impl Explained {
     }
 }
 
-/// Where steps begin, if anything repeats.
-pub fn find(sequence: &Sequence) -> Option<Vec<u32>> {
+/// Where steps begin, if anything repeats. `known` boundaries (they may lie anywhere in a step) are moved to where least is
+/// alive; without them, the best ones are looked for.
+pub fn find(sequence: &Sequence, known: Option<Vec<u32>>) -> Option<Vec<u32>> {
+    if let Some(known) = known {
+        let rounds: Vec<u32> = known.into_iter().map(|start| start.saturating_sub(sequence.initial)).collect();
+        return Some(boundary(sequence, &rounds));
+    }
     let first = sequence.initial as usize;
     let runs: Vec<Vec<u32>> = RUNS.iter().map(|&run| classes(&sequence.key[first..], run)).collect();
     let mut anchors: Vec<Vec<u32>> = Vec::new();
@@ -68,7 +75,7 @@ pub fn find(sequence: &Sequence) -> Option<Vec<u32>> {
         }
     }
     let (_, rounds) = best?;
-    (weigh[0].explained(rounds).all >= ENOUGH).then(|| boundary(sequence, &anchors, rounds))
+    (weigh[0].explained(rounds).all >= ENOUGH).then(|| boundary(sequence, rounds))
 }
 
 /// The class of each run of `run` requests, by its first; runs that the end cuts off have classes of their own.
@@ -119,7 +126,7 @@ fn trials(anchors: &[Vec<u32>]) -> Vec<&Vec<u32>> {
     }
     // Steps have many anchors: numbers of rounds that few classes share are tried last.
     let mut groups: Vec<Group<'_>> = groups.into_values().collect();
-    groups.sort_by_key(|group| (std::cmp::Reverse(group.members), group.first.len()));
+    groups.sort_by_key(|group| (Reverse(group.members), group.first.len()));
     groups.truncate(MAX_TRIALS / 2);
     let mut trials: Vec<&Vec<u32>> = groups.iter().flat_map(|group| [group.first, group.wide.0]).collect();
     trials.sort_by_key(|anchor| (anchor.len(), anchor[0]));
@@ -189,28 +196,83 @@ impl<'a> Weigh<'a> {
     }
 }
 
-/// The anchor with one occurrence in each of the rounds across which least is alive, as request indices.
-fn boundary(sequence: &Sequence, anchors: &[Vec<u32>], rounds: &[u32]) -> Vec<u32> {
+/// Moves all boundaries by the same number of requests, so that most of the rounds between them repeat exactly; of several
+/// ways to do so, to where least is alive. As request indices. O(n).
+fn boundary(sequence: &Sequence, rounds: &[u32]) -> Vec<u32> {
     let initial = sequence.initial;
+    let count = sequence.key.len() as i64 - i64::from(initial);
     let span = rounds.last().zip(rounds.first()).map_or(0, |(last, first)| last - first);
     let typical = span / (rounds.len() as u32 - 1).max(1);
     let crossing = crossing(sequence, typical.saturating_mul(2));
-    let once_each = |anchor: &&Vec<u32>| {
-        let inner = rounds.len() - 1;
-        if anchor.len() < inner || anchor.len() > inner + 2 {
-            return false;
+    let hashes = Hashes::new(&sequence.key[initial as usize..]);
+    let moved = |by: i64| -> Vec<u32> {
+        let moved = rounds.iter().map(|&start| i64::from(start) + by).filter(|start| (0..count).contains(start));
+        moved.map(|start| start as u32).collect()
+    };
+    let ways = (-i64::from(typical)..i64::from(typical)).map(|by| (by, moved(by))).filter(|(_, way)| !way.is_empty());
+    let best = ways.min_by_key(|(by, way)| {
+        let alive = way.iter().map(|&at| u128::from(crossing[at as usize])).sum::<u128>() / way.len() as u128;
+        (Reverse(hashes.repeated(way)), Reverse(way.len()), alive, by.abs())
+    });
+    best.map_or(moved(0), |(_, way)| way).into_iter().map(|at| at + initial).collect()
+}
+
+/// Hashes of all beginnings of a sequence, so that stretches of it can be compared in no time.
+struct Hashes {
+    /// Of the first so many numbers.
+    beginning: Vec<u64>,
+    power: Vec<u64>,
+}
+
+impl Hashes {
+    const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+    fn new(key: &[u32]) -> Self {
+        let (mut beginning, mut power) = (vec![0u64], vec![1u64]);
+        let mix = |key: u32| (u64::from(key) + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(31) | 1;
+        for (i, &key) in key.iter().enumerate() {
+            beginning.push(beginning[i].wrapping_mul(Self::BASE).wrapping_add(mix(key)));
+            power.push(power[i].wrapping_mul(Self::BASE));
         }
-        let from = anchor.partition_point(|&at| at < rounds[0]);
-        anchor[from..].len() >= inner
-            && from <= 1
-            && (0..inner).all(|i| anchor[from + i] >= rounds[i] && anchor[from + i] < rounds[i + 1])
-    };
-    let cost = |anchor: &Vec<u32>| -> u64 {
-        let total: u64 = anchor.iter().map(|&at| crossing[at as usize]).sum();
-        total / anchor.len() as u64
-    };
-    let best = anchors.iter().filter(once_each).min_by_key(|anchor| (cost(anchor), anchor[0]));
-    best.map_or(rounds, Vec::as_slice).iter().map(|&at| at + initial).collect()
+        Hashes { beginning, power }
+    }
+
+    fn of(&self, start: u32, length: u32) -> u64 {
+        let (start, length) = (start as usize, length as usize);
+        self.beginning[start + length].wrapping_sub(self.beginning[start].wrapping_mul(self.power[length]))
+    }
+
+    /// How many requests lie in rounds that come twice or more; the last round may go on after that, or be cut off.
+    /// O(rounds).
+    fn repeated(&self, anchor: &[u32]) -> u32 {
+        let end = self.beginning.len() as u32 - 1;
+        let mut kinds: FxHashMap<(u32, u64), u32> = FxHashMap::default();
+        for round in anchor.windows(2) {
+            let length = round[1] - round[0];
+            *kinds.entry((length, self.of(round[0], length))).or_insert(0) += 1;
+        }
+        let last = anchor.last().copied().unwrap_or(end);
+        let rest = end - last;
+        let mut missing = 0;
+        let like_last = kinds.iter_mut().filter(|((length, hash), _)| *length <= rest && self.of(last, *length) == *hash);
+        match like_last.max_by_key(|((length, _), _)| *length) {
+            Some((_, count)) => *count += 1,
+            None => {
+                let whole = |round: &&[u32]| {
+                    let length = round[1] - round[0];
+                    let enough = f64::from(rest) >= EXACT_SHARE * f64::from(length);
+                    enough && length > rest && self.of(round[0], rest) == self.of(last, rest)
+                };
+                if let Some(round) = anchor.windows(2).find(whole) {
+                    let length = round[1] - round[0];
+                    *kinds.entry((length, self.of(round[0], length))).or_insert(0) += 1;
+                    missing = length - rest;
+                }
+            }
+        }
+        let repeated = kinds.iter().filter(|(_, count)| **count > 1);
+        repeated.map(|((length, _), count)| length.saturating_mul(*count)).sum::<u32>() - missing
+    }
 }
 
 /// For each request, the bytes alive just before it that live for less than `limit` requests in all.
