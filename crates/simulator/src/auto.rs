@@ -42,14 +42,6 @@ impl<D: Device, F: Allocator> Auto<D, F> {
         }
         if self.learner.is_draft_due() {
             let plan = self.learner.draft().plan(|start| Some(start * GRANULE));
-            if std::env::var_os("LAB").is_some() {
-                if let Ok(plan) = &plan {
-                    let mut frames = std::collections::BTreeSet::new();
-                    for slot in &plan.slots { for f in slot.offset / (2 << 20)..=(slot.offset + slot.size - 1) / (2 << 20) { frames.insert(f); } }
-                    let slots = frames.len() * 2;
-                    eprintln!("    step {} plan arena {} MiB bound {} MiB peak {} MiB slot frames {} MiB mapped {} MiB slots {}", self.served.statistics().steps, plan.arena >> 20, plan.lower_bound >> 20, self.served.peak_allocated() >> 20, slots, self.served.reserved() >> 20, plan.slots.len());
-                } else { eprintln!("    error {:?}", plan.as_ref().err()); }
-            }
             // Without a plan the open arena goes on.
             self.next = plan.ok().and_then(|plan| Script::new(&plan).ok());
         } else if self.has_plan && !self.learner.repeats_now() {

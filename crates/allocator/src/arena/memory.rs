@@ -35,7 +35,7 @@ impl<D: Device> Arena<D> {
     /// Where a request fits on memory that is mapped; only where no other stream was last, unless `others` may have been.
     /// O(gaps) if there is no place below the first hole in what is mapped.
     #[cold]
-    pub(super) fn mapped(&mut self, key: Key, others: bool) -> Option<u32> {
+    pub(super) fn fit_on_mapped(&mut self, key: Key, others: bool) -> Option<u32> {
         let solid = self.frames.solid();
         if let Some(start) = self.tightest(0..solid, key, others) {
             return Some(start);

@@ -66,7 +66,7 @@ impl<D: Device> Arena<D> {
         let end = self.taken.len() as u32;
         let start = self
             .claim_found(key, Pressure::Refuse, |arena, others| arena.tightest(above..end, key, others))
-            .or_else(|| self.claim_found(key, Pressure::Refuse, |arena, others| arena.mapped(key, others)))
+            .or_else(|| self.claim_found(key, Pressure::Refuse, |arena, others| arena.fit_on_mapped(key, others)))
             .or_else(|| self.claim_found(key, Pressure::Remap, |arena, others| arena.tightest(0..end, key, others)))?;
         Some(self.served(start, Source::Open))
     }
