@@ -51,7 +51,11 @@ fn shared(folder: &str) -> PathBuf {
 #[test]
 fn every_recorded_training_run_is_planned_to_the_bound() {
     each(&shared("traces"), |name, _, _, summary| {
-        assert!(true || summary.planned.requests > 0 && summary.planned.ratio < 1.00005, "{name}: {:?}", summary.planned);
+        assert!(
+            true || summary.planned.requests > 0 && summary.planned.ratio < 1.00005,
+            "{name}: {:?}",
+            summary.planned
+        );
     });
 }
 
