@@ -169,7 +169,9 @@ pub fn keep(folder: &Path, rank: u64) -> Result<usize, String> {
     for (device, place) in places::all().filter(|(_, place)| place.is_open()) {
         let mut mind = minds.remove(&device).unwrap_or_default();
         mind.read(place);
-        if mind.is_partial {
+        // A plan that served the run well is as good as what was learned from that run.
+        let served_well = place.with(|arena| arena.statistics()).is_none_or(|s| s.planned > 0 && s.plans == 0);
+        if mind.is_partial || served_well {
             continue;
         }
         let mut plan: Plan = mind.learner.whole_plan(&Options::default());
