@@ -8,7 +8,8 @@ class Job:
     """A training script and how it is recorded.
 
     ``kind`` says how much of a step's requests differ from those of another step: ``repeating`` none, ``between`` some
-    (1 to 20 %), ``varying`` most. Jobs that are ``held_out`` are for judging alone: no choice is made by looking at them.
+    (1 to 20 %, or all of a step that comes now and then), ``varying`` most. Jobs that are ``held_out`` are for judging
+    alone: no choice is made by looking at them.
     """
 
     script: str
@@ -26,8 +27,8 @@ def varying(script: str, recorded: int, *options: str, held_out: bool = False) -
     return Job(f"bench/jobs/{script}.py", "varying", recorded, options=options, held_out=held_out)
 
 
-def between(script: str, *options: str) -> Job:
-    return Job(f"bench/jobs/{script}.py", "between", 6, options=options)
+def between(script: str, *options: str, recorded: int = 6) -> Job:
+    return Job(f"bench/jobs/{script}.py", "between", recorded, options=options)
 
 
 def repeating(script: str, *options: str) -> Job:
@@ -81,7 +82,7 @@ JOBS = {
     "unfreeze": varying("unfreeze", 6),
     "change-optimizer": varying("change_optimizer", 6),
     "replay": varying("replay", 10),
-    "accumulate-evaluate": varying("evaluation", 8),
+    "accumulate-evaluate": between("evaluation", recorded=8),
     "giant": varying("giant", 8),
     "preference": varying("preference", 4),
     "micro-batches": varying("micro_batches", 3),

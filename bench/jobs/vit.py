@@ -45,8 +45,9 @@ def main() -> None:
         with torch.no_grad():
             torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 0.001)
             if known is not None:
-                near = pooled.float() @ known[: draw.randint(20000, len(known))].t()
-                near.topk(20).values.mean()
+                parts = known[: draw.randint(20000, len(known))].split(20000)
+                near = [(pooled.float() @ part.t()).topk(20).values for part in parts]
+                torch.cat(near, 1).topk(20).values.mean()
         print(f"step {step}")
 
 
