@@ -57,18 +57,18 @@ class Bench:
         return done
 
     def script(self, job: Job, seed: int, steps: int) -> list[str]:
-        """The job's options for `stalloc trace` and `stalloc run`, and its command."""
+        """The options of `stalloc trace` and `stalloc run` for a dry run, and the job's command."""
         command = [sys.executable, job.script, *job.options, "--seed", str(seed), "--steps", str(steps)]
-        return ["--dry-run", "h100-80gb", *job.launch, "--", *command]
+        return ["--dry-run", "h100-80gb", "--", *command]
 
     def trace(self, name: str, seed: int, steps: int) -> Path:
         """The trace of a job, recorded now unless it is kept."""
-        directory = self.cache / f"{name}-{seed}"
+        job, directory = JOBS[name], self.cache / f"{name}-{seed}"
         if not directory.exists():
             print(f"{name}: recording {steps} steps", file=sys.stderr, flush=True)
             # Named when it is whole: a recording that is interrupted leaves a trace, too.
             part = self.cache / f"{name}-{seed}.part"
-            self.stalloc("trace", "-o", part, *self.script(JOBS[name], seed, steps))
+            self.stalloc("trace", "-o", part, *job.launch, *self.script(job, seed, steps))
             part.rename(directory)
         return directory / "rank0_dev0.trace"
 
@@ -99,8 +99,10 @@ class Bench:
         return cell
 
     def serve(self, name: str, traces: Path) -> str:
-        """The efficiency that the job itself reports when it is served from the plan."""
+        """The efficiency that the job itself reports when it is served from the plan; a dash for one rank of several."""
         job = JOBS[name]
+        if job.launch:
+            return "-"
         report = self.stalloc("run", "--plan", traces, *self.script(job, JUDGE_SEED, job.judged)).stderr
         found = [line.rsplit("efficiency", 1)[1] for line in report.splitlines() if "efficiency" in line]
         return found[-1].strip(" .") if found else "-"

@@ -18,7 +18,7 @@ class Job:
     recorded: int = 4
     judged: int = 28
     options: tuple[str, ...] = ()
-    #: Options of `stalloc trace` and `stalloc run`.
+    #: Options of `stalloc trace`, for one rank of several.
     launch: tuple[str, ...] = ()
     held_out: bool = False
 
