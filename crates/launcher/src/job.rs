@@ -23,8 +23,10 @@ pub struct Rank {
 pub enum Purpose {
     /// To record what it allocates.
     Record,
-    /// To serve it from plans.
+    /// To serve it from one arena that learns, starting from the plans there are.
     Serve,
+    /// To follow plans and learn nothing.
+    Follow,
 }
 
 /// A command to record or to serve.
@@ -34,8 +36,10 @@ pub struct Job {
     pub purpose: Purpose,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Where the traces go, or the plans lie; exists.
+    /// Where the traces go: exists.
     pub directory: PathBuf,
+    /// Where plans lie, and where what is learned is kept.
+    pub plans: Option<PathBuf>,
     /// The Python package.
     pub package: PathBuf,
     /// The GPU to stand in for, if there is none.
@@ -68,8 +72,12 @@ impl Job {
                 command.env("STALLOC_TRACE_DIR", &self.directory).env("STALLOC_TRACE_LAUNCH", &self.launch);
                 command.env_remove("STALLOC_MODE");
             }
-            Purpose::Serve => {
-                command.env("STALLOC_MODE", "Alloc").env("STALLOC_MODEL_INFO_PATH", &self.directory);
+            Purpose::Serve | Purpose::Follow => {
+                command.env("STALLOC_MODE", if self.purpose == Purpose::Serve { "Auto" } else { "Alloc" });
+                match &self.plans {
+                    Some(directory) => command.env("STALLOC_MODEL_INFO_PATH", directory),
+                    None => command.env_remove("STALLOC_MODEL_INFO_PATH"),
+                };
                 command.env_remove("STALLOC_TRACE_DIR");
             }
         }

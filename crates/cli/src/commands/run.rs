@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use stalloc_launcher::{Job, Purpose, Rank};
+use stalloc_launcher::{Job, Purpose};
 use stalloc_plan::Plan;
 use stalloc_trace::Input;
 
@@ -13,24 +13,24 @@ use crate::error::{Error, Outcome};
 use crate::input;
 use crate::progress::Progress;
 
-/// Steps that `--learn` records: the first differs, and two alike show what repeats.
-const LEARN_STEPS: u32 = 4;
-
 /// Arguments of `stalloc run`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  stalloc run --learn -- python train.py                        record four steps, plan them, then run\n  \
-                        stalloc run --plan plans -- torchrun --nproc-per-node 8 train.py\n  \
-                        stalloc run --plan plans --dry-run h100-80gb -- python train.py   the same with no GPU\n\n\
-                        The script stays as it is. A plan that does not fit costs one warning, never the job."
+    after_help = "Examples:\n  stalloc run -- python train.py                                 nothing else is needed\n  \
+                        stalloc run --plan plans -- torchrun --nproc-per-node 8 train.py   keep what is learned for the next run\n  \
+                        stalloc run --plan plans --frozen -- python train.py           follow the plans and learn nothing\n  \
+                        stalloc run --dry-run h100-80gb -- python train.py             the same with no GPU\n\n\
+                        The script stays as it is. Its memory is served from one arena from the first request on; steps that\n\
+                        repeat exactly are learned while it trains. What does not fit costs a line, never the job."
 )]
 pub struct Args {
-    /// Directory with plans (`rank<R>_dev<N>.plan`); traces in it that no plan there was made from are planned first
-    #[arg(long, value_name = "DIR", required_unless_present = "learn")]
+    /// Directory to start from and to keep what is learned in: plans (`rank<R>_dev<N>.plan`), and traces, which are planned
+    /// first unless a plan there was made from them
+    #[arg(long, value_name = "DIR")]
     plan: Option<PathBuf>,
-    /// Record four steps of the command and plan them first, into --plan DIR (by default ./stalloc-plans)
-    #[arg(long)]
-    learn: bool,
+    /// Follow the plans of --plan and learn nothing
+    #[arg(long, requires = "plan")]
+    frozen: bool,
     /// Run with no GPU, on a stand-in for this one: h100-80gb, a100-80gb... Values are not computed
     #[arg(long, value_name = "GPU")]
     dry_run: Option<String>,
@@ -54,49 +54,30 @@ pub struct Args {
 
 /// Runs `stalloc run`: becomes the command, unless that cannot be started at all.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
-    let directory = args.plan.clone().unwrap_or_else(|| PathBuf::from("stalloc-plans"));
     let rank = args.world_size.map(|world_size| ranks(world_size, vec![args.rank.unwrap_or(0)])).transpose()?;
     let rank = rank.and_then(|ranks| ranks.first().copied());
-    if args.learn {
-        match stalloc_launcher::prepare(&directory) {
-            Ok(launch) => {
-                let ended = learn(args, &directory, rank, &launch)?;
-                if ended != 0 {
-                    eprintln!("stalloc: the command ended with status {ended} while it was recorded");
-                    return Ok(Outcome::Exit(ended));
-                }
-                plan_each(&stalloc_launcher::traces_of(&directory, &launch).unwrap_or_default(), args.effort);
-            }
-            Err(error) => eprintln!("stalloc: nothing is recorded: {error}; the command runs without"),
-        }
-    } else {
-        plan_directory(&directory, args.effort)?;
+    if let Some(directory) = &args.plan {
+        plan_directory(directory, args.frozen, args.effort)?;
     }
-    let job = job(args, &directory, Purpose::Serve, "")?;
+    let job = job(args)?;
     Err(failed(stalloc_launcher::replace(&job, rank.or_else(|| job.rank_of_environment()))))
 }
 
-/// Records the command once; its exit status.
-fn learn(args: &Args, directory: &Path, rank: Option<Rank>, launch: &str) -> Result<u8, Error> {
-    eprintln!("stalloc: recording {LEARN_STEPS} steps into {}", directory.display());
-    let job = job(args, directory, Purpose::Record, launch)?;
-    let rank = rank.or_else(|| job.rank_of_environment());
-    let ended = stalloc_launcher::run(&job, &[rank], 1, false, &mut |_, _| {}).map_err(failed)?;
-    Ok(ended.first().map_or(0, |process| process.code))
-}
-
-fn job(args: &Args, directory: &Path, purpose: Purpose, launch: &str) -> Result<Job, Error> {
+fn job(args: &Args) -> Result<Job, Error> {
+    let absolute =
+        |directory: &PathBuf| std::path::absolute(directory).map_err(|source| Error::write(directory, source));
     Ok(Job {
-        purpose,
-        directory: std::path::absolute(directory).map_err(|source| Error::write(directory, source))?,
+        purpose: if args.frozen { Purpose::Follow } else { Purpose::Serve },
+        directory: PathBuf::new(),
+        plans: args.plan.as_ref().map(absolute).transpose()?,
         package: stalloc_launcher::python_package().map_err(failed)?,
         dry_run: stand_in(args.dry_run.as_deref(), args.devices)?,
         command: args.command.clone(),
-        steps: (purpose == Purpose::Record).then_some(LEARN_STEPS),
+        steps: None,
         stacks: None,
         answers: args.answers.answers.clone(),
         answers_file: args.answers.answers_file.clone(),
-        launch: launch.to_owned(),
+        launch: String::new(),
         says_progress: false,
     })
 }
@@ -105,13 +86,14 @@ fn job(args: &Args, directory: &Path, purpose: Purpose, launch: &str) -> Result<
 /// and left: the command runs all the same.
 ///
 /// # Errors
-/// If there is nothing in it that was meant for us: the directory is another one, probably.
-fn plan_directory(directory: &Path, effort: plan::Effort) -> Result<(), Error> {
+/// If the plans of a directory are to be followed alone and it holds nothing that was meant for us.
+fn plan_directory(directory: &Path, frozen: bool, effort: plan::Effort) -> Result<(), Error> {
     let path = directory.display();
-    if !directory.is_dir() {
-        return Err(Error::message(format!(
-            "{path}: no such directory; make plans with `stalloc plan`, or use --learn"
-        )));
+    if !directory.is_dir() && frozen {
+        return Err(Error::message(format!("{path}: no such directory; without --frozen, what is learned is kept there")));
+    }
+    if !directory.exists() {
+        return Ok(());
     }
     let files = match std::fs::read_dir(directory) {
         Ok(files) => files.filter_map(|file| Some(file.ok()?.path())),
@@ -126,9 +108,9 @@ fn plan_directory(directory: &Path, effort: plan::Effort) -> Result<(), Error> {
         eprintln!("stalloc: {} is not used: it is not a file", other.display());
     }
     let traces = stalloc_launcher::traces(directory).unwrap_or_default();
-    if meant.is_empty() && traces.is_empty() {
+    if meant.is_empty() && traces.is_empty() && frozen {
         return Err(Error::message(format!(
-            "{path} holds neither plans nor traces; use --learn, or `stalloc trace -o {path}`"
+            "{path} holds neither plans nor traces; without --frozen, what is learned is kept there"
         )));
     }
     plan_each(&traces, effort);
