@@ -213,7 +213,7 @@ impl Learner {
             return self.close();
         }
         let steps = || self.kinds.range(self.first.unwrap_or(0)..);
-        let cut_off = steps().find(|(_, kind)| kind.keys.starts_with(&open.keys));
+        let cut_off = steps().filter(|(_, kind)| kind.keys.starts_with(&open.keys)).max_by_key(|(_, kind)| kind.runs);
         let whole = steps().filter(|(_, kind)| open.keys.starts_with(&kind.keys)).max_by_key(|(_, kind)| kind.keys.len());
         if let Some((&kind, _)) = cut_off {
             self.complete(open, Some(kind));
