@@ -197,6 +197,11 @@ impl Learner {
         self.steps
     }
 
+    /// What it keeps: requests in all kinds of steps and in the open one, and the number of kinds.
+    pub fn kept(&self) -> (usize, usize) {
+        (self.kept + self.open.keys.len(), self.kinds.len())
+    }
+
     /// Completes the open step.
     fn close(&mut self) {
         let open = std::mem::take(&mut self.open);
