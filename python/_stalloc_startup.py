@@ -5,6 +5,7 @@ has ``STALLOC_MODE``; in others nothing happens. Even then stalloc itself is imp
 PyTorch, so that its other processes (compilers, package managers, launchers) pay for one finder.
 """
 
+import os
 import sys
 
 
@@ -31,7 +32,10 @@ def _install():
 
         _serve.install()
     except Exception as error:  # whatever is wrong with us, the program runs
-        print(f"stalloc: not in this process: {error}", file=sys.stderr)
+        try:
+            os.write(2, f"stalloc: not in this process: {error}\n".encode(errors="backslashreplace"))
+        except OSError:  # nobody is left to tell
+            pass
 
 
 if "torch" in sys.modules:  # another .pth file imported it

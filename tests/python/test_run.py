@@ -110,3 +110,9 @@ def test_a_directory_without_plans_is_an_error_of_one_line(tmp_path):
     process = serve(tmp_path, "gpt.py", "1")
     assert process.returncode == 2
     assert "neither plans nor traces" in process.stderr
+
+
+def test_limits_resets_and_switches_hold_for_the_arena_too(planned):
+    process = serve(planned, "limits.py")
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout.splitlines()[-1])["wrong"] == []

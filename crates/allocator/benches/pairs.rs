@@ -6,7 +6,7 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use stalloc_allocator::caching::{Caching, Settings};
-use stalloc_allocator::{Allocator, Arena, PlannedAllocator, Statistics};
+use stalloc_allocator::{Allocator, Arena, Budget, PlannedAllocator, Statistics};
 use stalloc_device::{Address, Counting, Shared};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 
@@ -46,8 +46,8 @@ fn step() -> Vec<Event> {
     events
 }
 
-/// A plan for the step: lowest free offset first. As dynamic groups, nothing is planned.
-fn plan(events: &[Event], dynamic: bool) -> Plan {
+/// A plan for the step: lowest free offset first.
+fn plan(events: &[Event]) -> Plan {
     let mut plan = Plan { alignment: 512, ..Plan::default() };
     let mut live: Vec<(u64, u64, u32)> = Vec::new();
     for event in events {
@@ -69,33 +69,14 @@ fn plan(events: &[Event], dynamic: bool) -> Plan {
             Event::Free(number) => live.retain(|&(_, _, other)| other != number),
         }
     }
-    let entries = (0..plan.slots.len() as u32).map(if dynamic { Entry::Dynamic } else { Entry::Slot });
-    let section = Section {
+    plan.sections.push(Section {
         kind: SectionKind::Repeating,
         name: "step".into(),
         runs: 1,
-        entries: entries.collect(),
+        entries: (0..plan.slots.len() as u32).map(Entry::Slot).collect(),
         releases: Vec::new(),
         followers: vec![0],
-    };
-    if dynamic {
-        plan.dynamic = plan
-            .slots
-            .iter()
-            .map(|slot| stalloc_plan::DynamicGroup {
-                section: 0,
-                stream: 0,
-                lifetime: slot.lower..slot.upper,
-                sizes: [slot.size; 4],
-                peak: slot.size,
-                always: false,
-                reusable: Vec::new(),
-                home: 0..plan.arena,
-            })
-            .collect();
-        plan.slots.clear();
-    }
-    plan.sections.push(section);
+    });
     plan
 }
 
@@ -118,10 +99,10 @@ fn measure(bencher: Bencher, allocator: &mut impl Allocator, events: &[Event]) {
 }
 
 /// Measures what a plan serves; every request must be found the way that is measured.
-fn measure_arena(bencher: Bencher, dynamic: bool, is_all: impl Fn(&Statistics) -> bool) {
+fn measure_arena(bencher: Bencher, plan: &Plan, is_all: impl Fn(&Statistics) -> bool) {
     let events = step();
     let device = Shared::new(Counting::new(CAPACITY));
-    let arena = Arena::new(device.clone(), &plan(&events, dynamic)).expect("the plan is sound");
+    let arena = Arena::new(device.clone(), plan, Budget::Device).expect("the plan is sound");
     let mut allocator = PlannedAllocator::new(arena, Caching::new(device, Settings::default()));
     measure(bencher, &mut allocator, &events);
     assert!(is_all(&allocator.statistics()), "{:?}", allocator.statistics());
@@ -129,12 +110,12 @@ fn measure_arena(bencher: Bencher, dynamic: bool, is_all: impl Fn(&Statistics) -
 
 #[divan::bench]
 fn planned(bencher: Bencher) {
-    measure_arena(bencher, false, |statistics| statistics.planned == statistics.requests);
+    measure_arena(bencher, &plan(&step()), |statistics| statistics.planned == statistics.requests);
 }
 
 #[divan::bench]
-fn dynamic(bencher: Bencher) {
-    measure_arena(bencher, true, |statistics| statistics.dynamic == statistics.requests);
+fn open(bencher: Bencher) {
+    measure_arena(bencher, &Plan::default(), |statistics| statistics.open == statistics.requests);
 }
 
 #[divan::bench]

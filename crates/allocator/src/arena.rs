@@ -1,7 +1,9 @@
-//! One address range per device, in which planned requests have their places and others find theirs.
+//! One address range per device, and one rule: what repeats exactly goes to its planned offset; everything else
+//! where it fits best, on mapped memory before any is remapped; and memory is remapped only under pressure.
 //!
-//! A request's place is a proposal, from the plan or from the search; [`RangeSet`] decides whether it is free. So no
-//! two live blocks overlap, whatever the program does and whatever the plan says.
+//! An address is a proposal, from the plan or from the search; [`RangeSet`] decides whether it is free. So no two live
+//! blocks overlap, whatever the program does and whatever the plan says. The range is addresses, not memory: it is
+//! larger than the device, and pages are mapped where blocks are.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,7 +15,8 @@ use stalloc_plan::Plan;
 use crate::Error;
 use crate::cursor::{Cursor, Guess};
 use crate::frames::Frames;
-use crate::gaps::{Gaps, Place};
+use crate::gaps::Gaps;
+use crate::journal::{Event, Journal};
 use crate::ranges::RangeSet;
 use crate::script::{GRANULE, Key, Script};
 use crate::statistics::{Source, Statistics};
@@ -25,10 +28,15 @@ mod pending;
 mod search;
 
 pub use blocks::LiveBlock;
+pub use memory::Budget;
+use memory::Pressure;
 use pending::Pending;
 
 /// Largest address range of an arena in granules, bytes 2 TiB.
 const MAX_GRANULES: u64 = u32::MAX as u64;
+
+/// So many planned blocks are claimed before it is asked which of them are gone.
+const LEAST_UNCUT: usize = 1024;
 
 /// A block in the arena.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +46,7 @@ struct Block {
     slack: u16,
     /// Ordinal of the stream that it was allocated on.
     stream: u8,
-    /// It is cut out of the gaps that the search looks at.
+    /// It is cut out of the gaps.
     in_gaps: bool,
     /// Other streams use it too: see [`Arena::recorded`].
     recorded: bool,
@@ -73,10 +81,14 @@ pub struct Arena<D: Device> {
     cursor: Cursor,
     frames: Frames,
     taken: RangeSet,
-    /// First granule of each block, so that the block around any granule is found.
-    starts: RangeSet,
     blocks: FxHashMap<u32, Block>,
+    /// What is free, in the order of addresses: exact once the blocks of `uncut` are cut out.
     gaps: Gaps,
+    /// First granules of blocks that were claimed at planned addresses, some of them gone.
+    uncut: Vec<u32>,
+    /// With more than so many, those that are gone are forgotten.
+    most_uncut: usize,
+    budget: Budget,
     streams: Streams,
     owners: Owners,
     /// Streams that blocks were recorded on, by the block's first granule.
@@ -85,33 +97,26 @@ pub struct Arena<D: Device> {
     /// Blocks that were given back during a capture: their events are recorded after it.
     deferred: Vec<u32>,
     capturing: bool,
-    /// What has no place of its own, or not now, is left to the fallback.
+    /// What has no planned offset, or not now, is left to the fallback.
     planned_only: bool,
-    /// Live bytes when memory was last given back after the plan was switched off.
-    left_over: u64,
     /// What rounding added to the request that is being served.
     slack: u16,
-    /// Requests in a row that fit the plan while it is switched off.
-    fits_in_a_row: u64,
     statistics: Statistics,
+    journal: Journal,
 }
 
 impl<D: Device> Arena<D> {
-    /// An arena for a plan. Where the device can map pages nothing is taken from it yet, and the address range goes on
-    /// beyond the plan, for what is not planned.
+    /// An arena that follows a plan; with a plan without slots it is the open arena. Where the device can map pages
+    /// nothing is taken from it yet.
     ///
     /// # Errors
-    /// [`Error::Plan`] if the plan cannot be followed or is larger than the device; [`Error::Device`] if the device
-    /// refuses the range.
-    pub fn new(mut device: D, plan: &Plan) -> Result<Self, Error> {
+    /// [`Error::Plan`] if the plan cannot be followed; [`Error::Device`] if the device refuses the range.
+    pub fn new(mut device: D, plan: &Plan, budget: Budget) -> Result<Self, Error> {
         let script = Script::new(plan)?;
         let planned = u64::from(script.granules) * GRANULE;
         let total = device.memory_info()?.total;
-        if planned > total {
-            return Err(Error::Plan(format!("its arena of {planned} bytes is larger than the device ({total} bytes)")));
-        }
         // The range is rounded up to frames: leave room for that.
-        let growth = total.min((MAX_GRANULES * GRANULE).saturating_sub(planned) / 2);
+        let growth = total.saturating_mul(2).min((MAX_GRANULES * GRANULE).saturating_sub(planned) / 2);
         let frames = Frames::new(&mut device, planned, growth)?;
         let granules = (frames.bytes() / GRANULE) as u32;
         let statistics = Statistics { arena: planned, reserved: frames.mapped(), ..Statistics::default() };
@@ -120,9 +125,11 @@ impl<D: Device> Arena<D> {
         Ok(Arena {
             cursor: Cursor::new(&script),
             taken: RangeSet::new(granules as usize),
-            starts: RangeSet::new(granules as usize),
             blocks,
             gaps: Gaps::new(granules),
+            uncut: Vec::new(),
+            most_uncut: LEAST_UNCUT,
+            budget,
             streams: Streams::default(),
             owners: Owners::new(granules),
             recorded: FxHashMap::default(),
@@ -130,32 +137,40 @@ impl<D: Device> Arena<D> {
             deferred: Vec::new(),
             capturing: false,
             planned_only: false,
-            left_over: u64::MAX,
             slack: 0,
-            fits_in_a_row: 0,
             statistics,
+            journal: Journal::default(),
             device,
             script,
             frames,
         })
     }
 
-    /// From now on only requests that find their own places are served: there is no dynamic side. The rest is the
-    /// caller's own fallback's, and no memory moves between the two.
+    /// Follows another plan from now on, as it was laid out by [`Script::new`]; returns the one before. What lives stays
+    /// where it is. O(1): of a program at the beginning of a step nothing is lost.
+    pub fn adopt(&mut self, script: Script) -> Script {
+        self.cursor = Cursor::new(&script);
+        self.cursor.step_begin(&script);
+        self.statistics.arena = u64::from(script.granules) * GRANULE;
+        self.statistics.plans += 1;
+        std::mem::replace(&mut self.script, script)
+    }
+
+    /// From now on only requests at their planned offsets are served. The rest is the caller's own fallback's.
     pub fn planned_only(mut self) -> Self {
         self.planned_only = true;
         self
     }
 
     /// Serves `size` bytes (before rounding, may be 0) on a stream, or leaves them to the caller's own fallback.
-    /// A planned request costs O(1): no search and no heap allocation.
+    /// A planned request costs O(1): no search and no heap allocation. Any other costs a search, O(gaps / 100).
     pub fn serve(&mut self, size: u64, stream: Stream) -> Option<Served> {
         let served = self.try_serve(size, stream);
         let statistics = &mut self.statistics;
         statistics.requests += 1;
         match served.map(|served| served.source) {
             Some(Source::Planned) => statistics.planned += 1,
-            Some(_) => statistics.dynamic += 1,
+            Some(_) => statistics.open += 1,
             None => statistics.fallback += 1,
         }
         served
@@ -178,8 +193,8 @@ impl<D: Device> Arena<D> {
         }
         let key = Key::new(granules, ordinal);
         match self.cursor.advance(&self.script, key) {
-            Guess::Slot { place, .. } if !self.statistics.switched_off => self.serve_planned(place, key),
-            guess => self.serve_unplanned(guess, key, stream),
+            Guess::Planned(place) => self.serve_planned(place, key),
+            guess => self.serve_open(guess, key, stream),
         }
     }
 
@@ -187,8 +202,7 @@ impl<D: Device> Arena<D> {
     fn serve_planned(&mut self, place: u32, key: Key) -> Option<Served> {
         let range = place..place + key.granules();
         if (self.is_free(&range) || self.is_free_after_polling(&range))
-            && (self.frames.is_backed(&range) || !self.is_short(key))
-            && self.claim(&range, key.stream(), None)
+            && self.claim(&range, key.stream(), false, Pressure::Remap)
         {
             return Some(self.served(place, Source::Planned));
         }
@@ -204,22 +218,26 @@ impl<D: Device> Arena<D> {
     }
 
     /// Makes a free range a block: behind an event if another stream used it last, with memory behind it. If the
-    /// device refuses, it stays free and the answer is `false`. `found` says where the gaps have it, if it was found there.
+    /// device refuses, it stays free and the answer is `false`. `found`: by a search of the gaps, which are up to date.
     #[inline]
-    fn claim(&mut self, range: &Range<u32>, stream: u8, found: Option<Place>) -> bool {
-        if self.take_over(range, stream).is_err() || self.back_with_memory(range).is_err() {
+    fn claim(&mut self, range: &Range<u32>, stream: u8, found: bool, pressure: Pressure) -> bool {
+        if self.back(range, pressure).is_err() || self.take_over(range, stream).is_err() {
             return false;
         }
         let (start, end) = (range.start as usize, range.end as usize);
         self.taken.insert(start, end);
-        self.starts.insert(start, start + 1);
         let granules = range.end - range.start;
-        if let Some(place) = found {
-            self.gaps.take(place, granules);
+        if found {
+            self.gaps.take(range.clone());
+        } else {
+            self.uncut.push(range.start);
+            if self.uncut.len() > self.most_uncut {
+                self.shrink_uncut();
+            }
         }
-        let in_gaps = found.is_some();
-        let block = Block { granules, slack: self.slack, stream, in_gaps, recorded: false, pending: false };
+        let block = Block { granules, slack: self.slack, stream, in_gaps: found, recorded: false, pending: false };
         self.blocks.insert(range.start, block);
+        self.journal.push(Event::Alloc { start: range.start, granules, stream });
         let statistics = &mut self.statistics;
         statistics.allocated += block.bytes();
         statistics.peak_allocated = statistics.peak_allocated.max(statistics.allocated);
@@ -282,8 +300,8 @@ impl<D: Device> Arena<D> {
     #[inline]
     fn make_free(&mut self, start: u32, block: Block) {
         let range = block.range(start);
+        self.journal.push(Event::Free { start });
         self.taken.remove(range.start as usize, range.end as usize);
-        self.starts.remove(start as usize, start as usize + 1);
         if block.in_gaps {
             self.gaps.give(range);
         }
@@ -315,6 +333,7 @@ impl<D: Device> Arena<D> {
     /// A training step begins, says the program.
     pub fn step_begin(&mut self) {
         self.statistics.steps += 1;
+        self.journal.push(Event::StepBegin);
         self.cursor.step_begin(&self.script);
     }
 
@@ -325,6 +344,16 @@ impl<D: Device> Arena<D> {
         if !capturing {
             self.record_deferred();
         }
+    }
+
+    /// Notes what it is asked for from now on, for [`Self::take_journal`].
+    pub fn keep_journal(&mut self) {
+        self.journal.turn_on();
+    }
+
+    /// Exchanges what was noted so far for an empty list, whose memory is used again; false if some is missing. O(1).
+    pub fn take_journal(&mut self, empty: &mut Vec<Event>) -> bool {
+        self.journal.take(empty)
     }
 
     /// What was done so far.

@@ -6,12 +6,6 @@ use stalloc_device::{Address, Device, Error};
 
 use crate::script::GRANULE;
 
-/// Parts of the plan that one mapping is at most: mapping is a system call, so it is done in few and large pieces.
-const PARTS: u64 = 8192;
-
-/// Largest piece that is mapped at once, bytes.
-const LARGEST: u64 = 8 << 20;
-
 /// An address range and the device memory behind it.
 ///
 /// With virtual memory management it is reserved whole and mapped in frames as they are first needed; without, it is
@@ -42,6 +36,7 @@ impl Frames {
     /// A range for `plan` bytes, and `growth` more where the device can map pages.
     pub fn new<D: Device>(device: &mut D, plan: u64, growth: u64) -> Result<Self, Error> {
         let Some(page) = device.page_size() else {
+            let plan = plan.max(GRANULE);
             let base = device.alloc(plan)?;
             return Ok(Frames {
                 base,
@@ -53,7 +48,9 @@ impl Frames {
                 highest: 0,
             });
         };
-        let frame = (plan / PARTS).next_power_of_two().clamp(page, LARGEST.max(page)).next_multiple_of(page);
+        // Larger frames would be fewer to map, but each holds memory for as long as anything in it lives: at 8 MiB the
+        // smallest device for jobs whose steps vary is up to 2.5 % larger than at 2 MiB.
+        let frame = page;
         let too_large = Error::Unsupported("reserve more than its address space");
         let bytes = plan.checked_add(growth).and_then(|bytes| bytes.max(1).checked_next_multiple_of(frame));
         let bytes = bytes.ok_or(too_large)?;
@@ -100,8 +97,16 @@ impl Frames {
         frames.end <= self.solid || !frames.any(|frame| self.is_unmapped(frame))
     }
 
+    /// Up to this granule there is memory behind everything.
+    pub fn solid(&self) -> u32 {
+        match self.frame {
+            Some(size) => (self.solid as u64 * size / GRANULE) as u32,
+            None => (self.bytes / GRANULE) as u32,
+        }
+    }
+
     /// The parts of a range of granules that have memory behind them. O(frames of the range).
-    pub fn backed(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
+    pub fn mapped_parts(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
         let size = self.frame.unwrap_or(self.bytes.max(GRANULE));
         let end = if self.frame.is_some() { self.highest } else { 1 };
         let frames = self.touched(size, &range);

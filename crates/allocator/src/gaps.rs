@@ -1,13 +1,17 @@
-//! The free ranges that unplanned blocks are put into: lowest address first.
+//! The free ranges of an arena, and the one that a request fits best.
 //!
-//! A sorted list in chunks that know their widest gap (a B+ tree of height two): a search skips the chunks in which
-//! nothing fits, so it costs a look per chunk and one chunk's gaps. Only what must be avoided when *searching* is
-//! kept here; whether a range is free is said by [`crate::ranges::RangeSet`] alone.
+//! Free ranges are kept twice: in the order of addresses, so that neighbours join and a planned range can be cut out, and
+//! by *class* of width (four to a power of two), so that a search looks at few. The best place for a request is at the
+//! beginning of the lowest range of the tightest class that has one wide enough: a good fit, as in TLSF (Masmano et al.,
+//! ECRTS 2004), with ties broken by address.
 
 use std::ops::Range;
 
-/// A chunk splits in two when it has more gaps than this.
+/// A chunk of the list by address splits in two when it has more ranges than this.
 const CHUNK: usize = 96;
+
+/// Classes of width: four for each power of two of 32 bits.
+const CLASSES: usize = 128;
 
 /// A free range of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,158 +24,131 @@ impl Gap {
     fn width(self) -> u32 {
         self.end - self.start
     }
-}
 
-/// Gaps that follow each other.
-#[derive(Clone, Debug)]
-struct Chunk {
-    gaps: Vec<Gap>,
-    /// Start of the first gap, for the search.
-    first: u32,
-    /// Width of the widest gap.
-    widest: u32,
-}
-
-impl Chunk {
-    fn new(mut gaps: Vec<Gap>) -> Self {
-        gaps.reserve(CHUNK + 2 - gaps.len());
-        let mut chunk = Chunk { gaps, first: 0, widest: 0 };
-        chunk.note_first();
-        chunk.note_widest();
-        chunk
-    }
-
-    fn note_first(&mut self) {
-        self.first = self.gaps.first().map_or(u32::MAX, |gap| gap.start);
-    }
-
-    fn note_widest(&mut self) {
-        self.widest = self.gaps.iter().map(|gap| gap.width()).max().unwrap_or(0);
+    fn range(self) -> Range<u32> {
+        self.start..self.end
     }
 }
 
-/// Free ranges in the order of addresses.
+/// The class of a width of at least 1: no class holds widths that differ by more than a quarter.
+fn class(width: u32) -> usize {
+    let log = width.ilog2();
+    let quarter = if log >= 2 { width >> (log - 2) } else { width << (2 - log) } & 3;
+    (log * 4 + quarter) as usize
+}
+
+/// Free ranges. An operation costs O(log n) and moves at most a chunk, or a class's list.
 #[derive(Clone, Debug)]
 pub struct Gaps {
-    /// Never empty; a chunk is empty only if it is the last one left.
-    chunks: Vec<Chunk>,
+    /// By address, in chunks; none is empty unless it is the only one.
+    chunks: Vec<Vec<Gap>>,
+    /// By class, each by address.
+    classes: Vec<Vec<Gap>>,
+    /// One bit per class that is not empty.
+    filled: u128,
 }
 
-/// A gap's place.
+/// A gap's place in the list by address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct At {
     chunk: usize,
     index: usize,
 }
 
-/// A place that was found; good until the gaps change.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// Its first unit.
-    pub start: u32,
-    at: At,
-}
-
 impl Gaps {
-    /// One gap, `0..len`.
+    /// One gap, `0..len`; `len` is at least 1.
     pub fn new(len: u32) -> Self {
-        Gaps { chunks: vec![Chunk::new(vec![Gap { start: 0, end: len }])] }
+        let mut gaps = Gaps { chunks: vec![Vec::new()], classes: vec![Vec::new(); CLASSES], filled: 0 };
+        let all = Gap { start: 0, end: len };
+        gaps.chunks[0].push(all);
+        gaps.classify(all);
+        gaps
     }
 
-    /// The chunk that holds the last gap that starts at or before `unit`, if any gap does.
-    fn chunk_before(&self, unit: u32) -> Option<usize> {
-        self.chunks.partition_point(|chunk| chunk.first <= unit).checked_sub(1)
+    fn classify(&mut self, gap: Gap) {
+        let class = class(gap.width());
+        let list = &mut self.classes[class];
+        let index = list.partition_point(|other| other.start < gap.start);
+        list.insert(index, gap);
+        self.filled |= 1 << class;
+    }
+
+    fn declassify(&mut self, gap: Gap) {
+        let class = class(gap.width());
+        let list = &mut self.classes[class];
+        let index = list.partition_point(|other| other.start < gap.start);
+        debug_assert_eq!(list.get(index), Some(&gap));
+        list.remove(index);
+        if list.is_empty() {
+            self.filled &= !(1 << class);
+        }
     }
 
     /// The last gap that starts at or before `unit`.
     fn before(&self, unit: u32) -> Option<At> {
-        let chunk = self.chunk_before(unit)?;
-        let index = self.chunks[chunk].gaps.partition_point(|gap| gap.start <= unit).checked_sub(1)?;
+        let starts_before = |gaps: &Vec<Gap>| gaps.first().is_some_and(|gap| gap.start <= unit);
+        let chunk = self.chunks.partition_point(starts_before).checked_sub(1)?;
+        let index = self.chunks[chunk].partition_point(|gap| gap.start <= unit).checked_sub(1)?;
         Some(At { chunk, index })
     }
 
     /// The gap after a place; the first one after `None`.
     fn after(&self, at: Option<At>) -> Option<At> {
         let (chunk, index) = at.map_or((0, 0), |at| (at.chunk, at.index + 1));
-        if index < self.chunks[chunk].gaps.len() {
+        if index < self.chunks[chunk].len() {
             return Some(At { chunk, index });
         }
         (chunk + 1 < self.chunks.len()).then_some(At { chunk: chunk + 1, index: 0 })
     }
 
     fn gap(&self, at: At) -> Gap {
-        self.chunks[at.chunk].gaps[at.index]
+        self.chunks[at.chunk][at.index]
     }
 
-    /// The lowest place for `width` units within `window`.
-    #[inline]
-    pub fn first_fit(&self, window: Range<u32>, width: u32) -> Option<Place> {
-        // Of all gaps only the first one can begin before the window.
-        let mut number = self.chunk_before(window.start).unwrap_or(0);
-        let mut index = self.chunks[number].gaps.partition_point(|gap| gap.end <= window.start);
-        let latest = window.end.checked_sub(width)?;
-        loop {
-            let chunk = &self.chunks[number];
-            if chunk.first > latest {
-                return None;
-            }
-            if chunk.widest >= width {
-                let is_wide = |gap: &Gap| gap.end.saturating_sub(gap.start.max(window.start)) >= width;
-                if let Some(found) = chunk.gaps[index..].iter().position(is_wide) {
-                    let at = At { chunk: number, index: index + found };
-                    let start = self.gap(at).start.max(window.start);
-                    return (start <= latest).then_some(Place { start, at });
-                }
-            }
-            (number, index) = (number + 1, 0);
-            if number == self.chunks.len() {
-                return None;
-            }
-        }
+    /// Where `width` units fit, best first: where such a range starts within the window, and how far it is free. A gap
+    /// that begins before the window comes last.
+    pub fn fits(&self, window: Range<u32>, width: u32) -> impl Iterator<Item = Range<u32>> + '_ {
+        let own = class(width);
+        let rest = self.filled & (u128::MAX << own);
+        let classes = std::iter::successors(next_bit(rest), move |&class| next_bit(rest & (u128::MAX << class << 1)));
+        let (from, to) = (window.start, window.end);
+        let inside = classes.flat_map(move |class| {
+            let list = &self.classes[class];
+            let first = list.partition_point(|gap| gap.start < from);
+            list[first..].iter().take_while(move |gap| gap.start < to).map(move |gap| gap.start..gap.end.min(to))
+        });
+        let across = self.before(from).map(|at| self.gap(at)).filter(|gap| gap.start < from);
+        let across = across.map(move |gap| from..gap.end.min(to));
+        inside.chain(across).filter(move |range| range.end.saturating_sub(range.start) >= width)
     }
 
     /// Every gap of at least `width` units, by address. O(gaps).
     pub fn of_width(&self, width: u32) -> impl Iterator<Item = Range<u32>> + '_ {
-        let chunks = self.chunks.iter().filter(move |chunk| chunk.widest >= width);
-        chunks.flat_map(|chunk| &chunk.gaps).filter(move |gap| gap.width() >= width).map(|gap| gap.start..gap.end)
+        self.chunks.iter().flatten().filter(move |gap| gap.width() >= width).map(|gap| gap.range())
     }
 
-    /// Takes `width` units at a place that was just found for them.
-    #[inline]
-    pub fn take(&mut self, place: Place, width: u32) {
-        self.cut(place.at, place.start..place.start + width);
-    }
-
-    /// Takes a range that lies in one gap, wherever that is.
-    pub fn take_range(&mut self, range: Range<u32>) {
+    /// Takes a range that lies in one gap.
+    pub fn take(&mut self, range: Range<u32>) {
         let Some(at) = self.before(range.start) else { return debug_assert!(false, "{range:?} is not free") };
-        self.cut(at, range);
-    }
-
-    fn cut(&mut self, at: At, range: Range<u32>) {
         let gap = self.gap(at);
         debug_assert!(range.start < range.end && gap.start <= range.start && range.end <= gap.end);
+        self.declassify(gap);
         let left = Gap { start: gap.start, end: range.start };
         let right = Gap { start: range.end, end: gap.end };
         let chunk = &mut self.chunks[at.chunk];
         match (left.width() > 0, right.width() > 0) {
             (true, true) => {
-                chunk.gaps[at.index] = left;
-                chunk.gaps.insert(at.index + 1, right);
+                chunk[at.index] = left;
+                chunk.insert(at.index + 1, right);
             }
-            (true, false) => chunk.gaps[at.index] = left,
-            (false, true) => chunk.gaps[at.index] = right,
+            (true, false) => chunk[at.index] = left,
+            (false, true) => chunk[at.index] = right,
             (false, false) => {
-                chunk.gaps.remove(at.index);
+                chunk.remove(at.index);
             }
-        }
-        if at.index == 0 {
-            chunk.note_first();
-        }
-        if gap.width() == chunk.widest {
-            chunk.note_widest();
         }
         self.settle(at.chunk);
+        [left, right].into_iter().filter(|gap| gap.width() > 0).for_each(|gap| self.classify(gap));
     }
 
     /// Gives back a range that was taken; it need not be one that was taken as a whole.
@@ -179,57 +156,47 @@ impl Gaps {
         debug_assert!(range.start < range.end);
         let before = self.before(range.start);
         let after = self.after(before);
-        let joins_before = before.filter(|&at| self.gap(at).end == range.start);
-        let joins_after = after.filter(|&at| self.gap(at).start == range.end);
         debug_assert!(before.is_none_or(|at| self.gap(at).end <= range.start), "{range:?} is free already");
-        match (joins_before, joins_after) {
+        let left = before.filter(|&at| self.gap(at).end == range.start);
+        let right = after.filter(|&at| self.gap(at).start == range.end);
+        let start = left.map_or(range.start, |at| self.gap(at).start);
+        let end = right.map_or(range.end, |at| self.gap(at).end);
+        let joined = Gap { start, end };
+        for at in [left, right].into_iter().flatten() {
+            self.declassify(self.gap(at));
+        }
+        match (left, right) {
             (Some(left), Some(right)) => {
-                let end = self.gap(right).end;
-                let chunk = &mut self.chunks[right.chunk];
-                chunk.gaps.remove(right.index);
-                if right.chunk != left.chunk {
-                    chunk.note_first();
-                    chunk.note_widest();
-                }
-                self.widen(left, Gap { end, ..self.gap(left) });
-                if right.chunk != left.chunk {
-                    self.settle(right.chunk);
-                }
+                self.chunks[left.chunk][left.index] = joined;
+                self.chunks[right.chunk].remove(right.index);
+                self.settle(right.chunk);
             }
-            (Some(left), None) => self.widen(left, Gap { end: range.end, ..self.gap(left) }),
-            (None, Some(right)) => self.widen(right, Gap { start: range.start, ..self.gap(right) }),
+            (Some(at), None) | (None, Some(at)) => self.chunks[at.chunk][at.index] = joined,
             (None, None) => {
                 let at = before.map_or(At { chunk: 0, index: 0 }, |at| At { index: at.index + 1, ..at });
-                self.chunks[at.chunk].gaps.insert(at.index, Gap { start: range.start, end: range.end });
-                self.widen(at, Gap { start: range.start, end: range.end });
+                self.chunks[at.chunk].insert(at.index, joined);
                 self.settle(at.chunk);
             }
         }
-    }
-
-    /// Makes a gap wider.
-    #[inline]
-    fn widen(&mut self, at: At, gap: Gap) {
-        let chunk = &mut self.chunks[at.chunk];
-        chunk.gaps[at.index] = gap;
-        chunk.widest = chunk.widest.max(gap.width());
-        if at.index == 0 {
-            chunk.first = gap.start;
-        }
+        self.classify(joined);
     }
 
     /// Splits a chunk that has grown too long, and drops one that is empty.
     #[inline]
     fn settle(&mut self, index: usize) {
         let chunk = &mut self.chunks[index];
-        if chunk.gaps.len() > CHUNK {
-            let half = chunk.gaps.split_off(CHUNK / 2);
-            chunk.note_widest();
-            self.chunks.insert(index + 1, Chunk::new(half));
-        } else if chunk.gaps.is_empty() && self.chunks.len() > 1 {
+        if chunk.len() > CHUNK {
+            let half = chunk.split_off(CHUNK / 2);
+            self.chunks.insert(index + 1, half);
+        } else if chunk.is_empty() && self.chunks.len() > 1 {
             self.chunks.remove(index);
         }
     }
+}
+
+/// The lowest bit that is set.
+fn next_bit(bits: u128) -> Option<usize> {
+    (bits != 0).then(|| bits.trailing_zeros() as usize)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Serves a running program from a plan, safely, with an online side for what the plan does not know.
+//! Serves a running program from one arena, safely: at planned offsets what repeats exactly, the rest at the lowest
+//! free address.
 //!
 //! Every allocator here implements [`Allocator`] over a [`stalloc_device::Device`]; the simulator drives the same code
 //! over the counting device that a training process runs over CUDA.
@@ -8,17 +9,20 @@ mod cursor;
 mod frames;
 mod gaps;
 mod history;
+mod journal;
 mod locked;
 mod planned;
 mod ranges;
 mod script;
 mod statistics;
 mod streams;
+mod tuning;
 
-pub use arena::{Arena, LiveBlock, Served};
+pub use arena::{Arena, Budget, LiveBlock, Served};
+pub use journal::Event;
 pub use locked::Locked;
 pub use planned::PlannedAllocator;
-pub use script::GRANULE;
+pub use script::{GRANULE, Script};
 pub use statistics::{Departure, Misses, Source, Statistics, Unplanned};
 
 use stalloc_device::{Address, Stream};

@@ -26,6 +26,11 @@ impl<D: Device, F: Allocator> PlannedAllocator<D, F> {
         &self.arena
     }
 
+    /// The arena, to give it a plan or a budget.
+    pub fn arena_mut(&mut self) -> &mut Arena<D> {
+        &mut self.arena
+    }
+
     /// Whether some stream is being captured into a graph: see [`Arena::set_capturing`].
     pub fn set_capturing(&mut self, capturing: bool) {
         self.arena.set_capturing(capturing);

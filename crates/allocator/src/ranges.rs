@@ -131,51 +131,6 @@ impl RangeSet {
             }
         });
     }
-
-    /// The lowest unit taken in `start..end`.
-    pub fn first(&self, start: usize, end: usize) -> Option<usize> {
-        if start >= end {
-            return None;
-        }
-        self.next_bit(0, start).filter(|&unit| unit < end)
-    }
-
-    /// The lowest bit at or above `from` on a level.
-    fn next_bit(&self, level: usize, from: usize) -> Option<usize> {
-        let words = self.base.get(level + 1).filter(|_| level < self.top).copied().unwrap_or(self.words.len());
-        let index = from / BITS;
-        if index >= words - self.base[level] {
-            return None;
-        }
-        let word = self.word(level, index) & (u64::MAX << (from % BITS));
-        if word != 0 {
-            return Some(index * BITS + word.trailing_zeros() as usize);
-        }
-        if level == self.top {
-            return None;
-        }
-        let index = self.next_bit(level + 1, index + 1)?;
-        Some(index * BITS + self.word(level, index).trailing_zeros() as usize)
-    }
-
-    /// The highest unit taken in `0..=at`.
-    pub fn last(&self, at: usize) -> Option<usize> {
-        self.previous_bit(0, at)
-    }
-
-    /// The highest bit at or below `from` on a level.
-    fn previous_bit(&self, level: usize, from: usize) -> Option<usize> {
-        let index = from / BITS;
-        let word = self.word(level, index) & mask(0, from % BITS + 1);
-        if word != 0 {
-            return Some(index * BITS + word.ilog2() as usize);
-        }
-        if level == self.top || index == 0 {
-            return None;
-        }
-        let index = self.previous_bit(level + 1, index - 1)?;
-        Some(index * BITS + self.word(level, index).ilog2() as usize)
-    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use stalloc_device::Stream;
 pub enum Source {
     /// At the address that the plan says.
     Planned,
-    /// In the arena, at an address found while running.
-    Dynamic,
+    /// In the arena, at the lowest free address.
+    Open,
     /// By the allocator beside the arena.
     Fallback,
 }
@@ -16,26 +16,24 @@ pub enum Source {
 /// Planned requests that were not served from the plan, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
-    /// Another block was in the place.
-    pub occupied: u64,
-    /// A freed block was in the place that another stream had not done with.
-    pub pending: u64,
-    /// The device had no memory to put behind the place, or refused to order the streams.
+    /// Another block was at the planned address, or one that another stream had not done with.
+    pub taken: u64,
+    /// The device had no memory to put behind the address, or refused to order the streams.
     pub device: u64,
 }
 
-/// Requests that are not in the plan, by cause.
+/// Requests that have no planned offset, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unplanned {
-    /// They belong to a group of dynamic requests.
-    pub dynamic: u64,
-    /// They came in addition while the program followed the plan.
-    pub extra: u64,
-    /// The program was not following the plan.
-    pub lost: u64,
+    /// The plan expects them, but knows no offset for them.
+    pub open: u64,
+    /// They are not in the plan, which the program follows else; or there is no plan.
+    pub not_in_plan: u64,
+    /// It was not known where in the plan the program was.
+    pub position_unknown: u64,
     /// A graph was being captured.
     pub capturing: u64,
-    /// The plan had been switched off, since the program is another one; or there were too many streams.
+    /// There were too many streams, or it was too large.
     pub refused: u64,
 }
 
@@ -44,8 +42,7 @@ pub struct Unplanned {
 pub struct Departure {
     /// Which request it was, counted from 0.
     pub request: u64,
-    /// Rounded bytes and ordinal of the stream that the plan expected; `None` if it expected a dynamic request or the
-    /// section's end.
+    /// Rounded bytes and ordinal of the stream that the plan expected; `None` if it expected a section's end.
     pub expected: Option<(u64, u32)>,
     /// Rounded bytes and handle of the stream that were asked for.
     pub seen: (u64, Stream),
@@ -58,8 +55,8 @@ pub struct Statistics {
     pub requests: u64,
     /// Requests served from the plan.
     pub planned: u64,
-    /// Requests served in the arena by search.
-    pub dynamic: u64,
+    /// Requests served in the arena at the lowest free address.
+    pub open: u64,
     /// Requests that the arena did not serve.
     pub fallback: u64,
     /// Planned requests that were not served from the plan.
@@ -74,25 +71,25 @@ pub struct Statistics {
     pub reserved: u64,
     /// The most device memory that was behind it.
     pub peak_reserved: u64,
-    /// Times that memory was taken away from where no block was: each waits for the device.
-    pub moves: u64,
-    /// Bytes of memory taken away so.
-    pub moved: u64,
+    /// Remaps: times that memory was taken from where no block was since the budget was used up. Each waits for the device.
+    pub remaps: u64,
+    /// Bytes taken so.
+    pub remapped: u64,
+    /// Plans adopted while running.
+    pub plans: u64,
     /// Live bytes in the arena.
     pub allocated: u64,
     /// The most live bytes in the arena.
     pub peak_allocated: u64,
     /// The first request that the plan did not expect.
     pub departure: Option<Departure>,
-    /// The program turned out to be another one than the plan's, which was switched off.
-    pub switched_off: bool,
 }
 
 impl Statistics {
-    /// Whether the program seems to be another one than the plan's: it was switched off, or the plan knows nothing of
-    /// more than half of the requests.
+    /// Whether the program seems to be another one than the plan's, if there was one: the plan knows nothing of more
+    /// than half of the requests.
     pub fn is_of_another_program(&self) -> bool {
-        self.switched_off || self.unplanned.extra + self.unplanned.lost > self.requests / 2
+        self.arena > 0 && self.unplanned.not_in_plan + self.unplanned.position_unknown > self.requests / 2
     }
 }
 
@@ -102,13 +99,13 @@ mod tests {
 
     #[test]
     fn a_program_is_another_one_if_the_plan_knows_nothing_of_most_of_its_requests() {
-        let told = |requests, extra, lost, dynamic| {
-            let unplanned = Unplanned { extra, lost, dynamic, ..Unplanned::default() };
-            Statistics { requests, unplanned, ..Statistics::default() }.is_of_another_program()
+        let told = |arena, requests, not_in_plan, position_unknown| {
+            let unplanned = Unplanned { not_in_plan, position_unknown, ..Unplanned::default() };
+            Statistics { arena, requests, unplanned, ..Statistics::default() }.is_of_another_program()
         };
-        assert!(told(100, 30, 30, 0));
-        assert!(!told(100, 20, 30, 50), "what the plan knows to vary is expected");
-        assert!(!told(0, 0, 0, 0));
-        assert!(Statistics { switched_off: true, ..Statistics::default() }.is_of_another_program());
+        assert!(told(512, 100, 30, 30));
+        assert!(!told(512, 100, 20, 30));
+        assert!(!told(0, 100, 100, 0), "without a plan there is none to leave");
+        assert!(!told(512, 0, 0, 0));
     }
 }

@@ -5,9 +5,9 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use stalloc_allocator::{Allocator, Served};
+use stalloc_allocator::{Allocator, Budget, Script, Served};
 use stalloc_device::{Counting, Device};
-use stalloc_plan::{DynamicGroup, Entry, Plan, Section, SectionKind, Slot};
+use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 
 /// Few sizes, so that random programs meet random plans.
 fn size() -> impl Strategy<Value = u64> {
@@ -27,35 +27,28 @@ fn random_plan() -> impl Strategy<Value = Plan> {
         lower: 0,
         upper: 1,
     });
-    let range = (0..ARENA, 0..ARENA).prop_map(|(start, length)| start..(start + length));
-    let group = (0..3u32, [size(), size(), size(), size()], proptest::collection::vec(range.clone(), 0..4), range);
-    let group = group.prop_map(|(stream, mut sizes, reusable, home)| {
-        sizes.sort_unstable();
-        DynamicGroup { section: 0, stream, lifetime: 0..1, sizes, peak: 0, always: false, reusable, home }
-    });
-    let entry = |slots: u32, groups: u32| prop_oneof![5 => (0..slots).prop_map(Entry::Slot), 1 => (0..groups).prop_map(Entry::Dynamic)];
-    (proptest::collection::vec(slot, 1..40), proptest::collection::vec(group, 1..4)).prop_flat_map(
-        move |(slots, dynamic)| {
-            let entries = proptest::collection::vec(entry(slots.len() as u32, dynamic.len() as u32), 0..60);
-            let section =
-                (entries, proptest::collection::vec(0..4u32, 0..3)).prop_map(|(entries, followers)| Section {
-                    kind: SectionKind::Repeating,
-                    name: String::new(),
-                    runs: 1,
-                    entries,
-                    releases: Vec::new(),
-                    followers,
-                });
-            proptest::collection::vec(section, 1..4).prop_map(move |sections| Plan {
-                alignment: 512,
-                arena: ARENA,
-                slots: slots.clone(),
-                dynamic: dynamic.clone(),
-                sections,
-                ..Plan::default()
-            })
-        },
-    )
+    let entry = |slots: u32| {
+        let open = (size(), 0..3u32).prop_map(|(size, stream)| Entry::Open { size, stream });
+        prop_oneof![5 => (0..slots).prop_map(Entry::Slot), 1 => open]
+    };
+    proptest::collection::vec(slot, 1..40).prop_flat_map(move |slots| {
+        let entries = proptest::collection::vec(entry(slots.len() as u32), 0..60);
+        let section = (entries, proptest::collection::vec(0..4u32, 0..3)).prop_map(|(entries, followers)| Section {
+            kind: SectionKind::Repeating,
+            name: String::new(),
+            runs: 1,
+            entries,
+            releases: Vec::new(),
+            followers,
+        });
+        proptest::collection::vec(section, 1..4).prop_map(move |sections| Plan {
+            alignment: 512,
+            arena: ARENA,
+            slots: slots.clone(),
+            sections,
+            ..Plan::default()
+        })
+    })
 }
 
 /// What a program does next.
@@ -67,6 +60,9 @@ enum Act {
     Free(usize),
     RecordStream(usize, u64),
     StepBegin,
+    /// Another plan from now on, or none.
+    Adopt(usize),
+    SetBudget(Budget),
     EmptyCache,
     Capture(bool),
     FreeNonsense(u64),
@@ -79,14 +75,17 @@ fn act() -> impl Strategy<Value = Act> {
         14 => any::<usize>().prop_map(Act::Free),
         2 => (any::<usize>(), 0..3u64).prop_map(|(block, stream)| Act::RecordStream(block, stream)),
         2 => Just(Act::StepBegin),
+        1 => (0..4usize).prop_map(Act::Adopt),
+        1 => proptest::sample::select(vec![Budget::Device, Budget::Tight, Budget::Bytes(20 << 20)]).prop_map(Act::SetBudget),
         1 => Just(Act::EmptyCache),
         1 => any::<bool>().prop_map(Act::Capture),
         1 => any::<u64>().prop_map(Act::FreeNonsense),
     ]
 }
 
-fn play(plan: &Plan, acts: &[Act], device: Counting) {
+fn play(plans: &[Plan], acts: &[Act], device: Counting) {
     let idle = if device.page_size().is_some() { 0 } else { ARENA };
+    let mut plan = &plans[0];
     let mut checked = over_counting(plan, device);
     let mut live: Vec<Served> = Vec::new();
     let serve = |checked: &mut Checked<_>, live: &mut Vec<Served>, size, stream| {
@@ -95,14 +94,19 @@ fn play(plan: &Plan, acts: &[Act], device: Counting) {
     for act in acts {
         match *act {
             Act::Malloc(size, stream) => serve(&mut checked, &mut live, size, stream),
+            Act::Adopt(number) => {
+                let nothing = Script::default();
+                plan = plans.get(number).unwrap_or(plan);
+                let script = plans.get(number).map_or(nothing, |plan| Script::new(plan).unwrap());
+                checked.allocator.arena_mut().adopt(script);
+            }
+            Act::SetBudget(budget) => checked.allocator.arena_mut().set_budget(budget),
             Act::Follow(section, from, count) => {
                 let entries = &plan.sections[section % plan.sections.len()].entries;
                 for entry in entries.iter().skip(from % (entries.len() + 1)).take(count) {
                     let (size, stream) = match *entry {
                         Entry::Slot(slot) => (plan.slots[slot as usize].size, plan.slots[slot as usize].stream),
-                        Entry::Dynamic(group) => {
-                            (plan.dynamic[group as usize].sizes[1], plan.dynamic[group as usize].stream)
-                        }
+                        Entry::Open { size, stream } => (size, stream),
                     };
                     serve(&mut checked, &mut live, size, stream.into());
                     if live.len() > 20 {
@@ -128,7 +132,7 @@ fn play(plan: &Plan, acts: &[Act], device: Counting) {
             _ => {}
         }
         let statistics = checked.allocator.statistics();
-        assert_eq!(statistics.requests, statistics.planned + statistics.dynamic + statistics.fallback);
+        assert_eq!(statistics.requests, statistics.planned + statistics.open + statistics.fallback);
     }
     for block in live {
         checked.free(block);
@@ -144,12 +148,12 @@ proptest! {
 
     #[test]
     fn no_two_live_blocks_overlap(
-        plan in random_plan(),
+        plans in proptest::collection::vec(random_plan(), 1..4),
         acts in proptest::collection::vec(act(), 1..if cfg!(miri) { 20 } else { 150 }),
         mib in 34..200u64,
         pages in any::<bool>(),
     ) {
         let device = if pages { Counting::new(mib * MIB) } else { Counting::without_pages(mib * MIB) };
-        play(&plan, &acts, device);
+        play(&plans, &acts, device);
     }
 }

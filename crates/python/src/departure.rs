@@ -51,12 +51,15 @@ fn leave_note(device: i32) {
 extern "C" fn read_note(note: *mut c_void) -> c_int {
     // SAFETY: `leave_note` made it, and each note is read once.
     let note = unsafe { Box::from_raw(note.cast::<Note>()) };
-    Python::attach(|py| {
-        if let Some(callback) = CALLBACK.get(py)
-            && let Err(error) = callback.call1(py, (note.device, note.thread))
-        {
-            error.write_unraisable(py, None);
-        }
-    });
+    let tell = || {
+        Python::attach(|py| {
+            if let Some(callback) = CALLBACK.get(py)
+                && let Err(error) = callback.call1(py, (note.device, note.thread))
+            {
+                error.write_unraisable(py, None);
+            }
+        });
+    };
+    runtime::contained("read_note", tell, || ());
     0
 }

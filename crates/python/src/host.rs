@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use pyo3::prelude::*;
+use stalloc_runtime::contained;
 use stalloc_trace::{RawEvent, StackId};
 
 use crate::record;
@@ -29,12 +30,16 @@ pub fn host_log() -> usize {
 
 extern "C" fn allocated(address: *const c_void, bytes: usize) {
     let (address, size) = (address.addr() as u64, bytes as u64);
-    record::event(DEVICE, RawEvent::Alloc { address, size, stream: STREAM, stack: StackId::NONE });
+    let alloc = RawEvent::Alloc { address, size, stream: STREAM, stack: StackId::NONE };
+    contained("allocated", || record::event(DEVICE, alloc), || ());
 }
 
 /// The shim is told addresses alone: the sizes are those of the allocations.
 extern "C" fn freed(address: *const c_void) {
     let address = address.addr() as u64;
-    record::event(DEVICE, RawEvent::FreeRequested { address, size: 0, stream: STREAM });
-    record::event(DEVICE, RawEvent::FreeCompleted { address, size: 0, stream: STREAM });
+    let note = || {
+        record::event(DEVICE, RawEvent::FreeRequested { address, size: 0, stream: STREAM });
+        record::event(DEVICE, RawEvent::FreeCompleted { address, size: 0, stream: STREAM });
+    };
+    contained("freed", note, || ());
 }

@@ -11,6 +11,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use stalloc_recorder::{Process, Recorder, StackOf, Timed};
+use stalloc_runtime as runtime;
 use stalloc_trace::{Frame, Mark, RawEvent, StringId};
 
 use crate::entries::Entries;
@@ -78,13 +79,13 @@ fn flush_forever() {
         }
         drop(callable);
         if let Err(error) = recorder.flush() {
-            eprintln!("stalloc: {error}: the recording ends here");
+            runtime::say(&format!("{error}: the recording ends here"));
             RECORDS.store(false, Ordering::Release);
             return;
         }
         let wanted = *PROGRESS.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(steps), Some(progress)) = (wanted, recorder.progress()) {
-            eprintln!("stalloc: {}", progress.line(steps));
+            runtime::say(&progress.line(steps));
         }
     }
 }
@@ -97,6 +98,11 @@ pub fn show_progress(steps: Option<u64>) {
 
 /// Runs on Python's main thread between two bytecodes, with the GIL.
 extern "C" fn pending_call(_nothing: *mut c_void) -> c_int {
+    runtime::contained("pending_call", call_on_flush, || ());
+    0
+}
+
+fn call_on_flush() {
     Python::attach(|py| {
         let callable = {
             let slot = ON_FLUSH.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +113,6 @@ extern "C" fn pending_call(_nothing: *mut c_void) -> c_int {
             error.print(py);
         }
     });
-    0
 }
 
 /// Sets what is called on the main thread about twice a second; `None`: nothing.
@@ -257,6 +262,6 @@ pub fn host_read(bytes: u64, frames: Vec<(String, String, u32)>, answer: Option<
 #[pyfunction]
 pub fn log(text: &str) {
     if std::env::var("STALLOC_LOG_LEVEL").is_ok_and(|level| matches!(level.trim(), "0" | "1")) {
-        eprintln!("stalloc: {text}");
+        runtime::say(text);
     }
 }

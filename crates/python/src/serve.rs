@@ -62,6 +62,7 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
         ("arena_peak_allocated", arena.peak_allocated),
         ("fallback_reserved", report.fallback_reserved),
         ("peak_reserved", report.peak_reserved),
+        ("peak_allocated", report.peak_allocated),
         ("moves", arena.moves),
         ("moved", arena.moved),
     ];

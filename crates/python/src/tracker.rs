@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LAZY};
+use stalloc_runtime::contained;
 use stalloc_trace::{RawEvent, SegmentAction, StackId};
 
 /// Loads nothing: finds a library that the process has loaded already. The value is the same in glibc and musl.
@@ -66,9 +67,13 @@ unsafe extern "C" fn manage(_to: *mut [usize; 2], _from: *const [usize; 2], _ope
 unsafe extern "C" fn on_entry(_functor: *const [usize; 2], entry: *const TraceEntry) {
     // SAFETY: PyTorch passes a reference to an entry that lives until we return.
     let entry = unsafe { &*entry };
-    if let (Some(event), Ok(device), Some(callback)) = (translate(entry), u32::try_from(entry.device), CALLBACK.get()) {
-        callback(device, event);
-    }
+    let tell = || {
+        let device = u32::try_from(entry.device);
+        if let (Some(event), Ok(device), Some(callback)) = (translate(entry), device, CALLBACK.get()) {
+            callback(device, event);
+        }
+    };
+    contained("on_entry", tell, || ());
 }
 
 fn translate(entry: &TraceEntry) -> Option<RawEvent> {

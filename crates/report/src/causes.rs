@@ -35,7 +35,6 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
     );
     let pool = replay.peak_reserved.saturating_sub(plan.arena);
     let pool_live = peak_of(trace, replay, |source| source == Source::Fallback);
-    let groups = plan.dynamic.len();
     let beside = if pool_live == 0 {
         "beside the arena: device memory is taken in whole pages and segments.".to_owned()
     } else {
@@ -49,9 +48,8 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
     add(
         elsewhere.min(pool_live),
         format!(
-            "because {groups} group{} of dynamic requests need memory outside the arena at moments when the arena \
-             is not full.",
-            if groups == 1 { "" } else { "s" }
+            "because requests without an offset ({} at once) need memory of the fallback while the arena is not full.",
+            bytes(pool_live)
         ),
     );
     add(

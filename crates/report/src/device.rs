@@ -250,6 +250,5 @@ fn plan_figures(trace: &Trace, plan: &Plan) -> PlanFigures {
         lower_bound: plan.lower_bound,
         planned_requests: planned,
         dynamic_requests: trace.requests.len().saturating_sub(planned),
-        dynamic_groups: plan.dynamic.len(),
     }
 }

@@ -178,8 +178,6 @@ pub struct PlanFigures {
     pub planned_requests: usize,
     /// Requests that it does not.
     pub dynamic_requests: usize,
-    /// Groups of those.
-    pub dynamic_groups: usize,
 }
 
 /// A reason for waste.

@@ -4,14 +4,17 @@
 //! when the program first asks it for memory (only then is the device awake), and from then on serves what the plan knows.
 //! What it does not serve is the caller's own fallback's: the functions here say `None`, never an error.
 //!
-//! Seven rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever
+//! The rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever
 //! device it is on), `counters` (its share of PyTorch's statistics), `places` (which device an address belongs to),
-//! `fork` (children of the process), `table` (C).
+//! `budget` (how much memory it may take), `fork` (children of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C).
 //! Beside them is [`pluggable`], the other way into PyTorch, which brings a fallback of its own.
 
+mod budget;
 mod counters;
+mod fault;
 mod folder;
 mod fork;
+mod messages;
 mod place;
 mod places;
 pub mod pluggable;
@@ -19,10 +22,12 @@ mod serving;
 mod table;
 
 pub use counters::{Counter, Counters, Pool};
+pub use fault::contained;
 pub use folder::plans;
+pub use messages::say;
 pub use place::{Handed, Report};
 pub use places::{
-    HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_reserved, free, on_departure, prepare,
-    record_stream, report, serve, set_capturing, step_begin, trim,
+    HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, free, mapped, on_departure,
+    prepare, record_stream, report, serve, set_capturing, set_limit, step_begin, trim,
 };
-pub use table::{Core, CoreArena, CoreBlock, core};
+pub use table::{Core, CoreArena, CoreBlock, CoreRange, core};

@@ -9,6 +9,7 @@ use stalloc_device::{Address, Stream};
 use stalloc_plan::Plan;
 
 use crate::counters::Counters;
+use crate::messages::say;
 use crate::serving::Serving;
 
 /// What a place did so far.
@@ -20,6 +21,8 @@ pub struct Report {
     pub fallback_reserved: u64,
     /// The most device memory that arena and fallback held at once.
     pub peak_reserved: u64,
+    /// The most bytes that tensors used of both at once, whatever peaks the program resets.
+    pub peak_allocated: u64,
 }
 
 /// Opens the arena for a plan.
@@ -51,7 +54,9 @@ struct Inner {
     state: State,
     counters: Counters,
     fallback_reserved: u64,
+    fallback_allocated: u64,
     peak_reserved: u64,
+    peak_allocated: u64,
     departed: bool,
     /// Devices that may use the arena's memory, one bit each.
     peers: u64,
@@ -74,6 +79,12 @@ impl Inner {
         self.counters.set_reserved(arena);
         self.peak_reserved = self.peak_reserved.max(arena + self.fallback_reserved);
     }
+
+    #[inline]
+    fn note_allocated(&mut self) {
+        let allocated = self.counters.all.bytes.current + self.fallback_allocated;
+        self.peak_allocated = self.peak_allocated.max(allocated);
+    }
 }
 
 impl Place {
@@ -83,7 +94,9 @@ impl Place {
             state: State::Empty,
             counters: Counters::NONE,
             fallback_reserved: 0,
+            fallback_allocated: 0,
             peak_reserved: 0,
+            peak_allocated: 0,
             departed: false,
             peers: 0,
         };
@@ -116,9 +129,14 @@ impl Place {
     fn guarded<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         let done = catch_unwind(AssertUnwindSafe(act)).ok();
         if done.is_none() && self.active.swap(false, Ordering::AcqRel) {
-            eprintln!("stalloc: an internal fault; nothing more is served from the plan");
+            say("an internal fault; nothing more is served from the plan");
         }
         done
+    }
+
+    /// Serves nothing more, after a fault around it: what is live stays where it is. Takes no lock.
+    pub fn retire(&self) {
+        self.active.store(false, Ordering::Release);
     }
 
     /// Whether an address lies in its arena.
@@ -126,6 +144,11 @@ impl Place {
     pub fn owns(&self, address: Address) -> bool {
         let (start, end) = (self.start.load(Ordering::Acquire), self.end.load(Ordering::Acquire));
         (start..end).contains(&address)
+    }
+
+    /// Whether it has an arena. Takes no lock.
+    pub fn is_open(&self) -> bool {
+        self.end.load(Ordering::Acquire) > 0
     }
 
     /// Serves a request, or leaves it to the fallback. Also says whether the program left the plan here for the first
@@ -145,6 +168,7 @@ impl Place {
         let handed = answer.address.map(|address| {
             let bytes = size.max(1).next_multiple_of(GRANULE);
             inner.counters.add(bytes, size);
+            inner.note_allocated();
             Handed { address, bytes, reserved: answer.reserved }
         });
         let first = answer.departed && !inner.departed;
@@ -173,7 +197,7 @@ impl Place {
                 inner.state = State::Open(arena);
             }
             Err(error) => {
-                eprintln!("stalloc: {error}; this job runs without its plan");
+                say(&format!("{error}; this job runs without its plan"));
                 inner.state = State::Off;
                 self.active.store(false, Ordering::Release);
             }
@@ -223,20 +247,21 @@ impl Place {
         read
     }
 
-    /// The fallback holds this much device memory now.
-    pub fn set_fallback_reserved(&self, bytes: u64) {
+    /// The fallback holds this much device memory now, and tensors use so many bytes of it.
+    pub fn set_fallback(&self, reserved: u64, allocated: u64) {
         let mut inner = self.lock();
-        inner.fallback_reserved = bytes;
+        (inner.fallback_reserved, inner.fallback_allocated) = (reserved, allocated);
         let arena = inner.counters.reserved.current;
         inner.note_reserved(arena);
+        inner.note_allocated();
     }
 
     /// What it did so far; `None` before it served anything.
     pub fn report(&self) -> Option<Report> {
         let inner = self.lock();
         let State::Open(arena) = &inner.state else { return None };
-        let (fallback_reserved, peak_reserved) = (inner.fallback_reserved, inner.peak_reserved);
-        Some(Report { arena: arena.statistics(), fallback_reserved, peak_reserved })
+        let Inner { fallback_reserved, peak_reserved, peak_allocated, .. } = *inner;
+        Some(Report { arena: arena.statistics(), fallback_reserved, peak_reserved, peak_allocated })
     }
 }
 

@@ -7,6 +7,7 @@ use stalloc_allocator::{Arena, Error, LiveBlock};
 use stalloc_device::{Address, Gpu, Host, Shared, Stream};
 use stalloc_plan::Plan;
 
+use crate::budget::{Budget, Budgeted};
 use crate::counters::Counters;
 use crate::fork;
 use crate::place::{Handed, Open, Place, Report};
@@ -28,6 +29,8 @@ static PLACES: [Place; MOST] = [const { Place::new() }; MOST];
 
 /// Places up to here have been given a plan: a free looks no further.
 static USED: AtomicUsize = AtomicUsize::new(0);
+
+static BUDGETS: [Budget; MOST] = [const { Budget::new() }; MOST];
 
 static ON_DEPARTURE: OnceLock<fn(i32)> = OnceLock::new();
 
@@ -60,7 +63,9 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
         Ok(gpu) => gpu,
         Err(cuda) => Gpu::hip(plan.device).map_err(|_| cuda)?,
     };
-    let arena = Arena::new(gpu, plan)?;
+    let index = index(i32::try_from(plan.device).unwrap_or(i32::MAX));
+    let budget = &BUDGETS[index.ok_or_else(|| Error::Plan(format!("there is no device {}", plan.device)))?];
+    let arena = Arena::new(Budgeted::new(gpu, budget), plan)?;
     let planned_only = std::env::var_os("STALLOC_DYNAMIC").is_some_and(|value| value == "0");
     Ok(Box::new(if planned_only { arena.planned_only() } else { arena }))
 }
@@ -80,6 +85,16 @@ pub fn prepare(device: i32, mut plan: Plan) -> bool {
     let prepared = PLACES[index].prepare(plan, open);
     USED.fetch_max(index + 1, Ordering::AcqRel);
     prepared
+}
+
+/// No place serves anything more, after a fault around them. Takes no lock.
+pub(crate) fn retire() {
+    used().iter().for_each(Place::retire);
+}
+
+/// Whether an arena is open on a device. Takes no lock.
+pub(crate) fn is_open(device: i32) -> bool {
+    index(device).is_some_and(|index| PLACES[index].is_open())
 }
 
 /// Calls back once per device when the program first leaves its plan. No lock is held then.
@@ -155,6 +170,19 @@ pub fn arena(device: i32) -> Option<(std::ops::Range<Address>, u64)> {
     place(device)?.with(|arena| (arena.addresses(), arena.reserved()))
 }
 
+/// The parts of the arena's range that have device memory behind them, in order.
+pub fn mapped(device: i32) -> Vec<std::ops::Range<Address>> {
+    place(device).and_then(|place| place.with(|arena| arena.mapped())).unwrap_or_default()
+}
+
+/// Arena and fallback of a device may hold so much device memory, bytes; `u64::MAX`: no limit. The arena keeps what it has,
+/// and takes no more than the fallback leaves.
+pub fn set_limit(device: i32, bytes: u64) {
+    if let Some(index) = index(device) {
+        BUDGETS[index].set_limit(bytes);
+    }
+}
+
 /// Every block that is in use or pending, in the order of addresses.
 pub fn blocks(device: i32) -> Vec<LiveBlock> {
     place(device).and_then(|place| place.with(|arena| arena.blocks())).unwrap_or_default()
@@ -165,10 +193,11 @@ pub fn counters(device: i32, peaks: bool, totals: bool) -> Counters {
     place(device).map_or(Counters::NONE, |place| place.counters(peaks, totals))
 }
 
-/// The fallback of a device holds this much device memory now.
-pub fn fallback_reserved(device: i32, bytes: u64) {
-    if let Some(place) = place(device) {
-        place.set_fallback_reserved(bytes);
+/// The fallback of a device holds this much device memory now, and tensors use so many bytes of it.
+pub fn fallback_holds(device: i32, reserved: u64, allocated: u64) {
+    if let (Some(place), Some(index)) = (place(device), index(device)) {
+        BUDGETS[index].set_fallback(reserved);
+        place.set_fallback(reserved, allocated);
     }
 }
 

@@ -38,6 +38,8 @@ pub trait Serving: Send {
     fn blocks(&self) -> Vec<LiveBlock>;
     /// See [`Arena::addresses`].
     fn addresses(&self) -> Range<Address>;
+    /// See [`Arena::mapped`].
+    fn mapped(&self) -> Vec<Range<Address>>;
     /// See [`Arena::reserved`].
     fn reserved(&self) -> u64;
     /// See [`Arena::statistics`].
@@ -78,6 +80,9 @@ where
     }
     fn addresses(&self) -> Range<Address> {
         self.addresses()
+    }
+    fn mapped(&self) -> Vec<Range<Address>> {
+        self.mapped()
     }
     fn reserved(&self) -> u64 {
         self.reserved()

@@ -6,10 +6,11 @@ use std::ptr;
 use stalloc_allocator::LiveBlock;
 
 use crate::counters::Counters;
+use crate::fault::contained;
 use crate::places;
 
 /// Version of the table.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -43,6 +44,14 @@ pub struct CoreArena {
     reserved: u64,
 }
 
+/// A part of an arena's address range.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CoreRange {
+    address: u64,
+    size: u64,
+}
+
 /// The functions that a shim calls. See `core.h` for what each does.
 #[repr(C)]
 pub struct Core {
@@ -59,6 +68,9 @@ pub struct Core {
     counters: unsafe extern "C" fn(i32, *mut Counters, i32, i32),
     owns: unsafe extern "C" fn(*const c_void, *mut i32) -> i32,
     allow_peer: extern "C" fn(i32, i32) -> i32,
+    fallback_holds: extern "C" fn(i32, u64, u64),
+    limit: extern "C" fn(i32, u64),
+    mapped: unsafe extern "C" fn(i32, *mut CoreRange, usize) -> usize,
 }
 
 static CORE: Core = Core {
@@ -75,6 +87,9 @@ static CORE: Core = Core {
     counters,
     owns,
     allow_peer,
+    fallback_holds,
+    limit,
+    mapped,
 };
 
 /// The table, for a shim.
@@ -93,57 +108,69 @@ fn pointer(address: u64) -> *mut c_void {
 /// # Safety
 /// `rounded` is null or may be written.
 unsafe extern "C" fn serve(device: i32, bytes: usize, stream: *mut c_void, rounded: *mut usize) -> *mut c_void {
-    let Some(handed) = places::serve(device, bytes as u64, address(stream)) else { return ptr::null_mut() };
-    if !rounded.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { *rounded = handed.bytes as usize };
-    }
-    pointer(handed.address)
+    let serve = || {
+        let Some(handed) = places::serve(device, bytes as u64, address(stream)) else { return ptr::null_mut() };
+        if !rounded.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { *rounded = handed.bytes as usize };
+        }
+        pointer(handed.address)
+    };
+    contained("serve", serve, ptr::null_mut)
 }
 
 /// # Safety
 /// `device` and `requested` are null or may be written.
 unsafe extern "C" fn release(freed: *mut c_void, device: *mut i32, requested: *mut usize) -> usize {
-    let Some((number, block)) = places::free(address(freed)) else { return 0 };
-    // SAFETY: the caller's promise.
-    unsafe {
-        if !device.is_null() {
-            *device = number;
+    let release = || {
+        let Some((number, block)) = places::free(address(freed)) else { return 0 };
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !device.is_null() {
+                *device = number;
+            }
+            if !requested.is_null() {
+                *requested = block.requested as usize;
+            }
         }
-        if !requested.is_null() {
-            *requested = block.requested as usize;
-        }
-    }
-    block.size as usize
+        block.size as usize
+    };
+    contained("release", release, || 0)
 }
 
 /// # Safety
 /// `out` is null or may be written.
 unsafe extern "C" fn find(inside: *const c_void, out: *mut CoreBlock) -> i32 {
-    let Some(block) = places::block_around(address(inside)) else { return 0 };
-    if !out.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { *out = block.into() };
-    }
-    1
+    let find = || {
+        let Some(block) = places::block_around(address(inside)) else { return 0 };
+        if !out.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { *out = block.into() };
+        }
+        1
+    };
+    contained("find", find, || 0)
 }
 
+// After a fault nothing is served any more: a block that another stream uses is not handed out again either.
 extern "C" fn record_stream(used: *mut c_void, stream: *mut c_void) {
-    places::record_stream(address(used), address(stream));
+    contained("record_stream", || places::record_stream(address(used), address(stream)), || ());
 }
 
+// The same holds for a capture.
 extern "C" fn capturing(device: i32, active: i32) {
-    places::set_capturing(device, active != 0);
+    contained("capturing", || places::set_capturing(device, active != 0), || ());
 }
 
 extern "C" fn trim(device: i32) -> u64 {
-    places::trim(device)
+    contained("trim", || places::trim(device), || 0)
 }
 
 /// # Safety
 /// `out` is null or may be written.
 unsafe extern "C" fn arena(device: i32, out: *mut CoreArena) {
-    let (range, reserved) = places::arena(device).unwrap_or((0..0, 0));
+    let arena = || places::arena(device).unwrap_or((0..0, 0));
+    let (range, reserved) = contained("arena", arena, || (0..0, 0));
     if !out.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *out = CoreArena { address: range.start, size: range.end - range.start, reserved } };
@@ -153,7 +180,7 @@ unsafe extern "C" fn arena(device: i32, out: *mut CoreArena) {
 /// # Safety
 /// `out` has room for `capacity` blocks.
 unsafe extern "C" fn blocks(device: i32, out: *mut CoreBlock, capacity: usize) -> usize {
-    let blocks = places::blocks(device);
+    let blocks = contained("blocks", || places::blocks(device), Vec::new);
     for (i, &block) in blocks.iter().take(capacity).enumerate() {
         // SAFETY: the caller's promise, and `i < capacity`.
         unsafe { *out.add(i) = block.into() };
@@ -161,14 +188,16 @@ unsafe extern "C" fn blocks(device: i32, out: *mut CoreBlock, capacity: usize) -
     blocks.len()
 }
 
+// Of shims before version 4.
 extern "C" fn fallback_reserved(device: i32, bytes: u64) {
-    places::fallback_reserved(device, bytes);
+    contained("fallback_reserved", || places::fallback_holds(device, bytes, 0), || ());
 }
 
 /// # Safety
 /// `out` is null or may be written.
 unsafe extern "C" fn counters(device: i32, out: *mut Counters, peaks: i32, totals: i32) {
-    let counters = places::counters(device, peaks != 0, totals != 0);
+    let counters = || places::counters(device, peaks != 0, totals != 0);
+    let counters = contained("counters", counters, || Counters::NONE);
     if !out.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *out = counters };
@@ -178,7 +207,7 @@ unsafe extern "C" fn counters(device: i32, out: *mut Counters, peaks: i32, total
 /// # Safety
 /// `device` is null or may be written.
 unsafe extern "C" fn owns(inside: *const c_void, device: *mut i32) -> i32 {
-    let Some(number) = places::device_of(address(inside)) else { return 0 };
+    let Some(number) = contained("owns", || places::device_of(address(inside)), || None) else { return 0 };
     if !device.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *device = number };
@@ -186,6 +215,26 @@ unsafe extern "C" fn owns(inside: *const c_void, device: *mut i32) -> i32 {
     1
 }
 
+// After a fault an arena that is not open yet never will be: nobody will miss the access.
 extern "C" fn allow_peer(device: i32, peer: i32) -> i32 {
-    i32::from(places::allow_peer(device, peer))
+    i32::from(contained("allow_peer", || places::allow_peer(device, peer), || !places::is_open(device)))
+}
+
+extern "C" fn fallback_holds(device: i32, reserved: u64, allocated: u64) {
+    contained("fallback_holds", || places::fallback_holds(device, reserved, allocated), || ());
+}
+
+extern "C" fn limit(device: i32, bytes: u64) {
+    contained("limit", || places::set_limit(device, bytes), || ());
+}
+
+/// # Safety
+/// `out` has room for `capacity` parts.
+unsafe extern "C" fn mapped(device: i32, out: *mut CoreRange, capacity: usize) -> usize {
+    let parts = contained("mapped", || places::mapped(device), Vec::new);
+    for (i, part) in parts.iter().take(capacity).enumerate() {
+        // SAFETY: the caller's promise, and `i < capacity`.
+        unsafe { *out.add(i) = CoreRange { address: part.start, size: part.end - part.start } };
+    }
+    parts.len()
 }

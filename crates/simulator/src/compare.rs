@@ -36,9 +36,18 @@ pub struct Outcome {
     pub oom: bool,
     /// Mean time of an operation, nanoseconds.
     pub ns_per_op: f64,
-    /// Times that stalloc moved memory, for each of which a device is waited for.
+    /// See [`Replay::remaps`].
+    pub remaps: Option<u64>,
+    /// See [`Replay::remapped_bytes`].
+    pub remapped_bytes: Option<u64>,
+    /// See [`Replay::remaps_by_step`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remaps_by_step: Vec<u64>,
+    /// See [`Replay::planned`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub moves: Option<u64>,
+    pub planned: Option<u64>,
+    /// The smallest device that it gets through on, bytes; `None` where that was not looked for.
+    pub smallest_capacity: Option<u64>,
 }
 
 impl From<&Replay> for Outcome {
@@ -50,7 +59,11 @@ impl From<&Replay> for Outcome {
             fragmentation_bytes: replay.fragmentation_bytes(),
             oom: replay.oom.is_some(),
             ns_per_op: replay.ns_per_op,
-            moves: replay.moves,
+            remaps: replay.remaps,
+            remapped_bytes: replay.remapped_bytes,
+            remaps_by_step: replay.remaps_by_step.clone(),
+            planned: replay.planned,
+            smallest_capacity: None,
         }
     }
 }

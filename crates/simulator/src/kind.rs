@@ -17,13 +17,24 @@ pub enum Kind {
     PytorchExpandable,
     /// GMLake: a model of its stitching allocator.
     Gmlake,
-    /// Our own: a plan, a dynamic side, and PyTorch's allocator for the rest.
+    /// Our arena with no plan at all.
+    StallocOpen,
+    /// Our arena with a plan.
     Stalloc,
+    /// Our arena without a plan at the start, learning as it goes.
+    StallocAuto,
 }
 
 impl Kind {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Kind; 4] = [Kind::Pytorch, Kind::PytorchExpandable, Kind::Gmlake, Kind::Stalloc];
+    pub const ALL: [Kind; 6] = [
+        Kind::Pytorch,
+        Kind::PytorchExpandable,
+        Kind::Gmlake,
+        Kind::StallocOpen,
+        Kind::Stalloc,
+        Kind::StallocAuto,
+    ];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
@@ -31,7 +42,9 @@ impl Kind {
             Kind::Pytorch => "pytorch",
             Kind::PytorchExpandable => "pytorch-expandable",
             Kind::Gmlake => "gmlake",
+            Kind::StallocOpen => "stalloc-open",
             Kind::Stalloc => "stalloc",
+            Kind::StallocAuto => "stalloc-auto",
         }
     }
 }

@@ -25,6 +25,7 @@
 use stalloc_trace::{RequestId, Time, Trace};
 
 mod adopt;
+mod auto;
 mod busy;
 mod compare;
 mod device;
@@ -34,12 +35,14 @@ pub mod gmlake;
 mod kind;
 mod program;
 mod run;
+mod smallest;
 #[cfg(test)]
 mod tests;
 
 pub use compare::{Comparison, Outcome, compare};
 pub use error::Error;
 pub use kind::{Kind, Options};
+pub use smallest::smallest_capacity;
 
 /// What one allocator made of a trace.
 #[derive(Clone, Debug)]
@@ -54,9 +57,15 @@ pub struct Replay {
     pub oom: Option<Time>,
     /// Mean time of an operation (malloc or free), nanoseconds.
     pub ns_per_op: f64,
-    /// Times that memory was moved from where no block was to where it was needed, for which a device must be waited
-    /// for; `None` for allocators that do not do that.
-    pub moves: Option<u64>,
+    /// Remaps: times that memory was taken from where no block was to where it was needed, for which a device must be
+    /// waited for; `None` for allocators that do not remap.
+    pub remaps: Option<u64>,
+    /// Bytes of memory that was taken so.
+    pub remapped_bytes: Option<u64>,
+    /// Remaps of each step that the trace marks; what lies before the first step is in none.
+    pub remaps_by_step: Vec<u64>,
+    /// Requests served at planned offsets; `None` for allocators that do not plan.
+    pub planned: Option<u64>,
     /// Reserved bytes, each time they change: (event time, bytes after it).
     pub reserved: Vec<(Time, u64)>,
     /// Where each request was put, in the order in which they were.
@@ -66,21 +75,6 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// What cannot even start.
-    fn out_of_memory(kind: Kind) -> Self {
-        Replay {
-            allocator: kind.name(),
-            peak_reserved: 0,
-            peak_allocated: 0,
-            oom: Some(0),
-            ns_per_op: 0.0,
-            moves: None,
-            reserved: Vec::new(),
-            placements: Vec::new(),
-            segments: Vec::new(),
-        }
-    }
-
     /// Peak allocated over peak reserved; 1 where nothing was reserved.
     pub fn efficiency(&self) -> f64 {
         match self.peak_reserved {
@@ -102,8 +96,8 @@ pub enum Source {
     Online,
     /// From the plan.
     Planned,
-    /// By the dynamic side, in the arena.
-    Dynamic,
+    /// At the lowest free address of the arena.
+    Open,
     /// By the fallback pool.
     Fallback,
 }

@@ -3,10 +3,12 @@
 use std::time::Instant;
 
 use stalloc_allocator::caching::Caching;
-use stalloc_allocator::{Allocator, Arena, Error as AllocatorError, PlannedAllocator};
+use stalloc_allocator::{Allocator, Arena, Budget, Error as AllocatorError, PlannedAllocator};
 use stalloc_device::{Address, Stream};
+use stalloc_plan::Plan;
 use stalloc_trace::{Event, RequestId, SegmentAction, Trace, rounded};
 
+use crate::auto::Auto;
 use crate::device::{Recorder, UNLIMITED};
 use crate::gmlake::Gmlake;
 use crate::kind::recorded_settings;
@@ -42,24 +44,45 @@ pub(crate) fn replay(
             let model = Gmlake::new(device.clone(), options.gmlake.clone());
             Run::new(trace, model, device, false).finish(kind, progress)
         }
+        Kind::StallocOpen => {
+            let open = arena(&Plan::default(), &device, options, settings)?;
+            Run::new(trace, open, device, false).finish(kind, progress)
+        }
         Kind::Stalloc => {
-            let plan = options.plan.ok_or(Error::NoPlan)?;
-            if plan.arena > capacity {
-                return Ok(Replay::out_of_memory(kind));
-            }
-            let arena = Arena::new(device.clone(), plan).map_err(Error::Allocator)?;
-            let planned = PlannedAllocator::new(arena, Caching::new(device.clone(), settings));
+            let planned = arena(options.plan.ok_or(Error::NoPlan)?, &device, options, settings)?;
             Run::new(trace, planned, device, false).finish(kind, progress)
+        }
+        Kind::StallocAuto => {
+            let auto = Auto::new(arena(&Plan::default(), &device, options, settings)?);
+            Run::new(trace, auto, device, false).finish(kind, progress)
         }
     }
 }
 
+/// Our own arena, before PyTorch's allocator. On a device of unlimited memory it stays tight: what it reserves then is
+/// what it needs.
+fn arena(
+    plan: &Plan,
+    device: &Recorder,
+    options: &Options<'_>,
+    settings: stalloc_allocator::caching::Settings,
+) -> Result<PlannedAllocator<Recorder, Caching<Recorder>>, Error> {
+    let budget = if options.capacity.is_some() { Budget::Device } else { Budget::Tight };
+    let arena = Arena::new(device.clone(), plan, budget).map_err(Error::Allocator)?;
+    Ok(PlannedAllocator::new(arena, Caching::new(device.clone(), settings)))
+}
+
 /// An allocator that says how it found a place.
-trait Serve: Allocator {
+pub(crate) trait Serve: Allocator {
     fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError>;
 
-    /// See [`Replay::moves`].
-    fn moves(&self) -> Option<u64> {
+    /// Remaps so far, and their bytes; `None` for allocators that do not remap.
+    fn remaps(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Requests served at planned offsets so far; `None` for allocators that do not plan.
+    fn planned(&self) -> Option<u64> {
         None
     }
 }
@@ -81,14 +104,19 @@ impl Serve for PlannedAllocator<Recorder, Caching<Recorder>> {
         let served = PlannedAllocator::serve(self, size, stream)?;
         let source = match served.source {
             stalloc_allocator::Source::Planned => Source::Planned,
-            stalloc_allocator::Source::Dynamic => Source::Dynamic,
+            stalloc_allocator::Source::Open => Source::Open,
             stalloc_allocator::Source::Fallback => Source::Fallback,
         };
         Ok((served.address, source))
     }
 
-    fn moves(&self) -> Option<u64> {
-        Some(self.statistics().moves)
+    fn remaps(&self) -> Option<(u64, u64)> {
+        let statistics = self.statistics();
+        Some((statistics.remaps, statistics.remapped))
+    }
+
+    fn planned(&self) -> Option<u64> {
+        Some(self.statistics().planned)
     }
 }
 
@@ -136,6 +164,8 @@ struct Run<'a, A> {
     placements: Vec<Placement>,
     allocated: u64,
     peak_allocated: u64,
+    /// Remaps before each step began.
+    remaps_at_steps: Vec<u64>,
 }
 
 impl<'a, A: Serve> Run<'a, A> {
@@ -149,6 +179,7 @@ impl<'a, A: Serve> Run<'a, A> {
             placements: Vec::with_capacity(trace.requests.len()),
             allocated: 0,
             peak_allocated: 0,
+            remaps_at_steps: Vec::new(),
         };
         if adopted {
             let blocks = trace.initial.iter().flat_map(|s| &s.segments).flat_map(|s| &s.blocks);
@@ -191,13 +222,20 @@ impl<'a, A: Serve> Run<'a, A> {
         let elapsed = started.elapsed();
         let end = oom.unwrap_or(self.trace.end());
         let log = self.device.log(end);
+        let remaps = self.allocator.remaps();
+        let all = remaps.map_or(0, |(times, _)| times);
+        let ends = self.remaps_at_steps.iter().skip(1).chain([&all]);
+        let remaps_by_step = self.remaps_at_steps.iter().zip(ends).map(|(before, after)| after - before).collect();
         Ok(Replay {
             allocator: kind.name(),
             peak_reserved: log.peak,
             peak_allocated: self.peak_allocated,
             oom,
             ns_per_op: elapsed.as_nanos() as f64 / done.max(1) as f64,
-            moves: self.allocator.moves(),
+            remaps: remaps.map(|(times, _)| times),
+            remapped_bytes: remaps.map(|(_, bytes)| bytes),
+            remaps_by_step,
+            planned: self.allocator.planned(),
             reserved: log.reserved,
             placements: self.placements,
             segments: log.spans,
@@ -227,7 +265,10 @@ impl<'a, A: Serve> Run<'a, A> {
                 }
             }
             Op::EmptyCache => self.allocator.empty_cache().map_err(Error::Allocator)?,
-            Op::StepBegin => self.allocator.step_begin(),
+            Op::StepBegin => {
+                self.remaps_at_steps.extend(self.allocator.remaps().map(|(times, _)| times));
+                self.allocator.step_begin();
+            }
         }
         Ok(true)
     }

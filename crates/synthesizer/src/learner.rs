@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::limits::{EXACT_SHARE, Limits, MAX_ENDS, MAX_PASSED, RECENT_STEPS, REST_PER_DRAFT};
+use crate::limits::{EXACT_SHARE, Limits, MAX_ENDS, MAX_PASSED, RECENT_STEPS, REST_PER_DRAFT, WARM_UP};
 
 /// What a request asks for: two requests of one key are the same to a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -313,15 +313,16 @@ impl Learner {
         }
     }
 
-    /// The share of requests that belong to kinds that came twice or more, of the last `steps` steps, without the first one
-    /// and a last one that was cut off: `(of such kinds, all)`.
+    /// The share of requests that belong to kinds that came twice or more, of the last `steps` steps: `(of such kinds,
+    /// all)`. The prologue, the first steps that warm up and a last one that was cut off do not count.
     pub(crate) fn exact(&self, steps: usize) -> (u64, u64) {
         let oldest = self.steps as usize - self.ran.len();
-        let (mut exact, mut all) = (0, 0);
+        let first = self.first.map_or(usize::MAX, |first| first as usize);
+        let (mut exact, mut all, mut warm) = (0, 0, false);
         for (at, ran) in self.ran.iter().enumerate().skip(self.ran.len().saturating_sub(steps)) {
             let repeats = self.kinds.get(&ran.kind).is_some_and(|kind| kind.runs > 1);
-            let beginning = self.first.is_none_or(|first| oldest + at <= first as usize);
-            if !ran.cut_off && (repeats || !beginning) {
+            warm |= repeats || oldest + at >= first.saturating_add(WARM_UP);
+            if !ran.cut_off && warm {
                 all += u64::from(ran.requests);
                 exact += if repeats { u64::from(ran.requests) } else { 0 };
             }
@@ -342,6 +343,11 @@ impl Learner {
         let recent = || self.ran.iter().rev().take(RECENT_STEPS);
         let new = |ran: &Ran| !known.contains(&ran.kind) && self.kinds.get(&ran.kind).is_some_and(|kind| kind.runs > 1);
         *since >= planned * REST_PER_DRAFT && recent().any(new) && self.repeats(RECENT_STEPS)
+    }
+
+    /// Whether the last steps repeat exactly enough for the offsets of a plan to be worth their while. O(steps looked at).
+    pub fn repeats_now(&self) -> bool {
+        self.repeats(RECENT_STEPS)
     }
 
     pub(crate) fn note_draft(&mut self, kinds: Vec<u32>, requests: u64) {

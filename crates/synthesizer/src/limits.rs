@@ -20,8 +20,13 @@ pub(crate) const MAX_ENDS: usize = 128;
 /// Kinds of steps that one plan holds, those that came most often; its check takes time in their square.
 pub(crate) const MAX_PLANNED_KINDS: usize = 64;
 
-/// Steps of a running job that are looked at to tell whether it repeats now.
-pub(crate) const RECENT_STEPS: usize = 64;
+/// Steps of a running job that are looked at to tell whether it repeats now: with more, a job that begins to repeat gets
+/// its offsets later.
+pub(crate) const RECENT_STEPS: usize = 8;
+
+/// First steps that may be like no other: optimizer states are made in the first, and gradients of the first are still there
+/// in the second.
+pub(crate) const WARM_UP: usize = 2;
 
 /// Requests that come before another draft is made, for each request of the last one: planning a request takes about as
 /// long as a training script takes for four.

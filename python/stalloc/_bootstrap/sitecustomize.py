@@ -44,7 +44,10 @@ if os.environ.get("STALLOC_TRACE_DIR") or os.environ.get("STALLOC_MODE"):
         _part.install()
     except Exception as error:  # whatever is wrong with us, the program runs
         sys.modules.pop("stalloc", None)
-        print(f"stalloc: not in this process: {error}", file=sys.stderr, flush=True)
+        try:
+            os.write(2, f"stalloc: not in this process: {error}\n".encode(errors="backslashreplace"))
+        except OSError:  # nobody is left to tell
+            pass
         # Nothing can be recorded by any process then, however long it runs. An exit from here would be a fatal error.
         if type(error).__name__ == "Mismatch" and os.environ.get("STALLOC_TRACE_DIR"):
             os._exit(2)

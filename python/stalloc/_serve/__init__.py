@@ -56,7 +56,7 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
     from stalloc._serve import report
 
     index = torch.cuda._utils._get_device_index(device, optional=True)
-    return report.of(torch, index) or {}
+    return report.of(index) or {}
 
 
 #: What this process was set up for.

@@ -10,12 +10,11 @@ from stalloc._serve import departure
 from stalloc._serve.settings import Settings
 
 
-def of(torch: Any, device: int) -> dict[str, Any] | None:
+def of(device: int) -> dict[str, Any] | None:
     """Figures of a device; None if nothing was served there."""
     figures: dict[str, Any] | None = _native.serve_report(device)
     if figures is None:
         return None
-    figures["peak_allocated"] = int(torch.cuda.max_memory_allocated(device))
     reserved = max(figures["peak_reserved"], 1)
     figures["efficiency"] = min(figures["peak_allocated"] / reserved, 1.0)
     if "departure" in figures:
@@ -41,7 +40,7 @@ def at_exit(torch: Any, settings: Settings) -> None:
     if not torch.cuda.is_initialized():
         return
     for device in range(torch.cuda.device_count()):
-        figures = of(torch, device)
+        figures = of(device)
         if figures is None:
             continue
         name = f"rank{settings.rank} dev{device}" if settings.is_one_of_several else f"dev{device}"

@@ -64,7 +64,9 @@ def prepare(torch: Any, settings: Settings) -> None:
     try:
         if alloc and not _serve(torch, settings):
             return
-    except Exception as error:  # whatever is wrong with us, the program runs
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # whatever is wrong with us, the program runs: a panic of Rust's is no Exception
         say(f"this process runs without a plan: {error}")
         return
     if alloc:
@@ -73,7 +75,14 @@ def prepare(torch: Any, settings: Settings) -> None:
     _marks.listen(Marks(steps, Beat(torch, steps)))
     if alloc and not settings.quiet:
         process = os.getpid()
-        atexit.register(lambda: report.at_exit(torch, settings) if os.getpid() == process else None)
+        atexit.register(lambda: _tell(torch, settings) if os.getpid() == process else None)
+
+
+def _tell(torch: Any, settings: Settings) -> None:
+    try:
+        report.at_exit(torch, settings)
+    except BaseException as error:  # the last lines are not worth a traceback
+        say(f"no figures at the end: {error}")
 
 
 def _serve(torch: Any, settings: Settings) -> bool:

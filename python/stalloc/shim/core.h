@@ -1,6 +1,6 @@
 // The C interface between the shims and the Rust core. The core fills the table; a shim calls through it.
 //
-// No function throws, and none calls back into the shim. Every one may be called from any thread.
+// No function throws or ends the process, whatever goes wrong in it, and none calls back into the shim. Every one may be called from any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 extern "C" {
 
 // Grows by appending; a shim refuses a core that is older than what it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 3;
+constexpr uint32_t STALLOC_CORE_VERSION = 4;
 
 // A live block of an arena.
 struct StallocBlock {
@@ -24,6 +24,11 @@ struct StallocArena {
   uint64_t address;   // start of its address range; 0 if there is none
   uint64_t size;      // length of its address range, bytes
   uint64_t reserved;  // device memory behind it, bytes
+};
+
+// A part of an arena's address range.
+struct StallocRange {
+  uint64_t address, size;
 };
 
 // One quantity: what there is, the most there was, and what came and went.
@@ -83,5 +88,16 @@ struct StallocCore {
 
   // Lets the device `peer` use the memory of `device`'s arena; 0 if that cannot be had.
   int (*allow_peer)(int device, int peer);
+
+  // What the fallback holds, after it may have changed: device memory, and the bytes of it that tensors use.
+  void (*fallback_holds)(int device, uint64_t reserved, uint64_t allocated);
+
+  // Arena and fallback together may hold so much device memory: the arena takes no more than the fallback leaves of it.
+  // It keeps what it has. UINT64_MAX: no limit.
+  void (*limit)(int device, uint64_t bytes);
+
+  // Copies up to `capacity` parts of the arena's range that have memory behind them, in the order of addresses; returns how
+  // many there are.
+  size_t (*mapped)(int device, StallocRange* out, size_t capacity);
 };
 }

@@ -38,7 +38,8 @@ class Figures {
   void refresh(Read&& read) {
     changed.store(false, std::memory_order_relaxed);
     DeviceStats now = read();
-    core->fallback_reserved(index, uint64_t(now.reserved_bytes[AGGREGATE].current));
+    core->fallback_holds(index, uint64_t(now.reserved_bytes[AGGREGATE].current),
+                         uint64_t(now.allocated_bytes[AGGREGATE].current));
     std::lock_guard<std::mutex> lock(mutex);
     begin_stretch(end_stretch(), now);
   }
@@ -65,6 +66,7 @@ class Figures {
     std::lock_guard<std::mutex> lock(mutex);
     end_stretch();
     core->counters(index, nullptr, 0, 1);
+    segment.allocated = segment.freed = 0;
   }
 
   void reset_peaks(const DeviceStats& now) {
@@ -90,9 +92,10 @@ class Figures {
   std::mutex mutex;
   DeviceStats outside;
   DeviceStats peaks;  // .peak alone
+  StallocCounter segment{};  // the arena's memory as one segment: whether it holds any
 
-  // The arena's figures as PyTorch lays them out. Its memory counts as one large segment.
-  static DeviceStats laid_out(const StallocCounters& counters) {
+  // The arena's figures as PyTorch lays them out. Its memory counts as one large segment. The lock is held.
+  DeviceStats laid_out(const StallocCounters& counters) {
     DeviceStats stats;
     auto set = [](Stat& stat, const StallocCounter& counter) {
       stat.current = int64_t(counter.current);
@@ -109,12 +112,15 @@ class Figures {
       set(stats.active_bytes[type], pool.bytes);
       set(stats.requested_bytes[type], pool.requested);
     }
-    auto sign = [](uint64_t amount) { return uint64_t(amount > 0); };
     const auto& reserved = counters.reserved;
+    uint64_t holds = reserved.current > 0, held = reserved.peak > 0;
+    if (holds > segment.current || held > std::max(holds, segment.current)) ++segment.allocated;
+    if (holds < std::max(held, segment.current)) ++segment.freed;
+    segment.current = holds;
+    segment.peak = held;
     for (size_t type : {AGGREGATE, LARGE}) {
       set(stats.reserved_bytes[type], reserved);
-      set(stats.segment[type],
-          {sign(reserved.current), sign(reserved.peak), sign(reserved.allocated), sign(reserved.allocated) - sign(reserved.current)});
+      set(stats.segment[type], segment);
     }
     return stats;
   }

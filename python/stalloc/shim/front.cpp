@@ -14,8 +14,12 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
+#include <dlfcn.h>
+
 #include <atomic>
+#include <cstdio>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +27,7 @@
 #include "core.h"
 #include "figures.h"
 #include "history.h"
+#include "limit.h"
 #include "versions.h"
 
 namespace {
@@ -40,13 +45,30 @@ thread_local std::vector<std::string> compile_contexts;
 
 // What the shim keeps of one device.
 struct Device {
-  explicit Device(int index) : figures(core, index), history(index) {}
+  explicit Device(int index) : figures(core, index), history(index), limit(core, index) {}
   stalloc::Figures figures;
   stalloc::History history;
+  stalloc::Limit limit;
+  std::once_flag limit_is_known;
   std::atomic<int> redirected{0};  // private pools that are being allocated to
   std::atomic<int> captures{0};
-  std::atomic<int64_t> retried{0};  // times that the native allocator was asked again after it was out of memory
+  std::atomic<int64_t> out_of_memory{0};  // exceptions that the program got; the native allocator counts its attempts
 };
+
+// What an out-of-memory observer of the native allocator was last told in this thread.
+struct Told {
+  int64_t device = -1;
+  size_t size = 0, total = 0, free = 0;
+};
+thread_local Told told;
+
+// Larger requests are refused by the native allocator without being counted.
+constexpr size_t kLargestCounted = size_t(1) << 60;
+
+// Whether torch_memory_saver, loaded before everything else, wants what this thread allocates: it can only pause what the
+// native allocator takes by cudaMalloc.
+using IsInteresting = bool (*)();
+IsInteresting memory_saver() { return reinterpret_cast<IsInteresting>(dlsym(RTLD_DEFAULT, "tms_get_interesting_region")); }
 
 template <typename Native>
 struct Front final : Native {
@@ -55,6 +77,10 @@ struct Front final : Native {
   std::vector<std::unique_ptr<Device>> devices;
   // From now to a snapshot it sees how fast the processor's clock runs: one that is made then sees next to nothing.
   c10::ApproximateClockToUnixTimeConverter clock;
+  std::atomic<bool> is_caching{true};
+  const IsInteresting is_saved = memory_saver();
+  std::mutex observers_mutex;
+  std::vector<native::OutOfMemoryObserver> observers;
 
   Front(Native* native_allocator, int count) : next(native_allocator) {
     for (int i = 0; i < count; ++i) devices.push_back(std::make_unique<Device>(i));
@@ -73,12 +99,13 @@ struct Front final : Native {
     C10_CUDA_CHECK(c10::cuda::GetDevice(&index));
     if (void* address = serve(index, size, c10::cuda::getCurrentCUDAStream(index).stream()))
       return {address, address, &release, c10::Device(c10::DeviceType::CUDA, index)};
-    return fall_back(index, [&] { return next->allocate(size); });
+    return fall_back(index, size, [&] { return next->allocate(size); });
   }
 
   void* serve(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
     auto* device = find(index);
     if (size == 0 || device == nullptr || device->redirected.load(std::memory_order_acquire) > 0) return nullptr;
+    if (C10_UNLIKELY(!is_caching.load(std::memory_order_relaxed) || (is_saved != nullptr && is_saved()))) return nullptr;
     if (C10_UNLIKELY(device->figures.is_outside_changed())) refresh(index, *device);
     size_t rounded = 0;
     void* address = core->serve(index, size, stream, &rounded);
@@ -130,50 +157,90 @@ struct Front final : Native {
 
   // Calls the native allocator; when the device is full, gives the arena's idle memory back and tries once more.
   template <typename Allocate>
-  auto fall_back(c10::DeviceIndex index, Allocate&& allocate) -> decltype(allocate()) {
+  auto fall_back(c10::DeviceIndex index, size_t size, Allocate&& allocate) -> decltype(allocate()) {
+    auto* device = find(index);
+    if (device == nullptr) return allocate();
+    learn_limit(index, *device);
     try {
-      return reread(index, allocate);
+      return reread(index, *device, allocate);
     } catch (const c10::OutOfMemoryError&) {
-      if (core->trim(index) == 0) explain(index);
+      if (core->trim(index) == 0) explain(index, *device, size);
     }
-    if (auto* device = find(index)) device->retried.fetch_add(1, std::memory_order_relaxed);
     try {
-      return reread(index, allocate);
+      return reread(index, *device, allocate);
     } catch (const c10::OutOfMemoryError&) {
-      explain(index);
+      explain(index, *device, size);
     }
   }
 
   template <typename Allocate>
-  auto reread(c10::DeviceIndex index, Allocate&& allocate) -> decltype(allocate()) {
+  auto reread(c10::DeviceIndex index, Device& device, Allocate&& allocate) -> decltype(allocate()) {
+    stalloc::Limit::Asking asking(device.limit, [&](double share) { next->setMemoryFraction(share, index); });
     auto result = allocate();
-    if (auto* device = find(index)) refresh(index, *device);
+    refresh(index, device);
     return result;
   }
 
-  // Adds the arena's share to the native allocator's own text, and throws its exception on.
-  [[noreturn]] void explain(c10::DeviceIndex index) {
+  // The native allocator's exception as the program gets it: with its own limit and with the arena's share in the text, after
+  // its observers were told, once.
+  [[noreturn]] void explain(c10::DeviceIndex index, Device& device, size_t size) {
+    const bool is_limited = device.limit.exists();
+    if (size < kLargestCounted) device.out_of_memory.fetch_add(1, std::memory_order_relaxed);
+    if (std::exchange(told.device, -1) == index) {
+      std::vector<native::OutOfMemoryObserver> listening;
+      {
+        std::lock_guard<std::mutex> lock(observers_mutex);
+        listening = observers;
+      }
+      const auto last = told;
+      for (const auto& observer : listening)
+        observer(index, last.size, is_limited ? size_t(device.limit.allowed()) : last.total, last.free);
+    }
     StallocArena arena{};
     core->arena(index, &arena);
+    auto add_arena = [&](c10::OutOfMemoryError& error) {
+      if (arena.reserved == 0) return;
+      StallocCounters counters{};
+      core->counters(index, &counters, 0, 0);
+      error.add_context("stalloc: the planned arena holds " + mib(arena.reserved) + " of this GPU beside what is named "
+                        "above, " + mib(counters.all.bytes.current) + " of it in use by tensors.");
+    };
     try {
       throw;
     } catch (c10::OutOfMemoryError& error) {
-      if (arena.reserved > 0) {
-        StallocCounters counters{};
-        core->counters(index, &counters, 0, 0);
-        error.add_context("stalloc: the planned arena holds " + mib(arena.reserved) + " of this GPU beside what is named "
-                          "above, " + mib(counters.all.bytes.current) + " of it in use by tensors.");
+      if (is_limited) {
+        auto text = stalloc::with_limit(error.msg(), written(device.limit.allowed()));
+        c10::OutOfMemoryError limited({__func__, __FILE__, uint32_t(__LINE__)}, std::move(text));
+        add_arena(limited);
+        throw limited;
       }
+      add_arena(error);
       throw;
     }
   }
 
   static std::string mib(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
+  // Bytes as the native allocator writes them.
+  static std::string written(uint64_t bytes) {
+    char text[32];
+    const double kib = 1024.0;
+    if (bytes <= 1024)
+      std::snprintf(text, sizeof text, "%llu bytes", static_cast<unsigned long long>(bytes));
+    else if (bytes <= (1 << 20))
+      std::snprintf(text, sizeof text, "%.2f KiB", double(bytes) / kib);
+    else if (bytes <= (1 << 30))
+      std::snprintf(text, sizeof text, "%.2f MiB", double(bytes) / kib / kib);
+    else
+      std::snprintf(text, sizeof text, "%.2f GiB", double(bytes) / kib / kib / kib);
+    return text;
+  }
+
   // ---- statistics ---------------------------------------------------------------------------------------------------
 
   // Reads the native allocator's figures again. Takes its lock, so only when they may have changed.
   C10_NOINLINE void refresh(c10::DeviceIndex index, Device& device) {
+    learn_limit(index, device);
     device.figures.refresh([&] { return next->initialized() ? next->getDeviceStats(index) : DeviceStats(); });
   }
 
@@ -181,8 +248,7 @@ struct Front final : Native {
     auto* device = find(index);
     auto stats = next->getDeviceStats(index);
     if (device == nullptr) return stats;
-    // The program has not seen these.
-    stats.num_ooms -= device->retried.load(std::memory_order_relaxed);
+    stats.num_ooms = device->out_of_memory.load(std::memory_order_relaxed);
     return device->figures.sum(stats);
   }
 
@@ -190,7 +256,7 @@ struct Front final : Native {
     next->resetAccumulatedStats(index);
     if (auto* device = find(index)) {
       device->figures.reset_totals();
-      device->retried.store(0, std::memory_order_relaxed);
+      device->out_of_memory.store(0, std::memory_order_relaxed);
     }
   }
 
@@ -263,6 +329,57 @@ struct Front final : Native {
     return found;
   }
 
+  // ---- limits and what happens at them --------------------------------------------------------------------------------
+
+  // The limit that the environment sets (PYTORCH_ALLOC_CONF=per_process_memory_fraction:...).
+  void learn_limit(c10::DeviceIndex index, Device& device) {
+    if constexpr (stalloc::TellsMemoryFraction<Native>::value) {
+      if (!next->initialized()) return;
+      std::call_once(device.limit_is_known, [&] {
+        double share = next->getMemoryFraction(index);
+        if (share < 1.0) device.limit.set(share, device_bytes(index));
+      });
+    }
+  }
+
+  static uint64_t device_bytes(c10::DeviceIndex index) {
+    c10::DeviceIndex current = 0;
+    C10_CUDA_CHECK(c10::cuda::GetDevice(&current));
+    C10_CUDA_CHECK(c10::cuda::SetDevice(index));
+    size_t free = 0, total = 0;
+    auto result = cudaMemGetInfo(&free, &total);
+    C10_CUDA_CHECK(c10::cuda::SetDevice(current));
+    C10_CUDA_CHECK(result);
+    return total;
+  }
+
+  void setMemoryFraction(double share, c10::DeviceIndex index) {
+    next->setMemoryFraction(share, index);
+    auto* device = find(index);
+    if (device == nullptr) return;
+    std::call_once(device->limit_is_known, [] {});
+    device->limit.set(share, device_bytes(index));
+  }
+
+  double getMemoryFraction(c10::DeviceIndex index) {
+    auto* device = find(index);
+    return device != nullptr && device->limit.exists() ? device->limit.share() : next->getMemoryFraction(index);
+  }
+
+  // The program's observers are told of exceptions that it gets, not of attempts that are made again.
+  void attachOutOfMemoryObserver(native::OutOfMemoryObserver observer) {
+    bool is_first = false;
+    {
+      std::lock_guard<std::mutex> lock(observers_mutex);
+      is_first = observers.empty();
+      observers.push_back(std::move(observer));
+    }
+    if (is_first)
+      next->attachOutOfMemoryObserver([](int64_t device, size_t size, size_t total, size_t free) {
+        told = {device, size, total, free};
+      });
+  }
+
   // ---- addresses ----------------------------------------------------------------------------------------------------
 
   static bool ours(const void* address, StallocBlock* block) { return core->find(address, block) == 1; }
@@ -309,7 +426,7 @@ struct Front final : Native {
   }
   void* raw_alloc_on(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
     if (void* address = serve(index, size, stream)) return address;
-    return fall_back(index, [&] { return next->raw_alloc_with_stream(size, stream); });
+    return fall_back(index, size, [&] { return next->raw_alloc_with_stream(size, stream); });
   }
   void raw_delete(void* address) {
     // What lies in an arena and is not live there (after a fault, or in a forked child) is nobody else's either.
@@ -375,12 +492,14 @@ struct Front final : Native {
 
   bool initialized() { return next->initialized(); }
   void init(int count) { next->init(count); }
-  double getMemoryFraction(c10::DeviceIndex d) { return next->getMemoryFraction(d); }
-  void setMemoryFraction(double f, c10::DeviceIndex d) { next->setMemoryFraction(f, d); }
   std::vector<native::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex d) {
     return next->getExpandableSegmentSizes(d);
   }
-  void enable(bool on) { next->enable(on); }
+  // Off: every request takes memory from the device and gives it back, as tools that check accesses need it.
+  void enable(bool on) {
+    is_caching.store(on, std::memory_order_relaxed);
+    next->enable(on);
+  }
   bool isEnabled() const { return next->isEnabled(); }
   void cacheInfo(c10::DeviceIndex d, size_t* largest) { next->cacheInfo(d, largest); }
   void releasePool(c10::DeviceIndex d, MempoolId_t p) { next->releasePool(d, p); }
@@ -401,7 +520,6 @@ struct Front final : Native {
   bool supportsUserMetadata() { return next->supportsUserMetadata(); }
   void setUserMetadata(const std::string& md) { next->setUserMetadata(md); }
   std::string getUserMetadata() { return next->getUserMetadata(); }
-  void attachOutOfMemoryObserver(native::OutOfMemoryObserver o) { next->attachOutOfMemoryObserver(std::move(o)); }
   void attachOomRejectionObserver(native::OomRejectionObserver o) { next->attachOomRejectionObserver(std::move(o)); }
   void attachAllocatorTraceTracker(native::AllocatorTraceTracker t) { next->attachAllocatorTraceTracker(std::move(t)); }
   std::shared_ptr<native::AllocatorState> getCheckpointState(c10::DeviceIndex d, MempoolId_t p) {
@@ -427,6 +545,8 @@ extern "C" const char* stalloc_front_install(const StallocCore* table, int devic
     auto installed = std::shared_ptr<Front>(new Front(native::allocator.load(), device_count), [](Front*) {});
     Front::installed = installed.get();
     torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(installed);
+    // torch.accelerator asks here.
+    c10::SetAllocator(c10::DeviceType::CUDA, installed.get(), 1);
   } catch (const std::exception& e) {
     error = e.what();
     return error.c_str();

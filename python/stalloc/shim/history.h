@@ -152,44 +152,54 @@ class History {
   }
 };
 
-// The arena as one expandable segment: live blocks, and what lies between them.
+// What an interface of the core that fills a given room has to say, all of it.
+template <typename Item, typename Fill>
+std::vector<Item> all_of(Fill&& fill) {
+  std::vector<Item> items(fill(static_cast<Item*>(nullptr), size_t(0)) + 64);
+  items.resize(std::min(items.size(), fill(items.data(), items.size())));
+  return items;
+}
+
+// The arena's memory as expandable segments, one for each part of its range that is mapped: live blocks, and what lies
+// between them.
 inline void append_arena(const StallocCore* core, int index, History& history, std::vector<SegmentInfo>& segments) {
-  StallocArena arena{};
-  core->arena(index, &arena);
-  if (arena.reserved == 0) return;
-  std::vector<StallocBlock> blocks(core->blocks(index, nullptr, 0) + 64);
-  blocks.resize(std::min(blocks.size(), core->blocks(index, blocks.data(), blocks.size())));
-  SegmentInfo segment;
-  segment.device = c10::DeviceIndex(index);
-  segment.address = arena.address;
-  segment.is_large = true;
-  segment.is_expandable = true;
-  uint64_t end = arena.address;
+  auto blocks = all_of<StallocBlock>([&](auto* out, size_t room) { return core->blocks(index, out, room); });
+  auto mapped = all_of<StallocRange>([&](auto* out, size_t room) { return core->mapped(index, out, room); });
   auto stacks = history.stacks();
-  auto push = [&](uint64_t size, uint64_t requested, bool allocated, bool active) {
-    if (size == 0) return;
-    BlockInfo info;
-    info.size = size;
-    info.requested_size = requested;
-    info.allocated = allocated;
-    info.active = active;
-    if (auto stack = stacks.find(end); active && stack != stacks.end()) info.context_when_allocated = stack->second;
-    segment.blocks.push_back(std::move(info));
-    end += size;
-  };
-  for (const auto& block : blocks) {
-    if (block.address < end) continue;
-    push(block.address - end, 0, false, false);
-    push(block.size, block.requested, block.pending == 0, true);
-    segment.active_size += block.size;
-    if (block.pending == 0) segment.allocated_size += block.size;
-    segment.requested_size += block.requested;
-    if (segment.stream == nullptr) segment.stream = static_cast<cudaStream_t>(block.stream);
+  auto block = blocks.begin();
+  for (const auto& range : mapped) {
+    SegmentInfo segment;
+    segment.device = c10::DeviceIndex(index);
+    segment.address = range.address;
+    segment.total_size = range.size;
+    segment.is_large = true;
+    segment.is_expandable = true;
+    uint64_t at = range.address;
+    const uint64_t end = range.address + range.size;
+    auto push = [&](uint64_t size, uint64_t requested, bool allocated, bool active) {
+      if (size == 0) return;
+      BlockInfo info;
+      info.size = size;
+      info.requested_size = requested;
+      info.allocated = allocated;
+      info.active = active;
+      if (auto stack = stacks.find(at); active && stack != stacks.end()) info.context_when_allocated = stack->second;
+      segment.blocks.push_back(std::move(info));
+      at += size;
+    };
+    // Blocks were looked at before the memory: one that has none any more is gone.
+    for (; block != blocks.end() && block->address < end; ++block) {
+      if (block->address < at || block->address + block->size > end) continue;
+      push(block->address - at, 0, false, false);
+      push(block->size, block->requested, block->pending == 0, true);
+      segment.active_size += block->size;
+      if (block->pending == 0) segment.allocated_size += block->size;
+      segment.requested_size += block->requested;
+      if (segment.stream == nullptr) segment.stream = static_cast<cudaStream_t>(block->stream);
+    }
+    push(end - at, 0, false, false);
+    segments.push_back(std::move(segment));
   }
-  uint64_t top = std::max(arena.address + arena.size, end);
-  push(top - end, 0, false, false);
-  segment.total_size = top - arena.address;
-  segments.push_back(std::move(segment));
 }
 
 }  // namespace stalloc

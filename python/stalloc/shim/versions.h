@@ -42,6 +42,12 @@ struct HasUserMetadata : std::false_type {};
 template <typename Native>
 struct HasUserMetadata<Native, std::void_t<decltype(&Native::getUserMetadata)>> : std::true_type {};
 
+// Whether an allocator can be asked for the share of the device that it may hold.
+template <typename Native, typename = void>
+struct TellsMemoryFraction : std::false_type {};
+template <typename Native>
+struct TellsMemoryFraction<Native, std::void_t<decltype(&Native::getMemoryFraction)>> : std::true_type {};
+
 // An entry of the history, outside all private pools. Older versions' entries do not name their pool.
 template <typename Entry, typename Time, typename Stack>
 Entry make_entry(typename Entry::Action action, c10::DeviceIndex device, size_t address, size_t size, cudaStream_t stream, Time time,

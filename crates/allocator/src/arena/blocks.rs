@@ -51,6 +51,13 @@ impl<D: Device> Arena<D> {
         self.frames.base()..self.frames.base() + self.frames.bytes()
     }
 
+    /// The parts of the address range that have device memory behind them, in order. O(frames).
+    pub fn mapped(&self) -> Vec<Range<Address>> {
+        let granules = (self.frames.bytes() / GRANULE) as u32;
+        let address = |granule: u32| self.frames.base() + u64::from(granule) * GRANULE;
+        self.frames.backed(0..granules).map(|part| address(part.start)..address(part.end)).collect()
+    }
+
     fn live_blocks(&self) -> impl Iterator<Item = LiveBlock> {
         self.blocks.iter().map(|(&start, &block)| self.live(start, block))
     }

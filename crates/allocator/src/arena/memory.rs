@@ -1,108 +1,110 @@
-//! Device memory behind the blocks: taken as they need it, moved from where no block is, given back.
+//! Device memory behind the blocks: mapped where blocks are, remapped only under pressure, given back.
 
 use std::ops::Range;
 
 use stalloc_device::Device;
 
 use super::Arena;
-use super::search::MAX_OBSTACLES;
+use super::search::own_part;
 use crate::Error;
 use crate::script::{GRANULE, Key};
+use crate::tuning::{REMAP_SHARE, TIGHT_SLACK};
 
-/// The part of the live bytes that memory without a block may amount to before it is moved to where it is needed.
-pub(super) const SLACK: u64 = 64;
+/// How much device memory an arena may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Budget {
+    /// All that the device has: memory is remapped only when the device is full.
+    #[default]
+    Device,
+    /// The most live bytes, so far and as the plan expects, and a small share more: for a GPU that others use too.
+    Tight,
+    /// So many bytes at most.
+    Bytes(u64),
+}
 
-/// So often memory may be moved without regard to cost, and beyond that once in [`REQUESTS_PER_MOVE`] requests: each
-/// move waits for the device.
-const FREE_MOVES: u64 = 256;
-
-/// See [`FREE_MOVES`].
-pub(super) const REQUESTS_PER_MOVE: u64 = 128;
-
-/// A move takes at least this part of the live bytes: what is moved now need not be moved at the next request.
-pub(super) const SHARE_OF_A_MOVE: u64 = 16;
+/// What to do where mapping would go beyond the budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pressure {
+    /// Do not map: there may be a place on mapped memory.
+    Refuse,
+    /// Take the memory from where no block is.
+    Remap,
+}
 
 impl<D: Device> Arena<D> {
-    /// A place where no memory need be mapped: the tightest, so that wide ones are left for large blocks. That it looks
-    /// at every gap is what it costs when memory may not be moved any more.
+    /// Where a request fits on memory that is mapped; only where no other stream was last, unless `others` may have been.
+    /// O(gaps) if there is no place below the first hole in what is mapped.
     #[cold]
-    pub(super) fn place_with_memory(&mut self, key: Key) -> Option<u32> {
-        for _ in 0..MAX_OBSTACLES {
-            let piece = self.tightest(key, false).or_else(|| self.tightest(key, true))?;
-            if self.is_free(&piece) {
-                let range = piece.start..piece.start + key.granules();
-                let place = self.gaps.first_fit(range.clone(), key.granules())?;
-                return self.claim(&range, key.stream(), Some(place)).then_some(range.start);
-            }
-            self.avoid(&piece);
+    pub(super) fn fit_on_mapped(&mut self, key: Key, others: bool) -> Option<u32> {
+        let solid = self.frames.solid();
+        if let Some(start) = self.tightest(0..solid, key, others) {
+            return Some(start);
         }
-        None
-    }
-
-    /// The tightest piece of a gap that has memory; only one that no other stream used last, unless `after_others`.
-    fn tightest(&mut self, key: Key, after_others: bool) -> Option<Range<u32>> {
         let (frames, owners) = (&self.frames, &mut self.owners);
-        let width = |piece: &Range<u32>| piece.end - piece.start;
-        let mut best: Option<Range<u32>> = None;
-        for gap in self.gaps.of_width(key.granules()) {
-            for piece in frames.backed(gap) {
-                let is_better =
-                    width(&piece) >= key.granules() && best.as_ref().is_none_or(|best| width(&piece) < width(best));
-                if is_better && (after_others || owners.foreign(piece.clone(), key.stream()).is_none()) {
-                    best = Some(piece);
-                }
+        let gaps = self.gaps.of_width(key.granules()).filter(|gap| gap.end > solid);
+        let mut parts = gaps.flat_map(|gap| frames.mapped_parts(gap)).filter(|part| part.end - part.start >= key.granules());
+        if others {
+            return parts.next().map(|part| part.start);
+        }
+        parts.find_map(|part| own_part(owners, part, key))
+    }
+
+    /// Puts memory behind a range.
+    #[inline]
+    pub(super) fn back(&mut self, range: &Range<u32>, pressure: Pressure) -> Result<(), stalloc_device::Error> {
+        if self.frames.is_backed(range) { Ok(()) } else { self.map(range, pressure) }
+    }
+
+    /// Bytes that may be mapped, with a block of so many granules more alive than now.
+    fn limit(&self, granules: u32) -> u64 {
+        match self.budget {
+            Budget::Device => u64::MAX,
+            Budget::Bytes(bytes) => bytes,
+            Budget::Tight => {
+                let live = self.statistics.allocated + u64::from(granules) * GRANULE;
+                let peak = live.max(self.statistics.peak_allocated).max(self.script.expected_peak);
+                peak + peak / TIGHT_SLACK
             }
         }
-        best
-    }
-
-    /// Puts memory behind a range. Beyond what live blocks need and a small share more, memory is not taken from the
-    /// device but from where no block is: what the plan does not need now serves what is not planned, and back.
-    #[inline]
-    pub(super) fn back_with_memory(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
-        if self.frames.is_backed(range) { Ok(()) } else { self.map(range) }
-    }
-
-    /// The most live bytes so far, a block of so many granules included.
-    fn live_with(&self, granules: u32) -> u64 {
-        let live = self.statistics.allocated + u64::from(granules) * GRANULE;
-        live.max(self.statistics.peak_allocated)
-    }
-
-    fn may_move(&self) -> bool {
-        self.statistics.moves < FREE_MOVES + self.statistics.requests / REQUESTS_PER_MOVE
-    }
-
-    /// Whether memory for one more block would have to be more than live blocks need, since none may be moved any
-    /// more. Then a place that has memory is worth more than the right one.
-    pub(super) fn is_short(&self, key: Key) -> bool {
-        let live = self.live_with(key.granules());
-        let wanted = self.frames.mapped() + u64::from(key.granules()) * GRANULE;
-        wanted > live + live / SLACK && !self.may_move() && !self.planned_only
     }
 
     #[cold]
-    fn map(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
+    fn map(&mut self, range: &Range<u32>, pressure: Pressure) -> Result<(), stalloc_device::Error> {
         let missing = self.frames.missing(range);
-        let live = self.live_with(range.end - range.start);
-        let excess = (self.frames.mapped() + missing).saturating_sub(live + live / SLACK);
-        if excess > 0 && self.may_move() {
-            // More than is needed, so that few moves will do.
-            self.unmap_cold(excess.max(live / SHARE_OF_A_MOVE), range.clone())?;
+        let limit = self.limit(range.end - range.start);
+        let excess = (self.frames.mapped() + missing).saturating_sub(limit);
+        if excess > 0 {
+            let full = stalloc_device::Error::OutOfMemory {
+                requested: missing,
+                free: missing - excess.min(missing),
+                total: limit,
+            };
+            if pressure == Pressure::Refuse {
+                return Err(full);
+            }
+            let given = self.unmap_cold(excess.max(self.frames.mapped() / REMAP_SHARE), range.clone())?;
+            // Tight is a wish; a number of bytes is a promise.
+            if given < excess && matches!(self.budget, Budget::Bytes(_)) {
+                return Err(full);
+            }
         }
         let mut result = self.frames.map(&mut self.device, range);
-        if matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
-            // More than is needed, so that the next requests need not do the same.
-            self.unmap_cold(missing.max(self.frames.mapped() / SHARE_OF_A_MOVE), range.clone())?;
+        if pressure == Pressure::Remap && matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
+            let missing = self.frames.missing(range);
+            self.unmap_cold(missing.max(self.frames.mapped() / REMAP_SHARE), range.clone())?;
             result = self.frames.map(&mut self.device, range);
         }
-        self.statistics.reserved = self.frames.mapped();
-        self.statistics.peak_reserved = self.statistics.peak_reserved.max(self.frames.mapped());
+        self.note_reserved();
         result
     }
 
+    fn note_reserved(&mut self) {
+        self.statistics.reserved = self.frames.mapped();
+        self.statistics.peak_reserved = self.statistics.peak_reserved.max(self.frames.mapped());
+    }
+
     /// Takes the memory away from frames without a block, those in `spared` excepted.
-    pub(super) fn unmap_cold(&mut self, bytes: u64, spared: Range<u32>) -> Result<u64, stalloc_device::Error> {
+    fn unmap_cold(&mut self, bytes: u64, spared: Range<u32>) -> Result<u64, stalloc_device::Error> {
         let taken = &self.taken;
         let is_cold = |frame: Range<u32>| {
             let is_spared = frame.start < spared.end && spared.start < frame.end;
@@ -114,9 +116,9 @@ impl<D: Device> Arena<D> {
         // Freed blocks may still be in use by what the device has been given.
         self.device.synchronize()?;
         let given = self.frames.unmap(&mut self.device, bytes, is_cold);
-        self.statistics.reserved = self.frames.mapped();
-        self.statistics.moved += given.as_ref().unwrap_or(&0);
-        self.statistics.moves += 1;
+        self.note_reserved();
+        self.statistics.remapped += given.as_ref().unwrap_or(&0);
+        self.statistics.remaps += 1;
         given
     }
 
@@ -128,6 +130,15 @@ impl<D: Device> Arena<D> {
         }
         self.device.synchronize()?;
         self.poll_all();
-        Ok(self.unmap_cold(bytes, 0..0)?)
+        let (remaps, remapped) = (self.statistics.remaps, self.statistics.remapped);
+        let given = self.unmap_cold(bytes, 0..0);
+        // Asked for: not a remap.
+        (self.statistics.remaps, self.statistics.remapped) = (remaps, remapped);
+        Ok(given?)
+    }
+
+    /// From now on so much device memory may be held. What is above it goes when the next request needs memory.
+    pub fn set_budget(&mut self, budget: Budget) {
+        self.budget = budget;
     }
 }

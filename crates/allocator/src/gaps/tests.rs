@@ -4,24 +4,40 @@ use super::*;
 
 impl Gaps {
     fn all(&self) -> Vec<(u32, u32)> {
-        self.chunks.iter().flat_map(|chunk| &chunk.gaps).map(|gap| (gap.start, gap.end)).collect()
+        self.chunks.iter().flatten().map(|gap| (gap.start, gap.end)).collect()
+    }
+
+    fn best(&self, window: Range<u32>, width: u32) -> Option<u32> {
+        self.fits(window, width).next().map(|range| range.start)
     }
 }
 
 #[test]
-fn the_lowest_place_that_is_wide_enough_is_found() {
+fn the_tightest_place_is_found_and_the_lowest_of_equals() {
     let mut gaps = Gaps::new(100);
-    gaps.take_range(10..20);
-    gaps.take_range(25..90);
-    let first_fit = |window, width| gaps.first_fit(window, width).map(|place| place.start);
-    assert_eq!(first_fit(0..100, 5), Some(0));
-    assert_eq!(first_fit(8..100, 5), Some(20));
-    assert_eq!(first_fit(8..100, 6), Some(90));
-    assert_eq!(first_fit(8..95, 6), None);
-    assert_eq!(first_fit(0..100, 11), None);
-    gaps.give(25..90);
+    gaps.take(10..20);
+    gaps.take(25..40);
+    gaps.take(45..90);
+    assert_eq!(gaps.all(), [(0, 10), (20, 25), (40, 45), (90, 100)]);
+    assert_eq!(gaps.best(0..100, 5), Some(20));
+    assert_eq!(gaps.best(21..100, 5), Some(40));
+    assert_eq!(gaps.best(0..100, 6), Some(0));
+    assert_eq!(gaps.best(1..100, 6), Some(90));
+    assert_eq!(gaps.best(1..95, 6), Some(1), "a gap that begins before the window comes last");
+    assert_eq!(gaps.best(0..100, 11), None);
+    gaps.give(25..40);
+    gaps.give(45..90);
     gaps.give(10..20);
     assert_eq!(gaps.all(), [(0, 100)]);
+}
+
+#[test]
+fn widths_of_a_class_differ_by_a_quarter_at_most() {
+    for width in 1..100_000u32 {
+        assert!(class(width) <= class(width + 1));
+        assert!(class(width) < class(width + width.div_ceil(4).max(1)), "{width}");
+    }
+    assert_eq!(class(u32::MAX), CLASSES - 1);
 }
 
 proptest! {
@@ -42,22 +58,24 @@ proptest! {
                 taken[range.start as usize..range.end as usize].fill(false);
             } else {
                 let window = at.saturating_sub(300)..(at + 200).min(LEN);
-                let found = gaps.first_fit(window.clone(), width);
-                let expected = (window.start..(window.end + 1).saturating_sub(width))
-                    .find(|&start| taken[start as usize..(start + width) as usize].iter().all(|taken| !taken));
-                prop_assert_eq!(found.map(|place| place.start), expected);
-                if let Some(place) = found {
-                    let start = place.start;
-                    gaps.take(place, width);
+                let free = |start: u32| taken[start as usize..(start + width) as usize].iter().all(|taken| !taken);
+                let is_any = (window.start..(window.end + 1).saturating_sub(width)).any(free);
+                let found = gaps.best(window.clone(), width);
+                prop_assert_eq!(found.is_some(), is_any);
+                if let Some(start) = found {
+                    prop_assert!(free(start) && window.start <= start && start + width <= window.end);
+                    gaps.take(start..start + width);
                     taken[start as usize..(start + width) as usize].fill(true);
                     live.push(start..start + width);
                 }
             }
         }
-        for chunk in &gaps.chunks {
-            prop_assert!(!chunk.gaps.is_empty() || gaps.chunks.len() == 1);
-            let widest = chunk.gaps.iter().map(|gap| gap.width()).max();
-            prop_assert_eq!((chunk.first, chunk.widest), (chunk.gaps.first().map_or(u32::MAX, |gap| gap.start), widest.unwrap_or(0)));
+        prop_assert!(gaps.chunks.iter().all(|chunk| !chunk.is_empty() || gaps.chunks.len() == 1));
+        let mut classified: Vec<(u32, u32)> = gaps.classes.iter().flatten().map(|gap| (gap.start, gap.end)).collect();
+        classified.sort_unstable();
+        prop_assert_eq!(classified, gaps.all());
+        for (class, list) in gaps.classes.iter().enumerate() {
+            prop_assert_eq!(gaps.filled >> class & 1 == 1, !list.is_empty());
         }
         let units: u32 = gaps.all().iter().map(|(start, end)| end - start).sum();
         prop_assert_eq!(units as usize, taken.iter().filter(|taken| !**taken).count());

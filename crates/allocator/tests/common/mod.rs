@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use stalloc_allocator::{Allocator, Arena, Error, PlannedAllocator, Served};
+use stalloc_allocator::{Allocator, Arena, Budget, Error, PlannedAllocator, Served};
 use stalloc_device::{Address, Counting, Device, Shared, Stream};
-use stalloc_plan::{DynamicGroup, Entry, Plan, Section, SectionKind, Slot};
+use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -56,7 +56,11 @@ pub fn over_counting(plan: &Plan, device: Counting) -> Checked<Shared<Counting>>
 }
 
 pub fn over<D: Device + Clone>(plan: &Plan, device: D) -> Checked<D> {
-    let arena = Arena::new(device.clone(), plan).unwrap();
+    within(plan, device, Budget::Device)
+}
+
+pub fn within<D: Device + Clone>(plan: &Plan, device: D, budget: Budget) -> Checked<D> {
+    let arena = Arena::new(device.clone(), plan, budget).unwrap();
     let fallback = Direct { device, sizes: BTreeMap::new() };
     Checked { allocator: PlannedAllocator::new(arena, fallback), live: BTreeMap::new() }
 }
@@ -136,20 +140,9 @@ pub fn plan(sections: &[(SectionKind, Vec<(u64, Life)>)]) -> Plan {
     plan
 }
 
-/// Adds a dynamic request before entry `index` of a section.
-pub fn add_dynamic(plan: &mut Plan, section: u32, index: usize, sizes: [u64; 4], reusable: std::ops::Range<u64>) {
-    let group = DynamicGroup {
-        section,
-        stream: 0,
-        lifetime: 0..1,
-        sizes,
-        peak: sizes[3],
-        always: false,
-        home: reusable.clone(),
-        reusable: vec![reusable],
-    };
-    plan.sections[section as usize].entries.insert(index, Entry::Dynamic(plan.dynamic.len() as u32));
-    plan.dynamic.push(group);
+/// Adds a request without an offset before entry `index` of a section.
+pub fn add_open(plan: &mut Plan, section: u32, index: usize, size: u64) {
+    plan.sections[section as usize].entries.insert(index, Entry::Open { size, stream: 0 });
 }
 
 /// Runs requests of a section: each is freed after as many later requests as it says.

@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     let verdict = planned.check().and(planned.check_against(trace));
     let checked = if verdict.ok { "ok: no two tensors ever share an address" } else { "WRONG" };
     output::line(&format!("\nThe independent check\n  {checked}\n\nEvery allocator on the same requests"))?;
-    simulate::print(&simulate::simulate(trace, &Kind::ALL, Some(planned), None)?)?;
+    simulate::print(&simulate::simulate(trace, &Kind::ALL, Some(planned), None, false)?)?;
 
     let page = args.out.join("report.html");
     let html = Report::new(&[report::prepared("demo", recording)]).html();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use stalloc_plan::Plan as Planned;
 use stalloc_planner::{Buffer, Options, Solution};
 use stalloc_simulator::Kind;
-use stalloc_synthesizer::{Headroom, Summary};
+use stalloc_synthesizer::Summary;
 use stalloc_trace::{Input, Instance, InstanceRow, Trace};
 
 use crate::error::{Error, Outcome};
@@ -51,15 +51,11 @@ pub struct Effort {
     /// Seed of everything random: the same input, seed and threads give the same plan
     #[arg(long, value_name = "N", default_value = "0")]
     seed: u64,
-    /// Room for what differs from step to step: so many standard deviations more than its mean. 2 is enough in 98 of 100
-    /// steps, 3 in 999 of 1000; more room costs addresses, and memory where it is used or the device maps no pages
-    #[arg(long, value_name = "DEVIATIONS", default_value = "2", value_parser = deviations)]
-    headroom: f64,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Effort { time_limit: Duration::from_secs(2), threads: None, seed: 0, headroom: 2.0 }
+        Effort { time_limit: Duration::from_secs(2), threads: None, seed: 0 }
     }
 }
 
@@ -67,11 +63,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no number of seconds, such as 0.5 or 60");
     let value: f64 = text.parse().map_err(|_| wrong())?;
     Duration::try_from_secs_f64(value).map_err(|_| wrong())
-}
-
-fn deviations(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|value| (0.0..=10.0).contains(value));
-    value.ok_or_else(|| format!("'{text}' is no number of standard deviations from 0 to 10"))
 }
 
 impl Effort {
@@ -174,8 +165,7 @@ fn solve(instance: &Instance, options: &Options) -> Result<Solution, stalloc_pla
 /// Plans a trace and replays it under the plan, with progress: what a plan needs is what the allocator makes of it.
 pub fn synthesize(trace: &Trace, effort: Effort) -> Result<(Planned, Summary), Error> {
     let mut progress = Progress::new("planning");
-    let headroom = Headroom { deviations: effort.headroom };
-    let options = stalloc_synthesizer::Options { planner: effort.options(), headroom };
+    let options = stalloc_synthesizer::Options { planner: effort.options() };
     let (plan, mut summary) =
         stalloc_synthesizer::plan(trace, &options, &mut |done, total| progress.update(done, total))
             .map_err(|error| Error::message(error.to_string()))?;
@@ -203,14 +193,8 @@ pub fn print(summary: &Summary) -> Result<(), Error> {
         vec![name.to_owned(), output::count(requests), output::bytes(bytes), share]
     };
     table.row(row("planned", planned.requests, planned.peak, format!("{:.4}", planned.ratio)));
-    table.row(row("dynamic, at most at once", summary.dynamic.requests, summary.dynamic.peak, String::new()));
+    table.row(row("without an offset, at most at once", summary.dynamic.requests, summary.dynamic.peak, String::new()));
     table.print()?;
-    if summary.expected_peak > summary.peak_allocated {
-        output::line(&format!(
-            "\n  the largest batch came first, before all that lasts was made: {} to expect when it comes again",
-            output::bytes(summary.expected_peak)
-        ))?;
-    }
     output::line(&format!(
         "\n  peak allocated {}, reserved under the plan {}: efficiency {}; planned in {:.2} s",
         output::bytes(summary.peak_allocated),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use stalloc_plan::Plan;
-use stalloc_simulator::{Comparison, Kind, Options, compare};
+use stalloc_simulator::{Comparison, Kind, Options, compare, smallest_capacity};
 use stalloc_trace::Trace;
 
 use crate::error::{Error, Outcome};
@@ -16,7 +16,10 @@ use crate::progress::Progress;
 #[command(after_help = "Examples:\n  stalloc simulate job.pickle\n  \
                         stalloc simulate job.pickle --allocator pytorch --allocator stalloc\n  \
                         stalloc simulate later.trace --plan job.plan    a plan on steps that it was not made from\n  \
-                        stalloc simulate job.pickle --capacity 24GiB    would it fit a smaller GPU?\n\n\
+                        stalloc simulate job.pickle --capacity 24GiB    would it fit a smaller GPU?\n  \
+                        stalloc simulate job.pickle --smallest          the smallest GPU under each allocator\n\n\
+                        stalloc-open is our arena with no plan at all, stalloc-auto the same learning as it goes. Without --capacity our arenas stay tight: they remap memory\n\
+                        rather than reserve more than the job needs. With it they remap only when the device is full.\n\n\
                         Exit status: 0 if done, 1 if with --capacity no allocator fits, 2 if a file cannot be read.")]
 pub struct Args {
     /// A recording: a PyTorch snapshot, a stalloc trace, or a mem_log of the paper's artifact
@@ -24,7 +27,8 @@ pub struct Args {
     /// Device to look at; the first with requests by default
     #[arg(long, value_name = "N")]
     device: Option<u32>,
-    /// Allocator to replay, several times for several: pytorch, pytorch-expandable, gmlake, stalloc; all by default
+    /// Allocator to replay, several times for several: pytorch, pytorch-expandable, gmlake, stalloc-open, stalloc,
+    /// stalloc-auto; all by default
     #[arg(long = "allocator", value_name = "NAME")]
     allocators: Vec<Kind>,
     /// Plan for stalloc; by default one is made from the recording
@@ -33,6 +37,9 @@ pub struct Args {
     /// Memory of the simulated device: bytes, or with a unit such as 24GiB; unlimited by default
     #[arg(long, value_name = "BYTES", value_parser = output::parse_bytes)]
     capacity: Option<u64>,
+    /// Find the smallest device that each allocator gets through on
+    #[arg(long)]
+    smallest: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -43,7 +50,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     let trace = input::device(&args.input, input::recording(&args.input)?, args.device)?;
     let kinds = if args.allocators.is_empty() { Kind::ALL.to_vec() } else { args.allocators.clone() };
     let plan = args.plan.as_deref().map(input::plan).transpose()?;
-    let comparison = simulate(&trace, &kinds, plan, args.capacity)?;
+    let comparison = simulate(&trace, &kinds, plan, args.capacity, args.smallest)?;
     if args.json {
         output::json(&comparison)?;
     } else {
@@ -54,15 +61,27 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 }
 
 /// Replays a trace through each kind of allocator; makes a plan if one is needed and none is given.
-pub fn simulate(trace: &Trace, kinds: &[Kind], plan: Option<Plan>, capacity: Option<u64>) -> Result<Comparison, Error> {
+pub fn simulate(
+    trace: &Trace,
+    kinds: &[Kind],
+    plan: Option<Plan>,
+    capacity: Option<u64>,
+    smallest: bool,
+) -> Result<Comparison, Error> {
     let plan = match plan {
         None if kinds.contains(&Kind::Stalloc) => Some(super::plan::synthesize(trace, Default::default())?.0),
         plan => plan,
     };
     let options = Options { plan: plan.as_ref(), capacity, ..Options::default() };
     let mut progress = Progress::new("replaying");
-    compare(trace, kinds, &options, &mut |_, done, total| progress.update(done, total))
-        .map_err(|error| Error::message(error.to_string()))
+    let failed = |error: stalloc_simulator::Error| Error::message(error.to_string());
+    let mut comparison =
+        compare(trace, kinds, &options, &mut |_, done, total| progress.update(done, total)).map_err(failed)?;
+    for (result, &kind) in comparison.results.iter_mut().zip(kinds).filter(|_| smallest) {
+        let found = smallest_capacity(trace, kind, &options, &mut |done, total| progress.update(done, total));
+        result.smallest_capacity = found.map_err(failed)?;
+    }
+    Ok(comparison)
 }
 
 /// Prints what each allocator makes of a trace.
@@ -73,20 +92,20 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
         output::count(comparison.requests as u64),
         output::bytes(comparison.peak_allocated)
     ))?;
-    let moved = comparison.results.iter().any(|result| result.moves.unwrap_or(0) > 0);
+    let remapped = comparison.results.iter().any(|result| result.remaps.unwrap_or(0) > 0);
+    let smallest = comparison.results.iter().any(|result| result.smallest_capacity.is_some());
     let mut heads = vec!["allocator", "peak reserved", "efficiency", "wasted", "ns per op"];
-    heads.extend(moved.then_some("moves"));
+    heads.extend(remapped.then_some("remaps"));
+    heads.extend(smallest.then_some("smallest GPU"));
+    let columns = heads.len();
     let mut table = Table::new(&heads);
     if let Some(reserved) = comparison.actual_peak_reserved {
         let efficiency = comparison.peak_allocated as f64 / reserved.max(1) as f64;
         let wasted = reserved.saturating_sub(comparison.peak_allocated);
-        table.row(vec![
-            "as it happened".into(),
-            output::bytes(reserved),
-            output::percent(efficiency),
-            output::bytes(wasted),
-            String::new(),
-        ]);
+        let mut row =
+            vec!["recorded".into(), output::bytes(reserved), output::percent(efficiency), output::bytes(wasted)];
+        row.resize(columns, String::new());
+        table.row(row);
     }
     for result in &comparison.results {
         let (efficiency, wasted) = match result.oom {
@@ -100,7 +119,8 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
             wasted,
             format!("{:.0}", result.ns_per_op),
         ];
-        row.extend(result.moves.filter(|_| moved).map(output::count));
+        row.extend(remapped.then(|| result.remaps.map_or(String::new(), output::count)));
+        row.extend(smallest.then(|| result.smallest_capacity.map_or(String::new(), output::bytes)));
         table.row(row);
     }
     table.print()

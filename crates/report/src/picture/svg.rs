@@ -160,7 +160,7 @@ fn maps(out: &mut String, analysis: &Analysis<'_>) -> Result<(), Error> {
     let mut x = CURVES.left;
     for (colour, label) in BLOCKS
         .into_iter()
-        .zip(["placed online", "planned", "dynamic", "fallback"])
+        .zip(["placed online", "planned", "lowest fit", "fallback"])
         .chain([(WASTE, "reserved but empty")])
     {
         let [r, g, b] = colour;

@@ -107,7 +107,6 @@ export interface PlanFigures {
   lower_bound: number;
   planned_requests: number;
   dynamic_requests: number;
-  dynamic_groups: number;
 }
 
 export interface DeviceFigures {

@@ -46,6 +46,9 @@ impl Serving for Faulty {
     fn addresses(&self) -> Range<Address> {
         4096..1 << 20
     }
+    fn mapped(&self) -> Vec<Range<Address>> {
+        Vec::new()
+    }
     fn reserved(&self) -> u64 {
         0
     }

@@ -3,9 +3,12 @@
 //! Requests may come from any thread. Those that fail leave as PyTorch's own exceptions.
 
 use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use super::exception;
+use super::exception::{self, Kind};
+use super::side::Refusal;
+use crate::fault::contained;
 use crate::pluggable;
 
 fn address(pointer: *const c_void) -> u64 {
@@ -16,10 +19,27 @@ fn pointer(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(address as usize)
 }
 
+/// Does what must not be left undone, for the function `name` that C calls: after a panic once more, and if that panics
+/// too, no memory of before is used again.
+fn done(name: &'static str, act: impl Fn()) {
+    contained(name, &act, || {
+        if catch_unwind(AssertUnwindSafe(&act)).is_err() {
+            pluggable::give_up();
+        }
+    });
+}
+
 /// `void* alloc(ssize_t size, int device, cudaStream_t stream)` of `CUDAPluggableAllocator`. Null for 0 bytes.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn stalloc_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
-    match pluggable::malloc(device, size as u64, address(stream)) {
+    let malloc = || pluggable::malloc(device, size as u64, address(stream));
+    // After a fault the arena serves nothing any more, and the fallback is asked.
+    let from_fallback = || {
+        catch_unwind(AssertUnwindSafe(malloc)).unwrap_or_else(|_| {
+            Err(Refusal { kind: Kind::Other, text: "stalloc: internal error; it is safe to retry".to_owned() })
+        })
+    };
+    match contained("stalloc_malloc", malloc, from_fallback) {
         Ok(address) => pointer(address),
         // SAFETY: PyTorch's wrapper, which called this, expects exceptions; nothing here is left to drop.
         Err(refusal) => unsafe { exception::throw(refusal.kind, refusal.text) },
@@ -30,7 +50,8 @@ pub extern "C-unwind" fn stalloc_malloc(size: isize, device: c_int, stream: *mut
 /// is not live is left alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn stalloc_free(freed: *mut c_void, _size: isize, device: c_int, _stream: *mut c_void) {
-    pluggable::free(device, address(freed));
+    // A block that is lost is memory lost, no more.
+    contained("stalloc_free", || pluggable::free(device, address(freed)), || ());
 }
 
 /// [`stalloc_malloc`] by the name that the STAlloc artifact gives it.
@@ -46,21 +67,22 @@ pub extern "C" fn my_free(freed: *mut c_void, size: isize, device: c_int, stream
 }
 
 extern "C" fn record_stream(used: *mut c_void, stream: *mut c_void) {
-    pluggable::record_stream(address(used), address(stream));
+    done("record_stream", || pluggable::record_stream(address(used), address(stream)));
 }
 
 extern "C" fn reset() {
-    pluggable::empty_cache();
+    contained("reset", pluggable::empty_cache, || ());
 }
 
 extern "C" fn memory_fraction(fraction: f64, device: c_int) {
-    pluggable::set_memory_fraction(device, fraction);
+    done("memory_fraction", || pluggable::set_memory_fraction(device, fraction));
 }
 
 /// # Safety
 /// `size` is null or may be written.
 unsafe extern "C" fn base_alloc(inside: *mut c_void, size: *mut usize) -> *mut c_void {
-    let (start, length) = pluggable::block_around(address(inside)).unwrap_or((address(inside), 0));
+    let block = contained("base_alloc", || pluggable::block_around(address(inside)), || None);
+    let (start, length) = block.unwrap_or((address(inside), 0));
     if !size.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *size = length as usize };
@@ -71,15 +93,15 @@ unsafe extern "C" fn base_alloc(inside: *mut c_void, size: *mut usize) -> *mut c
 // `MempoolId_t` is a pair of 64-bit integers, which the C++ ABI passes like two arguments, and the filter, a
 // `std::function`, like a pointer. It is not asked: while a pool is allocated to, all requests go there.
 extern "C" fn begin_allocate_to_pool(device: c_int, pool: u64, pool_too: u64, _filter: *const c_void) {
-    pluggable::begin_pool(device, (pool, pool_too));
+    done("begin_allocate_to_pool", || pluggable::begin_pool(device, (pool, pool_too)));
 }
 
 extern "C" fn end_allocate_to_pool(device: c_int, pool: u64, pool_too: u64) {
-    pluggable::end_pool(device, (pool, pool_too));
+    done("end_allocate_to_pool", || pluggable::end_pool(device, (pool, pool_too)));
 }
 
 extern "C" fn release_pool(device: c_int, pool: u64, pool_too: u64) {
-    pluggable::release_pool(device, (pool, pool_too));
+    contained("release_pool", || pluggable::release_pool(device, (pool, pool_too)), || ());
 }
 
 /// The functions by what PyTorch calls them: `malloc`, `free` and the setters of its hooks, with their addresses.

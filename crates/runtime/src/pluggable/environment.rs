@@ -5,8 +5,10 @@ use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::Once;
 
-use super::{books, hooks_are_set, is_told};
+use super::{hooks_are_set, is_told};
+use crate::fault::contained;
 use crate::folder::plans;
+use crate::messages::say;
 use crate::places;
 
 /// Before the first request: unless the package said what to do, does what the environment says.
@@ -65,11 +67,14 @@ unsafe extern "C" {
 
 /// What was served from the plan, a line per device.
 extern "C" fn at_exit() {
+    contained("at_exit", tell, || ());
+}
+
+fn tell() {
     for device in 0..64 {
         let Some(report) = places::report(device) else { continue };
         let arena = report.arena;
         let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-        let peak = books(device).map_or(0, |books| books.figures.allocated_bytes().all.peak);
         say(&format!(
             "dev{device}: {:.2} % of {} requests served from the plan, {} by the dynamic side, {} by the fallback; arena \
              {:.2} GiB, peak reserved {:.2} GiB, efficiency {:.1} %",
@@ -79,7 +84,7 @@ extern "C" fn at_exit() {
             arena.fallback,
             gib(arena.arena),
             gib(report.peak_reserved),
-            100.0 * peak as f64 / report.peak_reserved.max(1) as f64,
+            100.0 * report.peak_allocated as f64 / report.peak_reserved.max(1) as f64,
         ));
         if arena.is_of_another_program() {
             say(&format!(
@@ -88,8 +93,4 @@ extern "C" fn at_exit() {
             ));
         }
     }
-}
-
-fn say(text: &str) {
-    eprintln!("stalloc: {text}");
 }

@@ -8,6 +8,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::ptr;
 
+use crate::messages::say;
+
 /// Which exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -162,7 +164,7 @@ pub fn available() -> bool {
 /// between here and PyTorch.
 pub unsafe fn throw(kind: Kind, message: String) -> ! {
     let Some(parts) = Parts::find(kind) else {
-        eprintln!("stalloc: {message}");
+        say(&message);
         std::process::abort();
     };
     let mut text = CxxString { bytes: ptr::null(), length: 0, storage: [0; 2] };

@@ -71,6 +71,11 @@ pub fn install(settings: &Settings) {
     }
 }
 
+/// After a fault that may have lost what a call was to do: no memory of before is used again.
+pub(crate) fn give_up() {
+    sides().iter().for_each(Side::give_up);
+}
+
 /// Serves `size` bytes on a stream of a device ([`HOST`]: host memory); address 0 for 0 bytes.
 ///
 /// # Errors
@@ -118,7 +123,7 @@ pub fn empty_cache() {
 /// A device's memory may be reserved up to a share, 1: all of it.
 pub fn set_memory_fraction(device: i32, fraction: f64) {
     if let Some(side) = side(device) {
-        side.set_fraction(fraction);
+        side.set_fraction(device, fraction);
     }
 }
 

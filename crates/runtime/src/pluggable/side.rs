@@ -15,6 +15,7 @@ use super::history::{Action, Entry, History};
 use super::message::{Holdings, out_of_memory};
 use super::snapshot::{self, Snapshot};
 use crate::fork;
+use crate::messages::say;
 use crate::places::{self, HOST};
 
 /// Host memory that may be taken, bytes: what the operating system allows is found when pages are touched.
@@ -52,6 +53,8 @@ struct Inner {
     /// The fallback's live bytes and device memory.
     allocated: u64,
     reserved: u64,
+    /// The live bytes that the arena's place was last told.
+    told: u64,
     history: History,
 }
 
@@ -97,6 +100,7 @@ impl Side {
                 counts_before: Counts::new(),
                 allocated: 0,
                 reserved: 0,
+                told: 0,
                 history: History::new(),
             }),
             opened: AtomicBool::new(false),
@@ -125,15 +129,10 @@ impl Side {
             && let Some(served) = places::serve(device, size, stream)
         {
             let mut inner = self.lock();
-            if inner.is_within_limit(device) {
-                inner.figures.add(served.bytes, size);
-                inner.reserve(served.reserved);
-                inner.history.note(Action::Alloc, served.address, size, stream);
-                return Ok(served.address);
-            }
-            // It made the arena grow too far.
-            places::free(served.address);
-            places::trim(device);
+            inner.figures.add(served.bytes, size);
+            inner.reserve(served.reserved);
+            inner.history.note(Action::Alloc, served.address, size, stream);
+            return Ok(served.address);
         }
         self.opened.store(true, Ordering::Release);
         let mut inner = self.lock();
@@ -213,8 +212,12 @@ impl Side {
     }
 
     /// Reserve no more than this share of the device, arena and fallback together.
-    pub fn set_fraction(&self, fraction: f64) {
-        self.lock().fraction = fraction;
+    pub fn set_fraction(&self, device: i32, fraction: f64) {
+        let mut inner = self.lock();
+        inner.fraction = fraction;
+        // Without a device there is no arena either.
+        let _ = inner.open(device);
+        places::set_limit(device, inner.limit().unwrap_or(u64::MAX));
     }
 
     /// See [`Side::set_fraction`].
@@ -300,6 +303,11 @@ impl Side {
         inner.counts_before = inner.counts;
     }
 
+    /// After a fault around it, starts again with nothing: see [`Inner::give_up`].
+    pub fn give_up(&self) {
+        self.lock().give_up();
+    }
+
     /// Keeps a history of up to `most` entries; 0 ends it.
     pub fn keep_history(&self, most: usize, clear: bool) {
         let mut inner = self.lock();
@@ -334,6 +342,17 @@ impl Inner {
 
     fn try_malloc(&mut self, device: i32, size: u64, stream: Stream) -> Result<Address, Error> {
         let limit = self.limit();
+        if limit.is_none() {
+            return self.malloc_within(None, device, size, stream);
+        }
+        // Meanwhile the arena takes no more, or both together could.
+        places::set_limit(device, 0);
+        let served = self.malloc_within(limit, device, size, stream);
+        places::set_limit(device, limit.unwrap_or(u64::MAX));
+        served
+    }
+
+    fn malloc_within(&mut self, limit: Option<u64>, device: i32, size: u64, stream: Stream) -> Result<Address, Error> {
         let Some(beside) = &mut self.beside else { return Err(Error::UnknownAddress(0)) };
         let allowed = |device| limit.map(|limit| limit.saturating_sub(arena_reserved(device)));
         beside.set_memory_limit(allowed(device));
@@ -352,18 +371,6 @@ impl Inner {
         served
     }
 
-    /// Whether no more is reserved than may be, if need be after the arena gave back what it does not use.
-    #[inline]
-    fn is_within_limit(&mut self, device: i32) -> bool {
-        if self.fraction >= 1.0 {
-            return true;
-        }
-        let _ = self.open(device);
-        let Some(limit) = self.limit() else { return true };
-        let within = || arena_reserved(device).saturating_add(self.reserved) <= limit;
-        within() || (places::trim(device) > 0 && within())
-    }
-
     /// Bytes that may be reserved, if not all.
     fn limit(&self) -> Option<u64> {
         if self.fraction >= 1.0 {
@@ -378,11 +385,13 @@ impl Inner {
         let Some(beside) = &self.beside else { return };
         let before = std::mem::replace(&mut self.counts, beside.counts());
         self.figures.waits += self.counts.retries - before.retries.min(self.counts.retries);
+        if std::mem::replace(&mut self.told, self.allocated) != self.allocated || self.counts != before {
+            places::fallback_holds(device, self.counts.reserved, self.allocated);
+        }
         if self.counts == before {
             return;
         }
         self.reserved = self.counts.reserved;
-        places::fallback_reserved(device, self.reserved);
         self.reserve(arena_reserved(device));
     }
 
@@ -407,7 +416,7 @@ impl Inner {
     /// After a fault, starts again with nothing: what was handed out stays as it is for ever, so that no part of it is
     /// handed out twice.
     fn give_up(&mut self) {
-        eprintln!("stalloc: an internal fault in the fallback; its memory is not used again");
+        say("an internal fault in the fallback; its memory is not used again");
         if let Some(lost) = self.beside.take() {
             std::mem::forget(lost);
         }

@@ -1,5 +1,7 @@
 //! What lies where, as PyTorch's memory snapshots tell it.
 
+use std::ops::Range;
+
 use stalloc_allocator::caching::BlockState;
 use stalloc_device::{Address, Stream};
 
@@ -23,14 +25,14 @@ pub struct Block {
     pub state: BlockState,
 }
 
-/// Memory taken from the device at once; the arena counts as one.
+/// Memory taken from the device at once, or a part of the arena's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Where it starts.
     pub address: Address,
     /// Its length, bytes.
     pub size: u64,
-    /// The stream that it is for; the arena's is that of its first block.
+    /// The stream that it is for; a part of the arena's is that of its first block.
     pub stream: Stream,
     /// Whether it is for small requests.
     pub small: bool,
@@ -78,33 +80,38 @@ pub fn of_beside(beside: &dyn Fallback) -> Snapshot {
     segments.collect()
 }
 
-/// The arena as one expandable segment: live blocks, and what lies between them. `None` if it holds no memory.
-pub fn of_arena(device: i32) -> Option<Segment> {
-    let (range, reserved) = places::arena(device)?;
+/// The arena's memory as expandable segments, one for each part of its range that is mapped: live blocks, and what lies
+/// between them.
+pub fn of_arena(device: i32) -> Snapshot {
     let blocks = places::blocks(device);
-    if reserved == 0 {
-        return None;
-    }
-    let stream = blocks.first().map_or(0, |block| block.stream);
-    let mut parts = Vec::with_capacity(2 * blocks.len() + 1);
-    let mut end = range.start;
-    let free_until = |end: &mut Address, start: Address, parts: &mut Vec<Block>| {
-        if start > *end {
-            parts.push(Block { address: *end, size: start - *end, requested: 0, state: BlockState::Free });
-            *end = start;
+    let mut next = blocks.iter().peekable();
+    let segment = |part: Range<Address>| {
+        let mut parts = Vec::new();
+        let mut stream = None;
+        let mut at = part.start;
+        let free_until = |at: Address, end: Address, parts: &mut Vec<Block>| {
+            if end > at {
+                parts.push(Block { address: at, size: end - at, requested: 0, state: BlockState::Free });
+            }
+        };
+        while let Some(block) = next.next_if(|block| block.address < part.end) {
+            let end = block.address + block.size;
+            // Blocks were looked at before the memory: one that has none any more is gone.
+            if block.address < at || end > part.end {
+                continue;
+            }
+            free_until(at, block.address, &mut parts);
+            let state = if block.pending { BlockState::Pending } else { BlockState::Live };
+            parts.push(Block { address: block.address, size: block.size, requested: block.requested, state });
+            stream.get_or_insert(block.stream);
+            at = end;
         }
+        free_until(at, part.end, &mut parts);
+        let (address, size) = (part.start, part.end - part.start);
+        let stream = stream.unwrap_or(0);
+        Segment { address, size, stream, small: false, expandable: true, pool: (0, 0), blocks: parts }
     };
-    for block in blocks {
-        free_until(&mut end, block.address, &mut parts);
-        let state = if block.pending { BlockState::Pending } else { BlockState::Live };
-        parts.push(Block { address: block.address, size: block.size, requested: block.requested, state });
-        end = block.address + block.size;
-    }
-    // The range goes on far beyond the memory behind it.
-    let top = end.max(range.start.saturating_add(reserved)).min(range.end);
-    free_until(&mut end, top, &mut parts);
-    let size = end - range.start;
-    Some(Segment { address: range.start, size, stream, small: false, expandable: true, pool: (0, 0), blocks: parts })
+    places::mapped(device).into_iter().map(segment).collect()
 }
 
 /// Segments and bytes that the fallback's small and large pools hold.

@@ -18,7 +18,7 @@ struct PlanInfo<'a> {
     lower_bound: u64,
     alignment: u64,
     slots: u64,
-    dynamic_groups: u64,
+    expected_peak: u64,
     sections: Vec<SectionInfo<'a>>,
     metadata: &'a BTreeMap<String, String>,
 }
@@ -52,7 +52,7 @@ pub fn print(plan: &Plan, json: bool) -> Result<(), Error> {
         lower_bound: plan.lower_bound,
         alignment: plan.alignment,
         slots: plan.slots.len() as u64,
-        dynamic_groups: plan.dynamic.len() as u64,
+        expected_peak: plan.expected_peak,
         sections: sections.collect(),
         metadata: &plan.metadata,
     };
@@ -60,12 +60,14 @@ pub fn print(plan: &Plan, json: bool) -> Result<(), Error> {
         return output::json(&info);
     }
     output::line(&format!(
-        "plan for device {}: an arena of {}, no plan needs less than {}",
+        "plan for device {}: addresses of {} for {} requests, no plan needs less than {}; {} live at most",
         info.device,
         output::bytes(info.arena),
-        output::bytes(info.lower_bound)
+        output::count(info.slots),
+        output::bytes(info.lower_bound),
+        output::bytes(info.expected_peak),
     ))?;
-    let mut table = Table::new(&["section", "kind", "seen", "planned requests", "dynamic requests"]);
+    let mut table = Table::new(&["section", "kind", "seen", "planned requests", "without an offset"]);
     for section in &info.sections {
         table.row(vec![
             section.name.to_owned(),
@@ -88,6 +90,6 @@ fn kind(kind: SectionKind) -> &'static str {
     match kind {
         SectionKind::Prologue => "before the first step",
         SectionKind::Once => "once",
-        SectionKind::Repeating => "again and again",
+        SectionKind::Repeating => "repeating",
     }
 }

@@ -1,0 +1,86 @@
+//! What an arena was asked for, in order, for whoever learns from it.
+
+/// Something that happened. Granules are those of the arena; a block is named by its first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A block was handed out.
+    Alloc {
+        /// Its first granule.
+        start: u32,
+        /// Its length.
+        granules: u32,
+        /// Ordinal of its stream.
+        stream: u8,
+    },
+    /// A block is free again: given back, and done with by every stream.
+    Free {
+        /// Its first granule.
+        start: u32,
+    },
+    /// A step begins, said the program.
+    StepBegin,
+}
+
+/// Most events that wait for a reader, 12 bytes each.
+const MOST: usize = 1 << 21;
+
+/// Events that nobody has read yet.
+#[derive(Clone, Debug, Default)]
+pub struct Journal {
+    events: Vec<Event>,
+    is_on: bool,
+    /// Events were left out since nobody read them in time.
+    overflowed: bool,
+}
+
+impl Journal {
+    /// Notes events from now on.
+    pub fn turn_on(&mut self) {
+        self.is_on = true;
+    }
+
+    /// Notes an event.
+    #[inline]
+    pub fn push(&mut self, event: Event) {
+        if self.is_on {
+            self.push_event(event);
+        }
+    }
+
+    #[inline]
+    fn push_event(&mut self, event: Event) {
+        if self.events.len() < MOST {
+            self.events.push(event);
+        } else {
+            self.overflowed = true;
+        }
+    }
+
+    /// Exchanges the events so far for an empty list, whose memory is used again. False if some are missing: whoever
+    /// learns from them has to begin anew.
+    pub fn take(&mut self, empty: &mut Vec<Event>) -> bool {
+        empty.clear();
+        std::mem::swap(&mut self.events, empty);
+        !std::mem::take(&mut self.overflowed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_reads_is_left_out_and_told() {
+        let mut journal = Journal::default();
+        journal.push(Event::StepBegin);
+        let mut events = Vec::new();
+        assert!(journal.take(&mut events) && events.is_empty(), "it was not turned on");
+        journal.turn_on();
+        (0..=MOST).for_each(|_| journal.push(Event::StepBegin));
+        assert!(!journal.take(&mut events));
+        assert_eq!(events.len(), MOST);
+        journal.push(Event::Free { start: 7 });
+        assert!(journal.take(&mut events));
+        assert_eq!(events, [Event::Free { start: 7 }]);
+    }
+}

@@ -1,0 +1,162 @@
+//! How much device memory an arena may hold: what the program allows itself, less what the fallback holds.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stalloc_device::{Address, Device, Error, MemoryInfo, Stream};
+
+/// What arena and fallback of one device may hold together. Read and written without a lock.
+#[derive(Debug)]
+pub struct Budget {
+    /// Bytes; `u64::MAX`: no limit.
+    limit: AtomicU64,
+    /// Device memory of the fallback, bytes.
+    fallback: AtomicU64,
+}
+
+impl Budget {
+    /// No limit.
+    pub const fn new() -> Self {
+        Budget { limit: AtomicU64::new(u64::MAX), fallback: AtomicU64::new(0) }
+    }
+
+    /// Arena and fallback may hold so many bytes from now on; what they hold they keep.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::SeqCst);
+    }
+
+    /// The fallback holds so many bytes now.
+    pub fn set_fallback(&self, bytes: u64) {
+        self.fallback.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Bytes that the arena may hold.
+    fn of_arena(&self) -> u64 {
+        match self.limit.load(Ordering::SeqCst) {
+            u64::MAX => u64::MAX,
+            limit => limit.saturating_sub(self.fallback.load(Ordering::SeqCst)),
+        }
+    }
+}
+
+/// A device whose memory is at its end where a budget is.
+#[derive(Debug)]
+pub struct Budgeted<D> {
+    device: D,
+    budget: &'static Budget,
+    held: u64,
+}
+
+impl<D: Device> Budgeted<D> {
+    /// A device that nothing was taken from yet.
+    pub fn new(device: D, budget: &'static Budget) -> Self {
+        Budgeted { device, budget, held: 0 }
+    }
+
+    fn check(&self, bytes: u64) -> Result<(), Error> {
+        let allowed = self.budget.of_arena();
+        if self.held.saturating_add(bytes) <= allowed {
+            return Ok(());
+        }
+        Err(Error::OutOfMemory { requested: bytes, free: allowed.saturating_sub(self.held), total: allowed })
+    }
+}
+
+impl<D: Device> Device for Budgeted<D> {
+    type Event = D::Event;
+
+    fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
+        self.check(bytes)?;
+        let address = self.device.alloc(bytes)?;
+        self.held += bytes;
+        Ok(address)
+    }
+
+    // An arena without virtual memory takes its memory once, and gives it back when it ends.
+    fn free(&mut self, address: Address) -> Result<(), Error> {
+        self.device.free(address)
+    }
+
+    fn page_size(&self) -> Option<u64> {
+        self.device.page_size()
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<Address, Error> {
+        self.device.reserve(bytes)
+    }
+
+    fn release(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        self.device.release(address, bytes)
+    }
+
+    fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        self.check(bytes)?;
+        self.device.map(address, bytes)?;
+        self.held += bytes;
+        Ok(())
+    }
+
+    fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
+        self.device.unmap(address, bytes)?;
+        self.held = self.held.saturating_sub(bytes);
+        Ok(())
+    }
+
+    fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
+        self.device.allow_peer(peer)
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo, Error> {
+        self.device.memory_info()
+    }
+
+    fn record(&mut self, stream: Stream) -> Result<Self::Event, Error> {
+        self.device.record(stream)
+    }
+
+    fn completed(&mut self, event: &Self::Event) -> Result<bool, Error> {
+        self.device.completed(event)
+    }
+
+    fn wait(&mut self, event: &Self::Event) -> Result<(), Error> {
+        self.device.wait(event)
+    }
+
+    fn queue_wait(&mut self, stream: Stream, event: &Self::Event) -> Result<(), Error> {
+        self.device.queue_wait(stream, event)
+    }
+
+    fn synchronize(&mut self) -> Result<(), Error> {
+        self.device.synchronize()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use stalloc_device::Counting;
+
+    use super::*;
+
+    const PAGE: u64 = 2 << 20;
+
+    #[test]
+    fn memory_ends_where_the_budget_does_and_comes_back_with_what_is_given_back() {
+        static BUDGET: Budget = Budget::new();
+        let mut device = Budgeted::new(Counting::new(1 << 30), &BUDGET);
+        let base = device.reserve(16 * PAGE).unwrap();
+        device.map(base, 2 * PAGE).unwrap();
+        BUDGET.set_limit(4 * PAGE);
+        BUDGET.set_fallback(PAGE);
+        device.map(base + 2 * PAGE, PAGE).unwrap();
+        assert!(matches!(device.map(base + 3 * PAGE, PAGE), Err(Error::OutOfMemory { free: 0, .. })));
+        BUDGET.set_fallback(0);
+        device.map(base + 3 * PAGE, PAGE).unwrap();
+        assert!(device.map(base + 4 * PAGE, PAGE).is_err());
+        device.unmap(base + 3 * PAGE, PAGE).unwrap();
+        device.map(base + 4 * PAGE, PAGE).unwrap();
+        BUDGET.set_limit(PAGE);
+        assert!(device.map(base + 5 * PAGE, PAGE).is_err(), "what is held stays, and no more is taken");
+        BUDGET.set_limit(u64::MAX);
+        device.map(base + 5 * PAGE, 4 * PAGE).unwrap();
+    }
+}

@@ -1,0 +1,87 @@
+// How much device memory a program allows itself (torch.cuda.set_per_process_memory_fraction), arena and native allocator
+// together.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "core.h"
+
+namespace stalloc {
+
+// The limit of one device.
+//
+// The native allocator knows of its own memory alone. So each time before it is asked, it is told what the arena leaves of the
+// limit, and until it has answered the arena takes no more: together they never hold more than is allowed.
+class Limit {
+ public:
+  Limit(const StallocCore* table, int device) : core(table), index(device) {}
+
+  // The device has so many bytes, and this share of them may be held.
+  void set(double share, uint64_t device_bytes) {
+    std::lock_guard<std::mutex> lock(mutex);
+    fraction = share;
+    total = device_bytes;
+    is_set.store(true, std::memory_order_release);
+    core->limit(index, asking > 0 ? 0 : bytes());
+  }
+
+  bool exists() const { return is_set.load(std::memory_order_acquire); }
+  double share() const { return fraction; }
+  uint64_t allowed() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return bytes();
+  }
+
+  // While this lives, the native allocator may be asked: `tell(share)` has told it what share of the device is its.
+  class Asking {
+   public:
+    template <typename Tell>
+    Asking(Limit& of, Tell&& tell) : limit(of) {
+      if (!limit.exists()) return;
+      counted = true;
+      std::lock_guard<std::mutex> lock(limit.mutex);
+      ++limit.asking;
+      limit.core->limit(limit.index, 0);
+      StallocArena arena{};
+      limit.core->arena(limit.index, &arena);  // waits for whoever is being served: no more is taken from now on
+      const uint64_t left = limit.bytes() - std::min(limit.bytes(), arena.reserved);
+      tell(limit.total > 0 ? double(left) / double(limit.total) : 0.0);
+    }
+    ~Asking() {
+      if (!counted) return;
+      std::lock_guard<std::mutex> lock(limit.mutex);
+      if (--limit.asking == 0) limit.core->limit(limit.index, limit.bytes());
+    }
+    Asking(const Asking&) = delete;
+    Asking& operator=(const Asking&) = delete;
+
+   private:
+    Limit& limit;
+    bool counted = false;
+  };
+
+ private:
+  const StallocCore* core;
+  int index;
+  std::mutex mutex;
+  std::atomic<bool> is_set{false};
+  double fraction = 1.0;
+  uint64_t total = 0;
+  int asking = 0;  // threads that wait for the native allocator
+
+  uint64_t bytes() const { return uint64_t(fraction * double(total)); }
+};
+
+// The native allocator's text with the limit that the program has set in place of what it was told.
+inline std::string with_limit(std::string text, const std::string& allowed) {
+  const size_t end = text.find(" allowed; ");
+  if (end == std::string::npos) return text;
+  const size_t unit = text.rfind(' ', end - 1);
+  const size_t number = unit == std::string::npos ? unit : text.rfind(' ', unit - 1);
+  if (number == std::string::npos) return text;
+  return text.replace(number + 1, end - number - 1, allowed);
+}
+
+}  // namespace stalloc

@@ -1,0 +1,117 @@
+"""Trains under a plan and asks for what a limit, a reset, a switch or another tool changes; prints what is wrong."""
+
+import json
+import os
+import re
+
+import torch
+from gpt_step import Trainer
+
+import stalloc
+
+wrong = []
+mib, gib = 1 << 20, 1 << 30
+native = torch.cuda.get_allocator_backend() == "native"
+
+
+def check(what, holds):
+    if not holds:
+        wrong.append(what)
+
+
+def out_of_memory(size):
+    """The text of the exception that so many bytes lead to; None if there is none."""
+    try:
+        torch.empty(size, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError as error:
+        return str(error)
+    return None
+
+
+def from_arena(work):
+    before = stalloc.memory_stats()["arena_allocated"]
+    kept = work()
+    served = stalloc.memory_stats()["arena_allocated"] > before
+    del kept
+    return served
+
+
+told = []
+torch.cuda.init()
+torch._C._cuda_attach_out_of_memory_observer(lambda *figures: told.append(figures))
+trainer = Trainer()
+for _ in range(4):
+    trainer.step()
+
+# What torch.accelerator says is what torch.cuda says, resets included.
+for name in ["memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"]:
+    theirs, ours = getattr(torch.cuda, name)(), getattr(torch.accelerator, name)()
+    check(f"torch.accelerator.{name}: {ours} is not {theirs}", ours == theirs > 0)
+cuda, accelerator = torch.cuda.memory_stats(), torch.accelerator.memory_stats()
+different = {name: (cuda.get(name), value) for name, value in accelerator.items() if cuda.get(name) != value}
+check(f"torch.accelerator.memory_stats: {different}", accelerator and not different)
+peak = torch.cuda.max_memory_allocated()
+torch.accelerator.reset_peak_memory_stats()
+check("torch.accelerator resets peaks", torch.cuda.max_memory_allocated() == torch.cuda.memory_allocated() < peak)
+torch.accelerator.reset_accumulated_memory_stats()
+check("and sums", torch.cuda.memory_stats()["allocated_bytes.all.allocated"] == 0)
+check("a peak that the program resets is ours still", stalloc.memory_stats()["peak_allocated"] >= peak)
+
+# Nothing is ever less than nothing.
+check("a huge request is refused", "1EB" in (out_of_memory(1 << 61) or "") or not native)
+check("a large request is refused", out_of_memory(200 * gib) is not None)
+check("and counted", torch.cuda.memory_stats()["num_ooms"] == (1 if native else 2))
+check(f"its observers are told once: {told}", [size for _, size, _, _ in told] in ([200 * gib], [1 << 61, 200 * gib]))
+torch.cuda.reset_accumulated_memory_stats()
+torch.cuda.reset_peak_memory_stats()
+below = {name: value for name, value in torch.cuda.memory_stats().items() if value < 0 and name != "max_split_size"}
+check(f"figures below zero: {below}", not below)
+
+# A snapshot's segments are what is mapped.
+snapshot = torch.cuda.memory._snapshot()
+held = sum(segment["total_size"] for segment in snapshot["segments"])
+check(f"segments hold {held}, reserved are {torch.cuda.memory_reserved()}", held == torch.cuda.memory_reserved())
+for segment in snapshot["segments"]:
+    check("blocks fill their segment", sum(block["size"] for block in segment["blocks"]) == segment["total_size"])
+live = sum(block["size"] for s in snapshot["segments"] for block in s["blocks"] if block["state"] == "active_allocated")
+check("every live byte is in a segment", live == torch.cuda.memory_allocated())
+
+# A limit, of arena and fallback together.
+total = torch.cuda.mem_get_info()[1]
+torch.cuda.empty_cache()
+torch.cuda.set_per_process_memory_fraction(gib / total)
+check("the limit can be asked for", abs(torch.cuda.get_per_process_memory_fraction() - gib / total) < 1e-9)
+text = out_of_memory(8 * gib) or ""
+check(f"PyTorch's words: {text}", "CUDA out of memory. Tried to allocate 8.00 GiB" in text)
+check(f"the limit is named: {text}", re.search(r"1024\.00 MiB allowed|1\.00 GiB allowed|1023\.99 MiB allowed", text))
+hoard = []
+try:
+    while len(hoard) < 1000:
+        hoard.append(torch.empty(8 * mib, dtype=torch.uint8, device="cuda"))
+except torch.OutOfMemoryError:
+    pass
+reserved = torch.cuda.memory_reserved()
+check(f"{reserved} bytes are held under a limit of 1 GiB", gib - 64 * mib < reserved <= gib)
+check(f"the limit is used: {torch.cuda.memory_allocated()}", torch.cuda.memory_allocated() > gib - 64 * mib)
+hoard.clear()
+trainer.step()
+torch.cuda.set_per_process_memory_fraction(1.0)
+check("without it there is room", out_of_memory(8 * gib) is None)
+torch.cuda.empty_cache()
+
+# Without caching every request is the device's own.
+trainer.step()
+check("the arena serves", from_arena(lambda: torch.empty(3 * mib, device="cuda")))
+torch.cuda.caching_allocator_enable(False)
+check("without caching it does not", not from_arena(lambda: torch.empty(3 * mib, device="cuda")))
+before = torch.cuda.mem_get_info()[0]
+block = torch.empty(64 * mib, dtype=torch.uint8, device="cuda")
+check("a request takes device memory", torch.cuda.mem_get_info()[0] <= before - 64 * mib)
+del block
+check("and its end gives it back", torch.cuda.mem_get_info()[0] == before)
+torch.cuda.caching_allocator_enable(True)
+check("with caching it does again", from_arena(lambda: torch.empty(3 * mib, device="cuda")))
+
+if "DUMP" in os.environ:
+    torch.cuda.memory._dump_snapshot(os.environ["DUMP"])
+print(json.dumps({"wrong": wrong}))

@@ -1,0 +1,47 @@
+"""Nothing that goes wrong inside of stalloc, and no line that it cannot print, fails the job."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from runs import PROGRAMS, run
+
+GPU = ("--dry-run", "h100-80gb")
+#: Standard error on a full disk, closed, and on a pipe that nobody reads.
+NOWHERE = {
+    "full disk": 'exec "$@" 2>/dev/full',
+    "closed": 'exec "$@" 2>&-',
+    "unread pipe": '"$@" 2> >(exec 0<&-; sleep 0.1)',
+}
+
+
+def serve(directory, *command, **env):
+    return run("run", "--plan", directory, *GPU, "--", *command, env=env)
+
+
+@pytest.mark.parametrize("way", ["native", "pluggable"])
+def test_a_panic_in_every_function_that_pytorch_calls_leaves_the_job_alive(planned, way):
+    # From the second call of each on.
+    faults = {"STALLOC_FAULT": "*:2", "RUST_BACKTRACE": "0"}
+    process = serve(planned, sys.executable, PROGRAMS / "faults.py", STALLOC_BACKEND=way, **faults)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout.splitlines()[-1]) == {"losses": 8}
+    assert process.stderr.count("a fault on purpose in") > 3, process.stderr
+    assert process.stderr.count("the job goes on without its plan") == 1
+
+
+@pytest.mark.parametrize("nowhere", NOWHERE.values(), ids=NOWHERE.keys())
+def test_a_line_that_cannot_be_printed_is_lost_and_nothing_else(planned, tmp_path, nowhere):
+    (tmp_path / "rank0_dev0.plan").write_bytes(b"no plan at all")
+    tries = [
+        # Lines of Rust's and at the end, and lines of Python's while PyTorch is imported.
+        ("a fault", planned, {"STALLOC_BACKEND": "pluggable", "STALLOC_FAULT": "*:5", "RUST_BACKTRACE": "0"}),
+        ("a damaged plan", tmp_path, {}),
+    ]
+    for what, directory, env in tries:
+        command = ("bash", "-c", nowhere, "bash", sys.executable, PROGRAMS / "gpt.py", "1")
+        process = serve(directory, *command, **env)
+        assert process.returncode == 0, (what, process.stderr)
+        assert process.stdout.count("loss") == 1, what
