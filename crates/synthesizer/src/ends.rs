@@ -80,7 +80,8 @@ pub(crate) fn find(draft: &Draft) -> Ends {
     let odd = odd.into_values().flatten().map(|live| (live.step, live.made.map_or(0, |(_, entry)| entry))).collect();
     let mut ends = Ends { of, copies: 1, turning: vec![false; draft.kinds.len()], odd, staying: Vec::new() };
     for (kind, likes) in alive.iter().enumerate().filter(|&(kind, _)| draft.repeats(kind)) {
-        let most = likes.iter().filter(|(entry, _)| ends.of[kind][**entry as usize] != End::Open).map(|(_, &likes)| likes);
+        let most =
+            likes.iter().filter(|(entry, _)| ends.of[kind][**entry as usize] != End::Open).map(|(_, &likes)| likes);
         let most = most.max().unwrap_or(0);
         ends.copies = ends.copies.max(most + 1);
         ends.turning[kind] = most > 0;
@@ -117,7 +118,8 @@ fn outlives(draft: &Draft, live: &Live, of: &[Vec<End>], alive: &[FxHashMap<u32,
     if since.is_empty() {
         return false;
     }
-    let Some(later) = draft.kinds[kind].known.later.get(&entry).filter(|_| of[kind][entry as usize] != End::Open) else {
+    let Some(later) = draft.kinds[kind].known.later.get(&entry).filter(|_| of[kind][entry as usize] != End::Open)
+    else {
         return true;
     };
     let released = |at: usize, kind: usize| {
@@ -125,7 +127,9 @@ fn outlives(draft: &Draft, live: &Live, of: &[Vec<End>], alive: &[FxHashMap<u32,
         likes == 0 && later.ends.iter().any(|end| end.kind == kind as u32 && end.at <= clock)
     };
     let mut steps = since.iter().enumerate();
-    since.len() > MAX_PASSED || live.likes > likes || steps.any(|(at, kind)| kind.is_some_and(|kind| released(at, kind)))
+    since.len() > MAX_PASSED
+        || live.likes > likes
+        || steps.any(|(at, kind)| kind.is_some_and(|kind| released(at, kind)))
 }
 
 impl Ends {
@@ -136,7 +140,8 @@ impl Ends {
         let mut passed: FxHashSet<usize> = FxHashSet::default();
         for end in &later.ends {
             passed.extend(end.passed.iter().map(|&kind| kind as usize));
-            let turned = end.passed.iter().filter(|&&kind| self.turning.get(kind as usize) == Some(&true)).count() as u32;
+            let turned =
+                end.passed.iter().filter(|&&kind| self.turning.get(kind as usize) == Some(&true)).count() as u32;
             let turns = several.then_some(turned + 1);
             if (end.kind as usize) < draft.kinds.len() {
                 releases.push(Release { kind: end.kind as usize, turns, at: end.at });

@@ -219,7 +219,8 @@ impl Learner {
         }
         let steps = || self.kinds.range(self.first.unwrap_or(0)..);
         let cut_off = steps().filter(|(_, kind)| kind.keys.starts_with(&open.keys)).max_by_key(|(_, kind)| kind.runs);
-        let whole = steps().filter(|(_, kind)| open.keys.starts_with(&kind.keys)).max_by_key(|(_, kind)| kind.keys.len());
+        let whole =
+            steps().filter(|(_, kind)| open.keys.starts_with(&kind.keys)).max_by_key(|(_, kind)| kind.keys.len());
         if let Some((&kind, _)) = cut_off {
             self.complete(open, Some(kind));
         } else if let Some((&kind, known)) = whole {
@@ -239,7 +240,11 @@ impl Learner {
         let mut hasher = FxHasher::default();
         open.keys.hash(&mut hasher);
         let hash = hasher.finish();
-        let known = self.by_hash.get(&hash).copied().filter(|kind| self.kinds.get(kind).is_some_and(|kind| kind.keys == open.keys));
+        let known = self
+            .by_hash
+            .get(&hash)
+            .copied()
+            .filter(|kind| self.kinds.get(kind).is_some_and(|kind| kind.keys == open.keys));
         (hash, known)
     }
 
@@ -264,7 +269,9 @@ impl Learner {
             if let Some(kind) = self.kinds.get_mut(&id) {
                 for (entry, (&request, &end)) in open.ids.iter().zip(&open.own).enumerate() {
                     kind.own[entry] = kind.own[entry].max(end);
-                    if end == 0 && let Some(block) = self.live.get_mut(&request) {
+                    if end == 0
+                        && let Some(block) = self.live.get_mut(&request)
+                    {
                         *block = Block { step, kind: id, entry: entry as u32, run: kind.runs, size: block.size };
                     }
                 }
@@ -305,7 +312,9 @@ impl Learner {
         while self.kept > self.limits.requests || self.kinds.len() > self.limits.kinds {
             let first = self.first.unwrap_or(0);
             let droppable = self.kinds.iter().filter(|&(&id, _)| id != newest);
-            let Some((&id, _)) = droppable.min_by_key(|&(&id, kind)| (kind.runs > 1, id <= first, kind.last)) else { return };
+            let Some((&id, _)) = droppable.min_by_key(|&(&id, kind)| (kind.runs > 1, id <= first, kind.last)) else {
+                return;
+            };
             if let Some(kind) = self.kinds.remove(&id) {
                 self.kept -= kind.keys.len();
                 self.by_hash.remove(&kind.hash);

@@ -99,7 +99,8 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut walls: Vec<Range<u64>> = Vec::new();
     for range in ranges {
-        let (start, end) = (range.start / ALIGNMENT * ALIGNMENT, range.end.saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+        let (start, end) =
+            (range.start / ALIGNMENT * ALIGNMENT, range.end.saturating_add(ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
         match walls.last_mut() {
             Some(last) if start <= last.end => last.end = last.end.max(end),
             _ => walls.push(start..end),

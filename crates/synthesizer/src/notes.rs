@@ -32,7 +32,8 @@ pub(crate) fn on_steps(learner: &Learner, steps: &Steps) -> Vec<String> {
 /// On steps that do not repeat exactly enough; `exact` of `all` requests belong to steps that do.
 pub(crate) fn on_varying((exact, all): (u64, u64)) -> String {
     if all == 0 {
-        return "no step but the first was recorded whole, so no request gets an offset: record three steps or more".to_owned();
+        return "no step but the first was recorded whole, so no request gets an offset: record three steps or more"
+            .to_owned();
     }
     let once = all - exact;
     format!("steps vary: {once} of {all} requests belong to steps that came once, so no request gets an offset")
@@ -50,7 +51,9 @@ pub(crate) fn on_ends(ends: &Ends) -> Vec<String> {
     }
     let open = ends.of.iter().flatten().filter(|end| **end == End::Open).count();
     if open > 0 {
-        notes.push(format!("{open} requests of a step get no offset, because later steps do not free what they allocate"));
+        notes.push(format!(
+            "{open} requests of a step get no offset, because later steps do not free what they allocate"
+        ));
     }
     notes
 }

@@ -105,7 +105,8 @@ impl Outline {
         }
         // Repeating kinds may come in any order; after a kind that takes turns come the next copies. What the program
         // ended with after some copy of a kind may come after any.
-        let repeating: Vec<usize> = (0..self.sections.len()).filter(|&s| draft.repeats(self.sections[s].part)).collect();
+        let repeating: Vec<usize> =
+            (0..self.sections.len()).filter(|&s| draft.repeats(self.sections[s].part)).collect();
         let copy = |section: usize| section - self.first_of[self.sections[section].part];
         let mut more: Vec<(usize, usize)> = Vec::new();
         for &from in &repeating {

@@ -140,7 +140,8 @@ pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)
     finish(&mut plan, trace);
     plan.trace_map.resize(trace.requests.len(), None);
     // What is alive at once needs its bytes, however it is placed.
-    let load = if plan.slots.is_empty() { plan.expected_peak } else { most_alive(trace, |i| plan.trace_map[i].is_some()) };
+    let load =
+        if plan.slots.is_empty() { plan.expected_peak } else { most_alive(trace, |i| plan.trace_map[i].is_some()) };
     plan.lower_bound = plan.lower_bound.max(load);
     let summary = summarize(trace, &plan, steps.requests.len() as u64, notes, started);
     progress(4, 4);
@@ -209,7 +210,10 @@ fn map_trace(made: &mut Made, requests: usize, learner: &Learner) {
         let slots = section.map(|section| &made.outline.sections[section].slot_of);
         made.plan.trace_map.extend((0..ran.requests).map(|entry| {
             let odd = made.ends.odd.contains(&(step as u32, entry));
-            slots.and_then(|slots| slots.get(entry as usize).copied().flatten()).filter(|_| !odd).map(|slot| slot as u32)
+            slots
+                .and_then(|slots| slots.get(entry as usize).copied().flatten())
+                .filter(|_| !odd)
+                .map(|slot| slot as u32)
         }));
     }
     made.plan.trace_map.resize(requests, None);

@@ -53,8 +53,7 @@ impl Default for Training {
 impl Training {
     /// Its trace.
     pub fn trace(&self) -> Trace {
-        let mut run =
-            Run { config: self, builder: TraceBuilder::new(0), random: self.seed, next: 1 << 20, turn: 0 };
+        let mut run = Run { config: self, builder: TraceBuilder::new(0), random: self.seed, next: 1 << 20, turn: 0 };
         run.all();
         run.builder.finish()
     }

@@ -174,7 +174,12 @@ fn a_last_step_that_is_cut_off_is_still_planned() {
         let raw = match event {
             stalloc_trace::Event::Alloc(id) => {
                 let request = trace.request(*id);
-                RawEvent::Alloc { address: request.address.unwrap_or(0), size: request.size, stream: 0, stack: StackId::NONE }
+                RawEvent::Alloc {
+                    address: request.address.unwrap_or(0),
+                    size: request.size,
+                    stream: 0,
+                    stack: StackId::NONE,
+                }
             }
             stalloc_trace::Event::FreeCompleted(id) => {
                 RawEvent::FreeCompleted { address: trace.request(*id).address.unwrap_or(0), size: 0, stream: 0 }

@@ -22,7 +22,8 @@ impl Stage<'_> {
             timeline.push(section, u64::from(self.places[section].period));
         }
         self.add_windows(&mut timeline, &own);
-        let whole = |wall: &std::ops::Range<u64>| Taken { lower: 0, upper: timeline.length, start: wall.start, end: wall.end };
+        let whole =
+            |wall: &std::ops::Range<u64>| Taken { lower: 0, upper: timeline.length, start: wall.start, end: wall.end };
         let mut taken: Vec<Taken> = self.walls.iter().map(whole).collect();
         taken.push(whole(&(0..self.floor)));
         for &i in self.own {

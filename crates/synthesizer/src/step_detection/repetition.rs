@@ -254,7 +254,8 @@ impl Hashes {
         let last = anchor.last().copied().unwrap_or(end);
         let rest = end - last;
         let mut missing = 0;
-        let like_last = kinds.iter_mut().filter(|((length, hash), _)| *length <= rest && self.of(last, *length) == *hash);
+        let like_last =
+            kinds.iter_mut().filter(|((length, hash), _)| *length <= rest && self.of(last, *length) == *hash);
         match like_last.max_by_key(|((length, _), _)| *length) {
             Some((_, count)) => *count += 1,
             None => {
