@@ -70,8 +70,7 @@ fn what_a_running_job_learned_makes_the_same_plan_as_its_recording() {
         let mut trace = training.trace();
         // A running job hears of beginnings alone.
         trace.events.retain(|event| !matches!(event, Event::Mark(Mark::StepEnd)));
-        let mut times = trace.events.iter().zip(0..);
-        while let Some((event, time)) = times.next() {
+        for (event, time) in trace.events.iter().zip(0..) {
             match event {
                 Event::Alloc(id) => trace.requests[id.index()].alloc = Some(time),
                 Event::FreeRequested(id) => trace.requests[id.index()].free_requested = Some(time),
