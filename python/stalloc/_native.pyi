@@ -67,6 +67,12 @@ def serve_plans(folder: Path, rank: int) -> dict[int, Path]:
 def serve_prepare(device: int, path: Path) -> dict[str, Any]:
     """Has a device (-1: host memory) follow a plan; returns what the plan says of itself. ValueError if it is none."""
 
+def serve_learn(device: int) -> bool:
+    """Has a device served by the open arena and learns from it; False if it has a plan already: then only the learning begins."""
+
+def serve_keep(folder: Path, rank: int) -> int:
+    """Ends the learning and keeps what was learned as plans in a folder; how many. RuntimeError if one cannot be written."""
+
 def serve_table() -> int:
     """Address of the table of functions that a shim calls."""
 

@@ -103,6 +103,10 @@ pub struct Arena<D: Device> {
     slack: u16,
     statistics: Statistics,
     journal: Journal,
+    /// Followed from the next step on.
+    next: Option<Box<Script>>,
+    /// Followed before.
+    retired: Option<Box<Script>>,
 }
 
 impl<D: Device> Arena<D> {
@@ -140,20 +144,22 @@ impl<D: Device> Arena<D> {
             slack: 0,
             statistics,
             journal: Journal::default(),
+            next: None,
+            retired: None,
             device,
             script,
             frames,
         })
     }
 
-    /// Follows another plan from now on, as it was laid out by [`Script::new`]; returns the one before. What lives stays
-    /// where it is. O(1): of a program at the beginning of a step nothing is lost.
-    pub fn adopt(&mut self, script: Script) -> Script {
+    /// Follows the plan that was proposed from now on.
+    #[cold]
+    fn adopt(&mut self, mut script: Box<Script>) {
         self.cursor = Cursor::new(&script);
-        self.cursor.step_begin(&script);
         self.statistics.arena = u64::from(script.granules) * GRANULE;
         self.statistics.plans += 1;
-        std::mem::replace(&mut self.script, script)
+        std::mem::swap(&mut self.script, &mut script);
+        self.retired = Some(script);
     }
 
     /// From now on only requests at their planned offsets are served. The rest is the caller's own fallback's.
@@ -333,6 +339,9 @@ impl<D: Device> Arena<D> {
     /// A training step begins, says the program.
     pub fn step_begin(&mut self) {
         self.statistics.steps += 1;
+        if let Some(script) = self.next.take() {
+            self.adopt(script);
+        }
         self.journal.push(Event::StepBegin);
         self.cursor.step_begin(&self.script);
     }

@@ -6,6 +6,39 @@ use stalloc_device::{Address, Device, Error};
 
 use crate::script::GRANULE;
 
+/// Pieces of an address range, by number.
+#[derive(Clone, Debug, Default)]
+pub struct FrameSet {
+    words: Vec<u64>,
+    len: u64,
+}
+
+impl FrameSet {
+    /// Adds the frames of `size` bytes that a range of granules touches.
+    pub fn insert(&mut self, range: Range<u32>, size: u64) {
+        let first = u64::from(range.start) * GRANULE / size;
+        let last = (u64::from(range.end) * GRANULE).div_ceil(size);
+        for frame in first..last {
+            let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
+            if word >= self.words.len() {
+                self.words.resize(word + 1, 0);
+            }
+            self.len += u64::from(self.words[word] & bit == 0);
+            self.words[word] |= bit;
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
 /// An address range and the device memory behind it.
 ///
 /// With virtual memory management it is reserved whole and mapped in frames as they are first needed; without, it is
@@ -66,6 +99,11 @@ impl Frames {
     /// First address of the range.
     pub fn base(&self) -> Address {
         self.base
+    }
+
+    /// Bytes of a frame; `None` if the range is one allocation.
+    pub fn frame(&self) -> Option<u64> {
+        self.frame
     }
 
     /// Length of the range in bytes.

@@ -19,6 +19,7 @@ mod streams;
 mod tuning;
 
 pub use arena::{Arena, Budget, LiveBlock, Served};
+pub use frames::FrameSet;
 pub use journal::Event;
 pub use locked::Locked;
 pub use planned::PlannedAllocator;

@@ -5,6 +5,7 @@ use stalloc_plan::{Entry, Plan, SectionKind, Slot};
 
 use crate::Error;
 use crate::cursor::Guess;
+use crate::frames::FrameSet;
 
 /// Unit of sizes and offsets here, bytes: what PyTorch rounds every block to.
 pub const GRANULE: u64 = 512;
@@ -133,6 +134,17 @@ impl Script {
         script.sections = sections.collect::<Result<_, Error>>()?;
         script.index_contexts();
         Ok(script)
+    }
+
+    /// The frames of so many bytes that its offsets touch. O(entries + frames touched).
+    pub fn frames(&self, size: u64) -> FrameSet {
+        let mut frames = FrameSet::default();
+        for entry in self.sections.iter().flat_map(|section| &section.entries) {
+            if let Guess::Planned(offset) = entry.guess() {
+                frames.insert(offset..offset + entry.key.granules(), size);
+            }
+        }
+        frames
     }
 
     /// Whether it expects nothing: the open arena's.

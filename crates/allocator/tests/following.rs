@@ -265,6 +265,30 @@ fn a_plan_whose_addresses_reach_beyond_the_device_is_followed() {
     assert!(checked.allocator.peak_reserved() < GIB);
 }
 
+fn propose(checked: &mut Checked<Shared<Counting>>, plan: &Plan) -> bool {
+    let script = Script::new(plan).expect("a plan that can be followed");
+    let arena = checked.allocator.arena_mut();
+    let frames = script.frames(arena.frame_bytes().expect("a device that maps pages"));
+    arena.propose(script, &frames)
+}
+
+#[test]
+fn a_plan_that_needs_more_memory_than_there_is_is_not_adopted() {
+    let mut checked = over_counting(&Plan::default(), Counting::new(110 * MIB));
+    let kept = run(&mut checked, &weights());
+    let mut plan = plan(&[section(Repeating, &step())]);
+    // Each step needs memory in two places.
+    let twice: Vec<_> = plan.slots.iter().map(|slot| (slot.size, slot.offset)).collect();
+    assert!(propose(&mut checked, &plan));
+    plan.slots
+        .iter_mut()
+        .enumerate()
+        .for_each(|(number, slot)| slot.offset = twice[number].1 + (number as u64) * 32 * MIB);
+    plan.arena += 40 * 32 * MIB;
+    assert!(!propose(&mut checked, &plan));
+    kept.into_iter().for_each(|served| checked.free(served));
+}
+
 #[test]
 fn a_plan_adopted_while_running_serves_the_next_step_and_leaves_what_lives_where_it_lives() {
     let mut checked = over_counting(&Plan::default(), Counting::new(GIB));
@@ -276,7 +300,7 @@ fn a_plan_adopted_while_running_serves_the_next_step_and_leaves_what_lives_where
     let end = kept.iter().map(|served| served.address - base).max().unwrap_or(0) + 16 * MIB;
     plan.slots.iter_mut().for_each(|slot| slot.offset += end);
     plan.arena += end;
-    checked.allocator.arena_mut().adopt(Script::new(&plan).expect("a plan that can be followed"));
+    propose(&mut checked, &plan);
     for _ in 0..3 {
         checked.allocator.step_begin();
         assert!(run(&mut checked, &step()).iter().all(|served| served.source == Source::Planned));

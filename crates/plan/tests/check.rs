@@ -1,8 +1,6 @@
 //! What the check must find, one case each; plans are written by hand, so that nothing that makes plans takes part.
 
-use stalloc_plan::{
-    CARRIED, Entry, FOREVER, Plan, Rectangle, Release, Section, SectionKind, Slot, check_rectangles,
-};
+use stalloc_plan::{CARRIED, Entry, FOREVER, Plan, Rectangle, Release, Section, SectionKind, Slot, check_rectangles};
 use stalloc_trace::{RawEvent, StackId, Trace, TraceBuilder};
 
 /// A plan of sections, each a list of slots `(offset, upper)` of 512 bytes.

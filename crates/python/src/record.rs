@@ -17,6 +17,13 @@ use stalloc_trace::{Frame, Mark, RawEvent, StringId};
 use crate::entries::Entries;
 use crate::{settings, tracker};
 
+/// Prints a line; where standard error is full or closed, nothing: no message may end a job.
+macro_rules! say {
+    ($($what:tt)*) => {
+        _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($what)*)))
+    };
+}
+
 /// A killed program loses at most twice this time.
 const FLUSH_EVERY: Duration = Duration::from_millis(400);
 
@@ -80,8 +87,6 @@ fn flush_forever() {
         drop(callable);
         if let Err(error) = recorder.flush() {
             runtime::say(&format!("{error}: the recording ends here"));
-            RECORDS.store(false, Ordering::Release);
-            return;
         }
         let wanted = *PROGRESS.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(steps), Some(progress)) = (wanted, recorder.progress()) {
@@ -169,7 +174,12 @@ pub fn abandon() {
 pub fn finish(py: Python<'_>, rank: u32) -> PyResult<()> {
     let recorder = recorder()?;
     abandon();
-    py.detach(|| recorder.finish(rank)).map_err(|error| PyOSError::new_err(error.to_string()))
+    let finished = py.detach(|| recorder.finish(rank));
+    let lost = recorder.lost();
+    if lost > 0 {
+        say!("stalloc: {lost} events of this process were not recorded");
+    }
+    finished.map_err(|error| PyOSError::new_err(error.to_string()))
 }
 
 /// Whether allocations wait for their call stacks before they are written.

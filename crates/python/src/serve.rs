@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stalloc_runtime as runtime;
 
-/// A rank's plans in a folder, by device: see [`runtime::plans`].
+/// A rank's plans in a folder, by device: see [`runtime::plans`]. Only files are: opening a pipe would wait for ever.
 #[pyfunction]
 pub fn serve_plans(folder: PathBuf, rank: u64) -> BTreeMap<i32, PathBuf> {
-    runtime::plans(&folder, rank)
+    runtime::plans(&folder, rank).into_iter().filter(|(_, path)| path.is_file()).collect()
 }
 
 /// Has a device (-1: host memory) follow the plan in a file from its first request on. Returns what the plan says of
@@ -29,6 +29,20 @@ pub fn serve_prepare<'py>(py: Python<'py>, device: i32, path: PathBuf) -> PyResu
         return Err(PyValueError::new_err(format!("device {device} has a plan already, or there is no such device")));
     }
     Ok(about)
+}
+
+/// Has a device served by the open arena from its first request on, and learn from then on what repeats. False if it has a
+/// plan already, or there is no such device: then only the learning begins.
+#[pyfunction]
+pub fn serve_learn(device: i32) -> bool {
+    runtime::learn();
+    runtime::prepare(device, stalloc_plan::Plan::default())
+}
+
+/// Ends the learning and keeps what was learned as plans in a folder; how many. RuntimeError if that fails.
+#[pyfunction]
+pub fn serve_keep(folder: PathBuf, rank: u64) -> PyResult<usize> {
+    runtime::keep_learned(&folder, rank).map_err(pyo3::exceptions::PyRuntimeError::new_err)
 }
 
 /// Address of the table of functions that a C++ shim calls.
@@ -52,7 +66,7 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
     let figures = [
         ("requests", arena.requests),
         ("planned", arena.planned),
-        ("dynamic", arena.dynamic),
+        ("open", arena.open),
         ("fallback", arena.fallback),
         ("steps", arena.steps),
         ("arena", arena.arena),
@@ -63,8 +77,9 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
         ("fallback_reserved", report.fallback_reserved),
         ("peak_reserved", report.peak_reserved),
         ("peak_allocated", report.peak_allocated),
-        ("moves", arena.moves),
-        ("moved", arena.moved),
+        ("remaps", arena.remaps),
+        ("remapped_bytes", arena.remapped),
+        ("plans", arena.plans),
     ];
     for (name, value) in figures {
         out.set_item(name, value)?;
@@ -72,12 +87,11 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
     let (misses, unplanned) = (arena.misses, arena.unplanned);
     let causes = PyDict::new(py);
     let counted = [
-        ("occupied", misses.occupied),
-        ("pending", misses.pending),
-        ("device", misses.device),
-        ("dynamic", unplanned.dynamic),
-        ("extra", unplanned.extra),
-        ("lost", unplanned.lost),
+        ("address_taken", misses.taken),
+        ("no_memory", misses.device),
+        ("without_offset", unplanned.open),
+        ("not_in_plan", unplanned.not_in_plan),
+        ("position_unknown", unplanned.position_unknown),
         ("capturing", unplanned.capturing),
         ("refused", unplanned.refused),
     ];
@@ -85,7 +99,6 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
         causes.set_item(cause, count)?;
     }
     out.set_item("causes", causes)?;
-    out.set_item("switched_off", arena.switched_off)?;
     out.set_item("other_program", arena.is_of_another_program())?;
     if let Some(departure) = arena.departure {
         let first = PyDict::new(py);

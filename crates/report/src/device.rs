@@ -16,7 +16,7 @@ use crate::figures::{
     AllocatorFigures, CategoryFigures, DeviceFigures, Fit, PlanFigures, StepKind, StepReserved, label,
 };
 use crate::holes::holes;
-use crate::layout::Layout;
+use crate::layout::{Layout, join_pages};
 use crate::live::Live;
 use crate::prepare::has_history;
 use crate::sites::Sites;
@@ -70,7 +70,11 @@ impl<'a> Analysis<'a> {
         let mut sites = Sites::new(trace);
         let mut allocators = Vec::new();
         let mut mapped = Vec::new();
-        for replay in actual(trace).into_iter().chain(subject.replays.iter().cloned()) {
+        let replayed = subject.replays.iter().cloned().map(|mut replay| {
+            join_pages(&mut replay.segments);
+            replay
+        });
+        for replay in actual(trace).into_iter().chain(replayed) {
             let layout = Layout::new(trace, &replay);
             let holes = holes(trace, &replay, &layout, &live.total, &categories, &mut sites);
             allocators.push(AllocatorFigures {

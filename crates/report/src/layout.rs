@@ -1,13 +1,32 @@
 //! Where blocks go on a map: device addresses are sparse, a map's axis must not be.
 //!
 //! Ranges of device memory that a block ever spans belong together (pages of an expandable segment); each such
-//! *island* keeps its inner order and is moved down to the lowest place that is free while it lives, as segments
+//! *island* keeps its inner order and is moved down to a low place that is free while it lives, as segments
 //! come and go. The height of a map is then about the most memory ever held.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
-use stalloc_simulator::Replay;
+use stalloc_simulator::{Replay, SegmentSpan};
 use stalloc_trace::{Time, Trace};
+
+use crate::free_ranges::FreeRanges;
+
+/// Joins what was taken and given back together and lies together. An allocator that tries to map more pages than there
+/// are, gives them back and tries again reports each of them, and one request of a few bytes of a file may ask for
+/// more than any device has: without this, the work would grow with what is asked for and not with what is read.
+/// O(segments log segments).
+pub fn join_pages(segments: &mut Vec<SegmentSpan>) {
+    segments.sort_unstable_by_key(|span| (span.begin, span.end, span.address));
+    segments.dedup_by(|next, last| {
+        let top = last.address.saturating_add(last.size);
+        let joins = (last.begin, last.end) == (next.begin, next.end) && next.address <= top;
+        if joins {
+            last.size = next.address.saturating_add(next.size).max(top) - last.address;
+        }
+        joins
+    });
+}
 
 /// A range of device memory on the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +55,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays a replay out. O((requests + segments) log segments), and the live islands for each island.
+    /// Lays a replay out. O((requests + segments) log segments).
     pub fn new(trace: &Trace, replay: &Replay) -> Self {
         let mut spans: Vec<Span> = replay
             .segments
@@ -172,7 +191,7 @@ fn close(open: &mut BTreeMap<u64, u32>, spans: &[Span], span: Option<u32>) {
     }
 }
 
-/// Moves each island to the lowest place that is free for as long as it lives.
+/// Moves each island to a low place that is free for as long as it lives. O(islands log islands).
 fn pack(spans: &[Span], islands: &mut Islands) -> BTreeMap<u32, Base> {
     let mut whole: BTreeMap<u32, (Time, Time, u64, u64)> = BTreeMap::new();
     for (i, span) in spans.iter().enumerate() {
@@ -182,22 +201,18 @@ fn pack(spans: &[Span], islands: &mut Islands) -> BTreeMap<u32, Base> {
     }
     let mut order: Vec<(u32, (Time, Time, u64, u64))> = whole.into_iter().collect();
     order.sort_by_key(|&(_, (begin, _, low, _))| (begin, low));
-    // Islands alive now, by offset: (offset, top, end).
-    let mut alive: Vec<(u64, u64, Time)> = Vec::new();
+    let mut free = FreeRanges::new();
+    // Islands alive now, the first to end on top: (end, offset, top).
+    let mut alive: BinaryHeap<Reverse<(Time, u64, u64)>> = BinaryHeap::new();
     let mut bases = BTreeMap::new();
     for (name, (begin, end, low, high)) in order {
-        alive.retain(|&(_, _, until)| until > begin);
-        let size = high - low;
-        let mut offset = 0u64;
-        let mut at = alive.len();
-        for (i, &(bottom, top, _)) in alive.iter().enumerate() {
-            if offset.saturating_add(size) <= bottom {
-                at = i;
-                break;
-            }
-            offset = offset.max(top);
+        while let Some(&Reverse((_, offset, top))) = alive.peek().filter(|Reverse((until, ..))| *until <= begin) {
+            alive.pop();
+            free.give(offset, top);
         }
-        alive.insert(at, (offset, offset.saturating_add(size), end));
+        let size = high - low;
+        let offset = free.take(size);
+        alive.push(Reverse((end, offset, offset.saturating_add(size))));
         bases.insert(name, Base { address: low, offset });
     }
     bases

@@ -14,6 +14,7 @@ mod curve;
 mod device;
 mod failure;
 mod figures;
+mod free_ranges;
 mod holes;
 mod layout;
 mod live;

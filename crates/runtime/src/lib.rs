@@ -1,12 +1,14 @@
 //! The planned arenas of one process, and the C interface that PyTorch's shims call.
 //!
 //! A process has a place for each GPU and one for host memory. A place is given a plan ([`prepare`]), opens its arena
-//! when the program first asks it for memory (only then is the device awake), and from then on serves what the plan knows.
-//! What it does not serve is the caller's own fallback's: the functions here say `None`, never an error.
+//! when the program first asks it for memory (only then is the device awake), and from then on serves all that fits; a plan
+//! without slots makes it the open arena. What it cannot serve is the caller's own fallback's: the functions here say
+//! `None`, never an error.
 //!
 //! The rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever
 //! device it is on), `counters` (its share of PyTorch's statistics), `places` (which device an address belongs to),
-//! `budget` (how much memory it may take), `fork` (children of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C).
+//! `budget` (how much memory it may take), `learning` (a thread that makes plans while the program runs), `fork` (children
+//! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C).
 //! Beside them is [`pluggable`], the other way into PyTorch, which brings a fallback of its own.
 
 mod budget;
@@ -14,6 +16,7 @@ mod counters;
 mod fault;
 mod folder;
 mod fork;
+mod learning;
 mod messages;
 mod place;
 mod places;
@@ -24,6 +27,7 @@ mod table;
 pub use counters::{Counter, Counters, Pool};
 pub use fault::contained;
 pub use folder::plans;
+pub use learning::{keep as keep_learned, start as learn};
 pub use messages::say;
 pub use place::{Handed, Report};
 pub use places::{

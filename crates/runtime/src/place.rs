@@ -9,6 +9,7 @@ use stalloc_device::{Address, Stream};
 use stalloc_plan::Plan;
 
 use crate::counters::Counters;
+use crate::learning;
 use crate::messages::say;
 use crate::serving::Serving;
 
@@ -129,7 +130,7 @@ impl Place {
     fn guarded<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         let done = catch_unwind(AssertUnwindSafe(act)).ok();
         if done.is_none() && self.active.swap(false, Ordering::AcqRel) {
-            say("an internal fault; nothing more is served from the plan");
+            say("internal error; the job goes on with PyTorch's allocator for new memory");
         }
         done
     }
@@ -182,6 +183,9 @@ impl Place {
         let peers = (0..u64::BITS).filter(|peer| inner.peers >> peer & 1 == 1);
         let opened = self.guarded(|| -> Result<_, Error> {
             let mut arena = open(plan)?;
+            if learning::is_on() {
+                arena.keep_journal();
+            }
             peers.into_iter().try_for_each(|peer| arena.allow_peer(peer))?;
             Ok(arena)
         });
@@ -197,7 +201,7 @@ impl Place {
                 inner.state = State::Open(arena);
             }
             Err(error) => {
-                say(&format!("{error}; this job runs without its plan"));
+                say(&format!("{error}; this job runs with PyTorch's allocator"));
                 inner.state = State::Off;
                 self.active.store(false, Ordering::Release);
             }

@@ -10,6 +10,7 @@ use stalloc_plan::Plan;
 use crate::budget::{Budget, Budgeted};
 use crate::counters::Counters;
 use crate::fork;
+use crate::learning;
 use crate::place::{Handed, Open, Place, Report};
 use crate::serving::Serving;
 
@@ -65,14 +66,22 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     };
     let index = index(i32::try_from(plan.device).unwrap_or(i32::MAX));
     let budget = &BUDGETS[index.ok_or_else(|| Error::Plan(format!("there is no device {}", plan.device)))?];
-    let arena = Arena::new(Budgeted::new(gpu, budget), plan)?;
+    let arena = Arena::new(Budgeted::new(gpu, budget), plan, kept_memory())?;
     let planned_only = std::env::var_os("STALLOC_DYNAMIC").is_some_and(|value| value == "0");
     Ok(Box::new(if planned_only { arena.planned_only() } else { arena }))
 }
 
+/// With `STALLOC_TIGHT=1` an arena remaps rather than hold much more than tensors use; else when the device is full.
+fn kept_memory() -> stalloc_allocator::Budget {
+    match std::env::var_os("STALLOC_TIGHT") {
+        Some(value) if value == "1" => stalloc_allocator::Budget::Tight,
+        _ => stalloc_allocator::Budget::Device,
+    }
+}
+
 fn open_host(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     fork::in_use();
-    Ok(Box::new(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan)?))
+    Ok(Box::new(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan, kept_memory())?))
 }
 
 /// Gives a device (or [`HOST`]) a plan to follow; false if there is no such device or it has a plan already.
@@ -85,6 +94,11 @@ pub fn prepare(device: i32, mut plan: Plan) -> bool {
     let prepared = PLACES[index].prepare(plan, open);
     USED.fetch_max(index + 1, Ordering::AcqRel);
     prepared
+}
+
+/// Every place that may be open, with its device.
+pub(crate) fn all() -> impl Iterator<Item = (i32, &'static Place)> {
+    used().iter().enumerate().map(|(index, place)| (index as i32 + HOST, place))
 }
 
 /// No place serves anything more, after a fault around them. Takes no lock.
@@ -157,6 +171,7 @@ pub fn step_begin() {
     for place in used() {
         place.with(|arena| arena.step_begin());
     }
+    learning::step_begun();
 }
 
 /// Gives device memory back that no live block needs; returns the bytes.

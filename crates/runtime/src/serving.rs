@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stalloc_allocator::{Arena, Error, LiveBlock, Statistics};
+use stalloc_allocator::{Arena, Error, Event, FrameSet, LiveBlock, Script, Statistics};
 use stalloc_device::{Address, Device, Stream};
 
 /// What came of a request.
@@ -32,6 +32,16 @@ pub trait Serving: Send {
     fn step_begin(&mut self);
     /// See [`Arena::give_back`].
     fn give_back(&mut self, bytes: u64) -> Result<u64, Error>;
+    /// See [`Arena::keep_journal`].
+    fn keep_journal(&mut self);
+    /// See [`Arena::take_journal`].
+    fn take_journal(&mut self, empty: &mut Vec<Event>) -> bool;
+    /// See [`Arena::frame_bytes`].
+    fn frame_bytes(&self) -> Option<u64>;
+    /// See [`Arena::propose`].
+    fn propose(&mut self, script: Script, frames: &FrameSet) -> bool;
+    /// See [`Arena::take_retired`].
+    fn take_retired(&mut self) -> Option<Box<Script>>;
     /// See [`Arena::block_around`].
     fn block_around(&self, address: Address) -> Option<LiveBlock>;
     /// See [`Arena::blocks`].
@@ -71,6 +81,21 @@ where
     }
     fn give_back(&mut self, bytes: u64) -> Result<u64, Error> {
         self.give_back(bytes)
+    }
+    fn keep_journal(&mut self) {
+        self.keep_journal();
+    }
+    fn take_journal(&mut self, empty: &mut Vec<Event>) -> bool {
+        self.take_journal(empty)
+    }
+    fn frame_bytes(&self) -> Option<u64> {
+        self.frame_bytes()
+    }
+    fn propose(&mut self, script: Script, frames: &FrameSet) -> bool {
+        self.propose(script, frames)
+    }
+    fn take_retired(&mut self) -> Option<Box<Script>> {
+        self.take_retired()
     }
     fn block_around(&self, address: Address) -> Option<LiveBlock> {
         self.block_around(address)

@@ -9,14 +9,13 @@
 
 use std::env;
 use std::ffi::c_void;
-use std::ops::Range;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stalloc_plan::{DynamicGroup, Entry, FOREVER, Plan, Section, SectionKind, Slot};
+use stalloc_plan::{Entry, FOREVER, Plan, Section, SectionKind, Slot};
 use stalloc_runtime::pluggable::{self, Kind, stalloc_free, stalloc_malloc};
-use stalloc_runtime::{HOST, prepare, report, step_begin};
+use stalloc_runtime::{HOST, learn, prepare, report, step_begin};
 
 const SEED: &str = "STALLOC_RANDOM_SEED";
 const ARENA: u64 = 4 << 20;
@@ -46,11 +45,6 @@ impl Random {
             kind => [512, 1024, 1000, 65_536, 20_000, 262_144, 512][kind as usize - 1],
         }
     }
-
-    fn range(&mut self) -> Range<u64> {
-        let start = self.below(ARENA);
-        start..start + self.below(ARENA)
-    }
 }
 
 /// A plan that nothing vouches for. Half of them have places that at least do not overlap.
@@ -70,22 +64,13 @@ fn plan(random: &mut Random) -> Plan {
             Slot { size, offset, stream: random.below(3) as u32, lower, upper }
         })
         .collect();
-    let dynamic: Vec<DynamicGroup> = (0..1 + random.below(3))
-        .map(|_| {
-            let mut sizes = [random.size(), random.size(), random.size(), random.size()];
-            sizes.sort_unstable();
-            let reusable = (0..random.below(4)).map(|_| random.range()).collect();
-            let (stream, home) = (random.below(3) as u32, random.range());
-            DynamicGroup { section: 0, stream, lifetime: 0..1, sizes, peak: 0, always: false, reusable, home }
-        })
-        .collect();
     let sections = (0..1 + random.below(4)).map(|_| Section {
         kind: [SectionKind::Prologue, SectionKind::Repeating][random.below(2) as usize],
         name: String::new(),
         runs: 1,
         entries: (0..random.below(80))
             .map(|_| match random.below(6) {
-                0 => Entry::Dynamic(random.below(dynamic.len() as u64) as u32),
+                0 => Entry::Open { size: random.size().next_multiple_of(512), stream: random.below(3) as u32 },
                 _ => Entry::Slot(random.below(slots.len() as u64) as u32),
             })
             .collect(),
@@ -93,7 +78,7 @@ fn plan(random: &mut Random) -> Plan {
         followers: (0..random.below(3)).map(|_| random.below(5) as u32).collect(),
     });
     let sections = sections.collect();
-    Plan { alignment: 512, arena: ARENA, slots, dynamic, sections, ..Plan::default() }
+    Plan { alignment: 512, arena: ARENA, slots, sections, ..Plan::default() }
 }
 
 /// A live block and what it is filled with.
@@ -205,6 +190,10 @@ fn lock(pool: &Mutex<Vec<Filled>>) -> std::sync::MutexGuard<'_, Vec<Filled>> {
 fn run(seed: u64) {
     let mut random = Random(seed);
     let plan = plan(&mut random);
+    // Half of the programs are learned from while they run: plans are proposed and dropped at any time.
+    if random.below(2) == 0 {
+        learn();
+    }
     if random.below(8) > 0 {
         assert!(prepare(HOST, plan.clone()));
     }
@@ -238,7 +227,7 @@ fn run(seed: u64) {
     let books = pluggable::books(HOST).map(|books| books.figures).expect("a device");
     assert_eq!((books.allocated_bytes().all.current, books.allocation().small.current), (0, 0));
     let arena = report(HOST).map(|report| report.arena).unwrap_or_default();
-    println!("requests {} planned {} dynamic {}", arena.requests, arena.planned, arena.dynamic);
+    println!("requests {} planned {} open {} plans {}", arena.requests, arena.planned, arena.open, arena.plans);
 }
 
 #[test]

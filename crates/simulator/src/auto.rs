@@ -14,16 +14,14 @@ pub(crate) struct Auto<D: Device, F> {
     events: Vec<Event>,
     /// A step has begun that the learner has not been asked about.
     has_begun: bool,
-    /// A plan was adopted.
+    /// A plan was proposed, and none without offsets after it.
     has_plan: bool,
-    /// Adopted when the next step begins, as if it had been made while this one ran.
-    next: Option<Script>,
 }
 
 impl<D: Device, F: Allocator> Auto<D, F> {
     pub fn new(mut served: PlannedAllocator<D, F>) -> Self {
         served.arena_mut().keep_journal();
-        Auto { served, learner: Learner::new(), events: Vec::new(), has_begun: false, has_plan: false, next: None }
+        Auto { served, learner: Learner::new(), events: Vec::new(), has_begun: false, has_plan: false }
     }
 
     /// Tells the learner what happened, and makes a plan if one is due.
@@ -43,10 +41,19 @@ impl<D: Device, F: Allocator> Auto<D, F> {
         if self.learner.is_draft_due() {
             let plan = self.learner.draft().plan(|start| Some(start * GRANULE));
             // Without a plan the open arena goes on.
-            self.next = plan.ok().and_then(|plan| Script::new(&plan).ok());
+            if let Some(script) = plan.ok().and_then(|plan| Script::new(&plan).ok()) {
+                self.has_plan |= self.propose(script);
+            }
         } else if self.has_plan && !self.learner.repeats_now() {
-            self.next = Some(Script::default());
+            self.has_plan = !self.propose(Script::default());
         }
+    }
+
+    fn propose(&mut self, script: Script) -> bool {
+        let arena = self.served.arena_mut();
+        drop(arena.take_retired());
+        let frames = arena.frame_bytes().map_or_else(Default::default, |size| script.frames(size));
+        arena.propose(script, &frames)
     }
 }
 
@@ -64,10 +71,6 @@ impl<D: Device, F: Allocator> Allocator for Auto<D, F> {
     }
 
     fn step_begin(&mut self) {
-        if let Some(script) = self.next.take() {
-            self.has_plan = !script.is_empty();
-            self.served.arena_mut().adopt(script);
-        }
         self.served.step_begin();
         self.has_begun = true;
     }

@@ -27,14 +27,8 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Kind; 6] = [
-        Kind::Pytorch,
-        Kind::PytorchExpandable,
-        Kind::Gmlake,
-        Kind::StallocOpen,
-        Kind::Stalloc,
-        Kind::StallocAuto,
-    ];
+    pub const ALL: [Kind; 6] =
+        [Kind::Pytorch, Kind::PytorchExpandable, Kind::Gmlake, Kind::StallocOpen, Kind::Stalloc, Kind::StallocAuto];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {

@@ -1,4 +1,5 @@
-//! Steps that were not recorded: what a plan from a few steps is worth to others, whose sizes differ.
+//! Steps that were not recorded: what our arena is worth to jobs whose steps vary, with another run's plan, with none, and
+//! learning as it goes.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -12,7 +13,9 @@ use stalloc_trace::Trace;
 const SCALE: u64 = 2048;
 
 /// Frames that are mapped in part, and small pools: what no allocator goes without.
-const GRAIN: u64 = 96 << 20;
+const GRAIN: u64 = 32 << 20;
+
+const OURS: [Kind; 3] = [Kind::StallocOpen, Kind::Stalloc, Kind::StallocAuto];
 
 fn recorded(training: &Training) -> Trace {
     let mut trace = training.trace();
@@ -31,28 +34,52 @@ fn replayed(planned: &Training, run: &Training, kinds: &[Kind]) -> Vec<Replay> {
     kinds.iter().map(replay).collect()
 }
 
-fn efficiency(planned: &Training, run: &Training) -> f64 {
-    replayed(planned, run, &[Kind::Stalloc])[0].efficiency()
-}
-
 #[test]
-fn experts_that_get_other_numbers_of_tokens_find_their_room() {
-    for (experts, with) in [(4, usize::MAX), (8, 2), (24, 2), (16, 0)] {
-        let planned = Training { experts, layers: 6, steps_with_stacks: with, marks: true, ..Training::default() };
+fn experts_that_get_other_numbers_of_tokens_are_served_tightly_whatever_is_known_of_them() {
+    for experts in [4, 8, 24] {
+        let planned = Training { experts, layers: 6, marks: true, ..Training::default() };
         let run = Training { seed: 7, steps: 24, ..planned.clone() };
-        let efficiency = efficiency(&planned, &run);
-        assert!(efficiency > 0.96, "{experts} experts, {with} steps with call stacks: {efficiency}");
+        for replay in replayed(&planned, &run, &OURS) {
+            assert!(replay.efficiency() > 0.97, "{experts} experts, {}: {}", replay.allocator, replay.efficiency());
+        }
     }
 }
 
 #[test]
-fn lengths_that_were_never_recorded_are_served_as_tightly_as_memory_can_be_moved() {
+fn lengths_that_were_never_recorded_are_served_tightly_whatever_is_known_of_them() {
     let lengths = vec![40, 33, 48, 51];
     let planned = Training { lengths, layers: 6, steps: 5, marks: true, ..Training::default() };
     let lengths = (0..24).map(|step| 30 + step * 37 % 41).collect();
     let run = Training { lengths, steps: 24, ..planned.clone() };
-    let efficiency = efficiency(&planned, &run);
-    assert!(efficiency > 0.93, "{efficiency}");
+    for replay in replayed(&planned, &run, &OURS) {
+        assert!(replay.efficiency() > 0.97, "{}: {}", replay.allocator, replay.efficiency());
+    }
+}
+
+#[test]
+fn a_job_that_repeats_is_learned_while_it_runs_and_then_remaps_nothing() {
+    let run = Training { steps: 16, layers: 8, keep_gradients: true, marks: true, ..Training::default() };
+    let [open, auto] = &replayed(&run, &run, &[Kind::StallocOpen, Kind::StallocAuto])[..] else {
+        panic!("two replays")
+    };
+    assert_eq!(open.planned, Some(0));
+    assert!(auto.planned > Some(run_requests(&run) / 2), "{:?} of {}", auto.planned, run_requests(&run));
+    assert!(auto.remaps_by_step[8..].iter().all(|&remaps| remaps == 0), "{:?}", auto.remaps_by_step);
+}
+
+fn run_requests(run: &Training) -> u64 {
+    recorded(run).requests.len() as u64
+}
+
+#[test]
+fn the_plan_of_another_job_costs_no_more_than_none() {
+    let planned = Training { seed: 3, layers: 5, lengths: vec![50], marks: true, ..Training::default() };
+    let run = Training { seed: 9, layers: 9, lengths: vec![44], steps: 12, marks: true, ..Training::default() };
+    let [open, foreign] = &replayed(&planned, &run, &[Kind::StallocOpen, Kind::Stalloc])[..] else {
+        panic!("two replays")
+    };
+    let allowed = open.peak_reserved + open.peak_reserved / 100 + GRAIN / 8;
+    assert!(foreign.peak_reserved <= allowed, "{} and {}", foreign.peak_reserved, open.peak_reserved);
 }
 
 fn training() -> impl Strategy<Value = (Training, Training)> {
@@ -71,10 +98,8 @@ fn training() -> impl Strategy<Value = (Training, Training)> {
             evaluate_every: every,
             keep_gradients: flags[0],
             keep_output: flags[1],
-            stacks: flags[2],
+            two_streams: flags[2],
             marks: true,
-            steps_with_stacks: 2,
-            ..Training::default()
         };
         let lengths = if flags[3] { others } else { seen };
         let run = Training { seed: seed ^ 1, steps: 16, lengths, ..planned.clone() };
@@ -82,21 +107,24 @@ fn training() -> impl Strategy<Value = (Training, Training)> {
     })
 }
 
-/// What is wrong with the memory that a run takes by another one's plan, in MiB.
+/// What is wrong with the memory that a run takes, in MiB: it is more than PyTorch's allocator and expandable segments take.
 fn excess(planned: &Training, run: &Training) -> Option<String> {
-    let replays = replayed(planned, run, &[Kind::Pytorch, Kind::Stalloc]);
-    let (pytorch, stalloc) = (replays[0].peak_reserved, replays[1].peak_reserved);
-    let peak = replays[1].peak_allocated;
-    let is_more = stalloc > pytorch.max(peak + peak / 64) + GRAIN;
-    is_more.then(|| format!("{} MiB, PyTorch {} MiB, live {} MiB", stalloc >> 20, pytorch >> 20, peak >> 20))
+    let mut replays = replayed(planned, run, &[&[Kind::Pytorch, Kind::PytorchExpandable], &OURS[..]].concat());
+    let ours = replays.split_off(2);
+    let rivals = replays.iter().map(|replay| replay.peak_reserved).min().unwrap_or(0);
+    // A plan says how much memory to expect.
+    let peak = ours[0].peak_allocated.max(recorded(planned).peak_allocated());
+    let is_more = |replay: &&Replay| replay.peak_reserved > rivals.max(peak + peak / 64) + GRAIN;
+    let worst = ours.iter().find(is_more)?;
+    let (taken, rivals) = (worst.peak_reserved >> 20, rivals >> 20);
+    Some(format!("{}: {taken} MiB, the best rival {rivals} MiB, live {} MiB", worst.allocator, peak >> 20))
 }
 
 proptest! {
-    // The same cases every time: of random ones about one in 200 takes more (docs/dynamic.md).
     #![proptest_config(ProptestConfig { cases: 100, rng_seed: RngSeed::Fixed(2), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn steps_that_were_not_recorded_hardly_take_more_memory_than_pytorch_would((planned, run) in training()) {
+    fn random_jobs_take_no_more_memory_than_under_their_best_rival((planned, run) in training()) {
         let excess = excess(&planned, &run);
         prop_assert!(excess.is_none(), "{excess:?}");
     }
@@ -105,7 +133,7 @@ proptest! {
 /// `cargo test --release -p stalloc-simulator --test unrecorded -- --ignored --nocapture`
 #[test]
 #[ignore = "thousands of jobs: minutes"]
-fn of_many_random_jobs_few_take_more_memory_than_pytorch_would() {
+fn of_many_random_jobs_hardly_any_takes_more_memory_than_under_its_best_rival() {
     const JOBS: usize = 6000;
     let mut runner = TestRunner::new(ProptestConfig { rng_seed: RngSeed::Fixed(2), ..ProptestConfig::default() });
     let mut failures = 0;
@@ -113,9 +141,9 @@ fn of_many_random_jobs_few_take_more_memory_than_pytorch_would() {
         let (planned, run) = training().new_tree(&mut runner).expect("a job").current();
         if let Some(excess) = excess(&planned, &run) {
             failures += 1;
-            println!("job {number}, call stacks {}: {excess}", planned.stacks);
+            println!("job {number}: {excess}");
         }
     }
     println!("{failures} of {JOBS}");
-    assert!(failures * 100 < JOBS, "{failures} of {JOBS}");
+    assert!(failures * 1000 < JOBS, "{failures} of {JOBS}");
 }

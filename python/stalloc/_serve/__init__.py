@@ -14,9 +14,10 @@ from stalloc._serve.settings import Mode, Settings, without_effect
 def enable(mode: str | None = None, path: str | None = None) -> None:
     """Have this process's GPU memory served by stalloc; call it before the first CUDA allocation.
 
-    ``mode`` is "torch" (PyTorch's own allocator, with a line of figures per step), "trace" (record what is asked for)
-    or "alloc" (serve it from the plans); by default ``STALLOC_MODE`` says, else "torch". ``path`` is the folder that
-    holds plans (or receives traces); by default ``STALLOC_MODEL_INFO_PATH`` says.
+    ``mode`` is "auto" (serve it from the first request, and learn while the program runs), "alloc" (follow plans and learn
+    nothing), "trace" (record what is asked for) or "torch" (PyTorch's own allocator, with a line of figures per step); by
+    default ``STALLOC_MODE`` says, else "torch". ``path`` is the folder that holds plans and receives what was learned, or
+    receives traces; by default ``STALLOC_MODEL_INFO_PATH`` says. Mode "auto" needs none.
 
     ``STALLOC_BACKEND`` chooses how PyTorch is served, "native" (in front of its own allocator, by a shim that needs a C++
     compiler) or "pluggable" (in its place); by default the first that can be had.
@@ -46,10 +47,10 @@ def install() -> None:
 def memory_stats(device: Any = None) -> dict[str, Any]:
     """What stalloc did on a device (by default the current one), bytes and counts; empty if it served nothing there.
 
-    The torch.cuda memory statistics hold arena and fallback together; this tells them apart: requests served from the
-    plan, by the dynamic side and by the fallback, why some were not, and where the program first left its plan. ``moves``
-    counts how often memory was taken from where no block was to serve elsewhere, waiting for the device each time, and
-    ``moved`` its bytes.
+    The torch.cuda memory statistics hold arena and fallback together; this tells them apart: requests at planned offsets,
+    at the best fit (``open``) and by the fallback, why some were not at planned ones, and where the program first left its
+    plan. ``remaps`` counts how often memory was taken from where no block was to serve elsewhere, waiting for the device each
+    time, and ``remapped_bytes`` its bytes; ``plans`` how many plans were learned.
     """
     import torch
 

@@ -7,7 +7,7 @@ from typing import Any
 from stalloc import _native
 from stalloc._record.output import say
 from stalloc._serve import departure
-from stalloc._serve.settings import Settings
+from stalloc._serve.settings import Mode, Settings
 
 
 def of(device: int) -> dict[str, Any] | None:
@@ -48,18 +48,34 @@ def at_exit(torch: Any, settings: Settings) -> None:
         gib = 1 << 30
         fallback = "PyTorch's allocator" if torch.cuda.get_allocator_backend() == "native" else "the model of PyTorch's allocator"
         say(
-            f"{name}: {100 * figures['planned'] / requests:.2f} % of {figures['requests']:,} requests served from the plan, "
-            f"{figures['dynamic']:,} by the dynamic side, {figures['fallback']:,} by {fallback}; "
-            f"arena {figures['arena'] / gib:.2f} GiB, peak reserved {figures['peak_reserved'] / gib:.2f} GiB, "
+            f"{name}: {100 * figures['planned'] / requests:.2f} % of {figures['requests']:,} requests at planned offsets, "
+            f"{figures['open']:,} where they fitted best, {figures['fallback']:,} by {fallback}; "
+            f"{figures['remaps']:,} remaps, peak reserved {figures['peak_reserved'] / gib:.2f} GiB, "
             f"efficiency {100 * figures['efficiency']:.1f} %"
         )
+        if settings.mode is Mode.AUTO:
+            say(f"{name}: {_learned(figures)}")
+            continue
         causes = {cause: count for cause, count in figures["causes"].items() if count}
         if causes:
-            say(f"{name}: not from the plan: " + ", ".join(f"{count:,} {cause}" for cause, count in causes.items()))
+            reasons = ", ".join(f"{count:,} {cause.replace('_', ' ')}" for cause, count in causes.items())
+            say(f"{name}: not at planned offsets: {reasons}")
         if "departure" in figures:
             say(f"{name}: {_departure(figures['departure'], departure.place(device))}")
         if figures["other_program"]:
             say(f"{name}: the program is not the one that the plan was made from, or changed a lot; record and plan it again")
+
+
+def _learned(figures: dict[str, Any]) -> str:
+    steps, plans = figures["steps"], figures["plans"]
+    if figures["planned"] and not plans:
+        return f"{steps:,} steps; they are the plan's"
+    if plans:
+        times = "one plan was" if plans == 1 else f"{plans:,} plans were"
+        return f"{steps:,} steps; {times} learned from steps that repeat exactly"
+    if steps < 3:
+        return f"{steps:,} steps: too few to learn from"
+    return f"{steps:,} steps; they vary, so each request went where it fitted best"
 
 
 def _departure(first: dict[str, Any], place: str | None) -> str:

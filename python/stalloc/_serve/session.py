@@ -60,47 +60,74 @@ class Marks(_marks.Listener):
 def prepare(torch: Any, settings: Settings) -> None:
     """PyTorch has been imported, CUDA is still asleep."""
     dryrun.prepare()
-    alloc = settings.mode is Mode.ALLOC
+    serves = settings.mode.serves
     try:
-        if alloc and not _serve(torch, settings):
+        if serves and not _serve(torch, settings):
             return
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # whatever is wrong with us, the program runs: a panic of Rust's is no Exception
-        say(f"this process runs without a plan: {error}")
+        say(f"this process runs with PyTorch's allocator: {error}")
         return
-    if alloc:
+    if serves:
         departure.listen()
-    steps = Steps(lambda: None if alloc or settings.quiet else report.per_step(torch))
+    steps = Steps(lambda: None if serves or settings.quiet else report.per_step(torch))
     _marks.listen(Marks(steps, Beat(torch, steps)))
-    if alloc and not settings.quiet:
+    if serves:
         process = os.getpid()
-        atexit.register(lambda: _tell(torch, settings) if os.getpid() == process else None)
+        atexit.register(lambda: _end(torch, settings) if os.getpid() == process else None)
 
 
-def _tell(torch: Any, settings: Settings) -> None:
+def _end(torch: Any, settings: Settings) -> None:
     try:
-        report.at_exit(torch, settings)
+        if not settings.quiet:
+            report.at_exit(torch, settings)
+        if settings.mode is Mode.AUTO and settings.path is not None:
+            _keep(settings.path, settings)
     except BaseException as error:  # the last lines are not worth a traceback
         say(f"no figures at the end: {error}")
 
 
+def _keep(folder: Path, settings: Settings) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = _native.serve_keep(folder, settings.rank)
+    except (OSError, RuntimeError) as error:
+        say(f"what was learned is not kept: {error}")
+        return
+    if kept and not settings.quiet:
+        say(f"what was learned is kept in {folder}: the next run starts with it")
+
+
 def _serve(torch: Any, settings: Settings) -> bool:
-    assert settings.path is not None
-    plans = _native.serve_plans(settings.path, settings.rank)
-    if not plans:
+    plans = {} if settings.path is None else _native.serve_plans(settings.path, settings.rank)
+    learns = settings.mode is Mode.AUTO
+    if not plans and not learns:
         say(f"no plan for rank {settings.rank} in {settings.path}: `stalloc plan TRACES -o PLANS` makes them")
         return False
     front = _front(settings)
     for device, file in _placed(torch, plans, settings.local_rank).items():
-        about = _native.serve_prepare(device, file)
-        made_for = about.get("torch")
-        if made_for and made_for != str(torch.__version__):
-            say(f"{file.name} was recorded with PyTorch {made_for}, this is {torch.__version__}: it may not fit")
+        _follow(torch, device, file, learns)
+    if learns:
+        for device in range(min(torch.cuda.device_count(), MOST_GPUS)):
+            _native.serve_learn(device)
     problem = _pluggable.install(torch) if front is None else _install(front)
     if problem is not None:
-        say(f"this process runs without a plan: {problem}")
+        say(f"this process runs with PyTorch's allocator: {problem}")
     return problem is None
+
+
+def _follow(torch: Any, device: int, file: Path, learns: bool) -> None:
+    try:
+        about = _native.serve_prepare(device, file)
+    except ValueError as error:
+        if not learns:
+            raise
+        say(f"{error}; device {device} starts without a plan")
+        return
+    made_for = about.get("torch")
+    if made_for and made_for != str(torch.__version__):
+        say(f"{file.name} was recorded with PyTorch {made_for}, this is {torch.__version__}: it may not fit")
 
 
 def _placed(torch: Any, plans: dict[int, Path], local_rank: int | None) -> dict[int, Path]:

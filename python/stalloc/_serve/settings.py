@@ -13,14 +13,20 @@ from stalloc import _ranks as ranks
 class Mode(enum.Enum):
     """What is done with a process's memory."""
 
-    TORCH = "torch"
-    TRACE = "trace"
-    ALLOC = "alloc"
+    AUTO = "auto"  # one arena, good from the first request, that learns while the program runs
+    TORCH = "torch"  # PyTorch's own allocator
+    TRACE = "trace"  # record what is asked for
+    ALLOC = "alloc"  # follow plans, and learn nothing
+
+    @property
+    def serves(self) -> bool:
+        """Whether memory is served by stalloc."""
+        return self in (Mode.AUTO, Mode.ALLOC)
 
 
 #: Switches of the artifact that turn something off which cannot be turned off here, and why.
 _ALWAYS_ON = {
-    "STALLOC_STATIC_FALLBACK": "a planned request whose place is taken is always served elsewhere",
+    "STALLOC_STATIC_FALLBACK": "a planned request whose address is taken is always served elsewhere",
     "STALLOC_TRACE_FAST_MODE": "traces are always taken over PyTorch's own allocator",
 }
 
@@ -56,12 +62,12 @@ class Settings:
         try:
             chosen = Mode(wanted.lower())
         except ValueError:
-            raise ValueError(f"mode {wanted!r} is none of torch, trace, alloc (STALLOC_MODE)") from None
+            raise ValueError(f"mode {wanted!r} is none of auto, torch, trace, alloc (STALLOC_MODE)") from None
         backend = environment.get("STALLOC_BACKEND") or None
         if backend is not None and backend not in {way.value for way in Backend}:
             raise ValueError(f"STALLOC_BACKEND is {backend!r}, which is neither native nor pluggable")
         folder = path or environment.get("STALLOC_MODEL_INFO_PATH")
-        if folder is None and chosen is not Mode.TORCH:
+        if folder is None and chosen in (Mode.TRACE, Mode.ALLOC):
             raise ValueError(f"mode {chosen.value} needs a folder: enable(path=...) or STALLOC_MODEL_INFO_PATH")
         level = environment.get("STALLOC_LOG_LEVEL", "1")
         rank, local_rank = ranks.of(environment), ranks.local(environment)

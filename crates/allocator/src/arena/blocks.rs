@@ -55,7 +55,7 @@ impl<D: Device> Arena<D> {
     pub fn mapped(&self) -> Vec<Range<Address>> {
         let granules = (self.frames.bytes() / GRANULE) as u32;
         let address = |granule: u32| self.frames.base() + u64::from(granule) * GRANULE;
-        self.frames.backed(0..granules).map(|part| address(part.start)..address(part.end)).collect()
+        self.frames.mapped_parts(0..granules).map(|part| address(part.start)..address(part.end)).collect()
     }
 
     fn live_blocks(&self) -> impl Iterator<Item = LiveBlock> {

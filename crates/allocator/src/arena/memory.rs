@@ -7,7 +7,8 @@ use stalloc_device::Device;
 use super::Arena;
 use super::search::own_part;
 use crate::Error;
-use crate::script::{GRANULE, Key};
+use crate::frames::FrameSet;
+use crate::script::{GRANULE, Key, Script};
 use crate::tuning::{REMAP_SHARE, TIGHT_SLACK};
 
 /// How much device memory an arena may hold.
@@ -16,10 +17,9 @@ pub enum Budget {
     /// All that the device has: memory is remapped only when the device is full.
     #[default]
     Device,
-    /// The most live bytes, so far and as the plan expects, and a small share more: for a GPU that others use too.
+    /// The most live bytes, so far and as the plan expects, and a small share more: for a GPU that others use too. A wish:
+    /// where no more can be remapped, more is taken.
     Tight,
-    /// So many bytes at most.
-    Bytes(u64),
 }
 
 /// What to do where mapping would go beyond the budget.
@@ -42,7 +42,8 @@ impl<D: Device> Arena<D> {
         }
         let (frames, owners) = (&self.frames, &mut self.owners);
         let gaps = self.gaps.of_width(key.granules()).filter(|gap| gap.end > solid);
-        let mut parts = gaps.flat_map(|gap| frames.mapped_parts(gap)).filter(|part| part.end - part.start >= key.granules());
+        let mut parts =
+            gaps.flat_map(|gap| frames.mapped_parts(gap)).filter(|part| part.end - part.start >= key.granules());
         if others {
             return parts.next().map(|part| part.start);
         }
@@ -59,7 +60,6 @@ impl<D: Device> Arena<D> {
     fn limit(&self, granules: u32) -> u64 {
         match self.budget {
             Budget::Device => u64::MAX,
-            Budget::Bytes(bytes) => bytes,
             Budget::Tight => {
                 let live = self.statistics.allocated + u64::from(granules) * GRANULE;
                 let peak = live.max(self.statistics.peak_allocated).max(self.script.expected_peak);
@@ -82,11 +82,7 @@ impl<D: Device> Arena<D> {
             if pressure == Pressure::Refuse {
                 return Err(full);
             }
-            let given = self.unmap_cold(excess.max(self.frames.mapped() / REMAP_SHARE), range.clone())?;
-            // Tight is a wish; a number of bytes is a promise.
-            if given < excess && matches!(self.budget, Budget::Bytes(_)) {
-                return Err(full);
-            }
+            self.unmap_cold(excess.max(self.frames.mapped() / REMAP_SHARE), range.clone())?;
         }
         let mut result = self.frames.map(&mut self.device, range);
         if pressure == Pressure::Remap && matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
@@ -135,6 +131,41 @@ impl<D: Device> Arena<D> {
         // Asked for: not a remap.
         (self.statistics.remaps, self.statistics.remapped) = (remaps, remapped);
         Ok(given?)
+    }
+
+    /// Whether memory for a plan is there beside what lives now and is not in its way: one that needs more than there is
+    /// would be remapped in every step. `frames` are those of its script. O(frames + blocks).
+    fn has_memory_for(&mut self, plan: &FrameSet) -> bool {
+        let Some(size) = self.frames.frame() else { return true };
+        let mut frames = plan.clone();
+        for (&start, block) in &self.blocks {
+            frames.insert(block.range(start), size);
+        }
+        let limit = match self.budget {
+            Budget::Tight => self.limit(0),
+            Budget::Device => self.device.memory_info().map_or(u64::MAX, |info| info.free + self.frames.mapped()),
+        };
+        frames.len() * size <= limit
+    }
+
+    /// Has a plan followed from the next step on, if there is memory for it: false if there is not. What lives stays where it
+    /// is. `frames`: those of its offsets, by [`Script::frames`]. O(frames + blocks); the step's beginning itself costs O(1).
+    pub fn propose(&mut self, script: Script, frames: &FrameSet) -> bool {
+        let fits = self.has_memory_for(frames);
+        if fits {
+            self.next = Some(Box::new(script));
+        }
+        fits
+    }
+
+    /// The plan before, once it was replaced: whoever proposes plans drops it, so that no request has to.
+    pub fn take_retired(&mut self) -> Option<Box<Script>> {
+        self.retired.take()
+    }
+
+    /// Bytes of a piece of memory, for [`Script::frames`]; `None` if the device maps no pages.
+    pub fn frame_bytes(&self) -> Option<u64> {
+        self.frames.frame()
     }
 
     /// From now on so much device memory may be held. What is above it goes when the next request needs memory.

@@ -59,6 +59,19 @@ fn pages_given_back_from_the_middle_leave_both_ends_held() {
 }
 
 #[test]
+fn the_map_of_one_request_for_all_of_a_device_has_a_few_ranges_and_not_one_for_each_page() {
+    let mut maker = Maker::new();
+    maker.alloc(0x1e91_9e00, 1 << 47, StackId::NONE);
+    let input = input("made", maker.trace());
+    let analysis = crate::device::Analysis::new(&input.devices[0]);
+    let pages = |replay: &stalloc_simulator::Replay| replay.peak_reserved / (20 * MIB);
+    assert!(input.devices[0].replays.iter().any(|replay| pages(replay) > 500_000), "pages are mapped one by one");
+    for mapped in &analysis.mapped {
+        assert!(mapped.layout.held.len() < 10, "{}: {}", mapped.replay.allocator, mapped.layout.held.len());
+    }
+}
+
+#[test]
 fn a_program_that_is_not_recorded_from_the_start_has_no_known_outcome() {
     let mut maker = Maker::new();
     maker.alloc(0, MIB, StackId::NONE);

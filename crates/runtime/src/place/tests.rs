@@ -37,6 +37,19 @@ impl Serving for Faulty {
     fn give_back(&mut self, _: u64) -> Result<u64, Error> {
         Ok(0)
     }
+    fn keep_journal(&mut self) {}
+    fn take_journal(&mut self, _: &mut Vec<stalloc_allocator::Event>) -> bool {
+        true
+    }
+    fn frame_bytes(&self) -> Option<u64> {
+        None
+    }
+    fn propose(&mut self, _: stalloc_allocator::Script, _: &stalloc_allocator::FrameSet) -> bool {
+        false
+    }
+    fn take_retired(&mut self) -> Option<Box<stalloc_allocator::Script>> {
+        None
+    }
     fn block_around(&self, _: Address) -> Option<LiveBlock> {
         None
     }

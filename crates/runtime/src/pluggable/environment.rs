@@ -76,13 +76,14 @@ fn tell() {
         let arena = report.arena;
         let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
         say(&format!(
-            "dev{device}: {:.2} % of {} requests served from the plan, {} by the dynamic side, {} by the fallback; arena \
-             {:.2} GiB, peak reserved {:.2} GiB, efficiency {:.1} %",
+            "dev{device}: {:.2} % of {} requests at planned offsets, {} at the best fit, {} by the fallback; plan of \
+             {:.2} GiB, {} remaps, peak reserved {:.2} GiB, efficiency {:.1} %",
             100.0 * arena.planned as f64 / arena.requests.max(1) as f64,
             arena.requests,
-            arena.dynamic,
+            arena.open,
             arena.fallback,
             gib(arena.arena),
+            arena.remaps,
             gib(report.peak_reserved),
             100.0 * report.peak_allocated as f64 / report.peak_reserved.max(1) as f64,
         ));
