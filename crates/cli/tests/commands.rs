@@ -180,7 +180,8 @@ fn a_report_that_does_not_fit_on_the_disk_leaves_what_was_there() {
     let page = folder.path().join("report.html");
     fs::write(&page, "an earlier report").unwrap();
     // No file grows beyond 8 blocks: a full disk is not to be had everywhere.
-    let script = format!("trap '' XFSZ; ulimit -f 8; exec {} report {TRACE} -o {}", env!("CARGO_BIN_EXE_stalloc"), text(&page));
+    let script =
+        format!("trap '' XFSZ; ulimit -f 8; exec {} report {TRACE} -o {}", env!("CARGO_BIN_EXE_stalloc"), text(&page));
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);

@@ -140,5 +140,5 @@ fn complete(fit: &mut FirstFit, mut core: Vec<u32>, others: &[u32]) -> Option<Ve
     let mut placed = vec![false; others.len()];
     core.iter().for_each(|&i| placed[i as usize] = true);
     core.extend(others.iter().copied().filter(|&i| !placed[i as usize]));
-    fit.run(&core, u64::MAX)
+    fit.run(&core, u64::MAX, u64::MAX)
 }

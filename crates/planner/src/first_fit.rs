@@ -131,11 +131,12 @@ impl<'a> FirstFit<'a> {
         offset.saturating_add(item.size)
     }
 
-    /// Places the items in an order; `None` when a top reaches `limit`.
-    pub fn run(&mut self, order: &[u32], limit: u64) -> Option<Vec<u64>> {
+    /// Places the items in an order; `None` when a top reaches `limit`, or more than `work` is done.
+    pub fn run(&mut self, order: &[u32], limit: u64, work: u64) -> Option<Vec<u64>> {
         self.clear();
+        let end = self.work.saturating_add(work);
         for &i in order {
-            if self.place(i) >= limit {
+            if self.place(i) >= limit || self.work > end {
                 return None;
             }
         }

@@ -32,10 +32,27 @@ impl Gaps {
 
     /// Takes the lowest free range of a size and says where; `None` if there is none.
     pub fn take(&mut self, size: u64, align: u64) -> Option<u64> {
-        let (c, r, offset) = self.lowest(size, align)?;
+        self.take_clear_of(size, align, &[])
+    }
+
+    /// Takes the lowest free range of a size that meets none of the `blocked` ranges, which are in order.
+    pub fn take_clear_of(&mut self, size: u64, align: u64, blocked: &[(u64, u64)]) -> Option<u64> {
+        let (c, r, offset) = self.lowest(size, align, blocked)?;
+        self.cut(c, r, offset, offset + size);
+        Some(offset)
+    }
+
+    /// Takes a range that is free; what of it is not is left alone.
+    pub fn claim(&mut self, from: u64, to: u64) {
+        let c = self.chunks.partition_point(|c| c.ranges.first().is_some_and(|r| r.0 <= from)).saturating_sub(1);
+        let Some(r) = self.chunks[c].ranges.iter().position(|r| r.0 <= from && to <= r.1) else { return };
+        self.cut(c, r, from, to);
+    }
+
+    /// Cuts a range out of the one that holds it.
+    fn cut(&mut self, c: usize, r: usize, offset: u64, end: u64) {
         let chunk = &mut self.chunks[c];
         let (from, to) = chunk.ranges[r];
-        let end = offset + size;
         match (from < offset, end < to) {
             (false, false) => drop(chunk.ranges.remove(r)),
             (false, true) => chunk.ranges[r].0 = end,
@@ -46,16 +63,22 @@ impl Gaps {
             }
         }
         self.tidy(c);
-        Some(offset)
     }
 
-    fn lowest(&self, size: u64, align: u64) -> Option<(usize, usize, u64)> {
+    fn lowest(&self, size: u64, align: u64, blocked: &[(u64, u64)]) -> Option<(usize, usize, u64)> {
         for (c, chunk) in self.chunks.iter().enumerate() {
             if chunk.longest < size {
                 continue;
             }
-            for (r, &(from, to)) in chunk.ranges.iter().enumerate() {
-                if let Some(offset) = place(from, to, size, align) {
+            for (r, &(from, to)) in chunk.ranges.iter().enumerate().filter(|(_, r)| r.1 - r.0 >= size) {
+                let mut offset = place(from, to, size, align);
+                for &(start, end) in blocked {
+                    let Some(at) = offset.filter(|&at| start < at + size) else { break };
+                    if end > at {
+                        offset = place(end, to, size, align);
+                    }
+                }
+                if let Some(offset) = offset {
                     return Some((c, r, offset));
                 }
             }

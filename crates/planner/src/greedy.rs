@@ -9,7 +9,7 @@ use crate::first_fit::FirstFit;
 use crate::problem::Part;
 use crate::rules::{Heaviest, Order, Rule, all, arrange, core, long};
 use crate::skyline::best_fit;
-use crate::sweep::sweep;
+use crate::sweep::{sweep, sweep_around};
 
 /// Offsets of a part's items and the highest top.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ impl Places {
 pub(crate) enum Way {
     /// First fit in order of time.
     Sweep { backwards: bool },
+    /// First fit in order of time around what is fixed, in a ring too.
+    Around,
     /// Best fit over the skyline.
     BestFit(Order),
     /// First fit, where some items are fixed.
@@ -75,10 +77,11 @@ pub(crate) fn greedy(part: &Part, enough: u64, parts: Parts, clock: &Clock) -> O
     let possible = |way: &Way| match way {
         Way::Sweep { .. } => part.fixed.is_empty() && !part.ring,
         Way::BestFit(_) => part.fixed.is_empty() && parts.best_fit,
-        Way::FirstFit(_) => true,
+        Way::Around | Way::FirstFit(_) => true,
     };
     let mut ways: Vec<Way> = WAYS.into_iter().filter(possible).collect();
     if ways.is_empty() {
+        ways.push(Way::Around);
         ways.extend(FIRST_FITS.map(Way::FirstFit));
     }
     let mut best: Option<Places> = None;
@@ -87,7 +90,7 @@ pub(crate) fn greedy(part: &Part, enough: u64, parts: Parts, clock: &Clock) -> O
             break;
         }
         let limit = best.as_ref().map_or(u64::MAX, |b| b.top);
-        for found in clock.all(batch, |way| runs.run(*way, limit)) {
+        for found in clock.all(batch, |way| runs.run(*way, limit, clock.work)) {
             match &best {
                 Some(b) if b.top <= found.as_ref().map_or(u64::MAX, |f| f.top) || b.top <= enough => {}
                 _ => best = found.or(best),
@@ -111,19 +114,21 @@ impl<'a> Runs<'a> {
         Runs { part, layout: Default::default(), heaviest: Default::default(), fits: Mutex::new(Vec::new()) }
     }
 
-    /// `None` if the way ends no lower than `limit`.
-    fn run(&self, way: Way, limit: u64) -> Option<Places> {
+    /// `None` if the way ends no lower than `limit`, or if there is a limit and first fit takes more than `work`.
+    fn run(&self, way: Way, limit: u64, work: u64) -> Option<Places> {
         let part = self.part;
         let arranged = |order| arrange(part, self.heaviest.get_or_init(|| Heaviest::new(part)), order);
         let offsets = match way {
             Way::Sweep { backwards } => sweep(part, backwards, limit),
+            Way::Around => sweep_around(part, limit),
             Way::BestFit(order) => {
                 best_fit(part, self.layout.get_or_init(|| Layout::new(&part.items)), &arranged(order), limit)
             }
             Way::FirstFit(order) => {
                 let idle = self.fits.lock().ok().and_then(|mut fits| fits.pop());
                 let mut fit = idle.unwrap_or_else(|| FirstFit::new(part));
-                let offsets = fit.run(&arranged(order), limit);
+                let most = if limit == u64::MAX { u64::MAX } else { work };
+                let offsets = fit.run(&arranged(order), limit, most);
                 if let Ok(mut fits) = self.fits.lock() {
                     fits.push(fit);
                 }

@@ -220,7 +220,7 @@ impl<'a> Lane<'a> {
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
         let before = fit.work;
-        let offsets = fit.run(&arrange(part, heaviest, order), top);
+        let offsets = fit.run(&arrange(part, heaviest, order), top, u64::MAX);
         let places = offsets.map(|offsets| Places::new(part, offsets));
         Found { places, impossible: None, work: 2 * (fit.work - before) }
     }
@@ -241,7 +241,7 @@ impl<'a> Lane<'a> {
         } else {
             let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
             let before = fit.work;
-            let offsets = fit.run(&order, u64::MAX);
+            let offsets = fit.run(&order, u64::MAX, u64::MAX);
             (offsets, 2 * (fit.work - before))
         };
         let Some(offsets) = offsets else { return Found { places: None, impossible: None, work } };

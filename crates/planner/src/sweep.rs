@@ -3,8 +3,12 @@
 //! The live items are kept by their gaps only, so a run is one pass over the events: the fastest of all orders, and
 //! close to the bound where sizes repeat.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::first_fit::FirstFit;
 use crate::gaps::Gaps;
-use crate::problem::Part;
+use crate::problem::{Item, Part};
 
 /// Places all items of a part that is neither a ring nor has fixed items. `None` as soon as a top reaches `limit`.
 /// O(n log n), and O(n * gaps / 64) at worst.
@@ -39,6 +43,66 @@ pub(crate) fn sweep(part: &Part, backwards: bool, limit: u64) -> Option<Vec<u64>
             return None;
         }
         offsets[i as usize] = offset;
+    }
+    Some(offsets)
+}
+
+/// Places all items of a part, in order of time around what is fixed; those that live across the end of a ring first.
+/// `None` as soon as a top reaches `limit`. O(n log n) where few fixed items begin during an item's life.
+pub(crate) fn sweep_around(part: &Part, limit: u64) -> Option<Vec<u64>> {
+    let m = part.sections;
+    let mut fit = FirstFit::new(part);
+    let mut wrapping: Vec<u32> = (0..part.items.len() as u32).filter(|&i| part.items[i as usize].upper > m).collect();
+    wrapping.sort_by_key(|&i| Reverse(part.items[i as usize].length()));
+    let mut offsets = vec![0; part.items.len()];
+    // What has its place already, piece by piece: (from when, until when, first address, one past the last).
+    let mut solid: Vec<(u32, u32, u64, u64)> = Vec::new();
+    let mut add = |item: &Item, offset: u64| {
+        let (from, to) = (offset.max(part.base), offset.saturating_add(item.size).max(part.base));
+        let pieces = [(item.lower, item.upper.min(m)), (0, item.upper.saturating_sub(m))];
+        solid.extend(pieces.iter().filter(|p| p.0 < p.1 && from < to).map(|p| (p.0, p.1, from, to)));
+    };
+    part.fixed.iter().for_each(|(item, offset)| add(item, *offset));
+    for i in wrapping {
+        let item = &part.items[i as usize];
+        let top = fit.place(i);
+        if top >= limit {
+            return None;
+        }
+        offsets[i as usize] = top - item.size;
+        add(item, top - item.size);
+    }
+    solid.sort_unstable();
+    let mut gaps = Gaps::new(part.base);
+    let mut ends: BinaryHeap<Reverse<(u32, u64, u64)>> = BinaryHeap::new();
+    let mut begun = 0;
+    let mut blocked: Vec<(u64, u64)> = Vec::new();
+    for (i, item) in part.items.iter().enumerate().filter(|(_, item)| item.upper <= m) {
+        // In order of time: what ends before something begins makes room for it.
+        loop {
+            let next = solid.get(begun).filter(|s| s.0 <= item.lower);
+            let until = next.map_or(item.lower, |s| s.0);
+            while let Some(&Reverse((_, from, to))) = ends.peek().filter(|end| end.0.0 <= until) {
+                ends.pop();
+                gaps.give(from, to);
+            }
+            let Some(&(_, upper, from, to)) = next else { break };
+            gaps.claim(from, to);
+            ends.push(Reverse((upper, from, to)));
+            begun += 1;
+        }
+        let later = &solid[begun..];
+        let later = &later[..later.partition_point(|s| s.0 < item.upper)];
+        blocked.clear();
+        blocked.extend(later.iter().map(|s| (s.2, s.3)));
+        blocked.sort_unstable();
+        let offset = gaps.take_clear_of(item.size, item.align, &blocked)?;
+        let top = offset.saturating_add(item.size);
+        if top >= limit {
+            return None;
+        }
+        offsets[i] = offset;
+        ends.push(Reverse((item.upper, offset, top)));
     }
     Some(offsets)
 }

@@ -76,9 +76,10 @@ impl Files {
         let mut failed = Ok(());
         for (device, events) in events {
             let (directory, process) = (&self.directory, &self.process);
-            let trace = self.open.entry(device).or_insert_with(|| {
-                Trace::create(directory, process, device).map_err(|error| failed = Err(error)).ok()
-            });
+            let trace = self
+                .open
+                .entry(device)
+                .or_insert_with(|| Trace::create(directory, process, device).map_err(|error| failed = Err(error)).ok());
             let Some(trace) = trace else {
                 self.lost += events.len() as u64;
                 continue;
@@ -199,12 +200,9 @@ impl Trace {
 
     fn push(&mut self, Timed { event, time_us }: &Timed, names: &Names) -> io::Result<()> {
         let event = match event {
-            RawEvent::Alloc { address, size, stream, stack } => RawEvent::Alloc {
-                address: *address,
-                size: *size,
-                stream: *stream,
-                stack: self.stack(*stack, names),
-            },
+            RawEvent::Alloc { address, size, stream, stack } => {
+                RawEvent::Alloc { address: *address, size: *size, stream: *stream, stack: self.stack(*stack, names) }
+            }
             RawEvent::Mark(mark) => RawEvent::Mark(self.mark(mark, names)),
             other => other.clone(),
         };

@@ -86,10 +86,10 @@ pub(crate) fn find(draft: &Draft) -> Ends {
         ends.copies = ends.copies.max(most + 1);
         ends.turning[kind] = most > 0;
     }
-    for kind in 0..draft.kinds.len() {
+    for (kind, alive) in alive.iter().enumerate() {
         for entry in 0..entries(kind) as u32 {
             if let End::Later(_) = ends.of[kind][entry as usize] {
-                let several = draft.repeats(kind) && alive[kind].get(&entry).is_some_and(|&likes| likes > 0);
+                let several = draft.repeats(kind) && alive.get(&entry).is_some_and(|&likes| likes > 0);
                 ends.of[kind][entry as usize] = ends.releases(draft, kind, entry, several);
             }
         }
@@ -124,7 +124,7 @@ fn outlives(draft: &Draft, live: &Live, of: &[Vec<End>], alive: &[FxHashMap<u32,
     };
     let released = |at: usize, kind: usize| {
         let clock = if at + 1 == since.len() { draft.last } else { u32::MAX };
-        likes == 0 && later.ends.iter().any(|end| end.kind == kind as u32 && end.at <= clock)
+        likes == 0 && later.ends.iter().any(|end| end.kind == kind as u32 && end.at < clock)
     };
     let mut steps = since.iter().enumerate();
     since.len() > MAX_PASSED

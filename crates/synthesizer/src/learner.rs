@@ -197,6 +197,11 @@ impl Learner {
         self.steps
     }
 
+    /// What it keeps: requests in all kinds of steps and in the open one, and the number of kinds.
+    pub fn kept(&self) -> (usize, usize) {
+        (self.kept + self.open.keys.len(), self.kinds.len())
+    }
+
     /// Completes the open step.
     fn close(&mut self) {
         let open = std::mem::take(&mut self.open);
@@ -213,7 +218,7 @@ impl Learner {
             return self.close();
         }
         let steps = || self.kinds.range(self.first.unwrap_or(0)..);
-        let cut_off = steps().find(|(_, kind)| kind.keys.starts_with(&open.keys));
+        let cut_off = steps().filter(|(_, kind)| kind.keys.starts_with(&open.keys)).max_by_key(|(_, kind)| kind.runs);
         let whole =
             steps().filter(|(_, kind)| open.keys.starts_with(&kind.keys)).max_by_key(|(_, kind)| kind.keys.len());
         if let Some((&kind, _)) = cut_off {

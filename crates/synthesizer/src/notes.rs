@@ -58,9 +58,9 @@ pub(crate) fn on_ends(ends: &Ends) -> Vec<String> {
     notes
 }
 
-/// On a plan that takes an arena much larger than the most live bytes.
-pub(crate) fn on_waste(arena: u64, peak: u64) -> String {
-    let more = 100.0 * (arena as f64 / peak.max(1) as f64 - 1.0);
+/// On a plan that takes so many times the most live bytes.
+pub(crate) fn on_waste(times: f64) -> String {
+    let more = 100.0 * (times - 1.0);
     format!("a plan of these steps takes {more:.0} % more than the most live bytes, so no request gets an offset")
 }
 

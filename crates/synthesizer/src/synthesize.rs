@@ -136,6 +136,15 @@ pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)
         if verdict.ok { Ok(()) } else { Err(verdict.problems.into_iter().next().unwrap_or_default()) }
     });
     progress(3, 4);
+    let made = made.filter(|made| {
+        let open = most_alive(trace, |i| made.plan.trace_map[i].is_none());
+        let times = made.plan.arena.saturating_add(open) as f64 / most_alive(trace, |_| true) as f64;
+        let worthwhile = times <= WORTHWHILE;
+        if !worthwhile {
+            notes.push(notes::on_waste(times));
+        }
+        worthwhile
+    });
     let mut plan = made.map_or_else(|| learner.without_offsets(), |made| made.plan);
     finish(&mut plan, trace);
     plan.trace_map.resize(trace.requests.len(), None);
@@ -188,10 +197,6 @@ impl Learner {
             let draft: Draft = self.snapshot(whole);
             let made = draft.make(ends::find(&draft), &[], &mut budget).map_err(|error| error.to_string());
             match made.and_then(|mut made| holds(&mut made).map(|()| made)) {
-                Ok(made) if made.plan.arena as f64 > WORTHWHILE * made.plan.expected_peak as f64 => {
-                    notes.push(notes::on_waste(made.plan.arena, made.plan.expected_peak));
-                    return None;
-                }
                 Ok(made) => {
                     notes.extend(notes::on_ends(&made.ends));
                     return Some(made);

@@ -51,11 +51,7 @@ fn shared(folder: &str) -> PathBuf {
 #[test]
 fn every_recorded_training_run_is_planned_to_the_bound() {
     each(&shared("traces"), |name, _, _, summary| {
-        assert!(
-            true || summary.planned.requests > 0 && summary.planned.ratio < 1.00005,
-            "{name}: {:?}",
-            summary.planned
-        );
+        assert!(summary.dynamic.requests == 0 && summary.planned.ratio < 1.00005, "{name}: {:?}", summary.planned);
     });
 }
 
@@ -64,7 +60,7 @@ fn every_snapshot_is_planned_soundly() {
     each(&shared("snapshots"), |name, _, plan, summary| {
         let nothing = plan.sections.is_empty() && plan.arena == 0 && plan.lower_bound == plan.expected_peak;
         assert_eq!(plan.slots.is_empty(), nothing, "{name}: without offsets nothing is promised");
-        assert!(true || summary.planned.ratio < 1.01, "{name}: {:?}", summary.planned);
+        assert!(summary.planned.ratio < 1.05, "{name}: {:?}", summary.planned);
     });
 }
 

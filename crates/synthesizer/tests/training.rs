@@ -193,15 +193,33 @@ fn a_last_step_that_is_cut_off_is_still_planned() {
     assert_eq!(summary.dynamic.requests, 0, "{:?}", summary.notes);
 }
 
+/// Steps in which stream 0 has one block of `size` and stream 1 another, one after the other or at the same time.
+fn two_streams(together: bool) -> Trace {
+    let mut builder = TraceBuilder::new(0);
+    for _ in 0..4 {
+        builder.push(RawEvent::Mark(Mark::StepBegin), None);
+        for stream in 0..2 {
+            builder.push(RawEvent::Alloc { address: stream, size: 4096, stream, stack: StackId::NONE }, None);
+            if !together {
+                builder.push(RawEvent::FreeCompleted { address: stream, size: 0, stream: 0 }, None);
+            }
+        }
+        for address in 0..2 {
+            builder.push(RawEvent::FreeCompleted { address, size: 0, stream: 0 }, None);
+        }
+    }
+    builder.finish()
+}
+
 #[test]
-fn two_streams_have_regions_of_their_own() {
-    let (plan, _) = planned(&Training { two_streams: true, ..Training::default() }.trace());
-    let range = |stream| {
-        let of = plan.slots.iter().filter(move |slot| slot.stream == stream);
-        (of.clone().map(|slot| slot.offset).min(), of.map(|slot| slot.offset + slot.size).max())
+fn streams_share_addresses_only_where_that_saves_memory() {
+    let offsets = |plan: &Plan, stream| -> Vec<u64> {
+        plan.slots.iter().filter(|slot| slot.stream == stream).map(|slot| slot.offset).collect()
     };
-    let ((first, end), (second, _)) = (range(0), range(1));
-    assert!(first == Some(0) && second >= end, "{:?} {:?}", range(0), range(1));
+    let (apart, _) = planned(&two_streams(true));
+    assert!(offsets(&apart, 0) == [0] && offsets(&apart, 1) == [4096] && apart.arena == 8192, "{:?}", apart.slots);
+    let (shared, _) = planned(&two_streams(false));
+    assert!(offsets(&shared, 0) == [0] && offsets(&shared, 1) == [0] && shared.arena == 4096, "{:?}", shared.slots);
 }
 
 #[test]

@@ -148,8 +148,7 @@ fn plan_one(path: &Path, out: &Path, existing: Option<&Plan>, effort: plan::Effo
         return Err(Error::message("the recording was cut off"));
     }
     let (plan, summary) = plan::synthesize(&trace, effort)?;
-    stalloc_plan::write(out, &plan)
-        .map_err(|error| Error::message(format!("its plan cannot be written: {error}")))?;
+    stalloc_plan::write(out, &plan).map_err(|error| Error::message(format!("its plan cannot be written: {error}")))?;
     eprintln!(
         "stalloc: {}: {} planned into {}, efficiency {}",
         out.display(),

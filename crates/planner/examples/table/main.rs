@@ -138,7 +138,7 @@ fn trace(path: &Path, name: &str, parts: Parts) -> Result<(), String> {
     let input = stalloc_trace::open(path, &mut |_, _| {}).map_err(|error| error.to_string())?;
     let stalloc_trace::Input::Recording(recording) = input else { return Ok(()) };
     let planner = options(TRACE_LIMIT, Effort::Full, parts);
-    let options = stalloc_synthesizer::Options { planner, ..Default::default() };
+    let options = stalloc_synthesizer::Options { planner };
     for trace in recording.traces.iter().filter(|trace| !trace.requests.is_empty()) {
         let (start, cpu) = (Instant::now(), read::cpu_seconds());
         let planned = stalloc_synthesizer::plan(trace, &options, &mut |_, _| {});

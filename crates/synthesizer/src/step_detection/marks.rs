@@ -24,7 +24,7 @@ impl<'a> Clock<'a> {
     }
 }
 
-/// Boundaries by step marks, if there are steps; and those of them after which no step comes.
+/// Boundaries by step marks, if there are any; and those of them after which no step comes.
 pub fn steps(trace: &Trace) -> Option<(Vec<u32>, Vec<u32>)> {
     let clock = Clock::new(trace);
     let mut begins = Vec::new();
@@ -36,7 +36,7 @@ pub fn steps(trace: &Trace) -> Option<(Vec<u32>, Vec<u32>)> {
             _ => {}
         }
     }
-    if begins.len() < 2 {
+    if begins.is_empty() {
         return None;
     }
     // The end of each step is its last mark before the next begins or, if there is none, the beginning of the next.

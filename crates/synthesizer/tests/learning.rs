@@ -1,0 +1,241 @@
+//! The learner as a running job uses it.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use stalloc_plan::{Entry, Plan};
+use stalloc_planner::Effort;
+use stalloc_synthesizer::testing::Training;
+use stalloc_synthesizer::{Learner, Options, plan};
+use stalloc_trace::{Event, Mark, Trace};
+
+/// Feeds a trace as a running job would, and does something at each step's end.
+fn hear(learner: &mut Learner, trace: &Trace, mut after_step: impl FnMut(&mut Learner)) {
+    let mut steps = 0;
+    for event in &trace.events {
+        match event {
+            Event::Mark(Mark::StepBegin) => learner.step_begin(),
+            Event::Alloc(id) => {
+                learner.alloc(id.0.into(), trace.request(*id).size, trace.request(*id).stream.0);
+                if learner.steps() > steps {
+                    steps = learner.steps();
+                    after_step(learner);
+                }
+            }
+            Event::FreeCompleted(id) => learner.free(id.0.into()),
+            _ => {}
+        }
+    }
+}
+
+fn quick() -> Options {
+    let mut options = Options::default();
+    options.planner.effort = Effort::Quick;
+    options
+}
+
+/// Where an arena that takes the lowest free address puts what a trace asks for.
+fn lowest(trace: &Trace) -> Vec<u64> {
+    let mut offsets = vec![0; trace.requests.len()];
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    for event in &trace.events {
+        match event {
+            Event::Alloc(id) => {
+                let size = trace.request(*id).rounded();
+                let mut at = 0;
+                for (&start, &end) in &live {
+                    if start - at >= size {
+                        break;
+                    }
+                    at = end;
+                }
+                live.insert(at, at + size);
+                offsets[id.index()] = at;
+            }
+            Event::FreeCompleted(id) => {
+                live.remove(&offsets[id.index()]);
+            }
+            _ => {}
+        }
+    }
+    offsets
+}
+
+#[test]
+fn what_a_running_job_learned_makes_the_same_plan_as_its_recording() {
+    for training in [
+        Training { marks: true, keep_gradients: true, ..Training::default() },
+        Training { marks: true, keep_output: true, lengths: vec![64, 32], steps: 9, ..Training::default() },
+    ] {
+        let mut trace = training.trace();
+        // A running job hears of beginnings alone.
+        trace.events.retain(|event| !matches!(event, Event::Mark(Mark::StepEnd)));
+        for (event, time) in trace.events.iter().zip(0..) {
+            match event {
+                Event::Alloc(id) => trace.requests[id.index()].alloc = Some(time),
+                Event::FreeRequested(id) => trace.requests[id.index()].free_requested = Some(time),
+                Event::FreeCompleted(id) => trace.requests[id.index()].free_completed = Some(time),
+                _ => {}
+            }
+        }
+        let mut learner = Learner::new();
+        hear(&mut learner, &trace, |_| {});
+        let learned = learner.whole_plan(&quick());
+        let (recorded, _) = plan(&trace, &quick(), &mut |_, _| {}).expect("a plan");
+        assert!(!learned.slots.is_empty());
+        assert_eq!((learned.slots, learned.sections), (recorded.slots, recorded.sections));
+        assert_eq!((learned.arena, learned.expected_peak), (recorded.arena, recorded.expected_peak));
+    }
+}
+
+#[test]
+fn a_draft_is_due_when_a_kind_of_step_came_twice_and_not_before_or_again() {
+    let trace = Training { marks: true, steps: 12, ..Training::default() }.trace();
+    let mut learner = Learner::new();
+    let mut due = Vec::new();
+    hear(&mut learner, &trace, |learner| {
+        if learner.is_draft_due() {
+            due.push(learner.steps());
+            let drafted = learner.draft().plan(|_| None).expect("a plan");
+            assert_eq!(drafted.sections.len(), 1);
+        }
+    });
+    // The prologue, the first step, and two that repeat.
+    assert_eq!(due, [4]);
+}
+
+#[test]
+fn a_second_phase_of_a_job_is_drafted_when_it_repeats() {
+    let lengths = (0..80).map(|step| if step < 40 { 64 } else { 32 }).collect();
+    let trace = Training { marks: true, steps: 80, lengths, ..Training::default() }.trace();
+    let mut learner = Learner::new();
+    let mut due = Vec::new();
+    hear(&mut learner, &trace, |learner| {
+        if learner.is_draft_due() {
+            due.push((learner.steps(), learner.draft().plan(|_| None).expect("a plan").sections.len()));
+        }
+    });
+    assert_eq!(due, [(4, 1), (43, 2)]);
+}
+
+#[test]
+fn steps_whose_sizes_are_drawn_are_never_drafted() {
+    let trace = Training { marks: true, experts: 8, steps: 50, ..Training::default() }.trace();
+    let mut learner = Learner::new();
+    hear(&mut learner, &trace, |learner| assert!(!learner.is_draft_due()));
+    assert!(learner.whole_plan(&quick()).slots.is_empty());
+}
+
+#[test]
+fn what_is_kept_stays_bounded_over_many_steps_of_changing_shape() {
+    let mut learner = Learner::new();
+    let mut id = 0;
+    for step in 0..100_000u64 {
+        learner.step_begin();
+        for request in 0..50 {
+            id += 1;
+            learner.alloc(id, 512 * (1 + step * 31 % 4099 + request), 0);
+            learner.free(id);
+        }
+        // Something of each step lives on into the next.
+        learner.alloc(u64::MAX - step % 2, 512 * (1 + step % 7), 0);
+        let (requests, kinds) = learner.kept();
+        assert!(requests <= (1 << 20) + 51 && kinds <= 257, "step {step}: {requests} requests of {kinds} kinds");
+    }
+    assert_eq!(learner.steps(), 99_999);
+}
+
+#[test]
+fn a_step_without_end_is_forgotten_and_the_next_ones_are_learned() {
+    let mut learner = Learner::new();
+    for id in 0..2_000_000u64 {
+        learner.alloc(id % 1000, 512, 0);
+        assert!(learner.kept().0 <= 1 << 20);
+    }
+    for _ in 0..4 {
+        learner.step_begin();
+        for id in 0..10u64 {
+            learner.alloc(5000 + id, 1024, 0);
+            learner.free(5000 + id);
+        }
+    }
+    let plan = learner.whole_plan(&quick());
+    assert_eq!(plan.arena, 1024);
+}
+
+/// The plan of the running job, with everything that stays at `fixed`: the ranges that are fixed, checked for themselves.
+fn assert_clear_of(plan: &Plan, fixed: &[(u64, u64)]) {
+    let verdict = plan.check();
+    assert!(verdict.ok, "{:?}", verdict.problems);
+    for slot in &plan.slots {
+        for &(start, end) in fixed {
+            assert!(slot.offset >= end || slot.offset + slot.size <= start, "{slot:?} meets {start}..{end}");
+        }
+    }
+}
+
+fn training() -> impl Strategy<Value = Training> {
+    let shape = (3usize..9, 1usize..4, 1usize..3, prop::collection::vec(16u64..80, 1..3), 0usize..4);
+    (any::<u64>(), shape, any::<[bool; 3]>()).prop_map(
+        |(seed, (steps, layers, micro_batches, lengths, evaluate_every), flags)| Training {
+            seed,
+            steps,
+            layers,
+            micro_batches,
+            lengths,
+            evaluate_every,
+            keep_gradients: flags[0],
+            keep_output: flags[1],
+            two_streams: flags[2],
+            marks: true,
+            ..Training::default()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn what_stays_keeps_its_offset_and_nothing_planned_meets_it(training in training(), gap in 0u64..4, missing in 0u64..9) {
+        let trace = training.trace();
+        let offsets = lowest(&trace);
+        let at = |id: u64| offsets[id as usize] + gap * 512 * id;
+        let mut learner = Learner::new();
+        hear(&mut learner, &trace, |learner| {
+            if !learner.is_draft_due() {
+                return;
+            }
+            let draft = learner.draft();
+            // Some are not in the arena.
+            let known = |id: u64| (id % 9 != missing).then_some(at(id));
+            let plan = draft.plan(known).expect("a plan");
+            let staying: Vec<u64> = draft.staying().filter(|&id| known(id).is_some()).collect();
+            let fixed: Vec<(u64, u64)> =
+                staying.iter().map(|&id| (at(id), at(id) + trace.requests[id as usize].rounded())).collect();
+            assert_clear_of(&plan, &fixed);
+            assert!(plan.sections.iter().all(|s| s.entries.iter().any(|e| matches!(e, Entry::Slot(_)))));
+            assert!(fixed.iter().all(|&(_, end)| end <= plan.arena));
+        });
+    }
+}
+
+#[test]
+fn weights_stay_and_what_the_steps_make_and_free_does_not() {
+    let training = Training { marks: true, keep_gradients: true, ..Training::default() };
+    let trace = training.trace();
+    let mut learner = Learner::new();
+    let mut staying = Vec::new();
+    hear(&mut learner, &trace, |learner| {
+        if learner.is_draft_due() {
+            staying = learner.draft().staying().collect();
+        }
+    });
+    let sizes: Vec<u64> = staying.iter().map(|&id| trace.requests[id as usize].size).collect();
+    let weights = (0..4).map(|layer| 40_000 + 1_000 * layer);
+    let mut expected: Vec<u64> = weights.flat_map(|weight| [weight, 2 * weight]).collect();
+    expected.sort_unstable();
+    let mut sizes = sizes;
+    sizes.sort_unstable();
+    assert_eq!(sizes, expected, "weights and states");
+}
