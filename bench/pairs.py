@@ -125,7 +125,7 @@ def replay(folder: Path, rounds: int, unplanned: bool, backend: str) -> None:
             if number == 0:
                 before = stalloc.memory_stats()
         after = stalloc.memory_stats()
-        served = {by: (after[by] - before[by]) / (after["requests"] - before["requests"]) for by in ("planned", "dynamic")}
+        served = {by: (after[by] - before[by]) / (after["requests"] - before["requests"]) for by in ("planned", "open")}
         out["entries"][name] = served | {
             allocator: {"fastest": min(each), "median": statistics.median(each)} for allocator, each in times.items()
         }
@@ -171,7 +171,7 @@ def main() -> None:
     for name, row in figures["entries"].items():
         cells = [f"{row[who]['fastest']:.0f} ({row[who]['median']:.0f})" for who in ("native", "stalloc")]
         ratio = row["stalloc"]["fastest"] / row["native"]["fastest"]
-        print(f"| {ENTRIES[name]} | {cells[0]} | {cells[1]} | {ratio:.2f} | {100 * row['planned']:.2f} % | {100 * row['dynamic']:.2f} % |")
+        print(f"| {ENTRIES[name]} | {cells[0]} | {cells[1]} | {ratio:.2f} | {100 * row['planned']:.2f} % | {100 * row['open']:.2f} % |")
 
 
 if __name__ == "__main__":

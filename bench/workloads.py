@@ -3,7 +3,7 @@
     PYTHONPATH=$(scripts/python-package --release) $(scripts/python-env) bench/workloads.py [NAME...]
 
 Each is recorded on the stand-in GPU for a few steps and then run for twice as many, from its plan. `from the plan` counts
-the requests that the plan knows, in the second half of the run, and `dynamic` and `unknown` the others; `reserved` is
+all requests, in the second half of the run, and `open` and `unknown` the others; `reserved` is
 the peak of arena and fallback together, beside what the plan promises; `overlaps` counts addresses that PyTorch's own
 history shows handed out while a part of them was in use.
 """
@@ -48,8 +48,8 @@ class Outcome:
     """What came of a workload. Sizes are bytes."""
 
     requests: int
-    share: float  # of the steady steps' requests that the plan knows, those served from it
-    dynamic: int  # requests in the steady steps that the plan leaves to the dynamic side
+    share: float  # of the steady steps' requests, those at planned offsets
+    open: int  # requests in the steady steps that went where they fitted best
     unknown: int  # and those that it does not know
     reserved: int
     promised: int
@@ -91,7 +91,7 @@ def measure(names: list[str], folder: Path) -> dict[str, Outcome]:
         name, _, options = line.partition(" ")
         lines.append(f"{name}:{plans} {options} --steps {2 * steps}")
     # The program takes its plans itself, one for each child.
-    program[3:3] = ["env", "-u", "STALLOC_MODE"]
+    program[3:3] = ["env", "-u", "STALLOC_MODE", "STALLOC_TIGHT=1"]
     output = stalloc("run", "--plan", str(folder / "plans0"), *program, str(PROGRAMS / "watched.py"), *lines)
     seen = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return {name: outcome(*both) for name, both in zip(names, zip(seen, promised, strict=True), strict=True)}
@@ -102,12 +102,12 @@ def outcome(seen: dict, promised: int) -> Outcome:
     before, end = seen["steps"][len(seen["steps"]) // 2 - 1], seen["end"]
     causes = {cause: count - before["causes"][cause] for cause, count in end["causes"].items()}
     planned = end["planned"] - before["planned"]
-    known = planned + sum(causes[cause] for cause in ("occupied", "pending", "device"))
+    requests = end["requests"] - before["requests"]
     return Outcome(
         requests=end["requests"],
-        share=planned / max(known, 1),
-        dynamic=causes["dynamic"],
-        unknown=sum(causes[cause] for cause in ("extra", "lost", "refused")),
+        share=planned / max(requests, 1),
+        open=end["open"] - before["open"],
+        unknown=sum(causes[cause] for cause in ("not_in_plan", "position_unknown", "refused")),
         reserved=end["peak_reserved"],
         promised=promised,
         overlaps=seen["overlaps"],
@@ -120,18 +120,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(WORKLOADS)}")
     options = parser.parse_args()
-    print("| workload | requests | from the plan | dynamic | unknown | reserved | promised | overlaps |")
+    print("| workload | requests | planned | open | unknown | reserved | promised | overlaps |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         outcomes = measure(options.names or list(WORKLOADS), Path(scratch))
     mib = 1 << 20
     for name, one in outcomes.items():
         print(
-            f"| {name} | {one.requests:,} | {100 * one.share:.2f} % | {one.dynamic:,} | {one.unknown:,} | "
+            f"| {name} | {one.requests:,} | {100 * one.share:.2f} % | {one.open:,} | {one.unknown:,} | "
             f"{one.reserved / mib:.0f} MiB ({100 * one.excess:+.1f} %) | {one.promised / mib:.0f} MiB | {one.overlaps} |"
         )
         if one.causes:
-            print(f"{name}: not from the plan: {one.causes}", file=sys.stderr)
+            print(f"{name}: not at planned offsets: {one.causes}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def start(python, code, **env):
 
 
 def served(process):
-    found = re.search(r"dev0: ([\d.]+) % of ([\d,]+) requests served from the plan", process.stderr)
+    found = re.search(r"dev0: ([\d.]+) % of ([\d,]+) requests at planned offsets", process.stderr)
     assert found, process.stderr
     return float(found[1])
 
@@ -80,4 +80,4 @@ def test_the_environment_alone_traces_and_serves_as_the_artifact_lays_out_its_fo
     process = alone("-c", code, mode="Alloc")
     assert process.stdout == "1\n"
     assert process.stderr.count("set up already, for mode alloc") == 1
-    assert "without a plan" not in process.stderr
+    assert "PyTorch's allocator:" not in process.stderr

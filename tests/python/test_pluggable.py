@@ -24,8 +24,8 @@ def serve(directory, program, *arguments, before=(), **env):
 
 
 def served(process):
-    """Share of requests served from the plan, by the line at exit."""
-    found = re.search(r"dev0: ([\d.]+) % of ([\d,]+) requests served from the plan", process.stderr)
+    """Share of requests at planned offsets, by the line at exit."""
+    found = re.search(r"dev0: ([\d.]+) % of ([\d,]+) requests at planned offsets", process.stderr)
     assert found, process.stderr
     return float(found[1])
 

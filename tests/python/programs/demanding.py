@@ -26,7 +26,7 @@ def check(what, holds):
 
 
 def share(work):
-    """Share of the requests of some work that were served from the plan."""
+    """Share of the requests of some work that were at planned offsets."""
     before = stalloc.memory_stats()
     work()
     after = stalloc.memory_stats()

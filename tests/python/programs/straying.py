@@ -26,7 +26,7 @@ def overlaps():
 
 
 def share(work):
-    """Share of the requests of some work that were served from the plan."""
+    """Share of the requests of some work that were at planned offsets."""
     before = stalloc.memory_stats()
     work()
     after = stalloc.memory_stats()
