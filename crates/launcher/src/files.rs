@@ -2,28 +2,50 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Error;
 
-/// Makes `directory`, sees that it can be written to, and removes the traces of an earlier run from it.
+/// Makes `directory` and sees that it can be written to; what it holds stays. Returns a name of this launch that no other
+/// has: the moment by the file system's clock, so that what is older is known by it, and of this process.
 ///
 /// # Errors
 /// If any of that fails.
-pub fn clear(directory: &Path) -> Result<(), Error> {
+pub fn prepare(directory: &Path) -> Result<String, Error> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| Error::Directory { path, source }
     };
     fs::create_dir_all(directory).map_err(failed(directory))?;
-    let probe = directory.join(format!(".stalloc-{}", std::process::id()));
-    fs::write(&probe, b"").and_then(|()| fs::remove_file(&probe)).map_err(failed(directory))?;
-    for trace in traces(directory)? {
-        fs::remove_file(&trace).map_err(failed(&trace))?;
-    }
-    Ok(())
+    // Other machines may have a process of our number.
+    let nanoseconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let own = format!("{}-{:x}", std::process::id(), nanoseconds(SystemTime::now()));
+    let probe = directory.join(format!(".stalloc-{own}"));
+    let written = fs::write(&probe, b"").and_then(|()| fs::metadata(&probe)?.modified());
+    let removed = fs::remove_file(&probe);
+    let started = written.and_then(|time| removed.map(|()| time)).map_err(failed(directory))?;
+    Ok(format!("{:x}-{own}", nanoseconds(started)))
 }
 
-/// The traces in `directory`, in the order of ranks and devices.
+/// Those of the traces in `directory` that the processes of one launcher wrote.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn traces_of(directory: &Path, launch: &str) -> Result<Vec<PathBuf>, Error> {
+    let is_of = |path: &PathBuf| {
+        let about = fs::File::open(path).and_then(|mut file| stalloc_trace::format::about(&mut file));
+        about.ok().flatten().is_some_and(|about| about.metadata.get("launch").is_some_and(|of| of == launch))
+    };
+    Ok(traces(directory)?.into_iter().filter(is_of).collect())
+}
+
+/// Whether a trace's end was recorded: that of a killed program was not.
+pub fn is_whole(trace: &Path) -> bool {
+    let about = fs::File::open(trace).and_then(|mut file| stalloc_trace::format::about(&mut file));
+    about.ok().flatten().is_some_and(|about| about.is_whole)
+}
+
+/// The traces in `directory`, in the order of ranks and devices. Only files are: opening a pipe would wait for ever.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -32,6 +54,9 @@ pub fn traces(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
+        if !path.is_file() {
+            continue;
+        }
         if let Some(key) = path.file_name().and_then(|name| rank_and_device(name.to_str()?)) {
             found.push((key, path));
         }
@@ -61,8 +86,9 @@ mod tests {
     }
 
     #[test]
-    fn clearing_removes_old_traces_and_nothing_else() {
+    fn traces_are_found_in_order_and_none_is_removed() {
         let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("rank3_dev0.trace")).unwrap();
         for name in ["rank10_dev0.trace", "rank2_dev1.trace", "notes.txt"] {
             fs::write(directory.path().join(name), b"x").unwrap();
         }
@@ -70,9 +96,10 @@ mod tests {
             paths.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
         };
         assert_eq!(names(traces(directory.path()).unwrap()), ["rank2_dev1.trace", "rank10_dev0.trace"]);
-        clear(directory.path()).unwrap();
-        assert!(traces(directory.path()).unwrap().is_empty());
-        assert!(directory.path().join("notes.txt").exists());
+        let launch = prepare(directory.path()).unwrap();
+        assert_ne!(launch, prepare(directory.path()).unwrap());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4);
+        assert!(traces_of(directory.path(), &launch).unwrap().is_empty(), "what is no trace is nobody's");
     }
 
     #[test]
@@ -80,7 +107,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, b"").unwrap();
-        let message = clear(&file.join("below")).unwrap_err().to_string();
+        let message = prepare(&file.join("below")).unwrap_err().to_string();
         assert!(message.starts_with(&format!("cannot write to {}", file.display())), "{message}");
     }
 }

@@ -48,6 +48,8 @@ pub struct Job {
     pub answers: Vec<String>,
     /// A file of such answers.
     pub answers_file: Option<PathBuf>,
+    /// The launch's name, from [`prepare`](crate::prepare): what its processes record is known by it.
+    pub launch: String,
     /// Have the program say after its steps how far the recording is.
     pub says_progress: bool,
 }
@@ -63,7 +65,7 @@ impl Job {
         command.env("PYTHONPATH", first_of_list(&self.package.join("_bootstrap"), "PYTHONPATH"));
         match self.purpose {
             Purpose::Record => {
-                command.env("STALLOC_TRACE_DIR", &self.directory);
+                command.env("STALLOC_TRACE_DIR", &self.directory).env("STALLOC_TRACE_LAUNCH", &self.launch);
                 command.env_remove("STALLOC_MODE");
             }
             Purpose::Serve => {

@@ -11,10 +11,10 @@ pub mod summary;
 
 use std::path::PathBuf;
 
-pub use crate::files::{clear, traces};
+pub use crate::files::{is_whole, prepare, traces, traces_of};
 pub use crate::job::{Job, Purpose, Rank};
 pub use crate::package::python_package;
-pub use crate::process::{Ended, Watch, run};
+pub use crate::process::{Ended, Watch, replace, run};
 
 /// Why a command could not be run. Each message is one line that says what to do.
 #[derive(Debug, thiserror::Error)]

@@ -3,20 +3,29 @@
 use std::ffi::c_int;
 use std::fs::File;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::flag;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use crate::Error;
 use crate::job::{Job, Rank};
 
 /// How often processes are looked at.
 const POLL: Duration = Duration::from_millis(40);
+
+/// Signals that are meant for the job: those that would end us, and those that schedulers send before they do.
+const PASSED_ON: [c_int; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM];
+/// Those of them that ask for an end.
+const ENDS: [c_int; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// How a process ended.
 #[derive(Clone, Debug)]
@@ -40,8 +49,8 @@ struct Running {
 
 /// Runs a process of `job` for each of `ranks`, at most `at_once` at a time, and waits for all. A single one shares
 /// our terminal, its standard output going to standard error if `quiet`; several write `rank<R>.log` beside their
-/// traces. An interrupt is left to the processes, which get it too; a request to terminate is passed on. After either
-/// no further process starts: the ranks that still waited end with the signal's status.
+/// traces. A signal that a process sends us is passed on; one of the terminal's keys reaches the processes by itself.
+/// After one that asks for an end no further process starts: the ranks that still waited end with its status.
 ///
 /// # Errors
 /// If a process cannot be started; those that run are ended then.
@@ -52,7 +61,8 @@ pub fn run(
     quiet: bool,
     watch: Watch<'_>,
 ) -> Result<Vec<Ended>, Error> {
-    let (terminate, interrupt) = (flag(SIGTERM)?, flag(SIGINT)?);
+    let _listening = Listening::begin().map_err(Error::Wait)?;
+    let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON).map_err(Error::Wait)?;
     let mut waiting = ranks.iter();
     let mut running: Vec<Running> = Vec::new();
     let mut ended = Vec::new();
@@ -72,14 +82,13 @@ pub fn run(
         }
         watch(running.len(), ended.len());
         std::thread::sleep(POLL);
-        if terminate.swap(false, Ordering::Relaxed) {
-            for process in &running {
-                terminate_child(&process.child);
+        for origin in signals.pending() {
+            if origin.process.is_some() {
+                running.iter().for_each(|process| pass_on(origin.signal, &process.child));
             }
-            ended.extend(waiting.by_ref().map(|&rank| never_started(rank, SIGTERM)));
-        }
-        if interrupt.swap(false, Ordering::Relaxed) {
-            ended.extend(waiting.by_ref().map(|&rank| never_started(rank, SIGINT)));
+            if ENDS.contains(&origin.signal) {
+                ended.extend(waiting.by_ref().map(|&rank| never_started(rank, origin.signal)));
+            }
         }
         let mut index = 0;
         while index < running.len() {
@@ -98,11 +107,42 @@ pub fn run(
     }
 }
 
-/// A flag that `signal` sets from now on, in place of ending us.
-fn flag(signal: c_int) -> Result<Arc<AtomicBool>, Error> {
-    let flag = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(Error::Wait)?;
-    Ok(flag)
+/// While this lives, signals are for the processes; before and after, they do what they do by default. A handler that was
+/// installed once stays, and would swallow them.
+struct Listening(Arc<AtomicBool>);
+
+impl Listening {
+    fn begin() -> io::Result<Self> {
+        static IS_OVER: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+        if IS_OVER.get().is_none() {
+            let is_over = Arc::new(AtomicBool::new(false));
+            for signal in PASSED_ON {
+                flag::register_conditional_default(signal, Arc::clone(&is_over))?;
+            }
+            let _ = IS_OVER.set(is_over);
+        }
+        let is_over = IS_OVER.get().map_or_else(Arc::default, Arc::clone);
+        is_over.store(false, Ordering::Relaxed);
+        Ok(Listening(is_over))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Becomes the process of one rank, where nothing is left to do after it: signals, terminal and exit status are its own
+/// then. Returns only if that fails.
+pub fn replace(job: &Job, rank: Option<Rank>) -> Error {
+    match job.process(rank) {
+        Ok(mut command) => {
+            let program = command.get_program().to_string_lossy().into_owned();
+            Error::Start { program, source: command.exec() }
+        }
+        Err(error) => error,
+    }
 }
 
 fn never_started(rank: Option<Rank>, signal: c_int) -> Ended {
@@ -126,9 +166,12 @@ fn start(job: &Job, rank: Option<Rank>, logged: bool, quiet: bool) -> Result<Run
     Ok(Running { rank, child, output })
 }
 
-fn terminate_child(child: &Child) {
-    // The standard library can only kill; `kill` asks.
-    let _ = std::process::Command::new("kill").arg("-TERM").arg(child.id().to_string()).status();
+/// Sends a signal to a child that has not been waited for: its number is no other process's.
+fn pass_on(signal: c_int, child: &Child) {
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        // Failure means that it has ended by itself.
+        let _ = kill_process(Pid::from_child(child), signal);
+    }
 }
 
 fn stop(running: &mut Vec<Running>) {

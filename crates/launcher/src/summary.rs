@@ -28,6 +28,8 @@ pub struct Summary {
     pub peak_reserved: Option<u64>,
     /// Where the program read values back from the device: where it saw zeros first, then the most frequent place.
     pub host_reads: Vec<HostReads>,
+    /// Events that could not be written, as on a full disk: the trace ends before them.
+    pub lost_events: u64,
     /// An earlier trace with the same events, addresses and times aside.
     pub same_as: Option<String>,
     /// Hash of the events, addresses and times aside.
@@ -70,6 +72,7 @@ pub fn of(path: &Path, trace: &Trace) -> Summary {
         peak_allocated: trace.peak_allocated(),
         peak_reserved: trace.peak_reserved(),
         host_reads: host_reads(trace),
+        lost_events: trace.metadata.get("lost_events").and_then(|count| count.parse().ok()).unwrap_or(0),
         same_as: None,
         content: content(trace),
     }

@@ -16,6 +16,7 @@ fn job(directory: &Path, script: &str) -> Job {
         stacks: None,
         answers: Vec::new(),
         answers_file: None,
+        launch: "test".into(),
         says_progress: false,
     }
 }

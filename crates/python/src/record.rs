@@ -16,6 +16,13 @@ use stalloc_trace::{Frame, Mark, RawEvent, StringId};
 use crate::entries::Entries;
 use crate::{settings, tracker};
 
+/// Prints a line; where standard error is full or closed, nothing: no message may end a job.
+macro_rules! say {
+    ($($what:tt)*) => {
+        _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($what)*)))
+    };
+}
+
 /// A killed program loses at most twice this time.
 const FLUSH_EVERY: Duration = Duration::from_millis(400);
 
@@ -78,13 +85,11 @@ fn flush_forever() {
         }
         drop(callable);
         if let Err(error) = recorder.flush() {
-            eprintln!("stalloc: {error}: the recording ends here");
-            RECORDS.store(false, Ordering::Release);
-            return;
+            say!("stalloc: {error}: the recording ends here");
         }
         let wanted = *PROGRESS.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(steps), Some(progress)) = (wanted, recorder.progress()) {
-            eprintln!("stalloc: {}", progress.line(steps));
+            say!("stalloc: {}", progress.line(steps));
         }
     }
 }
@@ -164,7 +169,12 @@ pub fn abandon() {
 pub fn finish(py: Python<'_>, rank: u32) -> PyResult<()> {
     let recorder = recorder()?;
     abandon();
-    py.detach(|| recorder.finish(rank)).map_err(|error| PyOSError::new_err(error.to_string()))
+    let finished = py.detach(|| recorder.finish(rank));
+    let lost = recorder.lost();
+    if lost > 0 {
+        say!("stalloc: {lost} events of this process were not recorded");
+    }
+    finished.map_err(|error| PyOSError::new_err(error.to_string()))
 }
 
 /// Whether allocations wait for their call stacks before they are written.
@@ -257,6 +267,6 @@ pub fn host_read(bytes: u64, frames: Vec<(String, String, u32)>, answer: Option<
 #[pyfunction]
 pub fn log(text: &str) {
     if std::env::var("STALLOC_LOG_LEVEL").is_ok_and(|level| matches!(level.trim(), "0" | "1")) {
-        eprintln!("stalloc: {text}");
+        say!("stalloc: {text}");
     }
 }

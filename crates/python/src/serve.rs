@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stalloc_runtime as runtime;
 
-/// A rank's plans in a folder, by device: see [`runtime::plans`].
+/// A rank's plans in a folder, by device: see [`runtime::plans`]. Only files are: opening a pipe would wait for ever.
 #[pyfunction]
 pub fn serve_plans(folder: PathBuf, rank: u64) -> BTreeMap<i32, PathBuf> {
-    runtime::plans(&folder, rank)
+    runtime::plans(&folder, rank).into_iter().filter(|(_, path)| path.is_file()).collect()
 }
 
 /// Has a device (-1: host memory) follow the plan in a file from its first request on. Returns what the plan says of

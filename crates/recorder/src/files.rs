@@ -1,7 +1,7 @@
 //! Trace files, one per device.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,8 @@ use stalloc_trace::{AllocatorSettings, Frame, Mark, RawEvent, StackId, StringId}
 
 use stalloc_trace::format::Writer;
 
+use crate::chunks::Chunks;
+use crate::claim::{create, settle};
 use crate::log::Timed;
 use crate::names::Names;
 
@@ -36,63 +38,90 @@ pub struct Process {
 pub struct Files {
     directory: PathBuf,
     process: Process,
-    open: BTreeMap<u32, Trace>,
+    /// By device; `None` where no file could be made.
+    open: BTreeMap<u32, Option<Trace>>,
+    /// Events that no file holds.
+    lost: u64,
 }
 
 struct Trace {
     path: PathBuf,
-    writer: Writer<File>,
+    writer: Writer<Chunks>,
     /// The file's ids of the process's strings and stacks.
     strings: FxHashMap<StringId, StringId>,
     stacks: FxHashMap<StackId, StackId>,
+    /// Bytes before the last events that were written, and how many these are.
+    last: (u64, u64),
+    /// Events that came since the file could not be written; 0: it still can.
+    lost: u64,
 }
 
 impl Files {
     /// Files in `directory`, which exists. None is made yet.
     pub fn new(directory: PathBuf, process: Process) -> Self {
-        Files { directory, process, open: BTreeMap::new() }
+        Files { directory, process, open: BTreeMap::new(), lost: 0 }
     }
 
-    /// Writes events of several devices and hands them to the operating system.
+    /// Events that could not be written.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Writes events of several devices and hands them to the operating system. From the first failure on, a device's
+    /// events are only counted: those after a gap would be of unknown requests.
+    ///
+    /// # Errors
+    /// The first time that a device's file cannot be written.
     pub fn write(&mut self, events: Vec<(u32, Vec<Timed>)>, names: &Names) -> Result<(), Error> {
+        let mut failed = Ok(());
         for (device, events) in events {
-            let trace = match self.open.remove(&device) {
-                Some(trace) => trace,
-                None => Trace::create(&self.directory, &self.process, device)?,
+            let (directory, process) = (&self.directory, &self.process);
+            let trace = self
+                .open
+                .entry(device)
+                .or_insert_with(|| Trace::create(directory, process, device).map_err(|error| failed = Err(error)).ok());
+            let Some(trace) = trace else {
+                self.lost += events.len() as u64;
+                continue;
             };
-            let trace = self.open.entry(device).or_insert(trace);
-            trace.write(&events, names).map_err(|source| Error { path: trace.path.clone(), source })?;
+            let before = trace.lost;
+            if let Err(source) = trace.write(&events, names) {
+                failed = Err(Error { path: trace.path.clone(), source });
+            }
+            self.lost += trace.lost - before;
         }
-        Ok(())
+        failed
     }
 
-    /// Ends all files. If the process turned out to have another rank, they get its name.
+    /// Ends all files, named after `rank`, which may have been unknown before.
+    ///
+    /// # Errors
+    /// If one of them cannot be ended. The others are.
     pub fn finish(&mut self, rank: u32) -> Result<(), Error> {
-        for (device, mut trace) in std::mem::take(&mut self.open) {
-            let path = trace.path;
-            let failed = |source| Error { path: path.clone(), source };
-            if rank != self.process.rank {
-                trace.writer.metadata("rank", &rank.to_string()).map_err(failed)?;
-            }
-            trace.writer.finish().map_err(failed)?;
-            let named = self.directory.join(name(rank, device));
-            if rank != self.process.rank && !named.exists() {
-                fs::rename(&path, named).map_err(failed)?;
-            }
+        let mut failed = Ok(());
+        for (device, trace) in std::mem::take(&mut self.open) {
+            let Some(mut trace) = trace else { continue };
+            let path = trace.path.clone();
+            let lost = trace.lost;
+            let ended = trace.end((rank != self.process.rank).then_some(rank));
+            self.lost += trace.lost - lost;
+            // The file stays locked until it has its name.
+            let settled = match trace.lost {
+                0 => ended.and_then(|()| settle(&path, &self.directory, rank, device, &self.process)),
+                _ => ended,
+            };
+            failed = settled.map_err(|source| Error { path, source }).and(failed);
         }
-        Ok(())
+        failed
     }
-}
-
-fn name(rank: u32, device: u32) -> String {
-    format!("rank{rank}_dev{device}.trace")
 }
 
 impl Trace {
     fn create(directory: &Path, process: &Process, device: u32) -> Result<Self, Error> {
-        let (path, file) = create(directory, process.rank, device)?;
-        let begin = |file| -> io::Result<Writer<File>> {
-            let mut writer = Writer::new(file, device)?;
+        let named = |source| Error { path: directory.join(format!("rank{}_dev{device}.trace", process.rank)), source };
+        let (path, file) = create(directory, process.rank, device).map_err(named)?;
+        let begin = |file| -> io::Result<Writer<Chunks>> {
+            let mut writer = Writer::new(Chunks::new(file), device)?;
             writer.settings(&process.settings)?;
             for (key, value) in &process.metadata {
                 writer.metadata(key, value)?;
@@ -100,26 +129,84 @@ impl Trace {
             Ok(writer)
         };
         match begin(file) {
-            Ok(writer) => Ok(Trace { path, writer, strings: FxHashMap::default(), stacks: FxHashMap::default() }),
-            Err(source) => Err(Error { path, source }),
+            Ok(writer) => {
+                let (strings, stacks) = (FxHashMap::default(), FxHashMap::default());
+                Ok(Trace { path, writer, strings, stacks, last: (0, 0), lost: 0 })
+            }
+            Err(source) => {
+                // It holds nothing yet, and would be in the way of the next try.
+                let _ = fs::remove_file(&path);
+                Err(Error { path, source })
+            }
         }
     }
 
+    fn length(&mut self) -> u64 {
+        self.writer.get_mut().map_or(0, |file| file.length())
+    }
+
+    /// Writes events; what cannot be written is counted. An error is returned once.
     fn write(&mut self, events: &[Timed], names: &Names) -> io::Result<()> {
-        for Timed { event, time_us } in events {
-            let event = match event {
-                RawEvent::Alloc { address, size, stream, stack } => RawEvent::Alloc {
-                    address: *address,
-                    size: *size,
-                    stream: *stream,
-                    stack: self.stack(*stack, names),
-                },
-                RawEvent::Mark(mark) => RawEvent::Mark(self.mark(mark, names)),
-                other => other.clone(),
-            };
-            self.writer.push(&event, Some(*time_us))?;
+        if self.lost > 0 {
+            self.lost += events.len() as u64;
+            return Ok(());
         }
-        self.writer.flush()
+        let (mut length, mut written) = (self.length(), 0);
+        let first = length;
+        let mut push = || -> io::Result<()> {
+            for (index, event) in events.iter().enumerate() {
+                self.push(event, names)?;
+                if self.length() > length {
+                    (length, written) = (self.length(), index as u64 + 1);
+                }
+            }
+            self.writer.flush()
+        };
+        let done = push();
+        match done {
+            Ok(()) => self.last = (first, events.len() as u64),
+            Err(_) => {
+                self.writer.forget_pending();
+                self.lost = (events.len() as u64 - written).max(1);
+                if written > 0 {
+                    self.last = (first, written);
+                }
+            }
+        }
+        done
+    }
+
+    /// Marks the file as whole, saying how many events are missing. If there is no room for that, the last events that
+    /// were written make room.
+    fn end(&mut self, rank: Option<u32>) -> io::Result<()> {
+        let end = |writer: &mut Writer<Chunks>, lost: u64| {
+            if lost > 0 {
+                writer.metadata("lost_events", &lost.to_string())?;
+            }
+            if let Some(rank) = rank {
+                writer.metadata("rank", &rank.to_string())?;
+            }
+            writer.end()
+        };
+        let (before, events) = self.last;
+        let Err(error) = end(&mut self.writer, self.lost) else { return Ok(()) };
+        if before == 0 {
+            return Err(error);
+        }
+        self.writer.get_mut().map_or(Ok(()), |file| file.cut(before))?;
+        self.lost += events;
+        end(&mut self.writer, self.lost)
+    }
+
+    fn push(&mut self, Timed { event, time_us }: &Timed, names: &Names) -> io::Result<()> {
+        let event = match event {
+            RawEvent::Alloc { address, size, stream, stack } => {
+                RawEvent::Alloc { address: *address, size: *size, stream: *stream, stack: self.stack(*stack, names) }
+            }
+            RawEvent::Mark(mark) => RawEvent::Mark(self.mark(mark, names)),
+            other => other.clone(),
+        };
+        self.writer.push(&event, Some(*time_us))
     }
 
     fn mark(&mut self, mark: &Mark, names: &Names) -> Mark {
@@ -156,19 +243,5 @@ impl Trace {
         let own = self.writer.stack(&frames);
         self.stacks.insert(id, own);
         own
-    }
-}
-
-/// A new file for a device's trace; with our process's number if another process has the name.
-fn create(directory: &Path, rank: u32, device: u32) -> Result<(PathBuf, File), Error> {
-    let path = directory.join(name(rank, device));
-    match File::create_new(&path) {
-        Ok(file) => Ok((path, file)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let path = directory.join(format!("rank{rank}_dev{device}.{}.trace", std::process::id()));
-            let file = File::create(&path);
-            file.map(|file| (path.clone(), file)).map_err(|source| Error { path, source })
-        }
-        Err(source) => Err(Error { path, source }),
     }
 }

@@ -3,6 +3,8 @@
 //! A [`Recorder`] takes events from any thread at the price of a lock and a push. Files are written elsewhere and
 //! at another time ([`Recorder::flush`], called twice a second), so that a killed program loses no more than that.
 
+mod chunks;
+mod claim;
 mod files;
 mod log;
 mod names;
@@ -129,13 +131,18 @@ impl Recorder {
         self.counter().due(Instant::now())
     }
 
+    /// Events that could not be written so far.
+    pub fn lost(&self) -> u64 {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).lost()
+    }
+
     /// Writes everything and ends the files, named after `rank`, which may have been unknown before.
     ///
     /// # Errors
     /// If a file cannot be written.
     pub fn finish(&self, rank: u32) -> Result<(), Error> {
         self.log().wait_for_stacks(false);
-        self.flush()?;
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).finish(rank)
+        let flushed = self.flush();
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).finish(rank).and(flushed)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use stalloc_recorder::{Process, Recorder};
 use stalloc_trace::{Event, Frame, Input, Mark, RawEvent, StackId, Trace};
@@ -87,6 +88,71 @@ fn no_trace_takes_the_place_of_another_processs() {
     let own = format!("rank0_dev0.{}.trace", std::process::id());
     assert_eq!(names(folder.path()), [&own, "rank0_dev0.trace", "rank5_dev0.trace"]);
     assert_eq!(fs::read_to_string(folder.path().join("rank5_dev0.trace")).unwrap(), "another's");
+}
+
+/// A launcher's name, which says when it started: after everything in `directory` was written.
+fn launch(directory: &Path) -> String {
+    let written = |path: &Path| fs::metadata(path).unwrap().modified().unwrap().duration_since(UNIX_EPOCH).unwrap();
+    let last = names(directory).iter().map(|name| written(&directory.join(name))).max().unwrap_or_default();
+    let probe = directory.join("probe");
+    loop {
+        fs::write(&probe, b"").unwrap();
+        let now = written(&probe);
+        fs::remove_file(&probe).unwrap();
+        if now > last {
+            return format!("{:x}-any", now.as_nanos());
+        }
+    }
+}
+
+/// One event of rank 0 recorded by a process of some launcher, which ended well or was killed.
+fn record_once(directory: &Path, launch: &str, host: &str, size: u64, is_killed: bool) {
+    let metadata = [("launch", launch), ("host", host)].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let recorder = Recorder::new(directory.to_owned(), Process { metadata, ..Process::default() });
+    recorder.event(0, alloc(512, size, StackId::NONE));
+    if is_killed {
+        recorder.flush().unwrap();
+    } else {
+        recorder.finish(0).unwrap();
+    }
+}
+
+#[test]
+fn only_a_whole_recording_takes_the_place_of_an_older_one_that_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = || -> Vec<u64> {
+        let mut sizes: Vec<_> =
+            names(folder.path()).iter().map(|name| read(&folder.path().join(name)).requests[0].size).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    let (one, at_once) = (launch(folder.path()), launch(folder.path()));
+    record_once(folder.path(), &one, "here", 1, false);
+    record_once(folder.path(), &one, "here", 2, false);
+    assert_eq!(sizes(), [1, 2], "two processes of one launcher");
+    record_once(folder.path(), &at_once, "here", 3, false);
+    assert_eq!(sizes(), [1, 2, 3], "another launcher that started before the first was done");
+    record_once(folder.path(), &launch(folder.path()), "here", 4, false);
+    assert_eq!(sizes(), [2, 3, 4], "another launcher, later");
+    record_once(folder.path(), &launch(folder.path()), "here", 5, true);
+    assert_eq!(sizes(), [2, 3, 4, 5], "what was cut off takes nobody's place");
+    fs::remove_file(folder.path().join("rank0_dev0.trace")).unwrap();
+    record_once(folder.path(), &launch(folder.path()), "there", 6, true);
+    record_once(folder.path(), &launch(folder.path()), "here", 7, false);
+    assert_eq!(sizes(), [2, 3, 5, 6, 7], "a process of another machine may still be writing");
+}
+
+#[test]
+fn a_recording_that_is_being_written_keeps_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = recorder(folder.path(), 0);
+    first.event(0, alloc(512, 1, StackId::NONE));
+    first.flush().unwrap();
+    record_once(folder.path(), &launch(folder.path()), "", 2, false);
+    first.event(0, alloc(1024, 3, StackId::NONE));
+    first.finish(0).unwrap();
+    assert_eq!(read(&folder.path().join("rank0_dev0.trace")).requests.len(), 2);
+    assert_eq!(names(folder.path()).len(), 2);
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 from stalloc._record import imports
 
 
@@ -14,6 +17,8 @@ def install() -> None:
     if _is_installed:
         return
     _is_installed = True
+    # What this process starts belongs to the same recording.
+    os.environ.setdefault("STALLOC_TRACE_LAUNCH", f"{time.time_ns():x}-{os.getpid()}")
 
     def torch_imported(torch: object) -> None:
         from stalloc._record import session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import platform
 import shlex
 import sys
 from typing import Any
@@ -58,7 +59,10 @@ def _start(torch: Any, early: Early) -> None:
     def finish() -> None:
         if os.getpid() == process:  # not in a forked child
             history.stop()
-            _native.finish(_rank(torch))
+            try:
+                _native.finish(_rank(torch))
+            except OSError as error:
+                say(str(error))
 
     atexit.register(finish)
     os.register_at_fork(after_in_child=_in_child)
@@ -95,5 +99,8 @@ def _metadata(torch: Any, settings: dict[str, Any]) -> dict[str, str]:
         "rank": str(_rank(torch)),
         "world_size": os.environ.get("WORLD_SIZE", "1"),
         "dry_run": os.environ.get("STALLOC_DRYRUN_GPU", ""),
+        # Whose recording it is: see claim.rs of the recorder.
+        "launch": os.environ.get("STALLOC_TRACE_LAUNCH", ""),
+        "host": platform.node(),
     }
     return {key: value for key, value in known.items() if value}

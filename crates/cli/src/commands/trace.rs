@@ -28,7 +28,7 @@ const PLACES_SHOWN: usize = 8;
     stalloc trace -o traces -- torchrun --nproc-per-node 8 train.py\n  \
     stalloc trace --dry-run h200-141gb --world-size 1024 --ranks 0,8,1023 -o traces -- python pretrain.py")]
 pub struct Args {
-    /// Directory for the traces; made if missing, traces of an earlier run in it are replaced
+    /// Directory for the traces; made if missing. Each replaces the one of an earlier run with its rank and device
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
     /// Run with no GPU, on a stand-in for this one: h100-80gb, a100-80gb... Values are not computed
@@ -52,12 +52,8 @@ pub struct Args {
     /// Which ranks of --world-size, several at a time
     #[arg(long, value_name = "R,R...", value_delimiter = ',', requires = "world_size")]
     ranks: Vec<u32>,
-    /// Answer a value that the program reads back at a line of its code, as train.py:31=1.0; may be repeated
-    #[arg(long = "answer", value_name = "FILE:LINE=VALUE", requires = "dry_run")]
-    answers: Vec<String>,
-    /// A JSON file of answers: {"train.py:31": 1.0, "moe.py:7": [3, 5]}
-    #[arg(long, value_name = "FILE", requires = "dry_run")]
-    answers_file: Option<PathBuf>,
+    #[command(flatten)]
+    answers: Answers,
     /// Say after the program's steps how far it is, one line a second at most; on a terminal this is so anyway
     #[arg(long)]
     progress: bool,
@@ -69,6 +65,17 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
+/// What a dry run tells the program in place of values that it does not compute.
+#[derive(ClapArgs, Clone)]
+pub struct Answers {
+    /// Answer a value that the program reads back at a line of its code, as train.py:31=1.0; may be repeated
+    #[arg(long = "answer", value_name = "FILE:LINE=VALUE", requires = "dry_run")]
+    pub answers: Vec<String>,
+    /// A JSON file of answers: {"train.py:31": 1.0, "moe.py:7": [3, 5]}
+    #[arg(long, value_name = "FILE", requires = "dry_run")]
+    pub answers_file: Option<PathBuf>,
+}
+
 #[derive(Serialize)]
 struct Report<'a> {
     directory: &'a Path,
@@ -78,8 +85,9 @@ struct Report<'a> {
 
 /// Runs it.
 pub fn run(args: Args) -> Result<Outcome, Error> {
-    let ranks = ranks(&args)?;
-    stalloc_launcher::clear(&args.output).map_err(failed)?;
+    let wanted = if args.ranks.is_empty() { vec![args.rank.unwrap_or(0)] } else { args.ranks.clone() };
+    let ranks = args.world_size.map(|world_size| ranks(world_size, wanted)).transpose()?;
+    let launch = stalloc_launcher::prepare(&args.output).map_err(failed)?;
     // Several ranks write logs, and a bar says how many are done.
     let several = ranks.as_ref().is_some_and(|ranks| ranks.len() > 1);
     let is_watched = !args.json && !several && std::io::stderr().is_terminal();
@@ -91,8 +99,9 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         command: args.command,
         steps: args.steps,
         stacks: args.stacks,
-        answers: args.answers,
-        answers_file: args.answers_file,
+        answers: args.answers.answers,
+        answers_file: args.answers.answers_file,
+        launch,
         says_progress: args.progress || is_watched,
     };
     let ranks = match ranks {
@@ -120,26 +129,21 @@ pub fn failed(error: LaunchError) -> Error {
     Error::message(error.to_string())
 }
 
-/// The ranks to run alone, if any are asked for.
-fn ranks(args: &Args) -> Result<Option<Vec<Rank>>, Error> {
-    let Some(world_size) = args.world_size else { return Ok(None) };
-    let mut wanted = args.ranks.clone();
-    if wanted.is_empty() {
-        wanted.push(args.rank.unwrap_or(0));
-    }
+/// The ranks of a job of `world_size` to run alone.
+pub fn ranks(world_size: u32, mut wanted: Vec<u32>) -> Result<Vec<Rank>, Error> {
     wanted.sort_unstable();
     wanted.dedup();
     match wanted.iter().find(|&&rank| rank >= world_size) {
         Some(rank) => {
             Err(Error::message(format!("rank {rank} of {world_size}: ranks are counted from 0 to {}", world_size - 1)))
         }
-        None => Ok(Some(wanted.into_iter().map(|rank| Rank { rank, world_size }).collect())),
+        None => Ok(wanted.into_iter().map(|rank| Rank { rank, world_size }).collect()),
     }
 }
 
 /// Reads what was recorded and says how it went.
 fn finish(job: &Job, ended: &[Ended], json: bool) -> Result<Outcome, Error> {
-    let summaries = read(&job.directory)?;
+    let summaries = read(&job.directory, &job.launch)?;
     let exit = ended.iter().map(|process| process.code).find(|&code| code != 0).unwrap_or(0);
     if json {
         output::json(&Report { directory: &job.directory, exit, traces: &summaries })?;
@@ -160,18 +164,34 @@ fn finish(job: &Job, ended: &[Ended], json: bool) -> Result<Outcome, Error> {
             "nothing was recorded: the command allocated no memory of a CUDA device through PyTorch{hint}"
         )));
     }
+    let lost: u64 = summaries.iter().map(|summary| summary.lost_events).sum();
+    if lost > 0 {
+        eprintln!(
+            "stalloc: the recording is not complete: {} events could not be written, so the traces end before them; \
+             make room and record again",
+            output::count(lost)
+        );
+        return Ok(Outcome::No);
+    }
     Ok(Outcome::Done)
 }
 
-fn read(directory: &Path) -> Result<Vec<Summary>, Error> {
+/// The traces that the processes of a launch left.
+fn read(directory: &Path, launch: &str) -> Result<Vec<Summary>, Error> {
     let mut summaries = Vec::new();
-    for path in stalloc_launcher::traces(directory).map_err(failed)? {
+    for path in stalloc_launcher::traces_of(directory, launch).map_err(failed)? {
         let mut progress = Progress::new("reading");
         let Input::Recording(recording) = stalloc_trace::open(&path, &mut |done, total| progress.update(done, total))
             .map_err(|error| Error::message(error.to_string()))?
         else {
             continue;
         };
+        if !stalloc_launcher::is_whole(&path) {
+            eprintln!(
+                "stalloc: {}: the recording was cut off (was the program killed?): it holds what was written until then",
+                path.display()
+            );
+        }
         summaries.extend(recording.traces.iter().map(|trace| summary::of(&path, trace)));
     }
     summary::find_alike(&mut summaries);

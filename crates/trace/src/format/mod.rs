@@ -16,12 +16,14 @@
 //! file whose tail lacks its end, maybe in the middle of a chunk: it is read up to there, with a warning. A chunk
 //! with a wrong checksum that is not the last is damage, and an error.
 
+mod about;
 mod content;
 mod convert;
 mod reader;
 mod varint;
 mod writer;
 
+pub use about::{About, about};
 pub use convert::write_recording;
 pub(crate) use reader::read;
 pub use writer::Writer;

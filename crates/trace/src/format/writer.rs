@@ -282,14 +282,36 @@ impl<W: Write> Writer<W> {
         self.out.as_mut().map_or(Ok(()), Write::flush)
     }
 
+    /// Forgets what waits to be written. After a failed write this must come before anything else is written, which can
+    /// then be no event: tables that later events refer to may be missing.
+    pub fn forget_pending(&mut self) {
+        for table in [&mut self.new_strings, &mut self.new_stacks, &mut self.new_streams, &mut self.new_initial] {
+            table.clear();
+        }
+        self.columns.clear();
+    }
+
+    /// Marks the trace as whole: nothing may follow.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.write_pending()?;
+        self.write_chunk(Kind::End, &[])?;
+        self.flush()
+    }
+
+    /// What is written to; `None` once finished.
+    pub fn get_mut(&mut self) -> Option<&mut W> {
+        self.out.as_mut()
+    }
+
     /// Marks the trace as whole and returns what it was written to.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
-        self.write_pending()?;
-        self.write_chunk(Kind::End, &[])?;
-        self.flush()?;
+        self.end()?;
         self.out.take().ok_or_else(|| io::Error::other("finished already"))
     }
 

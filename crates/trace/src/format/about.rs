@@ -1,0 +1,122 @@
+//! What a trace says of itself, without its events.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use super::varint::Cursor;
+use super::{HEAD, Kind, MAGIC, VERSION, checksum};
+
+/// Chunks at a file's start that are looked at, and the longest of them, bytes: metadata is small.
+const CHUNKS: usize = 256;
+const LONGEST: u32 = 1 << 20;
+/// The chunk that marks a trace as whole is no longer than this, bytes.
+const LONGEST_END: usize = HEAD + 64;
+
+/// What a trace's first bytes and its last ones say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The metadata that was written before the first event.
+    pub metadata: BTreeMap<String, String>,
+    /// Whether the end of the recording is there.
+    pub is_whole: bool,
+}
+
+/// Looks at both ends of a file; `None` if it is no trace of this format and version. O(1).
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn about(file: &mut File) -> io::Result<Option<About>> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut start = [0; MAGIC.len() + 1];
+    if !filled(file, &mut start)? || start[..MAGIC.len()] != MAGIC || start[MAGIC.len()] != VERSION {
+        return Ok(None);
+    }
+    let mut about = About::default();
+    for _ in 0..CHUNKS {
+        match next(file)? {
+            Some((Kind::Metadata, payload, length)) => {
+                let Ok(content) = zstd::bulk::decompress(&payload, length) else { break };
+                let mut cursor = Cursor::new(&content);
+                let (Ok(key), Ok(value)) = (cursor.text(), cursor.text()) else { break };
+                about.metadata.insert(key.to_owned(), value.to_owned());
+            }
+            Some((Kind::Device | Kind::Settings, ..)) => {}
+            _ => break,
+        }
+    }
+    let length = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(LONGEST_END as u64)))?;
+    let mut tail = Vec::new();
+    file.take(LONGEST_END as u64).read_to_end(&mut tail)?;
+    about.is_whole = (0..tail.len()).any(|from| is_end(&tail[from..]));
+    Ok(Some(about))
+}
+
+fn word(head: &[u8; HEAD], from: usize) -> u32 {
+    u32::from_le_bytes([head[from], head[from + 1], head[from + 2], head[from + 3]])
+}
+
+/// Whether these bytes are the chunk of a trace's end, and nothing else.
+fn is_end(bytes: &[u8]) -> bool {
+    bytes.split_first_chunk::<HEAD>().is_some_and(|(head, payload)| {
+        head[12] == Kind::End as u8
+            && word(head, 0) as usize == payload.len()
+            && checksum(head, payload) == word(head, 8)
+    })
+}
+
+/// The next chunk with its content's length, if it is small and right.
+fn next(file: &mut File) -> io::Result<Option<(Kind, Vec<u8>, usize)>> {
+    let mut head = [0; HEAD];
+    if !filled(file, &mut head)? || word(&head, 0) > LONGEST || word(&head, 4) > LONGEST {
+        return Ok(None);
+    }
+    let mut payload = vec![0; word(&head, 0) as usize];
+    if !filled(file, &mut payload)? || checksum(&head, &payload) != word(&head, 8) {
+        return Ok(None);
+    }
+    Ok(Kind::of(head[12]).map(|kind| (kind, payload, word(&head, 4) as usize)))
+}
+
+/// Fills `bytes`; false at the file's end.
+fn filled(file: &mut File, bytes: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Writer;
+    use crate::model::Mark;
+    use crate::raw::RawEvent;
+
+    #[test]
+    fn both_ends_of_a_trace_are_told_whatever_is_cut_off() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a.trace");
+        let mut writer = Writer::create(&path, 3)?;
+        writer.metadata("launch", "one")?;
+        writer.push(&RawEvent::Mark(Mark::StepBegin), None)?;
+        writer.metadata("late", "is not looked for")?;
+        writer.finish()?;
+        let seen = |bytes: &[u8]| -> io::Result<Option<About>> {
+            std::fs::write(&path, bytes)?;
+            about(&mut File::open(&path)?)
+        };
+        let whole = std::fs::read(&path)?;
+        let metadata = BTreeMap::from([("launch".to_owned(), "one".to_owned())]);
+        assert_eq!(seen(&whole)?, Some(About { metadata: metadata.clone(), is_whole: true }));
+        for length in MAGIC.len() + 1..whole.len() {
+            let about = seen(&whole[..length])?;
+            assert!(about.is_some_and(|about| !about.is_whole), "{length} bytes");
+        }
+        assert_eq!(seen(&whole[..5])?, None);
+        assert_eq!(seen(b"a text that is no trace")?, None);
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+"""A program that gets into the trouble that its arguments name."""
+
+import os
+import random
+import resource
+import signal
+import sys
+import time
+
+import torch
+
+what = sys.argv[1]
+
+
+def allocate(count):
+    """Random sizes, which no compression makes small."""
+    sizes = random.Random(1)
+    for _ in range(count):
+        torch.empty(sizes.randrange(1, 1 << 20), dtype=torch.uint8, device="cuda")
+
+
+if what == "size":  # one tensor, of so many bytes
+    tensor = torch.empty(int(sys.argv[2]), dtype=torch.uint8, device="cuda")
+elif what == "full":  # no file grows beyond so many bytes from here on; a full disk is not to be had everywhere
+    allocate(500)
+    time.sleep(1)
+    if len(sys.argv) > 2:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+    allocate(20_000)
+elif what == "signals":  # says which signals come, and ends at the last with a status of its own
+    seen = []
+    for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: seen.append(signal.Signals(number).name))
+    allocate(10)
+    print("ready", os.getpid(), flush=True)
+    while "SIGTERM" not in seen:
+        time.sleep(0.02)
+    print(*seen, flush=True)
+    sys.exit(7)
+elif what == "distrust":  # the tracker is said to be wrong
+    from stalloc import _native
+
+    _native.agrees = lambda device, entries: False
+    allocate(100)
+elif what == "read":
+    value = torch.ones(1, device="cuda").item()
+    import torch.distributed as dist
+
+    if os.environ.get("WORLD_SIZE"):
+        dist.init_process_group("nccl")
+        print("rank", dist.get_rank(), "of", dist.get_world_size())
+    print("read", value)
