@@ -1,6 +1,8 @@
 //! What people and programs read on standard output.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -15,6 +17,29 @@ pub fn line(text: &str) -> Result<(), Error> {
 pub fn json<T: Serialize>(value: &T) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Error::message(error.to_string()))?;
     line(&text)
+}
+
+/// Writes a file so that it is there as a whole or not at all. What is no file (a terminal, a pipe) is written as it is.
+pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
+    if path.metadata().is_ok_and(|about| !about.is_file()) {
+        let written = File::create(path).and_then(|mut file| write(&mut file));
+        return written.map_err(|error| Error::write(path, error));
+    }
+    // Where a link leads is replaced, not the link.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let beside = target.with_file_name(name);
+    let written = File::create(&beside).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        write(&mut out)?;
+        out.into_inner()?.sync_all()?;
+        std::fs::rename(&beside, &target)
+    });
+    written.map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        Error::write(path, error)
+    })
 }
 
 /// A number of bytes for people: `812 B`, `3.1 MiB`, `51.53 GiB`.

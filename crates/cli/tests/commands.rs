@@ -168,8 +168,24 @@ fn a_run_plans_what_has_no_plan_of_its_own() {
     fs::write(&plan, &made[..made.len() / 2]).unwrap();
     assert!(run(), "it was damaged");
     assert_eq!(fs::read(&plan).unwrap(), made);
-    // The program was recorded again.
+    // Its content says whether it was recorded again, and not its date.
     let later = plan.metadata().unwrap().modified().unwrap() + std::time::Duration::from_secs(1);
     fs::File::options().append(true).open(&trace).unwrap().set_modified(later).unwrap();
-    assert!(run(), "it is of an earlier recording");
+    assert!(!run(), "it is the same recording");
+}
+
+#[test]
+fn a_report_that_does_not_fit_on_the_disk_leaves_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    fs::write(&page, "an earlier report").unwrap();
+    // No file grows beyond 8 blocks: a full disk is not to be had everywhere.
+    let script =
+        format!("trap '' XFSZ; ulimit -f 8; exec {} report {TRACE} -o {}", env!("CARGO_BIN_EXE_stalloc"), text(&page));
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot write") && said.contains("report.html"), "{said}");
+    assert_eq!(fs::read_to_string(&page).unwrap(), "an earlier report");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside");
 }

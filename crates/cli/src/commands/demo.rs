@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     let page = args.out.join("report.html");
     let html = Report::new(&[report::prepared("demo", recording)]).html();
     let html = html.map_err(|error| Error::message(error.to_string()))?;
-    std::fs::write(&page, html).map_err(|source| Error::write(&page, source))?;
+    output::whole_file(&page, |file| file.write_all(html.as_bytes()))?;
     output::line(&format!("\nThe report: {}\nThe plan: {}", page.display(), path.display()))?;
     Ok(if verdict.ok { Outcome::Done } else { Outcome::No })
 }

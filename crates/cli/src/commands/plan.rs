@@ -1,8 +1,6 @@
 //! `stalloc plan`: an address for every request of a recording, or for every buffer of an instance.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -114,7 +112,7 @@ impl Args {
             .map_err(|error| Error::message(format!("{}: {error}", self.input.display())))?;
         let seconds = started.elapsed().as_secs_f64();
         if let Some(path) = &self.output {
-            write_beside(path, |out| instance.write(out, &solution.offsets))?;
+            output::whole_file(path, |out| instance.write(out, &solution.offsets))?;
         }
         let ratio = ratio(solution.peak, solution.lower_bound);
         let solved = Solved {
@@ -218,21 +216,4 @@ pub fn print(summary: &Summary) -> Result<(), Error> {
         output::percent(summary.efficiency),
         summary.seconds,
     ))
-}
-
-/// Writes a file so that it is there as a whole or not at all.
-fn write_beside(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let beside = path.with_file_name(name);
-    let written = File::create(&beside).and_then(|file| {
-        let mut out = BufWriter::new(file);
-        write(&mut out)?;
-        out.into_inner()?.sync_all()?;
-        std::fs::rename(&beside, path)
-    });
-    written.map_err(|error| {
-        let _ = std::fs::remove_file(&beside);
-        Error::write(path, error)
-    })
 }

@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 fn write(path: Option<&Path>, make: impl FnOnce() -> Result<Vec<u8>, stalloc_report::Error>) -> Result<(), Error> {
     let Some(path) = path else { return Ok(()) };
     let bytes = make().map_err(|error| Error::message(error.to_string()))?;
-    std::fs::write(path, bytes).map_err(|error| Error::write(path, error))?;
+    output::whole_file(path, |file| file.write_all(&bytes))?;
     eprintln!("wrote {}", path.display());
     Ok(())
 }
