@@ -10,12 +10,17 @@ import ctypes
 import hashlib
 import os
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "shim"
+
+#: A compiler gets so much time: a job must not wait for one that hangs.
+COMPILER_SECONDS = 300
 
 
 class ShimError(RuntimeError):
@@ -33,32 +38,83 @@ def load(name: str, folder: Path = SOURCES, gpu: bool = True) -> ctypes.CDLL:
 
 
 def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
-    """Path of the compiled shim."""
+    """Path of the compiled shim. Its name has the hash of its content: what was cut short or changed is built again."""
     compiler = _compiler()
     source = folder / f"{name}.cpp"
     command = [compiler, *_flags(gpu), str(source)]
-    directory = _cache() / f"{name}-{_key(command, source)}"
-    library = directory / f"{name}.so"
-    if library.exists():
-        return library
+    cache = _cache()
+    directory = cache / f"{name}-{_key(command, source)}"
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        for path in (cache, directory):
+            _make_private(path)
+        for library in directory.glob(f"{name}-*.so"):
+            if _is_whole(library):
+                return library
+            library.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(dir=directory) as scratch:
-            built = Path(scratch) / library.name
+            built = Path(scratch) / f"{name}.so"
             _compile([*command, "-o", str(built), *_libraries(gpu)])
+            library = directory / f"{name}-{_hash(built)}.so"
+            _sync(built)
             built.replace(library)  # in one step: two processes may build at once
+        _sync(directory)
     except OSError as error:
         raise ShimError(f"cannot write the compiled shim: {error}; set XDG_CACHE_HOME to a folder that can be written") from error
     return library
 
 
+def _make_private(directory: Path) -> None:
+    """Make a folder that only we can write to; ShimError if others can to the one that is there: they choose what we run."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = directory.lstat()
+    if stat.S_ISLNK(about.st_mode) or about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
+        raise ShimError(
+            f"{directory} can be written to by other users, so what is in it is not run; "
+            f"delete it, or set XDG_CACHE_HOME to a folder of your own"
+        )
+
+
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:32]
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether a shim is what was compiled."""
+    return library.stem.rpartition("-")[2] == _hash(library)
+
+
+def _sync(path: Path) -> None:
+    """Have a file or folder on disk: after a crash the name must not be there without the content."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _compile(command: list[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LD_PRELOAD": ""})
+        # A session of its own, so that what the compiler starts can be ended with it.
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "LD_PRELOAD": ""},
+            start_new_session=True,
+        ) as compiler:
+            try:
+                _, told = compiler.communicate(timeout=COMPILER_SECONDS)
+            except BaseException as error:
+                os.killpg(compiler.pid, signal.SIGKILL)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise ShimError(f"{command[0]} did not compile the shim within {COMPILER_SECONDS} seconds") from error
+                raise
     except OSError as error:
         raise ShimError(f"the compiler {command[0]} cannot be run: {error}") from error
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+    if compiler.returncode != 0:
+        lines = [line for line in told.splitlines() if "error" in line] or told.splitlines()
         raise ShimError(f"{command[0]} could not compile the shim for PyTorch {_torch().__version__}: " + "; ".join(lines[:3]))
 
 
@@ -111,7 +167,11 @@ def _key(command: list[str], used: Path) -> str:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stalloc" / "shim"
+    named = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(named) if named else Path.home() / ".cache") / "stalloc" / "shims"
+    except RuntimeError:  # this user has no home
+        return Path(tempfile.gettempdir()) / f"stalloc-{os.geteuid()}-shims"
 
 
 def _version() -> tuple[int, int]:

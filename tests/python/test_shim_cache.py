@@ -1,0 +1,96 @@
+"""What lies in the cache of compiled shims is run only if it is whole and nobody else could have put it there."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from stalloc import _shim
+
+
+@pytest.fixture
+def shim(tmp_path, monkeypatch):
+    """Builds a small shim in a cache of its own; ``shim.compiled`` counts how often the compiler ran."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(_shim, "_flags", lambda gpu: ["-shared", "-fPIC"])
+    monkeypatch.setattr(_shim, "_libraries", lambda gpu: [])
+    (tmp_path / "small.cpp").write_text('extern "C" int answer() { return 42; }')
+    real = _shim._compile
+
+    def compile(command):
+        build.compiled += 1
+        real(command)
+
+    monkeypatch.setattr(_shim, "_compile", compile)
+
+    def build():
+        return _shim.build("small", tmp_path, gpu=False)
+
+    build.compiled = 0
+    build.load = lambda: _shim.load("small", tmp_path, gpu=False).answer()
+    return build
+
+
+def test_a_shim_is_compiled_once(shim):
+    assert shim() == shim() and shim.compiled == 1
+    assert shim.load() == 42
+
+
+@pytest.mark.parametrize("length", [0, 100, 5000])
+def test_a_shim_that_was_cut_short_is_built_again(shim, length):
+    library = shim()
+    content = library.read_bytes()
+    assert len(content) > length
+    library.write_bytes(content[:length])
+    assert shim.load() == 42 and shim.compiled == 2
+
+
+def test_a_shim_that_was_changed_is_built_again(shim):
+    library = shim()
+    library.write_bytes(library.read_bytes().replace(b"answer", b"anSWER"))
+    assert shim.load() == 42 and shim.compiled == 2
+
+
+@pytest.mark.parametrize("which", ["cache", "shim"])
+def test_a_folder_that_others_can_write_to_is_refused(shim, which):
+    directory = shim().parent if which == "shim" else shim().parent.parent
+    directory.chmod(0o777)
+    with pytest.raises(_shim.ShimError, match="can be written to by other users"):
+        shim()
+
+
+def test_a_link_in_the_place_of_the_cache_is_refused(shim, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "cache" / "stalloc").mkdir(parents=True)
+    (tmp_path / "cache" / "stalloc" / "shims").symlink_to(tmp_path / "theirs")
+    with pytest.raises(_shim.ShimError, match="can be written to by other users"):
+        shim()
+
+
+def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(shim, tmp_path, monkeypatch):
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\nsleep 1000 & echo $! > {tmp_path}/started\nwait\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr(_shim, "COMPILER_SECONDS", 1)
+    with pytest.raises(_shim.ShimError, match="within 1 seconds"):
+        shim()
+    started = Path(f"/proc/{(tmp_path / 'started').read_text().strip()}")
+    for _ in range(100):
+        if not started.exists() or "Z" in (started / "stat").read_text().rpartition(")")[2].split()[0]:
+            return
+        time.sleep(0.05)
+    pytest.fail("what the compiler started still runs")
+
+
+def test_a_user_without_a_home_has_a_private_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    cache = _shim._cache()
+    assert cache.parent == tmp_path and str(os.geteuid()) in cache.name
+    _shim._make_private(cache)
+    assert cache.stat().st_mode & 0o777 == 0o700
