@@ -78,3 +78,13 @@ def test_what_is_read_back_is_exact_or_zero_and_told(answer):
     assert seen["length"]
     assert seen["short"][0] == "{"
     assert seen["short"][2:] == "\0x", "no more than was allowed"
+
+
+@pytest.mark.parametrize("gpu", ["a100-40gb", "l40s", "rtx4090", "h200-141gb", "b200"])
+def test_kernels_that_are_chosen_by_compute_capability_run_on_every_preset(answer, gpu):
+    ran = answer("kernels", gpu=gpu)
+    assert ran["sort"] == [100_000] and len(ran) == 6
+
+
+def test_a_context_that_is_popped_gives_way_to_the_one_before_it(answer):
+    assert answer("contexts", devices=2) == [0, 1] + [1, 0] + [0, 1] + [1, 0] + [0, 0, 1]

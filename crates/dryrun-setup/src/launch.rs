@@ -9,7 +9,7 @@ use std::{
     env,
     ffi::OsString,
     fs, io,
-    os::unix::fs::symlink,
+    os::unix::fs::{DirBuilderExt, MetadataExt, symlink},
     path::{Path, PathBuf},
     process::{self, Command},
 };
@@ -32,6 +32,9 @@ pub mod variables {
 
 /// The most devices that one process can have.
 pub const MAX_DEVICES: u32 = 16;
+
+/// Names of a private directory that are tried.
+const TRIES: u32 = 100;
 
 const FILE: &str = "libstalloc_dryrun.so";
 const LINKS: [&str; 4] = ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "libnvidia-ml.so"];
@@ -81,7 +84,7 @@ impl DryRun {
     /// # Errors
     /// The directory of links cannot be made.
     pub fn environment(&self) -> Result<Vec<(&'static str, OsString)>, SetupError> {
-        let links = links(&self.library, &cache_directory())?;
+        let links = links(&self.library, &cache_directory()?)?;
         let first = |value: PathBuf, variable: &str| {
             let mut joined = value.into_os_string();
             if let Some(rest) = env::var_os(variable).filter(|rest| !rest.is_empty()) {
@@ -116,13 +119,35 @@ pub(crate) fn library(named: Option<OsString>, program: Option<&Path>) -> Result
     })
 }
 
-fn cache_directory() -> PathBuf {
-    env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
-        .unwrap_or_else(env::temp_dir)
-        .join("stalloc")
+fn cache_directory() -> Result<PathBuf, SetupError> {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(|| {
+        let home = env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        home.map(|home| home.join(".cache"))
+    });
+    cache.map_or_else(|| private_directory(&env::temp_dir()), |cache| Ok(cache.join("stalloc")))
+}
+
+/// A directory of ours in one that everybody may write to. What is preloaded comes from there, so that one which another
+/// user made, or may write to, is not taken.
+pub(crate) fn private_directory(shared: &Path) -> Result<PathBuf, SetupError> {
+    let failed = |path: &Path, source| SetupError::Links { path: path.to_owned(), source };
+    // The owner of our process's entry is who we are.
+    let user = fs::metadata("/proc/self").map_err(|source| failed("/proc/self".as_ref(), source))?.uid();
+    let usual = shared.join(format!("stalloc-{user}"));
+    let others = (0..TRIES).map(|number| shared.join(format!("stalloc-{user}-{}-{number}", process::id())));
+    for path in std::iter::once(usual).chain(others) {
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let is_ours = |about: fs::Metadata| about.is_dir() && about.uid() == user && about.mode() & 0o022 == 0;
+                if fs::symlink_metadata(&path).is_ok_and(is_ours) {
+                    return Ok(path);
+                }
+            }
+            Err(error) => return Err(failed(&path, error)),
+        }
+    }
+    Err(failed(shared, io::ErrorKind::AlreadyExists.into()))
 }
 
 /// Makes the directory of links to `library` under `cache`; several processes may do so at once.

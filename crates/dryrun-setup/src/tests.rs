@@ -1,6 +1,6 @@
 //! What a launcher can rely on.
 use crate::{GPUS, SetupError, find, launch};
-use std::{collections::HashSet, fs};
+use std::{collections::HashSet, fs, os::unix::fs::PermissionsExt};
 
 #[test]
 fn every_preset_is_found_by_its_name_in_any_case() {
@@ -64,6 +64,22 @@ fn a_link_that_leads_elsewhere_is_replaced() {
     launch::links(&library, directory.path()).unwrap();
     assert_eq!(fs::read_link(&link).unwrap(), library);
     assert_eq!(fs::read_dir(&links).unwrap().count(), 4, "nothing is left beside");
+}
+
+#[test]
+fn in_a_folder_of_everybody_only_a_private_directory_of_ours_is_taken() {
+    let shared = tempfile::tempdir().unwrap();
+    let mode = |path: &std::path::Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    let usual = launch::private_directory(shared.path()).unwrap();
+    assert_eq!(mode(&usual), 0o700);
+    assert_eq!(launch::private_directory(shared.path()).unwrap(), usual, "once is enough");
+    fs::set_permissions(&usual, fs::Permissions::from_mode(0o777)).unwrap();
+    let other = launch::private_directory(shared.path()).unwrap();
+    assert_ne!(other, usual, "others may have written to it");
+    assert_eq!(mode(&other), 0o700);
+    fs::remove_dir(&usual).unwrap();
+    std::os::unix::fs::symlink("/nowhere", &usual).unwrap();
+    assert_eq!(launch::private_directory(shared.path()).unwrap(), other, "somebody's link");
 }
 
 #[test]

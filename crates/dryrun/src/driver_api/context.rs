@@ -8,11 +8,17 @@ use crate::{
     ffi::Out,
     runtime_api::{cudaDeviceGetLimit, cudaDeviceGetStreamPriorityRange, current_device, existing, set_current_device},
 };
+use std::cell::RefCell;
 use std::ffi::{c_int, c_uint};
 
 /// The context of device 0; the others follow. No address of anything.
 const FIRST: Handle = 0x0d00_0000_0000;
 const STEP: Handle = 64;
+
+thread_local! {
+    /// The devices that this thread comes back to, one for each context that it pushed.
+    static PUSHED: RefCell<Vec<c_int>> = const { RefCell::new(Vec::new()) };
+}
 
 fn of(device: u32) -> Handle {
     FIRST + STEP * Handle::from(device)
@@ -65,12 +71,14 @@ exports! {
     }
 
     fn cuCtxPushCurrent_v2(context: Handle) -> Status {
-        end(enter(context))
+        let before = current_device().cast_signed();
+        end(enter(context).map(|()| PUSHED.with_borrow_mut(|devices| devices.push(before))))
     }
 
     fn cuCtxPopCurrent_v2(context: Out<Handle>) -> Status {
         context.set(current());
-        SUCCESS
+        // The last one stays: what follows would create the primary context again.
+        end(PUSHED.with_borrow_mut(Vec::pop).map_or(Ok(()), set_current_device))
     }
 
     fn cuCtxGetDevice(device: Out<c_int>) -> Status {

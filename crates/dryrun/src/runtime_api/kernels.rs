@@ -1,6 +1,6 @@
 //! Kernels: registered by the program's own start code, launched to no effect.
 
-use super::end;
+use super::{end, fat_binary::FatBinary};
 use crate::{
     checks,
     config::config,
@@ -10,6 +10,7 @@ use crate::{
 };
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     ffi::{CStr, c_char, c_int, c_uint, c_void},
     sync::{Mutex, PoisonError},
 };
@@ -35,8 +36,20 @@ thread_local! {
     static CONFIGURATIONS: RefCell<Vec<CallConfiguration>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Kernels that start code registered: the host's function and the address of its name, which lives as long as its module.
-static REGISTERED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+/// A kernel that start code registered.
+#[derive(Clone, Copy)]
+struct Registered {
+    /// The host's function.
+    function: usize,
+    /// Address of its name, which lives as long as its module.
+    name: usize,
+    module: Handle,
+}
+
+static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+
+/// The compiled code of each module.
+static MODULES: Mutex<BTreeMap<Handle, FatBinary>> = Mutex::new(BTreeMap::new());
 
 /// `cudaLaunchConfig_t`, as far as it is read.
 #[repr(C)]
@@ -64,10 +77,22 @@ fn launched(function: usize, stream: Handle) -> Status {
     SUCCESS
 }
 
+fn registered(function: usize) -> Option<Registered> {
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.iter().find(|kernel| kernel.function == function).copied()
+}
+
 /// The address of a registered kernel's name.
 fn address_of_name(function: usize) -> Option<usize> {
-    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    registered.iter().find(|(other, _)| *other == function).map(|(_, name)| *name)
+    registered(function).map(|kernel| kernel.name)
+}
+
+/// The versions of the code that a device loads of a kernel: see [`FatBinary::versions`].
+fn versions(function: usize) -> (u32, u32) {
+    let device = config().gpu.capability.0 * 10 + config().gpu.capability.1;
+    let modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let code = registered(function).and_then(|kernel| modules.get(&kernel.module));
+    code.and_then(|code| code.versions(device)).unwrap_or((device, device))
 }
 
 /// A registered kernel's name, as the compiler wrote it.
@@ -79,16 +104,22 @@ pub fn name_of(function: usize) -> Option<String> {
 }
 
 exports! {
-    fn __cudaRegisterFatBinary(_binary: *mut c_void) -> Handle {
-        new_handle()
+    fn __cudaRegisterFatBinary(binary: In<FatBinary>) -> Handle {
+        let module = new_handle();
+        if let Some(binary) = binary.get() {
+            MODULES.lock().unwrap_or_else(PoisonError::into_inner).insert(module, binary);
+        }
+        module
     }
 
     fn __cudaRegisterFatBinaryEnd(_module: Handle) {}
 
-    fn __cudaUnregisterFatBinary(_module: Handle) {}
+    fn __cudaUnregisterFatBinary(module: Handle) {
+        MODULES.lock().unwrap_or_else(PoisonError::into_inner).remove(&module);
+    }
 
-    fn __cudaRegisterFunction(_module: Handle, function: usize, _device_function: usize, name: usize) {
-        REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push((function, name));
+    fn __cudaRegisterFunction(module: Handle, function: usize, _device_function: usize, name: usize) {
+        REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push(Registered { function, name, module });
     }
 
     fn __cudaRegisterVar() {}
@@ -148,8 +179,8 @@ exports! {
         configuration.get().map_or(INVALID_VALUE, |configuration| launched(function, configuration.stream))
     }
 
-    fn cudaFuncGetAttributes(place: Out<c_int>, _function: usize) -> Status {
-        let attributes = function_attributes();
+    fn cudaFuncGetAttributes(place: Out<c_int>, function: usize) -> Status {
+        let attributes = function_attributes(versions(function));
         let words = if cuda_major() >= 12 { attributes.len() } else { 14 };
         attributes.into_iter().take(words).enumerate().for_each(|(index, word)| place.set_at(index, word));
         SUCCESS
@@ -191,16 +222,15 @@ exports! {
 }
 
 /// `cudaFuncAttributes` since version 12, in words; 11 ends after the carve-out.
-fn function_attributes() -> [c_int; 36] {
+fn function_attributes((ptx, binary): (u32, u32)) -> [c_int; 36] {
     let gpu = &config().gpu;
-    let version = (gpu.capability.0 * 10 + gpu.capability.1).cast_signed();
     let mut words = [0; 36];
     // Before these are the sizes of shared, constant and local memory, behind them cluster sizes: all zero.
     words[6..13].copy_from_slice(&[
         1024, // threads of a block
         32,   // registers of a thread
-        version,
-        version,
+        ptx.cast_signed(),
+        binary.cast_signed(),
         0,
         gpu.shared_per_block.cast_signed(),
         -1, // carve-out: as the driver likes

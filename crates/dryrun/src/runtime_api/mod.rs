@@ -2,6 +2,7 @@
 
 mod device;
 mod events;
+mod fat_binary;
 mod graphs;
 mod kernels;
 mod memory;

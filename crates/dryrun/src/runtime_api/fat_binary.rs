@@ -1,0 +1,132 @@
+//! Compiled device code, as far as it says which devices it is for.
+//!
+//! A program asks with which version of its code a kernel runs (`cudaFuncGetAttributes`) and chooses by it how to launch; a
+//! version that the program was not compiled for is an error to it. A device loads machine code of its own generation that
+//! is not newer than itself, else it compiles the newest intermediate code that is not.
+
+/// `__fatBinC_Wrapper_t` of CUDA's `fatBinaryCtl.h`, as the compiler's start code passes it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FatBinary {
+    magic: u32,
+    _version: u32,
+    /// Address of the code.
+    data: usize,
+    _file: usize,
+}
+
+const WRAPPER: u32 = 0x4662_43b1;
+const CODE: u32 = 0xba55_ed50;
+const PTX: u16 = 1;
+const ELF: u16 = 2;
+
+/// What stands before all of the code.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Head {
+    magic: u32,
+    _version: u16,
+    size: u16,
+    /// Bytes of all parts.
+    parts: u64,
+}
+
+/// What stands before each part, as far as it is read.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Part {
+    kind: u16,
+    _version: u16,
+    size: u32,
+    /// Bytes of code behind it.
+    code: u64,
+    _compressed: u32,
+    _options: u32,
+    _isa: [u16; 2],
+    architecture: u32,
+}
+
+/// Parts that are looked at: there is one for each architecture.
+const MOST_PARTS: usize = 256;
+
+impl FatBinary {
+    /// Version of the intermediate code and of the machine code with which `device` (90: 9.0) runs it; `None` if it holds
+    /// nothing for it.
+    pub fn versions(&self, device: u32) -> Option<(u32, u32)> {
+        choose(&self.parts(), device)
+    }
+
+    /// Kind and architecture of each part.
+    fn parts(&self) -> Vec<(u16, u32)> {
+        let mut parts = Vec::new();
+        if self.magic != WRAPPER || self.data == 0 {
+            return parts;
+        }
+        let at = |offset: usize| std::ptr::with_exposed_provenance::<u8>(self.data.wrapping_add(offset));
+        // SAFETY: the magic number says that the compiler's start code passed this, and `data` is what it linked; the module
+        // that holds it is unregistered before it is unloaded, and forgotten then.
+        let head = unsafe { at(0).cast::<Head>().read_unaligned() };
+        if head.magic != CODE {
+            return parts;
+        }
+        let (mut offset, end) = (usize::from(head.size), usize::from(head.size) + head.parts as usize);
+        while offset + size_of::<Part>() <= end && parts.len() < MOST_PARTS {
+            // SAFETY: as above; the part lies within the bytes that the head promises.
+            let part = unsafe { at(offset).cast::<Part>().read_unaligned() };
+            parts.push((part.kind, part.architecture));
+            let size = part.size as usize + part.code as usize;
+            if size == 0 {
+                break;
+            }
+            offset = offset.saturating_add(size);
+        }
+        parts
+    }
+}
+
+fn choose(parts: &[(u16, u32)], device: u32) -> Option<(u32, u32)> {
+    let newest = |kind: u16, fits: &dyn Fn(u32) -> bool| {
+        parts.iter().filter(|(of, version)| *of == kind && fits(*version)).map(|(_, version)| *version).max()
+    };
+    let machine = newest(ELF, &|version| version <= device && version / 10 == device / 10);
+    let intermediate = newest(PTX, &|version| version <= device);
+    machine.map(|version| (version, version)).or_else(|| intermediate.map(|version| (version, device)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_runs_machine_code_of_its_generation_else_compiles_intermediate_code() {
+        let wheel = [(ELF, 75), (ELF, 80), (ELF, 86), (ELF, 90), (ELF, 120), (PTX, 120)];
+        assert_eq!(choose(&wheel, 80), Some((80, 80)));
+        assert_eq!(choose(&wheel, 89), Some((86, 86)));
+        assert_eq!(choose(&wheel, 90), Some((90, 90)));
+        assert_eq!(choose(&wheel, 121), Some((120, 120)));
+        assert_eq!(choose(&wheel, 100), None);
+        assert_eq!(choose(&[(PTX, 70), (PTX, 80)], 89), Some((80, 89)));
+    }
+
+    #[test]
+    fn parts_are_read_as_the_compiler_lays_them_out() {
+        let mut code = Vec::new();
+        let part = |kind: u16, architecture: u32, length: u64| {
+            let mut bytes = vec![0; 64];
+            bytes[..2].copy_from_slice(&kind.to_ne_bytes());
+            bytes[4..8].copy_from_slice(&64_u32.to_ne_bytes());
+            bytes[8..16].copy_from_slice(&length.to_ne_bytes());
+            bytes[28..32].copy_from_slice(&architecture.to_ne_bytes());
+            bytes.extend(std::iter::repeat_n(0xee, length as usize));
+            bytes
+        };
+        let parts = [part(ELF, 86, 40), part(PTX, 90, 8)].concat();
+        code.extend(CODE.to_ne_bytes());
+        code.extend([1_u16, 16].map(u16::to_ne_bytes).concat());
+        code.extend((parts.len() as u64).to_ne_bytes());
+        code.extend(parts);
+        let binary = FatBinary { magic: WRAPPER, _version: 1, data: code.as_ptr().expose_provenance(), _file: 0 };
+        assert_eq!(binary.parts(), [(ELF, 86), (PTX, 90)]);
+        assert!(FatBinary { magic: 0, ..binary }.parts().is_empty());
+    }
+}
