@@ -12,6 +12,7 @@ import os
 from typing import Any, Callable
 
 from stalloc._record import ddp, imports
+from stalloc._record.object_collectives import Objects
 
 
 def install(distributed: Any) -> None:
@@ -85,15 +86,23 @@ def install(distributed: Any) -> None:
         "monitored_barrier": nothing,
     }
 
-    def either(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+    def either(original: Callable[..., Any], replacement: Callable[..., Any], between: Any = None) -> Callable[..., Any]:
         @functools.wraps(original)
         def called(*args: Any, **options: Any) -> Any:
-            return (replacement if is_alone else original)(*args, **options)
+            return (replacement if is_alone else between or original)(*args, **options)
 
         return called
 
+    # Ranks that run side by side exchange their objects, if there is no device to do it.
+    objects = Objects(c10d) if os.environ.get("STALLOC_DRYRUN_GPU") else None
+    between = {name: objects.replacement(name) if objects else None for name in (*replacements, "recv_object_list")}
+
     # Older versions of PyTorch have no lists of objects to send.
-    functions = {name: either(getattr(c10d, name), function) for name, function in replacements.items() if hasattr(c10d, name)}
+    functions = {
+        name: either(getattr(c10d, name), function, between[name]) for name, function in replacements.items() if hasattr(c10d, name)
+    }
+    if between["recv_object_list"]:
+        functions["recv_object_list"] = either(c10d.recv_object_list, c10d.recv_object_list, between["recv_object_list"])
     for name, function in {"init_process_group": init_alone, **functions}.items():
         setattr(c10d, name, function)
         setattr(distributed, name, function)

@@ -46,8 +46,7 @@ class History:
             if not self.tracks:
                 say("cannot record: the program uses PyTorch's memory history itself")
             return
-        if self.tracks and not self._has_stacks:
-            return
+        # Without stacks it is on with the tracker too, until what both saw first has been compared.
         self._is_on = True
         _native.wait_for_stacks(self.tracks)
         _native.on_flush(self.read)
@@ -91,6 +90,9 @@ class History:
                 if not self.tracks:
                     say("the allocator's tracker and PyTorch's memory history differ: recording from the history")
                     _native.detach()
+                elif not self._has_stacks:
+                    self._off()
+                    return
             self._restart()
             for device, entries in enumerate(devices):
                 if not self.tracks:
