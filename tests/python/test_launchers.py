@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from runs import COMMAND, PROGRAMS, run
@@ -84,14 +86,30 @@ def test_signals_reach_the_job_and_its_status_is_the_launchers(planned, tmp_path
     assert (int(job) == process.pid) == (command == "run"), "with nothing left to do, the launcher becomes the job"
     for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         process.send_signal(number)
-        # Signals that wait together come in the order of their numbers.
-        for _ in range(20):
-            status = open(f"/proc/{job}/status").read()
-            if re.search(r"SigPnd:\t0+$", status, re.M):
-                signal.sigtimedwait([], 0.05)
+        time.sleep(0.5)  # signals that wait together come in the order of their numbers
     out, err = process.communicate(timeout=60)
     assert out.splitlines()[0].split() == ["SIGUSR1", "SIGHUP", "SIGINT", "SIGTERM"], out
     assert process.returncode == 7, err
+
+
+def test_an_interrupt_of_the_terminal_reaches_the_job_once(tmp_path):
+    launcher, terminal = pty.fork()
+    if launcher == 0:
+        os.execv(COMMAND, [str(word) for word in (COMMAND, "trace", *GPU, "-o", tmp_path, "--", *PROGRAM, "signals")])
+    said = b""
+    while b"ready" not in said:
+        said += os.read(terminal, 4096)
+    os.write(terminal, b"\x03")  # the terminal's driver sends SIGINT to all that are in the foreground
+    time.sleep(1)
+    os.kill(launcher, signal.SIGTERM)
+    try:
+        while more := os.read(terminal, 4096):
+            said += more
+    except OSError:  # how a terminal ends
+        pass
+    _, status = os.waitpid(launcher, 0)
+    assert re.search(rb"^(\^C)?SIGINT SIGTERM\r?$", said, re.M), said
+    assert os.waitstatus_to_exitcode(status) == 7
 
 
 def test_without_call_stacks_the_tracker_is_compared_with_pytorchs_history_all_the_same(tmp_path):

@@ -120,10 +120,10 @@ pub(crate) fn library(named: Option<OsString>, program: Option<&Path>) -> Result
 }
 
 fn cache_directory() -> Result<PathBuf, SetupError> {
-    let cache = env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(|| {
+        let home = env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        home.map(|home| home.join(".cache"))
+    });
     cache.map_or_else(|| private_directory(&env::temp_dir()), |cache| Ok(cache.join("stalloc")))
 }
 

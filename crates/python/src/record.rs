@@ -177,7 +177,7 @@ pub fn finish(py: Python<'_>, rank: u32) -> PyResult<()> {
     let finished = py.detach(|| recorder.finish(rank));
     let lost = recorder.lost();
     if lost > 0 {
-        say!("stalloc: {lost} events of this process were not recorded");
+        runtime::say(&format!("{lost} events of this process were not recorded"));
     }
     finished.map_err(|error| PyOSError::new_err(error.to_string()))
 }

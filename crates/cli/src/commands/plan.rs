@@ -1,8 +1,6 @@
 //! `stalloc plan`: an address for every request of a recording, or for every buffer of an instance.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;

@@ -144,7 +144,7 @@ fn plan_one(path: &Path, out: &Path, existing: Option<&Plan>, effort: plan::Effo
     if trace.requests.is_empty() {
         return Err(Error::message("it holds no requests"));
     }
-    if existing.is_some() && !stalloc_launcher::is_whole(path) {
+    if existing.is_some() && (!stalloc_launcher::is_whole(path) || trace.metadata.contains_key("lost_events")) {
         return Err(Error::message("the recording was cut off"));
     }
     let (plan, summary) = plan::synthesize(&trace, effort)?;
