@@ -95,8 +95,21 @@ def pluggable_reset_accumulated(device: int) -> None: ...
 def pluggable_memory_fraction(device: int) -> float:
     """The share of a device that may be reserved."""
 
-def pluggable_keep_history(most: int, clear: bool) -> None:
-    """Keep a history of up to ``most`` events per device; 0 ends it."""
+def pluggable_keep_history(most: int, clear: bool, skipped: list[str]) -> None:
+    """Keep a history of up to ``most`` events per device, but none whose actions are skipped; 0 ends it."""
+
+def pluggable_set_metadata(text: str) -> None:
+    """What this thread says of itself, for the history."""
+
+def pluggable_metadata() -> str: ...
+def pluggable_annotate(address: int, text: str) -> None:
+    """Say something of the block at an address, for the history."""
+
+def pluggable_set_caching(caching: bool) -> None:
+    """Whether memory is cached, or each request is the device's own."""
+
+def pluggable_on_out_of_memory(callback: Callable[[int, int, int, int], None]) -> None:
+    """Have ``callback(device, size, allowed, free)`` called when a request cannot be served, in the thread that asked."""
 
 def pluggable_segments(device: int) -> list[dict[str, Any]]:
     """What lies where on a device: a snapshot's ``segments``."""

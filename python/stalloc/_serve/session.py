@@ -87,6 +87,9 @@ def _tell(torch: Any, settings: Settings) -> None:
 
 def _serve(torch: Any, settings: Settings) -> bool:
     assert settings.path is not None
+    if (reason := _not_wanted(torch)) is not None:
+        say(f"this process runs without a plan: {reason}")
+        return False
     plans = _native.serve_plans(settings.path, settings.rank)
     if not plans:
         say(f"no plan for rank {settings.rank} in {settings.path}: `stalloc plan TRACES -o PLANS` makes them")
@@ -100,7 +103,45 @@ def _serve(torch: Any, settings: Settings) -> bool:
     problem = _pluggable.install(torch) if front is None else _install(front)
     if problem is not None:
         say(f"this process runs without a plan: {problem}")
-    return problem is None
+        return False
+    _watch_for_another(torch)
+    if _saves_memory() and not settings.quiet:
+        say("torch_memory_saver is loaded: what its regions allocate is left to PyTorch's allocator, so that it can be paused")
+    return True
+
+
+#: Variables that have every request served by the device itself, for tools that check accesses.
+_NO_CACHING = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
+
+
+def _not_wanted(torch: Any) -> str | None:
+    """Why the program's allocator is not to be ours, if it says so."""
+    for name in _NO_CACHING:
+        if name in os.environ:
+            return f"{name} is set, so every request is the device's own"
+    backend = torch.cuda.get_allocator_backend()
+    if backend == "pluggable":
+        return "the program has installed an allocator of its own"
+    if backend != "native":
+        return f"the program's settings choose another allocator ({backend}); leave backend: out of PYTORCH_ALLOC_CONF"
+    return None
+
+
+def _saves_memory() -> bool:
+    """Whether torch_memory_saver is loaded before everything else (LD_PRELOAD)."""
+    return hasattr(ctypes.CDLL(None), "tms_get_interesting_region")
+
+
+def _watch_for_another(torch: Any) -> None:
+    """Say so when the program puts an allocator of its own in our place."""
+    change = torch._C._cuda_changeCurrentAllocator
+
+    def changed(allocator: Any) -> None:
+        change(allocator)
+        _pluggable.withdraw(torch)
+        say("the program installs an allocator of its own: nothing is served from the plan")
+
+    torch._C._cuda_changeCurrentAllocator = changed
 
 
 def _placed(torch: Any, plans: dict[int, Path], local_rank: int | None) -> dict[int, Path]:
@@ -117,12 +158,16 @@ def _placed(torch: Any, plans: dict[int, Path], local_rank: int | None) -> dict[
 def _front(settings: Settings) -> ctypes.CDLL | None:
     """The shim that stands in front of PyTorch's own allocator; None: take its place instead."""
     if settings.backend is Backend.PLUGGABLE:
+        if _saves_memory():
+            raise RuntimeError("torch_memory_saver can pause PyTorch's own allocator alone: STALLOC_BACKEND=native keeps it")
         return None
     try:
         return _shim.load("front")
     except _shim.ShimError as error:
         if settings.backend is Backend.NATIVE:
             raise
+        if _saves_memory():
+            raise RuntimeError(f"{error}, and torch_memory_saver can pause PyTorch's own allocator alone") from error
         if not settings.quiet:
             say(f"{error}; serving through CUDAPluggableAllocator instead")
         return None
