@@ -25,6 +25,7 @@ MAY_DIFFER = (
     "inactive_split",  # with other gaps in them
     "num_alloc_retries",  # so that cached memory goes back at other times,
     "num_device_",  # memory comes from the device at other times,
+    "reserved_bytes_by_private_pools",  # which the way that needs no compiler does not tell,
     "num_sync_all_streams",  # and everything is waited for at other times
 )
 
@@ -49,6 +50,17 @@ def natively(planned):
     return look
 
 
+#: PyTorch's allocator leaves a rest of up to 1 MiB in a large block where it is too small for another, and counts it.
+WITH_REST = ("allocated_bytes.", "active_bytes.")
+REST = 1 << 20
+
+
+def is_rest(name, ours, theirs, look):
+    """Whether a difference is the rests in the large blocks that the figure counts."""
+    blocks = look["stats"][f"allocation.large_pool.{name.rpartition('.')[2]}"]
+    return 0 <= theirs - ours <= REST * blocks
+
+
 def holds(look):
     """What is wrong with the figures that may differ, looked at for themselves."""
     stats, calls = look["stats"], look["calls"]
@@ -66,6 +78,8 @@ def holds(look):
         yield "less is reserved than active, or less active than allocated"
     if look["segments"] != stats["reserved_bytes.all.current"]:
         yield f"segments hold {look['segments']}, reserved are {stats['reserved_bytes.all.current']}"
+    if stats["allocated_bytes.all.current"] != calls["memory_allocated"][0]:
+        yield "memory_allocated is not memory_stats()'s"
     if sum(size for size, _ in look["live"]) != stats["allocated_bytes.all.current"]:
         yield "the snapshot's live blocks are not what is allocated"
     if not look["filled"]:
@@ -84,12 +98,15 @@ def holds(look):
 def differs(ours, theirs):
     """What is otherwise than natively and has no rule."""
     for name in sorted(set(ours["stats"]) | set(theirs["stats"])):
-        if not name.startswith(MAY_DIFFER) and ours["stats"].get(name) != theirs["stats"].get(name):
-            yield f"{name}: {ours['stats'].get(name)}, natively {theirs['stats'].get(name)}"
-    for name in ["memory_allocated", "max_memory_allocated"]:
-        if ours["calls"][name] != theirs["calls"][name]:
-            yield f"{name}: {ours['calls'][name]}, natively {theirs['calls'][name]}"
-    for name in ["fraction", "live", "seen", "error", "huge", "requests"]:
+        mine, native = ours["stats"].get(name), theirs["stats"].get(name)
+        if name.startswith(MAY_DIFFER) or mine == native:
+            continue
+        if name.startswith(WITH_REST) and ".small_pool" not in name and is_rest(name, mine, native, theirs):
+            continue
+        yield f"{name}: {mine}, natively {native}"
+    if [requested for _, requested in ours["live"]] != [requested for _, requested in theirs["live"]]:
+        yield "other blocks are live than natively"
+    for name in ["fraction", "error", "huge", "requests", "out_of_memory", "uncounted"]:
         if ours.get(name) != theirs.get(name):
             yield f"{name}: {str(ours.get(name))[:300]}, natively {str(theirs.get(name))[:300]}"
     # Gaps that nothing fits into differ: memory may run out one block earlier or later.

@@ -22,6 +22,7 @@ device_bytes = torch.cuda.mem_get_info()[1]
 streams = [torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
 trainer = Trainer()
 live = []
+recorded = []  # on other streams
 requests = 0
 
 
@@ -62,7 +63,8 @@ def refused(bytes):
         torch.empty(bytes, dtype=torch.uint8, device="cuda")
     except Exception as error:
         text = str(error)
-        return {"type": type(error).__name__, "text": ". ".join(text.split(". ")[:2]), "limited": " allowed" in text}
+        first = ". ".join(text.split(". ")[:2]).rstrip(".")
+        return {"type": type(error).__name__, "text": first, "limited": " allowed" in text}
     return None
 
 
@@ -75,6 +77,14 @@ def until_full(bytes):
     except torch.OutOfMemoryError:
         pass
     return len(hoard)
+
+
+def forget(room):
+    """Sums and peaks begin again: the room was for so many blocks, and may have been for another number."""
+    out_of_memory = torch.cuda.memory_stats()["num_ooms"]
+    settle()
+    torch.cuda.reset_accumulated_memory_stats()
+    return {"room": room, "out_of_memory": out_of_memory}
 
 
 def look(what, **more):
@@ -97,7 +107,7 @@ def look(what, **more):
                     for name in ["memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"]
                 },
                 "fraction": torch.cuda.get_per_process_memory_fraction(),
-                "live": sorted((block["size"], block["requested_size"]) for block in held),
+                "live": sorted(((block["size"], block["requested_size"]) for block in held), key=lambda block: block[1]),
                 "segments": sum(segment["total_size"] for segment in snapshot["segments"]),
                 "filled": all(sum(b["size"] for b in s["blocks"]) == s["total_size"] for s in snapshot["segments"]),
                 "history": history,
@@ -116,10 +126,11 @@ def train():
 
 
 def other_stream():
+    recorded.clear()
     tensor = allocate()
     tensor.record_stream(draw.choice(streams))
     if draw.random() < 0.5:
-        keep(tensor)
+        recorded.append(tensor)
     del tensor
     settle()
 
@@ -168,12 +179,12 @@ def pool():
 
 
 def graph():
-    recorded = torch.cuda.CUDAGraph()
+    captured = torch.cuda.CUDAGraph()
     static = torch.zeros(draw.choice([1000, 100_000]), device="cuda")
-    with torch.cuda.graph(recorded):
+    with torch.cuda.graph(captured):
         result = (static + 1) * 2
-    recorded.replay()
-    del recorded, result, static
+    captured.replay()
+    del captured, result, static
     gc.collect()
     settle()
     torch.cuda.empty_cache()
@@ -181,29 +192,29 @@ def graph():
 
 def limit():
     share = draw.choice([8, 12]) * GIB / device_bytes
-    torch.cuda.set_per_process_memory_fraction(share)
     torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    torch.cuda.set_per_process_memory_fraction(share)
     error = refused(20 * GIB)
     room = until_full(64 * MIB)
-    allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-    torch.cuda.reset_peak_memory_stats()
-    look("limit", error=error, room=room, within=reserved <= share * device_bytes, allocated=allocated)
+    within = torch.cuda.max_memory_reserved() <= share * device_bytes
+    look("limit", error=error, within=within, **forget(room))
     torch.cuda.set_per_process_memory_fraction(1.0)
 
 
 def full():
-    room = until_full(GIB)
-    settle()
-    look("full", room=room, error=refused(2 * device_bytes), huge=refused(1 << 61))
+    room, error, huge = until_full(GIB), refused(2 * device_bytes), refused(1 << 61)
+    look("full", error=error, huge=huge, **forget(room))
 
 
 def no_caching():
+    before = torch.cuda.memory_allocated()
     torch.cuda.caching_allocator_enable(False)
     kept = [torch.empty(bytes, dtype=torch.uint8, device="cuda") for bytes in (512, 3 * MIB)]
     seen = torch.cuda.memory_allocated()
     del kept
     torch.cuda.caching_allocator_enable(True)
-    look("no caching", seen=seen)
+    look("no caching", uncounted=seen == before)
 
 
 def history():
@@ -240,6 +251,7 @@ for act in range(acts):
     if act % LOOK_EVERY == LOOK_EVERY - 1:
         look("act")
 live.clear()
+recorded.clear()
 gc.collect()
 settle()
 torch.cuda.empty_cache()
