@@ -71,6 +71,9 @@ def serve_table() -> int:
     """Address of the table of functions that a shim calls."""
 
 def serve_step() -> None: ...
+def serve_forbid_waits() -> None:
+    """Have no stream wait for another: memory that another stream used last is taken over only once it is done."""
+
 def serve_report(device: int) -> dict[str, Any] | None:
     """What was done on a device; None if nothing was served there."""
 

@@ -45,6 +45,8 @@ def install(torch: Any) -> str | None:
             # Serving all the same would be wrong: graphs and streams would lose their memory to others.
             return f"PyTorch {torch.__version__} does not tell an allocator all that it must know ({name})"
         getattr(inner, name)(address)
+    global _installed
+    _installed = inner
     try:
         torch.cuda.memory.change_current_allocator(torch.cuda.memory._CUDAAllocator(inner))
     except RuntimeError as error:
@@ -55,20 +57,17 @@ def install(torch: Any) -> str | None:
     return None
 
 
-#: PyTorch's functions that ours stand in for.
-_replaced: dict[str, Any] = {}
+#: What was installed.
+_installed: Any = None
 
 
-def withdraw(torch: Any) -> None:
-    """PyTorch's answers are its own again: another allocator has been put in our place."""
-    for name, function in _replaced.items():
-        setattr(torch._C, name, function)
-    _replaced.clear()
+def is_ours(allocator: Any) -> bool:
+    """Whether an inner allocator of PyTorch's is the one that was installed here."""
+    return _installed is not None and allocator is _installed
 
 
 def _replace(torch: Any, name: str, function: Callable[..., Any]) -> None:
     if hasattr(torch._C, name):
-        _replaced.setdefault(name, getattr(torch._C, name))
         setattr(torch._C, name, function)
 
 

@@ -37,7 +37,7 @@ mod _native {
     };
 
     #[pymodule_export]
-    use super::serve::{serve_plans, serve_prepare, serve_report, serve_step, serve_table};
+    use super::serve::{serve_forbid_waits, serve_plans, serve_prepare, serve_report, serve_step, serve_table};
 
     /// What this module has for Python. Python's part, which has the same file, is of the same build if it is the same.
     const INTERFACE: &[u8] = include_bytes!("../../../python/stalloc/_native.pyi");

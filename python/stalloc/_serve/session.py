@@ -6,7 +6,7 @@ import atexit
 import ctypes
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from stalloc import _marks, _native, _pluggable, _shim
 from stalloc._beat import Beat
@@ -95,13 +95,17 @@ def _serve(torch: Any, settings: Settings) -> bool:
         say(f"no plan for rank {settings.rank} in {settings.path}: `stalloc plan TRACES -o PLANS` makes them")
         return False
     front = _front(settings)
+    if settings.is_one_of_several and os.environ.get("WORLD_SIZE") != "1":
+        # A wait that the program did not ask for could complete a cycle with collectives of other ranks.
+        _native.serve_forbid_waits()
     for device, file in _placed(torch, plans, settings.local_rank).items():
         about = _native.serve_prepare(device, file)
         made_for = about.get("torch")
         if made_for and made_for != str(torch.__version__):
             say(f"{file.name} was recorded with PyTorch {made_for}, this is {torch.__version__}: it may not fit")
-    problem = _pluggable.install(torch) if front is None else _install(front)
-    if problem is not None:
+    if front is None:
+        _when_used(torch, lambda: _pluggable.install(torch))
+    elif (problem := _install(front)) is not None:
         say(f"this process runs without a plan: {problem}")
         return False
     _watch_for_another(torch)
@@ -132,14 +136,38 @@ def _saves_memory() -> bool:
     return hasattr(ctypes.CDLL(None), "tms_get_interesting_region")
 
 
+#: The program has an allocator of its own.
+_has_another = False
+
+
+def _when_used(torch: Any, install: Callable[[], str | None]) -> None:
+    """Install when CUDA is about to be used: PyTorch lets nobody take the place of a pluggable allocator, and until then the
+    program may want it for its own."""
+    initialise = torch._C._cuda_init
+
+    def installed() -> None:
+        torch._C._cuda_init = initialise
+        try:
+            problem = None if _has_another else install()
+        except Exception as error:
+            problem = str(error)
+        if problem is not None:
+            say(f"this process runs without a plan: {problem}")
+        initialise()
+
+    torch._C._cuda_init = installed
+
+
 def _watch_for_another(torch: Any) -> None:
     """Say so when the program puts an allocator of its own in our place."""
     change = torch._C._cuda_changeCurrentAllocator
 
     def changed(allocator: Any) -> None:
+        global _has_another
         change(allocator)
-        _pluggable.withdraw(torch)
-        say("the program installs an allocator of its own: nothing is served from the plan")
+        if not _pluggable.is_ours(allocator):
+            _has_another = True
+            say("the program installs an allocator of its own: nothing is served from the plan")
 
     torch._C._cuda_changeCurrentAllocator = changed
 

@@ -49,6 +49,9 @@ fn serve(quiet: bool) {
     if plans.is_empty() {
         return say(&format!("no plan for rank {rank} in {}; running without a plan", folder.display()));
     }
+    if env::var("WORLD_SIZE").is_ok_and(|size| size.parse().is_ok_and(|size: u64| size > 1)) {
+        places::forbid_waits();
+    }
     for (device, path) in plans {
         match stalloc_plan::read(&path) {
             Ok(plan) => {
