@@ -109,9 +109,9 @@ def differs(ours, theirs):
     for name in ["fraction", "error", "huge", "requests", "out_of_memory", "uncounted"]:
         if ours.get(name) != theirs.get(name):
             yield f"{name}: {str(ours.get(name))[:300]}, natively {str(theirs.get(name))[:300]}"
-    # Gaps that nothing fits into differ: memory may run out one block earlier or later.
-    if abs(ours.get("room", 0) - theirs.get("room", 0)) > 1:
-        yield f"room for {ours['room']} blocks, natively {theirs['room']}"
+    # Gaps that nothing fits into differ: memory may run out one block earlier, or later by what PyTorch holds in its gaps.
+    if not -1 <= ours.get("room", 0) - theirs.get("room", 0) <= 1 + theirs.get("idle", 0):
+        yield f"room for {ours['room']} blocks, natively {theirs['room']} and {theirs['idle']} in gaps"
     for action in ["alloc", "free_requested", "free_completed", "oom"]:
         if ours["history"].get(action) != theirs["history"].get(action):
             yield f"{action} in the history: {ours['history'].get(action)}, natively {theirs['history'].get(action)}"

@@ -359,6 +359,10 @@ struct Front final : Native {
     if (device == nullptr) return;
     std::call_once(device->limit_is_known, [] {});
     device->limit.set(share, device_bytes(index));
+    // What is held beyond it and not in use goes back now: it would be served from without a question.
+    StallocArena arena{};
+    core->arena(index, &arena);
+    if (device->limit.exists() && arena.reserved > device->limit.allowed()) core->trim(index);
   }
 
   double getMemoryFraction(c10::DeviceIndex index) {

@@ -69,14 +69,14 @@ def refused(bytes):
 
 
 def until_full(bytes):
-    """How many blocks there is room for."""
+    """How many blocks there is room for, and what is held without use then."""
     hoard = []
     try:
         while len(hoard) < 10_000:
             hoard.append(torch.empty(bytes, dtype=torch.uint8, device="cuda"))
     except torch.OutOfMemoryError:
         pass
-    return len(hoard)
+    return len(hoard), (torch.cuda.memory_reserved() - torch.cuda.memory_allocated()) / bytes
 
 
 def forget(room):
@@ -84,7 +84,7 @@ def forget(room):
     out_of_memory = torch.cuda.memory_stats()["num_ooms"]
     settle()
     torch.cuda.reset_accumulated_memory_stats()
-    return {"room": room, "out_of_memory": out_of_memory}
+    return {"room": room[0], "idle": room[1], "out_of_memory": out_of_memory}
 
 
 def look(what, **more):

@@ -77,7 +77,7 @@ check("every live byte is in a segment", live == torch.cuda.memory_allocated())
 
 # A limit, of arena and fallback together.
 total = torch.cuda.mem_get_info()[1]
-torch.cuda.empty_cache()
+check("there is room", out_of_memory(9 * gib) is None)
 torch.cuda.set_per_process_memory_fraction(gib / total)
 check("the limit can be asked for", abs(torch.cuda.get_per_process_memory_fraction() - gib / total) < 1e-9)
 text = out_of_memory(8 * gib) or ""

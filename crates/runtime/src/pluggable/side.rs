@@ -277,7 +277,12 @@ impl Side {
         inner.fraction = fraction;
         // Without a device there is no arena either.
         let _ = inner.open(device);
-        places::set_limit(device, inner.limit().unwrap_or(u64::MAX));
+        let limit = inner.limit().unwrap_or(u64::MAX);
+        places::set_limit(device, limit);
+        // What is held beyond it and not in use goes back now: it would be served from without a question.
+        if arena_reserved(device) > limit {
+            places::trim(device);
+        }
     }
 
     /// See [`Side::set_fraction`].
