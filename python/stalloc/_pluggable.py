@@ -71,8 +71,38 @@ def _replace(torch: Any, name: str, function: Callable[..., Any]) -> None:
         setattr(torch._C, name, function)
 
 
+def when_used(torch: Any, install: Callable[[], None]) -> None:
+    """Call `install` when the allocator is about to be used: PyTorch lets nobody take the place of a pluggable one, and until
+    then the program may want it for its own."""
+    originals: dict[str, Any] = {}
+
+    def first(name: str) -> Callable[..., Any]:
+        def called(*arguments: Any, **options: Any) -> Any:
+            if originals:
+                for other, function in originals.items():
+                    setattr(torch._C, other, function)
+                originals.clear()
+                install()
+            return getattr(torch._C, name)(*arguments, **options)
+
+        return called
+
+    asked = [name for name in _answers(torch, {}) if name != "_accelerator_isAllocatorInitialized"]
+    for name in ["_cuda_init", *asked]:
+        if hasattr(torch._C, name):
+            originals[name] = getattr(torch._C, name)
+            setattr(torch._C, name, first(name))
+
+
 def _answer(torch: Any, settings: dict[str, Any]) -> None:
     """Put our answers where PyTorch asks its allocator."""
+    for name, answer in _answers(torch, settings).items():
+        _replace(torch, name, answer)
+    _native.pluggable_on_out_of_memory(_tell_observers)
+
+
+def _answers(torch: Any, settings: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+    """Our answers by the names of PyTorch's functions."""
 
     def of_device(answer: Callable[[int], Any]) -> Callable[[int], Any]:
         def checked(device: int) -> Any:
@@ -82,7 +112,7 @@ def _answer(torch: Any, settings: dict[str, Any]) -> None:
 
         return checked
 
-    answers = {
+    return {
         "_cuda_memoryStats": of_device(_native.pluggable_stats),
         "_cuda_resetPeakMemoryStats": of_device(_native.pluggable_reset_peaks),
         "_cuda_resetAccumulatedMemoryStats": of_device(_native.pluggable_reset_accumulated),
@@ -101,9 +131,6 @@ def _answer(torch: Any, settings: dict[str, Any]) -> None:
         "_accelerator_resetPeakStats": of_device(_native.pluggable_reset_peaks),
         "_accelerator_resetAccumulatedStats": of_device(_native.pluggable_reset_accumulated),
     }
-    for name, answer in answers.items():
-        _replace(torch, name, answer)
-    _native.pluggable_on_out_of_memory(_tell_observers)
 
 
 _caching = True

@@ -63,6 +63,12 @@ def test_without_caching_nothing_is_served_and_a_line_says_so(planned, way):
     assert process.stderr.count("PYTORCH_NO_CUDA_MEMORY_CACHING is set") == 1, process.stderr
 
 
+def test_a_program_that_asks_for_a_history_before_all_else_is_served(planned):
+    program = "import torch; torch.cuda.memory._record_memory_history(context=None)" + ASK
+    process = serve(planned, program, STALLOC_BACKEND="pluggable")
+    assert process.stdout.split()[1] == "4"
+
+
 def test_another_allocator_of_pytorchs_stays_and_a_line_says_so(planned):
     process = serve(planned, ASK, **dict.fromkeys(SETTINGS, "backend:cudaMallocAsync"))
     assert process.stdout.split()[1] == "0"

@@ -6,7 +6,7 @@ import atexit
 import ctypes
 import os
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from stalloc import _marks, _native, _pluggable, _shim
 from stalloc._beat import Beat
@@ -104,7 +104,7 @@ def _serve(torch: Any, settings: Settings) -> bool:
         if made_for and made_for != str(torch.__version__):
             say(f"{file.name} was recorded with PyTorch {made_for}, this is {torch.__version__}: it may not fit")
     if front is None:
-        _when_used(torch, lambda: _pluggable.install(torch))
+        _pluggable.when_used(torch, lambda: _take_its_place(torch))
     elif (problem := _install(front)) is not None:
         say(f"this process runs without a plan: {problem}")
         return False
@@ -140,22 +140,13 @@ def _saves_memory() -> bool:
 _has_another = False
 
 
-def _when_used(torch: Any, install: Callable[[], str | None]) -> None:
-    """Install when CUDA is about to be used: PyTorch lets nobody take the place of a pluggable allocator, and until then the
-    program may want it for its own."""
-    initialise = torch._C._cuda_init
-
-    def installed() -> None:
-        torch._C._cuda_init = initialise
-        try:
-            problem = None if _has_another else install()
-        except Exception as error:
-            problem = str(error)
-        if problem is not None:
-            say(f"this process runs without a plan: {problem}")
-        initialise()
-
-    torch._C._cuda_init = installed
+def _take_its_place(torch: Any) -> None:
+    try:
+        problem = None if _has_another else _pluggable.install(torch)
+    except Exception as error:
+        problem = str(error)
+    if problem is not None:
+        say(f"this process runs without a plan: {problem}")
 
 
 def _watch_for_another(torch: Any) -> None:
