@@ -166,6 +166,7 @@ struct Front final : Native {
     } catch (const c10::OutOfMemoryError&) {
       if (core->trim(index) == 0) explain(index, *device, size);
     }
+    told.device = -1;  // the program never hears of that attempt
     try {
       return reread(index, *device, allocate);
     } catch (const c10::OutOfMemoryError&) {

@@ -49,12 +49,17 @@ class Limit {
       limit.core->arena(limit.index, &arena);  // waits for whoever is being served: no more is taken from now on
       if (!limit.exists()) return;
       const uint64_t left = limit.bytes() - std::min(limit.bytes(), arena.reserved);
-      tell(limit.total > 0 ? double(left) / double(limit.total) : 0.0);
+      try {
+        tell(limit.total > 0 ? double(left) / double(limit.total) : 0.0);
+      } catch (...) {
+        end();
+        throw;
+      }
     }
     ~Asking() {
       if (!counted) return;
       std::lock_guard<std::mutex> lock(limit.mutex);
-      if (--limit.asking == 0) limit.core->limit(limit.index, limit.bytes());
+      end();
     }
     Asking(const Asking&) = delete;
     Asking& operator=(const Asking&) = delete;
@@ -62,6 +67,11 @@ class Limit {
    private:
     Limit& limit;
     bool counted = false;
+
+    // The lock is held.
+    void end() {
+      if (--limit.asking == 0) limit.core->limit(limit.index, limit.bytes());
+    }
   };
 
  private:
