@@ -183,7 +183,8 @@ pub fn set_limit(device: i32, bytes: u64) {
     }
 }
 
-/// No stream is made to wait for another, on any device: see [`Budget::forbid_waits`]. For processes that are one of several.
+/// No stream is made to wait for another, on any device. For processes that are one of several: a wait that the program did not
+/// ask for can complete a cycle with what streams of other processes wait for.
 pub fn forbid_waits() {
     BUDGETS.iter().for_each(Budget::forbid_waits);
 }
