@@ -77,6 +77,9 @@ def serve_table() -> int:
     """Address of the table of functions that a shim calls."""
 
 def serve_step() -> None: ...
+def serve_forbid_waits() -> None:
+    """Have no stream wait for another: memory that another stream used last is taken over only once it is done."""
+
 def serve_report(device: int) -> dict[str, Any] | None:
     """What was done on a device; None if nothing was served there."""
 
@@ -101,8 +104,21 @@ def pluggable_reset_accumulated(device: int) -> None: ...
 def pluggable_memory_fraction(device: int) -> float:
     """The share of a device that may be reserved."""
 
-def pluggable_keep_history(most: int, clear: bool) -> None:
-    """Keep a history of up to ``most`` events per device; 0 ends it."""
+def pluggable_keep_history(most: int, clear: bool, skipped: list[str]) -> None:
+    """Keep a history of up to ``most`` events per device, but none whose actions are skipped; 0 ends it."""
+
+def pluggable_set_metadata(text: str) -> None:
+    """What this thread says of itself, for the history."""
+
+def pluggable_metadata() -> str: ...
+def pluggable_annotate(address: int, text: str) -> None:
+    """Say something of the block at an address, for the history."""
+
+def pluggable_set_caching(caching: bool) -> None:
+    """Whether memory is cached, or each request is the device's own."""
+
+def pluggable_on_out_of_memory(callback: Callable[[int, int, int, int], None]) -> None:
+    """Have ``callback(device, size, allowed, free)`` called when a request cannot be served, in the thread that asked."""
 
 def pluggable_segments(device: int) -> list[dict[str, Any]]:
     """What lies where on a device: a snapshot's ``segments``."""

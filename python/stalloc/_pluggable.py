@@ -6,13 +6,14 @@ everything above them (``torch.cuda.memory_stats``, ``memory_summary``, ``max_me
 counterparts, imported by whatever name) works as it is.
 
 What stays refused, by PyTorch and in its words: ``MemPool``, ``torch.compile``'s reduce-overhead mode, sharing tensors
-between processes. cuDNN's benchmark stays off. CUDA graphs work. The history has no call stacks.
+between processes, callbacks on every allocation from C++. cuDNN's benchmark stays off, and settings do not change while the
+program runs; both with a line. CUDA graphs work. The history has no call stacks.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from stalloc import _native
 from stalloc._record.output import say
@@ -44,17 +45,64 @@ def install(torch: Any) -> str | None:
             # Serving all the same would be wrong: graphs and streams would lose their memory to others.
             return f"PyTorch {torch.__version__} does not tell an allocator all that it must know ({name})"
         getattr(inner, name)(address)
+    global _installed
+    _installed = inner
     try:
         torch.cuda.memory.change_current_allocator(torch.cuda.memory._CUDAAllocator(inner))
     except RuntimeError as error:
         return str(error).splitlines()[0]
-    _answer(torch)
+    _answer(torch, settings)
     _forgo_benchmark(torch)
+    _say_what_is_missing(torch)
     return None
 
 
-def _answer(torch: Any) -> None:
+#: What was installed.
+_installed: Any = None
+
+
+def is_ours(allocator: Any) -> bool:
+    """Whether an inner allocator of PyTorch's is the one that was installed here."""
+    return _installed is not None and allocator is _installed
+
+
+def _replace(torch: Any, name: str, function: Callable[..., Any]) -> None:
+    if hasattr(torch._C, name):
+        setattr(torch._C, name, function)
+
+
+def when_used(torch: Any, install: Callable[[], None]) -> None:
+    """Call `install` when the allocator is about to be used: PyTorch lets nobody take the place of a pluggable one, and until
+    then the program may want it for its own."""
+    originals: dict[str, Any] = {}
+
+    def first(name: str) -> Callable[..., Any]:
+        def called(*arguments: Any, **options: Any) -> Any:
+            if originals:
+                for other, function in originals.items():
+                    setattr(torch._C, other, function)
+                originals.clear()
+                install()
+            return getattr(torch._C, name)(*arguments, **options)
+
+        return called
+
+    asked = [name for name in _answers(torch, {}) if name != "_accelerator_isAllocatorInitialized"]
+    for name in ["_cuda_init", *asked]:
+        if hasattr(torch._C, name):
+            originals[name] = getattr(torch._C, name)
+            setattr(torch._C, name, first(name))
+
+
+def _answer(torch: Any, settings: dict[str, Any]) -> None:
     """Put our answers where PyTorch asks its allocator."""
+    for name, answer in _answers(torch, settings).items():
+        _replace(torch, name, answer)
+    _native.pluggable_on_out_of_memory(_tell_observers)
+
+
+def _answers(torch: Any, settings: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+    """Our answers by the names of PyTorch's functions."""
 
     def of_device(answer: Callable[[int], Any]) -> Callable[[int], Any]:
         def checked(device: int) -> Any:
@@ -64,21 +112,74 @@ def _answer(torch: Any) -> None:
 
         return checked
 
-    answers = {
+    return {
         "_cuda_memoryStats": of_device(_native.pluggable_stats),
         "_cuda_resetPeakMemoryStats": of_device(_native.pluggable_reset_peaks),
         "_cuda_resetAccumulatedMemoryStats": of_device(_native.pluggable_reset_accumulated),
         "_cuda_getMemoryFraction": of_device(_native.pluggable_memory_fraction),
-        "_cuda_memorySnapshot": lambda pool=None: _snapshot(torch, pool),
+        "_cuda_memorySnapshot": lambda pool=None: _snapshot(torch, pool, settings),
+        "_cuda_cudaCachingAllocator_enable": _enable_caching,
+        "_cuda_cudaCachingAllocator_is_enabled": lambda: _caching,
+        "_cuda_attach_out_of_memory_observer": _observe,
+        "_cuda_memoryMetadataSupported": lambda: True,
+        "_cuda_setMemoryMetadata": _native.pluggable_set_metadata,
+        "_cuda_getMemoryMetadata": _native.pluggable_metadata,
+        "_cuda_annotateMemory": _native.pluggable_annotate,
         "_cuda_record_memory_history": _record_history,
         "_accelerator_isAllocatorInitialized": torch.cuda.is_initialized,
         "_accelerator_getDeviceStats": of_device(_native.pluggable_stats),
         "_accelerator_resetPeakStats": of_device(_native.pluggable_reset_peaks),
         "_accelerator_resetAccumulatedStats": of_device(_native.pluggable_reset_accumulated),
     }
-    for name, answer in answers.items():
-        if hasattr(torch._C, name):
-            setattr(torch._C, name, answer)
+
+
+_caching = True
+
+
+def _enable_caching(wanted: bool) -> None:
+    global _caching
+    _caching = bool(wanted)
+    _native.pluggable_set_caching(_caching)
+
+
+_observers: list[Callable[[int, int, int, int], None]] = []
+
+
+def _observe(observer: Callable[[int, int, int, int], None]) -> None:
+    _observers.append(observer)
+
+
+def _tell_observers(device: int, size: int, allowed: int, free: int) -> None:
+    for observer in list(_observers):
+        observer(device, size, allowed, free)
+
+
+#: What does not reach an allocator of this kind, and what to say when a program asks for it.
+_MISSING = {
+    "_accelerator_setAllocatorSettings": "allocator settings that change while the program runs have no effect here",
+    "_cuda_cudaCachingAllocator_set_allocator_settings": "allocator settings that change while the program runs have no effect here",
+    "_activate_gpu_trace": "the CUDA sanitizer and GPU traces see no allocations here",
+}
+
+
+def _say_what_is_missing(torch: Any) -> None:
+    def told(name: str, line: str) -> None:
+        function = getattr(torch._C, name, None)
+        if function is None:
+            return
+        said = False
+
+        def tell(*arguments: Any) -> Any:
+            nonlocal said
+            if not said:
+                said = True
+                say(f"{line}: STALLOC_BACKEND=native has them")
+            return function(*arguments)
+
+        _replace(torch, name, tell)
+
+    for name, line in _MISSING.items():
+        told(name, line)
 
 
 def _forgo_benchmark(torch: Any) -> None:
@@ -106,7 +207,7 @@ def _devices(torch: Any) -> range:
     return range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
 
 
-def _snapshot(torch: Any, pool: Any) -> dict[str, Any]:
+def _snapshot(torch: Any, pool: Any, settings: dict[str, Any]) -> dict[str, Any]:
     """A snapshot of every device; ``pool``: None, or a pool's two numbers and whether the history is wanted."""
     wanted = tuple(pool[:2]) if pool is not None else (0, 0)
     traces = pool is None or len(pool) < 3 or pool[2]
@@ -116,11 +217,22 @@ def _snapshot(torch: Any, pool: Any) -> dict[str, Any]:
     return {
         "segments": segments,
         "device_traces": [_native.pluggable_history(device) if traces else [] for device in _devices(torch)],
-        "allocator_settings": {},
+        "allocator_settings": dict(settings),
         "external_annotations": [],
     }
 
 
-def _record_history(enabled: Any, context: Any = None, stacks: Any = None, max_entries: int = sys.maxsize, clear: bool = False, *_: Any) -> None:
+def _record_history(
+    enabled: Any,
+    context: Any = None,
+    stacks: Any = None,
+    max_entries: int = sys.maxsize,
+    clear: bool = False,
+    compile_context: Any = None,
+    annotations: Any = None,
+    skip_actions: Sequence[str] = (),
+    *_: Any,
+) -> None:
     """Keep a history, as the C function of this name does; of "state" there is nothing more to record."""
-    _native.pluggable_keep_history(min(int(max_entries), sys.maxsize) if enabled == "all" else 0, bool(clear))
+    most = min(int(max_entries), sys.maxsize) if enabled == "all" else 0
+    _native.pluggable_keep_history(most, bool(clear), list(skip_actions or ()))

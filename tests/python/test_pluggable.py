@@ -69,3 +69,8 @@ def test_given_to_pytorch_by_its_path_it_raises_pytorchs_exception_and_warns_of_
 def test_a_way_into_pytorch_that_there_is_none_of_is_named():
     with pytest.raises(ValueError, match="clever.*neither native nor pluggable"):
         Settings.read("torch", None, {"STALLOC_BACKEND": "clever"})
+
+
+def test_limits_resets_and_switches_hold_for_arena_and_fallback(planned):
+    process = serve(planned, "limits.py")
+    assert json.loads(process.stdout.splitlines()[-1])["wrong"] == []

@@ -152,3 +152,14 @@ def test_limits_resets_and_switches_hold_for_the_arena_too(planned):
     process = serve(planned, "limits.py")
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout.splitlines()[-1])["wrong"] == []
+
+
+@pytest.mark.parametrize("way", ["native", "pluggable"])
+def test_a_snapshot_that_a_served_job_dumps_tells_what_it_held(planned, tmp_path, way):
+    dump = tmp_path / "snapshot.pickle"
+    process = serve(planned, "dump.py", dump, STALLOC_BACKEND=way)
+    assert process.returncode == 0, process.stderr
+    assert served(process) > 99
+    told = run("simulate", dump, "--allocator", "pytorch", "--json")
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["actual_peak_reserved"] == int(process.stdout.split()[-1])

@@ -23,8 +23,9 @@ mod _native {
     use super::host::host_log;
     #[pymodule_export]
     use super::pluggable::{
-        pluggable_can_raise, pluggable_history, pluggable_install, pluggable_keep_history, pluggable_memory_fraction,
-        pluggable_reset_accumulated, pluggable_reset_peaks, pluggable_segments, pluggable_stats,
+        pluggable_annotate, pluggable_can_raise, pluggable_history, pluggable_install, pluggable_keep_history,
+        pluggable_memory_fraction, pluggable_metadata, pluggable_on_out_of_memory, pluggable_reset_accumulated,
+        pluggable_reset_peaks, pluggable_segments, pluggable_set_caching, pluggable_set_metadata, pluggable_stats,
     };
     #[pymodule_export]
     use super::read::read_trace;
@@ -36,7 +37,9 @@ mod _native {
     };
 
     #[pymodule_export]
-    use super::serve::{serve_keep, serve_learn, serve_plans, serve_prepare, serve_report, serve_step, serve_table};
+    use super::serve::{
+        serve_forbid_waits, serve_keep, serve_learn, serve_plans, serve_prepare, serve_report, serve_step, serve_table,
+    };
 
     /// What this module has for Python. Python's part, which has the same file, is of the same build if it is the same.
     const INTERFACE: &[u8] = include_bytes!("../../../python/stalloc/_native.pyi");

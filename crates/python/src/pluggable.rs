@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList};
 use stalloc_allocator::caching::BlockState;
 use stalloc_runtime::Counter;
@@ -104,10 +105,59 @@ pub fn pluggable_memory_fraction(device: i32) -> f64 {
     pluggable::memory_fraction(device)
 }
 
-/// Keeps a history of up to `most` events per device; 0 ends it.
+/// Keeps a history of up to `most` events per device, but none of those whose actions are skipped; 0 ends it.
 #[pyfunction]
-pub fn pluggable_keep_history(most: usize, clear: bool) {
-    pluggable::keep_history(most, clear);
+pub fn pluggable_keep_history(most: usize, clear: bool, skipped: Vec<String>) {
+    pluggable::keep_history(most, clear, &skipped);
+}
+
+/// What this thread says of itself, for the history.
+#[pyfunction]
+pub fn pluggable_set_metadata(text: &str) {
+    pluggable::set_metadata(text);
+}
+
+/// See [`pluggable_set_metadata`].
+#[pyfunction]
+pub fn pluggable_metadata() -> String {
+    pluggable::metadata().to_string()
+}
+
+/// The program says something of the block at an address, for the history.
+#[pyfunction]
+pub fn pluggable_annotate(address: u64, text: &str) {
+    pluggable::annotate(address, text);
+}
+
+/// Whether memory is cached, or each request is the device's own.
+#[pyfunction]
+pub fn pluggable_set_caching(caching: bool) {
+    pluggable::set_caching(caching);
+}
+
+static ON_OUT_OF_MEMORY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// Has ``callback(device, size, allowed, free)`` called when a request cannot be served, in the thread that asked.
+#[pyfunction]
+pub fn pluggable_on_out_of_memory(py: Python<'_>, callback: Py<PyAny>) {
+    if ON_OUT_OF_MEMORY.set(py, callback).is_ok() {
+        pluggable::on_out_of_memory(tell_out_of_memory);
+    }
+}
+
+// PyTorch's own allocator waits for the interpreter here too.
+fn tell_out_of_memory(device: i32, size: u64, allowed: u64, free: u64) {
+    // SAFETY: reads a flag; may be asked at any time, from any thread.
+    if unsafe { pyo3::ffi::Py_IsInitialized() } == 0 {
+        return;
+    }
+    Python::attach(|py| {
+        if let Some(callback) = ON_OUT_OF_MEMORY.get(py)
+            && let Err(error) = callback.call1(py, (device, size, allowed, free))
+        {
+            error.write_unraisable(py, None);
+        }
+    });
 }
 
 fn state(state: BlockState) -> &'static str {
@@ -155,29 +205,23 @@ pub fn pluggable_segments(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyL
     Ok(out)
 }
 
-/// What happened on a device: an element of a snapshot's `device_traces`. A block that is given back is free at once,
-/// or when the streams that use it are done; its history does not tell the two apart.
+/// What happened on a device: an element of a snapshot's `device_traces`.
 #[pyfunction]
 pub fn pluggable_history(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyList>> {
     let out = PyList::empty(py);
     for entry in pluggable::history(device) {
-        let (actions, address): (&[&str], _) = match entry.action {
-            Action::Alloc => (&["alloc"], "addr"),
-            Action::Free => (&["free_requested", "free_completed"], "addr"),
-            Action::OutOfMemory => (&["oom"], "device_free"),
-        };
-        for action in actions {
-            let event = PyDict::new(py);
-            event.set_item("action", action)?;
-            event.set_item(address, entry.address)?;
-            event.set_item("size", entry.size)?;
-            event.set_item("stream", entry.stream)?;
-            event.set_item("time_us", entry.time)?;
-            event.set_item("compile_context", "N/A")?;
-            event.set_item("user_metadata", "")?;
-            event.set_item("frames", PyList::empty(py))?;
-            out.append(event)?;
-        }
+        let subject = entry.subject;
+        let address = if entry.action == Action::OutOfMemory { "device_free" } else { "addr" };
+        let event = PyDict::new(py);
+        event.set_item("action", entry.action.name())?;
+        event.set_item(address, subject.address)?;
+        event.set_item("size", subject.size)?;
+        event.set_item("stream", subject.stream)?;
+        event.set_item("time_us", entry.time)?;
+        event.set_item("compile_context", "N/A")?;
+        event.set_item("user_metadata", &*entry.metadata)?;
+        event.set_item("frames", PyList::empty(py))?;
+        out.append(event)?;
     }
     Ok(out)
 }

@@ -17,13 +17,6 @@ use stalloc_trace::{Frame, Mark, RawEvent, StringId};
 use crate::entries::Entries;
 use crate::{settings, tracker};
 
-/// Prints a line; where standard error is full or closed, nothing: no message may end a job.
-macro_rules! say {
-    ($($what:tt)*) => {
-        _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($what)*)))
-    };
-}
-
 /// A killed program loses at most twice this time.
 const FLUSH_EVERY: Duration = Duration::from_millis(400);
 

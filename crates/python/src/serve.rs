@@ -51,6 +51,12 @@ pub fn serve_table() -> usize {
     std::ptr::from_ref(runtime::core()).expose_provenance()
 }
 
+/// No stream is made to wait for another: see [`runtime::forbid_waits`].
+#[pyfunction]
+pub fn serve_forbid_waits() {
+    runtime::forbid_waits();
+}
+
 /// The program begins a step.
 #[pyfunction]
 pub fn serve_step() {

@@ -1,6 +1,7 @@
-//! How much device memory an arena may hold: what the program allows itself, less what the fallback holds.
+//! What an arena may do with its device: how much memory it may hold (what the program allows itself, less what the fallback
+//! holds), and whether its streams may wait for each other.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stalloc_device::{Address, Device, Error, MemoryInfo, Stream};
 
@@ -11,12 +12,22 @@ pub struct Budget {
     limit: AtomicU64,
     /// Device memory of the fallback, bytes.
     fallback: AtomicU64,
+    /// See [`Budget::forbid_waits`].
+    forbids_waits: AtomicBool,
 }
 
 impl Budget {
     /// No limit.
     pub const fn new() -> Self {
-        Budget { limit: AtomicU64::new(u64::MAX), fallback: AtomicU64::new(0) }
+        Budget { limit: AtomicU64::new(u64::MAX), fallback: AtomicU64::new(0), forbids_waits: AtomicBool::new(false) }
+    }
+
+    /// No stream is made to wait for another from now on: memory that another stream used last is taken over only once that
+    /// stream is done with it, as PyTorch does it. A wait that the program did not ask for can complete a cycle with what
+    /// streams of other processes wait for: where two ranks give their collectives to two streams in different orders, each is
+    /// free to run until one stream is made to wait for the other.
+    pub fn forbid_waits(&self) {
+        self.forbids_waits.store(true, Ordering::SeqCst);
     }
 
     /// Arena and fallback may hold so many bytes from now on; what they hold they keep.
@@ -122,7 +133,14 @@ impl<D: Device> Device for Budgeted<D> {
     }
 
     fn queue_wait(&mut self, stream: Stream, event: &Self::Event) -> Result<(), Error> {
-        self.device.queue_wait(stream, event)
+        if !self.budget.forbids_waits.load(Ordering::Relaxed) {
+            return self.device.queue_wait(stream, event);
+        }
+        if self.device.completed(event)? {
+            Ok(())
+        } else {
+            Err(Error::Unsupported("take over what a stream still uses"))
+        }
     }
 
     fn synchronize(&mut self) -> Result<(), Error> {
@@ -131,32 +149,4 @@ impl<D: Device> Device for Budgeted<D> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use stalloc_device::Counting;
-
-    use super::*;
-
-    const PAGE: u64 = 2 << 20;
-
-    #[test]
-    fn memory_ends_where_the_budget_does_and_comes_back_with_what_is_given_back() {
-        static BUDGET: Budget = Budget::new();
-        let mut device = Budgeted::new(Counting::new(1 << 30), &BUDGET);
-        let base = device.reserve(16 * PAGE).unwrap();
-        device.map(base, 2 * PAGE).unwrap();
-        BUDGET.set_limit(4 * PAGE);
-        BUDGET.set_fallback(PAGE);
-        device.map(base + 2 * PAGE, PAGE).unwrap();
-        assert!(matches!(device.map(base + 3 * PAGE, PAGE), Err(Error::OutOfMemory { free: 0, .. })));
-        BUDGET.set_fallback(0);
-        device.map(base + 3 * PAGE, PAGE).unwrap();
-        assert!(device.map(base + 4 * PAGE, PAGE).is_err());
-        device.unmap(base + 3 * PAGE, PAGE).unwrap();
-        device.map(base + 4 * PAGE, PAGE).unwrap();
-        BUDGET.set_limit(PAGE);
-        assert!(device.map(base + 5 * PAGE, PAGE).is_err(), "what is held stays, and no more is taken");
-        BUDGET.set_limit(u64::MAX);
-        device.map(base + 5 * PAGE, 4 * PAGE).unwrap();
-    }
-}
+mod tests;

@@ -31,7 +31,7 @@ pub use learning::{keep as keep_learned, start as learn};
 pub use messages::say;
 pub use place::{Handed, Report};
 pub use places::{
-    HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, free, mapped, on_departure,
-    prepare, record_stream, report, serve, set_capturing, set_limit, step_begin, trim,
+    HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, forbid_waits, free, mapped,
+    on_departure, prepare, record_stream, report, serve, set_capturing, set_limit, step_begin, trim,
 };
 pub use table::{Core, CoreArena, CoreBlock, CoreRange, core};

@@ -198,6 +198,12 @@ pub fn set_limit(device: i32, bytes: u64) {
     }
 }
 
+/// No stream is made to wait for another, on any device. For processes that are one of several: a wait that the program did not
+/// ask for can complete a cycle with what streams of other processes wait for.
+pub fn forbid_waits() {
+    BUDGETS.iter().for_each(Budget::forbid_waits);
+}
+
 /// Every block that is in use or pending, in the order of addresses.
 pub fn blocks(device: i32) -> Vec<LiveBlock> {
     place(device).and_then(|place| place.with(|arena| arena.blocks())).unwrap_or_default()

@@ -100,21 +100,81 @@ def _keep(folder: Path, settings: Settings) -> None:
 
 
 def _serve(torch: Any, settings: Settings) -> bool:
+    if (reason := _not_wanted(torch)) is not None:
+        say(f"this process runs with PyTorch's allocator: {reason}")
+        return False
     plans = {} if settings.path is None else _native.serve_plans(settings.path, settings.rank)
     learns = settings.mode is Mode.AUTO
     if not plans and not learns:
         say(f"no plan for rank {settings.rank} in {settings.path}: `stalloc plan TRACES -o PLANS` makes them")
         return False
     front = _front(settings)
+    if settings.is_one_of_several and os.environ.get("WORLD_SIZE") != "1":
+        # A wait that the program did not ask for could complete a cycle with collectives of other ranks.
+        _native.serve_forbid_waits()
     for device, file in _placed(torch, plans, settings.local_rank).items():
         _follow(torch, device, file, learns)
     if learns:
         for device in range(min(torch.cuda.device_count(), MOST_GPUS)):
             _native.serve_learn(device)
-    problem = _pluggable.install(torch) if front is None else _install(front)
+    if front is None:
+        _pluggable.when_used(torch, lambda: _take_its_place(torch))
+    elif (problem := _install(front)) is not None:
+        say(f"this process runs with PyTorch's allocator: {problem}")
+        return False
+    _watch_for_another(torch)
+    if _saves_memory() and not settings.quiet:
+        say("torch_memory_saver is loaded: what its regions allocate is left to PyTorch's allocator, so that it can be paused")
+    return True
+
+
+#: Variables that have every request served by the device itself, for tools that check accesses.
+_NO_CACHING = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
+
+
+def _not_wanted(torch: Any) -> str | None:
+    """Why the program's allocator is not to be ours, if it says so."""
+    for name in _NO_CACHING:
+        if name in os.environ:
+            return f"{name} is set, so every request is the device's own"
+    backend = torch.cuda.get_allocator_backend()
+    if backend == "pluggable":
+        return "the program has installed an allocator of its own"
+    if backend != "native":
+        return f"the program's settings choose another allocator ({backend}); leave backend: out of PYTORCH_ALLOC_CONF"
+    return None
+
+
+def _saves_memory() -> bool:
+    """Whether torch_memory_saver is loaded before everything else (LD_PRELOAD)."""
+    return hasattr(ctypes.CDLL(None), "tms_get_interesting_region")
+
+
+#: The program has an allocator of its own.
+_has_another = False
+
+
+def _take_its_place(torch: Any) -> None:
+    try:
+        problem = None if _has_another else _pluggable.install(torch)
+    except Exception as error:
+        problem = str(error)
     if problem is not None:
         say(f"this process runs with PyTorch's allocator: {problem}")
-    return problem is None
+
+
+def _watch_for_another(torch: Any) -> None:
+    """Say so when the program puts an allocator of its own in our place."""
+    change = torch._C._cuda_changeCurrentAllocator
+
+    def changed(allocator: Any) -> None:
+        global _has_another
+        change(allocator)
+        if not _pluggable.is_ours(allocator):
+            _has_another = True
+            say("the program installs an allocator of its own: stalloc serves nothing more")
+
+    torch._C._cuda_changeCurrentAllocator = changed
 
 
 def _follow(torch: Any, device: int, file: Path, learns: bool) -> None:
@@ -144,12 +204,16 @@ def _placed(torch: Any, plans: dict[int, Path], local_rank: int | None) -> dict[
 def _front(settings: Settings) -> ctypes.CDLL | None:
     """The shim that stands in front of PyTorch's own allocator; None: take its place instead."""
     if settings.backend is Backend.PLUGGABLE:
+        if _saves_memory():
+            raise RuntimeError("torch_memory_saver can pause PyTorch's own allocator alone: STALLOC_BACKEND=native keeps it")
         return None
     try:
         return _shim.load("front")
     except _shim.ShimError as error:
         if settings.backend is Backend.NATIVE:
             raise
+        if _saves_memory():
+            raise RuntimeError(f"{error}, and torch_memory_saver can pause PyTorch's own allocator alone") from error
         if not settings.quiet:
             say(f"{error}; serving through CUDAPluggableAllocator instead")
         return None

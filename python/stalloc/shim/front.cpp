@@ -166,6 +166,7 @@ struct Front final : Native {
     } catch (const c10::OutOfMemoryError&) {
       if (core->trim(index) == 0) explain(index, *device, size);
     }
+    told.device = -1;  // the program never hears of that attempt
     try {
       return reread(index, *device, allocate);
     } catch (const c10::OutOfMemoryError&) {
@@ -359,6 +360,10 @@ struct Front final : Native {
     if (device == nullptr) return;
     std::call_once(device->limit_is_known, [] {});
     device->limit.set(share, device_bytes(index));
+    // What is held beyond it and not in use goes back now: it would be served from without a question.
+    StallocArena arena{};
+    core->arena(index, &arena);
+    if (device->limit.exists() && arena.reserved > device->limit.allowed()) core->trim(index);
   }
 
   double getMemoryFraction(c10::DeviceIndex index) {

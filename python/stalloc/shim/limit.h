@@ -1,6 +1,7 @@
 // How much device memory a program allows itself (torch.cuda.set_per_process_memory_fraction), arena and native allocator
 // together.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -23,8 +24,8 @@ class Limit {
     std::lock_guard<std::mutex> lock(mutex);
     fraction = share;
     total = device_bytes;
-    is_set.store(true, std::memory_order_release);
-    core->limit(index, asking > 0 ? 0 : bytes());
+    is_set.store(share < 1.0, std::memory_order_release);
+    core->limit(index, asking > 0 && share < 1.0 ? 0 : bytes());
   }
 
   bool exists() const { return is_set.load(std::memory_order_acquire); }
@@ -46,13 +47,19 @@ class Limit {
       limit.core->limit(limit.index, 0);
       StallocArena arena{};
       limit.core->arena(limit.index, &arena);  // waits for whoever is being served: no more is taken from now on
+      if (!limit.exists()) return;
       const uint64_t left = limit.bytes() - std::min(limit.bytes(), arena.reserved);
-      tell(limit.total > 0 ? double(left) / double(limit.total) : 0.0);
+      try {
+        tell(limit.total > 0 ? double(left) / double(limit.total) : 0.0);
+      } catch (...) {
+        end();
+        throw;
+      }
     }
     ~Asking() {
       if (!counted) return;
       std::lock_guard<std::mutex> lock(limit.mutex);
-      if (--limit.asking == 0) limit.core->limit(limit.index, limit.bytes());
+      end();
     }
     Asking(const Asking&) = delete;
     Asking& operator=(const Asking&) = delete;
@@ -60,6 +67,11 @@ class Limit {
    private:
     Limit& limit;
     bool counted = false;
+
+    // The lock is held.
+    void end() {
+      if (--limit.asking == 0) limit.core->limit(limit.index, limit.bytes());
+    }
   };
 
  private:
@@ -71,7 +83,7 @@ class Limit {
   uint64_t total = 0;
   int asking = 0;  // threads that wait for the native allocator
 
-  uint64_t bytes() const { return uint64_t(fraction * double(total)); }
+  uint64_t bytes() const { return exists() ? uint64_t(fraction * double(total)) : UINT64_MAX; }
 };
 
 // The native allocator's text with the limit that the program has set in place of what it was told.

@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 use stalloc_allocator::Error;
-use stalloc_allocator::caching::{Cache, Segment, Settings};
+use stalloc_allocator::caching::{BlockState, Cache, Segment, Settings};
 use stalloc_device::{Address, Device, MemoryInfo, Stream};
 
 use super::gate::Gate;
@@ -27,6 +27,8 @@ pub struct Held {
     pub pool: PoolId,
     /// Whether other streams use it.
     pub recorded: bool,
+    /// It is the device's own: nothing of it is cached or counted.
+    pub uncached: bool,
 }
 
 /// What was done so far, all pools together.
@@ -79,6 +81,10 @@ pub trait Fallback: Send {
     fn release_pool(&mut self, pool: PoolId);
     /// Reserve no more than this outside of private pools.
     fn set_memory_limit(&mut self, bytes: Option<u64>);
+    /// Serves `size` bytes by the device itself: see [`Held::uncached`].
+    fn malloc_uncached(&mut self, size: u64, stream: Stream) -> Result<Address, Error>;
+    /// Whether a block that was given back waits for a stream. O(blocks).
+    fn is_pending(&self, address: Address) -> bool;
     /// A block that the program holds.
     fn held(&self, address: Address) -> Option<Held>;
     /// Every segment with its pool.
@@ -177,15 +183,38 @@ where
             Err(Error::Device(stalloc_device::Error::Unsupported(_))) => return Err(out_of_memory),
             result => result?,
         };
-        let held =
-            Held { size: cache.block_size(address).unwrap_or(size), requested: size, stream, pool, recorded: false };
+        let held = Held {
+            size: cache.block_size(address).unwrap_or(size),
+            requested: size,
+            stream,
+            pool,
+            recorded: false,
+            uncached: false,
+        };
         self.live.insert(address, held);
         Ok((address, held))
     }
 
+    fn malloc_uncached(&mut self, size: u64, stream: Stream) -> Result<Address, Error> {
+        let address = self.device.alloc(size)?;
+        let held = Held { size, requested: size, stream, pool: (0, 0), recorded: false, uncached: true };
+        self.live.insert(address, held);
+        Ok(address)
+    }
+
+    fn is_pending(&self, address: Address) -> bool {
+        let is_deferred = self.deferred.iter().any(|&(_, deferred)| deferred == address);
+        let mut blocks = self.caches().flat_map(|(_, cache)| cache.segments()).flat_map(|segment| segment.blocks);
+        is_deferred || blocks.any(|block| block.address == address && block.state == BlockState::Pending)
+    }
+
     fn free(&mut self, address: Address) -> Option<Held> {
         let held = self.live.remove(&address)?;
-        if held.recorded && self.device.capturing {
+        if held.uncached {
+            // The device waits for whoever uses it; if it refuses, the memory is lost.
+            self.device.keeping = false;
+            let _ = self.device.free(address);
+        } else if held.recorded && self.device.capturing {
             self.deferred.push((held.pool, address));
         } else {
             self.give_back(held.pool, address);
@@ -194,7 +223,9 @@ where
     }
 
     fn record_stream(&mut self, address: Address, stream: Stream) {
-        let Some(held) = self.live.get_mut(&address).filter(|held| held.stream != stream) else { return };
+        let Some(held) = self.live.get_mut(&address).filter(|held| held.stream != stream && !held.uncached) else {
+            return;
+        };
         held.recorded = true;
         let pool = held.pool;
         if let Some((cache, _)) = self.cache(pool) {

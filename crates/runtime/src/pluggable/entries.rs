@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use super::exception::{self, Kind};
+use super::exception;
 use super::side::Refusal;
 use crate::fault::contained;
 use crate::pluggable;
@@ -35,9 +35,8 @@ pub extern "C-unwind" fn stalloc_malloc(size: isize, device: c_int, stream: *mut
     let malloc = || pluggable::malloc(device, size as u64, address(stream));
     // After a fault the arena serves nothing any more, and the fallback is asked.
     let from_fallback = || {
-        catch_unwind(AssertUnwindSafe(malloc)).unwrap_or_else(|_| {
-            Err(Refusal { kind: Kind::Other, text: "stalloc: internal error; it is safe to retry".to_owned() })
-        })
+        catch_unwind(AssertUnwindSafe(malloc))
+            .unwrap_or_else(|_| Err(Refusal::other("stalloc: internal error; it is safe to retry".to_owned())))
     };
     match contained("stalloc_malloc", malloc, from_fallback) {
         Ok(address) => pointer(address),

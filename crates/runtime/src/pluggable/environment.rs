@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::Once;
 
-use super::{hooks_are_set, is_told};
+use super::{hooks_are_set, is_told, set_caching};
 use crate::fault::contained;
 use crate::folder::plans;
 use crate::messages::say;
@@ -17,6 +17,9 @@ pub fn prepare() {
     ONCE.call_once(|| {
         if is_told() {
             return;
+        }
+        if env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some() {
+            set_caching(false);
         }
         let quiet = env::var("STALLOC_LOG_LEVEL").is_ok_and(|level| level.parse().is_ok_and(|level: u32| level >= 3));
         let mode = env::var("STALLOC_MODE").unwrap_or_default().to_lowercase();
@@ -45,6 +48,9 @@ fn serve(quiet: bool) {
     let plans = plans(&folder, rank);
     if plans.is_empty() {
         return say(&format!("no plan for rank {rank} in {}; running without a plan", folder.display()));
+    }
+    if env::var("WORLD_SIZE").is_ok_and(|size| size.parse().is_ok_and(|size: u64| size > 1)) {
+        places::forbid_waits();
     }
     for (device, path) in plans {
         match stalloc_plan::read(&path) {

@@ -84,16 +84,16 @@ const BUILDS: [Names; 2] = [
 const LIBRARIES: [&CStr; 3] = [c"libc10_cuda.so", c"libc10_hip.so", c"libc10.so"];
 
 /// A library of the process.
-struct Library(*mut c_void);
+pub(super) struct Library(*mut c_void);
 
 impl Library {
-    fn find(name: &CStr) -> Option<Library> {
+    pub(super) fn find(name: &CStr) -> Option<Library> {
         // SAFETY: the name ends in NUL; nothing is loaded, so no code runs.
         let handle = unsafe { dlopen(name.as_ptr(), LOADED) };
         (!handle.is_null()).then_some(Library(handle))
     }
 
-    fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+    pub(super) fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the handle is dlopen's, and `name` ends in NUL.
         let found = unsafe { dlsym(self.0, name.as_ptr()) };
         (!found.is_null()).then_some(found)

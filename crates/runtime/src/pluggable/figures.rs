@@ -27,13 +27,15 @@ impl Stats {
         [&mut self.all, &mut self.small, &mut self.large]
     }
 
-    /// Was never less than `other`.
-    fn cover(&mut self, other: &Stats) {
-        for (counter, other) in self.each().into_iter().zip([other.all, other.small, other.large]) {
-            counter.peak = counter.peak.max(other.peak);
-            counter.allocated = counter.allocated.max(other.allocated);
-            counter.freed = counter.allocated.saturating_sub(counter.current);
+    /// The same with as much more as there is of small and of large ones now.
+    fn with(mut self, small: u64, large: u64) -> Stats {
+        for (counter, now) in self.each().into_iter().zip([small + large, small, large]) {
+            let more = now.saturating_sub(counter.current);
+            counter.current += more;
+            counter.peak = counter.peak.max(counter.current);
+            counter.freed = counter.freed.saturating_sub(more);
         }
+        self
     }
 }
 
@@ -139,23 +141,15 @@ impl Figures {
 
     /// Active and inactive blocks, small and large, as they are now. What was held between two looks was active.
     pub fn look(&mut self, active: [Held; 2], inactive: [Held; 2]) {
-        self.active.set(active[0].blocks, active[1].blocks);
-        self.active_bytes.set(active[0].bytes, active[1].bytes);
+        self.active = self.allocation().with(active[0].blocks, active[1].blocks);
+        self.active_bytes = self.allocated_bytes().with(active[0].bytes, active[1].bytes);
         self.inactive_split.set(inactive[0].blocks, inactive[1].blocks);
         self.inactive_split_bytes.set(inactive[0].bytes, inactive[1].bytes);
-        self.active.cover(&self.allocation());
-        self.active_bytes.cover(&self.allocated_bytes());
     }
 
     fn each(&mut self) -> impl Iterator<Item = &mut Counter> {
-        let stats = [
-            &mut self.segment,
-            &mut self.reserved_bytes,
-            &mut self.active,
-            &mut self.active_bytes,
-            &mut self.inactive_split,
-            &mut self.inactive_split_bytes,
-        ];
+        let stats =
+            [&mut self.segment, &mut self.reserved_bytes, &mut self.inactive_split, &mut self.inactive_split_bytes];
         stats.into_iter().flat_map(Stats::each)
     }
 

@@ -6,10 +6,12 @@
 //!
 //! From the outside in: `entries` (what PyTorch calls), `environment` (what the environment asks for), `side` (one
 //! device and its books), `beside` (the caching allocator and the pools of CUDA graphs), `gate` (what a capture
-//! forbids), `figures`, `history`, `snapshot`, `message` and `exception`.
+//! forbids), `figures`, `history`, `snapshot`, `message`, `exception` and
+//! `profiler`.
 //!
 //! Lock order: a side's, then a place's. Nothing is called back with a lock held.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stalloc_allocator::caching::Settings;
@@ -26,6 +28,7 @@ mod figures;
 mod gate;
 mod history;
 mod message;
+mod profiler;
 mod side;
 mod snapshot;
 
@@ -33,7 +36,7 @@ pub use beside::{Counts, PoolId};
 pub use entries::{hooks, my_free, my_malloc, stalloc_free, stalloc_malloc};
 pub use exception::{Kind, available as exceptions_available};
 pub use figures::{Figures, Held, Stats};
-pub use history::{Action, Entry};
+pub use history::{Action, Entry, Subject, metadata, set_metadata};
 pub use side::{Books, Refusal};
 pub use snapshot::{Block, Segment, Snapshot};
 
@@ -66,6 +69,7 @@ fn hooks_are_set() -> bool {
 /// asked.
 pub fn install(settings: &Settings) {
     TOLD.store(true, Ordering::Release);
+    profiler::find();
     for side in sides() {
         side.set_settings(settings.clone());
     }
@@ -76,6 +80,31 @@ pub(crate) fn give_up() {
     sides().iter().for_each(Side::give_up);
 }
 
+/// Whether memory is cached: see [`set_caching`].
+static IS_CACHING: AtomicBool = AtomicBool::new(true);
+
+/// Whether requests are served from the arena and the caching fallback, or each by the device itself, as tools that check
+/// accesses need it.
+pub fn set_caching(caching: bool) {
+    IS_CACHING.store(caching, Ordering::Release);
+}
+
+/// See [`set_caching`].
+#[inline]
+pub fn is_caching() -> bool {
+    IS_CACHING.load(Ordering::Relaxed)
+}
+
+/// Called with the device, the bytes asked for, those allowed and those free, when a request cannot be served.
+pub type OnOutOfMemory = fn(i32, u64, u64, u64);
+
+static ON_OUT_OF_MEMORY: OnceLock<OnOutOfMemory> = OnceLock::new();
+
+/// Calls back at each request that cannot be served, before its exception is raised. No lock is held then.
+pub fn on_out_of_memory(callback: OnOutOfMemory) {
+    let _ = ON_OUT_OF_MEMORY.set(callback);
+}
+
 /// Serves `size` bytes on a stream of a device ([`HOST`]: host memory); address 0 for 0 bytes.
 ///
 /// # Errors
@@ -83,21 +112,32 @@ pub(crate) fn give_up() {
 pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal> {
     environment::prepare();
     match side(device) {
-        Some(side) => side.malloc(device, size, stream),
+        Some(side) => {
+            let served = side.malloc(device, size, stream);
+            if let Err(Refusal { memory: Some((allowed, free)), .. }) = &served
+                && let Some(callback) = ON_OUT_OF_MEMORY.get()
+            {
+                callback(device, size, *allowed, *free);
+            }
+            served
+        }
         None if fork::is_child() => {
             let text =
                 "stalloc: a process that was forked from one that uses a GPU cannot use it; start it afresh (spawn)";
-            Err(Refusal { kind: Kind::Other, text: text.to_owned() })
+            Err(Refusal::other(text.to_owned()))
         }
-        None => Err(Refusal { kind: Kind::Other, text: format!("stalloc: there is no device {device}") }),
+        None => Err(Refusal::other(format!("stalloc: there is no device {device}"))),
     }
 }
 
 /// Takes a block back that was handed out on a device; other addresses are left alone.
 pub fn free(device: i32, address: Address) {
+    if let Some(side) = places::device_of(address).and_then(side) {
+        side.leave(address);
+    }
     if let Some((owner, block)) = places::free(address) {
         if let Some(side) = side(owner) {
-            side.freed(address, block.size, block.requested, block.stream);
+            side.freed(owner, address, block.size, block.requested);
         }
     } else if let (Some(side), true) = (side(device), address != 0) {
         side.free(device, address);
@@ -183,10 +223,23 @@ pub fn reset_accumulated(device: i32) {
     }
 }
 
-/// Keeps a history of up to `most` entries per device; 0 ends it.
-pub fn keep_history(most: usize, clear: bool) {
+/// Keeps a history of up to `most` entries per device, but none of the actions that are skipped; 0 ends it.
+pub fn keep_history(most: usize, clear: bool, skipped: &[String]) {
     for side in sides() {
-        side.keep_history(most, clear);
+        side.keep_history(most, clear, skipped);
+    }
+}
+
+/// The program says something of a block that it holds.
+pub fn annotate(address: Address, text: &str) {
+    let of_arena = places::device_of(address).and_then(side);
+    match of_arena {
+        Some(side) => {
+            side.annotate(address, text);
+        }
+        None => {
+            let _ = sides().iter().any(|side| side.annotate(address, text));
+        }
     }
 }
 

@@ -11,9 +11,10 @@ use stalloc_device::{Address, Gpu, Host, Stream};
 use super::beside::{Beside, Counts, Fallback, PoolId};
 use super::exception::Kind;
 use super::figures::Figures;
-use super::history::{Action, Entry, History};
+use super::history::{Action, Entry, History, Subject};
 use super::message::{Holdings, out_of_memory};
 use super::snapshot::{self, Snapshot};
+use super::{is_caching, profiler};
 use crate::fork;
 use crate::messages::say;
 use crate::places::{self, HOST};
@@ -28,7 +29,19 @@ pub struct Refusal {
     pub kind: Kind,
     /// What it says.
     pub text: String,
+    /// What observers of memory that ran out are told: bytes allowed and bytes free. `None` if they are not.
+    pub memory: Option<(u64, u64)>,
 }
+
+impl Refusal {
+    /// A failure that has nothing to do with how much memory there is.
+    pub fn other(text: String) -> Self {
+        Refusal { kind: Kind::Other, text, memory: None }
+    }
+}
+
+/// Larger requests PyTorch's own allocator refuses without a look at the device, bytes.
+const LARGEST: u64 = 1 << 60;
 
 /// One device.
 pub struct Side {
@@ -37,6 +50,8 @@ pub struct Side {
     opened: AtomicBool,
     /// Private pools that are being allocated to: the arena serves nothing then.
     redirected: AtomicUsize,
+    /// A history is kept.
+    remembers: AtomicBool,
     /// A capture has ended, and what waited for that has not been done.
     capture_ended: AtomicBool,
 }
@@ -105,6 +120,7 @@ impl Side {
             }),
             opened: AtomicBool::new(false),
             redirected: AtomicUsize::new(0),
+            remembers: AtomicBool::new(false),
             capture_ended: AtomicBool::new(false),
         }
     }
@@ -123,55 +139,99 @@ impl Side {
         if size == 0 {
             return Ok(0);
         }
+        if size >= LARGEST {
+            let text = "CUDA out of memory. Tried to allocate more than 1EB memory.".to_owned();
+            return Err(Refusal { kind: Kind::OutOfMemory, text, memory: None });
+        }
         self.settle(device);
         if self.redirected.load(Ordering::Acquire) == 0
+            && is_caching()
             // No lock is held: the arena may call back.
             && let Some(served) = places::serve(device, size, stream)
         {
             let mut inner = self.lock();
             inner.figures.add(served.bytes, size);
             inner.reserve(served.reserved);
-            inner.history.note(Action::Alloc, served.address, size, stream);
+            let told = inner.allocated(Subject { address: served.address, size, stream }, served.bytes);
+            drop(inner);
+            tell(device, told);
             return Ok(served.address);
         }
         self.opened.store(true, Ordering::Release);
         let mut inner = self.lock();
-        let inner = &mut *inner;
         match inner.malloc(device, size, stream) {
             Ok(address) => {
-                inner.history.note(Action::Alloc, address, size, stream);
+                let bytes = inner.beside.as_ref().and_then(|beside| beside.held(address)).map_or(0, |held| held.size);
+                let told = inner.allocated(Subject { address, size, stream }, bytes);
+                drop(inner);
+                tell(device, told);
                 Ok(address)
             }
             Err(Error::OutOfMemory { .. } | Error::Device(stalloc_device::Error::OutOfMemory { .. })) => {
                 Err(inner.refuse(device, size, stream))
             }
-            Err(error) => Err(Refusal { kind: Kind::Other, text: format!("stalloc: GPU {device}: {error}") }),
+            Err(error) => Err(Refusal::other(format!("stalloc: GPU {device}: {error}"))),
         }
     }
 
     /// Takes a block back that the arena did not hand out.
     pub fn free(&self, device: i32, address: Address) {
         self.settle(device);
-        let mut inner = self.lock();
-        let inner = &mut *inner;
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        if let Some(held) = inner.beside.as_ref().and_then(|beside| beside.held(address))
+            && !held.uncached
+        {
+            inner.history.leave(Subject { address, size: held.requested, stream: held.stream });
+        }
         let freed = catch_unwind(AssertUnwindSafe(|| inner.beside.as_mut().and_then(|beside| beside.free(address))));
         match freed {
-            Ok(Some(held)) => {
+            Ok(Some(held)) if !held.uncached => {
                 inner.figures.remove(held.size, held.requested);
                 inner.allocated = inner.allocated.saturating_sub(held.size);
                 inner.recount(device);
-                inner.history.note(Action::Free, address, held.requested, held.stream);
+                inner.complete();
+                let told = inner.told_of(address, -(held.size as i64));
+                drop(guard);
+                tell(device, told);
             }
-            Ok(None) => {}
+            Ok(_) => {}
             Err(_) => inner.give_up(),
         }
     }
 
+    /// A block of the arena is about to be given back. It is noted now: once it is free, another thread may get it.
+    pub fn leave(&self, address: Address) {
+        if !self.remembers.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(block) = places::block_around(address)
+            && block.address == address
+            && !block.pending
+        {
+            self.lock().history.leave(Subject { address, size: block.requested, stream: block.stream });
+        }
+    }
+
     /// A block of the arena was given back.
-    pub fn freed(&self, address: Address, size: u64, requested: u64, stream: Stream) {
+    pub fn freed(&self, device: i32, address: Address, size: u64, requested: u64) {
         let mut inner = self.lock();
         inner.figures.remove(size, requested);
-        inner.history.note(Action::Free, address, requested, stream);
+        inner.complete();
+        let told = inner.told_of(address, -(size as i64));
+        drop(inner);
+        tell(device, told);
+    }
+
+    /// The program says something of a block that it holds; false if it is none of this device.
+    pub fn annotate(&self, address: Address, text: &str) -> bool {
+        let mut inner = self.lock();
+        let held = inner.beside.as_ref().and_then(|beside| beside.held(address));
+        let of_arena = || places::block_around(address).map(|block| (block.address, block.requested, block.stream));
+        let held = held.map(|held| (address, held.requested, held.stream)).or_else(of_arena);
+        let Some((address, size, stream)) = held else { return false };
+        inner.history.annotate(Subject { address, size, stream }, text);
+        true
     }
 
     /// Another stream uses a block that is not the arena's.
@@ -217,7 +277,12 @@ impl Side {
         inner.fraction = fraction;
         // Without a device there is no arena either.
         let _ = inner.open(device);
-        places::set_limit(device, inner.limit().unwrap_or(u64::MAX));
+        let limit = inner.limit().unwrap_or(u64::MAX);
+        places::set_limit(device, limit);
+        // What is held beyond it and not in use goes back now: it would be served from without a question.
+        if arena_reserved(device) > limit {
+            places::trim(device);
+        }
     }
 
     /// See [`Side::set_fraction`].
@@ -309,17 +374,31 @@ impl Side {
     }
 
     /// Keeps a history of up to `most` entries; 0 ends it.
-    pub fn keep_history(&self, most: usize, clear: bool) {
+    pub fn keep_history(&self, most: usize, clear: bool, skipped: &[String]) {
         let mut inner = self.lock();
+        self.remembers.store(most > 0, Ordering::Release);
         if clear {
             inner.history.clear();
         }
-        inner.history.keep(most);
+        inner.history.keep(most, skipped);
     }
 
     /// The history, oldest first.
     pub fn history(&self) -> Vec<Entry> {
-        self.lock().history.entries()
+        let mut inner = self.lock();
+        inner.complete();
+        inner.history.entries()
+    }
+}
+
+/// What the profiler is told: where, how many bytes, and bytes in use and held after it.
+type Told = Option<(Address, i64, u64, u64)>;
+
+/// No lock is held: the profiler is foreign code.
+#[inline]
+fn tell(device: i32, told: Told) {
+    if let Some((address, bytes, allocated, reserved)) = told {
+        profiler::report(device, address, bytes, allocated, reserved);
     }
 }
 
@@ -331,8 +410,45 @@ impl Inner {
         Ok(())
     }
 
+    /// A block was handed out.
+    #[inline]
+    fn allocated(&mut self, subject: Subject, bytes: u64) -> Told {
+        if self.history.is_kept() {
+            self.complete();
+            self.history.note(Action::Alloc, subject);
+        }
+        self.told_of(subject.address, bytes as i64)
+    }
+
+    #[inline]
+    fn told_of(&self, address: Address, bytes: i64) -> Told {
+        if !profiler::is_listening() {
+            return None;
+        }
+        let figures = &self.figures;
+        Some((address, bytes, figures.allocated_bytes().all.current, figures.reserved_bytes.all.current))
+    }
+
+    /// Notes the end of blocks that no stream uses any more.
+    #[inline]
+    fn complete(&mut self) {
+        if self.history.is_kept() {
+            let beside = &self.beside;
+            self.history.complete(|address| {
+                let of_arena =
+                    places::block_around(address).is_some_and(|block| block.pending && block.address == address);
+                of_arena || beside.as_ref().is_some_and(|beside| beside.is_pending(address))
+            });
+        }
+    }
+
     fn malloc(&mut self, device: i32, size: u64, stream: Stream) -> Result<Address, Error> {
         self.open(device)?;
+        if !is_caching()
+            && let Some(beside) = &mut self.beside
+        {
+            return beside.malloc_uncached(size, stream);
+        }
         let attempt = catch_unwind(AssertUnwindSafe(|| self.try_malloc(device, size, stream)));
         attempt.unwrap_or_else(|_| {
             self.give_up();
@@ -409,8 +525,11 @@ impl Inner {
         let arena = arena_reserved(device);
         let arena_allocated = places::report(device).map_or(0, |report| report.arena.allocated);
         let held = Holdings { arena, arena_allocated, fallback: self.reserved, fallback_allocated: self.allocated };
-        self.history.note(Action::OutOfMemory, info.map_or(0, |info| info.free), size, stream);
-        Refusal { kind: Kind::OutOfMemory, text: out_of_memory(device, size, info, held, self.limit()) }
+        let free = info.map_or(0, |info| info.free);
+        let limit = self.limit();
+        self.history.note(Action::OutOfMemory, Subject { address: free, size, stream });
+        let memory = Some((limit.or(info.map(|info| info.total)).unwrap_or(0), free));
+        Refusal { kind: Kind::OutOfMemory, text: out_of_memory(device, size, info, held, limit), memory }
     }
 
     /// After a fault, starts again with nothing: what was handed out stays as it is for ever, so that no part of it is
