@@ -1,6 +1,5 @@
 //! `stalloc demo`: the main job on a built-in trace.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use stalloc_report::Report;

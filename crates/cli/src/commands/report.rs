@@ -1,6 +1,5 @@
 //! `stalloc report`: one HTML file, and the same figures and pictures in other forms.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use stalloc_report::{Input, Report, prepare};

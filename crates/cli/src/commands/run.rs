@@ -90,7 +90,9 @@ fn job(args: &Args) -> Result<Job, Error> {
 fn plan_directory(directory: &Path, frozen: bool, effort: plan::Effort) -> Result<(), Error> {
     let path = directory.display();
     if !directory.is_dir() && frozen {
-        return Err(Error::message(format!("{path}: no such directory; without --frozen, what is learned is kept there")));
+        return Err(Error::message(format!(
+            "{path}: no such directory; without --frozen, what is learned is kept there"
+        )));
     }
     if !directory.exists() {
         return Ok(());
