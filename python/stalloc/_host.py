@@ -67,6 +67,14 @@ def serve(plan: str | os.PathLike[str], log: str | os.PathLike[str] | None = Non
     _install(serves=True, records=log is not None)
 
 
+def learn(log: str | os.PathLike[str] | None = None) -> None:
+    """Serve this process's CPU tensors from an arena that learns; with ``log`` as :func:`serve`."""
+    _native.serve_learn(_HOST)
+    if log is not None:
+        _start_recording(Path(log))
+    _install(serves=True, records=log is not None)
+
+
 def stats() -> dict[str, Any]:
     """What came from the plan so far and what did not, as :func:`stalloc.memory_stats` has it for a GPU."""
     return _native.serve_report(_HOST) or {}

@@ -70,16 +70,9 @@ impl Frames {
     pub fn new<D: Device>(device: &mut D, plan: u64, growth: u64) -> Result<Self, Error> {
         let Some(page) = device.page_size() else {
             let plan = plan.max(GRANULE);
-            let base = device.alloc(plan)?;
-            return Ok(Frames {
-                base,
-                bytes: plan,
-                frame: None,
-                unmapped: Vec::new(),
-                mapped: plan,
-                solid: 0,
-                highest: 0,
-            });
+            let bytes = plan + device.free_addresses().min(growth) / GRANULE * GRANULE;
+            let base = device.alloc(bytes)?;
+            return Ok(Frames { base, bytes, frame: None, unmapped: Vec::new(), mapped: plan, solid: 0, highest: 0 });
         };
         // Larger frames would be fewer to map, but each holds memory for as long as anything in it lives: at 8 MiB the
         // smallest device for jobs whose steps vary is up to 2.5 % larger than at 2 MiB.
@@ -130,7 +123,7 @@ impl Frames {
     /// Whether there is memory behind a whole range of granules.
     #[inline]
     pub fn is_backed(&self, range: &Range<u32>) -> bool {
-        let Some(size) = self.frame else { return true };
+        let Some(size) = self.frame else { return u64::from(range.end) * GRANULE <= self.mapped };
         let mut frames = self.touched(size, range);
         frames.end <= self.solid || !frames.any(|frame| self.is_unmapped(frame))
     }
@@ -139,7 +132,7 @@ impl Frames {
     pub fn solid(&self) -> u32 {
         match self.frame {
             Some(size) => (self.solid as u64 * size / GRANULE) as u32,
-            None => (self.bytes / GRANULE) as u32,
+            None => (self.mapped / GRANULE) as u32,
         }
     }
 
@@ -159,14 +152,18 @@ impl Frames {
 
     /// Bytes that are missing behind a range of granules.
     pub fn missing(&self, range: &Range<u32>) -> u64 {
-        let Some(size) = self.frame else { return 0 };
+        let Some(size) = self.frame else { return (u64::from(range.end) * GRANULE).saturating_sub(self.mapped) };
         self.touched(size, range).filter(|&frame| self.is_unmapped(frame)).count() as u64 * size
     }
 
     /// Puts memory behind a range of granules wherever there is none. If the device has none left, what was mapped
     /// until then stays.
     pub fn map<D: Device>(&mut self, device: &mut D, range: &Range<u32>) -> Result<(), Error> {
-        let Some(size) = self.frame else { return Ok(()) };
+        let Some(size) = self.frame else {
+            // It is there as soon as it is touched.
+            self.mapped = self.mapped.max(u64::from(range.end) * GRANULE);
+            return Ok(());
+        };
         for frame in self.touched(size, range) {
             if self.is_unmapped(frame) {
                 device.map(self.base + frame as u64 * size, size)?;

@@ -75,9 +75,7 @@ fn a_plan_is_described_and_refused_where_a_recording_is_wanted() {
     assert_eq!(info["arena"], planned["static"]["peak"]);
     assert_eq!(info["fingerprint"], json(&stalloc(&["info", TRACE, "--json"]))["devices"][0]["fingerprint"]);
     let sections = info["sections"].as_array().unwrap();
-    assert!(
-        sections.iter().any(|section| section["kind"] == "repeating" && section["planned"].as_u64() > Some(0))
-    );
+    assert!(sections.iter().any(|section| section["kind"] == "repeating" && section["planned"].as_u64() > Some(0)));
     assert!(stalloc(&["info", text(&plan)]).status.success());
     for command in
         [&["plan"][..], &["simulate"], &["report", "--json"], &["verify", text(&plan)], &["info", "--compare", TRACE]]

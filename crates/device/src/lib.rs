@@ -70,6 +70,12 @@ pub trait Device {
     /// Size of a page of virtual memory in bytes; `None` where there is no virtual memory management.
     fn page_size(&self) -> Option<u64>;
 
+    /// Without pages to map: bytes by which a range may be longer than what is needed of it at no cost, since memory that is
+    /// never touched is never taken.
+    fn free_addresses(&self) -> u64 {
+        0
+    }
+
     /// Reserves an address range without memory behind it; `bytes` a multiple of the page size.
     fn reserve(&mut self, bytes: u64) -> Result<Address, Error>;
 

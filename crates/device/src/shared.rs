@@ -43,6 +43,10 @@ impl<D: Device> Device for Shared<D> {
         self.lock().page_size()
     }
 
+    fn free_addresses(&self) -> u64 {
+        self.lock().free_addresses()
+    }
+
     fn reserve(&mut self, bytes: u64) -> Result<Address, Error> {
         self.lock().reserve(bytes)
     }

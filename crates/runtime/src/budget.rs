@@ -91,6 +91,10 @@ impl<D: Device> Device for Budgeted<D> {
         self.device.page_size()
     }
 
+    fn free_addresses(&self) -> u64 {
+        self.device.free_addresses()
+    }
+
     fn reserve(&mut self, bytes: u64) -> Result<Address, Error> {
         self.device.reserve(bytes)
     }

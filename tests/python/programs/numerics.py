@@ -1,4 +1,4 @@
-"""Trains models on the CPU, each three times: plain, recorded, and served from the plan of what was recorded.
+"""Trains models on the CPU, each four times: plain, recorded, served from the plan of what was recorded, and served by an arena that learns.
 
 numerics.py FOLDER STALLOC: leaves FOLDER/MODEL/{plain,record,serve}.json with every loss, a digest of the final weights and the
 share of each step's requests that came from the plan, and FOLDER/MODEL/log/rank0_dev0.trace, every address of the served run.
@@ -133,6 +133,8 @@ def child(run, how, folder):
         _host.record(folder)
     elif how == "serve":
         _host.serve(folder / "rank0_dev0.plan", folder / "log")
+    elif how == "learn":
+        _host.learn(folder / "learned")
     torch.manual_seed(1)
     torch.set_num_threads(2)
     shares = []
@@ -146,7 +148,7 @@ if __name__ == "__main__":
     for run in (run_mlp, run_transformer, run_convolutions, run_threads):
         folder = base / run.__name__.removeprefix("run_")
         folder.mkdir()
-        for how in ("plain", "record", "serve"):
+        for how in ("plain", "record", "serve", "learn"):
             pid = os.fork()
             if pid == 0:
                 child(run, how, folder)
