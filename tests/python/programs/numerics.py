@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 os.environ["OMP_WAIT_POLICY"] = "passive"  # PyTorch's threads spin else, and this is one of several tests on few cores
@@ -21,6 +22,8 @@ from torch import nn
 from stalloc import _host
 
 RECORDED, STEPS = 6, 20
+#: Seconds after each step: what learns in a thread of its own would be too late for steps as short as these.
+PAUSE = 0.0
 ANOTHER_SIZE = 12  # the step whose batch is smaller
 
 
@@ -62,6 +65,7 @@ def train(net, optimizer, loss_of, batches, shares=None):
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item().hex())
+        time.sleep(PAUSE)
         after = _host.stats()
         if before and shares is not None:
             shares.append((after["planned"] - before["planned"]) / (after["requests"] - before["requests"]))
@@ -129,11 +133,13 @@ def run_threads(steps, _shares):
 
 def child(run, how, folder):
     """One run, from the first tensor on."""
+    global PAUSE
     if how == "record":
         _host.record(folder)
     elif how == "serve":
         _host.serve(folder / "rank0_dev0.plan", folder / "log")
     elif how == "learn":
+        PAUSE = 0.05
         _host.learn(folder / "learned")
     torch.manual_seed(1)
     torch.set_num_threads(2)
