@@ -40,6 +40,7 @@ fn style(turn: u64, seed: u64, parts: Parts) -> Style {
         taste: Taste::Length,
         noise: [0, 1, 2, 4][(turn / 3 % 4) as usize],
         seed,
+        fit: false,
     }
 }
 
