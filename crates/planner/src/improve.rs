@@ -5,6 +5,7 @@
 //! are merged in order. So the same seed and threads give the same plan, and more time only adds rounds.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::clock::Clock;
 use crate::core_search::CoreSearch;
@@ -94,14 +95,16 @@ impl<'a> Improver<'a> {
         Improver { part, lanes, round: 0 }
     }
 
-    /// One round towards `target`, the least top that counts; the work that a lane did at most.
-    pub fn round(&mut self, best: &mut Places, bound: &mut u64, target: u64, clock: &Clock) -> u64 {
+    /// One round towards `target`, the least top that counts, of not much more than the work `left`; the work that a lane
+    /// did at most.
+    pub fn round(&mut self, best: &mut Places, bound: &mut u64, target: u64, left: u64, clock: &Clock) -> u64 {
         let round = self.round;
         self.round += 1;
         let start = &*best;
         let mut work = 0;
         let results = clock.all(&self.lanes, |lane| {
             let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
+            (lane.left, lane.until) = (left, clock.until);
             lane.work(round, start, target)
         });
         for found in results {
@@ -125,6 +128,9 @@ struct Lane<'a> {
     number: u64,
     lanes: u64,
     seed: u64,
+    /// Work left, and when the time is up.
+    left: u64,
+    until: Option<Instant>,
     /// Towards the bound, and towards heights in between.
     exact: [Option<Box<Exact<'a>>>; 2],
     layout: Option<Layout>,
@@ -150,6 +156,8 @@ impl<'a> Lane<'a> {
             number,
             lanes,
             seed: options.seed,
+            left: 0,
+            until: None,
             exact: [None, None],
             layout: None,
             fit: None,
@@ -192,7 +200,7 @@ impl<'a> Lane<'a> {
     fn search_windows(&mut self, best: &Places, target: u64) -> Found {
         let (part, parts, seed) = (self.part, self.parts, mix(self.seed ^ mix(self.number)));
         let windows = self.windows.get_or_insert_with(|| Windows::new(part, parts, seed));
-        let (places, work) = windows.improve(best, target);
+        let (places, work) = windows.improve(best, target, self.left, self.until);
         Found { places, impossible: None, work }
     }
 
@@ -201,6 +209,7 @@ impl<'a> Lane<'a> {
         let part = self.part;
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
+        fit.deadline = self.until;
         let (places, work) = self.cores.attempt(part, heaviest, fit, (k, self.seed), (target, self.parts));
         Found { places: places.filter(|places| places.top < top), impossible: None, work }
     }
@@ -229,7 +238,8 @@ impl<'a> Lane<'a> {
         if between && (k / STRAIGHT) % 2 == 1 {
             style = self.lucky.map_or(style, |lucky| Style { seed: style.seed, ..lucky });
         }
-        let outcome = exact.run(limit, style, allowed);
+        exact.deadline = self.until;
+        let outcome = exact.run(limit, style, allowed.min(self.left));
         let work = exact.work - before;
         match outcome {
             Outcome::Found => {
@@ -250,6 +260,7 @@ impl<'a> Lane<'a> {
         let part = self.part;
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
+        fit.deadline = self.until;
         let before = fit.work;
         let offsets = fit.run(&arrange(part, heaviest, order), top);
         let places = offsets.map(|offsets| Places::new(part, offsets));
@@ -268,9 +279,10 @@ impl<'a> Lane<'a> {
         let by_skyline = self.parts.best_fit && part.fixed.is_empty() && self.lessons.is_multiple_of(2);
         let (offsets, work) = if by_skyline {
             let layout = self.layout.get_or_insert_with(|| Layout::new(&part.items));
-            (best_fit(part, layout, &order, u64::MAX), part.items.len() as u64 * BEST_FIT_WORK)
+            (best_fit(part, layout, &order, u64::MAX, self.until), part.items.len() as u64 * BEST_FIT_WORK)
         } else {
             let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
+            fit.deadline = self.until;
             let before = fit.work;
             let offsets = fit.run(&order, u64::MAX);
             (offsets, 2 * (fit.work - before))

@@ -3,8 +3,10 @@
 //! walls (large neighbourhood search, Shaw 1998). Each window costs what is in it, whatever the size of the part.
 
 use std::cmp::Reverse;
+use std::time::Instant;
 
 use crate::Parts;
+use crate::clock::is_over;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste, Walls};
 use crate::greedy::Places;
 use crate::hash::{Rng, mix};
@@ -79,7 +81,7 @@ impl<'a> Windows<'a> {
 
     /// Goes on for a while from the best places known, or from where it was if they are the same; a better solution, if
     /// there is one, and the work done.
-    pub fn improve(&mut self, best: &Places, target: u64) -> (Option<Places>, u64) {
+    pub fn improve(&mut self, best: &Places, target: u64, left: u64, until: Option<Instant>) -> (Option<Places>, u64) {
         if best.top <= target {
             return (None, 0);
         }
@@ -89,7 +91,7 @@ impl<'a> Windows<'a> {
         }
         let mut found = None;
         let round = ROUND.max(ROUND_PER_ITEM * self.part.items.len() as u64);
-        while work < round {
+        while work < round.min(left) && !is_over(until) {
             if self.out.is_empty() {
                 let places = Places::new(self.part, self.offsets.clone());
                 work += self.offsets.len() as u64;

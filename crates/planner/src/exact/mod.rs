@@ -27,6 +27,7 @@ mod walls;
 
 pub(crate) use style::{Choice, Style, Taste};
 
+use crate::clock::is_over;
 use crate::hash::Rng;
 use crate::problem::{Item, Part};
 use terrain::{Run, Stretch, Terrain, Valley};
@@ -52,6 +53,9 @@ struct Child {
 }
 
 const NONE: u32 = u32::MAX;
+
+/// Nodes after which a search looks at the clock.
+const NODES_BETWEEN_LOOKS: u32 = 256;
 
 /// A node on the way to the one at hand.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +137,10 @@ pub(crate) struct Exact<'a> {
     style: Style,
     rng: Rng,
     pub work: u64,
+    /// The work at which the search ends, and the time.
     until: u64,
+    pub deadline: Option<std::time::Instant>,
+    nodes: u32,
 }
 
 impl<'a> Exact<'a> {
@@ -180,6 +187,8 @@ impl<'a> Exact<'a> {
             rng,
             work: 0,
             until: 0,
+            deadline: None,
+            nodes: 0,
         }
     }
 
@@ -310,7 +319,9 @@ impl<'a> Exact<'a> {
             if (frame.todo as usize) < self.stretches.len() {
                 let here = self.stretches[frame.todo as usize];
                 frame.todo += 1;
-                if self.work > self.until {
+                self.nodes = self.nodes.wrapping_add(1);
+                let look = self.nodes.is_multiple_of(NODES_BETWEEN_LOOKS);
+                if self.work > self.until || (look && is_over(self.deadline)) {
                     return Outcome::OutOfWork;
                 }
                 if !self.enter(here) && !self.go_back() {
