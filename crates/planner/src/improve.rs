@@ -44,8 +44,27 @@ const STRAIGHT: u64 = 3;
 /// States of a search that are remembered, at most: towards the target, and in between, where each search is another.
 const MEMORY: [usize; 2] = [1 << 18, 1 << 12];
 
-/// Rounds of exact search before anything else.
-const FIRST_DIVES: u64 = 6;
+/// What a round may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Exact search, from nothing to a solution.
+    Dive,
+    /// Exact search for a core, the others around it.
+    Core,
+    /// Windows of the best solution.
+    Window,
+    /// First fit in some order.
+    Order,
+}
+use Kind::{Core, Dive, Order, Window};
+
+/// Rounds of parts of few items: at first, and then again and again.
+const FEW_FIRST: [Kind; 8] = [Dive, Dive, Dive, Dive, Dive, Dive, Order, Dive];
+const FEW_THEN: [Kind; 8] = [Dive, Window, Dive, Window, Dive, Window, Dive, Order];
+
+/// And of parts of many: training steps are most often solved by the first cores.
+const MANY_FIRST: [Kind; 8] = [Core, Order, Core, Core, Dive, Dive, Dive, Core];
+const MANY_THEN: [Kind; 8] = [Dive, Window, Core, Window, Dive, Core, Window, Order];
 
 /// Work that a best-fit run counts for each item.
 const BEST_FIT_WORK: u64 = 32;
@@ -144,6 +163,8 @@ struct Lane<'a> {
     lessons: u64,
     cores: CoreSearch,
     windows: Option<Windows<'a>>,
+    /// Rounds of each kind so far.
+    turns: [u64; 4],
     /// The style of the exact search that found the last solution.
     lucky: Option<Style>,
 }
@@ -169,30 +190,38 @@ impl<'a> Lane<'a> {
             lessons: 0,
             cores: CoreSearch::default(),
             windows: None,
+            turns: [0; 4],
             lucky: None,
         }
     }
 
     fn work(&mut self, round: u64, best: &Places, target: u64) -> Found {
         let top = best.top;
-        let fixed = !self.part.fixed.is_empty();
-        let plain = self.parts.cores && !self.part.aligned && !fixed;
-        // The turn of this lane among all of a kind, of which there are some in each period of rounds.
-        let turn = |kind: u64| kind * self.lanes + self.number;
-        let first = if self.parts.exact { FIRST_DIVES } else { 0 };
-        if round < first {
-            return self.search(turn(round), top, target);
+        let kind = self.kind(round);
+        // The turn of this lane among all of a kind.
+        let turn = self.turns[kind as usize] * self.lanes + self.number;
+        self.turns[kind as usize] += 1;
+        match kind {
+            Kind::Dive => self.search(turn, top, target),
+            Kind::Core => self.search_core(turn, top, target),
+            Kind::Window => self.search_windows(best, target),
+            Kind::Order => self.reorder(turn, top, target),
         }
-        let round = round - first;
+    }
+
+    /// What to do in a round: what the list says, or if that is left out, what comes nearest to it.
+    fn kind(&self, round: u64) -> Kind {
         let few = self.part.items.len() <= FEW_ITEMS;
-        match round % 8 {
-            0 | 2 | 4 | 6 if self.parts.exact => self.search(turn(first + round / 2), top, target),
-            1 | 5 if self.parts.windows => self.search_windows(best, target),
-            3 if plain && !few => self.search_core(turn(round / 8), top, target),
-            3 if self.parts.windows => self.search_windows(best, target),
-            7 => self.reorder(turn(round / 8), top, target),
-            _ if plain => self.search_core(turn(round), top, target),
-            _ => self.reorder(turn(round), top, target),
+        let (first, then) = if few { (&FEW_FIRST, &FEW_THEN) } else { (&MANY_FIRST, &MANY_THEN) };
+        let round = round as usize;
+        let kind = first.get(round).copied().unwrap_or(then[round % then.len()]);
+        let cores = self.parts.cores && !self.part.aligned && self.part.fixed.is_empty();
+        match kind {
+            Kind::Window if !self.parts.windows && self.parts.exact => Kind::Dive,
+            Kind::Window if self.parts.windows => kind,
+            Kind::Dive if self.parts.exact => kind,
+            Kind::Window | Kind::Dive | Kind::Core if cores => Kind::Core,
+            _ => Kind::Order,
         }
     }
 
