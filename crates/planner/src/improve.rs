@@ -29,17 +29,19 @@ const FEW_ITEMS: usize = 1024;
 /// turns back takes 400 to 650 for each item towards the target (rectangles cut into 4,000 and 10,000 pieces) and 120 to
 /// 350 in between (850 to 4,250 pieces with some missing).
 const RESTART_PER_ITEM: [u64; 2] = [1000, 500];
-const FIRST_RESTART: u64 = 100_000;
+const FIRST_RESTART: [u64; 2] = [100_000, 50_000];
 
 /// The longest restarts that aim in between, in the shortest: a dive that succeeds hardly ever turns back.
 const LONGEST_BETWEEN: u64 = 4;
 
-/// Between the target and the top, restarts aim this share of the gap below the top, in turn: a low aim brings more, but
-/// seldom.
-const LADDER: [u64; 6] = [2, 4, 8, 16, 32, u64::MAX];
+/// Between the target and the top, dives aim a half of the gap below the top, a quarter, and so on: so many heights, the
+/// next one after so many dives without success.
+const RUNGS: u32 = 8;
+const RUNG_PATIENCE: u32 = 4;
 
-/// One restart in so many aims at the target itself.
+/// One restart in so many aims at the target itself; half as often once so many were tried.
 const STRAIGHT: u64 = 3;
+const SOON: u64 = 240;
 
 /// States of a search that are remembered, at most: towards the target, and in between, where each search is another.
 const MEMORY: [usize; 2] = [1 << 18, 1 << 12];
@@ -60,7 +62,7 @@ use Kind::{Core, Dive, Order, Window};
 
 /// Rounds of parts of few items: at first, and then again and again.
 const FEW_FIRST: [Kind; 8] = [Dive, Dive, Dive, Dive, Dive, Dive, Order, Dive];
-const FEW_THEN: [Kind; 8] = [Dive, Window, Dive, Window, Dive, Window, Dive, Order];
+const FEW_THEN: [Kind; 8] = [Dive, Dive, Dive, Window, Dive, Dive, Dive, Order];
 
 /// And of parts of many: training steps are most often solved by the first cores.
 const MANY_FIRST: [Kind; 8] = [Core, Order, Core, Core, Dive, Dive, Dive, Core];
@@ -163,6 +165,9 @@ struct Lane<'a> {
     lessons: u64,
     cores: CoreSearch,
     windows: Option<Windows<'a>>,
+    /// Dives in between aim one in `2 << rung` of the gap below the top; those without success at this rung.
+    rung: u32,
+    failures: u32,
     /// Rounds of each kind so far.
     turns: [u64; 4],
     /// The style of the exact search that found the last solution.
@@ -190,6 +195,8 @@ impl<'a> Lane<'a> {
             lessons: 0,
             cores: CoreSearch::default(),
             windows: None,
+            rung: 0,
+            failures: 0,
             turns: [0; 4],
             lucky: None,
         }
@@ -246,21 +253,17 @@ impl<'a> Lane<'a> {
     /// A restart of the exact search.
     fn search(&mut self, k: u64, top: u64, target: u64) -> Found {
         // Where the target is out of reach, something below the top is what can be had.
-        let between = !k.is_multiple_of(STRAIGHT) && top > target + 1;
-        let limit = if between {
-            // Counted among those that aim in between.
-            let rung = k / STRAIGHT * (STRAIGHT - 1) + k % STRAIGHT - 1;
-            top - (top - target).div_ceil(LADDER[rung as usize % LADDER.len()])
-        } else {
-            target
-        };
+        let straight = if k < SOON { STRAIGHT } else { 2 * STRAIGHT };
+        let between = !k.is_multiple_of(straight) && top > target + 1;
+        let limit = if between { top - (top - target).div_ceil(2 << self.rung) } else { target };
         let which = usize::from(between);
         let memory = (self.part.items.len() * 4096).clamp(1 << 10, MEMORY[which]);
         let exact = self.exact[which].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
-        let turn = if between { k } else { k / STRAIGHT };
-        let (before, lengths) = (exact.work, luby(turn / STYLES + 1));
-        let first = FIRST_RESTART.max(RESTART_PER_ITEM[which] * self.part.items.len() as u64);
-        let allowed = first.saturating_mul(if between { lengths.min(LONGEST_BETWEEN) } else { lengths });
+        let turn = if between { k } else { k / straight };
+        let before = exact.work;
+        let lengths = luby(turn / STYLES + 1).min(if between { LONGEST_BETWEEN } else { u64::MAX });
+        let first = FIRST_RESTART[which].max(RESTART_PER_ITEM[which] * self.part.items.len() as u64);
+        let allowed = first.saturating_mul(lengths);
         // Every second time what found the last solution, with another seed.
         let mut style = style(turn, self.seed, self.parts);
         style.fit |= between;
@@ -270,13 +273,24 @@ impl<'a> Lane<'a> {
         exact.deadline = self.until;
         let outcome = exact.run(limit, style, allowed.min(self.left));
         let work = exact.work - before;
-        match outcome {
-            Outcome::Found => {
-                self.lucky = Some(style);
-                Found { places: Some(Places::new(self.part, exact.offsets.clone())), impossible: None, work }
-            }
-            Outcome::Impossible => Found { places: None, impossible: Some(limit), work },
-            Outcome::OutOfWork => Found { places: None, impossible: None, work },
+        let found = outcome == Outcome::Found;
+        let places = found.then(|| Places::new(self.part, exact.offsets.clone()));
+        if found {
+            self.lucky = Some(style);
+        }
+        if between {
+            self.aim(found);
+        }
+        Found { places, impossible: (outcome == Outcome::Impossible).then_some(limit), work }
+    }
+
+    /// Aims lower after a success and higher after some failures, and from the highest lowest again.
+    fn aim(&mut self, success: bool) {
+        self.failures = if success { 0 } else { self.failures + 1 };
+        if success {
+            self.rung = self.rung.saturating_sub(1);
+        } else if self.failures >= RUNG_PATIENCE {
+            (self.rung, self.failures) = ((self.rung + 1) % RUNGS, 0);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The planner on tight instances, most with an optimum known by construction.
 //!
 //! `cargo run -p stalloc-planner --release --example tight -- [--limit SECONDS] [--work UNITS] [--threads N]
-//! [--seeds N] [--quick] [--write FOLDER] NAME...`, where a name is `cut:5000`, `slack15:300`, `chain:1000`, `pools:1000` or the path
+//! [--seeds N] [--quick] [--without PART] [--write FOLDER] NAME...`, where a name is `cut:5000`, `slack15:300`, `chain:1000`, `pools:1000` or the path
 //! of an instance's CSV. With `--write`, each instance is written as CSV, with the offsets of a best solution, instead.
 
 mod generate;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use generate::Known;
-use stalloc_planner::{Effort, Options, check, solve};
+use stalloc_planner::{Effort, Options, Parts, check, solve};
 
 fn main() {
     let mut options = Options { time_limit: Duration::from_secs(2), ..Options::default() };
@@ -32,6 +32,7 @@ fn main() {
             "--threads" => options.threads = number() as usize,
             "--seeds" => seeds = number() as u64,
             "--quick" => options.effort = Effort::Quick,
+            "--without" => leave_out(&mut options.parts, &words.next().unwrap_or_default()),
             "--write" => write = words.next(),
             name => {
                 let known = match generate::by_name(name, 1) {
@@ -50,6 +51,19 @@ fn main() {
                 }
             }
         }
+    }
+}
+
+/// Leaves out a part of the planner.
+fn leave_out(parts: &mut Parts, name: &str) {
+    match name {
+        "best_fit" => parts.best_fit = false,
+        "orders" => parts.orders = false,
+        "cores" => parts.cores = false,
+        "exact" => parts.exact = false,
+        "any_valley" => parts.any_valley = false,
+        "windows" => parts.windows = false,
+        other => println!("no part is called {other}"),
     }
 }
 
