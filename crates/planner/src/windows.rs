@@ -13,8 +13,8 @@ use crate::hash::{Rng, mix};
 use crate::lifetimes::Lifetimes;
 use crate::problem::{Item, Part};
 
-/// Work of one call: at least, and for each item of the part.
-const ROUND: u64 = 400_000;
+/// Work of one call: at least and at most, and for each item of the part.
+const ROUND: [u64; 2] = [400_000, 20_000_000];
 const ROUND_PER_ITEM: u64 = 1000;
 
 /// Items of a window: so many at least, and less than so many powers of two more. Large ones succeed more often, small
@@ -90,7 +90,7 @@ impl<'a> Windows<'a> {
             work += self.begin(best, target);
         }
         let mut found = None;
-        let round = ROUND.max(ROUND_PER_ITEM * self.part.items.len() as u64);
+        let round = (ROUND_PER_ITEM * self.part.items.len() as u64).clamp(ROUND[0], ROUND[1]);
         while work < round.min(left) && !is_over(until) {
             if self.out.is_empty() {
                 let places = Places::new(self.part, self.offsets.clone());

@@ -6,8 +6,18 @@ use stalloc_planner::{Buffer, Options, Solution, check, solve};
 #[path = "../examples/tight/generate.rs"]
 mod generate;
 
-const NAMES: [&str; 9] =
-    ["cut:1", "cut:40", "cut:300", "wheels:60", "slack5:100", "slack15:60", "slack15:150", "chain:50", "pools:60"];
+const NAMES: [&str; 10] = [
+    "cut:1",
+    "cut:40",
+    "cut:300",
+    "wheels:60",
+    "slack5:100",
+    "slack15:60",
+    "slack15:150",
+    "walls:60",
+    "chain:50",
+    "pools:60",
+];
 
 /// The largest load at the start of a buffer.
 fn load(buffers: &[Buffer]) -> u64 {

@@ -121,6 +121,15 @@ pub fn slack(pieces: usize, percent: u64, seed: u64) -> Known {
     known(all, seed)
 }
 
+/// Slack of 15 %, and every tenth buffer fixed where the solution has it.
+pub fn walls(pieces: usize, seed: u64) -> Known {
+    let mut known = slack(pieces, 15, seed);
+    for (buffer, &offset) in known.instance.buffers.iter_mut().zip(&known.offsets).step_by(10) {
+        buffer.fixed = Some(offset);
+    }
+    known
+}
+
 /// Buffers of which each lives together with the one before and the one after: the odd ones lie at the bottom, the
 /// even ones at the top, and the optimum is the largest sum of two neighbours.
 pub fn chain(buffers: usize, seed: u64) -> Known {
@@ -180,6 +189,7 @@ pub fn by_name(name: &str, seed: u64) -> Option<Known> {
     let buffers = buffers.parse().ok()?;
     match kind {
         "cut" => Some(cut(buffers, seed)),
+        "walls" => Some(walls(buffers, seed)),
         "wheels" => Some(wheels(buffers, seed)),
         "chain" => Some(chain(buffers, seed)),
         "pools" => Some(pools(buffers, seed)),
