@@ -65,7 +65,7 @@ const FEW_FIRST: [Kind; 8] = [Dive, Dive, Dive, Dive, Dive, Dive, Order, Dive];
 const FEW_THEN: [Kind; 8] = [Dive, Dive, Dive, Window, Dive, Dive, Dive, Order];
 
 /// And of parts of many: training steps are most often solved by the first cores.
-const MANY_FIRST: [Kind; 8] = [Core, Order, Core, Core, Dive, Window, Dive, Core];
+const MANY_FIRST: [Kind; 8] = [Core, Order, Core, Core, Core, Order, Core, Core];
 const MANY_THEN: [Kind; 8] = [Dive, Window, Core, Window, Dive, Core, Window, Order];
 
 /// Work that a best-fit run counts for each item.
