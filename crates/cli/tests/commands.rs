@@ -135,6 +135,7 @@ fn wrong_usage_is_told_in_a_line_with_exit_2() {
         (vec!["plan", "/nonexistent.trace"], "no such file"),
         (vec!["plan", TRACE, "--device", "7"], "no device 7"),
         (vec!["plan", TRACE, "--time-limit=-1"], "seconds"),
+        (vec!["plan", TRACE, "--work-limit=1", "--time-limit=1"], "cannot be used with"),
         (vec!["verify", TRACE], "recording"),
     ] {
         let output = stalloc(&arguments);

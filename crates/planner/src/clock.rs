@@ -18,10 +18,16 @@ pub(crate) fn time_of(work: u64) -> Duration {
     Duration::from_micros(work / (WORK_PER_SECOND / 1_000_000))
 }
 
+/// Whether a time has come.
+pub(crate) fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
 /// What is left of the time allowed.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
-    until: Option<Instant>,
+    /// When the time is up; what takes long looks at it now and then.
+    pub until: Option<Instant>,
     pub threads: usize,
     /// Work allowed to each thread.
     pub work: u64,
@@ -39,7 +45,7 @@ impl Clock {
     }
 
     pub fn is_over(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() >= until)
+        is_over(self.until)
     }
 
     pub fn threads_for(&self, part: &Part) -> usize {

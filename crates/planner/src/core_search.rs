@@ -6,6 +6,7 @@
 //! that found no place below the target joins the core of the next attempt.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::first_fit::FirstFit;
@@ -40,6 +41,7 @@ fn style(turn: u64, seed: u64, parts: Parts) -> Style {
         taste: Taste::Length,
         noise: [0, 1, 2, 4][(turn / 3 % 4) as usize],
         seed,
+        fit: false,
     }
 }
 
@@ -71,7 +73,8 @@ impl CoreSearch {
         let chosen = |i: u32| heaviest.of(i) >= least || blame[i as usize] > 0;
         let Some(core) = Core::new(part, chosen) else { return (None, 0) };
         let allowed = WORK_PER_GROUP.saturating_mul(core.groups.len() as u64).saturating_mul(luby(turn + 1));
-        let (order, mut work) = core.order(target - part.base, style(turn, mix(seed ^ mix(k)), parts), allowed);
+        let (order, mut work) =
+            core.order(target - part.base, style(turn, mix(seed ^ mix(k)), parts), allowed, fit.deadline);
         let Some(order) = order else { return (None, work) };
         let others = arrange(part, heaviest, OTHERS[(turn % OTHERS.len() as u64) as usize]);
         let before = fit.work;
@@ -117,11 +120,12 @@ impl Core {
 
     /// Items of the core from the lowest to the highest, in a solution below `limit` (over the part's base); and the
     /// work done.
-    fn order(&self, limit: u64, style: Style, mut work: u64) -> (Option<Vec<u32>>, u64) {
+    fn order(&self, limit: u64, style: Style, mut work: u64, deadline: Option<Instant>) -> (Option<Vec<u32>>, u64) {
         let allowed = work;
         let mut at: Vec<(u64, u32)> = self.problem.decided.iter().map(|&(id, offset)| (offset, id)).collect();
         for part in &self.problem.parts {
             let mut exact = Exact::new(part, 1 << 14);
+            exact.deadline = deadline;
             let outcome = exact.run(limit / self.problem.unit, style, work);
             work = work.saturating_sub(exact.work);
             if outcome != Outcome::Found {

@@ -3,7 +3,11 @@
 //! Which items are in the way is found by an interval tree over lifetimes (a heap of the latest end among those
 //! placed), so no interference graph is kept: O(log n) per item in the way, O(n) memory.
 
+use crate::clock::is_over;
 use crate::problem::{Item, Part};
+
+/// Items placed after which it looks at the clock.
+const PLACED_BETWEEN_LOOKS: usize = 256;
 
 /// A lifetime without wrapping: an item of a ring that wraps has two.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +30,8 @@ pub(crate) struct FirstFit<'a> {
     near: Vec<(u64, u64)>,
     /// Items looked at so far, the measure of work.
     pub work: u64,
+    /// When to give up.
+    pub deadline: Option<std::time::Instant>,
 }
 
 impl<'a> FirstFit<'a> {
@@ -51,8 +57,17 @@ impl<'a> FirstFit<'a> {
         for (k, (_, offset)) in part.fixed.iter().enumerate() {
             offsets[part.items.len() + k] = *offset;
         }
-        let mut fit =
-            FirstFit { part, pieces, slots, latest: vec![0; 2 * leaves], leaves, offsets, near: Vec::new(), work: 0 };
+        let mut fit = FirstFit {
+            part,
+            pieces,
+            slots,
+            latest: vec![0; 2 * leaves],
+            leaves,
+            offsets,
+            near: Vec::new(),
+            work: 0,
+            deadline: None,
+        };
         fit.clear();
         fit
     }
@@ -131,12 +146,13 @@ impl<'a> FirstFit<'a> {
         offset.saturating_add(item.size)
     }
 
-    /// Places the items in an order; `None` when a top reaches `limit`, or more than `work` is done.
+    /// Places the items in an order; `None` when a top reaches `limit`, more than `work` is done, or the time is up.
     pub fn run(&mut self, order: &[u32], limit: u64, work: u64) -> Option<Vec<u64>> {
         self.clear();
         let end = self.work.saturating_add(work);
-        for &i in order {
-            if self.place(i) >= limit || self.work > end {
+        for (k, &i) in order.iter().enumerate() {
+            let look = k % PLACED_BETWEEN_LOOKS == PLACED_BETWEEN_LOOKS - 1;
+            if self.place(i) >= limit || self.work > end || (look && is_over(self.deadline)) {
                 return None;
             }
         }

@@ -1,6 +1,7 @@
 //! The fast orders: each a run of one placement rule over a part, tried in turn until the target is reached.
 
 use std::sync::Mutex;
+use std::time::Instant;
 
 use crate::Parts;
 use crate::clock::Clock;
@@ -90,7 +91,9 @@ pub(crate) fn greedy(part: &Part, enough: u64, parts: Parts, clock: &Clock) -> O
             break;
         }
         let limit = best.as_ref().map_or(u64::MAX, |b| b.top);
-        for found in clock.all(batch, |way| runs.run(*way, limit, clock.work)) {
+        // One is always tried to its end.
+        let deadline = clock.until.filter(|_| best.is_some());
+        for found in clock.all(batch, |way| runs.run(*way, limit, clock.work, deadline)) {
             match &best {
                 Some(b) if b.top <= found.as_ref().map_or(u64::MAX, |f| f.top) || b.top <= enough => {}
                 _ => best = found.or(best),
@@ -114,20 +117,22 @@ impl<'a> Runs<'a> {
         Runs { part, layout: Default::default(), heaviest: Default::default(), fits: Mutex::new(Vec::new()) }
     }
 
-    /// `None` if the way ends no lower than `limit`, or if there is a limit and first fit takes more than `work`.
-    fn run(&self, way: Way, limit: u64, work: u64) -> Option<Places> {
+    /// `None` if the way ends no lower than `limit`, if there is a limit and first fit takes more than `work`, or if it is not
+    /// done in time.
+    fn run(&self, way: Way, limit: u64, work: u64, deadline: Option<Instant>) -> Option<Places> {
         let part = self.part;
         let arranged = |order| arrange(part, self.heaviest.get_or_init(|| Heaviest::new(part)), order);
         let offsets = match way {
             Way::Sweep { backwards } => sweep(part, backwards, limit),
             Way::Around => sweep_around(part, limit),
             Way::BestFit(order) => {
-                best_fit(part, self.layout.get_or_init(|| Layout::new(&part.items)), &arranged(order), limit)
+                best_fit(part, self.layout.get_or_init(|| Layout::new(&part.items)), &arranged(order), limit, deadline)
             }
             Way::FirstFit(order) => {
                 let idle = self.fits.lock().ok().and_then(|mut fits| fits.pop());
                 let mut fit = idle.unwrap_or_else(|| FirstFit::new(part));
                 let most = if limit == u64::MAX { u64::MAX } else { work };
+                fit.deadline = deadline;
                 let offsets = fit.run(&arranged(order), limit, most);
                 if let Ok(mut fits) = self.fits.lock() {
                     fits.push(fit);

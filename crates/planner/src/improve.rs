@@ -5,6 +5,7 @@
 //! are merged in order. So the same seed and threads give the same plan, and more time only adds rounds.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::clock::Clock;
 use crate::core_search::CoreSearch;
@@ -17,23 +18,55 @@ use crate::luby::luby;
 use crate::problem::Part;
 use crate::rules::{Heaviest, Rule, arrange, core, long};
 use crate::skyline::best_fit;
+use crate::windows::Windows;
 use crate::{Options, Parts};
 
-/// The exact search keeps a list of what waits at each depth, quadratic in the items at worst.
-const EXACT_ITEMS: usize = 4096;
-
-/// Up to so many items the exact search is the best there is; above, it takes turns with the others.
+/// Up to so many items the exact search and windows are the best there is; above, they take turns with the others.
 const FEW_ITEMS: usize = 1024;
 
-/// Work of the shortest restarts of the exact search, each multiplied by a term of Luby's sequence; as that grows
-/// without bound, every search ends some day.
-const FIRST_RESTART: u64 = 100_000;
+/// Work of the shortest restarts of the exact search towards the target and in between: for each item, and at least; each
+/// multiplied by a term of Luby's sequence; as that grows without bound, every search ends some day. A dive that never
+/// turns back takes 400 to 650 for each item towards the target (rectangles cut into 4,000 and 10,000 pieces) and 120 to
+/// 350 in between (850 to 4,250 pieces with some missing).
+const RESTART_PER_ITEM: [u64; 2] = [1000, 500];
+const FIRST_RESTART: [u64; 2] = [100_000, 50_000];
 
-/// The longest restarts that aim in between, in the shortest: where there is much to find, it is found soon or not.
+/// The longest restarts that aim in between, in the shortest: a dive that succeeds hardly ever turns back.
 const LONGEST_BETWEEN: u64 = 4;
 
-/// Restarts that aim at the bound before some aim in between.
-const STRAIGHT: u64 = 256;
+/// Between the target and the top, dives aim a half of the gap below the top, a quarter, and so on: so many heights, the
+/// next one after so many dives without success.
+const RUNGS: u32 = 8;
+const RUNG_PATIENCE: u32 = 4;
+
+/// One restart in so many aims at the target itself; half as often once so many were tried.
+const STRAIGHT: u64 = 3;
+const SOON: u64 = 240;
+
+/// States of a search that are remembered, at most: towards the target, and in between, where each search is another.
+const MEMORY: [usize; 2] = [1 << 18, 1 << 12];
+
+/// What a round may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Exact search, from nothing to a solution.
+    Dive,
+    /// Exact search for a core, the others around it.
+    Core,
+    /// Windows of the best solution.
+    Window,
+    /// First fit in some order.
+    Order,
+}
+use Kind::{Core, Dive, Order, Window};
+
+/// Rounds of parts of few items: at first, and then again and again.
+const FEW_FIRST: [Kind; 8] = [Dive, Dive, Dive, Dive, Dive, Dive, Order, Dive];
+const FEW_THEN: [Kind; 8] = [Dive, Dive, Dive, Window, Dive, Dive, Dive, Order];
+
+/// And of parts of many: training steps are most often solved by the first cores.
+const MANY_FIRST: [Kind; 8] = [Core, Order, Core, Core, Core, Order, Core, Core];
+const MANY_THEN: [Kind; 8] = [Dive, Window, Core, Window, Dive, Core, Window, Order];
 
 /// Work that a best-fit run counts for each item.
 const BEST_FIT_WORK: u64 = 32;
@@ -58,6 +91,7 @@ fn style(k: u64, seed: u64, parts: Parts) -> Style {
         taste: [Taste::Length, Taste::Area, Taste::Size, Taste::Any][(k / 3 % 4) as usize],
         noise: [1, 4, 16][(k / STYLES % 3) as usize],
         seed: mix(seed ^ mix(k)),
+        fit: k % 2 == 0,
     }
 }
 
@@ -82,15 +116,17 @@ impl<'a> Improver<'a> {
         Improver { part, lanes, round: 0 }
     }
 
-    /// One round towards `target`, the least top that counts; the work that a lane did at most.
-    pub fn round(&mut self, best: &mut Places, bound: &mut u64, target: u64, clock: &Clock) -> u64 {
+    /// One round towards `target`, the least top that counts, of not much more than the work `left`; the work that a lane
+    /// did at most.
+    pub fn round(&mut self, best: &mut Places, bound: &mut u64, target: u64, left: u64, clock: &Clock) -> u64 {
         let round = self.round;
         self.round += 1;
-        let top = best.top;
+        let start = &*best;
         let mut work = 0;
         let results = clock.all(&self.lanes, |lane| {
             let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
-            lane.work(round, top, target)
+            (lane.left, lane.until) = (left, clock.until);
+            lane.work(round, start, target)
         });
         for found in results {
             work = work.max(found.work);
@@ -113,6 +149,9 @@ struct Lane<'a> {
     number: u64,
     lanes: u64,
     seed: u64,
+    /// Work left, and when the time is up.
+    left: u64,
+    until: Option<Instant>,
     /// Towards the bound, and towards heights in between.
     exact: [Option<Box<Exact<'a>>>; 2],
     layout: Option<Layout>,
@@ -125,6 +164,12 @@ struct Lane<'a> {
     lowest: u64,
     lessons: u64,
     cores: CoreSearch,
+    windows: Option<Windows<'a>>,
+    /// Dives in between aim one in `2 << rung` of the gap below the top; those without success at this rung.
+    rung: u32,
+    failures: u32,
+    /// Rounds of each kind so far.
+    turns: [u64; 4],
     /// The style of the exact search that found the last solution.
     lucky: Option<Style>,
 }
@@ -137,6 +182,8 @@ impl<'a> Lane<'a> {
             number,
             lanes,
             seed: options.seed,
+            left: 0,
+            until: None,
             exact: [None, None],
             layout: None,
             fit: None,
@@ -147,25 +194,50 @@ impl<'a> Lane<'a> {
             lowest: u64::MAX,
             lessons: 0,
             cores: CoreSearch::default(),
+            windows: None,
+            rung: 0,
+            failures: 0,
+            turns: [0; 4],
             lucky: None,
         }
     }
 
-    fn work(&mut self, round: u64, top: u64, target: u64) -> Found {
-        let exact = self.parts.exact && self.part.fixed.is_empty() && self.part.items.len() <= EXACT_ITEMS;
-        let plain = self.parts.cores && !self.part.aligned && self.part.fixed.is_empty();
-        // The turn of this lane among all of a kind, of which there are some in each period of rounds.
-        let turn = |kind: u64| kind * self.lanes + self.number;
-        let few = self.part.items.len() <= FEW_ITEMS;
-        match round % 8 {
-            7 if exact && few => self.reorder(turn(round / 8), top, target),
-            r if exact && few => self.search(turn(round / 8 * 7 + r), top, target),
-            7 if exact => self.search(turn(round / 8), top, target),
-            r if plain && r % 4 != 1 => {
-                self.search_core(turn(round / 4 * 3 + [0, 0, 1, 2][r as usize % 4]), top, target)
-            }
-            _ => self.reorder(turn(if plain { round / 4 } else { round }), top, target),
+    fn work(&mut self, round: u64, best: &Places, target: u64) -> Found {
+        let top = best.top;
+        let kind = self.kind(round);
+        // The turn of this lane among all of a kind.
+        let turn = self.turns[kind as usize] * self.lanes + self.number;
+        self.turns[kind as usize] += 1;
+        match kind {
+            Kind::Dive => self.search(turn, top, target),
+            Kind::Core => self.search_core(turn, top, target),
+            Kind::Window => self.search_windows(best, target),
+            Kind::Order => self.reorder(turn, top, target),
         }
+    }
+
+    /// What to do in a round: what the list says, or if that is left out, what comes nearest to it.
+    fn kind(&self, round: u64) -> Kind {
+        let few = self.part.items.len() <= FEW_ITEMS;
+        let (first, then) = if few { (&FEW_FIRST, &FEW_THEN) } else { (&MANY_FIRST, &MANY_THEN) };
+        let round = round as usize;
+        let kind = first.get(round).copied().unwrap_or(then[round % then.len()]);
+        let cores = self.parts.cores && !self.part.aligned && self.part.fixed.is_empty();
+        match kind {
+            Kind::Window if !self.parts.windows && self.parts.exact => Kind::Dive,
+            Kind::Window if self.parts.windows => kind,
+            Kind::Dive if self.parts.exact => kind,
+            Kind::Window | Kind::Dive | Kind::Core if cores => Kind::Core,
+            _ => Kind::Order,
+        }
+    }
+
+    /// Windows of the best solution so far.
+    fn search_windows(&mut self, best: &Places, target: u64) -> Found {
+        let (part, parts, seed) = (self.part, self.parts, mix(self.seed ^ mix(self.number)));
+        let windows = self.windows.get_or_insert_with(|| Windows::new(part, parts, seed));
+        let (places, work) = windows.improve(best, target, self.left, self.until);
+        Found { places, impossible: None, work }
     }
 
     /// Exact search for a core, first fit for the rest.
@@ -173,40 +245,52 @@ impl<'a> Lane<'a> {
         let part = self.part;
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
+        fit.deadline = self.until;
         let (places, work) = self.cores.attempt(part, heaviest, fit, (k, self.seed), (target, self.parts));
         Found { places: places.filter(|places| places.top < top), impossible: None, work }
     }
 
     /// A restart of the exact search.
     fn search(&mut self, k: u64, top: u64, target: u64) -> Found {
-        // Then most aim a little below what there is: where the bound is out of reach, that is what can be had.
-        let step = k / self.lanes;
-        let between = k >= STRAIGHT && !step.is_multiple_of(4) && top > target + 1;
-        let gap = top - target;
-        let limit = match (between, step % 4) {
-            (false, _) => target,
-            (true, 1) => top - 1,
-            (true, 2) => top - gap.div_ceil(16),
-            (true, _) => top - gap.div_ceil(6),
-        };
-        let memory = (self.part.items.len() * 4096).clamp(1 << 10, 1 << 18);
-        let exact = self.exact[usize::from(between)].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
-        let (before, lengths) = (exact.work, luby(k / STYLES + 1));
-        let allowed = FIRST_RESTART.saturating_mul(if between { lengths.min(LONGEST_BETWEEN) } else { lengths });
+        // Where the target is out of reach, something below the top is what can be had.
+        let straight = if k < SOON { STRAIGHT } else { 2 * STRAIGHT };
+        let between = !k.is_multiple_of(straight) && top > target + 1;
+        let limit = if between { top - (top - target).div_ceil(2 << self.rung) } else { target };
+        let which = usize::from(between);
+        let memory = (self.part.items.len() * 4096).clamp(1 << 10, MEMORY[which]);
+        let exact = self.exact[which].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
+        let turn = if between { k } else { k / straight };
+        let before = exact.work;
+        let lengths = luby(turn / STYLES + 1).min(if between { LONGEST_BETWEEN } else { u64::MAX });
+        let first = FIRST_RESTART[which].max(RESTART_PER_ITEM[which] * self.part.items.len() as u64);
+        let allowed = first.saturating_mul(lengths);
         // Every second time what found the last solution, with another seed.
-        let mut style = style(k, self.seed, self.parts);
-        if between && k / self.lanes % 2 == 1 {
+        let mut style = style(turn, self.seed, self.parts);
+        style.fit |= between;
+        if between && (k / STRAIGHT) % 2 == 1 {
             style = self.lucky.map_or(style, |lucky| Style { seed: style.seed, ..lucky });
         }
-        let outcome = exact.run(limit, style, allowed);
+        exact.deadline = self.until;
+        let outcome = exact.run(limit, style, allowed.min(self.left));
         let work = exact.work - before;
-        match outcome {
-            Outcome::Found => {
-                self.lucky = Some(style);
-                Found { places: Some(Places::new(self.part, exact.offsets.clone())), impossible: None, work }
-            }
-            Outcome::Impossible => Found { places: None, impossible: Some(limit), work },
-            Outcome::OutOfWork => Found { places: None, impossible: None, work },
+        let found = outcome == Outcome::Found;
+        let places = found.then(|| Places::new(self.part, exact.offsets.clone()));
+        if found {
+            self.lucky = Some(style);
+        }
+        if between {
+            self.aim(found);
+        }
+        Found { places, impossible: (outcome == Outcome::Impossible).then_some(limit), work }
+    }
+
+    /// Aims lower after a success and higher after some failures, and from the highest lowest again.
+    fn aim(&mut self, success: bool) {
+        self.failures = if success { 0 } else { self.failures + 1 };
+        if success {
+            self.rung = self.rung.saturating_sub(1);
+        } else if self.failures >= RUNG_PATIENCE {
+            (self.rung, self.failures) = ((self.rung + 1) % RUNGS, 0);
         }
     }
 
@@ -219,6 +303,7 @@ impl<'a> Lane<'a> {
         let part = self.part;
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
+        fit.deadline = self.until;
         let before = fit.work;
         let offsets = fit.run(&arrange(part, heaviest, order), top, u64::MAX);
         let places = offsets.map(|offsets| Places::new(part, offsets));
@@ -237,9 +322,10 @@ impl<'a> Lane<'a> {
         let by_skyline = self.parts.best_fit && part.fixed.is_empty() && self.lessons.is_multiple_of(2);
         let (offsets, work) = if by_skyline {
             let layout = self.layout.get_or_insert_with(|| Layout::new(&part.items));
-            (best_fit(part, layout, &order, u64::MAX), part.items.len() as u64 * BEST_FIT_WORK)
+            (best_fit(part, layout, &order, u64::MAX, self.until), part.items.len() as u64 * BEST_FIT_WORK)
         } else {
             let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
+            fit.deadline = self.until;
             let before = fit.work;
             let offsets = fit.run(&order, u64::MAX, u64::MAX);
             (offsets, 2 * (fit.work - before))

@@ -18,6 +18,7 @@ mod gaps;
 mod greedy;
 mod hash;
 mod improve;
+mod lifetimes;
 mod luby;
 mod model;
 mod problem;
@@ -26,6 +27,7 @@ mod skyline;
 mod solve;
 mod split;
 mod sweep;
+mod windows;
 
 // The exhaustive search of the tests is shared with those outside, which call the crate by its name.
 #[cfg(test)]

@@ -58,11 +58,13 @@ pub struct Parts {
     pub exact: bool,
     /// In exact searches, branching at any valley from either side, rather than at the lowest from the left.
     pub any_valley: bool,
+    /// Windows of a solution placed again by exact search.
+    pub windows: bool,
 }
 
 impl Default for Parts {
     fn default() -> Self {
-        Parts { best_fit: true, orders: true, cores: true, exact: true, any_valley: true }
+        Parts { best_fit: true, orders: true, cores: true, exact: true, any_valley: true, windows: true }
     }
 }
 

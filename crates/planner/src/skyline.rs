@@ -8,9 +8,14 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::time::Instant;
 
+use crate::clock::is_over;
 use crate::finder::{Finder, Layout, NONE};
 use crate::problem::Part;
+
+/// Items placed after which it looks at the clock.
+const PLACED_BETWEEN_LOOKS: usize = 256;
 
 /// The skyline of one run: a ring of stretches of equal height. A part that is no ring becomes one by an infinitely
 /// high wall after its last section.
@@ -134,8 +139,14 @@ impl Skyline {
 }
 
 /// Places all items of a part that has no fixed ones; `order` lists the items, best first. Offsets by item, or `None`
-/// as soon as a top reaches `limit`. O(n log n) when lifetimes nest, O(n sqrt n) at worst.
-pub(crate) fn best_fit(part: &Part, layout: &Layout, order: &[u32], limit: u64) -> Option<Vec<u64>> {
+/// as soon as a top reaches `limit` or the time is up. O(n log n) when lifetimes nest, O(n sqrt n) at worst.
+pub(crate) fn best_fit(
+    part: &Part,
+    layout: &Layout,
+    order: &[u32],
+    limit: u64,
+    deadline: Option<Instant>,
+) -> Option<Vec<u64>> {
     let n = part.items.len();
     let mut rank = vec![0; n];
     for (r, &i) in order.iter().enumerate() {
@@ -168,7 +179,7 @@ pub(crate) fn best_fit(part: &Part, layout: &Layout, order: &[u32], limit: u64) 
         let item = &part.items[i];
         let offset = floor.checked_next_multiple_of(item.align).unwrap_or(u64::MAX);
         let top = offset.saturating_add(item.size);
-        if top >= limit {
+        if top >= limit || (left % PLACED_BETWEEN_LOOKS == 0 && is_over(deadline)) {
             return None;
         }
         offsets[i] = offset;

@@ -60,8 +60,9 @@ fn improve(parts: &[Part], all: &mut [Places], target: u64, options: &Options, c
             break;
         }
         let part = &parts[worst];
+        let left = clock.work - improved.work;
         let improver = improvers[worst].get_or_insert_with(|| Improver::new(part, clock.threads, options));
-        improved.work += improver.round(&mut all[worst], &mut improved.proven, target, clock);
+        improved.work += improver.round(&mut all[worst], &mut improved.proven, target, left, clock);
         target = target.max(improved.proven);
     }
     improved

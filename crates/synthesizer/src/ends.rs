@@ -168,11 +168,12 @@ impl Ends {
             }
         }
         releases.sort_unstable();
-        // The latest for each kind and number of turns.
+        // The latest for each kind: after the most turns.
         releases.dedup_by(|next, kept| {
-            let same = next.kind == kept.kind && next.turns == kept.turns;
+            let same = next.kind == kept.kind;
             if same {
-                kept.at = kept.at.max(next.at);
+                let latest = (next.turns, next.at).max((kept.turns, kept.at));
+                (kept.turns, kept.at) = latest;
             }
             same
         });

@@ -34,6 +34,7 @@ pub(crate) fn sequence(trace: &Trace) -> Sequence {
 /// index. O(events).
 pub(crate) fn learner(trace: &Trace, starts: &[u32]) -> Learner {
     let mut learner = Learner::with(Limits::RECORDING);
+    let last_start = starts.last().copied().unwrap_or(0);
     let mut starts = starts.iter().copied().peekable();
     let mut alloc = |learner: &mut Learner, index: usize| {
         if starts.next_if(|&start| start as usize == index).is_some() {
@@ -45,9 +46,12 @@ pub(crate) fn learner(trace: &Trace, starts: &[u32]) -> Learner {
     for index in (0..trace.requests.len()).take_while(|&index| trace.requests[index].alloc.is_none()) {
         alloc(&mut learner, index);
     }
-    for event in &trace.events {
+    let last = trace.events.iter().rposition(|event| matches!(event, Event::Alloc(_))).unwrap_or(0);
+    for (time, event) in trace.events.iter().enumerate() {
         match event {
             Event::Alloc(id) => alloc(&mut learner, id.index()),
+            // What earlier steps kept and is freed after the last request, the end of the program frees: it has no end.
+            Event::FreeCompleted(id) if time > last && id.0 < last_start => {}
             Event::FreeCompleted(id) => learner.free(id.0.into()),
             _ => {}
         }

@@ -43,6 +43,10 @@ pub struct Effort {
     /// Stop searching for a better plan after about this long
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     time_limit: Duration,
+    /// Stop after so much work on each thread, whatever the time: the same plan however busy the machine is. A second of
+    /// the time limit stands for 60,000,000
+    #[arg(long, value_name = "UNITS", conflicts_with = "time_limit")]
+    work_limit: Option<u64>,
     /// Threads; all cores by default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -53,7 +57,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Effort { time_limit: Duration::from_secs(2), threads: None, seed: 0 }
+        Effort { time_limit: Duration::from_secs(2), work_limit: None, threads: None, seed: 0 }
     }
 }
 
@@ -68,6 +72,7 @@ impl Effort {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         Options {
             time_limit: self.time_limit,
+            work_limit: self.work_limit,
             threads: self.threads.map_or_else(cores, usize::from),
             seed: self.seed,
             ..Options::default()

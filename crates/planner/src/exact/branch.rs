@@ -6,6 +6,11 @@ use super::terrain::{Run, Stretch, Valley};
 use super::{Child, Exact, NONE};
 use crate::hash::mix;
 
+/// How much more what is lost beside a child counts than what it takes. Of dives towards 1.055 times the bound of
+/// minimalloc_J succeed 6 of 131 with 2, 15 with 8, 33 with 32, and 25 with 256 and more; on rectangles cut into 300 to
+/// 5,000 pieces with 5 and 15 % missing, 256 and more are as good as 32 or better.
+const LOST: u128 = 128;
+
 impl Exact<'_> {
     /// Calls a function with each waiting item that lives within some sections; how many were looked at.
     pub(super) fn each_within(&self, first: u32, length: u32, mut each: impl FnMut(u32)) -> u64 {
@@ -35,7 +40,7 @@ impl Exact<'_> {
             let mut valley = Valley { at, length, floor, left, right, most: 0, count: [0; 2] };
             self.prepare_valley(&valley);
             valley.most = self.most_left[self.terrain.wrap(at + length - 1) as usize];
-            let raise = u32::from(left.min(right).saturating_add(valley.most) <= self.limit);
+            let raise = u32::from(self.may_rise(&valley));
             let mut count = [raise; 2];
             let looked = self.each_within(at, length, |i| {
                 if self.is_candidate(&valley, i) {
@@ -63,11 +68,26 @@ impl Exact<'_> {
             most = most.max(self.load[s]);
             self.most_right[s] = most;
         }
+        if self.walls.is_empty() {
+            return;
+        }
+        let mut lowest = u64::MAX;
+        for k in 0..valley.length {
+            let s = self.terrain.wrap(valley.at + k);
+            lowest = lowest.min(self.walls.ceiling(s));
+            self.lowest_left[s as usize] = lowest;
+        }
+        lowest = u64::MAX;
+        for k in (0..valley.length).rev() {
+            let s = self.terrain.wrap(valley.at + k);
+            lowest = lowest.min(self.walls.ceiling(s));
+            self.lowest_right[s as usize] = lowest;
+        }
     }
 
-    /// The valley and side with the fewest children, unless one has none at all; and the name of the state: the items
+    /// The valley and side with the fewest children, and whether it has any; and the name of the state: the items
     /// waiting and the skyline.
-    pub(super) fn choose(&mut self, here: &Stretch) -> (Option<(Valley, usize)>, u128) {
+    pub(super) fn choose(&mut self, here: &Stretch) -> (Valley, usize, bool, u128) {
         let mut best = (u32::MAX, u64::MAX, 0, 0);
         let mut key = here.items;
         let (mut seen, mut at) = (0, here.first);
@@ -86,8 +106,18 @@ impl Exact<'_> {
             self.work += 1;
         }
         let (class, _, position, side) = best;
-        let valley = self.terrain.valley(self.terrain.wrap(here.first + position));
-        (valley.filter(|_| class > 0).map(|valley| (valley, side)), key.max(1))
+        // The lowest run of a stretch is a valley.
+        let valley = self.terrain.valley(self.terrain.wrap(here.first + position)).unwrap_or_default();
+        (valley, side, class > 0 && valley.length > 0, key.max(1))
+    }
+
+    /// Whether nothing need rest on the floor of the valley that was prepared.
+    fn may_rise(&self, valley: &Valley) -> bool {
+        let last = self.terrain.wrap(valley.at + valley.length - 1) as usize;
+        let ceiling = if self.walls.is_empty() { u64::MAX } else { self.lowest_left[last] };
+        let height = valley.left.min(valley.right).min(ceiling);
+        // Over a ring that is all level nothing but a wall may be rested on.
+        height < u64::MAX && height.saturating_add(valley.most) <= self.limit
     }
 
     pub(super) fn list_children(&mut self, valley: &Valley, side: usize) {
@@ -99,9 +129,9 @@ impl Exact<'_> {
             }
         });
         for child in &mut children[from..] {
-            child.score = self.score(child.item);
+            child.score = self.score(valley, side, child.item);
         }
-        if valley.left.min(valley.right).saturating_add(valley.most) <= self.limit {
+        if self.may_rise(valley) {
             children.push(Child { item: NONE, score: 0 });
         }
         self.children = children;
@@ -130,6 +160,12 @@ impl Exact<'_> {
         if top > self.limit {
             return false;
         }
+        if !self.walls.is_empty() {
+            let last = self.terrain.wrap(valley.at + valley.length - 1) as usize;
+            if top > self.lowest_left[last] && top > self.ceiling(item.lower, item.length()) {
+                return false;
+            }
+        }
         if valley.length == self.around {
             return true;
         }
@@ -139,11 +175,15 @@ impl Exact<'_> {
                 return true;
             }
             let s = self.terrain.wrap(valley.at + before - 1) as usize;
-            return valley.left.min(top).saturating_add(self.most_left[s]) <= self.limit;
+            let raised = valley.left.min(top).min(self.lowest_left[s]);
+            return raised.saturating_add(self.most_left[s]) <= self.limit;
         }
         let after = before + item.length();
         let s = self.terrain.wrap(valley.at + after) as usize;
-        after == valley.length || valley.right.min(top).saturating_add(self.most_right[s]) <= self.limit
+        after == valley.length || {
+            let raised = valley.right.min(top).min(self.lowest_right[s]);
+            raised.saturating_add(self.most_right[s]) <= self.limit
+        }
     }
 
     /// Where an item lies that rests on a valley's floor.
@@ -152,7 +192,7 @@ impl Exact<'_> {
         if align == 1 { valley.floor } else { valley.floor.checked_next_multiple_of(align).unwrap_or(u64::MAX) }
     }
 
-    fn score(&mut self, i: u32) -> u64 {
+    fn score(&mut self, valley: &Valley, side: usize, i: u32) -> u64 {
         let item = &self.part.items[i as usize];
         let (length, size) = (u64::from(item.length()), item.size);
         let value = match self.style.taste {
@@ -161,10 +201,30 @@ impl Exact<'_> {
             Taste::Size => size,
             Taste::Any => 1 << 30,
         };
+        let value = if self.style.fit { self.fitted(valley, side, i, value) } else { value };
         if self.style.noise == 0 {
             return value.saturating_add(1);
         }
         let factor = 16 + self.rng.next() % (self.style.noise + 1);
         (value / 16).saturating_mul(factor).saturating_add(1)
+    }
+
+    /// A child's value, less where it leaves something empty beside it, more where it is level with the wall there.
+    fn fitted(&self, valley: &Valley, side: usize, i: u32, value: u64) -> u64 {
+        if valley.length == self.around {
+            return value;
+        }
+        let item = &self.part.items[i as usize];
+        let top = self.rest(valley, i) + item.size;
+        let before = self.terrain.from(valley.at, item.lower);
+        let (beside, wall) =
+            if side == 0 { (before, valley.left) } else { (valley.length - before - item.length(), valley.right) };
+        if beside == 0 {
+            return if top == wall { value.saturating_mul(2) } else { value };
+        }
+        let lost = u128::from(beside) * u128::from(wall.min(top) - valley.floor);
+        let area = u128::from(item.length()) * u128::from(item.size);
+        let share = area / 16 * 1024 / (area / 16 + lost * LOST / 16 + 1);
+        (u128::from(value) * share / 1024) as u64
     }
 }

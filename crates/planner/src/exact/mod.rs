@@ -23,13 +23,16 @@ mod terrain;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod walls;
 
 pub(crate) use style::{Choice, Style, Taste};
 
+use crate::clock::is_over;
 use crate::hash::Rng;
 use crate::problem::{Item, Part};
 use terrain::{Run, Stretch, Terrain, Valley};
 use waiting::Waiting;
+pub(crate) use walls::Walls;
 
 /// How a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +54,9 @@ struct Child {
 
 const NONE: u32 = u32::MAX;
 
+/// Nodes after which a search looks at the clock.
+const NODES_BETWEEN_LOOKS: u32 = 256;
+
 /// A node on the way to the one at hand.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
@@ -67,6 +73,34 @@ struct Frame {
     /// What to go back to before the next child.
     terrain: usize,
     placed: u32,
+    jumps: usize,
+    /// The sections that its child changed, and those that the failures so far depend on.
+    changed: Sections,
+    blamed: Sections,
+}
+
+/// Sections from the first to the last, as the search counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sections {
+    first: u32,
+    last: u32,
+}
+
+impl Sections {
+    fn meets(self, other: Sections) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    fn with(self, other: Sections) -> Sections {
+        Sections { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+}
+
+/// A state that failed, by its name, and the sections that its failure depends on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Failed {
+    key: u128,
+    blamed: Sections,
 }
 
 /// The search and its state.
@@ -76,10 +110,11 @@ pub(crate) struct Exact<'a> {
     /// Sections, with the wall that makes a ring of a line.
     around: u32,
     terrain: Terrain,
-    /// Load of the items waiting.
+    /// Load of the items waiting and of the walls above the skyline.
     load: Vec<u64>,
     pub offsets: Vec<u64>,
     waiting: Waiting,
+    walls: Walls,
     placed: Vec<u32>,
     frames: Vec<Frame>,
     children: Vec<Child>,
@@ -89,19 +124,34 @@ pub(crate) struct Exact<'a> {
     /// Of the valley at hand: the largest load from either end of it to each section.
     most_left: Vec<u64>,
     most_right: Vec<u64>,
+    /// And the lowest ceiling.
+    lowest_left: Vec<u64>,
+    lowest_right: Vec<u64>,
+    pieces: Vec<(u32, u64)>,
     changed: Vec<Run>,
     runs: Vec<Run>,
-    failed: Vec<u128>,
+    failed: Vec<Failed>,
+    /// What the last failure depends on.
+    conflict: Sections,
     keys: Vec<u128>,
     style: Style,
     rng: Rng,
     pub work: u64,
+    /// The work at which the search ends, and the time.
     until: u64,
+    pub deadline: Option<std::time::Instant>,
+    nodes: u32,
 }
 
 impl<'a> Exact<'a> {
-    /// Nothing placed. The part must have no fixed items.
+    /// Nothing placed but what is fixed.
     pub fn new(part: &'a Part, memory: usize) -> Exact<'a> {
+        let walls = Walls::of(part, part.sections + u32::from(!part.ring));
+        Exact::among(part, walls, memory)
+    }
+
+    /// Nothing placed but walls, in place of what the part may have that is fixed.
+    pub fn among(part: &'a Part, walls: Walls, memory: usize) -> Exact<'a> {
         let around = part.sections + u32::from(!part.ring);
         let m = around as usize;
         let mut rng = Rng::new(0);
@@ -117,6 +167,7 @@ impl<'a> Exact<'a> {
             load: vec![0; m],
             offsets: vec![0; part.items.len()],
             waiting: Waiting::new(part),
+            walls,
             placed: Vec::new(),
             frames: Vec::new(),
             children: Vec::new(),
@@ -124,48 +175,105 @@ impl<'a> Exact<'a> {
             twin,
             most_left: vec![0; m],
             most_right: vec![0; m],
+            lowest_left: vec![u64::MAX; m],
+            lowest_right: vec![u64::MAX; m],
+            pieces: Vec::new(),
             changed: Vec::new(),
             runs: Vec::new(),
-            failed: vec![0; memory.next_power_of_two()],
+            failed: vec![Failed::default(); memory.next_power_of_two()],
+            conflict: Sections::default(),
             keys,
-            style: Style { choice: Choice::Fewest, taste: Taste::Length, noise: 0, seed: 0 },
+            style: Style { choice: Choice::Fewest, taste: Taste::Length, noise: 0, seed: 0, fit: false },
             rng,
             work: 0,
             until: 0,
+            deadline: None,
+            nodes: 0,
         }
     }
 
     /// Whether the part fits below `limit` (inclusive), as far as `work` goes.
     pub fn run(&mut self, limit: u64, style: Style, work: u64) -> Outcome {
         if self.limit != limit {
-            self.failed.fill(0);
+            self.failed.fill(Failed::default());
         }
         (self.limit, self.style, self.rng) = (limit, style, Rng::new(style.seed));
         self.until = self.work.saturating_add(work);
-        self.back_to(0, 0);
+        self.back_to(0, 0, 0);
+        self.walls.reset();
         self.frames.clear();
         self.children.clear();
         self.stretches.clear();
         self.terrain.level(self.part.base);
         self.load.fill(0);
-        let loads = crate::bound::loads(self.part);
-        self.load[..loads.len()].copy_from_slice(&loads);
-        if loads.iter().any(|l| l.saturating_add(self.part.base) > limit) {
-            return Outcome::Impossible;
+        for item in &self.part.items {
+            for s in item.lower..item.upper {
+                let s = self.terrain.wrap(s) as usize;
+                self.load[s] = self.load[s].saturating_add(item.size);
+            }
+        }
+        for s in 0..self.around {
+            let load = &mut self.load[s as usize];
+            let waits = *load > 0;
+            *load = load.saturating_add(self.walls.taken(s));
+            if waits && load.saturating_add(self.part.base) > limit {
+                return Outcome::Impossible;
+            }
         }
         let items = self.keys.iter().fold(0, |all, key| all ^ key);
         let all = Stretch { first: 0, length: self.around, whole: true, items };
         let nothing = Valley::default();
         self.frames.push(self.frame(all, nothing, 0, 0));
-        if self.load.contains(&0) {
+        let all = self.replace(&all, (0, true), [(self.around, self.part.base), (0, 0), (0, 0)]);
+        if (0..self.around).any(|s| self.is_closed(s)) {
             self.split(all);
         } else {
-            self.changed.clear();
-            self.changed.push(self.terrain.run(0));
             self.survey(&all);
             self.stretches.push(all);
         }
         self.search()
+    }
+
+    /// Whether nothing waits at a section any more.
+    fn is_closed(&self, section: u32) -> bool {
+        self.load[section as usize] == self.walls.taken(section)
+    }
+
+    /// Where the lowest wall above some sections begins.
+    fn ceiling(&self, first: u32, length: u32) -> u64 {
+        if self.walls.is_empty() {
+            return u64::MAX;
+        }
+        (first..first + length).map(|s| self.walls.ceiling(self.terrain.wrap(s))).min().unwrap_or(u64::MAX)
+    }
+
+    /// Replaces a run of the skyline by pieces, each as high as said or, where a wall begins there, as high as that; the
+    /// stretch as it is now. What changed is in `changed`.
+    fn replace(&mut self, here: &Stretch, (at, flat): (u32, bool), pieces: [(u32, u64); 3]) -> Stretch {
+        let mut changed = std::mem::take(&mut self.changed);
+        let here = if self.walls.is_empty() {
+            self.terrain.replace(here, (at, flat), &pieces, &mut changed)
+        } else {
+            let mut risen = std::mem::take(&mut self.pieces);
+            risen.clear();
+            let mut section = at;
+            for &(length, height) in &pieces {
+                for _ in 0..length {
+                    let (height, jump) = self.walls.rise(section, height);
+                    self.load[section as usize] -= jump;
+                    match risen.last_mut() {
+                        Some((length, last)) if *last == height => *length += 1,
+                        _ => risen.push((1, height)),
+                    }
+                    section = self.terrain.wrap(section + 1);
+                }
+            }
+            let here = self.terrain.replace(here, (at, flat), &risen, &mut changed);
+            self.pieces = risen;
+            here
+        };
+        self.changed = changed;
+        here
     }
 
     fn frame(&self, here: Stretch, valley: Valley, side: usize, key: u128) -> Frame {
@@ -180,7 +288,27 @@ impl<'a> Exact<'a> {
             stretches: self.stretches.len() as u32,
             terrain: self.terrain.mark(),
             placed: self.placed.len() as u32,
+            jumps: self.walls.mark(),
+            changed: Sections::default(),
+            blamed: Sections::default(),
         }
+    }
+
+    /// So many sections from one on; all, if they go around the ring.
+    fn sections(&self, first: u32, length: u32) -> Sections {
+        if first + length > self.around {
+            return Sections { first: 0, last: self.around - 1 };
+        }
+        Sections { first, last: first + length - 1 }
+    }
+
+    /// What the children of a valley depend on: its sections and its walls.
+    fn around_valley(&self, valley: &Valley) -> Sections {
+        if valley.length + 2 > self.around {
+            return Sections { first: 0, last: self.around - 1 };
+        }
+        let before = if valley.at == 0 { self.around - 1 } else { valley.at - 1 };
+        self.sections(before, valley.length + 2)
     }
 
     /// The search itself, with a stack of its own, as it goes as deep as there are items.
@@ -191,10 +319,12 @@ impl<'a> Exact<'a> {
             if (frame.todo as usize) < self.stretches.len() {
                 let here = self.stretches[frame.todo as usize];
                 frame.todo += 1;
-                if self.work > self.until {
+                self.nodes = self.nodes.wrapping_add(1);
+                let look = self.nodes.is_multiple_of(NODES_BETWEEN_LOOKS);
+                if self.work > self.until || (look && is_over(self.deadline)) {
                     return Outcome::OutOfWork;
                 }
-                if !self.enter(here) && !self.next_child() {
+                if !self.enter(here) && !self.go_back() {
                     return Outcome::Impossible;
                 }
             } else {
@@ -212,49 +342,78 @@ impl<'a> Exact<'a> {
     /// Begins the search of a stretch; false if it has failed.
     fn enter(&mut self, here: Stretch) -> bool {
         let children = self.children.len() as u32;
-        let (chosen, key) = self.choose(&here);
+        let (valley, side, possible, key) = self.choose(&here);
         let slot = key as usize & (self.failed.len() - 1);
-        if self.failed[slot] == key {
+        if self.failed[slot].key == key {
+            self.conflict = self.failed[slot].blamed;
             return false;
         }
-        let Some((valley, side)) = chosen else {
-            self.failed[slot] = key;
+        let blamed = self.around_valley(&valley);
+        if !possible {
+            self.conflict = blamed;
+            self.failed[slot] = Failed { key, blamed };
             return false;
-        };
+        }
         self.prepare_valley(&valley);
         self.list_children(&valley, side);
         self.children[children as usize..].sort_unstable_by_key(|c| (std::cmp::Reverse(c.score), c.item));
         let frame = self.frame(here, valley, side, key);
-        self.frames.push(Frame { next: children, children, ..frame });
+        self.frames.push(Frame { next: children, children, blamed, ..frame });
         self.next_child()
     }
 
-    /// Goes on to the next child of the last frame, or of the one before if there is none, and so on; false if there
-    /// is none at all.
-    fn next_child(&mut self) -> bool {
+    /// After a failure: goes on to the next child of the last frame whose child had a part in it; false if there is
+    /// none. What a failure does not depend on need not be tried otherwise.
+    fn go_back(&mut self) -> bool {
         while let Some(last) = self.frames.len().checked_sub(1) {
-            let frame = self.frames[last];
-            self.back_to(frame.terrain, frame.placed as usize);
-            self.stretches.truncate(frame.stretches as usize);
-            if let Some(&Child { item, .. }) = self.children.get(frame.next as usize) {
-                self.frames[last].next += 1;
-                self.frames[last].todo = frame.stretches;
-                self.apply(&frame, item);
-                return true;
-            }
-            self.children.truncate(frame.children as usize);
-            self.frames.pop();
-            if last > 0 {
-                let slot = frame.key as usize & (self.failed.len() - 1);
-                self.failed[slot] = frame.key;
+            let frame = &mut self.frames[last];
+            if frame.changed.meets(self.conflict) {
+                frame.blamed = frame.blamed.with(self.conflict);
+                if self.next_child() {
+                    return true;
+                }
+            } else {
+                self.give_up(self.conflict);
             }
         }
         false
     }
 
-    /// Undoes all changes but so many of the terrain, and all placements but so many.
-    fn back_to(&mut self, terrain: usize, placed: usize) {
+    /// Goes on to the next child of the last frame; without one it has failed, and false is the answer.
+    fn next_child(&mut self) -> bool {
+        let Some(last) = self.frames.len().checked_sub(1) else { return false };
+        let frame = self.frames[last];
+        let Some(&Child { item, .. }) = self.children.get(frame.next as usize) else {
+            self.give_up(frame.blamed);
+            return false;
+        };
+        self.back_to(frame.terrain, frame.placed as usize, frame.jumps);
+        self.stretches.truncate(frame.stretches as usize);
+        self.frames[last].next += 1;
+        self.frames[last].todo = frame.stretches;
+        self.frames[last].changed = self.apply(&frame, item);
+        true
+    }
+
+    /// Ends the last frame, which has failed because of what is in some sections.
+    fn give_up(&mut self, blamed: Sections) {
+        let Some(frame) = self.frames.pop() else { return };
+        self.back_to(frame.terrain, frame.placed as usize, frame.jumps);
+        self.stretches.truncate(frame.stretches as usize);
+        self.children.truncate(frame.children as usize);
+        self.conflict = blamed;
+        if !self.frames.is_empty() {
+            let slot = frame.key as usize & (self.failed.len() - 1);
+            self.failed[slot] = Failed { key: frame.key, blamed };
+        }
+    }
+
+    /// Undoes all changes but so many of the terrain, all placements but so many, and all jumps but so many.
+    fn back_to(&mut self, terrain: usize, placed: usize, jumps: usize) {
         self.terrain.revert(terrain);
+        while let Some((section, by)) = self.walls.undo(jumps) {
+            self.load[section as usize] += by;
+        }
         while self.placed.len() > placed {
             let Some(i) = self.placed.pop() else { break };
             self.waiting.give(i);
@@ -266,18 +425,16 @@ impl<'a> Exact<'a> {
         }
     }
 
-    /// Places an item (or raises the floor) and notes the stretches that are left to search.
-    fn apply(&mut self, frame: &Frame, i: u32) {
+    /// Places an item (or raises the floor) and notes the stretches that are left to search; the sections changed.
+    fn apply(&mut self, frame: &Frame, i: u32) -> Sections {
         let (here, valley) = (frame.here, frame.valley);
         let flat = valley.length == self.around;
-        let mut changed = std::mem::take(&mut self.changed);
         if i == NONE {
-            let raised = (valley.length, valley.left.min(valley.right));
-            let here = self.terrain.replace(&here, (valley.at, flat), [raised, (0, 0), (0, 0)], &mut changed);
-            self.changed = changed;
+            let height = valley.left.min(valley.right).min(self.ceiling(valley.at, valley.length));
+            let here = self.replace(&here, (valley.at, flat), [(valley.length, height), (0, 0), (0, 0)]);
             self.survey(&here);
             self.stretches.push(here);
-            return;
+            return self.sections(valley.at, valley.length);
         }
         let item = self.part.items[i as usize];
         let offset = self.rest(&valley, i);
@@ -289,19 +446,18 @@ impl<'a> Exact<'a> {
         let after = valley.length - before - item.length();
         let (left, right) = match frame.side {
             _ if flat => (valley.floor, valley.floor),
-            0 => (valley.left.min(top), valley.floor),
-            _ => (valley.floor, valley.right.min(top)),
+            0 => (valley.left.min(top).min(self.ceiling(valley.at, before)), valley.floor),
+            _ => (valley.floor, valley.right.min(top).min(self.ceiling(valley.at + before + item.length(), after))),
         };
         let at = if flat { self.terrain.wrap(item.lower) } else { valley.at };
         let pieces = [(before, left), (item.length(), top), (after, right)];
-        let mut here = self.terrain.replace(&here, (at, flat), pieces, &mut changed);
-        self.changed = changed;
+        let mut here = self.replace(&here, (at, flat), pieces);
         here.items ^= self.keys[i as usize];
         let mut closes = false;
         for s in item.lower..item.upper {
-            let s = self.terrain.wrap(s) as usize;
-            self.load[s] -= item.size;
-            closes |= self.load[s] == 0;
+            let s = self.terrain.wrap(s);
+            self.load[s as usize] -= item.size;
+            closes |= self.is_closed(s);
         }
         self.work += u64::from(item.length());
         if closes {
@@ -310,19 +466,24 @@ impl<'a> Exact<'a> {
             self.survey(&here);
             self.stretches.push(here);
         }
+        match frame.side {
+            _ if flat => self.sections(0, self.around),
+            0 => self.sections(valley.at, before + item.length()),
+            _ => self.sections(self.terrain.wrap(item.lower), item.length() + after),
+        }
     }
 
     /// Notes the open stretches of what was one.
     fn split(&mut self, whole: Stretch) {
         self.work += u64::from(whole.length);
         // A ring is walked from a closed section on: then no open stretch contains where the walk begins and ends.
-        let closed = (0..whole.length).find(|&k| self.load[self.terrain.wrap(whole.first + k) as usize] == 0);
+        let closed = (0..whole.length).find(|&k| self.is_closed(self.terrain.wrap(whole.first + k)));
         let first = if whole.whole { self.terrain.wrap(whole.first + closed.unwrap_or(0)) } else { whole.first };
         let mut runs = std::mem::take(&mut self.runs);
         self.terrain.runs(&whole, &mut runs);
         let mut open: Option<u32> = None;
         for k in 0..=whole.length {
-            let closed = k == whole.length || self.load[self.terrain.wrap(first + k) as usize] == 0;
+            let closed = k == whole.length || self.is_closed(self.terrain.wrap(first + k));
             match open {
                 None if !closed => open = Some(k),
                 Some(from) if closed => {

@@ -163,7 +163,7 @@ impl Terrain {
         &mut self,
         here: &Stretch,
         (at, flat): (u32, bool),
-        pieces: [(u32, u64); 3],
+        pieces: &[(u32, u64)],
         changed: &mut Vec<Run>,
     ) -> Stretch {
         changed.clear();
