@@ -125,7 +125,7 @@ def figures(job: Job, cell: dict) -> dict[tuple, float]:
             found["capacity", name] = 1000 * result["smallest_capacity"] / cell["peak_allocated"]
     for multiple, results in cell["limited"].items():
         for name, result in results.items():
-            if "remaps" in result:
+            if result.get("remaps") is not None:
                 found[multiple, name] = math.inf if result["oom"] else result["remaps"] / job.judged
     return found
 
