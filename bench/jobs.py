@@ -125,7 +125,7 @@ def figures(job: Job, cell: dict) -> dict[tuple, float]:
             found["capacity", name] = 1000 * result["smallest_capacity"] / cell["peak_allocated"]
     for multiple, results in cell["limited"].items():
         for name, result in results.items():
-            if "remaps" in result:
+            if result.get("remaps") is not None:
                 found[multiple, name] = math.inf if result["oom"] else result["remaps"] / job.judged
     return found
 
@@ -137,13 +137,13 @@ def show(value: float | None, digits: int) -> str:
     return "out of memory" if value == math.inf else f"{value:.{digits}f}"
 
 
-def row(first: list[str], found: dict[tuple, float], served: str) -> str:
+def row(first: list[str], found: dict[tuple, float], last: list[str]) -> str:
     """A line of the table."""
     cells = []
     for name in ALLOCATORS:
         cells.append(f"{show(found.get(('efficiency', name)), 3)} · {show(found.get(('capacity', name)), 0)}")
     cells += [" · ".join(show(found.get((multiple, name)), 1) for multiple in CAPACITIES) for name in REMAPPING]
-    return "| " + " | ".join([*first, *cells, served]) + " |"
+    return "| " + " | ".join([*first, *cells, *last]) + " |"
 
 
 def middle(rows: list[dict[tuple, float]]) -> dict[tuple, float]:
@@ -162,18 +162,19 @@ def worst(rows: list[dict[tuple, float]]) -> dict[tuple, float]:
 def table(cells: dict[str, dict]) -> str:
     """The cells as Markdown, with the median and the worst of each kind at the end."""
     heads = ["job", "kind", "peak, GiB", *(f"{title}: E · capacity" for title in ALLOCATORS.values())]
-    heads += [f"{ALLOCATORS[name]}: remaps" for name in REMAPPING] + ["`stalloc run`"]
+    served = any("served" in cell for cell in cells.values())
+    heads += [f"{ALLOCATORS[name]}: remaps" for name in REMAPPING] + ["`stalloc run`"] * served
     lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(heads) - 2)]
     rows: dict[str, list[dict[tuple, float]]] = {kind: [] for kind in KINDS}
     for name, cell in cells.items():
         job = JOBS[name]
         rows[job.kind].append(figures(job, cell))
         first = [name, job.kind + (", held out" if job.held_out else ""), f"{cell['peak_allocated'] / 2**30:.1f}"]
-        lines.append(row(first, rows[job.kind][-1], cell.get("served", "")))
+        lines.append(row(first, rows[job.kind][-1], [cell.get("served", "")] * served))
     for kind, found in rows.items():
         if found:
-            lines.append(row([f"**median of {len(found)}**", kind, ""], middle(found), ""))
-            lines.append(row(["**worst**", kind, ""], worst(found), ""))
+            lines.append(row([f"**median of {len(found)}**", kind, ""], middle(found), [""] * served))
+            lines.append(row(["**worst**", kind, ""], worst(found), [""] * served))
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ def bench():
 def cell(efficiency: float, smallest: int | None, remaps: int, oom: bool = False) -> dict:
     """What the commands say of a job of 1,000 bytes."""
     result = {"allocator": "stalloc-open", "efficiency": efficiency, "smallest_capacity": smallest, "oom": oom, "remaps": remaps}
-    others = {"allocator": "pytorch", "efficiency": efficiency / 2, "oom": oom}
+    others = {"allocator": "pytorch", "efficiency": efficiency / 2, "oom": oom, "remaps": None}
     limited = {"stalloc-open": result, "pytorch": others}
     return {"peak_allocated": 1000, "results": [result, others], "limited": {1.05: limited, 1.01: limited}}
 

@@ -1,5 +1,5 @@
-//! Serves a running program from one arena, safely: at planned offsets what repeats exactly, the rest at the lowest
-//! free address.
+//! Serves a running program from one arena, safely: at planned offsets what repeats exactly, the rest where it fits
+//! best.
 //!
 //! Every allocator here implements [`Allocator`] over a [`stalloc_device::Device`]; the simulator drives the same code
 //! over the counting device that a training process runs over CUDA.

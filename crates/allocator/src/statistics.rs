@@ -7,7 +7,7 @@ use stalloc_device::Stream;
 pub enum Source {
     /// At the address that the plan says.
     Planned,
-    /// In the arena, at the lowest free address.
+    /// In the arena, where it fitted best.
     Open,
     /// By the allocator beside the arena.
     Fallback,
@@ -55,7 +55,7 @@ pub struct Statistics {
     pub requests: u64,
     /// Requests served from the plan.
     pub planned: u64,
-    /// Requests served in the arena at the lowest free address.
+    /// Requests served in the arena where they fitted best.
     pub open: u64,
     /// Requests that the arena did not serve.
     pub fallback: u64,

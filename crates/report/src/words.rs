@@ -97,7 +97,7 @@ pub fn advice(answer: &Answer<'_>) -> String {
                 (recomputation, smaller micro-batches, sharding)."
             .into();
     }
-    let mut text = format!("Run it with `stalloc run --learn -- COMMAND` and it frees {}", bytes(saved));
+    let mut text = format!("Run it with `stalloc run -- COMMAND` and it frees {}", bytes(saved));
     if let Some(card) = ["40", "80", "141"]
         .iter()
         .find(|card| plan.fits.get(**card) == Some(&Fit::Yes) && before.fits.get(**card) != Some(&Fit::Yes))

@@ -11,7 +11,7 @@ use stalloc_trace::{Input, Trace, open};
 fn main() -> ExitCode {
     let names = Kind::ALL.map(Kind::name).join(" | ");
     println!("| trace | device | requests | peak allocated MiB | recorded MiB | {names} |");
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
     let mut failed = false;
     for path in std::env::args().skip(1) {
         let path = Path::new(&path);

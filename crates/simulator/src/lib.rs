@@ -96,7 +96,7 @@ pub enum Source {
     Online,
     /// From the plan.
     Planned,
-    /// At the lowest free address of the arena.
+    /// In the arena, where it fitted best.
     Open,
     /// By the fallback pool.
     Fallback,
