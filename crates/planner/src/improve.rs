@@ -91,7 +91,7 @@ fn style(k: u64, seed: u64, parts: Parts) -> Style {
         taste: [Taste::Length, Taste::Area, Taste::Size, Taste::Any][(k / 3 % 4) as usize],
         noise: [1, 4, 16][(k / STYLES % 3) as usize],
         seed: mix(seed ^ mix(k)),
-        fit: k % 2 == 0,
+        fit: k.is_multiple_of(2),
     }
 }
 

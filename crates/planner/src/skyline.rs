@@ -179,7 +179,7 @@ pub(crate) fn best_fit(
         let item = &part.items[i];
         let offset = floor.checked_next_multiple_of(item.align).unwrap_or(u64::MAX);
         let top = offset.saturating_add(item.size);
-        if top >= limit || (left % PLACED_BETWEEN_LOOKS == 0 && is_over(deadline)) {
+        if top >= limit || (left.is_multiple_of(PLACED_BETWEEN_LOOKS) && is_over(deadline)) {
             return None;
         }
         offsets[i] = offset;

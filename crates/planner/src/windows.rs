@@ -226,7 +226,7 @@ impl<'a> Windows<'a> {
         if freed.len() as u64 > wanted {
             // Those about an address.
             let at = self.part.base + self.rng.next() % (self.limit - self.part.base).max(1);
-            let at = if self.rng.next() % 3 == 0 { self.limit } else { at };
+            let at = if self.rng.next().is_multiple_of(3) { self.limit } else { at };
             let middle = |i: u32| self.offsets[i as usize] + self.part.items[i as usize].size / 2;
             freed.sort_unstable_by_key(|&i| (middle(i).abs_diff(at), i));
             work += freed.len() as u64;
