@@ -159,7 +159,7 @@ def main() -> None:
         inner = ["env", "-u", "STALLOC_MODE", sys.executable, __file__, "--replay", str(folder)]
         inner += ["--rounds", str(options.rounds), "--backend", options.backend]
         inner += ["--unplanned"] if options.unplanned else []
-        done = subprocess.run([stalloc_command, "run", "--plan", str(folder), *gpu, "--", *inner], stdout=subprocess.PIPE)
+        done = subprocess.run([stalloc_command, "run", "--plan", str(folder), "--frozen", *gpu, "--", *inner], stdout=subprocess.PIPE)
         if done.returncode:
             sys.exit(done.returncode)
     figures = json.loads(done.stdout.splitlines()[-1])

@@ -92,7 +92,7 @@ def measure(names: list[str], folder: Path) -> dict[str, Outcome]:
         lines.append(f"{name}:{plans} {options} --steps {2 * steps}")
     # The program takes its plans itself, one for each child.
     program[3:3] = ["env", "-u", "STALLOC_MODE", "STALLOC_TIGHT=1"]
-    output = stalloc("run", "--plan", str(folder / "plans0"), *program, str(PROGRAMS / "watched.py"), *lines)
+    output = stalloc("run", "--plan", str(folder / "plans0"), "--frozen", *program, str(PROGRAMS / "watched.py"), *lines)
     seen = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return {name: outcome(*both) for name, both in zip(names, zip(seen, promised, strict=True), strict=True)}
 

@@ -104,7 +104,7 @@ class Bench:
             if folder is None:
                 return {"micro_batch": micro_batch, "oom": True, "message": "the plan is larger than the GPU"}
             dry = ["--dry-run", self.dry_run] if self.dry_run else []
-            return self.train(name, [self.stalloc, "run", "--plan", folder, *dry, "--"], micro_batch, steps)
+            return self.train(name, [self.stalloc, "run", "--plan", folder, "--frozen", *dry, "--"], micro_batch, steps)
         prefix = self.recording(self.work / f"traces-{name}") if self.dry_run else []
         option = "expandable_segments:True" if allocator == "expandable" else ""
         return self.train(name, prefix, micro_batch, steps, PYTORCH_CUDA_ALLOC_CONF=option)

@@ -31,7 +31,7 @@ MAY_DIFFER = (
 
 
 def looks(directory, seed, acts, before=(), **env):
-    command = ("run", "--plan", directory, *GPU, "--", *before, sys.executable, PROGRAMS / "differential.py", seed, acts)
+    command = ("run", "--plan", directory, "--frozen", *GPU, "--", *before, sys.executable, PROGRAMS / "differential.py", seed, acts)
     process = run(*command, env=env)
     assert process.returncode == 0, process.stderr
     return [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")], process.stderr

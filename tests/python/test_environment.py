@@ -51,7 +51,7 @@ def test_an_interpreter_that_is_told_nothing_imports_nothing(python):
 def test_whatever_is_wrong_costs_one_line_and_the_program_runs(python, tmp_path):
     (tmp_path / "torch.py").write_text("name = 'a torch'")
     code = "import torch; print(torch.name)"
-    for mode, reason in [("Clever", "none of torch, trace, alloc"), ("Alloc", "needs a folder")]:
+    for mode, reason in [("Clever", "none of auto, torch, trace, alloc"), ("Alloc", "needs a folder")]:
         process = start(python, code, STALLOC_MODE=mode, PYTHONPATH=str(tmp_path))
         assert process.stdout == "a torch\n"
         assert process.stderr.count("\n") == process.stderr.count("stalloc: not in this process") == 1
@@ -66,7 +66,7 @@ def test_the_environment_alone_traces_and_serves_as_the_artifact_lays_out_its_fo
     def alone(*program, mode, **env):
         said = ("env", "-u", "PYTHONPATH", f"STALLOC_MODE={mode}", f"STALLOC_MODEL_INFO_PATH={tmp_path}")
         # `stalloc run` is here only for its stand-in GPU: its own ways of saying things are taken away again.
-        process = run("run", "--plan", planned, "--dry-run", "h100-80gb", "--", *said, python, *program, env=env)
+        process = run("run", "--plan", planned, "--frozen", "--dry-run", "h100-80gb", "--", *said, python, *program, env=env)
         assert process.returncode == 0, process.stderr
         return process
 

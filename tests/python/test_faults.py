@@ -18,7 +18,7 @@ NOWHERE = {
 
 
 def serve(directory, *command, **env):
-    return run("run", "--plan", directory, *GPU, "--", *command, env=env)
+    return run("run", "--plan", directory, "--frozen", *GPU, "--", *command, env=env)
 
 
 @pytest.mark.parametrize("way", ["native", "pluggable"])

@@ -17,7 +17,7 @@ NO_COMPILER = {"CXX": "/no/compiler", "STALLOC_BACKEND": ""}
 
 
 def serve(directory, program, *arguments, before=(), **env):
-    command = ("run", "--plan", directory, *GPU, "--", *before, sys.executable, PROGRAMS / program, *arguments)
+    command = ("run", "--plan", directory, "--frozen", *GPU, "--", *before, sys.executable, PROGRAMS / program, *arguments)
     process = run(*command, env={"STALLOC_BACKEND": "pluggable"} | env)
     assert process.returncode == 0, process.stderr
     return process

@@ -37,7 +37,7 @@ def test_each_rank_that_a_launcher_starts_follows_its_own_plan_on_its_own_gpu(re
     alone = record("served_ranks.py", "unused", options=("--world-size", "2", "--ranks", "0,1"))
     program = f"{sys.executable} {PROGRAMS}/served_ranks.py {tmp_path}/meeting"
     both = f"for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 {program} & done; wait"
-    process = run("run", "--plan", alone.directory, "--dry-run", "h100-80gb", "--devices", "2", "--", "sh", "-c", both)
+    process = run("run", "--plan", alone.directory, "--frozen", "--dry-run", "h100-80gb", "--devices", "2", "--", "sh", "-c", both)
     served = re.findall(r"rank(\d) dev(\d): ([\d.]+) % of ([\d,]+) requests at planned offsets", process.stderr)
     requests = {str(trace["rank"]): f"{trace['requests']:,}" for trace in alone.summary["traces"]}
     assert requests["0"] != requests["1"]

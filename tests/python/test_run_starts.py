@@ -15,7 +15,7 @@ PROGRAM = (sys.executable, PROGRAMS / "troubles.py")
 
 
 def serve(folder, *arguments, options=(), **more):
-    return run("run", "--plan", folder, *GPU, *options, "--", *PROGRAM, *(arguments or ("size", "5000")), **more)
+    return run("run", "--plan", folder, "--frozen", *GPU, *options, "--", *PROGRAM, *(arguments or ("size", "5000")), **more)
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +89,7 @@ def test_a_plan_that_cannot_be_written_is_named_and_the_command_runs(folder):
     # The interpreter raises the limit again, so that only planning meets it.
     again = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, 2 * (resource.RLIM_INFINITY,)); sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
     command = (sys.executable, "-c", again, PROGRAMS / "troubles.py", "size", "5000")
-    process = run("run", "--plan", folder, *GPU, "--", *command, preexec_fn=nothing_can_be_written, restore_signals=False)
+    process = run("run", "--plan", folder, "--frozen", *GPU, "--", *command, preexec_fn=nothing_can_be_written, restore_signals=False)
     assert process.returncode == 0, process.stderr
     (line,) = [line for line in process.stderr.splitlines() if "its plan cannot be written" in line]
     assert "File too large" in line

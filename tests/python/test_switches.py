@@ -43,7 +43,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a 
 
 
 def serve(directory, program, *arguments, before=(), **env):
-    command = ("run", "--plan", directory, *GPU, "--", *before, sys.executable, "-c", program, *arguments)
+    command = ("run", "--plan", directory, "--frozen", *GPU, "--", *before, sys.executable, "-c", program, *arguments)
     process = run(*command, env=env)
     assert process.returncode == 0, process.stderr
     return process
@@ -102,7 +102,7 @@ def test_what_torch_memory_saver_is_to_pause_is_left_to_pytorchs_allocator(plann
 
 @pytest.mark.parametrize("way", ["native", "pluggable"])
 def test_whoever_listens_to_memory_hears_of_the_arenas(planned, way):
-    command = ("run", "--plan", planned, *GPU, "--", sys.executable, PROGRAMS / "listeners.py")
+    command = ("run", "--plan", planned, "--frozen", *GPU, "--", sys.executable, PROGRAMS / "listeners.py")
     process = run(*command, env={"STALLOC_BACKEND": way})
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout.splitlines()[-1])["wrong"] == []

@@ -1,5 +1,6 @@
 //! A library that was given to PyTorch by hand, with nothing but its path: the environment says the rest.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::c_int;
 use std::path::PathBuf;
@@ -25,11 +26,12 @@ pub fn prepare() {
         let mode = env::var("STALLOC_MODE").unwrap_or_default().to_lowercase();
         match mode.as_str() {
             "alloc" => serve(quiet),
+            "auto" => learn(quiet),
             "" | "torch" => {}
             "trace" => {
                 say("this way into PyTorch cannot record; use `stalloc trace` or stalloc.enable(mode=\"trace\")")
             }
-            _ => say(&format!("STALLOC_MODE={mode} is none of Torch, Trace, Alloc")),
+            _ => say(&format!("STALLOC_MODE={mode} is none of Auto, Torch, Trace, Alloc")),
         }
         if !quiet && !hooks_are_set() {
             say(
@@ -40,15 +42,38 @@ pub fn prepare() {
     });
 }
 
+/// GPUs of a machine, at most, that learn without having been named.
+const GPUS_OF_A_MACHINE: i32 = 16;
+
+/// Serves every GPU from an arena that learns, starting from the plans that there are.
+fn learn(quiet: bool) {
+    crate::learning::start();
+    let folder = env::var_os("STALLOC_MODEL_INFO_PATH").map(PathBuf::from);
+    follow(folder.map(|folder| plans(&folder, rank())).unwrap_or_default());
+    for device in 0..GPUS_OF_A_MACHINE {
+        places::prepare(device, stalloc_plan::Plan::default());
+    }
+    tell_at_exit(quiet);
+}
+
+fn rank() -> u64 {
+    env::var("RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or(0)
+}
+
 fn serve(quiet: bool) {
     let Some(folder) = env::var_os("STALLOC_MODEL_INFO_PATH").map(PathBuf::from) else {
         return say("STALLOC_MODE=Alloc needs STALLOC_MODEL_INFO_PATH, a folder with plans; running without a plan");
     };
-    let rank = env::var("RANK").ok().and_then(|rank| rank.parse().ok()).unwrap_or(0);
+    let rank = rank();
     let plans = plans(&folder, rank);
     if plans.is_empty() {
         return say(&format!("no plan for rank {rank} in {}; running without a plan", folder.display()));
     }
+    follow(plans);
+    tell_at_exit(quiet);
+}
+
+fn follow(plans: BTreeMap<i32, PathBuf>) {
     if env::var("WORLD_SIZE").is_ok_and(|size| size.parse().is_ok_and(|size: u64| size > 1)) {
         places::forbid_waits();
     }
@@ -60,6 +85,9 @@ fn serve(quiet: bool) {
             Err(error) => say(&format!("device {device} runs without a plan: {error}")),
         }
     }
+}
+
+fn tell_at_exit(quiet: bool) {
     if !quiet {
         // SAFETY: the function takes nothing, does not unwind, and lives as long as the process: Python never unloads
         // an allocator's library.
