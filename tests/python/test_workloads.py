@@ -14,7 +14,7 @@ import workloads  # noqa: E402
 REPEATING = ["gpt", "llama, recomputation", "megatron, virtual pipeline"]
 
 #: Whose steps vary: they get no offsets.
-VARYING = ["variable length", "megatron, experts"]
+VARYING = ["megatron, experts"]
 
 
 @pytest.fixture(scope="module")

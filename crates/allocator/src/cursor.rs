@@ -9,7 +9,7 @@
 
 use crate::history::History;
 use crate::script::{CONTEXT, Expect, Key, Position, Script};
-use crate::tuning::{CANDIDATES, FOLLOWING, MISFITS, NEARBY, UNDECIDED};
+use crate::tuning::{CANDIDATES, MISFITS, NEARBY, UNDECIDED};
 
 /// Requests that are remembered.
 const RECENT: usize = 16;
@@ -50,8 +50,6 @@ pub struct Cursor {
     requests: u64,
     /// One bit per request since a step was last said to begin, newest lowest: it did not fit.
     misfits: u64,
-    /// One bit per request, newest lowest: it was what the plan expected.
-    fits: u64,
     /// Steps begin where the plan's sections do, as far as is known.
     marks_begin_sections: bool,
     history: History,
@@ -66,7 +64,6 @@ impl Cursor {
             recent: [Key::default(); RECENT],
             requests: 0,
             misfits: 0,
-            fits: 0,
             marks_begin_sections: true,
             history: History::default(),
         };
@@ -77,11 +74,6 @@ impl Cursor {
     /// Whether it is unknown where the program is.
     pub fn is_unknown(&self) -> bool {
         self.candidates.is_empty()
-    }
-
-    /// Whether most of the last requests were what the plan expected.
-    pub fn is_following(&self) -> bool {
-        self.fits.count_ones() >= FOLLOWING
     }
 
     /// The entry that is expected next, if there is one for certain.
@@ -99,16 +91,13 @@ impl Cursor {
         {
             candidate.at.index += 1;
             self.remember(key);
-            self.fits |= 1;
             return entry.guess();
         }
         if script.is_empty() {
             return Guess::NotInPlan;
         }
         self.remember(key);
-        let guess = self.advance_slowly(script, key);
-        self.fits |= u64::from(matches!(guess, Guess::Planned(_) | Guess::Open));
-        guess
+        self.advance_slowly(script, key)
     }
 
     #[inline]
@@ -116,7 +105,6 @@ impl Cursor {
         self.recent[self.requests as usize % RECENT] = key;
         self.requests += 1;
         self.misfits <<= 1;
-        self.fits <<= 1;
     }
 
     #[cold]

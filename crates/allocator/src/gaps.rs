@@ -105,21 +105,31 @@ impl Gaps {
         self.chunks[at.chunk][at.index]
     }
 
-    /// Where `width` units fit, best first: where such a range starts within the window, and how far it is free. A gap
-    /// that begins before the window comes last.
+    /// Where `width` units fit, best first: where such a range starts within the window, and how far it is free.
     pub fn fits(&self, window: Range<u32>, width: u32) -> impl Iterator<Item = Range<u32>> + '_ {
-        let own = class(width);
-        let rest = self.filled & (u128::MAX << own);
-        let classes = std::iter::successors(next_bit(rest), move |&class| next_bit(rest & (u128::MAX << class << 1)));
         let (from, to) = (window.start, window.end);
-        let inside = classes.flat_map(move |class| {
+        // A gap that begins before the window counts with what lies inside of it, and goes before others of its class.
+        let across = self.before(from).map(|at| self.gap(at)).filter(|gap| gap.start < from && gap.end > from);
+        let across = across.map(|gap| from..gap.end.min(to));
+        let place = across.as_ref().map_or(0, |range| class(range.end - range.start));
+        let tighter = self.within(class(width)..place, window.clone());
+        let others = self.within(place.max(class(width))..CLASSES, window);
+        tighter.chain(across).chain(others).filter(move |range| range.end.saturating_sub(range.start) >= width)
+    }
+
+    /// The gaps of some classes that begin in a window, as far as it goes: by class, then by address.
+    fn within(&self, classes: Range<usize>, window: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
+        let (from, to) = (window.start, window.end);
+        let rest = if classes.is_empty() { 0 } else { self.filled & (u128::MAX << classes.start) };
+        let filled = std::iter::successors(next_bit(rest), move |&class| {
+            let above = if class + 1 < CLASSES { u128::MAX << (class + 1) } else { 0 };
+            next_bit(rest & above)
+        });
+        filled.take_while(move |&class| class < classes.end).flat_map(move |class| {
             let list = &self.classes[class];
             let first = list.partition_point(|gap| gap.start < from);
             list[first..].iter().take_while(move |gap| gap.start < to).map(move |gap| gap.start..gap.end.min(to))
-        });
-        let across = self.before(from).map(|at| self.gap(at)).filter(|gap| gap.start < from);
-        let across = across.map(move |gap| from..gap.end.min(to));
-        inside.chain(across).filter(move |range| range.end.saturating_sub(range.start) >= width)
+        })
     }
 
     /// Every gap of at least `width` units, by address. O(gaps).

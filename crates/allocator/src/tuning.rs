@@ -25,7 +25,3 @@ pub const NEARBY: u32 = 64;
 
 /// With more requests than this among the last 64 that do not fit, the position is unknown.
 pub const MISFITS: u32 = 48;
-
-/// With at least so many of the last 64 requests being what the plan expected, the program follows its plan: what is not
-/// planned keeps off the plan's addresses as long as there is memory elsewhere.
-pub const FOLLOWING: u32 = 32;

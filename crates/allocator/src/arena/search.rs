@@ -51,7 +51,7 @@ impl<D: Device> Arena<D> {
         }
     }
 
-    /// The tightest fit (while the program follows its plan: above the planned addresses); where that would need more
+    /// The tightest fit above the planned addresses; where that would need more
     /// memory than there is, one on mapped memory; where there is none either, memory is remapped.
     fn serve_fitting(&mut self, key: Key) -> Option<Served> {
         if self.planned_only {
@@ -61,8 +61,9 @@ impl<D: Device> Arena<D> {
             self.poll_all();
         }
         self.update_gaps();
-        // A block among planned addresses would push planned ones away in every step that it lives.
-        let above = if self.cursor.is_following() { self.script.granules } else { 0 };
+        // A block among planned addresses would push planned ones away in every step that it lives. That the addresses above
+        // are others costs nothing: memory is where blocks are.
+        let above = self.script.granules;
         let end = self.taken.len() as u32;
         let start = self
             .claim_found(key, Pressure::Refuse, |arena, others| arena.tightest(above..end, key, others))

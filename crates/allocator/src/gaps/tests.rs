@@ -22,8 +22,9 @@ fn the_tightest_place_is_found_and_the_lowest_of_equals() {
     assert_eq!(gaps.best(0..100, 5), Some(20));
     assert_eq!(gaps.best(21..100, 5), Some(40));
     assert_eq!(gaps.best(0..100, 6), Some(0));
-    assert_eq!(gaps.best(1..100, 6), Some(90));
-    assert_eq!(gaps.best(1..95, 6), Some(1), "a gap that begins before the window comes last");
+    assert_eq!(gaps.best(1..100, 6), Some(1));
+    assert_eq!(gaps.best(1..95, 6), Some(1));
+    assert_eq!(gaps.best(2..100, 6), Some(2), "what lies in the window of a gap that begins before it is tighter");
     assert_eq!(gaps.best(0..100, 11), None);
     gaps.give(25..40);
     gaps.give(45..90);
