@@ -86,9 +86,9 @@ def replay(folder: Path, rounds: int, unplanned: bool, backend: str) -> None:
     import torch
 
     import stalloc
-    from stalloc import _shim
+    from stalloc._serve import shim
 
-    library = _shim.load("pairs", ROOT / "bench")
+    library = shim.load("pairs", ROOT / "bench")
     library.pairs_allocator.restype = ctypes.c_void_p
     library.pairs_use.argtypes = [ctypes.c_void_p]
     native = library.pairs_allocator()

@@ -28,9 +28,9 @@ class _Finder:
 
 def _install():
     try:
-        from stalloc import _serve
+        from stalloc import _enable
 
-        _serve.install()
+        _enable.install()
     except Exception as error:  # whatever is wrong with us, the program runs
         try:
             os.write(2, f"stalloc: not in this process: {error}\n".encode(errors="backslashreplace"))

@@ -10,13 +10,13 @@ says more gets more precise traces::
 Every mark is free of charge when nothing is being recorded.
 """
 
-from stalloc import _build
+from stalloc._common import build as _build
 
 _build.check()
 
-from stalloc._marks import phase, step, watch  # noqa: E402
+from stalloc._enable import enable, memory_stats  # noqa: E402
 from stalloc._native import __version__, read_trace  # noqa: E402
-from stalloc._pluggable import lib_path  # noqa: E402
-from stalloc._serve import enable, memory_stats  # noqa: E402
+from stalloc._serve.pluggable import lib_path  # noqa: E402
+from stalloc._steps.marks import phase, step, watch  # noqa: E402
 
 __all__ = ["__version__", "enable", "lib_path", "memory_stats", "phase", "read_trace", "step", "watch"]

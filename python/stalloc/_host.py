@@ -14,19 +14,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stalloc import _marks, _native, _shim
-from stalloc._beat import Beat
+from stalloc import _native
+from stalloc._serve import shim
+from stalloc._steps import marks
+from stalloc._steps.step_detection import StepDetector
 
 # The core's number for host memory.
 _HOST = -1
 
 
-class _Steps(_marks.Listener):
+class _Steps(marks.Listener):
     """The steps of this process, told to the recorder and to the core."""
 
     def __init__(self, torch: Any) -> None:
         self.is_open = False
-        self._beat = Beat(torch, self)
+        self._detector = StepDetector(torch, self)
 
     def begin(self) -> None:
         """A step begins."""
@@ -46,7 +48,7 @@ class _Steps(_marks.Listener):
         _native.mark_step_end()
 
     def step_begin(self) -> None:
-        self._beat.stop()
+        self._detector.stop()
         self.begin()
 
     def step_end(self) -> None:
@@ -94,10 +96,10 @@ def _start_recording(directory: Path) -> None:
 def _install(serves: bool, records: bool) -> None:
     import torch
 
-    install = _shim.load("host", gpu=False).stalloc_host_install
+    install = shim.load("host", gpu=False).stalloc_host_install
     install.restype = ctypes.c_char_p
     install.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     problem = install(_native.serve_table() if serves else None, _native.host_log() if records else None)
     if problem is not None:
         raise RuntimeError(f"host memory cannot be served: {problem.decode()}")
-    _marks.listen(_Steps(torch))
+    marks.listen(_Steps(torch))

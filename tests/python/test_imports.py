@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from stalloc._record import imports
+from stalloc._common import imports
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import pytest
 from runs import PROGRAMS
 
-from stalloc._record.answers import encode
+from stalloc._common.numbers import encode
 
 
 def line_of(program, text):

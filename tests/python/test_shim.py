@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from stalloc import _shim
+from stalloc._serve import shim as _shim
 
 INCLUDE = Path(torch.__file__).parent / "include" / "c10"
 #: Left to PyTorch's base classes on purpose: they call what is overridden, or have nothing to do with an allocator.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stalloc import _shim
+from stalloc._serve import shim as _shim
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 //! What the user is told: every line of the Rust side goes through here.
 //!
 //! A line that cannot be printed is nobody's concern: standard error may be closed, a pipe that nobody reads any more, or a
-//! file on a full disk, and the job runs on. `python/stalloc/_record/output.py` is the same for Python.
+//! file on a full disk, and the job runs on. `python/stalloc/_common/output.py` is the same for Python.
 
 use std::mem::MaybeUninit;
 use std::ptr;

@@ -39,7 +39,7 @@ if os.environ.get("STALLOC_TRACE_DIR") or os.environ.get("STALLOC_MODE"):
         if os.environ.get("STALLOC_TRACE_DIR"):
             from stalloc import _record as _part
         else:
-            from stalloc import _serve as _part
+            from stalloc import _enable as _part
 
         _part.install()
     except Exception as error:  # whatever is wrong with us, the program runs

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from stalloc._record import imports
-
+from stalloc._common import imports
 
 _is_installed = False
 

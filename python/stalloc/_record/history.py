@@ -15,7 +15,7 @@ import os
 from typing import Any, Callable
 
 from stalloc import _native
-from stalloc._record.output import say
+from stalloc._common.output import say
 
 _ALL_BUT_ALLOCATIONS = (
     "free_requested",

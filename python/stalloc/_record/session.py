@@ -9,13 +9,13 @@ import shlex
 import sys
 from typing import Any
 
-from stalloc import _marks, _native
-from stalloc import _ranks as ranks
-from stalloc._beat import Beat
-from stalloc._record import dryrun
+from stalloc import _dry_run, _native
+from stalloc._common import ranks
+from stalloc._common.output import say
 from stalloc._record.history import History
-from stalloc._record.output import say
-from stalloc._record.steps import Early, Marks, Steps
+from stalloc._record.marks import Early, Marks, Steps
+from stalloc._steps import marks as script
+from stalloc._steps.step_detection import StepDetector
 
 
 def prepare(torch: Any) -> None:
@@ -23,10 +23,10 @@ def prepare(torch: Any) -> None:
     if torch.version.cuda is None and torch.version.hip is None:
         say(f"this PyTorch ({torch.__version__}) is built without CUDA: there is nothing to record")
         sys.exit(2)
-    dryrun.prepare()
+    _dry_run.prepare()
 
     early = Early()
-    _marks.listen(early)
+    script.listen(early)
 
     def initialised() -> None:
         try:
@@ -51,9 +51,9 @@ def _start(torch: Any, early: Early) -> None:
         _native.show_progress(last_step)
     history = History(torch, _number("STALLOC_TRACE_STACKS", 2))
     steps = Steps(history, last_step)
-    marks = Marks(steps, Beat(torch, steps), history)
+    marks = Marks(steps, StepDetector(torch, steps), history)
     early.hand_over(marks)
-    _marks.listen(marks)
+    script.listen(marks)
     process = os.getpid()
 
     def finish() -> None:
@@ -70,7 +70,7 @@ def _start(torch: Any, early: Early) -> None:
 
 def _in_child() -> None:
     """A forked child cannot use CUDA, and the files are its parent's."""
-    _marks.listen(_marks.Listener())
+    script.listen(script.Listener())
     _native.abandon()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stalloc import _native
-from stalloc._record.output import say
+from stalloc._common.output import say
 from stalloc._serve import departure
 from stalloc._serve.settings import Mode, Settings
 

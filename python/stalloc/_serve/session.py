@@ -8,12 +8,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from stalloc import _marks, _native, _pluggable, _shim
-from stalloc._beat import Beat
-from stalloc._record import dryrun
-from stalloc._record.output import say
-from stalloc._serve import departure, report
+from stalloc import _dry_run, _native
+from stalloc._common.output import say
+from stalloc._serve import departure, pluggable, report, shim
 from stalloc._serve.settings import Backend, Mode, Settings
+from stalloc._steps import marks
+from stalloc._steps.step_detection import StepDetector
 
 # As many as the core has places for.
 MOST_GPUS = 64
@@ -42,15 +42,15 @@ class Steps:
         """The core is told of beginnings only."""
 
 
-class Marks(_marks.Listener):
+class Marks(marks.Listener):
     """Marks of the script go to the core."""
 
-    def __init__(self, steps: Steps, beat: Beat) -> None:
+    def __init__(self, steps: Steps, detector: StepDetector) -> None:
         self._steps = steps
-        self._beat = beat
+        self._detector = detector
 
     def step_begin(self) -> None:
-        self._beat.stop()
+        self._detector.stop()
         self._steps.begin()
 
     def step_end(self) -> None:
@@ -59,7 +59,7 @@ class Marks(_marks.Listener):
 
 def prepare(torch: Any, settings: Settings) -> None:
     """PyTorch has been imported, CUDA is still asleep."""
-    dryrun.prepare()
+    _dry_run.prepare()
     serves = settings.mode.serves
     try:
         if serves and not _serve(torch, settings):
@@ -72,7 +72,7 @@ def prepare(torch: Any, settings: Settings) -> None:
     if serves:
         departure.listen()
     steps = Steps(lambda: None if serves or settings.quiet else report.per_step(torch))
-    _marks.listen(Marks(steps, Beat(torch, steps)))
+    marks.listen(Marks(steps, StepDetector(torch, steps)))
     if serves:
         process = os.getpid()
         atexit.register(lambda: _end(torch, settings) if os.getpid() == process else None)
@@ -118,7 +118,7 @@ def _serve(torch: Any, settings: Settings) -> bool:
         for device in range(min(torch.cuda.device_count(), MOST_GPUS)):
             _native.serve_learn(device)
     if front is None:
-        _pluggable.when_used(torch, lambda: _take_its_place(torch))
+        pluggable.when_used(torch, lambda: _take_its_place(torch))
     elif (problem := _install(front)) is not None:
         say(f"this process runs with PyTorch's allocator: {problem}")
         return False
@@ -156,7 +156,7 @@ _has_another = False
 
 def _take_its_place(torch: Any) -> None:
     try:
-        problem = None if _has_another else _pluggable.install(torch)
+        problem = None if _has_another else pluggable.install(torch)
     except Exception as error:
         problem = str(error)
     if problem is not None:
@@ -170,7 +170,7 @@ def _watch_for_another(torch: Any) -> None:
     def changed(allocator: Any) -> None:
         global _has_another
         change(allocator)
-        if not _pluggable.is_ours(allocator):
+        if not pluggable.is_ours(allocator):
             _has_another = True
             say("the program installs an allocator of its own: stalloc serves nothing more")
 
@@ -208,8 +208,8 @@ def _front(settings: Settings) -> ctypes.CDLL | None:
             raise RuntimeError("torch_memory_saver can pause PyTorch's own allocator alone: STALLOC_BACKEND=native keeps it")
         return None
     try:
-        return _shim.load("front")
-    except _shim.ShimError as error:
+        return shim.load("front")
+    except shim.ShimError as error:
         if settings.backend is Backend.NATIVE:
             raise
         if _saves_memory():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping
 
-from stalloc import _ranks as ranks
+from stalloc._common import ranks
 
 
 class Mode(enum.Enum):

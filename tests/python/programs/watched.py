@@ -11,9 +11,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import stalloc
-from stalloc._record import dryrun
+from stalloc import _dry_run
 
-dryrun.prepare()  # before the frameworks are imported, as in a process that is recorded
+_dry_run.prepare()  # before the frameworks are imported, as in a process that is recorded
 import examples  # noqa: E402
 
 

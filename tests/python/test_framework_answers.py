@@ -2,7 +2,7 @@
 
 import torch
 
-from stalloc._record.known import _routed
+from stalloc._frameworks.framework_answers import _routed
 
 
 def test_tokens_are_routed_as_random_logits_would_route_them():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from stalloc import _marks, _native
-from stalloc._beat import Beat
+from stalloc import _native
 from stalloc._record.history import History
+from stalloc._steps import marks as script
+from stalloc._steps.step_detection import StepDetector
 
 
 class Steps:
@@ -44,7 +45,7 @@ class Steps:
             raise SystemExit(0)
 
 
-class Early(_marks.Listener):
+class Early(script.Listener):
     """Remembers where the script is, by its marks, until there is a device to record."""
 
     def __init__(self) -> None:
@@ -66,27 +67,27 @@ class Early(_marks.Listener):
     def hand_over(self, marks: Marks) -> None:
         """``marks`` listens from now on: tell it what lasts. Steps that are over used no device, and are no steps of it."""
         if self._has_marked:
-            marks.stop_beat()
+            marks.stop_detection()
         if self._is_in_step:
             marks.step_begin()
         if self._phase is not None:
             marks.phase(*self._phase)
 
 
-class Marks(_marks.Listener):
+class Marks(script.Listener):
     """Marks of the script go into the trace; those of modules only where the tracker makes them cheap."""
 
-    def __init__(self, steps: Steps, beat: Beat, history: History) -> None:
+    def __init__(self, steps: Steps, detector: StepDetector, history: History) -> None:
         self._steps = steps
-        self._beat = beat
+        self._detector = detector
         self._history = history
 
-    def stop_beat(self) -> None:
+    def stop_detection(self) -> None:
         """The script marks its steps itself."""
-        self._beat.stop()
+        self._detector.stop()
 
     def step_begin(self) -> None:
-        self.stop_beat()
+        self.stop_detection()
         self._steps.begin()
 
     def step_end(self) -> None:

@@ -5,11 +5,11 @@ import warnings
 import pytest
 import torch
 
-from stalloc._beat import Beat
+from stalloc._steps.step_detection import StepDetector
 
 
 class Steps:
-    """Notes what the beat says."""
+    """Notes what the detector says."""
 
     is_open = False
 
@@ -46,9 +46,9 @@ def model():
 @pytest.fixture
 def steps():
     steps = Steps()
-    beat = Beat(torch, steps)
+    detector = StepDetector(torch, steps)
     yield steps
-    beat.stop()
+    detector.stop()
 
 
 def test_the_first_call_for_training_begins_a_step_and_each_step_of_the_optimizer_ends_one(model, steps):
@@ -64,7 +64,7 @@ def test_the_first_call_for_training_begins_a_step_and_each_step_of_the_optimize
     assert steps.said == "()()("
 
 
-def test_of_several_optimizers_the_first_sets_the_beat_until_another_steps_twice_without_it(model, steps):
+def test_of_several_optimizers_the_first_makes_the_steps_until_another_steps_twice_without_it(model, steps):
     first, second = Optimizer(model), Optimizer(model)
     for _ in range(2):
         model(torch.ones(2))
@@ -99,7 +99,7 @@ def test_what_is_called_between_the_first_two_steps_is_a_part_of_the_second(mode
     assert steps.said == "()()("
 
 
-def test_where_no_module_is_called_the_optimizer_alone_sets_the_beat(model, steps):
+def test_where_no_module_is_called_the_optimizer_alone_makes_the_steps(model, steps):
     first, second = Optimizer(model), Optimizer(model)
     for _ in range(2):
         first.step()
@@ -130,15 +130,15 @@ def test_a_call_that_is_compiled_is_no_obstacle(model, steps):
 def test_a_compiled_model_is_not_warned_of_a_hook_that_is_not_its_own(model):
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        beat = Beat(torch, Steps())
+        detector = StepDetector(torch, Steps())
         torch.compile(model, backend="eager")(torch.ones(2))
-        beat.stop()
+        detector.stop()
     assert [str(warning.message) for warning in warned if "hooks" in str(warning.message)] == []
 
 
 def test_a_script_that_marks_its_steps_is_left_alone(model):
     steps = Steps()
-    Beat(torch, steps).stop()
+    StepDetector(torch, steps).stop()
     model(torch.ones(2))
     Optimizer(model).step()
     assert steps.said == ""

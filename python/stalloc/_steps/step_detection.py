@@ -1,4 +1,4 @@
-"""The beat of a training program: where one step ends and the next begins, when the script does not say."""
+"""Where one step ends and the next begins, when the script does not say."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Steps(Protocol):
         """The step that was said to end went on until here."""
 
 
-class Beat:
+class StepDetector:
     """Finds steps in a script that marks none.
 
-    The first begins when a module is first called for training; one ends and the next begins when the optimizer that
-    sets the beat has stepped. That is the first optimizer, until another one steps twice without it. Where several
-    step one right after the other, no module being called in between, it is the last of them, so that no step begins
-    in the midst of theirs: the first step tells, which is why the second begins only with such a call.
+    The first begins when a module is first called for training; one ends and the next begins when the leading optimizer
+    has stepped. That is the first optimizer, until another one steps twice without it. Where several step one right
+    after the other, no module being called in between, it is the last of them, so that no step begins in the midst of
+    theirs: the first step tells, which is why the second begins only with such a call.
     """
 
     def __init__(self, torch: Any, steps: Steps) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stalloc import _native
 
-_INTERFACE = Path(__file__).with_name("_native.pyi")
+_INTERFACE = Path(__file__).parent.parent / "_native.pyi"
 #: What a stand-in CUDA of this build says.
 _DRYRUN_VERSION = 1
 

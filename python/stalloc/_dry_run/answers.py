@@ -11,14 +11,11 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import struct
-from typing import Any, Sequence, Union
+from typing import Any, Sequence
 
-Number = Union[int, float, bool]
+from stalloc._common.numbers import Number, encode
+
 Frame = tuple[str, str, int]
-
-_INTEGERS = {1: "b", 2: "h", 4: "i", 8: "q"}
-_FLOATS = {2: "bfloat16", 4: "f", 8: "d"}
 
 
 class Answers:
@@ -68,14 +65,3 @@ def _numbers(value: Any) -> list[Number]:
     if not numbers or not all(isinstance(number, (int, float)) for number in numbers):
         raise ValueError(f"{value!r} is neither a number nor a list of numbers")
     return numbers
-
-
-def encode(numbers: Sequence[Number], size: int) -> bytes:
-    """``numbers`` in ``size`` bytes; ValueError if they do not fill them."""
-    width, rest = divmod(size, len(numbers))
-    is_float = any(isinstance(number, float) for number in numbers)
-    if rest or width not in (_FLOATS if is_float else _INTEGERS):
-        raise ValueError(f"{len(numbers)} numbers do not fill the {size} bytes that are read")
-    if is_float and width == 2:  # bfloat16: the upper half of a float32
-        return b"".join(struct.pack("<f", number)[2:] for number in numbers)
-    return struct.pack(f"<{len(numbers)}{(_FLOATS if is_float else _INTEGERS)[width]}", *numbers)

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any
 
 from stalloc import _native
-from stalloc._record import known
-from stalloc._record.answers import Answers
-from stalloc._record.output import say
+from stalloc._common.output import say
+from stalloc._dry_run.answers import Answers
+from stalloc._frameworks import framework_answers
 
 _KNOWN = 1
 _ASYNCHRONOUS = 2
@@ -49,7 +49,7 @@ def listen(answers: Answers) -> None:
             frame = sys._getframe().f_back  # none on a thread that runs no Python, as autograd's
             frames = _stack(frame)
             answer = "by the user" if answers.give(frames, destination, size) else _know(frame, destination, size)
-            _native.host_read(size, frames, answer or known.replaced.get() or ("a check that holds" if flags & _CHECK else None))
+            _native.host_read(size, frames, answer or framework_answers.replaced.get() or ("a check that holds" if flags & _CHECK else None))
             return int(answer is not None)
         except Exception as error:  # never into the program's copy
             say(f"cannot answer a read from the device: {error}")
@@ -65,7 +65,7 @@ def _know(frame: FrameType | None, destination: int, size: int) -> str | None:
     if frame is None:
         return None
     code = frame.f_code
-    for (file, function), (name, answer) in known.by_function.items():
+    for (file, function), (name, answer) in framework_answers.by_function.items():
         if code.co_name == function and code.co_filename.endswith(file):
             data = answer(frame, size)
             if data is not None:

@@ -13,10 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-from stalloc import _build
-from stalloc._record import alone, imports, known, reads
-from stalloc._record.answers import Answers
-from stalloc._record.output import say
+from stalloc._common import build, imports
+from stalloc._common.output import say
+from stalloc._dry_run import reads
+from stalloc._dry_run.answers import Answers
+from stalloc._frameworks import fake_distributed, framework_answers
 
 
 @functools.cache  # once: what is replaced twice would answer twice
@@ -27,12 +28,12 @@ def prepare() -> None:
     """
     is_dry = bool(os.environ.get("STALLOC_DRYRUN_GPU"))
     if is_dry or os.environ.get("STALLOC_TRACE_ALONE"):
-        imports.after("torch.distributed", alone.install)
+        imports.after("torch.distributed", fake_distributed.install)
     if not is_dry:
         return
     try:
-        _build.check_dryrun(ctypes.CDLL(None))
-    except _build.Mismatch as error:
+        build.check_dryrun(ctypes.CDLL(None))
+    except build.Mismatch as error:
         say(str(error))
         sys.exit(2)
     try:
@@ -41,7 +42,7 @@ def prepare() -> None:
         say(f"an answer makes no sense: {error}")
         sys.exit(2)
     reads.listen(answers)
-    known.install()
+    framework_answers.install()
     atexit.register(_let_threads_settle)
 
 

@@ -11,8 +11,9 @@ import functools
 import os
 from typing import Any, Callable
 
-from stalloc._record import ddp, imports
-from stalloc._record.object_collectives import Objects
+from stalloc._common import imports
+from stalloc._frameworks import fake_reducer
+from stalloc._frameworks.object_collectives import Objects
 
 
 def install(distributed: Any) -> None:
@@ -56,7 +57,7 @@ def install(distributed: Any) -> None:
 
     def all_reduce_alone(tensor: Any, *args: Any, **options: Any) -> Any:
         work = all_reduce(tensor, *args, **options)
-        return None if work is None else ddp.Work(work, tensor)
+        return None if work is None else fake_reducer.Work(work, tensor)
 
     def all_gather_alone(tensor_list: list[Any], tensor: Any, group: Any = None, async_op: bool = False) -> Any:
         # NCCL takes tensors of different sizes; a `fake` group copies ours into each and refuses.
@@ -108,7 +109,7 @@ def install(distributed: Any) -> None:
         setattr(distributed, name, function)
     # DistributedDataParallel compares its parameters with those of other ranks: there are none to differ from.
     utils._verify_param_shape_across_processes = either(utils._verify_param_shape_across_processes, nothing)
-    imports.after("torch.nn.parallel.distributed", lambda module: ddp.install(module, lambda: is_alone))
+    imports.after("torch.nn.parallel.distributed", lambda module: fake_reducer.install(module, lambda: is_alone))
 
 
 def flat(tensors: list[Any]) -> Any:

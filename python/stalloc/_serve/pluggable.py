@@ -16,7 +16,7 @@ import sys
 from typing import Any, Callable, Sequence
 
 from stalloc import _native
-from stalloc._record.output import say
+from stalloc._common.output import say
 
 
 def lib_path() -> str:

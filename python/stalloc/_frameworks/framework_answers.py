@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from types import FrameType, ModuleType
 from typing import Any, Callable, Iterator
 
-from stalloc._record import imports
-from stalloc._record.answers import encode
+from stalloc._common import imports
+from stalloc._common.numbers import encode
 
 #: Answers by the function that reads: (end of the file's path, function) to the answer's name, and a function of its
 #: frame and the size that gives the bytes, or None where the function reads something else.

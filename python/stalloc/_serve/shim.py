@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-SOURCES = Path(__file__).parent / "shim"
+SOURCES = Path(__file__).parent.parent / "shim"
 
 #: A compiler gets so much time: a job must not wait for one that hangs.
 COMPILER_SECONDS = 300

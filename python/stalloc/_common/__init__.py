@@ -1,0 +1,1 @@
+"""What every part of the package needs: lines for the user, callbacks on imports, ranks, numbers."""

@@ -1,0 +1,99 @@
+"""What a process is set up for: served, recorded or left alone, as `enable()` or the environment asks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from stalloc._common import imports
+from stalloc._common.output import say
+from stalloc._serve.settings import Mode, Settings, without_effect
+
+
+def enable(mode: str | None = None, path: str | None = None) -> None:
+    """Have this process's GPU memory served by stalloc; call it before the first CUDA allocation.
+
+    ``mode`` is "auto" (serve it from the first request, and learn while the program runs), "alloc" (follow plans and learn
+    nothing), "trace" (record what is asked for) or "torch" (PyTorch's own allocator, with a line of figures per step); by
+    default ``STALLOC_MODE`` says, else "torch". ``path`` is the folder that holds plans and receives what was learned, or
+    receives traces; by default ``STALLOC_MODEL_INFO_PATH`` says. Mode "auto" needs none.
+
+    ``STALLOC_BACKEND`` chooses how PyTorch is served, "native" (in front of its own allocator, by a shim that needs a C++
+    compiler) or "pluggable" (in its place); by default the first that can be had.
+
+    Whoever comes first decides: in a process that `stalloc run`, `stalloc trace` or the environment has set up, this does
+    nothing, with a line if it asks for something else.
+
+    Raises ValueError if the settings make no sense and RuntimeError if CUDA is in use already. What goes wrong later
+    costs a warning, never the job.
+    """
+    settings = Settings.read(mode, path, os.environ)
+    if _is_decided(settings):
+        return
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise RuntimeError("stalloc.enable() must come before the first use of CUDA: call it right after the imports")
+    _install(settings)
+
+
+def install() -> None:
+    """As the environment says; the bootstrap of `stalloc run` and the start-up hook of the installed package call this."""
+    settings = Settings.read(None, None, os.environ)
+    if not _is_decided(settings):
+        _install(settings)
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """What stalloc did on a device (by default the current one), bytes and counts; empty if it served nothing there.
+
+    The torch.cuda memory statistics hold arena and fallback together; this tells them apart: requests at planned offsets,
+    at the best fit (``open``) and by the fallback, why some were not at planned ones, and where the program first left its
+    plan. ``remaps`` counts how often memory was taken from where no block was to serve elsewhere, waiting for the device each
+    time, and ``remapped_bytes`` its bytes; ``plans`` how many plans were learned.
+    """
+    import torch
+
+    from stalloc._serve import report
+
+    index = torch.cuda._utils._get_device_index(device, optional=True)
+    return report.of(index) or {}
+
+
+#: What this process was set up for.
+_decided: Settings | None = None
+
+
+def _is_decided(settings: Settings) -> bool:
+    """Whether the process is set up already: two allocators, or a recording of the plan's own addresses, would be wrong."""
+    if _decided is not None:
+        if _decided != settings and not settings.quiet:
+            say(f"this process is set up already, for mode {_decided.mode.value}; what enable() asks for is left aside")
+        return True
+    if os.environ.get("STALLOC_TRACE_DIR") and settings.mode is not Mode.TRACE:
+        if not settings.quiet:
+            say("this process is recorded; what enable() asks for is left aside")
+        return True
+    return False
+
+
+def _install(settings: Settings) -> None:
+    global _decided
+    _decided = settings
+    if not settings.quiet:
+        for line in without_effect(os.environ):
+            say(line)
+    if settings.mode is Mode.TRACE:
+        os.environ.setdefault("STALLOC_TRACE_DIR", str(settings.traces))
+        settings.traces.mkdir(parents=True, exist_ok=True)
+        from stalloc import _record
+
+        _record.install()
+        return
+
+    def torch_imported(torch: Any) -> None:
+        from stalloc._serve import session
+
+        session.prepare(torch, settings)
+
+    imports.after("torch", torch_imported)
