@@ -30,6 +30,9 @@ pub enum Error {
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Stdout(#[source] io::Error),
+    /// What was asked for cannot be done.
+    #[error(transparent)]
+    Job(#[from] stalloc_jobs::Error),
     /// Anything else, in a sentence.
     #[error("{0}")]
     Message(String),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use stalloc_jobs::Watch;
 
 /// A bar that shows itself only once its work has taken a while, and only on a terminal.
 pub struct Progress {
@@ -40,5 +41,39 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// The terminal, as what jobs tell of their work: a bar for each piece of it, a line for each note.
+pub struct Terminal {
+    /// Said before the name of each piece of work.
+    prefix: String,
+    work: Option<(String, Progress)>,
+}
+
+impl Terminal {
+    /// Nothing is under way.
+    pub fn new() -> Self {
+        Terminal { prefix: String::new(), work: None }
+    }
+
+    /// As [`Terminal::new`], for work on `name`.
+    pub fn on(name: &str) -> Self {
+        Terminal { prefix: format!("{name}: "), work: None }
+    }
+}
+
+impl Watch for Terminal {
+    fn progress(&mut self, work: &str, done: u64, total: u64) {
+        let (_, bar) = match self.work.take() {
+            Some((label, bar)) if label == work => self.work.insert((label, bar)),
+            _ => self.work.insert((work.to_owned(), Progress::new(format!("{}{work}", self.prefix)))),
+        };
+        bar.update(done, total);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.work = None;
+        eprintln!("stalloc: {text}");
     }
 }

@@ -1,17 +1,16 @@
-//! Runs a training command so that it is recorded or served from plans, and sums up what was recorded.
+//! Runs a training command so that it is recorded or served from plans.
 //!
 //! A [`Job`] is the command with everything that its environment has to say; [`run`] starts one process of it for
-//! each rank and waits; [`summary`] then reads the traces that it left.
+//! each rank and waits.
 
-mod files;
+mod folder;
 mod job;
 mod package;
 mod process;
-pub mod summary;
 
 use std::path::PathBuf;
 
-pub use crate::files::{is_whole, prepare, traces, traces_of};
+pub use crate::folder::prepare;
 pub use crate::job::{Job, Purpose, Rank};
 pub use crate::package::python_package;
 pub use crate::process::{Ended, Watch, replace, run};

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use stalloc_jobs::planning;
+use stalloc_jobs::simulating::{self, Replays};
 use stalloc_report::Report;
 use stalloc_simulator::Kind;
 use stalloc_trace::{Input, MEMORY_LIMIT};
@@ -9,6 +11,7 @@ use stalloc_trace::{Input, MEMORY_LIMIT};
 use crate::commands::{plan, report, simulate};
 use crate::error::{Error, Outcome};
 use crate::output;
+use crate::progress::Terminal;
 
 /// GPT-2 345M as Megatron trains it with a distributed optimizer and full recomputation: five steps of real PyTorch,
 /// recorded with `stalloc trace --dry-run` (`examples/` says how).
@@ -35,7 +38,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         return Err(Error::message("the built-in trace is empty: this program is damaged, install it again"));
     };
     output::line(&format!("{ABOUT}\n\nThe plan"))?;
-    let (planned, summary) = plan::synthesize(trace, Default::default())?;
+    let (planned, summary) = planning::trace(trace, planning::usual_effort(), &mut Terminal::new())?;
     plan::print(&summary)?;
     let path = args.out.join("demo.plan");
     stalloc_plan::write(&path, &planned).map_err(|error| Error::message(error.to_string()))?;
@@ -43,7 +46,8 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     let verdict = planned.check().and(planned.check_against(trace));
     let checked = if verdict.ok { "ok: no two tensors ever share an address" } else { "WRONG" };
     output::line(&format!("\nThe independent check\n  {checked}\n\nEvery allocator on the same requests"))?;
-    simulate::print(&simulate::simulate(trace, &Kind::ALL, Some(planned), None, false)?)?;
+    let replays = Replays { plan: Some(planned), ..Replays::default() };
+    simulate::print(&simulating::simulate(trace, &Kind::ALL, replays, &mut Terminal::new())?)?;
 
     let page = args.out.join("report.html");
     let html = Report::new(&[report::prepared("demo", recording)]).html();

@@ -3,16 +3,15 @@
 mod compare;
 mod plan;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::Serialize;
-use stalloc_synthesizer::{Witness, steps};
-use stalloc_trace::{Event, Frame, Input, Instance, Recording, StackId, Trace};
+use stalloc_jobs::describing::{self, DeviceInfo};
+use stalloc_jobs::inputs;
+use stalloc_trace::{Input, Instance, Recording};
 
 use crate::error::{Error, Outcome};
-use crate::input;
 use crate::output::{self, Table};
+use crate::progress::Terminal;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -38,11 +37,11 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         ([a, b], true) => compare::run(a, b, args.json),
         (_, true) => Err(Error::message("--compare takes two recordings: stalloc info --compare A B")),
         ([path], false) => {
-            if input::is_plan(path) {
-                plan::print(&input::plan(path)?, args.json)?;
+            if inputs::is_plan(path) {
+                plan::print(&inputs::plan(path)?, args.json)?;
                 return Ok(Outcome::Done);
             }
-            match input::open(path)? {
+            match inputs::open(path, &mut Terminal::new())? {
                 Input::Recording(recording) => print_recording(&recording, args.json)?,
                 Input::Instance(instance) => print_instance(&instance, args.json)?,
             }
@@ -52,135 +51,8 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     }
 }
 
-/// What `--json` prints of a recording.
-#[derive(Serialize)]
-struct RecordingInfo<'a> {
-    format: &'static str,
-    events: u64,
-    requests: u64,
-    steps: u64,
-    peak_allocated: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    actual_peak_reserved: Option<u64>,
-    devices: Vec<DeviceInfo<'a>>,
-    warnings: &'a [String],
-}
-
-#[derive(Serialize)]
-struct DeviceInfo<'a> {
-    device: u32,
-    events: u64,
-    requests: u64,
-    live_before: u64,
-    streams: u64,
-    steps: u64,
-    steps_from: &'static str,
-    notes: Vec<String>,
-    peak_allocated: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    actual_peak_reserved: Option<u64>,
-    out_of_memory: u64,
-    call_stacks: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seconds: Option<f64>,
-    fingerprint: String,
-    host_reads: Vec<HostReadInfo>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    settings: Option<SettingsInfo>,
-    metadata: &'a BTreeMap<String, String>,
-}
-
-#[derive(Serialize)]
-struct HostReadInfo {
-    place: String,
-    count: u64,
-    bytes: u64,
-    /// What gave the answers; null: the program saw zeros.
-    answer: Option<String>,
-}
-
-#[derive(Serialize)]
-struct SettingsInfo {
-    expandable_segments: bool,
-    max_split_size: Option<u64>,
-    garbage_collection_threshold: f64,
-    roundup_power2_divisions: Vec<(u64, u64)>,
-}
-
-impl<'a> DeviceInfo<'a> {
-    fn new(trace: &'a Trace) -> Self {
-        let steps = steps(trace);
-        let span = trace.times_us.iter().min().zip(trace.times_us.iter().max());
-        DeviceInfo {
-            device: trace.device,
-            events: trace.events.len() as u64,
-            requests: trace.requests.len() as u64,
-            live_before: trace.requests.iter().filter(|r| r.alloc.is_none()).count() as u64,
-            streams: trace.streams.len() as u64,
-            steps: steps.requests.len() as u64,
-            steps_from: steps_from(steps.witness),
-            notes: steps.notes,
-            peak_allocated: trace.peak_allocated(),
-            actual_peak_reserved: trace.peak_reserved(),
-            out_of_memory: trace.events.iter().filter(|e| matches!(e, Event::OutOfMemory { .. })).count() as u64,
-            call_stacks: trace.stacks.len() as u64 - 1,
-            seconds: span.map(|(first, last)| (last - first) as f64 / 1e6),
-            fingerprint: format!("{:016x}", trace.fingerprint()),
-            host_reads: host_reads(trace),
-            settings: trace.settings.as_ref().map(|settings| SettingsInfo {
-                expandable_segments: settings.expandable_segments,
-                max_split_size: settings.max_split_size,
-                garbage_collection_threshold: settings.garbage_collection_threshold,
-                roundup_power2_divisions: settings.roundup_power2_divisions.clone(),
-            }),
-            metadata: &trace.metadata,
-        }
-    }
-}
-
-/// Who said where the steps begin, for people.
-fn steps_from(witness: Witness) -> &'static str {
-    match witness {
-        Witness::Marks => "marks",
-        Witness::Annotations => "annotations",
-        Witness::Repetition => "repetition",
-        Witness::Nobody => "nothing",
-    }
-}
-
-fn host_reads(trace: &Trace) -> Vec<HostReadInfo> {
-    let info = |read: stalloc_trace::HostReads| HostReadInfo {
-        place: place(trace, read.stack),
-        count: read.count,
-        bytes: read.bytes,
-        answer: read.answer.map(|answer| trace.string(answer).to_owned()),
-    };
-    trace.host_reads().into_iter().map(info).collect()
-}
-
-/// Where a stack is in the user's program, for people: its innermost Python frame, or else its innermost one.
-fn place(trace: &Trace, stack: StackId) -> String {
-    let frames = trace.stacks.get(stack);
-    let python = frames.iter().find(|frame| trace.string(frame.file).ends_with(".py"));
-    python.or(frames.first()).map_or_else(|| "unknown place".to_owned(), |frame| frame_text(trace, frame))
-}
-
-fn frame_text(trace: &Trace, frame: &Frame) -> String {
-    format!("{}:{} {}", trace.string(frame.file), frame.line, trace.string(frame.function))
-}
-
 fn print_recording(recording: &Recording, json: bool) -> Result<(), Error> {
-    let devices: Vec<DeviceInfo> = recording.traces.iter().map(DeviceInfo::new).collect();
-    let info = RecordingInfo {
-        format: recording.format.name(),
-        events: devices.iter().map(|d| d.events).sum(),
-        requests: devices.iter().map(|d| d.requests).sum(),
-        steps: devices.iter().map(|d| d.steps).max().unwrap_or(0),
-        peak_allocated: devices.iter().map(|d| d.peak_allocated).max().unwrap_or(0),
-        actual_peak_reserved: devices.iter().filter_map(|d| d.actual_peak_reserved).max(),
-        devices,
-        warnings: &recording.warnings,
-    };
+    let info = describing::recording(recording);
     if json {
         return output::json(&info);
     }
@@ -252,33 +124,8 @@ fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// What `--json` prints of an instance.
-#[derive(Serialize)]
-struct InstanceInfo<'a> {
-    format: &'static str,
-    buffers: u64,
-    lower_bound: u64,
-    first: u64,
-    end: u64,
-    largest: u64,
-    aligned: u64,
-    placed: u64,
-    warnings: &'a [String],
-}
-
 fn print_instance(instance: &Instance, json: bool) -> Result<(), Error> {
-    let rows = &instance.rows;
-    let info = InstanceInfo {
-        format: "dsa",
-        buffers: rows.len() as u64,
-        lower_bound: instance.lower_bound(),
-        first: rows.iter().map(|row| row.lower).min().unwrap_or(0),
-        end: rows.iter().map(|row| row.upper).max().unwrap_or(0),
-        largest: rows.iter().map(|row| row.size).max().unwrap_or(0),
-        aligned: rows.iter().filter(|row| row.alignment > 1).count() as u64,
-        placed: rows.iter().filter(|row| row.offset.is_some()).count() as u64,
-        warnings: &instance.warnings,
-    };
+    let info = describing::instance(instance);
     if json {
         return output::json(&info);
     }

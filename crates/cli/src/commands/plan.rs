@@ -1,19 +1,16 @@
 //! `stalloc plan`: an address for every request of a recording, or for every buffer of an instance.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::Serialize;
-use stalloc_plan::Plan as Planned;
-use stalloc_planner::{Buffer, Options, Solution};
-use stalloc_simulator::Kind;
+use stalloc_jobs::{inputs, planning};
+use stalloc_planner::Options;
 use stalloc_synthesizer::Summary;
-use stalloc_trace::{Input, Instance, InstanceRow, Trace};
+use stalloc_trace::{Input, Instance, Trace};
 
 use crate::error::{Error, Outcome};
-use crate::input;
 use crate::output::{self, Table};
-use crate::progress::Progress;
+use crate::progress::Terminal;
 
 /// Arguments of `stalloc plan`.
 #[derive(clap::Args)]
@@ -55,12 +52,6 @@ pub struct Effort {
     seed: u64,
 }
 
-impl Default for Effort {
-    fn default() -> Self {
-        Effort { time_limit: Duration::from_secs(2), work_limit: None, threads: None, seed: 0 }
-    }
-}
-
 fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no number of seconds, such as 0.5 or 60");
     let value: f64 = text.parse().map_err(|_| wrong())?;
@@ -68,34 +59,25 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Effort {
-    fn options(self) -> Options {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    /// The planner's options.
+    pub fn options(self) -> Options {
+        let usual = planning::usual_effort();
         Options {
             time_limit: self.time_limit,
             work_limit: self.work_limit,
-            threads: self.threads.map_or_else(cores, usize::from),
+            threads: self.threads.map_or(usual.threads, usize::from),
             seed: self.seed,
-            ..Options::default()
+            ..usual
         }
     }
 }
 
-/// What `--json` prints for an instance.
-#[derive(Serialize)]
-struct Solved {
-    kind: &'static str,
-    buffers: usize,
-    lower_bound: u64,
-    peak: u64,
-    ratio: f64,
-    optimal: bool,
-    seconds: f64,
-}
-
 /// Runs `stalloc plan`.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
-    match input::open(&args.input)? {
-        Input::Recording(recording) => args.trace(&input::device(&args.input, recording, args.device)?)?,
+    match inputs::open(&args.input, &mut Terminal::new())? {
+        Input::Recording(recording) => {
+            args.trace(&inputs::device(&args.input, recording, args.device, &mut Terminal::new())?)?;
+        }
         Input::Instance(instance) => args.instance(&instance)?,
     }
     Ok(Outcome::Done)
@@ -103,37 +85,26 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 
 impl Args {
     fn instance(&self, instance: &Instance) -> Result<(), Error> {
-        let started = Instant::now();
-        let solution = solve(instance, &self.effort.options())
-            .map_err(|error| Error::message(format!("{}: {error}", self.input.display())))?;
-        let seconds = started.elapsed().as_secs_f64();
+        let solved = planning::instance(&self.input, instance, &self.effort.options())?;
         if let Some(path) = &self.output {
-            output::whole_file(path, |out| instance.write(out, &solution.offsets))?;
+            output::whole_file(path, |out| instance.write(out, &solved.offsets))?;
         }
-        let ratio = ratio(solution.peak, solution.lower_bound);
-        let solved = Solved {
-            kind: "dsa",
-            buffers: instance.rows.len(),
-            lower_bound: solution.lower_bound,
-            peak: solution.peak,
-            ratio,
-            optimal: solution.optimal,
-            seconds,
-        };
         if self.json {
             return output::json(&solved);
         }
         let proof = if solved.optimal { ", proven the least" } else { "" };
         output::line(&format!(
-            "{} buffers: peak {}, {ratio:.4} of the lower bound {}{proof}; {seconds:.2} s",
+            "{} buffers: peak {}, {:.4} of the lower bound {}{proof}; {:.2} s",
             output::count(solved.buffers as u64),
             solved.peak,
+            solved.ratio,
             solved.lower_bound,
+            solved.seconds,
         ))
     }
 
     fn trace(&self, trace: &Trace) -> Result<(), Error> {
-        let (plan, summary) = synthesize(trace, self.effort)?;
+        let (plan, summary) = planning::trace(trace, self.effort.options(), &mut Terminal::new())?;
         if let Some(path) = &self.output {
             stalloc_plan::write(path, &plan).map_err(|error| Error::message(error.to_string()))?;
         }
@@ -146,43 +117,6 @@ impl Args {
             None => output::line("\nnothing written: add -o FILE to keep the plan"),
         }
     }
-}
-
-/// Peak over lower bound; 1 where nothing is asked for.
-fn ratio(peak: u64, bound: u64) -> f64 {
-    if bound == 0 { 1.0 } else { peak as f64 / bound as f64 }
-}
-
-fn solve(instance: &Instance, options: &Options) -> Result<Solution, stalloc_planner::Error> {
-    let buffer = |row: &InstanceRow| Buffer {
-        lower: row.lower,
-        upper: row.upper,
-        size: row.size,
-        alignment: row.alignment,
-        fixed: None,
-    };
-    let instance = stalloc_planner::Instance { buffers: instance.rows.iter().map(buffer).collect(), period: None };
-    stalloc_planner::solve(&instance, options)
-}
-
-/// Plans a trace and replays it under the plan, with progress: what a plan needs is what the allocator makes of it.
-pub fn synthesize(trace: &Trace, effort: Effort) -> Result<(Planned, Summary), Error> {
-    let mut progress = Progress::new("planning");
-    let options = stalloc_synthesizer::Options { planner: effort.options() };
-    let (plan, mut summary) =
-        stalloc_synthesizer::plan(trace, &options, &mut |done, total| progress.update(done, total))
-            .map_err(|error| Error::message(error.to_string()))?;
-    drop(progress);
-    let mut progress = Progress::new("replaying");
-    let options = stalloc_simulator::Options { plan: Some(&plan), ..Default::default() };
-    // A recording that contradicts itself can be planned, but not replayed: then the plan's own figure stands.
-    if let Ok(replay) =
-        stalloc_simulator::replay(trace, Kind::Stalloc, &options, &mut |done, all| progress.update(done, all))
-        && replay.oom.is_none()
-    {
-        summary.replayed(replay.peak_reserved);
-    }
-    Ok((plan, summary))
 }
 
 /// Prints what a plan promises.

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use stalloc_jobs::{Watch, inputs};
 use stalloc_report::{Input, Report, prepare};
 use stalloc_trace::Recording;
 
 use crate::error::{Error, Outcome};
-use crate::progress::Progress;
-use crate::{input, output};
+use crate::output;
+use crate::progress::Terminal;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -66,19 +67,13 @@ fn write(path: Option<&Path>, make: impl FnOnce() -> Result<Vec<u8>, stalloc_rep
 }
 
 fn read(path: &Path) -> Result<Input, Error> {
-    let recording = input::recording(path)?;
+    let recording = inputs::recording(path, &mut Terminal::new())?;
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     Ok(prepared(&name, recording))
 }
 
 /// Plans and replays every device of a recording, with progress.
 pub fn prepared(name: &str, recording: Recording) -> Input {
-    let mut bar = None;
-    prepare(name, recording, &mut |what, done, total| {
-        let (_, bar) = match bar.take() {
-            Some((label, old)) if label == what => bar.insert((label, old)),
-            _ => bar.insert((what.to_owned(), Progress::new(format!("{name}: {what}")))),
-        };
-        bar.update(done, total);
-    })
+    let mut terminal = Terminal::on(name);
+    prepare(name, recording, &mut |what, done, total| terminal.progress(what, done, total))
 }

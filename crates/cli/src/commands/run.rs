@@ -3,15 +3,15 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use stalloc_jobs::refresh;
 use stalloc_launcher::{Job, Purpose};
-use stalloc_plan::Plan;
-use stalloc_trace::Input;
+use stalloc_synthesizer::Summary;
 
 use crate::commands::plan;
 use crate::commands::trace::{Answers, failed, ranks, stand_in};
 use crate::error::{Error, Outcome};
-use crate::input;
-use crate::progress::Progress;
+use crate::output;
+use crate::progress::Terminal;
 
 /// Arguments of `stalloc run`.
 #[derive(clap::Args)]
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     let rank = args.world_size.map(|world_size| ranks(world_size, vec![args.rank.unwrap_or(0)])).transpose()?;
     let rank = rank.and_then(|ranks| ranks.first().copied());
     if let Some(directory) = &args.plan {
-        plan_directory(directory, args.frozen, args.effort)?;
+        refresh::folder(directory, args.frozen, &args.effort.options(), &mut Terminal::new(), &mut say)?;
     }
     let job = job(args)?;
     Err(failed(stalloc_launcher::replace(&job, rank.or_else(|| job.rank_of_environment()))))
@@ -82,81 +82,13 @@ fn job(args: &Args) -> Result<Job, Error> {
     })
 }
 
-/// Plans every trace in a directory that the plan beside it was not made from. Whatever cannot be used there is said
-/// and left: the command runs all the same.
-///
-/// # Errors
-/// If the plans of a directory are to be followed alone and it holds nothing that was meant for us.
-fn plan_directory(directory: &Path, frozen: bool, effort: plan::Effort) -> Result<(), Error> {
-    let path = directory.display();
-    if !directory.is_dir() && frozen {
-        return Err(Error::message(format!(
-            "{path}: no such directory; without --frozen, what is learned is kept there"
-        )));
-    }
-    if !directory.exists() {
-        return Ok(());
-    }
-    let files = match std::fs::read_dir(directory) {
-        Ok(files) => files.filter_map(|file| Some(file.ok()?.path())),
-        Err(error) => {
-            eprintln!("stalloc: {path} cannot be read: {error}; the command runs without a plan");
-            return Ok(());
-        }
-    };
-    let is_meant = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "plan" || kind == "trace");
-    let meant: Vec<PathBuf> = files.filter(is_meant).collect();
-    for other in meant.iter().filter(|path| !path.is_file()) {
-        eprintln!("stalloc: {} is not used: it is not a file", other.display());
-    }
-    let traces = stalloc_launcher::traces(directory).unwrap_or_default();
-    if meant.is_empty() && traces.is_empty() && frozen {
-        return Err(Error::message(format!(
-            "{path} holds neither plans nor traces; without --frozen, what is learned is kept there"
-        )));
-    }
-    plan_each(&traces, effort);
-    Ok(())
-}
-
-/// Plans traces, each beside itself; a line for each that cannot be.
-fn plan_each(traces: &[PathBuf], effort: plan::Effort) {
-    for trace in traces {
-        let out = trace.with_extension("plan");
-        let existing = out.is_file().then(|| stalloc_plan::read(&out).ok()).flatten();
-        let otherwise = if existing.is_some() { format!("; {} stays as it is", out.display()) } else { String::new() };
-        if let Err(why) = plan_one(trace, &out, existing.as_ref(), effort) {
-            eprintln!("stalloc: {} is not used: {why}{otherwise}", trace.display());
-        }
-    }
-}
-
-/// Plans a trace, unless the plan that there is was made from it.
-fn plan_one(path: &Path, out: &Path, existing: Option<&Plan>, effort: plan::Effort) -> Result<(), Error> {
-    let mut progress = Progress::new(format!("reading {}", path.display()));
-    let read = stalloc_trace::open(path, &mut |done, total| progress.update(done, total));
-    drop(progress);
-    let Input::Recording(recording) = read.map_err(|error| Error::message(error.fault.to_string()))? else {
-        return Err(Error::message("it is no recording"));
-    };
-    let trace = input::device(path, recording, None)?;
-    if existing.is_some_and(|plan| plan.fingerprint == stalloc_plan::fingerprint(&trace)) {
-        return Ok(());
-    }
-    if trace.requests.is_empty() {
-        return Err(Error::message("it holds no requests"));
-    }
-    if existing.is_some() && (!stalloc_launcher::is_whole(path) || trace.metadata.contains_key("lost_events")) {
-        return Err(Error::message("the recording was cut off"));
-    }
-    let (plan, summary) = plan::synthesize(&trace, effort)?;
-    stalloc_plan::write(out, &plan).map_err(|error| Error::message(format!("its plan cannot be written: {error}")))?;
+/// Says what was planned.
+fn say(plan: &Path, summary: &Summary) {
     eprintln!(
         "stalloc: {}: {} planned into {}, efficiency {}",
-        out.display(),
-        crate::output::count(summary.planned.requests),
-        crate::output::bytes(summary.planned_reserved),
-        crate::output::percent(summary.efficiency),
+        plan.display(),
+        output::count(summary.planned.requests),
+        output::bytes(summary.planned_reserved),
+        output::percent(summary.efficiency),
     );
-    Ok(())
 }

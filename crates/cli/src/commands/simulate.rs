@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use stalloc_plan::Plan;
-use stalloc_simulator::{Comparison, Kind, Options, compare, smallest_capacity};
-use stalloc_trace::Trace;
+use stalloc_jobs::inputs;
+use stalloc_jobs::simulating::{Replays, simulate};
+use stalloc_simulator::{Comparison, Kind};
 
 use crate::error::{Error, Outcome};
-use crate::input;
 use crate::output::{self, Table};
-use crate::progress::Progress;
+use crate::progress::Terminal;
 
 /// Arguments of `stalloc simulate`.
 #[derive(clap::Args)]
@@ -47,10 +46,11 @@ pub struct Args {
 
 /// Runs `stalloc simulate`.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
-    let trace = input::device(&args.input, input::recording(&args.input)?, args.device)?;
+    let trace = inputs::trace(&args.input, args.device, &mut Terminal::new())?;
     let kinds = if args.allocators.is_empty() { Kind::ALL.to_vec() } else { args.allocators.clone() };
-    let plan = args.plan.as_deref().map(input::plan).transpose()?;
-    let comparison = simulate(&trace, &kinds, plan, args.capacity, args.smallest)?;
+    let plan = args.plan.as_deref().map(inputs::plan).transpose()?;
+    let replays = Replays { plan, capacity: args.capacity, smallest: args.smallest };
+    let comparison = simulate(&trace, &kinds, replays, &mut Terminal::new())?;
     if args.json {
         output::json(&comparison)?;
     } else {
@@ -58,30 +58,6 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     }
     let nothing_fits = comparison.results.iter().all(|result| result.oom);
     Ok(if args.capacity.is_some() && nothing_fits { Outcome::No } else { Outcome::Done })
-}
-
-/// Replays a trace through each kind of allocator; makes a plan if one is needed and none is given.
-pub fn simulate(
-    trace: &Trace,
-    kinds: &[Kind],
-    plan: Option<Plan>,
-    capacity: Option<u64>,
-    smallest: bool,
-) -> Result<Comparison, Error> {
-    let plan = match plan {
-        None if kinds.contains(&Kind::Stalloc) => Some(super::plan::synthesize(trace, Default::default())?.0),
-        plan => plan,
-    };
-    let options = Options { plan: plan.as_ref(), capacity, ..Options::default() };
-    let mut progress = Progress::new("replaying");
-    let failed = |error: stalloc_simulator::Error| Error::message(error.to_string());
-    let mut comparison =
-        compare(trace, kinds, &options, &mut |_, done, total| progress.update(done, total)).map_err(failed)?;
-    for (result, &kind) in comparison.results.iter_mut().zip(kinds).filter(|_| smallest) {
-        let found = smallest_capacity(trace, kind, &options, &mut |done, total| progress.update(done, total));
-        result.smallest_capacity = found.map_err(failed)?;
-    }
-    Ok(comparison)
 }
 
 /// Prints what each allocator makes of a trace.

@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use stalloc_dryrun_setup::DryRun;
-use stalloc_launcher::summary::{self, HostReads, Summary};
+use stalloc_jobs::recorded::{self, HostReads, Summary};
 use stalloc_launcher::{Ended, Error as LaunchError, Job, Purpose, Rank};
-use stalloc_trace::Input;
 
 use crate::error::{Error, Outcome};
 use crate::output::{self, Table};
-use crate::progress::Progress;
+use crate::progress::{Progress, Terminal};
 
 /// Lines of a call stack that are shown.
 const FRAMES_SHOWN: usize = 3;
@@ -144,7 +143,7 @@ pub fn ranks(world_size: u32, mut wanted: Vec<u32>) -> Result<Vec<Rank>, Error> 
 
 /// Reads what was recorded and says how it went.
 fn finish(job: &Job, ended: &[Ended], json: bool) -> Result<Outcome, Error> {
-    let summaries = read(&job.directory, &job.launch)?;
+    let summaries = recorded::of_launch(&job.directory, &job.launch, &mut Terminal::new())?;
     let exit = ended.iter().map(|process| process.code).find(|&code| code != 0).unwrap_or(0);
     if json {
         output::json(&Report { directory: &job.directory, exit, traces: &summaries })?;
@@ -175,28 +174,6 @@ fn finish(job: &Job, ended: &[Ended], json: bool) -> Result<Outcome, Error> {
         return Ok(Outcome::No);
     }
     Ok(Outcome::Done)
-}
-
-/// The traces that the processes of a launch left.
-fn read(directory: &Path, launch: &str) -> Result<Vec<Summary>, Error> {
-    let mut summaries = Vec::new();
-    for path in stalloc_launcher::traces_of(directory, launch).map_err(failed)? {
-        let mut progress = Progress::new("reading");
-        let Input::Recording(recording) = stalloc_trace::open(&path, &mut |done, total| progress.update(done, total))
-            .map_err(|error| Error::message(error.to_string()))?
-        else {
-            continue;
-        };
-        if !stalloc_launcher::is_whole(&path) {
-            eprintln!(
-                "stalloc: {}: the recording was cut off (was the program killed?): it holds what was written until then",
-                path.display()
-            );
-        }
-        summaries.extend(recording.traces.iter().map(|trace| summary::of(&path, trace)));
-    }
-    summary::find_alike(&mut summaries);
-    Ok(summaries)
 }
 
 fn print(directory: &Path, summaries: &[Summary]) -> Result<(), Error> {

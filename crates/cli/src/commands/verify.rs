@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use stalloc_plan::{Rectangle, Verdict, check_rectangles};
-use stalloc_trace::{Input, Instance};
+use stalloc_jobs::verifying::verify;
+use stalloc_plan::Verdict;
 
 use crate::error::{Error, Outcome};
-use crate::input;
 use crate::output;
+use crate::progress::Terminal;
 
 /// Arguments of `stalloc verify`.
 #[derive(clap::Args)]
@@ -27,7 +27,7 @@ pub struct Args {
 
 /// Runs `stalloc verify`.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
-    let verdict = if input::is_plan(&args.plan) { args.plan()? } else { args.instance()? };
+    let verdict = verify(&args.plan, args.input.as_deref(), &mut Terminal::new())?;
     if args.json {
         output::json(&verdict)?;
     } else {
@@ -37,32 +37,6 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 }
 
 impl Args {
-    fn plan(&self) -> Result<Verdict, Error> {
-        let plan = input::plan(&self.plan)?;
-        let verdict = plan.check();
-        let Some(path) = &self.input else { return Ok(verdict) };
-        let trace = input::device(path, input::recording(path)?, Some(plan.device))?;
-        Ok(verdict.and(plan.check_against(&trace)))
-    }
-
-    fn instance(&self) -> Result<Verdict, Error> {
-        let path = self.plan.display();
-        if self.input.is_some() {
-            return Err(Error::message(format!("{path} is no plan; only a plan is checked against an INPUT")));
-        }
-        let Input::Instance(instance) = input::open(&self.plan)? else {
-            return Err(Error::message(format!("{path} is a recording: verify takes a plan, or a CSV with offsets")));
-        };
-        rectangles(&instance).map(|rectangles| check_rectangles(&rectangles, None)).ok_or_else(|| {
-            let missing = instance.rows.iter().filter(|row| row.offset.is_none()).count();
-            let what = match missing == instance.rows.len() {
-                true => "has no offsets".to_owned(),
-                false => format!("has no offset in {missing} of its {} rows", instance.rows.len()),
-            };
-            Error::message(format!("{path} {what}; `stalloc plan {path} -o OUT.csv` adds them"))
-        })
-    }
-
     fn print(&self, verdict: &Verdict) -> Result<(), Error> {
         let checked = match &self.input {
             Some(input) => format!("{} against {}", self.plan.display(), input.display()),
@@ -82,13 +56,4 @@ impl Args {
             output::count(verdict.unmatched),
         ))
     }
-}
-
-/// The buffers of an instance at their offsets; `None` if one has none.
-fn rectangles(instance: &Instance) -> Option<Vec<Rectangle>> {
-    let rectangle = |row: &stalloc_trace::InstanceRow| {
-        let (lower, upper, size, alignment) = (row.lower, row.upper, row.size, row.alignment);
-        row.offset.map(|offset| Rectangle { lower, upper, size, alignment, offset })
-    };
-    instance.rows.iter().map(rectangle).collect()
 }

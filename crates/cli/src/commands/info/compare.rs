@@ -2,60 +2,23 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-use stalloc_trace::{Difference, Recording, RequestId, Trace, compare};
+use stalloc_jobs::comparing::{Comparison, RequestInfo, compare};
+use stalloc_jobs::inputs;
 
-use super::frame_text;
 use crate::error::{Error, Outcome};
-use crate::{input, output};
+use crate::output;
+use crate::progress::Terminal;
 
 /// Differences that are shown.
 const SHOWN: usize = 10;
 /// Frames of a stack that are shown to people.
 const FRAMES: usize = 4;
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct ComparisonInfo {
-    same: bool,
-    devices: Vec<DeviceInfo>,
-    only_in_a: Vec<u32>,
-    only_in_b: Vec<u32>,
-}
-
-#[derive(Serialize)]
-struct DeviceInfo {
-    device: u32,
-    requests_a: u64,
-    requests_b: u64,
-    aligned: u64,
-    differences: u64,
-    first: Vec<DifferenceInfo>,
-}
-
-#[derive(Serialize)]
-struct DifferenceInfo {
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    a: Option<RequestInfo>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    b: Option<RequestInfo>,
-}
-
-#[derive(Serialize)]
-struct RequestInfo {
-    request: u32,
-    size: u64,
-    stream: u32,
-    allocated: Option<u32>,
-    freed: Option<u32>,
-    stack: Vec<String>,
-}
-
 /// Compares two recordings device by device.
 pub fn run(path_a: &Path, path_b: &Path, json: bool) -> Result<Outcome, Error> {
-    let (a, b) = (input::recording(path_a)?, input::recording(path_b)?);
-    let info = compare_recordings(&a, &b);
+    let a = inputs::recording(path_a, &mut Terminal::new())?;
+    let b = inputs::recording(path_b, &mut Terminal::new())?;
+    let info = compare(&a, &b, SHOWN);
     let outcome = if info.same { Outcome::Done } else { Outcome::No };
     if json {
         output::json(&info)?;
@@ -65,60 +28,7 @@ pub fn run(path_a: &Path, path_b: &Path, json: bool) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-fn compare_recordings(a: &Recording, b: &Recording) -> ComparisonInfo {
-    // A dry run may have used another device than the run it stands for.
-    let pairs: Vec<(&Trace, &Trace)> = match (a.traces.as_slice(), b.traces.as_slice()) {
-        ([a], [b]) => vec![(a, b)],
-        (all_a, all_b) => {
-            let with = |a: &Trace| all_b.iter().find(|b| b.device == a.device);
-            all_a.iter().filter_map(|a| with(a).map(|b| (a, b))).collect()
-        }
-    };
-    let unpaired = |recording: &Recording, paired: &dyn Fn(&Trace) -> bool| {
-        recording.traces.iter().filter(|trace| !paired(trace)).map(|trace| trace.device).collect::<Vec<u32>>()
-    };
-    let only_in_a = unpaired(a, &|trace| pairs.iter().any(|pair| std::ptr::eq(pair.0, trace)));
-    let only_in_b = unpaired(b, &|trace| pairs.iter().any(|pair| std::ptr::eq(pair.1, trace)));
-    let devices: Vec<DeviceInfo> = pairs.iter().map(|(a, b)| device(a, b)).collect();
-    let same = only_in_a.is_empty() && only_in_b.is_empty() && devices.iter().all(|d| d.differences == 0);
-    ComparisonInfo { same, devices, only_in_a, only_in_b }
-}
-
-fn device(a: &Trace, b: &Trace) -> DeviceInfo {
-    let comparison = compare(a, b, SHOWN);
-    DeviceInfo {
-        device: a.device,
-        requests_a: a.requests.len() as u64,
-        requests_b: b.requests.len() as u64,
-        aligned: comparison.aligned,
-        differences: comparison.differences,
-        first: comparison.first.iter().map(|difference| describe(difference, a, b)).collect(),
-    }
-}
-
-fn describe(difference: &Difference, a: &Trace, b: &Trace) -> DifferenceInfo {
-    let (kind, in_a, in_b) = match *difference {
-        Difference::OnlyInA(id) => ("only in A", Some(id), None),
-        Difference::OnlyInB(id) => ("only in B", None, Some(id)),
-        Difference::Changed(in_a, in_b) => ("changed", Some(in_a), Some(in_b)),
-        Difference::FreedElsewhere(in_a, in_b) => ("freed elsewhere", Some(in_a), Some(in_b)),
-    };
-    DifferenceInfo { kind, a: in_a.map(|id| request(a, id)), b: in_b.map(|id| request(b, id)) }
-}
-
-fn request(trace: &Trace, id: RequestId) -> RequestInfo {
-    let request = trace.request(id);
-    RequestInfo {
-        request: id.0,
-        size: request.size,
-        stream: request.stream.0,
-        allocated: request.alloc,
-        freed: request.free_requested,
-        stack: trace.stacks.get(request.stack).iter().map(|frame| frame_text(trace, frame)).collect(),
-    }
-}
-
-fn print(info: &ComparisonInfo) -> Result<(), Error> {
+fn print(info: &Comparison) -> Result<(), Error> {
     for device in &info.devices {
         output::line(&format!(
             "device {}: {} requests in A, {} in B, {} the same, {} differences",

@@ -1,61 +1,14 @@
 //! `stalloc info` of a plan.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
-use stalloc_plan::{Entry, Plan, SectionKind};
+use stalloc_jobs::describing;
+use stalloc_plan::Plan;
 
 use crate::error::Error;
 use crate::output::{self, Table};
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct PlanInfo<'a> {
-    format: &'static str,
-    device: u32,
-    fingerprint: String,
-    arena: u64,
-    lower_bound: u64,
-    alignment: u64,
-    slots: u64,
-    expected_peak: u64,
-    sections: Vec<SectionInfo<'a>>,
-    metadata: &'a BTreeMap<String, String>,
-}
-
-#[derive(Serialize)]
-struct SectionInfo<'a> {
-    name: &'a str,
-    kind: &'static str,
-    runs: u32,
-    planned: u64,
-    dynamic: u64,
-}
-
 /// Prints what a plan holds.
 pub fn print(plan: &Plan, json: bool) -> Result<(), Error> {
-    let sections = plan.sections.iter().map(|section| {
-        let planned = section.entries.iter().filter(|entry| matches!(entry, Entry::Slot(_))).count() as u64;
-        SectionInfo {
-            name: &section.name,
-            kind: kind(section.kind),
-            runs: section.runs,
-            planned,
-            dynamic: section.entries.len() as u64 - planned,
-        }
-    });
-    let info = PlanInfo {
-        format: "plan",
-        device: plan.device,
-        fingerprint: format!("{:016x}", plan.fingerprint),
-        arena: plan.arena,
-        lower_bound: plan.lower_bound,
-        alignment: plan.alignment,
-        slots: plan.slots.len() as u64,
-        expected_peak: plan.expected_peak,
-        sections: sections.collect(),
-        metadata: &plan.metadata,
-    };
+    let info = describing::plan(plan);
     if json {
         return output::json(&info);
     }
@@ -83,13 +36,4 @@ pub fn print(plan: &Plan, json: bool) -> Result<(), Error> {
         output::line(&format!("  {key}: {value}"))?;
     }
     Ok(())
-}
-
-/// What a section is, for people.
-fn kind(kind: SectionKind) -> &'static str {
-    match kind {
-        SectionKind::Prologue => "before the first step",
-        SectionKind::Once => "once",
-        SectionKind::Repeating => "repeating",
-    }
 }

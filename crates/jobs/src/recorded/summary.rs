@@ -63,7 +63,7 @@ pub fn of(path: &Path, trace: &Trace) -> Summary {
         _ => false,
     };
     Summary {
-        rank: crate::files::rank_and_device(&name).map_or(0, |(rank, _)| rank),
+        rank: super::rank_and_device(&name).map_or(0, |(rank, _)| rank),
         file: name,
         device: trace.device,
         events: trace.events.len() as u64,

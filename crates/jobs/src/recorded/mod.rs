@@ -1,37 +1,42 @@
-//! The traces in a directory.
+//! What a launch recorded: the traces in a folder, and what each amounts to.
+
+mod summary;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::Error;
+use stalloc_trace::Input;
 
-/// Makes `directory` and sees that it can be written to; what it holds stays. Returns a name of this launch that no other
-/// has: the moment by the file system's clock, so that what is older is known by it, and of this process.
+pub use self::summary::{HostReads, Summary};
+use crate::{Error, Watch};
+
+/// Sums up the traces that the processes of a launch left in `folder`, and names those that are alike. What was cut off is
+/// noted.
 ///
 /// # Errors
-/// If any of that fails.
-pub fn prepare(directory: &Path) -> Result<String, Error> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Directory { path, source }
-    };
-    fs::create_dir_all(directory).map_err(failed(directory))?;
-    // Other machines may have a process of our number.
-    let nanoseconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let own = format!("{}-{:x}", std::process::id(), nanoseconds(SystemTime::now()));
-    let probe = directory.join(format!(".stalloc-{own}"));
-    let written = fs::write(&probe, b"").and_then(|()| fs::metadata(&probe)?.modified());
-    let removed = fs::remove_file(&probe);
-    let started = written.and_then(|time| removed.map(|()| time)).map_err(failed(directory))?;
-    Ok(format!("{:x}-{own}", nanoseconds(started)))
+/// If the folder or one of them cannot be read.
+pub fn of_launch(folder: &Path, launch: &str, watch: &mut dyn Watch) -> Result<Vec<Summary>, Error> {
+    let mut summaries = Vec::new();
+    for path in traces_of(folder, launch)? {
+        let read = stalloc_trace::open(&path, &mut |done, total| watch.progress("reading", done, total));
+        let Input::Recording(recording) = read? else { continue };
+        if !is_whole(&path) {
+            watch.note(&format!(
+                "{}: the recording was cut off (was the program killed?): it holds what was written until then",
+                path.display()
+            ));
+        }
+        summaries.extend(recording.traces.iter().map(|trace| summary::of(&path, trace)));
+    }
+    summary::find_alike(&mut summaries);
+    Ok(summaries)
 }
 
 /// Those of the traces in `directory` that the processes of one launcher wrote.
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub fn traces_of(directory: &Path, launch: &str) -> Result<Vec<PathBuf>, Error> {
+fn traces_of(directory: &Path, launch: &str) -> Result<Vec<PathBuf>, Error> {
     let is_of = |path: &PathBuf| {
         let about = fs::File::open(path).and_then(|mut file| stalloc_trace::format::about(&mut file));
         about.ok().flatten().is_some_and(|about| about.metadata.get("launch").is_some_and(|of| of == launch))
@@ -50,7 +55,7 @@ pub fn is_whole(trace: &Path) -> bool {
 /// # Errors
 /// If it cannot be read.
 pub fn traces(directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    let failed = |source| Error::Directory { path: directory.to_owned(), source };
+    let failed = |source| Error::Folder { path: directory.to_owned(), source };
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -66,7 +71,7 @@ pub fn traces(directory: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// The numbers in `rank<R>_dev<N>.trace` or `rank<R>_dev<N>.<P>.trace`.
-pub(crate) fn rank_and_device(name: &str) -> Option<(u32, u32)> {
+fn rank_and_device(name: &str) -> Option<(u32, u32)> {
     let (rank, rest) = name.strip_prefix("rank")?.strip_suffix(".trace")?.split_once("_dev")?;
     let device = rest.split_once('.').map_or(rest, |(device, _)| device);
     Some((rank.parse().ok()?, device.parse().ok()?))
@@ -96,18 +101,7 @@ mod tests {
             paths.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
         };
         assert_eq!(names(traces(directory.path()).unwrap()), ["rank2_dev1.trace", "rank10_dev0.trace"]);
-        let launch = prepare(directory.path()).unwrap();
-        assert_ne!(launch, prepare(directory.path()).unwrap());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4);
-        assert!(traces_of(directory.path(), &launch).unwrap().is_empty(), "what is no trace is nobody's");
-    }
-
-    #[test]
-    fn a_file_in_the_place_of_the_directory_is_an_error_that_names_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("file");
-        fs::write(&file, b"").unwrap();
-        let message = prepare(&file.join("below")).unwrap_err().to_string();
-        assert!(message.starts_with(&format!("cannot write to {}", file.display())), "{message}");
+        assert!(traces_of(directory.path(), "a launch").unwrap().is_empty(), "what is no trace is nobody's");
     }
 }

@@ -1,0 +1,42 @@
+//! The independent check of plans and solved instances.
+
+use std::path::Path;
+
+use stalloc_plan::{Rectangle, Verdict, check_rectangles};
+use stalloc_trace::{Input, Instance, InstanceRow};
+
+use crate::{Error, Watch, inputs};
+
+/// Checks a plan, or an instance with offsets; a plan also against the recording `input`, if there is one.
+///
+/// # Errors
+/// If a file cannot be read or is of another kind. A plan that is wrong is an answer, not an error.
+pub fn verify(path: &Path, input: Option<&Path>, watch: &mut dyn Watch) -> Result<Verdict, Error> {
+    if inputs::is_plan(path) {
+        let plan = inputs::plan(path)?;
+        let verdict = plan.check();
+        let Some(input) = input else { return Ok(verdict) };
+        let trace = inputs::trace(input, Some(plan.device), watch)?;
+        return Ok(verdict.and(plan.check_against(&trace)));
+    }
+    if input.is_some() {
+        return Err(Error::NotAPlan(path.to_owned()));
+    }
+    let Input::Instance(instance) = inputs::open(path, watch)? else {
+        return Err(Error::IsRecording(path.to_owned()));
+    };
+    let missing = instance.rows.iter().filter(|row| row.offset.is_none()).count();
+    match rectangles(&instance) {
+        Some(rectangles) => Ok(check_rectangles(&rectangles, None)),
+        None => Err(Error::NoOffsets { path: path.to_owned(), missing, rows: instance.rows.len() }),
+    }
+}
+
+/// The buffers of an instance at their offsets; `None` if one has none.
+fn rectangles(instance: &Instance) -> Option<Vec<Rectangle>> {
+    let rectangle = |row: &InstanceRow| {
+        let (lower, upper, size, alignment) = (row.lower, row.upper, row.size, row.alignment);
+        row.offset.map(|offset| Rectangle { lower, upper, size, alignment, offset })
+    };
+    instance.rows.iter().map(rectangle).collect()
+}
