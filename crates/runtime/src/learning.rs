@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use stalloc_allocator::{Event, FrameSet, GRANULE, Script};
-use stalloc_plan::Plan;
-use stalloc_synthesizer::{Learner, Options};
+use stalloc_learning::Learning;
 
 use crate::messages::say;
 use crate::place::Place;
@@ -21,29 +19,12 @@ use crate::{fork, places};
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// What was learned of each device.
-static MINDS: Mutex<BTreeMap<i32, Mind>> = Mutex::new(BTreeMap::new());
+static LEARNED: Mutex<BTreeMap<i32, Learning>> = Mutex::new(BTreeMap::new());
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
 /// Whether the thread is to end.
 static ENDING: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
-
-/// What is known of the program on one device.
-#[derive(Default)]
-struct Mind {
-    learner: Learner,
-    events: Vec<Event>,
-    /// Some events were lost: what is known is not the whole program.
-    is_partial: bool,
-    /// A plan with offsets was proposed, and none without after it.
-    has_plan: bool,
-    /// Requests, and those at planned offsets, when a draft was last due.
-    served: (u64, u64),
-}
-
-/// A plan that serves at least this share of the requests is not replaced by another: where it came from a recording, it is
-/// at least as good.
-const GOOD_SHARE: f64 = 0.9;
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -93,67 +74,30 @@ fn run() {
 }
 
 fn learn_everywhere() {
-    let mut minds = lock(&MINDS);
+    let mut learned = lock(&LEARNED);
     for (device, place) in places::all() {
         if place.is_open() {
-            minds.entry(device).or_default().learn(place);
+            learn(learned.entry(device).or_default(), place);
         }
     }
 }
 
-impl Mind {
-    /// Reads what happened and proposes a plan if one is due.
-    fn learn(&mut self, place: &Place) {
-        self.read(place);
-        if self.learner.is_draft_due() {
-            let draft = self.learner.draft();
-            if self.is_served_well(place) {
-                return;
-            }
-            let plan = draft.plan(|start| Some(start * GRANULE));
-            // Without a plan the arena goes on as it is.
-            if let Some(script) = plan.ok().and_then(|plan| Script::new(&plan).ok()) {
-                self.has_plan |= propose(place, script);
-            }
-        } else if self.has_plan && !self.learner.repeats_now() {
-            self.has_plan = !propose(place, Script::default());
-        }
-    }
-
-    /// Whether the plan that is followed serves most of what was asked for since the last draft.
-    fn is_served_well(&mut self, place: &Place) -> bool {
-        let Some(now) = place.with(|arena| arena.statistics()) else { return true };
-        let (requests, planned) = std::mem::replace(&mut self.served, (now.requests, now.planned));
-        let (requests, planned) = (now.requests - requests, now.planned - planned);
-        planned > 0 && planned as f64 >= GOOD_SHARE * requests as f64
-    }
-
-    fn read(&mut self, place: &Place) {
-        let is_whole = place.with(|arena| arena.take_journal(&mut self.events)).unwrap_or(true);
-        if !is_whole {
-            self.learner = Learner::new();
-            self.is_partial = true;
-        }
-        for event in &self.events {
-            match *event {
-                Event::Alloc { start, granules, stream } => {
-                    self.learner.alloc(start.into(), u64::from(granules) * GRANULE, stream.into());
-                }
-                Event::Free { start } => self.learner.free(start.into()),
-                Event::StepBegin => self.learner.step_begin(),
-            }
-        }
-        self.events.clear();
-    }
-}
-
-fn propose(place: &Place, script: Script) -> bool {
+/// Takes into account what happened, and changes the plan if that is due.
+fn learn(learning: &mut Learning, place: &Place) {
+    hear(learning, place);
+    let Some(now) = place.with(|arena| arena.statistics()) else { return };
+    let Some(proposal) = learning.think(&now) else { return };
     let size = place.with(|arena| arena.frame_bytes()).flatten();
-    let frames = size.map_or_else(FrameSet::default, |size| script.frames(size));
-    let (retired, accepted) =
-        place.with(|arena| (arena.take_retired(), arena.propose(script, &frames))).unwrap_or((None, false));
+    let (is_plan, frames) = (proposal.is_plan(), proposal.frames(size));
+    let answer = place.with(|arena| (arena.take_retired(), arena.propose(proposal.script, &frames)));
+    let (retired, accepted) = answer.unwrap_or((None, false));
     drop(retired);
-    accepted
+    learning.answered(is_plan, accepted);
+}
+
+fn hear(learning: &mut Learning, place: &Place) {
+    let is_whole = place.with(|arena| arena.take_journal(learning.journal())).unwrap_or(true);
+    learning.hear(is_whole);
 }
 
 /// Ends the learning and keeps what was learned: a plan file for each device that repeats, named as `stalloc run` looks for
@@ -164,20 +108,17 @@ fn propose(place: &Place, script: Script) -> bool {
 pub fn keep(folder: &Path, rank: u64) -> Result<usize, String> {
     *lock(&ENDING.0) = true;
     ENDING.1.notify_all();
-    let mut minds = lock(&MINDS);
+    let mut learned = lock(&LEARNED);
     let mut kept = 0;
     for (device, place) in places::all().filter(|(_, place)| place.is_open()) {
-        let mut mind = minds.remove(&device).unwrap_or_default();
-        mind.read(place);
+        let mut learning = learned.remove(&device).unwrap_or_default();
+        hear(&mut learning, place);
         // A plan that served the run well is as good as what was learned from that run.
         let served_well = place.with(|arena| arena.statistics()).is_none_or(|s| s.planned > 0 && s.plans == 0);
-        if mind.is_partial || served_well {
+        if served_well {
             continue;
         }
-        let mut plan: Plan = mind.learner.whole_plan(&Options::default());
-        if plan.slots.is_empty() {
-            continue;
-        }
+        let Some(mut plan) = learning.whole_plan() else { continue };
         plan.device = u32::try_from(device).unwrap_or(0);
         let path = folder.join(format!("rank{rank}_dev{device}.plan"));
         stalloc_plan::write(&path, &plan).map_err(|error| error.to_string())?;

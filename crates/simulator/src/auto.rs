@@ -1,59 +1,39 @@
 //! Our arena that learns while the program runs: what `runtime` does in a thread of its own, done between two requests.
 
-use stalloc_allocator::{Allocator, Error, Event, GRANULE, PlannedAllocator, Script};
+use stalloc_allocator::{Allocator, Error, PlannedAllocator};
 use stalloc_device::{Address, Device, Stream};
-use stalloc_synthesizer::Learner;
+use stalloc_learning::Learning;
 
 use crate::Source;
 use crate::run::Serve;
 
+/// Requests between two thoughts where the program marks no steps.
+const UNMARKED: u32 = 4096;
+
 /// An arena without a plan at the start, and what it has learned.
 pub(crate) struct Auto<D: Device, F> {
     served: PlannedAllocator<D, F>,
-    learner: Learner,
-    events: Vec<Event>,
-    /// A step has begun that the learner has not been asked about.
-    has_begun: bool,
-    /// A plan was proposed, and none without offsets after it.
-    has_plan: bool,
+    learning: Learning,
+    /// Requests until it is thought again: a step has begun with the last one, or nobody says where steps begin.
+    until: u32,
 }
 
 impl<D: Device, F: Allocator> Auto<D, F> {
     pub fn new(mut served: PlannedAllocator<D, F>) -> Self {
         served.arena_mut().keep_journal();
-        Auto { served, learner: Learner::new(), events: Vec::new(), has_begun: false, has_plan: false }
+        Auto { served, learning: Learning::default(), until: UNMARKED }
     }
 
-    /// Tells the learner what happened, and makes a plan if one is due.
+    /// Takes into account what happened, and changes the plan if that is due.
     fn learn(&mut self) {
-        if !self.served.arena_mut().take_journal(&mut self.events) {
-            self.learner = Learner::new();
-        }
-        for event in &self.events {
-            match *event {
-                Event::Alloc { start, granules, stream } => {
-                    self.learner.alloc(start.into(), u64::from(granules) * GRANULE, stream.into());
-                }
-                Event::Free { start } => self.learner.free(start.into()),
-                Event::StepBegin => self.learner.step_begin(),
-            }
-        }
-        if self.learner.is_draft_due() {
-            let plan = self.learner.draft().plan(|start| Some(start * GRANULE));
-            // Without a plan the open arena goes on.
-            if let Some(script) = plan.ok().and_then(|plan| Script::new(&plan).ok()) {
-                self.has_plan |= self.propose(script);
-            }
-        } else if self.has_plan && !self.learner.repeats_now() {
-            self.has_plan = !self.propose(Script::default());
-        }
-    }
-
-    fn propose(&mut self, script: Script) -> bool {
         let arena = self.served.arena_mut();
+        let is_whole = arena.take_journal(self.learning.journal());
+        self.learning.hear(is_whole);
+        let Some(proposal) = self.learning.think(&arena.statistics()) else { return };
         drop(arena.take_retired());
-        let frames = arena.frame_bytes().map_or_else(Default::default, |size| script.frames(size));
-        arena.propose(script, &frames)
+        let (is_plan, frames) = (proposal.is_plan(), proposal.frames(arena.frame_bytes()));
+        let accepted = arena.propose(proposal.script, &frames);
+        self.learning.answered(is_plan, accepted);
     }
 }
 
@@ -72,7 +52,7 @@ impl<D: Device, F: Allocator> Allocator for Auto<D, F> {
 
     fn step_begin(&mut self) {
         self.served.step_begin();
-        self.has_begun = true;
+        self.until = 1;
     }
 
     fn allocated(&self) -> u64 {
@@ -94,8 +74,10 @@ where
 {
     fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error> {
         let served = Serve::serve(&mut self.served, size, stream);
-        if std::mem::take(&mut self.has_begun) {
+        self.until -= 1;
+        if self.until == 0 {
             self.learn();
+            self.until = UNMARKED;
         }
         served
     }

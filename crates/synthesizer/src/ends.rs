@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::draft::{Draft, Live};
 use crate::learner::LaterEnd;
-use crate::limits::{MAX_COPIES, MAX_PASSED};
+use crate::limits::{MAX_COPIES, MAX_PASSED, SMALL_KEPT};
 
 /// When an entry's memory is free again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,7 @@ pub(crate) fn find(draft: &Draft) -> Ends {
         of[kind][entry as usize] = End::Open;
     }
     let odd = odd.into_values().flatten().map(|live| (live.step, live.made.map_or(0, |(_, entry)| entry))).collect();
+    leave_small(draft, &mut of, &alive);
     let mut ends = Ends { of, copies: 1, turning: vec![false; draft.kinds.len()], odd, staying: Vec::new() };
     for (kind, likes) in alive.iter().enumerate().filter(|&(kind, _)| draft.repeats(kind)) {
         let most =
@@ -102,6 +103,27 @@ pub(crate) fn find(draft: &Draft) -> Ends {
     };
     ends.staying = draft.live.iter().filter(stays).copied().collect();
     ends
+}
+
+/// Gives no offset to what several steps keep at once, the most steps first, as long as all of it is small.
+fn leave_small(draft: &Draft, of: &mut [Vec<End>], alive: &[FxHashMap<u32, u32>]) {
+    let mut kept: Vec<(u32, usize, u32)> = Vec::new();
+    for (kind, likes) in alive.iter().enumerate().filter(|&(kind, _)| draft.repeats(kind)) {
+        let several = likes.iter().filter(|&(&entry, &likes)| likes > 0 && of[kind][entry as usize] != End::Open);
+        kept.extend(several.map(|(&entry, &likes)| (likes, kind, entry)));
+    }
+    kept.sort_unstable_by(|a, b| b.cmp(a));
+    let mut bytes = 0u64;
+    for likes in kept.chunk_by(|a, b| a.0 == b.0) {
+        for &(likes, kind, entry) in likes {
+            let size = draft.kinds[kind].known.keys[entry as usize].size;
+            bytes = bytes.saturating_add(size.saturating_mul(u64::from(likes) + 1));
+        }
+        if bytes > draft.peak / SMALL_KEPT {
+            return;
+        }
+        likes.iter().for_each(|&(_, kind, entry)| of[kind][entry as usize] = End::Open);
+    }
 }
 
 /// How many later requests of the same entry are made before one is gone.

@@ -9,7 +9,8 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::limits::{EXACT_SHARE, Limits, MAX_ENDS, MAX_PASSED, RECENT_STEPS, REST_PER_DRAFT, WARM_UP};
+use crate::limits::{EXACT_SHARE, FIRST_LOOK, Limits, MAX_ENDS, MAX_PASSED, RECENT_STEPS, REST_PER_DRAFT, WARM_UP};
+use crate::unmarked::Unmarked;
 
 /// What a request asks for: two requests of one key are the same to a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,23 +87,23 @@ pub(crate) struct Block {
 
 /// The step that is not complete yet.
 #[derive(Clone, Debug, Default)]
-struct Open {
-    keys: Vec<Key>,
-    ids: Vec<u64>,
-    own: Vec<u32>,
+pub(crate) struct Open {
+    pub keys: Vec<Key>,
+    pub ids: Vec<u64>,
+    pub own: Vec<u32>,
     /// Requests of earlier steps that were freed in this one, and when.
     freed: Vec<(Block, u32)>,
     /// It became too long to be kept: how many requests it had before it was cleared.
-    lost: u32,
+    pub lost: u32,
 }
 
 /// Learns from allocations, frees and the beginnings of steps. Each takes O(1) amortised, a step's end O(its requests).
 /// Memory is bounded whatever the program does, save for what is alive at once (40 bytes for each live request).
 #[derive(Clone, Debug)]
 pub struct Learner {
-    limits: Limits,
+    pub(crate) limits: Limits,
     pub(crate) kinds: BTreeMap<u32, Kind>,
-    by_hash: FxHashMap<u64, u32>,
+    pub(crate) by_hash: FxHashMap<u64, u32>,
     /// The last steps.
     pub(crate) ran: VecDeque<Ran>,
     /// How many steps are complete; the prologue, if there is one, is number 0.
@@ -110,8 +111,10 @@ pub struct Learner {
     /// The number of the first step after the prologue, if it has begun.
     pub(crate) first: Option<u32>,
     pub(crate) live: FxHashMap<u64, Block>,
-    open: Open,
-    boundary: bool,
+    pub(crate) open: Open,
+    pub(crate) boundary: bool,
+    /// Where steps begin as long as nobody says so.
+    pub(crate) unmarked: Unmarked,
     /// Requests in all kinds.
     kept: usize,
     live_bytes: u64,
@@ -129,7 +132,7 @@ impl Default for Learner {
 impl Learner {
     /// One that knows nothing yet, for a running job.
     pub fn new() -> Self {
-        Learner::with(Limits::RUNNING)
+        Learner { unmarked: Unmarked::new(FIRST_LOOK), ..Learner::with(Limits::RUNNING) }
     }
 
     pub(crate) fn with(limits: Limits) -> Self {
@@ -143,6 +146,7 @@ impl Learner {
             live: FxHashMap::default(),
             open: Open::default(),
             boundary: false,
+            unmarked: Unmarked::default(),
             kept: 0,
             live_bytes: 0,
             peak: 0,
@@ -170,6 +174,9 @@ impl Learner {
         self.open.keys.push(Key { size, stream });
         self.open.ids.push(id);
         self.open.own.push(0);
+        if self.unmarked.is_on() {
+            self.find_boundary();
+        }
     }
 
     /// A request is gone: its memory can be used again. One that is not known is ignored.
@@ -189,6 +196,9 @@ impl Learner {
 
     /// A step begins with the next request. What is freed before that still belongs to the step before.
     pub fn step_begin(&mut self) {
+        if self.unmarked.is_on() {
+            self.trust_marks();
+        }
         self.boundary = true;
     }
 
@@ -203,7 +213,7 @@ impl Learner {
     }
 
     /// Completes the open step.
-    fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         let open = std::mem::take(&mut self.open);
         if !open.keys.is_empty() {
             self.complete(open, None);
@@ -249,7 +259,7 @@ impl Learner {
     }
 
     /// Takes a step into account; `cut_off_from`: the kind of which it is the beginning.
-    fn complete(&mut self, open: Open, cut_off_from: Option<u32>) {
+    pub(crate) fn complete(&mut self, open: Open, cut_off_from: Option<u32>) {
         let (step, requests) = (self.steps, open.lost.saturating_add(open.keys.len() as u32));
         let prologue = self.first.is_none();
         let (hash, mut known) = if prologue { (0, None) } else { self.find(&open) };
@@ -288,6 +298,9 @@ impl Learner {
             self.ran.pop_front();
         }
         self.steps += 1;
+        if self.unmarked.is_on() {
+            self.note_beginning(id);
+        }
         self.forget(id);
     }
 
@@ -320,6 +333,15 @@ impl Learner {
                 self.by_hash.remove(&kind.hash);
             }
         }
+    }
+
+    /// Forgets all steps. What lives is of none that is known.
+    pub(crate) fn forget_steps(&mut self) {
+        self.kinds.clear();
+        self.by_hash.clear();
+        self.ran.clear();
+        self.kept = 0;
+        self.drafted = (Vec::new(), 0, 0);
     }
 
     /// The share of requests that belong to kinds that came twice or more, of the last `steps` steps: `(of such kinds,
@@ -359,6 +381,12 @@ impl Learner {
         self.repeats(RECENT_STEPS)
     }
 
+    /// What was drafted is not followed: once enough came again, a draft of the same steps is due.
+    pub fn forget_draft(&mut self) {
+        self.drafted.0.clear();
+        self.drafted.2 = 0;
+    }
+
     pub(crate) fn note_draft(&mut self, kinds: Vec<u32>, requests: u64) {
         self.drafted = (kinds, requests, 0);
     }
@@ -366,7 +394,7 @@ impl Learner {
 
 impl Open {
     /// The first `n` requests, and the rest as a step of its own; `made` says what the first ones are.
-    fn split(mut self, n: usize, made: Block) -> (Open, Open) {
+    pub fn split(mut self, n: usize, made: Block) -> (Open, Open) {
         let clock = n as u32;
         let mut rest = Open { keys: self.keys.split_off(n), ids: self.ids.split_off(n), ..Open::default() };
         rest.own = self.own.split_off(n).into_iter().map(|end| end.saturating_sub(clock)).collect();

@@ -12,6 +12,10 @@ pub(crate) const WORTHWHILE: f64 = 1.05;
 /// A step that keeps something of so many steps before is in the plan that often; what is kept longer gets no offset.
 pub(crate) const MAX_COPIES: u32 = 4;
 
+/// What is kept from step to step gets no offset, rather than having all of the step in the plan once more, if it is at most
+/// this part of the most live bytes. Losses kept for some steps would make four copies of a step for 2 KiB.
+pub(crate) const SMALL_KEPT: u64 = 1024;
+
 /// Steps for which an end is followed: what lives through more of them has no end.
 pub(crate) const MAX_PASSED: usize = 16;
 
@@ -23,7 +27,7 @@ pub(crate) const MAX_PLANNED_KINDS: usize = 64;
 
 /// Steps of a running job that are looked at to tell whether it repeats now: with more, a job that begins to repeat gets
 /// its offsets later.
-pub(crate) const RECENT_STEPS: usize = 8;
+pub const RECENT_STEPS: usize = 8;
 
 /// First steps that may be like no other: optimizer states are made in the first, and gradients of the first are still there
 /// in the second.
@@ -32,6 +36,16 @@ pub(crate) const WARM_UP: usize = 2;
 /// Requests that come before another draft is made, for each request of the last one: planning a request takes about as
 /// long as a training script takes for four.
 pub(crate) const REST_PER_DRAFT: u64 = 8;
+
+/// Requests of a running job that marks no step before they are looked through for steps: with fewer, the micro-batches
+/// or layers of a long first step are taken for steps.
+pub(crate) const FIRST_LOOK: usize = 1 << 15;
+
+/// Requests that tell, after something unknown, that a step of a known kind has begun.
+pub(crate) const BEGINNING: usize = 64;
+
+/// Rounds of what was looked through that are learned from, the last ones; cutting each costs what comes after it.
+pub(crate) const LAST_ROUNDS: usize = 64;
 
 /// Units of the planner's work for a plan of a running job.
 pub(crate) const RUNNING_WORK: u64 = 4_000_000;

@@ -239,3 +239,87 @@ fn weights_stay_and_what_the_steps_make_and_free_does_not() {
     sizes.sort_unstable();
     assert_eq!(sizes, expected, "weights and states");
 }
+
+/// Feeds a trace without its marks, and says at which requests a draft was due, and of how many sections its plan was.
+fn hear_unmarked(learner: &mut Learner, trace: &Trace) -> Vec<(usize, usize)> {
+    let (mut due, mut asked) = (Vec::new(), 0);
+    for event in &trace.events {
+        match event {
+            Event::Alloc(id) => {
+                learner.alloc(id.0.into(), trace.request(*id).size, trace.request(*id).stream.0);
+                asked += 1;
+                if learner.is_draft_due() {
+                    due.push((asked, learner.draft().plan(|_| None).expect("a plan").sections.len()));
+                }
+            }
+            Event::FreeCompleted(id) => learner.free(id.0.into()),
+            _ => {}
+        }
+    }
+    due
+}
+
+#[test]
+fn steps_that_nobody_marks_are_found_by_their_repetition() {
+    let trace = Training { marks: false, keep_gradients: true, steps: 1500, ..Training::default() }.trace();
+    let mut learner = Learner::new();
+    let due = hear_unmarked(&mut learner, &trace);
+    assert_eq!(due.len(), 1, "{due:?}");
+    assert_eq!(due[0].1, 1);
+    assert!(trace.requests.len() > 2 * due[0].0, "most of the job is after {due:?}");
+    let plan = learner.whole_plan(&quick());
+    assert!(plan.check().ok && !plan.slots.is_empty());
+}
+
+#[test]
+fn after_something_else_an_unmarked_job_is_followed_again() {
+    let lengths = (0..2000).map(|step| if step > 1000 && step % 100 == 0 { 32 } else { 64 }).collect();
+    let trace = Training { marks: false, steps: 2000, lengths, ..Training::default() }.trace();
+    let mut learner = Learner::new();
+    let due = hear_unmarked(&mut learner, &trace);
+    let sections: Vec<usize> = due.iter().map(|&(_, sections)| sections).collect();
+    assert!(!sections.is_empty() && sections[0] == 1, "{due:?}");
+    assert!(learner.repeats_now());
+    // Each step is told apart from its neighbours, not a few of them together.
+    assert!(learner.steps() > 900, "{} steps", learner.steps());
+}
+
+#[test]
+fn the_first_mark_ends_the_guesses_on_where_steps_begin() {
+    let unmarked = Training { marks: false, steps: 1000, ..Training::default() }.trace();
+    let marked = Training { marks: true, steps: 12, ..Training::default() }.trace();
+    let mut learner = Learner::new();
+    assert_eq!(hear_unmarked(&mut learner, &unmarked).len(), 1);
+    let before = learner.steps();
+    let mut due = 0;
+    hear(&mut learner, &marked, |learner| due += u32::from(learner.is_draft_due() && learner.draft().requests() > 0));
+    assert_eq!(learner.steps() - before, 12, "the stretch before the first mark, and the steps that are complete");
+    assert_eq!(due, 1);
+}
+
+/// Steps that make a large tensor and a loss; some losses are kept, the oldest is freed when so many are.
+fn with_losses(steps: u64, kept: u64, loss: u64) -> Learner {
+    let mut learner = Learner::new();
+    for step in 0..steps {
+        learner.step_begin();
+        for request in 0..20 {
+            learner.alloc(1000 + request, 1 << 20, 0);
+        }
+        learner.alloc(step % kept, loss, 0);
+        (0..20).for_each(|request| learner.free(1000 + request));
+    }
+    learner
+}
+
+#[test]
+fn losses_that_are_kept_for_some_steps_do_not_multiply_the_step() {
+    let few_bytes = with_losses(12, 3, 512).whole_plan(&quick());
+    let repeating = few_bytes.sections.iter().filter(|section| section.runs > 1).count();
+    assert_eq!(repeating, 1);
+    let without = |entry: &&Entry| matches!(entry, Entry::Open { .. });
+    let open = few_bytes.sections.iter().flat_map(|section| &section.entries).filter(without).count();
+    assert!(open > 0 && few_bytes.slots.len() >= 20);
+    // What is large is worth it.
+    let large = with_losses(12, 3, 1 << 20).whole_plan(&quick());
+    assert!(large.sections.iter().filter(|section| section.runs > 1).count() > 1);
+}

