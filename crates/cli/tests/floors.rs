@@ -6,11 +6,12 @@ use std::fs;
 use std::path::Path;
 
 /// The floors, lowest first.
-const FLOORS: [&[&str]; 9] = [
+const FLOORS: [&[&str]; 10] = [
     &["dryrun-setup"],
     &["planner", "trace", "device", "dryrun"],
     &["plan"],
     &["synthesizer", "allocator"],
+    &["learning"],
     &["simulator", "runtime", "recorder"],
     &["report", "launcher"],
     &["jobs"],
