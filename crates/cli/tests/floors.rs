@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The floors, lowest first.
 const FLOORS: [&[&str]; 10] = [
-    &["dryrun-setup"],
+    &["common", "dryrun-setup"],
     &["planner", "trace", "device", "dryrun"],
     &["plan"],
     &["synthesizer", "allocator"],

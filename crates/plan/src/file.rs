@@ -11,10 +11,11 @@
 //! A file is believed only when it is as long as it says and its checksum is right; what it holds is then bounded
 //! ([`MAX_CONTENT`]) and every index in it is checked, so nobody who holds a [`Plan`] that was read meets one out of range.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use stalloc_common::whole_file;
 use thiserror::Error;
 
 use crate::Plan;
@@ -164,35 +165,8 @@ pub fn read(path: &Path) -> Result<Plan, Error> {
     decode(&bytes).map_err(|reason| Error::File { path: path.to_owned(), reason })
 }
 
-/// Writes a plan beside its place and moves it there when it is whole and on disk, so that no reader ever meets half
-/// a plan and a failure leaves what was there before.
+/// Writes a plan as a whole or not at all: see [`whole_file`].
 pub fn write(path: &Path, plan: &Plan) -> Result<(), Error> {
-    let io = |source| Error::Io { path: path.to_owned(), source };
     let bytes = encode(plan)?;
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new().prefix(".plan-").tempfile_in(directory).map_err(io)?;
-    file.write_all(&bytes).map_err(io)?;
-    allow_readers(file.as_file()).map_err(io)?;
-    file.as_file().sync_all().map_err(io)?;
-    file.persist(path).map_err(|error| io(error.error))?;
-    // The rename itself is on disk once the directory is; where a directory cannot be opened, nothing more can be done.
-    if let Ok(directory) = File::open(directory) {
-        directory.sync_all().map_err(io)?;
-    }
-    Ok(())
-}
-
-/// Temporary files are private to their owner; a plan may be read by everybody who may read its directory.
-#[cfg(unix)]
-fn allow_readers(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-fn allow_readers(_file: &File) -> io::Result<()> {
-    Ok(())
+    whole_file(path, |file| file.write_all(&bytes)).map_err(|source| Error::Io { path: path.to_owned(), source })
 }

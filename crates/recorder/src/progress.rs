@@ -1,9 +1,9 @@
 //! How far a recording is, for whoever waits for it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::{Duration, Instant};
 
+use stalloc_common::figures::{bytes, count};
 use stalloc_trace::{Mark, RawEvent};
 
 use crate::log::Timed;
@@ -110,20 +110,7 @@ impl Progress {
             (0, true) => format!("in step 1{of}"),
             (steps, _) => format!("step {steps}{of} recorded"),
         };
-        let gib = self.peak_allocated as f64 / f64::from(1 << 30);
-        format!("{step}, {} requests, {gib:.2} GiB at most", Thousands(self.requests))
-    }
-}
-
-/// A number with its thousands separated.
-struct Thousands(u64);
-
-impl fmt::Display for Thousands {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 < 1000 {
-            return write!(f, "{}", self.0);
-        }
-        write!(f, "{},{:03}", Thousands(self.0 / 1000), self.0 % 1000)
+        format!("{step}, {} requests, {} at most", count(self.requests), bytes(self.peak_allocated))
     }
 }
 
@@ -151,8 +138,8 @@ mod tests {
         assert_eq!(progress.line(Some(4)), "step 3 of 4 recorded, 1,012,345 requests, 41.20 GiB at most");
         assert_eq!(progress.line(None), "step 3 recorded, 1,012,345 requests, 41.20 GiB at most");
         let first = Progress { steps: 0, in_step: true, requests: 7, peak_allocated: 0 };
-        assert_eq!(first.line(Some(2)), "in step 1 of 2, 7 requests, 0.00 GiB at most");
-        assert_eq!(Progress::default().line(None), "no step yet, 0 requests, 0.00 GiB at most");
+        assert_eq!(first.line(Some(2)), "in step 1 of 2, 7 requests, 0 B at most");
+        assert_eq!(Progress::default().line(None), "no step yet, 0 requests, 0 B at most");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::Once;
 
+use stalloc_common::figures::{bytes, percent};
+
 use super::{hooks_are_set, is_told, set_caching};
 use crate::fault::contained;
 use crate::folder::plans;
@@ -108,18 +110,17 @@ fn tell() {
     for device in 0..64 {
         let Some(report) = places::report(device) else { continue };
         let arena = report.arena;
-        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
         say(&format!(
             "dev{device}: {:.2} % of {} requests at planned offsets, {} at the best fit, {} by the fallback; plan of \
-             {:.2} GiB, {} remaps, peak reserved {:.2} GiB, efficiency {:.1} %",
+             {}, {} remaps, peak reserved {}, efficiency {}",
             100.0 * arena.planned as f64 / arena.requests.max(1) as f64,
             arena.requests,
             arena.open,
             arena.fallback,
-            gib(arena.arena),
+            bytes(arena.arena),
             arena.remaps,
-            gib(report.peak_reserved),
-            100.0 * report.peak_allocated as f64 / report.peak_reserved.max(1) as f64,
+            bytes(report.peak_reserved),
+            percent(report.peak_allocated as f64 / report.peak_reserved.max(1) as f64),
         ));
         if arena.is_of_another_program() {
             say(&format!(

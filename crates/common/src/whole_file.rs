@@ -1,0 +1,82 @@
+//! Files that are there as a whole or not at all.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// Writes a file next to its place and moves it there once it is whole and on disk: no reader ever meets half of it, and a
+/// failure leaves what was there before. Where a link leads is replaced, not the link; what is no file (a terminal, a pipe)
+/// is written as it is.
+///
+/// # Errors
+/// If `write` fails, or the system does.
+pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    if path.metadata().is_ok_and(|about| !about.is_file()) {
+        return write(&mut File::create(path)?);
+    }
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".stalloc-").suffix(".tmp");
+    // Temporary files are private to their owner; this one will be like any other.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let file = builder.tempfile_in(folder)?;
+    let mut out = BufWriter::new(file);
+    write(&mut out)?;
+    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.as_file().sync_all()?;
+    file.persist(&target).map_err(|error| error.error)?;
+    // The rename itself is on disk once the directory is; where a directory cannot be opened, nothing more can be done.
+    match File::open(folder) {
+        Ok(folder) => folder.sync_all(),
+        Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_failure_leaves_what_was_there_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan");
+        whole_file(&path, |out| out.write_all(b"first")).unwrap();
+        let failed = whole_file(&path, |out| {
+            out.write_all(b"half")?;
+            Err(io::Error::other("the disk is full"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "the disk is full");
+        assert_eq!(
+            (fs::read(&path).unwrap().as_slice(), names(folder.path())),
+            (&b"first"[..], vec!["plan".to_owned()])
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn where_a_link_leads_is_replaced_and_what_is_no_file_is_written_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("plan"), folder.path().join("link"));
+        fs::write(&path, b"old").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        whole_file(&link, |out| out.write_all(b"new")).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        whole_file(Path::new("/dev/null"), |out| out.write_all(b"gone")).unwrap();
+        assert_eq!(names(folder.path()), ["link", "plan"]);
+    }
+}
