@@ -15,8 +15,20 @@ from stalloc._common import build as _build
 _build.check()
 
 from stalloc._enable import enable, memory_stats  # noqa: E402
+from stalloc._files import plan, simulate  # noqa: E402
 from stalloc._native import __version__, read_trace  # noqa: E402
 from stalloc._serve.pluggable import lib_path  # noqa: E402
 from stalloc._steps.marks import phase, step, watch  # noqa: E402
 
-__all__ = ["__version__", "enable", "lib_path", "memory_stats", "phase", "read_trace", "step", "watch"]
+__all__ = [
+    "__version__",
+    "enable",
+    "lib_path",
+    "memory_stats",
+    "phase",
+    "plan",
+    "read_trace",
+    "simulate",
+    "step",
+    "watch",
+]

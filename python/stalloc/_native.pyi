@@ -8,11 +8,22 @@ __version__: str
 interface: int
 
 def read_trace(path: str) -> dict[str, Any]:
-    """Read a recording of any known format; ValueError, in a sentence, if the file makes no sense.
+    """Read a recording of any known format; ValueError, in a sentence, if the file cannot be read.
 
     ``traces`` has for each device its ``entries``, dicts as PyTorch's memory history has them (``action``, ``addr``,
     ``size``, ``stream``, ``frames``, ``time_us``), with marks in their places.
     """
+
+def plan_file(path: str, output: Optional[str], device: Optional[int], seconds: float) -> tuple[str, list[str]]:
+    """Plan a trace: what `stalloc plan --json` prints, and notes; ValueError, in a sentence, if it cannot be."""
+
+def simulate_file(
+    path: str, device: Optional[int], allocators: list[str], plan: Optional[str], capacity: Optional[int], smallest: bool
+) -> tuple[str, list[str]]:
+    """Replay a trace: what `stalloc simulate --json` prints, and notes; ValueError, in a sentence, if it cannot be."""
+
+def format_bytes(count: int) -> str:
+    """A number of bytes for people: ``51.53 GiB``."""
 
 def start(directory: str, rank: int, metadata: dict[str, str], settings: dict[str, Any]) -> None:
     """Start recording this process into ``directory``; ``settings``: a snapshot's ``allocator_settings``."""

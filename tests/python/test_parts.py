@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "python" / "stalloc"
 
-#: What each part may import, beside itself. `_enable` sets a process up, so it alone knows serving and recording.
+#: What each part may import, itself aside. `_enable` sets a process up, so it alone knows serving and recording.
 MAY_IMPORT = {
     "_native": set(),
     "_common": {"_native"},
@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "_serve": {"_common", "_steps", "_dry_run", "_native"},
     "_host": {"_steps", "_serve", "_native"},
     "_enable": {"_common", "_record", "_serve"},
+    "_files": {"_common", "_native"},
     "_bootstrap": {"_enable", "_record"},
     "__main__": set(),
 }

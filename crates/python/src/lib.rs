@@ -2,6 +2,7 @@
 
 mod departure;
 mod entries;
+mod files;
 mod host;
 mod pluggable;
 mod read;
@@ -19,6 +20,8 @@ mod _native {
 
     #[pymodule_export]
     use super::departure::serve_on_departure;
+    #[pymodule_export]
+    use super::files::{format_bytes, plan_file, simulate_file};
     #[pymodule_export]
     use super::host::host_log;
     #[pymodule_export]

@@ -1,0 +1,82 @@
+//! What the commands do, on files: their figures, as the JSON that `--json` prints.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use stalloc_jobs::simulating::{Replays, simulate};
+use stalloc_jobs::{Watch, inputs, planning};
+use stalloc_simulator::Kind;
+
+/// Keeps the notes, for Python to say.
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Watch for Notes {
+    fn progress(&mut self, _work: &str, _done: u64, _total: u64) {}
+
+    fn note(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+}
+
+fn failed(error: impl ToString) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// Plans a trace; with `output`, keeps the plan there.
+#[pyfunction]
+pub fn plan_file(
+    py: Python<'_>,
+    path: PathBuf,
+    output: Option<PathBuf>,
+    device: Option<u32>,
+    seconds: f64,
+) -> PyResult<(String, Vec<String>)> {
+    let time_limit = Duration::try_from_secs_f64(seconds)
+        .map_err(|_| failed(format!("time_limit={seconds}: a number of seconds, such as 0.5 or 60")))?;
+    py.detach(|| {
+        let mut notes = Notes::default();
+        let trace = inputs::trace(&path, device, &mut notes)?;
+        let effort = stalloc_planner::Options { time_limit, ..planning::usual_effort() };
+        let (plan, summary) = planning::trace(&trace, effort, &mut notes)?;
+        if let Some(output) = output {
+            stalloc_plan::write(&output, &plan)?;
+        }
+        notes.0.extend(summary.notes.iter().cloned());
+        Ok((serde_json::to_string(&summary), notes.0))
+    })
+    .map_err(|error: stalloc_jobs::Error| failed(error))
+    .and_then(|(json, notes)| Ok((json.map_err(failed)?, notes)))
+}
+
+/// Replays a trace through allocators.
+#[pyfunction]
+pub fn simulate_file(
+    py: Python<'_>,
+    path: PathBuf,
+    device: Option<u32>,
+    allocators: Vec<String>,
+    plan: Option<PathBuf>,
+    capacity: Option<u64>,
+    smallest: bool,
+) -> PyResult<(String, Vec<String>)> {
+    let kinds = allocators.iter().map(|name| name.parse()).collect::<Result<Vec<Kind>, String>>().map_err(failed)?;
+    let kinds = if kinds.is_empty() { Kind::ALL.to_vec() } else { kinds };
+    py.detach(|| {
+        let mut notes = Notes::default();
+        let trace = inputs::trace(&path, device, &mut notes)?;
+        let plan = plan.as_deref().map(inputs::plan).transpose()?;
+        let comparison = simulate(&trace, &kinds, Replays { plan, capacity, smallest }, &mut notes)?;
+        Ok((serde_json::to_string(&comparison), notes.0))
+    })
+    .map_err(|error: stalloc_jobs::Error| failed(error))
+    .and_then(|(json, notes)| Ok((json.map_err(failed)?, notes)))
+}
+
+/// A number of bytes for people.
+#[pyfunction]
+pub fn format_bytes(count: u64) -> String {
+    stalloc_common::figures::bytes(count)
+}
