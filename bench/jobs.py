@@ -235,9 +235,9 @@ def record(bench: Bench, names: list[str]) -> None:
     entries = {entry["name"]: entry for entry in json.loads(index.read_text())} if index.exists() else {}
     for name, entry in in_parallel(bench.record, names):
         entries[name] = entry
-        beside = index.with_suffix(".new")
-        beside.write_text(json.dumps([entries[name] for name in JOBS if name in entries], indent=1) + "\n")
-        beside.replace(index)
+        written = index.with_suffix(".new")
+        written.write_text(json.dumps([entries[name] for name in JOBS if name in entries], indent=1) + "\n")
+        written.replace(index)
 
 
 if __name__ == "__main__":

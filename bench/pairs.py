@@ -1,10 +1,10 @@
-"""What a malloc and its free cost through PyTorch: the plan beside PyTorch's own allocator, in one process.
+"""What a malloc and its free cost through PyTorch: the plan and PyTorch's own allocator, in one process.
 
     PYTHONPATH=$(scripts/python-package --release) $(scripts/python-env) bench/pairs.py      # on the stand-in GPU
     ... python bench/pairs.py --on-gpu -- python examples/llama.py --steps 8
 
 Records a training command for eight steps, plans it, and replays the requests of its recording from the second half
-of its steps, again and again, through PyTorch's entry points: by turns with the native caching allocator and with
+of its steps, repeatedly, through PyTorch's entry points: by turns with the native caching allocator and with
 stalloc in front of it (or, with ``--backend pluggable``, in its place), so that a busy machine treats both alike. Prints
 the fastest and the median round.
 

@@ -4,7 +4,7 @@
 
 Each is recorded on the stand-in GPU for a few steps and then run for twice as many, from its plan. `from the plan` counts
 all requests, in the second half of the run, and `open` and `unknown` the others; `reserved` is
-the peak of arena and fallback together, beside what the plan promises; `overlaps` counts addresses that PyTorch's own
+the peak of arena and fallback together, and what the plan promises; `overlaps` counts addresses that PyTorch's own
 history shows handed out while a part of them was in use.
 """
 

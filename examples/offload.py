@@ -1,4 +1,4 @@
-"""A loop like reinforcement learning's: generate, then train, each with the other's memory moved to the host.
+"""A loop like reinforcement learning's: generate, then train, each with the other's tensors kept on the host.
 
 While the policy generates, the optimizer's states are on the host and a cache of keys and values fills the device;
 then the cache goes, the states come back and the policy trains on what it wrote, of another length each time. After

@@ -1,6 +1,6 @@
 """Serving by the environment alone: ``STALLOC_MODE=Alloc STALLOC_MODEL_INFO_PATH=plans python train.py``.
 
-``stalloc.pth`` lies beside this file in site-packages and imports it at the start of every interpreter whose environment
+``stalloc.pth`` lies next to this file in site-packages and imports it at the start of every interpreter whose environment
 has ``STALLOC_MODE``; in others nothing happens. Even then stalloc itself is imported only once the program imports
 PyTorch, so that its other processes (compilers, package managers, launchers) pay for one finder.
 """

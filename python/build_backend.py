@@ -1,4 +1,4 @@
-"""Builds the wheel: maturin's, and the `stalloc` command and the dry-run library beside the module.
+"""Builds the wheel: maturin's, and the `stalloc` command and the dry-run library next to the module.
 
 maturin packs one crate; the command and the library are two others, so they are built first and lie in the package
 when maturin packs it. `STALLOC_BUILD_PROFILE=dev` makes a quick, slower build.

@@ -161,7 +161,7 @@ class Bench:
 
 
 def largest(fits: Callable[[int], bool], start: int) -> tuple[int, bool]:
-    """The largest micro-batch that fits, to one part in sixteen; false beside it if time ended the search early."""
+    """The largest micro-batch that fits, to one part in sixteen; and false if time ended the search early."""
     good, bad = 0, None
     size = start
     try:
@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--without", action="append", default=[], choices=["largest", "fidelity"], help="leave a part out")
     parser.add_argument("--minutes", type=float, default=24, help="start nothing new after so long")
     parser.add_argument("--work", type=Path, default=Path("target/bench-gpu"), help="where runs are kept")
-    parser.add_argument("--output", type=Path, help="where the table goes, beside standard output; docs/gpu.md keeps results")
+    parser.add_argument("--output", type=Path, help="where the table goes, in addition to standard output; docs/gpu.md keeps results")
     options = parser.parse_args()
     try:
         import stalloc

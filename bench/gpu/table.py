@@ -44,7 +44,7 @@ def heading(results: dict[str, Any], native: dict[str, Any]) -> list[str]:
     if results["dry_run"]:
         note = (
             f"No GPU: PyTorch's and stalloc's own code over a stand-in for {results['dry_run']} that counts memory and computes "
-            "nothing. There are no times, and nothing beside PyTorch takes memory."
+            "nothing. There are no times, and nothing but PyTorch takes memory."
         )
         return [what, "", note, "", machine(native)]
     return [what, "", machine(native)]

@@ -25,7 +25,7 @@ def enable(mode: str | None = None, path: str | None = None) -> None:
     Whoever comes first decides: in a process that `stalloc run`, `stalloc trace` or the environment has set up, this does
     nothing, with a line if it asks for something else.
 
-    Raises ValueError if the settings make no sense and RuntimeError if CUDA is in use already. What goes wrong later
+    Raises ValueError if the settings are invalid and RuntimeError if CUDA is in use already. What goes wrong later
     costs a warning, never the job.
     """
     settings = Settings.read(mode, path, os.environ)

@@ -15,8 +15,8 @@ import pytest
 from runs import PROGRAMS, run
 
 GPU = ("--dry-run", "h100-80gb")
-EXTRA = os.environ.get("STALLOC_DIFFERENTIAL")
-PROGRAMS_TRIED = [tuple(EXTRA.split(","))] if EXTRA else [("1", "1500")]
+WANTED = os.environ.get("STALLOC_DIFFERENTIAL")
+PROGRAMS_TRIED = [tuple(WANTED.split(","))] if WANTED else [("1", "1500")]
 
 #: Statistics that tell how memory is laid out, which is what stalloc is there to change; what holds for each is in `holds`.
 MAY_DIFFER = (

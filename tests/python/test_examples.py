@@ -28,9 +28,9 @@ EXAMPLES = (
 
 def test_every_example_runs_in_each_of_its_options_and_known_decisions_fall_as_in_a_real_run(record):
     options = ("--world-size", "8", "--rank", "3", "--steps", "2", "--stacks", "0")
-    recorded = record("examples.py", *EXAMPLES, "known", options=options)
+    recorded = record("examples.py", *EXAMPLES, "framework_decisions", options=options)
     ends = [line for line in recorded.process.stderr.splitlines() if line.startswith("ended with ")]
-    assert ends == [f"ended with 0: {line}" for line in (*EXAMPLES, "known")], recorded.process.stderr
+    assert ends == [f"ended with 0: {line}" for line in (*EXAMPLES, "framework_decisions")], recorded.process.stderr
     traces = sorted(recorded.directory.glob("*.trace"), key=lambda path: path.stat().st_mtime_ns)
     assert len(traces) == len(EXAMPLES) + 1
     for line, path in zip(EXAMPLES, traces):

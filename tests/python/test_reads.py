@@ -50,9 +50,9 @@ def test_numbers_that_do_not_fill_a_read_are_refused(numbers, size):
         encode(numbers, size)
 
 
-def test_an_answer_that_makes_no_sense_ends_with_one_line(record):
-    for answer in ("reads.py=1", "reads.py:3=[]"):
+def test_an_answer_that_is_none_ends_with_one_line_that_names_it(record):
+    for answer, problem in (("reads.py=1", "'reads.py' is not FILE:LINE"), ("reads.py:3=x", "'x' is not a number")):
         recorded = record("reads.py", options=("--answer", answer), ok=False)
         assert recorded.process.returncode == 2
-        assert "an answer makes no sense" in recorded.process.stderr
+        assert f"stalloc: --answer {answer}: {problem}" in recorded.process.stderr
         assert len(recorded.process.stderr.splitlines()) <= 2

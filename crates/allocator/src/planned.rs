@@ -1,4 +1,4 @@
-//! The arena with an allocator beside it: a whole allocator.
+//! The arena with its fallback: a whole allocator.
 
 use stalloc_device::{Address, Device, Stream};
 

@@ -9,7 +9,7 @@ pub enum Source {
     Planned,
     /// In the arena, where it fitted best.
     Open,
-    /// By the allocator beside the arena.
+    /// By the fallback.
     Fallback,
 }
 

@@ -1,4 +1,4 @@
-//! Several threads allocate and free at once; a map beside them knows which addresses somebody has.
+//! Several threads allocate and free at once; a map apart from them knows which addresses somebody has.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -23,7 +23,7 @@ fn threads_never_share_memory() {
     let allocator = Locked::new(PlannedAllocator::new(arena, fallback));
     // By address. Never held while the allocator is called: a block is in here for less time than somebody has it.
     let taken = Mutex::new(BTreeMap::<u64, u64>::new());
-    let rounds = if cfg!(miri) { 20 } else { 3000 };
+    let turns = if cfg!(miri) { 20 } else { 3000 };
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let (allocator, taken, requests) = (&allocator, &taken, &requests);
@@ -37,17 +37,17 @@ fn threads_never_share_memory() {
                 };
                 let give = |address: u64| assert!(taken.lock().unwrap().remove(&address).is_some());
                 let mut live = Vec::new();
-                for round in 0..rounds {
-                    let (size, _) = requests[((round * (thread + 1)) % 64) as usize];
+                for turn in 0..turns {
+                    let (size, _) = requests[((turn * (thread + 1)) % 64) as usize];
                     let address = allocator.lock().malloc(size, 0).unwrap();
                     take(address, size);
                     live.push(address);
                     if live.len() > 6 {
-                        let address = live.remove((round % 6) as usize);
+                        let address = live.remove((turn % 6) as usize);
                         give(address);
                         allocator.lock().free(address).unwrap();
                     }
-                    if round % 500 == 0 {
+                    if turn % 500 == 0 {
                         allocator.lock().empty_cache().unwrap();
                     }
                 }

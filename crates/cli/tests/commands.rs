@@ -186,5 +186,5 @@ fn a_report_that_does_not_fit_on_the_disk_leaves_what_was_there() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("cannot write") && said.contains("report.html"), "{said}");
     assert_eq!(fs::read_to_string(&page).unwrap(), "an earlier report");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Address, Device, Error, MemoryInfo, Stream};
 
-/// A handle to a device that several allocators draw on, such as an arena and the pool beside it. Cloning it makes
+/// A handle to a device that several allocators draw on, such as an arena and its fallback. Cloning it makes
 /// another handle to the same device.
 #[derive(Debug, Default)]
 pub struct Shared<D>(Arc<Mutex<D>>);

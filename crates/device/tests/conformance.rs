@@ -102,7 +102,7 @@ fn host_conforms() {
     conforms(Host::new(CAPACITY));
 }
 
-/// The driver that the tests bring along: `cargo test` builds it beside this executable's folder.
+/// The driver that the tests bring along: `cargo test` builds it next to this executable's folder.
 fn standin() -> PathBuf {
     let deps = std::env::current_exe().unwrap();
     let library = deps.parent().and_then(Path::parent).unwrap().join("examples/libstandin.so");

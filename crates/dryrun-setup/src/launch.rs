@@ -26,7 +26,7 @@ pub mod variables {
     pub const CONTEXT_MIB: &str = "STALLOC_DRYRUN_CONTEXT_MIB";
     /// Where to write what is not imitated: a file, or `stderr`.
     pub const LOG: &str = "STALLOC_DRYRUN_LOG";
-    /// Path of the shared library, in place of the search beside the program.
+    /// Path of the shared library, in place of the search next to the program.
     pub const LIBRARY: &str = "STALLOC_DRYRUN_LIB";
 }
 
@@ -50,7 +50,7 @@ pub struct DryRun {
 impl DryRun {
     /// A dry run on `devices` GPUs of the model `gpu`.
     ///
-    /// The library is the one that `STALLOC_DRYRUN_LIB` names, else `libstalloc_dryrun.so` beside the running program, in `../lib`
+    /// The library is the one that `STALLOC_DRYRUN_LIB` names, else `libstalloc_dryrun.so` next to the running program, in `../lib`
     /// from there, or in `deps` (where cargo leaves it when it builds tests only).
     ///
     /// # Errors
@@ -107,8 +107,8 @@ impl DryRun {
 pub(crate) fn library(named: Option<OsString>, program: Option<&Path>) -> Result<PathBuf, SetupError> {
     let candidates: Vec<PathBuf> = match (named, program.and_then(Path::parent)) {
         (Some(path), _) => vec![path.into()],
-        (None, Some(beside)) => {
-            vec![beside.join(FILE), beside.join("../lib").join(FILE), beside.join("deps").join(FILE)]
+        (None, Some(folder)) => {
+            vec![folder.join(FILE), folder.join("../lib").join(FILE), folder.join("deps").join(FILE)]
         }
         (None, None) => Vec::new(),
     };
@@ -174,13 +174,13 @@ pub(crate) fn links(library: &Path, cache: &Path) -> Result<PathBuf, SetupError>
         if fs::read_link(&link).is_ok_and(|target| target == library) {
             continue;
         }
-        // Made beside and renamed, so that another process never finds it missing; whatever was there is replaced.
-        let beside = directory.join(format!("{name}.{}", process::id()));
-        match symlink(library, &beside) {
+        // Made under another name and renamed, so that another process never finds it missing; whatever was there is replaced.
+        let made = directory.join(format!("{name}.{}", process::id()));
+        match symlink(library, &made) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed(&beside)(error));
+                return Err(failed(&made)(error));
             }
-            _ => fs::rename(&beside, &link).map_err(failed(&link))?,
+            _ => fs::rename(&made, &link).map_err(failed(&link))?,
         }
     }
     Ok(directory)

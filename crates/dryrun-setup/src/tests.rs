@@ -63,7 +63,7 @@ fn a_link_that_leads_elsewhere_is_replaced() {
     fs::write(&link, b"another library").unwrap();
     launch::links(&library, directory.path()).unwrap();
     assert_eq!(fs::read_link(&link).unwrap(), library);
-    assert_eq!(fs::read_dir(&links).unwrap().count(), 4, "nothing is left beside");
+    assert_eq!(fs::read_dir(&links).unwrap().count(), 4, "nothing else is left");
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub type Status = i32;
 
 /// Done.
 pub const SUCCESS: Status = 0;
-/// An argument makes no sense.
+/// An argument is invalid.
 pub const INVALID_VALUE: Status = 1;
 /// The device has no such memory left.
 pub const OUT_OF_MEMORY: Status = 2;

@@ -1,4 +1,4 @@
-//! The real CUDA libraries, which are loaded beside the stand-in because programs are linked to them.
+//! The real CUDA libraries, which are loaded along with the stand-in because programs are linked to them.
 //!
 //! Nothing of them runs except the functions that only tell a version: frameworks compare it with the one that they were built for.
 

@@ -4,7 +4,7 @@
     collect.py SITE_PACKAGES...
 
 reads the headers that NVIDIA's packages ship (every public function, with its parameters) and what the libraries of torch ask for, in each
-environment given, and adds them to the files beside this script. Lines are only added, so that several PyTorch versions can be collected
+environment given, and adds them to the files next to this script. Lines are only added, so that several PyTorch versions can be collected
 one after the other. A line is `NAME [ANSWER...]`:
 
     fail    success would lie (handles of another process, other graphics systems): answers the library's "not supported"

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::Error;
 
 /// The folder of the Python package `stalloc`, with its native part: as `STALLOC_PYTHON_PACKAGE` says, else the one
-/// that the running command is installed in, else the one that `scripts/python-package` built beside it.
+/// that the running command is installed in, else the one that `scripts/python-package` built next to it.
 ///
 /// # Errors
 /// If there is none.

@@ -48,7 +48,7 @@ struct Running {
 }
 
 /// Runs a process of `job` for each of `ranks`, at most `at_once` at a time, and waits for all. A single one shares
-/// our terminal, its standard output going to standard error if `quiet`; several write `rank<R>.log` beside their
+/// our terminal, its standard output going to standard error if `quiet`; several write `rank<R>.log` next to their
 /// traces. A signal that a process sends us is passed on; one of the terminal's keys reaches the processes by itself.
 /// After one that asks for an end no further process starts: the ranks that still waited end with its status.
 ///

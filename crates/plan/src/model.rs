@@ -53,7 +53,7 @@ pub enum SectionKind {
     Prologue,
     /// A step that runs once, such as the first (optimizer states are made), or what follows the last.
     Once,
-    /// A kind of step, or of what lies between two steps, that comes again and again.
+    /// A kind of step, or of what lies between two steps, that repeats.
     Repeating,
 }
 

@@ -34,7 +34,7 @@ fn a_plan_read_is_the_plan_written() -> Result<(), Box<dyn Error>> {
     let path = directory.path().join("a.plan");
     write(&path, &sample())?;
     assert_eq!(read(&path)?, sample());
-    assert_eq!(std::fs::read_dir(directory.path())?.count(), 1, "nothing is left beside the plan");
+    assert_eq!(std::fs::read_dir(directory.path())?.count(), 1, "nothing is left next to the plan");
     Ok(())
 }
 

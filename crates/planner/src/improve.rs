@@ -60,7 +60,7 @@ enum Kind {
 }
 use Kind::{Core, Dive, Order, Window};
 
-/// Rounds of parts of few items: at first, and then again and again.
+/// Rounds of parts of few items: at first, and then repeatedly.
 const FEW_FIRST: [Kind; 8] = [Dive, Dive, Dive, Dive, Dive, Dive, Order, Dive];
 const FEW_THEN: [Kind; 8] = [Dive, Dive, Dive, Window, Dive, Dive, Dive, Order];
 

@@ -12,7 +12,7 @@ const QUICK_ENOUGH: u64 = 1000;
 /// Finds a place for every buffer.
 ///
 /// # Errors
-/// When the instance makes no sense or no solution fits in 64 bits.
+/// When the instance is invalid or no solution fits in 64 bits.
 pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> {
     let clock = Clock::new(options);
     let problem = prepare(instance)?;

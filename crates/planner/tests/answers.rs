@@ -1,4 +1,4 @@
-//! What a solution claims, and what becomes of instances that make no sense.
+//! What a solution claims, and what becomes of invalid instances.
 
 use stalloc_planner::{Buffer, Error, Flaw, Instance, Options, check, solve};
 

@@ -35,15 +35,15 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
     );
     let pool = replay.peak_reserved.saturating_sub(plan.arena);
     let pool_live = peak_of(trace, replay, |source| source == Source::Fallback);
-    let beside = if pool_live == 0 {
-        "beside the arena: device memory is taken in whole pages and segments.".to_owned()
+    let outside = if pool_live == 0 {
+        "outside the arena: device memory is taken in whole pages and segments.".to_owned()
     } else {
         format!(
             "empty in the fallback pool, which serves what the plan does not know in segments of its own ({} used).",
             bytes(pool_live)
         )
     };
-    add(pool.saturating_sub(pool_live), beside);
+    add(pool.saturating_sub(pool_live), outside);
     let elsewhere = wasted.saturating_sub(loose).saturating_sub(pool.saturating_sub(pool_live));
     add(
         elsewhere.min(pool_live),

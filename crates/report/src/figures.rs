@@ -192,7 +192,7 @@ pub struct Cause {
 /// Name of an allocator for people.
 pub fn label(allocator: &str) -> &'static str {
     match allocator {
-        "actual" => "What happened",
+        "actual" => "Recorded",
         "pytorch" => "PyTorch",
         "pytorch-expandable" => "Expandable segments",
         "gmlake" => "GMLake",

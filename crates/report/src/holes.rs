@@ -15,7 +15,7 @@ use crate::sites::{Sites, size_class};
 /// How many holes, pins and segments are described one by one.
 const DESCRIBED: usize = 50;
 
-/// A block beside a hole or in a segment.
+/// A block next to a hole or in a segment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Neighbour {
     /// Its call site, or its size class where no call stack was recorded.
@@ -68,14 +68,14 @@ pub struct SegmentWaste {
     pub pins: Vec<Neighbour>,
 }
 
-/// Empty memory beside the blocks of one call site and size class.
+/// Empty memory next to the blocks of one call site and size class.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pin {
     /// The call site, or the size class where no call stack was recorded.
     pub site: Rc<str>,
     /// The size class.
     pub size_class: String,
-    /// Empty bytes beside such blocks; a hole between two blocks counts half for each.
+    /// Empty bytes next to such blocks; a hole between two blocks counts half for each.
     pub bytes: u64,
     /// How many such blocks there are.
     pub blocks: usize,

@@ -33,7 +33,7 @@ fn gave_up(name: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
     places::retire();
     if !SAID.swap(true, Ordering::AcqRel) {
-        say(&format!("an internal fault ({name}); the job goes on without its plan"));
+        say(&format!("internal error ({name}); the job goes on without its plan"));
     }
 }
 

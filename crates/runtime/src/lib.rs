@@ -9,7 +9,7 @@
 //! device it is on), `counters` (its share of PyTorch's statistics), `places` (which device an address belongs to),
 //! `budget` (how much memory it may take), `learning` (a thread that makes plans while the program runs), `fork` (children
 //! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C).
-//! Beside them is [`pluggable`], the other way into PyTorch, which brings a fallback of its own.
+//! Another way in is [`pluggable`], which brings a fallback of its own.
 
 mod budget;
 mod counters;

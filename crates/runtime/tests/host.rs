@@ -63,7 +63,7 @@ fn a_program_on_its_plan_gets_the_planned_addresses_and_a_stray_request_is_the_f
     let (range, _) = arena(HOST).expect("open");
     assert!(range.contains(&base));
     if let Some(stray) = serve(HOST, 7000, 0) {
-        assert!(stray.address >= base + 1024 && stray.address + stray.bytes <= range.end, "beside the weight");
+        assert!(stray.address >= base + 1024 && stray.address + stray.bytes <= range.end, "clear of the weight");
     }
     let report = report(HOST).expect("open");
     assert_eq!((report.arena.planned, report.arena.steps), (10, 3));

@@ -10,10 +10,10 @@ pub enum Error {
     #[error("`stalloc` can only be replayed with a plan")]
     NoPlan,
     /// The state that the trace starts from is impossible.
-    #[error("the state before the first event makes no sense: {0}")]
+    #[error("the state before the first event contradicts itself: {0}")]
     Initial(#[from] AdoptError),
     /// Two segments of the state that the trace starts from overlap.
-    #[error("the state before the first event makes no sense: two segments overlap at {0:#x}")]
+    #[error("the state before the first event contradicts itself: two segments overlap at {0:#x}")]
     Overlap(u64),
     /// The allocator failed for another reason than memory.
     #[error("the replayed allocator failed: {0}")]

@@ -5,7 +5,7 @@
 /// was cut off to count as a step seen.
 pub(crate) const EXACT_SHARE: f64 = 0.9;
 
-/// Offsets are given if the arena and what lives beside it take at most so many times the most live bytes: without offsets
+/// Offsets are given if the arena and what lives outside it take at most so many times the most live bytes: without offsets
 /// a job rarely needs more. Boundaries found in the wrong places show here.
 pub(crate) const WORTHWHILE: f64 = 1.05;
 

@@ -32,7 +32,7 @@ pub(crate) fn on_steps(learner: &Learner, steps: &Steps) -> Vec<String> {
 /// On steps that do not repeat exactly enough; `exact` of `all` requests belong to steps that do.
 pub(crate) fn on_varying((exact, all): (u64, u64)) -> String {
     if all == 0 {
-        return "no step but the first was recorded whole, so no request gets an offset: record three steps or more"
+        return "no step but the first was recorded completely, so no request gets an offset: record three steps or more"
             .to_owned();
     }
     let once = all - exact;

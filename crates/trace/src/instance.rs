@@ -8,7 +8,7 @@ use crate::error::{Budget, Fault, Place, Result};
 use crate::input::Input;
 
 const LONGEST_LINE: usize = 1 << 20;
-/// Memory that a row may take beside its id.
+/// Memory that a row may take in addition to its id.
 const ROW_BYTES: u64 = 96;
 const FIX_LINE: &str = "a row is whole numbers: id,lower,upper,size[,alignment][,offset]";
 const FIX_HEADER: &str = "the first line names the columns, such as id,lower,upper,size";

@@ -31,7 +31,7 @@ pub enum Input {
 /// [`MEMORY_LIMIT`] bytes of memory are taken, or the GiB that the environment variable `STALLOC_READ_GIB` says.
 ///
 /// # Errors
-/// If the file cannot be read or makes no sense; the error names the file, the place and what to do.
+/// If the file cannot be read or is damaged; the error names the file, the place and what to do.
 pub fn open(path: &Path, progress: Progress<'_>) -> std::result::Result<Input, ReadError> {
     let limit = std::env::var(LIMIT_VARIABLE).ok().and_then(|gib| gib.trim().parse::<u64>().ok());
     open_within(path, progress, limit.map_or(MEMORY_LIMIT, |gib| gib.saturating_mul(1 << 30)))

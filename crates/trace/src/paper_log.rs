@@ -103,7 +103,11 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget, device: u32) -> Re
                     Some(hook) => log.hook(hook, &mut budget)?,
                     None => {
                         let shown: String = text.chars().take(60).collect();
-                        return Err(Fault::new(Place::Line(number), format!("{shown:?} makes no sense"), FIX));
+                        return Err(Fault::new(
+                            Place::Line(number),
+                            format!("{shown:?} is not a line of a mem_log"),
+                            FIX,
+                        ));
                     }
                 },
             }

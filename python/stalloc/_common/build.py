@@ -23,7 +23,7 @@ class Mismatch(ImportError):
 def check() -> None:
     """Raise :class:`Mismatch` if the native module was built from other sources."""
     if getattr(_native, "interface", None) != zlib.crc32(_INTERFACE.read_bytes()):
-        raise Mismatch(f"{_native.__file__} is of another build than the Python files beside it: install stalloc again")
+        raise Mismatch(f"{_native.__file__} is of another build than the Python files next to it: install stalloc again")
 
 
 def check_dryrun(library: object) -> None:

@@ -38,8 +38,8 @@ def prepare() -> None:
         sys.exit(2)
     try:
         answers = Answers.of_environment()
-    except (OSError, ValueError) as error:
-        say(f"an answer makes no sense: {error}")
+    except ValueError as error:
+        say(str(error))
         sys.exit(2)
     reads.listen(answers)
     framework_answers.install()

@@ -26,18 +26,24 @@ class Answers:
 
     @classmethod
     def of_environment(cls) -> Answers:
-        """Those that `stalloc trace` was given; ValueError if one makes no sense."""
+        """Those that `stalloc trace` was given; ValueError, in a sentence, if one is invalid."""
         answers: dict[tuple[str, int], list[Number]] = {}
         for line in os.environ.get("STALLOC_TRACE_ANSWERS", "").splitlines():
-            place, equals, value = line.partition("=")
-            if not equals:
-                raise ValueError(f"the answer {line!r} is not FILE:LINE=VALUE")
-            answers[_place(place)] = _numbers(json.loads(value))
+            try:
+                place, equals, value = line.partition("=")
+                if not equals:
+                    raise ValueError("it is not FILE:LINE=VALUE")
+                answers[_place(place)] = _numbers(_value(value))
+            except ValueError as error:
+                raise ValueError(f"--answer {line}: {error}") from None
         path = os.environ.get("STALLOC_TRACE_ANSWERS_FILE")
         if path:
-            with open(path, encoding="utf-8") as file:
-                for place, value in json.load(file).items():
-                    answers[_place(place)] = _numbers(value)
+            try:
+                with open(path, encoding="utf-8") as file:
+                    for place, value in json.load(file).items():
+                        answers[_place(place)] = _numbers(value)
+            except (OSError, ValueError) as error:
+                raise ValueError(f"--answers-file {path}: {error}") from None
         return cls(answers)
 
     def give(self, frames: Sequence[Frame], destination: int, size: int) -> bool:
@@ -56,12 +62,19 @@ class Answers:
 def _place(text: str) -> tuple[str, int]:
     file, colon, line = text.strip().rpartition(":")
     if not colon or not line.isdigit():
-        raise ValueError(f"{text!r} is no place in a program: FILE:LINE")
+        raise ValueError(f"{text!r} is not FILE:LINE")
     return file, int(line)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
 
 
 def _numbers(value: Any) -> list[Number]:
     numbers = value if isinstance(value, list) else [value]
     if not numbers or not all(isinstance(number, (int, float)) for number in numbers):
-        raise ValueError(f"{value!r} is neither a number nor a list of numbers")
+        raise ValueError(f"{value!r} is not a number, nor a list of numbers")
     return numbers

@@ -10,6 +10,18 @@ from stalloc._serve import departure
 from stalloc._serve.settings import Mode, Settings
 
 
+#: Why a request was not at a planned offset, by its name in the figures.
+_CAUSES = {
+    "address_taken": "whose planned address was taken",
+    "no_memory": "for which the device had no memory left",
+    "without_offset": "that the plan gives no offset",
+    "not_in_plan": "not in the plan",
+    "position_unknown": "with unknown position in the plan",
+    "capturing": "during the capture of a CUDA graph",
+    "refused": "left to PyTorch because the plan was switched off",
+}
+
+
 def of(device: int) -> dict[str, Any] | None:
     """Figures of a device; None if nothing was served there."""
     figures: dict[str, Any] | None = _native.serve_report(device)
@@ -58,8 +70,8 @@ def at_exit(torch: Any, settings: Settings) -> None:
             continue
         causes = {cause: count for cause, count in figures["causes"].items() if count}
         if causes:
-            reasons = ", ".join(f"{count:,} {cause.replace('_', ' ')}" for cause, count in causes.items())
-            say(f"{name}: not at planned offsets: {reasons}")
+            reasons = "; ".join(f"{count:,} {_CAUSES.get(cause, cause)}" for cause, count in causes.items())
+            say(f"{name}: requests that were not at planned offsets: {reasons}")
         if "departure" in figures:
             say(f"{name}: {_departure(figures['departure'], departure.place(device))}")
         if figures["other_program"]:

@@ -138,7 +138,7 @@ def _flags(gpu: bool) -> list[str]:
 
 
 def _cuda_headers() -> list[Path]:
-    """Folders that hold the CUDA runtime's headers: pip's packages beside PyTorch, or a toolkit."""
+    """Folders that hold the CUDA runtime's headers: pip's packages next to PyTorch, or a toolkit."""
     site = Path(_torch().__file__).parent.parent
     candidates = [*site.glob("nvidia/cu*/include"), site / "nvidia/cuda_runtime/include"]
     toolkit = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"

@@ -203,7 +203,7 @@ struct Front final : Native {
       if (arena.reserved == 0) return;
       StallocCounters counters{};
       core->counters(index, &counters, 0, 0);
-      error.add_context("stalloc: the planned arena holds " + mib(arena.reserved) + " of this GPU beside what is named "
+      error.add_context("stalloc: the planned arena holds " + mib(arena.reserved) + " of this GPU in addition to what is named "
                         "above, " + mib(counters.all.bytes.current) + " of it in use by tensors.");
     };
     try {

@@ -26,7 +26,7 @@ for step in range(steps):
         noise = torch.randn_like(x)
     torch.cuda.current_stream().wait_stream(side)
     if os.environ.get("EXTRA_IN_STEP") == str(step):
-        torch.empty(777_777, dtype=torch.uint8, device="cuda")  # the extra request
+        torch.empty(777_777, dtype=torch.uint8, device="cuda")  # not in the plan
     noise.record_stream(torch.cuda.current_stream())
     loss = nn.functional.cross_entropy(head(model(x + noise)).flatten(0, 1), torch.zeros(512, dtype=int).cuda())
     loss.backward()

@@ -133,7 +133,7 @@ impl<D: Device> Arena<D> {
         Ok(given?)
     }
 
-    /// Whether memory for a plan is there beside what lives now and is not in its way: one that needs more than there is
+    /// Whether memory for a plan is there in addition to what lives now and is not in its way: one that needs more than there is
     /// would be remapped in every step. `frames` are those of its script. O(frames + blocks).
     fn has_memory_for(&mut self, plan: &FrameSet) -> bool {
         let Some(size) = self.frames.frame() else { return true };

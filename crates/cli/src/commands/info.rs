@@ -57,8 +57,17 @@ fn print_recording(recording: &Recording, json: bool) -> Result<(), Error> {
         return output::json(&info);
     }
     output::line(&format!("{} of {} device(s)", info.format, info.devices.len()))?;
-    let header =
-        ["device", "events", "requests", "live before", "streams", "steps", "peak allocated", "peak reserved", "used"];
+    let header = [
+        "device",
+        "events",
+        "requests",
+        "live before",
+        "streams",
+        "steps",
+        "peak allocated",
+        "peak reserved",
+        "efficiency",
+    ];
     let mut table = Table::new(&header);
     for device in &info.devices {
         let reserved = device.actual_peak_reserved;

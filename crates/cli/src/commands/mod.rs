@@ -16,7 +16,7 @@ use crate::error::{Error, Outcome};
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Plan, verify and compare a built-in trace, and write its report: the main job, with no GPU.
+    /// Plan a built-in trace, check the plan, compare the allocators and write a report; needs no GPU.
     Demo(demo::Args),
     /// Say what a file holds, or how two recordings differ.
     Info(info::Args),
@@ -24,13 +24,13 @@ pub enum Command {
     Plan(plan::Args),
     /// Write a report that people look at: what is wasted, where it comes from, what a plan would save.
     Report(report::Args),
-    /// Run a training command on the planned allocator.
+    /// Run a training command on our allocator, which plans its memory while it trains.
     Run(run::Args),
     /// Replay a recording through PyTorch's allocator, expandable segments, GMLake and stalloc.
     Simulate(simulate::Args),
     /// Run a training command and record what it allocates, on a GPU or with none.
     Trace(trace::Args),
-    /// Check a plan, or an instance with offsets, by code that shares nothing with what made it.
+    /// Check a plan, or an instance with offsets, by an independent checker.
     Verify(verify::Args),
 }
 

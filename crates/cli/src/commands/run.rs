@@ -16,12 +16,13 @@ use crate::progress::Terminal;
 /// Arguments of `stalloc run`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  stalloc run -- python train.py                                 nothing else is needed\n  \
-                        stalloc run --plan plans -- torchrun --nproc-per-node 8 train.py   keep what is learned for the next run\n  \
-                        stalloc run --plan plans --frozen -- python train.py           follow the plans and learn nothing\n  \
-                        stalloc run --dry-run h100-80gb -- python train.py             the same with no GPU\n\n\
-                        The script stays as it is. Its memory is served from one arena from the first request on; steps that\n\
-                        repeat exactly are learned while it trains. What does not fit costs a line, never the job."
+    after_help = "Examples:\n  stalloc run -- python train.py                         nothing else is needed\n  \
+                        stalloc run --plan plans -- torchrun train.py          keep what is learned for the next run\n  \
+                        stalloc run --plan plans --frozen -- python train.py   follow the plans and learn nothing\n  \
+                        stalloc run --dry-run h100-80gb -- python train.py     the same with no GPU\n\n\
+                        The script stays as it is. Its memory is served from one arena from the first request on, and\n\
+                        steps that repeat exactly are learned while it trains. If stalloc cannot serve the job, it says so\n\
+                        in one line and the job runs on PyTorch's own allocator."
 )]
 pub struct Args {
     /// Directory to start from and to keep what is learned in: plans (`rank<R>_dev<N>.plan`), and traces, which are planned

@@ -17,8 +17,9 @@ use crate::progress::Terminal;
                         stalloc simulate later.trace --plan job.plan    a plan on steps that it was not made from\n  \
                         stalloc simulate job.pickle --capacity 24GiB    would it fit a smaller GPU?\n  \
                         stalloc simulate job.pickle --smallest          the smallest GPU under each allocator\n\n\
-                        stalloc-open is our arena with no plan at all, stalloc-auto the same learning as it goes. Without --capacity our arenas stay tight: they remap memory\n\
-                        rather than reserve more than the job needs. With it they remap only when the device is full.\n\n\
+                        stalloc-open is our arena with no plan at all; stalloc-auto has none at the start and learns as it goes.\n\
+                        Without --capacity our arenas remap memory rather than reserve more than the job needs. With it\n\
+                        they remap only when the device is full.\n\n\
                         Exit status: 0 if done, 1 if with --capacity no allocator fits, 2 if a file cannot be read.")]
 pub struct Args {
     /// A recording: a PyTorch snapshot, a stalloc trace, or a mem_log of the paper's artifact

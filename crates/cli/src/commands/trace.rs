@@ -25,7 +25,7 @@ const PLACES_SHOWN: usize = 8;
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:\n  stalloc trace --dry-run h100-80gb --steps 3 -o traces -- python train.py\n  \
     stalloc trace -o traces -- torchrun --nproc-per-node 8 train.py\n  \
-    stalloc trace --dry-run h200-141gb --world-size 1024 --ranks 0,8,1023 -o traces -- python pretrain.py")]
+    stalloc trace --dry-run h200-141gb --world-size 1024 --ranks 0,8 -o out -- python pretrain.py")]
 pub struct Args {
     /// Directory for the traces; made if missing. Each replaces the one of an earlier run with its rank and device
     #[arg(short, long, value_name = "DIR")]

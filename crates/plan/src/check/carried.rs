@@ -19,7 +19,7 @@ pub fn carried_into(plan: &Plan) -> Vec<Vec<(u32, u32)>> {
         releases.extend(section.releases.iter().map(|r| (r.slot, i as u32, r.at)));
     }
     releases.sort_unstable();
-    let mut walk = Walk { plan, seen: vec![0; plan.sections.len()], round: 0 };
+    let mut walk = Walk { plan, seen: vec![0; plan.sections.len()], pass: 0 };
     for (i, section) in plan.sections.iter().enumerate() {
         // What lives for ever reaches the same sections, whichever slot of this section it is.
         let reached = walk.from(i, |_| None);
@@ -54,23 +54,23 @@ fn slots_of<'a>(plan: &'a Plan, section: &'a crate::Section) -> impl Iterator<It
 struct Walk<'a> {
     plan: &'a Plan,
     seen: Vec<u32>,
-    round: u32,
+    pass: u32,
 }
 
 impl Walk<'_> {
     /// The sections that something alive at the end of `start` reaches, and how long it lives in each; `until` says
     /// where a section ends it.
     fn from(&mut self, start: usize, until: impl Fn(usize) -> Option<u32>) -> Vec<(usize, u32)> {
-        self.round += 1;
+        self.pass += 1;
         let mut reached = Vec::new();
         let mut open = vec![start];
         while let Some(from) = open.pop() {
             for &target in &self.plan.sections[from].followers {
                 let target = target as usize;
-                if self.seen.get(target).is_none_or(|&round| round == self.round) {
+                if self.seen.get(target).is_none_or(|&pass| pass == self.pass) {
                     continue;
                 }
-                self.seen[target] = self.round;
+                self.seen[target] = self.pass;
                 let end = until(target);
                 reached.push((target, end.unwrap_or(u32::MAX)));
                 if end.is_none() {

@@ -1,4 +1,4 @@
-//! The planner's table: ratio to the lower bound and time on each instance, beside what rival planners reach.
+//! The planner's table: ratio to the lower bound and time on each instance, compared with what rival planners reach.
 //!
 //! `cargo run -p stalloc-planner --release --example table [-- NAME...]`, from the project's root: instances and
 //! training traces are read from `../shared/data`, the synthetic ones are made here. With names, only the rows whose

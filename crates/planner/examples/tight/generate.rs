@@ -68,7 +68,7 @@ impl Piece {
 /// Side of the rectangle that is cut.
 const SIDE: u64 = 1 << 20;
 
-/// A full rectangle, its largest piece cut in two again and again until there are so many pieces. Nothing is left empty,
+/// A full rectangle, its largest piece cut in two repeatedly until there are so many pieces. Nothing is left empty,
 /// so the optimum is its height.
 pub fn cut(pieces: usize, seed: u64) -> Known {
     known(rectangles(pieces, 0, seed), seed)

@@ -6,7 +6,7 @@ use super::terrain::{Run, Stretch, Valley};
 use super::{Child, Exact, NONE};
 use crate::hash::mix;
 
-/// How much more what is lost beside a child counts than what it takes. Of dives towards 1.055 times the bound of
+/// How much more what is lost next to a child counts than what it takes. Of dives towards 1.055 times the bound of
 /// minimalloc_J succeed 6 of 131 with 2, 15 with 8, 33 with 32, and 25 with 256 and more; on rectangles cut into 300 to
 /// 5,000 pieces with 5 and 15 % missing, 256 and more are as good as 32 or better.
 const LOST: u128 = 128;
@@ -209,7 +209,7 @@ impl Exact<'_> {
         (value / 16).saturating_mul(factor).saturating_add(1)
     }
 
-    /// A child's value, less where it leaves something empty beside it, more where it is level with the wall there.
+    /// A child's value, less where it leaves something empty next to it, more where it is level with the wall there.
     fn fitted(&self, valley: &Valley, side: usize, i: u32, value: u64) -> u64 {
         if valley.length == self.around {
             return value;
@@ -217,12 +217,12 @@ impl Exact<'_> {
         let item = &self.part.items[i as usize];
         let top = self.rest(valley, i) + item.size;
         let before = self.terrain.from(valley.at, item.lower);
-        let (beside, wall) =
+        let (gap, wall) =
             if side == 0 { (before, valley.left) } else { (valley.length - before - item.length(), valley.right) };
-        if beside == 0 {
+        if gap == 0 {
             return if top == wall { value.saturating_mul(2) } else { value };
         }
-        let lost = u128::from(beside) * u128::from(wall.min(top) - valley.floor);
+        let lost = u128::from(gap) * u128::from(wall.min(top) - valley.floor);
         let area = u128::from(item.length()) * u128::from(item.size);
         let share = area / 16 * 1024 / (area / 16 + lost * LOST / 16 + 1);
         (u128::from(value) * share / 1024) as u64

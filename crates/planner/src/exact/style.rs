@@ -52,6 +52,6 @@ pub(crate) struct Style {
     /// Scores are multiplied by a random factor from 1 to 1 + noise/16.
     pub noise: u64,
     pub seed: u64,
-    /// Whether children that leave something empty beside them are tried later, and those level with a wall earlier.
+    /// Whether children that leave something empty next to them are tried later, and those level with a wall earlier.
     pub fit: bool,
 }

@@ -1,7 +1,7 @@
 //! The skyline of an exact search: runs of sections of equal height in a ring, with what is known of each that is a
 //! valley, changed in place and undone last change first.
 //!
-//! Placing an item changes a valley and at most the two runs beside it, so what is known of the others stays true.
+//! Placing an item changes a valley and at most the two runs next to it, so what is known of the others stays true.
 
 /// Sections searched apart from the others: a run of open ones, or the whole ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl Terrain {
     }
 
     /// Replaces the run that begins at `at` (the whole ring, which may begin anywhere, if it is `flat`) by pieces of
-    /// the same length together, some maybe empty, joining what is level; the runs that changed or lie beside those,
+    /// the same length together, some maybe empty, joining what is level; the runs that changed or lie next to those,
     /// and the stretch as it is now.
     pub fn replace(
         &mut self,
@@ -178,7 +178,7 @@ impl Terrain {
         if after != before {
             after.into_iter().for_each(|run| push(changed, self.run(run)));
         }
-        // A ring of so few runs that the last is beside the first.
+        // A ring of so few runs that the last is next to the first.
         let closed = flat || (here.whole && after == before);
         if closed
             && changed.len() > 1

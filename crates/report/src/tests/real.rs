@@ -1,4 +1,4 @@
-//! Real recordings, where `../shared/data` lies beside the project.
+//! Real recordings, where `../shared/data` lies next to the project.
 
 use std::path::{Path, PathBuf};
 

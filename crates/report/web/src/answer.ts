@@ -52,7 +52,7 @@ export function answer(device: DeviceFigures): HTMLElement {
   const tiles: Child[] = [];
   tiles.push(tile(bytes(device.peak_allocated), device.state_only ? "allocated" : "allocated at the peak"));
   if (before) {
-    tiles.push(tile(bytes(before.peak_reserved), before.allocator === "actual" ? "reserved, as it happened" : `reserved by ${before.label}`));
+    tiles.push(tile(bytes(before.peak_reserved), before.allocator === "actual" ? "reserved, as recorded" : `reserved by ${before.label}`));
     tiles.push(tile(bytes(before.wasted), `wasted, ${percent(1 - before.efficiency)} of what is reserved`, "bad"));
   }
   if (plan && plan !== before) tiles.push(tile(bytes(plan.peak_reserved), `reserved with a plan, ${percent(plan.efficiency)} efficient`, "good"));

@@ -219,7 +219,7 @@ export class Panel {
     g.strokeRect(GUTTER - 0.5, 0.5, this.width - GUTTER, this.height - 1);
   }
 
-  // A moment that matters, as a broken line with a word beside it.
+  // A moment that matters, as a broken line with a word next to it.
   private drawMoment(g: CanvasRenderingContext2D, time: number, word: string, top: number): void {
     const x = this.x(time);
     g.strokeStyle = colour("waste-strong");

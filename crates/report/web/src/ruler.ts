@@ -56,7 +56,7 @@ export class Ruler {
         if (span.end <= t0 || span.begin >= t1) return;
         const left = Math.max(GUTTER, x(span.begin));
         const right = Math.min(width, x(span.end));
-        // Narrower than a pixel and beside one already drawn: nothing more to see.
+        // Narrower than a pixel and next to one already drawn: nothing more to see.
         if (right - drawn < 0.5) return;
         drawn = right;
         g.fillStyle = colour(i % 2 ? "band-b" : "band-a");

@@ -12,7 +12,7 @@ function holder(one: AllocatorFigures): string {
   return one.allocator === "actual" ? "the job" : one.label;
 }
 
-/** How much is empty at the peak, in how many holes, and beside what. */
+/** How much is empty at the peak, in how many holes, and next to what. */
 function summary(one: AllocatorFigures, stateOnly: boolean): string {
   const empty = one.reserved_at_peak - one.allocated_at_peak;
   const worst = one.pins[0];
@@ -26,7 +26,7 @@ function summary(one: AllocatorFigures, stateOnly: boolean): string {
   }
   if (worst && one.holes_bytes > one.free_segments_bytes) {
     const site = worst.site.includes(worst.size_class) ? worst.site : `blocks of ${worst.size_class} from ${worst.site}`;
-    parts.push(`Of what live blocks pin, the most is beside ${site}: ${bytes(worst.bytes)}.`);
+    parts.push(`Of what live blocks pin, the most is next to ${site}: ${bytes(worst.bytes)}.`);
   }
   return unbroken(parts.join(" "));
 }

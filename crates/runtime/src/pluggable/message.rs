@@ -89,10 +89,12 @@ mod tests {
             Holdings { arena: 60 * gib, arena_allocated: 59 * gib, fallback: 16 * gib, fallback_allocated: 9 * gib };
         let text = out_of_memory(3, 5 * gib, info, held, None);
         let seen = figures(&text);
-        let [wanted, total, free, arena, fallback, others, used, beside, idle] = seen[..] else { panic!("{text}") };
+        let [wanted, total, free, arena, fallback, others, used, used_by_fallback, idle] = seen[..] else {
+            panic!("{text}")
+        };
         assert_eq!(wanted, (5 * gib) as f64);
         assert_eq!(total, free + arena + fallback + others);
-        assert_eq!(idle, arena + fallback - used - beside);
+        assert_eq!(idle, arena + fallback - used - used_by_fallback);
         assert!(text.starts_with("CUDA out of memory.") && text.contains("GPU 3"), "{text}");
     }
 

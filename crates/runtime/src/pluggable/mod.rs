@@ -5,7 +5,7 @@
 //! and exceptions are kept and raised here.
 //!
 //! From the outside in: `entries` (what PyTorch calls), `environment` (what the environment asks for), `side` (one
-//! device and its books), `beside` (the caching allocator and the pools of CUDA graphs), `gate` (what a capture
+//! device and its books), `fallback` (the caching allocator and the pools of CUDA graphs), `gate` (what a capture
 //! forbids), `figures`, `history`, `snapshot`, `message`, `exception` and
 //! `profiler`.
 //!
@@ -20,10 +20,10 @@ use stalloc_device::{Address, Stream};
 use crate::fork;
 use crate::places::{self, HOST};
 
-mod beside;
 mod entries;
 mod environment;
 mod exception;
+mod fallback;
 mod figures;
 mod gate;
 mod history;
@@ -32,9 +32,9 @@ mod profiler;
 mod side;
 mod snapshot;
 
-pub use beside::{Counts, PoolId};
 pub use entries::{hooks, my_free, my_malloc, stalloc_free, stalloc_malloc};
 pub use exception::{Kind, available as exceptions_available};
+pub use fallback::{Counts, PoolId};
 pub use figures::{Figures, Held, Stats};
 pub use history::{Action, Entry, Subject, metadata, set_metadata};
 pub use side::{Books, Refusal};

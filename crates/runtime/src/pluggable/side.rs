@@ -1,4 +1,4 @@
-//! One device as `CUDAPluggableAllocator` sees it: the arena first, then what is beside it, and the books of both.
+//! One device as `CUDAPluggableAllocator` sees it: the arena first, then the fallback, and the books of both.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,8 +8,8 @@ use stalloc_allocator::Error;
 use stalloc_allocator::caching::Settings;
 use stalloc_device::{Address, Gpu, Host, Stream};
 
-use super::beside::{Beside, Counts, Fallback, PoolId};
 use super::exception::Kind;
+use super::fallback::{CachingFallback, Counts, Fallback, PoolId};
 use super::figures::Figures;
 use super::history::{Action, Entry, History, Subject};
 use super::message::{Holdings, out_of_memory};
@@ -57,7 +57,7 @@ pub struct Side {
 }
 
 struct Inner {
-    beside: Option<Box<dyn Fallback>>,
+    fallback: Option<Box<dyn Fallback>>,
     settings: Option<Settings>,
     /// The share of the device that may be reserved.
     fraction: f64,
@@ -92,14 +92,14 @@ fn arena_reserved(device: i32) -> u64 {
 fn open(device: i32, settings: Settings) -> Result<Box<dyn Fallback>, Error> {
     fork::in_use();
     if device == HOST {
-        return Ok(Box::new(Beside::new(Host::new(HOST_BYTES), settings)));
+        return Ok(Box::new(CachingFallback::new(Host::new(HOST_BYTES), settings)));
     }
     let ordinal = u32::try_from(device).unwrap_or(u32::MAX);
     let gpu = match Gpu::cuda(ordinal) {
         Ok(gpu) => gpu,
         Err(cuda) => Gpu::hip(ordinal).map_err(|_| cuda)?,
     };
-    Ok(Box::new(Beside::new(gpu, settings)))
+    Ok(Box::new(CachingFallback::new(gpu, settings)))
 }
 
 impl Side {
@@ -107,7 +107,7 @@ impl Side {
     pub const fn new() -> Self {
         Side {
             inner: Mutex::new(Inner {
-                beside: None,
+                fallback: None,
                 settings: None,
                 fraction: 1.0,
                 figures: Figures::ZERO,
@@ -161,7 +161,8 @@ impl Side {
         let mut inner = self.lock();
         match inner.malloc(device, size, stream) {
             Ok(address) => {
-                let bytes = inner.beside.as_ref().and_then(|beside| beside.held(address)).map_or(0, |held| held.size);
+                let bytes =
+                    inner.fallback.as_ref().and_then(|fallback| fallback.held(address)).map_or(0, |held| held.size);
                 let told = inner.allocated(Subject { address, size, stream }, bytes);
                 drop(inner);
                 tell(device, told);
@@ -179,12 +180,13 @@ impl Side {
         self.settle(device);
         let mut guard = self.lock();
         let inner = &mut *guard;
-        if let Some(held) = inner.beside.as_ref().and_then(|beside| beside.held(address))
+        if let Some(held) = inner.fallback.as_ref().and_then(|fallback| fallback.held(address))
             && !held.uncached
         {
             inner.history.leave(Subject { address, size: held.requested, stream: held.stream });
         }
-        let freed = catch_unwind(AssertUnwindSafe(|| inner.beside.as_mut().and_then(|beside| beside.free(address))));
+        let freed =
+            catch_unwind(AssertUnwindSafe(|| inner.fallback.as_mut().and_then(|fallback| fallback.free(address))));
         match freed {
             Ok(Some(held)) if !held.uncached => {
                 inner.figures.remove(held.size, held.requested);
@@ -226,7 +228,7 @@ impl Side {
     /// The program says something of a block that it holds; false if it is none of this device.
     pub fn annotate(&self, address: Address, text: &str) -> bool {
         let mut inner = self.lock();
-        let held = inner.beside.as_ref().and_then(|beside| beside.held(address));
+        let held = inner.fallback.as_ref().and_then(|fallback| fallback.held(address));
         let of_arena = || places::block_around(address).map(|block| (block.address, block.requested, block.stream));
         let held = held.map(|held| (address, held.requested, held.stream)).or_else(of_arena);
         let Some((address, size, stream)) = held else { return false };
@@ -240,9 +242,9 @@ impl Side {
             return false;
         }
         let mut inner = self.lock();
-        let Some(beside) = &mut inner.beside else { return false };
-        let known = beside.held(address).is_some();
-        beside.record_stream(address, stream);
+        let Some(fallback) = &mut inner.fallback else { return false };
+        let known = fallback.held(address).is_some();
+        fallback.record_stream(address, stream);
         known
     }
 
@@ -251,7 +253,7 @@ impl Side {
         if !self.opened.load(Ordering::Acquire) {
             return None;
         }
-        let held = self.lock().beside.as_ref()?.held(address)?;
+        let held = self.lock().fallback.as_ref()?.held(address)?;
         Some((address, held.size))
     }
 
@@ -262,9 +264,9 @@ impl Side {
             places::trim(device);
         }
         let mut inner = self.lock();
-        if let Some(beside) = &mut inner.beside {
+        if let Some(fallback) = &mut inner.fallback {
             // A device that refuses keeps its memory; nothing else is lost.
-            let _ = beside.empty_cache();
+            let _ = fallback.empty_cache();
             inner.figures.waits += 1;
         }
         inner.recount(device);
@@ -295,9 +297,9 @@ impl Side {
         self.settle(device);
         let mut inner = self.lock();
         if inner.open(device).is_ok()
-            && let Some(beside) = &mut inner.beside
+            && let Some(fallback) = &mut inner.fallback
         {
-            beside.begin_pool(pool);
+            fallback.begin_pool(pool);
         }
         drop(inner);
         self.redirected.fetch_add(1, Ordering::AcqRel);
@@ -306,8 +308,8 @@ impl Side {
 
     /// It has been captured.
     pub fn end_pool(&self, pool: PoolId) {
-        if let Some(beside) = &mut self.lock().beside {
-            beside.end_pool(pool);
+        if let Some(fallback) = &mut self.lock().fallback {
+            fallback.end_pool(pool);
         }
         let ended = self.redirected.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
         if ended == Ok(1) {
@@ -319,8 +321,8 @@ impl Side {
     pub fn release_pool(&self, device: i32, pool: PoolId) {
         self.settle(device);
         let mut inner = self.lock();
-        if let Some(beside) = &mut inner.beside {
-            beside.release_pool(pool);
+        if let Some(fallback) = &mut inner.fallback {
+            fallback.release_pool(pool);
         }
         inner.recount(device);
     }
@@ -330,8 +332,8 @@ impl Side {
     fn settle(&self, device: i32) {
         if self.capture_ended.load(Ordering::Acquire) && self.capture_ended.swap(false, Ordering::AcqRel) {
             places::set_capturing(device, false);
-            if let Some(beside) = &mut self.lock().beside {
-                beside.end_capture();
+            if let Some(fallback) = &mut self.lock().fallback {
+                fallback.end_capture();
             }
         }
     }
@@ -352,8 +354,9 @@ impl Side {
     pub fn snapshot(&self, device: i32) -> Snapshot {
         let arena = snapshot::of_arena(device);
         let inner = self.lock();
-        let beside = inner.beside.as_ref().map(|beside| snapshot::of_beside(beside.as_ref())).unwrap_or_default();
-        beside.into_iter().chain(arena).collect()
+        let fallback =
+            inner.fallback.as_ref().map(|fallback| snapshot::of_fallback(fallback.as_ref())).unwrap_or_default();
+        fallback.into_iter().chain(arena).collect()
     }
 
     /// Peaks start again from what is now.
@@ -404,8 +407,8 @@ fn tell(device: i32, told: Told) {
 
 impl Inner {
     fn open(&mut self, device: i32) -> Result<(), Error> {
-        if self.beside.is_none() {
-            self.beside = Some(open(device, self.settings.get_or_insert_default().clone())?);
+        if self.fallback.is_none() {
+            self.fallback = Some(open(device, self.settings.get_or_insert_default().clone())?);
         }
         Ok(())
     }
@@ -433,11 +436,11 @@ impl Inner {
     #[inline]
     fn complete(&mut self) {
         if self.history.is_kept() {
-            let beside = &self.beside;
+            let fallback = &self.fallback;
             self.history.complete(|address| {
                 let of_arena =
                     places::block_around(address).is_some_and(|block| block.pending && block.address == address);
-                of_arena || beside.as_ref().is_some_and(|beside| beside.is_pending(address))
+                of_arena || fallback.as_ref().is_some_and(|fallback| fallback.is_pending(address))
             });
         }
     }
@@ -445,14 +448,16 @@ impl Inner {
     fn malloc(&mut self, device: i32, size: u64, stream: Stream) -> Result<Address, Error> {
         self.open(device)?;
         if !is_caching()
-            && let Some(beside) = &mut self.beside
+            && let Some(fallback) = &mut self.fallback
         {
-            return beside.malloc_uncached(size, stream);
+            return fallback.malloc_uncached(size, stream);
         }
         let attempt = catch_unwind(AssertUnwindSafe(|| self.try_malloc(device, size, stream)));
         attempt.unwrap_or_else(|_| {
             self.give_up();
-            Err(Error::Device(stalloc_device::Error::Unsupported("go on after an internal fault; asked again, it can")))
+            Err(Error::Device(stalloc_device::Error::Unsupported(
+                "serve this request after an internal error; it is safe to retry",
+            )))
         })
     }
 
@@ -469,13 +474,13 @@ impl Inner {
     }
 
     fn malloc_within(&mut self, limit: Option<u64>, device: i32, size: u64, stream: Stream) -> Result<Address, Error> {
-        let Some(beside) = &mut self.beside else { return Err(Error::UnknownAddress(0)) };
+        let Some(fallback) = &mut self.fallback else { return Err(Error::UnknownAddress(0)) };
         let allowed = |device| limit.map(|limit| limit.saturating_sub(arena_reserved(device)));
-        beside.set_memory_limit(allowed(device));
-        let mut result = beside.malloc(size, stream);
+        fallback.set_memory_limit(allowed(device));
+        let mut result = fallback.malloc(size, stream);
         if matches!(result, Err(Error::OutOfMemory { .. })) && places::trim(device) > 0 {
-            beside.set_memory_limit(allowed(device));
-            result = beside.malloc(size, stream);
+            fallback.set_memory_limit(allowed(device));
+            result = fallback.malloc(size, stream);
         }
         let served = result.map(|(address, held)| {
             self.figures.add(held.size, held.requested);
@@ -492,14 +497,14 @@ impl Inner {
         if self.fraction >= 1.0 {
             return None;
         }
-        let total = self.beside.as_ref()?.memory_info()?.total;
+        let total = self.fallback.as_ref()?.memory_info()?.total;
         Some((self.fraction.max(0.0) * total as f64) as u64)
     }
 
     /// Reads the fallback's own counts again, after they may have changed.
     fn recount(&mut self, device: i32) {
-        let Some(beside) = &self.beside else { return };
-        let before = std::mem::replace(&mut self.counts, beside.counts());
+        let Some(fallback) = &self.fallback else { return };
+        let before = std::mem::replace(&mut self.counts, fallback.counts());
         self.figures.waits += self.counts.retries - before.retries.min(self.counts.retries);
         if std::mem::replace(&mut self.told, self.allocated) != self.allocated || self.counts != before {
             places::fallback_holds(device, self.counts.reserved, self.allocated);
@@ -515,13 +520,13 @@ impl Inner {
     #[inline]
     fn reserve(&mut self, arena: u64) {
         self.figures.reserve(arena, self.reserved, || {
-            self.beside.as_ref().map(|beside| snapshot::reserved(beside.as_ref())).unwrap_or_default()
+            self.fallback.as_ref().map(|fallback| snapshot::reserved(fallback.as_ref())).unwrap_or_default()
         });
     }
 
     fn refuse(&mut self, device: i32, size: u64, stream: Stream) -> Refusal {
         self.figures.out_of_memory += 1;
-        let info = self.beside.as_ref().and_then(|beside| beside.memory_info());
+        let info = self.fallback.as_ref().and_then(|fallback| fallback.memory_info());
         let arena = arena_reserved(device);
         let arena_allocated = places::report(device).map_or(0, |report| report.arena.allocated);
         let held = Holdings { arena, arena_allocated, fallback: self.reserved, fallback_allocated: self.allocated };
@@ -535,8 +540,8 @@ impl Inner {
     /// After a fault, starts again with nothing: what was handed out stays as it is for ever, so that no part of it is
     /// handed out twice.
     fn give_up(&mut self) {
-        say("an internal fault in the fallback; its memory is not used again");
-        if let Some(lost) = self.beside.take() {
+        say("internal error in the fallback; its memory is not used again");
+        if let Some(lost) = self.fallback.take() {
             std::mem::forget(lost);
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use stalloc_allocator::caching::BlockState;
 use stalloc_device::{Address, Stream};
 
-use super::beside::{Fallback, PoolId};
+use super::fallback::{Fallback, PoolId};
 use super::figures::Held;
 use crate::places;
 
@@ -57,9 +57,9 @@ impl Segment {
 }
 
 /// The segments of the fallback and of the private pools.
-pub fn of_beside(beside: &dyn Fallback) -> Snapshot {
-    let held = |address| beside.held(address).map_or(0, |held| held.requested);
-    let segments = beside.segments().into_iter().map(|(pool, segment)| Segment {
+pub fn of_fallback(fallback: &dyn Fallback) -> Snapshot {
+    let held = |address| fallback.held(address).map_or(0, |held| held.requested);
+    let segments = fallback.segments().into_iter().map(|(pool, segment)| Segment {
         address: segment.address,
         size: segment.size,
         stream: segment.stream,
@@ -115,9 +115,9 @@ pub fn of_arena(device: i32) -> Snapshot {
 }
 
 /// Segments and bytes that the fallback's small and large pools hold.
-pub fn reserved(beside: &dyn Fallback) -> [Held; 2] {
+pub fn reserved(fallback: &dyn Fallback) -> [Held; 2] {
     let mut held = [Held::default(); 2];
-    for (_, segment) in beside.segments() {
+    for (_, segment) in fallback.segments() {
         let pool = &mut held[usize::from(!segment.small)];
         pool.blocks += 1;
         pool.bytes += segment.size;

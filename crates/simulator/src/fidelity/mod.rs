@@ -81,7 +81,7 @@ impl Fidelity {
 /// garbage collection goes by it.
 ///
 /// # Errors
-/// If the state that the trace starts from makes no sense.
+/// If the state that the trace starts from contradicts itself.
 pub fn compare(trace: &Trace, memory_limit: Option<u64>) -> Result<Fidelity, Error> {
     let mut best = compare_as(trace, Dialect::Pytorch, memory_limit)?;
     for dialect in [Dialect::PytorchByAge, Dialect::TorchNpu] {

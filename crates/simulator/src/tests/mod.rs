@@ -8,7 +8,7 @@ mod gmlake;
 mod random;
 mod recordings;
 
-/// Recorded traces beside the project, if they are there.
+/// Recorded traces next to the project, if they are there.
 fn recordings() -> Vec<(String, Recording)> {
     let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let mut paths: Vec<PathBuf> = ["snapshots", "traces"]

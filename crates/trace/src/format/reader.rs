@@ -12,7 +12,7 @@ use crate::state::{Block, MemoryState};
 
 /// Memory that an event may take once it is read.
 const EVENT_BYTES: u64 = 160;
-/// Memory that an interned thing takes beside its content.
+/// Memory that an interned thing takes in addition to its content.
 const ENTRY_BYTES: u64 = 96;
 
 /// Reads a file.
@@ -34,7 +34,7 @@ pub(crate) fn read(input: &mut Input<'_>, budget: Budget) -> Result<Recording> {
         let at = input.position();
         match next_chunk(input)? {
             Chunk::Whole(kind, content_length, payload) => {
-                let malformed = |_| Fault::damaged(Place::Byte(at), "a chunk holds what makes no sense");
+                let malformed = |_| Fault::damaged(Place::Byte(at), "a chunk holds an impossible value");
                 reader.budget.charge(u64::from(content_length))?;
                 // The length is bounded, and known to be what the writer wrote: the checksum covers it.
                 let content = zstd::bulk::decompress(&payload, content_length as usize).map_err(|error| {

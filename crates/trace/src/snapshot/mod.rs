@@ -205,7 +205,7 @@ fn push_mark(builder: &mut TraceBuilder, at: u64, edge: Edge, arena: &Arena) {
     builder.push(RawEvent::Mark(mark), Some(at));
 }
 
-/// The annotations of a device in the order of time. Those that make no sense are left out: they are only hints.
+/// The annotations of a device in the order of time. Those that contradict each other are left out: they are only hints.
 fn annotations(arena: &Arena, list: Value, device: u32) -> Vec<(u64, Edge)> {
     let mut fields = pickle::Fields::new(["name", "stage", "device", "time_us"]);
     let mut found: Vec<(u64, Edge)> = Vec::new();

@@ -61,7 +61,7 @@ impl Counts {
     }
 }
 
-/// [`Beside`] of any device.
+/// [`CachingFallback`] of any device.
 pub trait Fallback: Send {
     /// Serves `size` bytes on a stream.
     fn malloc(&mut self, size: u64, stream: Stream) -> Result<(Address, Held), Error>;
@@ -104,7 +104,7 @@ struct Private<D: Device> {
 }
 
 /// The caching allocator and the private pools of one device.
-pub struct Beside<D: Device> {
+pub struct CachingFallback<D: Device> {
     device: Gate<D>,
     settings: Settings,
     general: Cache<Gate<D>>,
@@ -116,10 +116,10 @@ pub struct Beside<D: Device> {
     deferred: Vec<(PoolId, Address)>,
 }
 
-impl<D: Device> Beside<D> {
+impl<D: Device> CachingFallback<D> {
     /// An empty one.
     pub fn new(device: D, settings: Settings) -> Self {
-        Beside {
+        CachingFallback {
             device: Gate::new(device),
             general: Cache::new(settings.clone()),
             settings,
@@ -169,7 +169,7 @@ impl<D: Device> Beside<D> {
     }
 }
 
-impl<D: Device + Send> Fallback for Beside<D>
+impl<D: Device + Send> Fallback for CachingFallback<D>
 where
     D::Event: Send,
 {
