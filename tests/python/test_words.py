@@ -44,7 +44,7 @@ OLD = {
 EXCEPTIONS: dict[str, list[tuple[str, str, str]]] = {
     "lost": [
         (
-            r"crates/(recorder|cli|python|trace|jobs|runtime|allocator|synthesizer)/.*|tests/python/.*|python/.*",
+            r"crates/(recorder|learning|cli|python|trace|jobs|runtime|allocator|synthesizer)/.*|tests/python/.*|python/.*",
             r"lost_events|\b[Ll]ost\b",
             "events or memory that are gone; a position in the plan is never lost",
         ),
@@ -75,7 +75,7 @@ EXCEPTIONS: dict[str, list[tuple[str, str, str]]] = {
         (r"bench/.*|docs/(recording|serving)\.md", r"\brounds?\b", "one repetition of a measurement"),
         (r"crates/planner/.*|docs/planner\.md", r"(?i)\brounds?\b", "one pass of an improvement, in pure mathematics"),
         (
-            r"crates/synthesizer/src/step_detection/.*",
+            r"crates/synthesizer/src/.*",
             r"\b[Rr]ounds?\b",
             "what lies between two occurrences of an anchor, which may turn out not to be a step",
         ),
