@@ -9,7 +9,7 @@
 
 use crate::history::History;
 use crate::script::{CONTEXT, Expect, Key, Position, Script};
-use crate::tuning::{CANDIDATES, MISFITS, NEARBY, UNDECIDED};
+use crate::tuning::{candidates, misfits, nearby, undecided};
 
 /// Requests that are remembered.
 const RECENT: usize = 16;
@@ -59,7 +59,7 @@ impl Cursor {
     /// At the plan's beginning.
     pub fn new(script: &Script) -> Self {
         let mut cursor = Cursor {
-            candidates: Vec::with_capacity(CANDIDATES + 1),
+            candidates: Vec::with_capacity(candidates() + 1),
             last: Position { section: 0, index: 0 },
             recent: [Key::default(); RECENT],
             requests: 0,
@@ -82,7 +82,7 @@ impl Cursor {
         script.entries(at.section).get(at.index as usize)
     }
 
-    /// What a request is. O(1) when it is what was expected; the worst case looks at [`NEARBY`] entries.
+    /// What a request is. O(1) when it is what was expected; the worst case looks at [`nearby`] entries.
     #[inline]
     pub fn advance(&mut self, script: &Script, key: Key) -> Guess {
         if let [candidate] = &mut self.candidates[..]
@@ -122,7 +122,7 @@ impl Cursor {
             self.go_to(at);
             return guess;
         }
-        if self.misfits.trailing_ones() >= RECENT as u32 || self.misfits.count_ones() >= MISFITS {
+        if self.misfits.trailing_ones() >= RECENT as u32 || self.misfits.count_ones() >= misfits() {
             self.candidates.clear();
         }
         if self.is_unknown() { Guess::Unknown } else { Guess::NotInPlan }
@@ -155,7 +155,7 @@ impl Cursor {
             candidate.at.index += 1;
             true
         });
-        if self.candidates.first().is_some_and(|candidate| candidate.at.index >= UNDECIDED) {
+        if self.candidates.first().is_some_and(|candidate| candidate.at.index >= undecided()) {
             self.candidates.truncate(1);
         }
         if let (true, [only]) = (several, &self.candidates[..]) {
@@ -198,7 +198,7 @@ impl Cursor {
         let others = (0..script.sections.len() as u32).map(|section| (section, now.is_none() && section == 0));
         for (section, expected) in expected.chain(others) {
             let at = Position { section, index: 0 };
-            if self.candidates.len() < CANDIDATES && self.candidates.iter().all(|other| other.at != at) {
+            if self.candidates.len() < candidates() && self.candidates.iter().all(|other| other.at != at) {
                 self.candidates.push(Candidate { at, expected, continued: false });
             }
         }
@@ -233,7 +233,8 @@ impl Cursor {
             let pair = entries.get(index as usize - 1).zip(entries.get(index as usize));
             pair.is_some_and(|(before, entry)| entry.key == key && before.key == previous)
         };
-        let (low, high) = (at.index.saturating_sub(NEARBY), at.index.saturating_add(NEARBY).min(entries.len() as u32));
+        let (low, high) =
+            (at.index.saturating_sub(nearby()), at.index.saturating_add(nearby()).min(entries.len() as u32));
         let forward = (at.index.max(1)..high).find(is_there);
         let index = forward.or_else(|| (low.max(1)..at.index.min(high)).rev().find(is_there))?;
         let found = Position { index, ..at };

@@ -25,6 +25,7 @@ pub use locked::Locked;
 pub use planned::PlannedAllocator;
 pub use script::{GRANULE, Script};
 pub use statistics::{Departure, Misses, Source, Statistics, Unplanned};
+pub use tuning::TUNED;
 
 use stalloc_device::{Address, Stream};
 use thiserror::Error;

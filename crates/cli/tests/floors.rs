@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The floors, lowest first.
 const FLOORS: [&[&str]; 10] = [
-    &["common", "dryrun-setup"],
+    &["common", "dryrun-setup", "tuning"],
     &["planner", "trace", "device", "dryrun"],
     &["plan"],
     &["synthesizer", "allocator"],

@@ -10,11 +10,13 @@ use std::collections::VecDeque;
 
 use stalloc_allocator::{Event, FrameSet, GRANULE, Script, Statistics};
 use stalloc_plan::Plan;
-use stalloc_synthesizer::{Learner, Options, RECENT_STEPS};
+use stalloc_synthesizer::{Learner, Options, recent_steps};
 
-/// A plan that serves at least this share of the requests stays, and is not replaced by another: where it came from a
-/// recording, it is at least as good.
-const GOOD_SHARE: f64 = 0.9;
+stalloc_tuning::tuned! {
+    /// A plan that serves at least this share of the requests stays, and is not replaced by another: where it came from a
+    /// recording, it is at least as good.
+    good_share: f64 = 0.9;
+}
 
 /// What is known of one arena's program. Memory is bounded, see [`Learner`].
 #[derive(Debug, Default)]
@@ -67,7 +69,7 @@ impl Learning {
         if self.learner.steps() != self.steps {
             self.steps = self.learner.steps();
             self.served.push_back((now.requests, now.planned));
-            if self.served.len() > RECENT_STEPS + 1 {
+            if self.served.len() > recent_steps() + 1 {
                 self.served.pop_front();
             }
         }
@@ -88,7 +90,7 @@ impl Learning {
     fn is_served_well(&self) -> Option<bool> {
         let (first, last) = (self.served.front()?, self.served.back()?);
         let (requests, planned) = (last.0 - first.0, last.1 - first.1);
-        (self.served.len() > 2).then_some(planned > 0 && planned as f64 >= GOOD_SHARE * requests as f64)
+        (self.served.len() > 2).then_some(planned > 0 && planned as f64 >= good_share() * requests as f64)
     }
 
     /// Whether the arena took what was proposed.

@@ -5,7 +5,7 @@ use stalloc_plan::SectionKind;
 
 use crate::ends;
 use crate::learner::{Kind, Learner};
-use crate::limits::MAX_PLANNED_KINDS;
+use crate::tuning::max_planned_kinds;
 
 /// What a plan is made from: kinds of steps, their order, and what lives now.
 #[derive(Clone, Debug, Default)]
@@ -64,9 +64,9 @@ impl Learner {
     pub(crate) fn snapshot(&self, whole: bool) -> Draft {
         let mut chosen: Vec<(&u32, &Kind)> = self.kinds.iter().filter(|(_, kind)| kind.runs > 1).collect();
         chosen.sort_by_key(|(id, kind)| (std::cmp::Reverse(kind.runs), **id));
-        chosen.truncate(MAX_PLANNED_KINDS);
+        chosen.truncate(max_planned_kinds());
         let one_off = self.kinds.iter().filter(|(_, kind)| whole && kind.runs < 2);
-        chosen.extend(one_off.take(MAX_PLANNED_KINDS));
+        chosen.extend(one_off.take(max_planned_kinds()));
         chosen.sort_by_key(|(id, _)| **id);
         let index: FxHashMap<u32, usize> = chosen.iter().enumerate().map(|(i, (id, _))| (**id, i)).collect();
         let mut repeating = 0;

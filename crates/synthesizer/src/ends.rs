@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::draft::{Draft, Live};
 use crate::learner::LaterEnd;
-use crate::limits::{MAX_COPIES, MAX_PASSED, SMALL_KEPT};
+use crate::tuning::{max_copies, max_passed, small_kept};
 
 /// When an entry's memory is free again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) fn find(draft: &Draft) -> Ends {
         let mut likes = FxHashMap::default();
         for (&entry, later) in &known.later {
             let number = later.ends.iter().map(|end| likes_made(kind, entry, end)).max().unwrap_or(0);
-            let unbounded = later.long || number >= MAX_COPIES;
+            let unbounded = later.long || number >= max_copies();
             likes.insert(entry, number);
             ends[entry as usize] = if !unbounded { End::Later(Vec::new()) } else { End::Never };
         }
@@ -105,11 +105,11 @@ pub(crate) fn find(draft: &Draft) -> Ends {
     ends
 }
 
-/// Gives no offset to what several steps keep at once, the most steps first, as long as all of it is small.
+/// Gives no offset to what more than two steps keep at once, the most steps first, as long as all of it is small.
 fn leave_small(draft: &Draft, of: &mut [Vec<End>], alive: &[FxHashMap<u32, u32>]) {
     let mut kept: Vec<(u32, usize, u32)> = Vec::new();
     for (kind, likes) in alive.iter().enumerate().filter(|&(kind, _)| draft.repeats(kind)) {
-        let several = likes.iter().filter(|&(&entry, &likes)| likes > 0 && of[kind][entry as usize] != End::Open);
+        let several = likes.iter().filter(|&(&entry, &likes)| likes > 1 && of[kind][entry as usize] != End::Open);
         kept.extend(several.map(|(&entry, &likes)| (likes, kind, entry)));
     }
     kept.sort_unstable_by(|a, b| b.cmp(a));
@@ -119,7 +119,7 @@ fn leave_small(draft: &Draft, of: &mut [Vec<End>], alive: &[FxHashMap<u32, u32>]
             let size = draft.kinds[kind].known.keys[entry as usize].size;
             bytes = bytes.saturating_add(size.saturating_mul(u64::from(likes) + 1));
         }
-        if bytes > draft.peak / SMALL_KEPT {
+        if bytes > draft.peak / small_kept() {
             return;
         }
         likes.iter().for_each(|&(_, kind, entry)| of[kind][entry as usize] = End::Open);
@@ -149,7 +149,7 @@ fn outlives(draft: &Draft, live: &Live, of: &[Vec<End>], alive: &[FxHashMap<u32,
         likes == 0 && later.ends.iter().any(|end| end.kind == kind as u32 && end.at < clock)
     };
     let mut steps = since.iter().enumerate();
-    since.len() > MAX_PASSED
+    since.len() > max_passed()
         || live.likes > likes
         || steps.any(|(at, kind)| kind.is_some_and(|kind| released(at, kind)))
 }

@@ -9,7 +9,8 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::limits::{EXACT_SHARE, FIRST_LOOK, Limits, MAX_ENDS, MAX_PASSED, RECENT_STEPS, REST_PER_DRAFT, WARM_UP};
+use crate::limits::Limits;
+use crate::tuning::{exact_share, first_look, max_ends, max_passed, recent_steps, rest_per_draft, warm_up};
 use crate::unmarked::Unmarked;
 
 /// What a request asks for: two requests of one key are the same to a plan.
@@ -132,7 +133,7 @@ impl Default for Learner {
 impl Learner {
     /// One that knows nothing yet, for a running job.
     pub fn new() -> Self {
-        Learner { unmarked: Unmarked::new(FIRST_LOOK), ..Learner::with(Limits::RUNNING) }
+        Learner { unmarked: Unmarked::new(first_look()), ..Learner::with(Limits::RUNNING) }
     }
 
     pub(crate) fn with(limits: Limits) -> Self {
@@ -285,7 +286,7 @@ impl Learner {
                         *block = Block { step, kind: id, entry: entry as u32, run: kind.runs, size: block.size };
                     }
                 }
-                let whole = cut_off_from.is_none() || f64::from(requests) >= EXACT_SHARE * kind.keys.len() as f64;
+                let whole = cut_off_from.is_none() || f64::from(requests) >= exact_share() * kind.keys.len() as f64;
                 kind.runs += u32::from(whole);
                 kind.last = step;
             }
@@ -309,7 +310,7 @@ impl Learner {
         let between = (self.steps - block.step - 1) as usize;
         let Some(kind) = self.kinds.get_mut(&block.kind) else { return };
         let later = kind.later.entry(block.entry).or_default();
-        if between > MAX_PASSED || between > self.ran.len() || later.ends.len() > MAX_ENDS {
+        if between > max_passed() || between > self.ran.len() || later.ends.len() > max_ends() {
             later.long = true;
             return;
         }
@@ -352,7 +353,7 @@ impl Learner {
         let (mut exact, mut all, mut warm) = (0, 0, false);
         for (at, ran) in self.ran.iter().enumerate().skip(self.ran.len().saturating_sub(steps)) {
             let repeats = self.kinds.get(&ran.kind).is_some_and(|kind| kind.runs > 1);
-            warm |= repeats || oldest + at >= first.saturating_add(WARM_UP);
+            warm |= repeats || oldest + at >= first.saturating_add(warm_up());
             if !ran.cut_off && warm {
                 all += u64::from(ran.requests);
                 exact += if repeats { u64::from(ran.requests) } else { 0 };
@@ -364,21 +365,21 @@ impl Learner {
     /// Whether the steps repeat exactly enough for offsets to be worth their while.
     pub(crate) fn repeats(&self, steps: usize) -> bool {
         let (exact, all) = self.exact(steps);
-        exact > 0 && exact as f64 >= EXACT_SHARE * all as f64
+        exact > 0 && exact as f64 >= exact_share() * all as f64
     }
 
     /// Whether a new draft is worth making: the last steps repeat, one of their kinds is not in the last draft, and enough
     /// came since that one for planning to stay cheap. Asked after each step. O(steps looked at).
     pub fn is_draft_due(&self) -> bool {
         let (known, planned, since) = &self.drafted;
-        let recent = || self.ran.iter().rev().take(RECENT_STEPS);
+        let recent = || self.ran.iter().rev().take(recent_steps());
         let new = |ran: &Ran| !known.contains(&ran.kind) && self.kinds.get(&ran.kind).is_some_and(|kind| kind.runs > 1);
-        *since >= planned * REST_PER_DRAFT && recent().any(new) && self.repeats(RECENT_STEPS)
+        *since >= planned * rest_per_draft() && recent().any(new) && self.repeats(recent_steps())
     }
 
     /// Whether the last steps repeat exactly enough for the offsets of a plan to be worth their while. O(steps looked at).
     pub fn repeats_now(&self) -> bool {
-        self.repeats(RECENT_STEPS)
+        self.repeats(recent_steps())
     }
 
     /// What was drafted is not followed: once enough came again, a draft of the same steps is due.

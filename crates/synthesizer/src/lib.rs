@@ -26,10 +26,11 @@ mod step_detection;
 mod synthesize;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tuning;
 mod unmarked;
 
 pub use draft::Draft;
 pub use learner::{Key, Learner};
-pub use limits::RECENT_STEPS;
 pub use step_detection::{Steps, Witness};
 pub use synthesize::{Dynamic, Error, Options, Static, Summary, plan, steps};
+pub use tuning::{TUNED, recent_steps};

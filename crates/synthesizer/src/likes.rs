@@ -9,14 +9,15 @@ use stalloc_plan::SectionKind;
 use crate::draft::Draft;
 use crate::learner::Key;
 use crate::outline::Outline;
-
-/// So many equal requests in a row say that two steps do the same again.
-const IN_A_ROW: usize = 4;
+use crate::tuning::{first_like_later, in_a_row};
 
 /// For each slot of a section that runs once, the slot of a repeating section that it corresponds to, if any.
 pub(crate) fn likes(draft: &Draft, outline: &Outline) -> Vec<Option<usize>> {
     let mut likes = vec![None; outline.slots.len()];
     let sections = &outline.sections;
+    if !first_like_later() {
+        return likes;
+    }
     for (first, next) in outline.ran.windows(2).filter_map(|pair| Some((pair[0]?, pair[1]?))) {
         if sections[first].kind == SectionKind::Repeating || sections[next].kind != SectionKind::Repeating {
             continue;
@@ -41,7 +42,7 @@ pub(crate) fn likes(draft: &Draft, outline: &Outline) -> Vec<Option<usize>> {
 /// place where some in a row are equal again. O(n) if little differs.
 fn pairs(ours: &[Key], theirs: &[Key]) -> Vec<(usize, usize)> {
     let mut rows: FxHashMap<&[Key], Vec<usize>> = FxHashMap::default();
-    for (at, row) in theirs.windows(IN_A_ROW).enumerate() {
+    for (at, row) in theirs.windows(in_a_row()).enumerate() {
         rows.entry(row).or_default().push(at);
     }
     let mut pairs = Vec::with_capacity(ours.len().min(theirs.len()));
@@ -53,7 +54,7 @@ fn pairs(ours: &[Key], theirs: &[Key]) -> Vec<(usize, usize)> {
             continue;
         }
         let mut nearest: Option<(usize, usize, usize)> = None;
-        for (skip, row) in ours[our..].windows(IN_A_ROW).enumerate() {
+        for (skip, row) in ours[our..].windows(in_a_row()).enumerate() {
             if nearest.is_some_and(|(distance, ..)| distance <= skip) {
                 break;
             }

@@ -9,9 +9,9 @@ use crate::draft::Draft;
 use crate::ends::{self, End, Ends};
 use crate::layout::{self, ALIGNMENT, Budget};
 use crate::likes::likes;
-use crate::limits::RUNNING_WORK;
 use crate::outline::{Outline, outline};
 use crate::synthesize::Error;
+use crate::tuning::running_work;
 
 impl Draft {
     /// A plan for the running program: what lives now and stays keeps its offset (bytes), which `fixed` knows by what the
@@ -23,7 +23,7 @@ impl Draft {
     pub fn plan(&self, fixed: impl Fn(u64) -> Option<u64>) -> Result<Plan, Error> {
         let options = stalloc_planner::Options {
             effort: Effort::Quick,
-            work_limit: Some(RUNNING_WORK),
+            work_limit: Some(running_work()),
             ..stalloc_planner::Options::default()
         };
         let ends = ends::find(self);

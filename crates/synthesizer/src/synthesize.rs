@@ -11,11 +11,11 @@ use crate::draft::Draft;
 use crate::ends;
 use crate::layout::{ALIGNMENT, Budget};
 use crate::learner::Learner;
-use crate::limits::WORTHWHILE;
 use crate::make::Made;
 use crate::notes;
 use crate::recorded::{learner, most_alive, sequence};
 use crate::step_detection::{self, Steps};
+use crate::tuning::worthwhile;
 
 /// How to plan.
 #[derive(Clone, Debug, Default)]
@@ -139,7 +139,7 @@ pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)
     let made = made.filter(|made| {
         let open = most_alive(trace, |i| made.plan.trace_map[i].is_none());
         let times = made.plan.arena.saturating_add(open) as f64 / most_alive(trace, |_| true) as f64;
-        let worthwhile = times <= WORTHWHILE;
+        let worthwhile = times <= worthwhile();
         if !worthwhile {
             notes.push(notes::on_waste(times));
         }

@@ -9,8 +9,8 @@ use std::hash::{Hash, Hasher};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::learner::{Block, Key, Learner, Open};
-use crate::limits::{BEGINNING, LAST_ROUNDS};
 use crate::step_detection::{NEVER, Sequence, repetition};
+use crate::tuning::{beginning, last_rounds};
 
 /// What is looked for, and when.
 #[derive(Clone, Debug, Default)]
@@ -123,7 +123,7 @@ impl Learner {
             self.first.get_or_insert(self.steps);
         } else {
             let mut done = 0;
-            for &start in &starts[starts.len().saturating_sub(LAST_ROUNDS)..] {
+            for &start in &starts[starts.len().saturating_sub(last_rounds())..] {
                 self.cut(start as usize - done);
                 done = start as usize;
             }
@@ -164,7 +164,7 @@ impl Learner {
     /// Notes how a kind begins that has come for the second time.
     pub(crate) fn note_beginning(&mut self, kind: u32) {
         let Some(kind) = self.kinds.get(&kind).filter(|kind| kind.runs == 2) else { return };
-        let beginning = &kind.keys[..kind.keys.len().min(BEGINNING)];
+        let beginning = &kind.keys[..kind.keys.len().min(beginning())];
         if let Some(last) = beginning.last() {
             self.unmarked.beginnings.entry(*last).or_default().push((beginning.len(), hash(beginning)));
         }

@@ -9,7 +9,7 @@ use super::search::own_part;
 use crate::Error;
 use crate::frames::FrameSet;
 use crate::script::{GRANULE, Key, Script};
-use crate::tuning::{REMAP_SHARE, TIGHT_SLACK};
+use crate::tuning::{remap_share, tight_slack};
 
 /// How much device memory an arena may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl<D: Device> Arena<D> {
             Budget::Tight => {
                 let live = self.statistics.allocated + u64::from(granules) * GRANULE;
                 let peak = live.max(self.statistics.peak_allocated).max(self.script.expected_peak);
-                peak + peak / TIGHT_SLACK
+                peak + peak / tight_slack()
             }
         }
     }
@@ -82,12 +82,12 @@ impl<D: Device> Arena<D> {
             if pressure == Pressure::Refuse {
                 return Err(full);
             }
-            self.unmap_cold(excess.max(self.frames.mapped() / REMAP_SHARE), range.clone())?;
+            self.unmap_cold(excess.max(self.frames.mapped() / remap_share()), range.clone())?;
         }
         let mut result = self.frames.map(&mut self.device, range);
         if pressure == Pressure::Remap && matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
             let missing = self.frames.missing(range);
-            self.unmap_cold(missing.max(self.frames.mapped() / REMAP_SHARE), range.clone())?;
+            self.unmap_cold(missing.max(self.frames.mapped() / remap_share()), range.clone())?;
             result = self.frames.map(&mut self.device, range);
         }
         self.note_reserved();

@@ -10,7 +10,7 @@ use crate::cursor::Guess;
 use crate::script::{GRANULE, Key};
 use crate::statistics::{Departure, Source};
 use crate::streams::Owners;
-use crate::tuning::FOREIGN_RANGES;
+use crate::tuning::{above_plan, best_fit, foreign_ranges, mapped_first};
 
 impl<D: Device> Arena<D> {
     /// Serves a planned request whose address is taken, or finds no memory.
@@ -63,11 +63,14 @@ impl<D: Device> Arena<D> {
         self.update_gaps();
         // A block among planned addresses would push planned ones away in every step that it lives. That the addresses above
         // are others costs nothing: memory is where blocks are.
-        let above = self.script.granules;
+        let above = if above_plan() { self.script.granules } else { 0 };
         let end = self.taken.len() as u32;
         let start = self
             .claim_found(key, Pressure::Refuse, |arena, others| arena.tightest(above..end, key, others))
-            .or_else(|| self.claim_found(key, Pressure::Refuse, |arena, others| arena.fit_on_mapped(key, others)))
+            .or_else(|| {
+                let on_mapped = |arena: &mut Self, others| arena.fit_on_mapped(key, others);
+                if mapped_first() { self.claim_found(key, Pressure::Refuse, on_mapped) } else { None }
+            })
             .or_else(|| self.claim_found(key, Pressure::Remap, |arena, others| arena.tightest(0..end, key, others)))?;
         Some(self.served(start, Source::Open))
     }
@@ -87,11 +90,12 @@ impl<D: Device> Arena<D> {
     /// Where a request fits best; only where no other stream was last, unless `others` may have been.
     pub(super) fn tightest(&mut self, window: Range<u32>, key: Key, others: bool) -> Option<u32> {
         let (width, owners) = (key.granules(), &mut self.owners);
-        let mut fits = self.gaps.fits(window, width);
-        if others {
-            return fits.next().map(|range| range.start);
+        if !best_fit() {
+            let within = |gap: Range<u32>| gap.start.max(window.start)..gap.end.min(window.end);
+            let lowest = self.gaps.of_width(width).map(within).filter(|gap| gap.end.saturating_sub(gap.start) >= width);
+            return first(lowest, owners, key, others);
         }
-        fits.take(FOREIGN_RANGES).find_map(|range| own_part(owners, range, key))
+        first(self.gaps.fits(window, width), owners, key, others)
     }
 
     /// Cuts the blocks at planned addresses out of the gaps. They are not cut when they are claimed, since most die
@@ -127,6 +131,14 @@ impl<D: Device> Arena<D> {
         self.poll_all();
         self.taken.is_free(range.start as usize, range.end as usize)
     }
+}
+
+/// Where the first of some free ranges begins; only where no other stream was last, unless `others` may have been.
+fn first(mut fits: impl Iterator<Item = Range<u32>>, owners: &mut Owners, key: Key, others: bool) -> Option<u32> {
+    if others {
+        return fits.next().map(|range| range.start);
+    }
+    fits.take(foreign_ranges()).find_map(|range| own_part(owners, range, key))
 }
 
 /// The beginning of the first part of a free range in which a request fits and no other stream was last.

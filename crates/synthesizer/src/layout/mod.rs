@@ -7,7 +7,7 @@
 //!
 //! In a running program, what lives there already and stays is a *wall*: taken all the time.
 //!
-//! Streams get regions of their own unless sharing saves more than [`SHARING_MUST_SAVE`].
+//! Streams get regions of their own unless sharing saves more than [`sharing_must_save`].
 
 mod blocks;
 mod budget;
@@ -19,14 +19,12 @@ use std::ops::Range;
 use stalloc_plan::SectionKind;
 use stalloc_planner::Error;
 
+use crate::tuning::sharing_must_save;
+
 pub use budget::Budget;
 
 /// Every offset is a multiple of this.
 pub const ALIGNMENT: u64 = stalloc_trace::ROUNDING;
-
-/// Streams share addresses only if that makes the arena smaller by more than this share: each address that passes
-/// from one stream to another makes the runtime wait for the first.
-const SHARING_MUST_SAVE: f64 = 0.01;
 
 /// Lives through a whole section.
 pub const THROUGH: u32 = u32::MAX;
@@ -105,7 +103,7 @@ pub fn place(places: &[Place], items: &[Item], walls: &[Range<u64>], budget: &mu
     }
     apart.top = walls.last().map_or(0, |wall| wall.end).max(apart.top);
     let shared = Stage::new(places, items, &all, walls).run(budget)?;
-    if (shared.top as f64) < apart.top as f64 * (1.0 - SHARING_MUST_SAVE) {
+    if (shared.top as f64) < apart.top as f64 * (1.0 - sharing_must_save()) {
         return Ok(shared);
     }
     Ok(Layout { lower_bound: shared.lower_bound, ..apart })

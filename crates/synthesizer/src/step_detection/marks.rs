@@ -1,10 +1,7 @@
 //! Boundaries from what the recorder wrote down.
 
+use crate::tuning::between_steps;
 use stalloc_trace::{Event, Mark, Time, Trace};
-
-/// Between two steps lies a stretch of its own (evaluation, a checkpoint) if it has more than this share of the
-/// requests of a typical step; less than that (loading the next batch) belongs to the step that follows.
-const BETWEEN: f64 = 0.05;
 
 /// Turns event times into places in the order of requests.
 struct Clock<'a> {
@@ -48,7 +45,7 @@ pub fn steps(trace: &Trace) -> Option<(Vec<u32>, Vec<u32>)> {
     }
     let mut lengths: Vec<u32> = spans.iter().map(|(begin, end)| end - begin).collect();
     lengths.sort_unstable();
-    let between = (f64::from(lengths[lengths.len() / 2]) * BETWEEN) as u32;
+    let between = (f64::from(lengths[lengths.len() / 2]) * between_steps()) as u32;
     let (mut starts, mut others) = (vec![spans[0].0], Vec::new());
     for pair in spans.windows(2) {
         let (end, begin) = (pair[0].1, pair[1].0);

@@ -12,18 +12,10 @@ use std::hash::Hasher;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{NEVER, Sequence};
-use crate::limits::EXACT_SHARE;
+use crate::tuning::{enough, exact_share, max_trials, much, same};
 
 /// Lengths of the runs of requests that are tried as classes.
 const RUNS: [usize; 3] = [1, 8, 64];
-/// Most anchors whose rounds are weighed.
-const MAX_TRIALS: usize = 96;
-/// Rounds must explain this share of all requests, or the trace has no steps.
-const ENOUGH: f64 = 0.6;
-/// Of two anchors that explain about the same share (within this much), the one with more rounds wins.
-const SAME: f64 = 0.004;
-/// This much more is worth fewer rounds wherever it lies in the trace.
-const MUCH: f64 = 0.1;
 
 /// Shares of requests that are explained (by requests alone and by requests in a row, added up).
 #[derive(Clone, Copy, Default)]
@@ -43,7 +35,7 @@ impl Explained {
     /// explain in addition must be there late in the trace as well: in the beginning, what happens only once has its
     /// like by chance in rounds that are long enough.
     fn is_worth_fewer_rounds_than(self, other: Explained) -> bool {
-        self.all > other.all + MUCH || (self.all > other.all + SAME && self.late > other.late + SAME)
+        self.all > other.all + much() || (self.all > other.all + same() && self.late > other.late + same())
     }
 }
 
@@ -75,7 +67,7 @@ pub fn find(sequence: &Sequence, known: Option<Vec<u32>>) -> Option<Vec<u32>> {
         }
     }
     let (_, rounds) = best?;
-    (weigh[0].explained(rounds).all >= ENOUGH).then(|| boundary(sequence, rounds))
+    (weigh[0].explained(rounds).all >= enough()).then(|| boundary(sequence, rounds))
 }
 
 /// The class of each run of `run` requests, by its first; runs that the end cuts off have classes of their own.
@@ -127,7 +119,7 @@ fn trials(anchors: &[Vec<u32>]) -> Vec<&Vec<u32>> {
     // Steps have many anchors: numbers of rounds that few classes share are tried last.
     let mut groups: Vec<Group<'_>> = groups.into_values().collect();
     groups.sort_by_key(|group| (Reverse(group.members), group.first.len()));
-    groups.truncate(MAX_TRIALS / 2);
+    groups.truncate(max_trials() / 2);
     let mut trials: Vec<&Vec<u32>> = groups.iter().flat_map(|group| [group.first, group.wide.0]).collect();
     trials.sort_by_key(|anchor| (anchor.len(), anchor[0]));
     trials.dedup();
@@ -261,8 +253,8 @@ impl Hashes {
             None => {
                 let whole = |round: &&[u32]| {
                     let length = round[1] - round[0];
-                    let enough = f64::from(rest) >= EXACT_SHARE * f64::from(length);
-                    enough && length > rest && self.of(round[0], rest) == self.of(last, rest)
+                    let is_enough = f64::from(rest) >= exact_share() * f64::from(length);
+                    is_enough && length > rest && self.of(round[0], rest) == self.of(last, rest)
                 };
                 if let Some(round) = anchor.windows(2).find(whole) {
                     let length = round[1] - round[0];
