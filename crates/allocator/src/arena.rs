@@ -36,7 +36,8 @@ use pending::Pending;
 const MAX_GRANULES: u64 = u32::MAX as u64;
 
 /// So many planned blocks are claimed before it is asked which of them are gone.
-const LEAST_UNCUT: usize = 1024;
+/// Few with debug assertions, so that short tests come here too.
+const LEAST_UNCUT: usize = if cfg!(debug_assertions) { 4 } else { 1024 };
 
 /// A block in the arena.
 #[derive(Clone, Copy, Debug)]
@@ -227,22 +228,28 @@ impl<D: Device> Arena<D> {
     /// device refuses, it stays free and the answer is `false`. `found`: by a search of the gaps, which are up to date.
     #[inline]
     fn claim(&mut self, range: &Range<u32>, stream: u8, found: bool, pressure: Pressure) -> bool {
+        // What is free is decided by the taken ranges alone, however a place was found.
+        if found && !self.is_free(range) {
+            debug_assert!(false, "the gaps hold {range:?}, which is taken");
+            return false;
+        }
         if self.back(range, pressure).is_err() || self.take_over(range, stream).is_err() {
             return false;
         }
         let (start, end) = (range.start as usize, range.end as usize);
         self.taken.insert(start, end);
         let granules = range.end - range.start;
+        let block = Block { granules, slack: self.slack, stream, in_gaps: found, recorded: false, pending: false };
+        self.blocks.insert(range.start, block);
         if found {
             self.gaps.take(range.clone());
         } else {
             self.uncut.push(range.start);
+            // Only what is among the blocks stays on the list: this one, too.
             if self.uncut.len() > self.most_uncut {
                 self.shrink_uncut();
             }
         }
-        let block = Block { granules, slack: self.slack, stream, in_gaps: found, recorded: false, pending: false };
-        self.blocks.insert(range.start, block);
         self.journal.push(Event::Alloc { start: range.start, granules, stream });
         let statistics = &mut self.statistics;
         statistics.allocated += block.bytes();
