@@ -188,3 +188,29 @@ fn a_report_that_does_not_fit_on_the_disk_leaves_what_was_there() {
     assert_eq!(fs::read_to_string(&page).unwrap(), "an earlier report");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
 }
+
+#[test]
+fn of_a_folder_a_plan_is_made_beside_each_trace_that_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    for rank in [0, 3] {
+        fs::copy(TRACE, folder.path().join(format!("rank{rank}_dev0.trace"))).unwrap();
+    }
+    let planned = json(&stalloc(&["plan", text(folder.path()), "--rank", "3", "--json"]));
+    assert_eq!(planned["plans"].as_array().unwrap().len(), 1, "{planned}");
+    assert!(folder.path().join("rank3_dev0.plan").exists() && !folder.path().join("rank0_dev0.plan").exists());
+    assert!(stalloc(&["plan", text(folder.path())]).status.success());
+    assert!(folder.path().join("rank0_dev0.plan").exists());
+    let none = stalloc(&["plan", text(folder.path()), "--rank", "7"]);
+    assert_eq!(none.status.code(), Some(2));
+    // What takes one recording takes the folder, and says which rank it is.
+    let simulated = stalloc(&["simulate", text(folder.path()), "--allocator", "pytorch"]);
+    assert!(simulated.status.success());
+    assert!(String::from_utf8_lossy(&simulated.stderr).contains("holds ranks 0, 3; this is rank 0"));
+    assert!(stalloc(&["info", text(folder.path())]).status.success());
+    let empty = tempfile::tempdir().unwrap();
+    for command in ["plan", "info", "simulate"] {
+        let output = stalloc(&[command, text(empty.path())]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("holds no trace"), "{command}");
+    }
+}

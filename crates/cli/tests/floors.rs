@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The floors, lowest first.
 const FLOORS: [&[&str]; 10] = [
-    &["common", "dryrun-setup", "tuning"],
+    &["common", "dryrun-setup", "order", "tuning"],
     &["planner", "trace", "device", "dryrun"],
     &["plan"],
     &["synthesizer", "allocator"],

@@ -26,6 +26,8 @@ pub mod variables {
     pub const CONTEXT_MIB: &str = "STALLOC_DRYRUN_CONTEXT_MIB";
     /// Where to write what is not imitated: a file, or `stderr`.
     pub const LOG: &str = "STALLOC_DRYRUN_LOG";
+    /// A number with which events complete late, by chance, and the order of all use of memory is checked.
+    pub const LATE_EVENTS: &str = "STALLOC_DRYRUN_LATE_EVENTS";
     /// Path of the shared library, in place of the search next to the program.
     pub const LIBRARY: &str = "STALLOC_DRYRUN_LIB";
 }

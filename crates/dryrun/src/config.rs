@@ -11,6 +11,8 @@ pub struct Config {
     pub gpu: Gpu,
     /// Number of devices.
     pub devices: u32,
+    /// The seed with which events complete late; none: they are complete at once, and no order is checked.
+    pub late_events: Option<u64>,
 }
 
 static CONFIG: LazyLock<Config> = LazyLock::new(|| {
@@ -62,7 +64,7 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
             variables::TOTAL_MIB
         ));
     }
-    Ok(Config { gpu, devices })
+    Ok(Config { gpu, devices, late_events: number(variables::LATE_EVENTS)? })
 }
 
 /// Reads the configuration before `main`, so that a mistake ends the process before it starts.
@@ -104,6 +106,7 @@ mod tests {
             ("STALLOC_DRYRUN_DEVICES", "two"),
             ("STALLOC_DRYRUN_TOTAL_MIB", "99999999999999999"),
             ("STALLOC_DRYRUN_CONTEXT_MIB", "-1"),
+            ("STALLOC_DRYRUN_LATE_EVENTS", "often"),
         ] {
             assert!(from(&[(name, value)]).unwrap_err().contains(value), "{name}");
         }

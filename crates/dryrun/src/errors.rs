@@ -24,6 +24,8 @@ pub const INVALID_HANDLE: Status = 400;
 pub const ILLEGAL_STATE: Status = 401;
 /// There is no such name.
 pub const NOT_FOUND: Status = 500;
+/// Not done yet.
+pub const NOT_READY: Status = 600;
 /// The page-locked range is registered already.
 pub const ALREADY_REGISTERED: Status = 712;
 /// The range is not registered.
@@ -59,7 +61,7 @@ const TABLE: &[Row] = &[
         c"the operation cannot be performed in the present state",
     ),
     (NOT_FOUND, c"cudaErrorSymbolNotFound", c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
-    (600, c"cudaErrorNotReady", c"CUDA_ERROR_NOT_READY", c"device not ready"),
+    (NOT_READY, c"cudaErrorNotReady", c"CUDA_ERROR_NOT_READY", c"device not ready"),
     (
         ALREADY_REGISTERED,
         c"cudaErrorHostMemoryAlreadyRegistered",

@@ -103,6 +103,7 @@ fn summary() -> String {
         .iter()
         .map(|device| json!({"total": device.total(), "used": device.used(), "peak": device.peak()}))
         .collect();
+    let (blocks, violations) = execution::tally();
     json!({
         "gpu": config().gpu.name,
         "devices": devices,
@@ -114,6 +115,7 @@ fn summary() -> String {
         },
         "launches": execution::work_done(),
         "not_imitated": log::all_not_imitated(),
+        "order": {"blocks": blocks, "violations": violations},
     })
     .to_string()
 }

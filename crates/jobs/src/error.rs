@@ -60,6 +60,19 @@ pub enum Error {
         /// Those that there are.
         held: Vec<u32>,
     },
+    /// The folder does not hold the rank that was asked for.
+    #[error("{} has no rank {wanted}: it holds {} (--rank R)", path.display(), list(held))]
+    NoSuchRank {
+        /// The folder.
+        path: PathBuf,
+        /// The rank that was asked for.
+        wanted: u32,
+        /// Those that there are.
+        held: Vec<u32>,
+    },
+    /// The folder holds no trace.
+    #[error("{} holds no trace (rank<R>_dev<N>.trace): `stalloc trace -o DIR` leaves one for each process and device", .0.display())]
+    NoTraces(PathBuf),
     /// The recording holds nothing to work on.
     #[error(
         "{} holds no request to work on; record one with `stalloc trace`, or a snapshot with \
@@ -88,7 +101,7 @@ pub enum Error {
     NothingToFollow(PathBuf),
 }
 
-/// Device numbers, separated by commas.
+/// Numbers, separated by commas.
 pub(crate) fn list(devices: &[u32]) -> String {
     devices.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }

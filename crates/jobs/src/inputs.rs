@@ -5,16 +5,19 @@ use std::io::Read;
 use std::path::Path;
 
 use stalloc_plan::Plan;
-use stalloc_trace::{Input, Recording, Trace};
+use stalloc_trace::{Event, Input, Recording, Trace};
 
 use crate::error::list;
-use crate::{Error, Watch};
+use crate::{Error, Watch, recorded};
 
-/// Opens an input of any format. What was odd about it is noted.
+/// Opens an input of any format; of a folder of traces those of one rank, as [`of_rank`] chooses. What was odd about it is noted.
 ///
 /// # Errors
 /// If it cannot be read, or is a plan.
 pub fn open(path: &Path, watch: &mut dyn Watch) -> Result<Input, Error> {
+    if path.is_dir() {
+        return Ok(Input::Recording(of_rank(path, None, watch)?));
+    }
     if is_plan(path) {
         return Err(Error::IsPlan(path.to_owned()));
     }
@@ -28,6 +31,55 @@ pub fn open(path: &Path, watch: &mut dyn Watch) -> Result<Input, Error> {
         watch.note(&format!("{}: {warning}", path.display()));
     }
     Ok(input)
+}
+
+/// The traces of one rank in a folder: the rank that was asked for, else that of the trace that is [`shown`] of all; if there are
+/// others, that is noted.
+///
+/// # Errors
+/// If the folder or a trace in it cannot be read, or it holds no trace, or none of that rank.
+pub fn of_rank(folder: &Path, wanted: Option<u32>, watch: &mut dyn Watch) -> Result<Recording, Error> {
+    let files = recorded::traces(folder)?;
+    let mut ranks: Vec<u32> = files.iter().filter_map(|path| recorded::rank(path)).collect();
+    ranks.dedup();
+    let mut best: Option<(u32, Recording)> = None;
+    for &rank in ranks.iter().filter(|&&rank| wanted.is_none_or(|wanted| wanted == rank)) {
+        let mut all: Option<Recording> = None;
+        for path in files.iter().filter(|path| recorded::rank(path) == Some(rank)) {
+            let Input::Recording(one) = open(path, watch)? else { continue };
+            match &mut all {
+                Some(all) => all.traces.extend(one.traces),
+                None => all = Some(one),
+            }
+        }
+        let Some(mut all) = all else { continue };
+        all.traces.sort_by_key(|trace| trace.device);
+        let is_more = |best: &Recording| prominence(&all.traces) > prominence(&best.traces);
+        if best.as_ref().is_none_or(|(_, best)| is_more(best)) {
+            best = Some((rank, all));
+        }
+    }
+    let folder = folder.to_owned();
+    let Some((rank, recording)) = best else {
+        return Err(match wanted {
+            Some(wanted) if !ranks.is_empty() => Error::NoSuchRank { path: folder, wanted, held: ranks },
+            _ => Error::NoTraces(folder),
+        });
+    };
+    if wanted.is_none() && ranks.len() > 1 {
+        watch.note(&format!("{} holds ranks {}; this is rank {rank}", folder.display(), list(&ranks)));
+    }
+    Ok(recording)
+}
+
+/// Whether a device ran out of memory, and the most that was in use: what is shown first.
+fn prominence(traces: &[Trace]) -> Option<(bool, u64)> {
+    traces.iter().filter(|trace| !trace.requests.is_empty()).map(prominence_of).max()
+}
+
+fn prominence_of(trace: &Trace) -> (bool, u64) {
+    let ran_out = trace.events.iter().any(|event| matches!(event, Event::OutOfMemory { .. }));
+    (ran_out, trace.peak_allocated())
 }
 
 /// Opens a recording, as [`open`] does.
@@ -50,7 +102,7 @@ pub fn trace(path: &Path, wanted: Option<u32>, watch: &mut dyn Watch) -> Result<
     device(path, recording, wanted, watch)
 }
 
-/// The trace of a device: the one that was asked for, else the first with requests; if there are others, that is noted.
+/// The trace of a device: the one that was asked for, else [`shown`]; if there are others, that is noted.
 ///
 /// # Errors
 /// If there is no such device, or none with requests.
@@ -62,7 +114,7 @@ pub fn device(
 ) -> Result<Trace, Error> {
     let index = match wanted {
         Some(device) => recording.traces.iter().position(|trace| trace.device == device),
-        None => recording.traces.iter().position(|trace| !trace.requests.is_empty()),
+        None => shown(&recording.traces),
     };
     let held: Vec<u32> = recording.traces.iter().map(|trace| trace.device).collect();
     let Some(index) = index else {
@@ -81,6 +133,14 @@ pub fn device(
     Ok(trace)
 }
 
+/// Which of several traces is shown where nobody says: that of the device that ran out of memory, else the fullest one; none if
+/// no trace holds a request. O(events).
+pub fn shown(traces: &[Trace]) -> Option<usize> {
+    let held = traces.iter().enumerate().filter(|(_, trace)| !trace.requests.is_empty());
+    // Of those that are alike the first.
+    held.rev().max_by_key(|(_, trace)| prominence_of(trace)).map(|(index, _)| index)
+}
+
 /// Whether a file is a plan, by its first bytes; false where it cannot be read.
 pub fn is_plan(path: &Path) -> bool {
     let mut start = [0; 16];
@@ -94,4 +154,32 @@ pub fn is_plan(path: &Path) -> bool {
 /// If it is none, or damaged.
 pub fn plan(path: &Path) -> Result<Plan, Error> {
     Ok(stalloc_plan::read(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stalloc_trace::{Request, RequestId, StackId, StreamId};
+
+    fn trace(device: u32, bytes: u64, ran_out: bool) -> Trace {
+        let request = Request {
+            size: bytes * 512,
+            stream: StreamId(0),
+            address: None,
+            stack: StackId(0),
+            alloc: Some(0),
+            free_requested: None,
+            free_completed: None,
+        };
+        let mut events = vec![Event::Alloc(RequestId(0))];
+        events.extend(ran_out.then_some(Event::OutOfMemory { size: 1, device_free: 0 }));
+        Trace { device, requests: vec![request], events, ..Trace::default() }
+    }
+
+    #[test]
+    fn shown_is_the_device_that_ran_out_of_memory_else_the_fullest() {
+        assert_eq!(shown(&[trace(0, 1, false), trace(1, 9, false), trace(2, 9, false)]), Some(1));
+        assert_eq!(shown(&[trace(0, 1, false), trace(1, 9, false), trace(2, 5, true)]), Some(2));
+        assert_eq!(shown(&[Trace::default()]), None);
+    }
 }

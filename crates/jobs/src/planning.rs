@@ -10,7 +10,7 @@ use stalloc_simulator::Kind;
 use stalloc_synthesizer::Summary;
 use stalloc_trace::{Instance, InstanceRow, Trace};
 
-use crate::{Error, Watch};
+use crate::{Error, Watch, inputs, recorded};
 
 /// Two seconds on every core: what a plan is made with where nobody says otherwise.
 pub fn usual_effort() -> Options {
@@ -37,6 +37,39 @@ pub fn trace(trace: &Trace, effort: Options, watch: &mut dyn Watch) -> Result<(P
         summary.replayed(replay.peak_reserved);
     }
     Ok((plan, summary))
+}
+
+/// Plans every trace of a folder that was asked for, and writes each plan beside its trace, or into another folder. `planned` is
+/// told of each.
+///
+/// # Errors
+/// If a trace cannot be read or planned, or its plan not be written; those before it are there.
+pub fn folder(
+    folder: &Path,
+    out: &Path,
+    (rank, device): (Option<u32>, Option<u32>),
+    effort: Options,
+    watch: &mut dyn Watch,
+    planned: &mut dyn FnMut(&Path, &Summary),
+) -> Result<(), Error> {
+    let mut found = 0;
+    for path in recorded::traces(folder)? {
+        if rank.is_some_and(|rank| recorded::rank(&path) != Some(rank)) {
+            continue;
+        }
+        let mut recording = inputs::recording(&path, watch)?;
+        recording.traces.retain(|trace| device.is_none_or(|device| trace.device == device));
+        if recording.traces.is_empty() {
+            continue;
+        }
+        let of = inputs::device(&path, recording, device, watch)?;
+        let (plan, summary) = trace(&of, effort, watch)?;
+        let to = out.join(path.with_extension("plan").file_name().unwrap_or_default());
+        stalloc_plan::write(&to, &plan)?;
+        planned(&to, &summary);
+        found += 1;
+    }
+    if found == 0 { Err(Error::NoTraces(folder.to_owned())) } else { Ok(()) }
 }
 
 /// What came of an instance; serialises to what `stalloc plan --json` prints of one.

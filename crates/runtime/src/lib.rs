@@ -8,7 +8,8 @@
 //! The rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever
 //! device it is on), `counters` (its share of PyTorch's statistics), `places` (which device an address belongs to),
 //! `budget` (how much memory it may take), `learning` (a thread that makes plans while the program runs), `fork` (children
-//! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C).
+//! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C), `order`
+//! (the stand-in CUDA hears of blocks).
 //! Another way in is [`pluggable`], which brings a fallback of its own.
 
 mod budget;
@@ -18,6 +19,7 @@ mod folder;
 mod fork;
 mod learning;
 mod messages;
+mod order;
 mod place;
 mod places;
 pub mod pluggable;

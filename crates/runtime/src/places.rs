@@ -11,6 +11,7 @@ use crate::budget::{Budget, Budgeted};
 use crate::counters::Counters;
 use crate::fork;
 use crate::learning;
+use crate::order;
 use crate::place::{Handed, Open, Place, Report};
 use crate::serving::Serving;
 
@@ -122,12 +123,20 @@ pub fn serve(device: i32, size: u64, stream: Stream) -> Option<Handed> {
     if departed && let Some(callback) = ON_DEPARTURE.get() {
         callback(device);
     }
+    if let Some(handed) = handed
+        && device != HOST
+    {
+        order::handed_out(device, handed.address, handed.bytes, stream);
+    }
     handed
 }
 
 /// Takes a block back and returns its device and what it was; `None` if no live block begins at the address.
 pub fn free(address: Address) -> Option<(i32, LiveBlock)> {
     let (device, place) = owner(address)?;
+    if device != HOST {
+        order::given_back(device, address);
+    }
     Some((device, place.free(address)?))
 }
 
@@ -138,7 +147,10 @@ pub fn block_around(address: Address) -> Option<LiveBlock> {
 
 /// See [`Arena::record_stream`]; an address of nobody's is ignored.
 pub fn record_stream(address: Address, stream: Stream) {
-    if let Some((_, place)) = owner(address) {
+    if let Some((device, place)) = owner(address) {
+        if device != HOST {
+            order::used_on(device, address, stream);
+        }
         // The block may have been freed by another thread meanwhile: then nobody uses it.
         place.with(|arena| arena.record_stream(address, stream).ok());
     }

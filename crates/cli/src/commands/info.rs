@@ -20,7 +20,7 @@ use crate::progress::Terminal;
                         stalloc info --compare a.trace b.trace   do two runs ask for the same memory?\n\n\
                         Exit status: 0 if done, 1 if with --compare they differ, 2 if a file cannot be read.")]
 pub struct Args {
-    /// A snapshot, a trace, a mem_log, a CSV instance or a plan
+    /// A snapshot, a trace, a folder of traces, a mem_log, a CSV instance or a plan
     #[arg(required = true, num_args = 1..=2, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
     /// Compare two recordings request by request

@@ -1,6 +1,6 @@
 //! `stalloc plan`: an address for every request of a recording, or for every buffer of an instance.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stalloc_jobs::{inputs, planning};
@@ -16,17 +16,22 @@ use crate::progress::Terminal;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  stalloc plan job.pickle -o job.plan           plan a PyTorch memory snapshot\n  \
                         stalloc plan instance.csv -o solved.csv       the same rows with an offset column\n  \
-                        stalloc plan instance.csv --time-limit 60     take a minute for a better answer\n\n\
-                        Without -o nothing is written: the figures are printed.")]
+                        stalloc plan instance.csv --time-limit 60     take a minute for a better answer\n  \
+                        stalloc plan traces                           a plan beside each trace of a folder\n\n\
+                        Without -o nothing is written but for a folder: the figures are printed.")]
 pub struct Args {
-    /// A recording (PyTorch snapshot, stalloc trace, mem_log), or an instance as CSV (id,lower,upper,size)
+    /// A recording (PyTorch snapshot, stalloc trace, mem_log), a folder of traces, or an instance as CSV
+    /// (id,lower,upper,size)
     input: PathBuf,
-    /// Where to write the plan, or the CSV with offsets
+    /// Where to write the plan, or the CSV with offsets; for a folder, another folder
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Device to plan; the first with requests by default
+    /// Device to plan; by default the one that ran out of memory, else the fullest, and of a folder all
     #[arg(long, value_name = "N")]
     device: Option<u32>,
+    /// Rank to plan, of a folder; all by default
+    #[arg(long, value_name = "R")]
+    rank: Option<u32>,
     #[command(flatten)]
     effort: Effort,
     /// Print one JSON object
@@ -74,6 +79,10 @@ impl Effort {
 
 /// Runs `stalloc plan`.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
+    if args.input.is_dir() {
+        args.folder()?;
+        return Ok(Outcome::Done);
+    }
     match inputs::open(&args.input, &mut Terminal::new())? {
         Input::Recording(recording) => {
             args.trace(&inputs::device(&args.input, recording, args.device, &mut Terminal::new())?)?;
@@ -84,6 +93,36 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 }
 
 impl Args {
+    fn folder(&self) -> Result<(), Error> {
+        let out = self.output.as_deref().unwrap_or(&self.input);
+        if !out.is_dir() {
+            return Err(Error::message(format!(
+                "{}: the plans of a folder need a folder that is there",
+                out.display()
+            )));
+        }
+        let mut summaries = Vec::new();
+        let mut failed = Ok(());
+        let mut planned = |path: &Path, summary: &Summary| {
+            if self.json {
+                summaries.push(serde_json::json!({"plan": path, "summary": summary}));
+            } else if failed.is_ok() {
+                let requests = output::count(summary.planned.requests);
+                let peak = output::bytes(summary.planned_reserved);
+                let efficiency = output::percent(summary.efficiency);
+                let path = path.display();
+                failed = output::line(&format!("{path}: {requests} planned into {peak}, efficiency {efficiency}"));
+            }
+        };
+        let which = (self.rank, self.device);
+        planning::folder(&self.input, out, which, self.effort.options(), &mut Terminal::new(), &mut planned)?;
+        failed?;
+        if self.json {
+            return output::json(&serde_json::json!({"kind": "folder", "plans": summaries}));
+        }
+        Ok(())
+    }
+
     fn instance(&self, instance: &Instance) -> Result<(), Error> {
         let solved = planning::instance(&self.input, instance, &self.effort.options())?;
         if let Some(path) = &self.output {

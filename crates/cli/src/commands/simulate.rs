@@ -22,9 +22,9 @@ use crate::progress::Terminal;
                         they remap only when the device is full.\n\n\
                         Exit status: 0 if done, 1 if with --capacity no allocator fits, 2 if a file cannot be read.")]
 pub struct Args {
-    /// A recording: a PyTorch snapshot, a stalloc trace, or a mem_log of the paper's artifact
+    /// A recording: a PyTorch snapshot, a stalloc trace, a folder of traces, or a mem_log of the paper's artifact
     input: PathBuf,
-    /// Device to look at; the first with requests by default
+    /// Device to look at; by default the one that ran out of memory, else the fullest
     #[arg(long, value_name = "N")]
     device: Option<u32>,
     /// Allocator to replay, several times for several: pytorch, pytorch-expandable, gmlake, stalloc-open, stalloc,

@@ -100,6 +100,6 @@ exports! {
     }
 
     fn cuCtxSynchronize() -> Status {
-        end(execution().wait_for_all())
+        end(execution().synchronize())
     }
 }

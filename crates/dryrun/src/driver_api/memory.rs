@@ -6,7 +6,7 @@ use crate::{
     execution::{Handle, execution},
     ffi::{In, Out},
     memory::{HostKind, Place, memory, plain},
-    runtime_api::{allocate, copy_now, copy_on, current_device, fill_on},
+    runtime_api::{allocate, copy_now, copy_on, current_device, fill_on, free},
 };
 use std::ffi::{c_int, c_uint};
 
@@ -78,7 +78,7 @@ exports! {
     }
 
     fn cuMemFree_v2(address: u64) -> Status {
-        end(if address == 0 { Ok(()) } else { memory().free(address) })
+        end(if address == 0 { Ok(()) } else { free(address) })
     }
 
     fn cuMemFreeAsync(address: u64, _stream: Handle) -> Status {

@@ -29,11 +29,11 @@ exports! {
     }
 
     fn cuStreamSynchronize(stream: Handle) -> Status {
-        end(execution().wait_for(stream))
+        end(execution().synchronize_stream(stream))
     }
 
     fn cuStreamQuery(stream: Handle) -> Status {
-        end(execution().wait_for(stream))
+        end(execution().query_stream(stream))
     }
 
     fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) -> Status {
@@ -123,7 +123,7 @@ exports! {
     }
 
     fn cuEventSynchronize(event: Handle) -> Status {
-        end(execution().query_event(event))
+        end(execution().synchronize_event(event))
     }
 
     fn cuEventElapsedTime(milliseconds: Out<f32>, from: Handle, to: Handle) -> Status {

@@ -3,6 +3,7 @@
 use super::end;
 use crate::{
     errors::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status},
+    execution::unmapped,
     ffi::{In, Out},
     log,
     memory::{GRANULE, PhysicalHandle, memory},
@@ -69,6 +70,7 @@ exports! {
     }
 
     fn cuMemUnmap(start: u64, bytes: usize) -> Status {
+        unmapped(start, bytes as u64);
         let mut memory = memory();
         let (virtual_memory, devices) = memory.virtual_memory();
         let unmapped = virtual_memory.unmap(devices, start, bytes as u64);

@@ -2,7 +2,7 @@
 
 use super::{CAPTURING, Execution, Handle, streams::LEGACY};
 use crate::errors::{
-    CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, ILLEGAL_STATE, INVALID_HANDLE, Status,
+    CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, ILLEGAL_STATE, INVALID_HANDLE, NOT_READY, Status,
 };
 use std::{cell::Cell, sync::atomic::Ordering::Relaxed, thread::ThreadId};
 
@@ -126,8 +126,28 @@ impl Execution {
         self.capture_number(stream).is_some()
     }
 
+    /// The host waits for a stream.
+    pub fn synchronize_stream(&mut self, stream: Handle) -> Result<(), Status> {
+        self.wait_for(stream)?;
+        self.host_waits_for(stream);
+        Ok(())
+    }
+
+    /// Whether a stream has done all that it was given.
+    pub fn query_stream(&mut self, stream: Handle) -> Result<(), Status> {
+        self.wait_for(stream)?;
+        if self.is_stream_done(stream) { Ok(()) } else { Err(NOT_READY) }
+    }
+
+    /// The host waits for the whole device.
+    pub fn synchronize(&mut self) -> Result<(), Status> {
+        self.wait_for_all()?;
+        self.host_waits_for_all();
+        Ok(())
+    }
+
     /// A call that waits for a stream: while the stream is capturing it fails and breaks the capture.
-    pub fn wait_for(&mut self, stream: Handle) -> Result<(), Status> {
+    pub(super) fn wait_for(&mut self, stream: Handle) -> Result<(), Status> {
         self.stream(stream)?;
         match self.capture_number(stream) {
             Some(number) => self.break_capture(number),

@@ -1,18 +1,22 @@
 //! Streams, events and graphs, and the count of work that stands in for time.
 //!
-//! Work is done the moment it is started: events are always complete. What does not follow from that, capture above all, is kept.
+//! Work is done the moment it is started: events are always complete, unless late ones are asked for. What does not follow from
+//! that, capture above all, is kept.
 
 mod capture;
 mod events;
 mod graphs;
+mod order;
 mod streams;
 #[cfg(test)]
 pub mod tests;
 
-use crate::checks;
+use crate::{checks, config::config};
 use capture::Capture;
 pub use capture::{CaptureInfo, Mode, exchange_thread_mode};
 use graphs::Graph;
+pub use order::{accessed, tally, unmapped};
+use stalloc_order::Order;
 pub use streams::Stream;
 
 use events::Event;
@@ -85,9 +89,14 @@ pub struct Execution {
     executables: HashMap<Handle, u64>,
     captures: HashMap<u64, Capture>,
     captures_begun: u64,
+    /// What comes before what, if that is checked.
+    order: Option<Order>,
 }
 
-static EXECUTION: LazyLock<Mutex<Execution>> = LazyLock::new(Mutex::default);
+static EXECUTION: LazyLock<Mutex<Execution>> = LazyLock::new(|| {
+    let order = config().late_events.map(|seed| Order::new(Some(seed)));
+    Mutex::new(Execution { order, ..Execution::default() })
+});
 
 /// The streams, events and graphs of this process.
 pub fn execution() -> MutexGuard<'static, Execution> {

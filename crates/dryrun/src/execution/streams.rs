@@ -6,6 +6,9 @@ use crate::errors::{INVALID_HANDLE, Status};
 /// The streams that always exist: the default one, by its three names.
 pub const LEGACY: [Handle; 3] = [0, 1, 2];
 
+/// The flag of streams that take no turns with the default one.
+const NON_BLOCKING: u32 = 1;
+
 /// A stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stream {
@@ -23,6 +26,9 @@ impl Execution {
     /// A new stream.
     pub fn create_stream(&mut self, device: u32, priority: i32, flags: u32) -> Handle {
         let handle = new_handle();
+        if flags & NON_BLOCKING == 0 {
+            self.order_stream(handle, device);
+        }
         let stream = Stream { device, priority, flags, capture: None };
         self.streams.insert(handle, stream);
         handle

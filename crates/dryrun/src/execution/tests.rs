@@ -24,7 +24,7 @@ fn handles_of_nothing_are_refused() {
     let (mut execution, one, _) = streams();
     assert!(execution.destroy_stream(one).is_ok());
     assert_eq!(execution.destroy_stream(one), Err(INVALID_HANDLE));
-    assert_eq!(execution.wait_for(one), Err(INVALID_HANDLE));
+    assert_eq!(execution.synchronize_stream(one), Err(INVALID_HANDLE));
     assert_eq!(execution.record_event(7, 0), Err(INVALID_HANDLE));
     assert_eq!(execution.launch_graph(7), Err(INVALID_HANDLE));
     assert_eq!(execution.begin_capture(one, Mode::Global, None), Err(INVALID_HANDLE));
@@ -65,7 +65,7 @@ fn a_stream_joins_a_capture_by_waiting_for_its_event() {
 fn waiting_for_a_capturing_stream_breaks_the_capture() {
     let (mut execution, one, _) = streams();
     execution.begin_capture(one, Mode::Relaxed, None).unwrap();
-    assert_eq!(execution.wait_for(one), Err(CAPTURE_UNSUPPORTED));
+    assert_eq!(execution.synchronize_stream(one), Err(CAPTURE_UNSUPPORTED));
     assert!(!execution.capture_info(one).unwrap().valid);
     assert_eq!(execution.end_capture(one), Err(CAPTURE_INVALIDATED));
     assert_eq!(execution.end_capture(one), Err(ILLEGAL_STATE));
@@ -76,9 +76,9 @@ fn allocation_is_forbidden_while_a_capture_is_global_and_allowed_to_who_relaxed(
     let (mut execution, one, _) = streams();
     execution.begin_capture(one, Mode::Global, None).unwrap();
     assert_eq!(exchange_thread_mode(Mode::Relaxed), Mode::Global);
-    assert!(execution.wait_for_all().is_ok());
+    assert!(execution.synchronize().is_ok());
     assert_eq!(exchange_thread_mode(Mode::Global), Mode::Relaxed);
-    assert_eq!(execution.wait_for_all(), Err(CAPTURE_UNSUPPORTED));
+    assert_eq!(execution.synchronize(), Err(CAPTURE_UNSUPPORTED));
     assert_eq!(execution.end_capture(one), Err(CAPTURE_INVALIDATED));
 }
 

@@ -64,7 +64,7 @@ exports! {
     }
 
     fn cudaDeviceSynchronize() -> Status {
-        end(execution().wait_for_all())
+        end(execution().synchronize())
     }
 
     fn cudaDriverGetVersion(version: Out<c_int>) -> Status {

@@ -35,7 +35,7 @@ exports! {
     }
 
     fn cudaEventSynchronize(event: Handle) -> Status {
-        end(execution().query_event(event))
+        end(execution().synchronize_event(event))
     }
 
     fn cudaEventElapsedTime(milliseconds: Out<f32>, from: Handle, to: Handle) -> Status {

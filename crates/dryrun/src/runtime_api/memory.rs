@@ -3,7 +3,7 @@
 use super::{current_device, end};
 use crate::{
     errors::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status},
-    execution::{Handle, cuda_major, execution},
+    execution::{Handle, accessed, cuda_major, execution, unmapped},
     ffi::Out,
     log,
     memory::{HostKind, Place, Rows, copy, fill, memory, plain},
@@ -16,6 +16,23 @@ pub fn allocate(bytes: usize) -> Result<u64, Status> {
         return Ok(0);
     }
     memory().device(current_device())?.allocate(bytes as u64)
+}
+
+/// Gives memory of the current device back, after all that was started is done.
+pub fn free(address: u64) -> Result<(), Status> {
+    execution().synchronize()?;
+    let place = memory().place(address);
+    if let Place::Device { start, bytes, .. } = place {
+        unmapped(start, bytes);
+    }
+    memory().free(address)
+}
+
+/// Tells which memory of a device a copy uses.
+fn uses(rows: Rows, stream: Handle) {
+    let bytes = |pitch: usize| pitch.saturating_mul(rows.height.saturating_sub(1)).saturating_add(rows.width) as u64;
+    accessed(rows.destination, bytes(rows.destination_pitch), stream);
+    accessed(rows.source, bytes(rows.source_pitch), stream);
 }
 
 /// Memory of the host.
@@ -33,12 +50,15 @@ pub fn copy_on(stream: Handle, rows: Rows) -> Result<(), Status> {
         crate::execution::launch(stream);
         return Ok(());
     }
+    uses(rows, stream);
     copy(rows, stream, true)
 }
 
 /// A copy that the program waits for.
 pub fn copy_now(rows: Rows) -> Result<(), Status> {
     execution().wait_for_all()?;
+    uses(rows, 0);
+    execution().synchronize_stream(0)?;
     copy(rows, 0, false)
 }
 
@@ -49,6 +69,7 @@ pub fn fill_on(stream: Handle, start: u64, value: u8, bytes: usize) -> Result<()
         crate::execution::launch(stream);
         return Ok(());
     }
+    accessed(start, bytes as u64, stream);
     fill(start, value, bytes)
 }
 
@@ -106,7 +127,7 @@ exports! {
         if address == 0 {
             return SUCCESS;
         }
-        end(execution().wait_for_all().and_then(|()| memory().free(address)))
+        end(free(address))
     }
 
     fn cudaMallocManaged(place: Out<u64>, bytes: usize, _flags: c_uint) -> Status {

@@ -62,11 +62,11 @@ exports! {
     }
 
     fn cudaStreamQuery(stream: Handle) -> Status {
-        end(execution().wait_for(stream))
+        end(execution().query_stream(stream))
     }
 
     fn cudaStreamSynchronize(stream: Handle) -> Status {
-        end(execution().wait_for(stream))
+        end(execution().synchronize_stream(stream))
     }
 
     fn cudaStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) -> Status {

@@ -70,6 +70,11 @@ pub fn traces(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
+/// The rank that a trace's name says.
+pub(crate) fn rank(path: &Path) -> Option<u32> {
+    Some(rank_and_device(path.file_name()?.to_str()?)?.0)
+}
+
 /// The numbers in `rank<R>_dev<N>.trace` or `rank<R>_dev<N>.<P>.trace`.
 fn rank_and_device(name: &str) -> Option<(u32, u32)> {
     let (rank, rest) = name.strip_prefix("rank")?.strip_suffix(".trace")?.split_once("_dev")?;

@@ -17,6 +17,7 @@ use super::snapshot::{self, Snapshot};
 use super::{is_caching, profiler};
 use crate::fork;
 use crate::messages::say;
+use crate::order;
 use crate::places::{self, HOST};
 
 /// Host memory that may be taken, bytes: what the operating system allows is found when pages are touched.
@@ -163,6 +164,7 @@ impl Side {
             Ok(address) => {
                 let bytes =
                     inner.fallback.as_ref().and_then(|fallback| fallback.held(address)).map_or(0, |held| held.size);
+                order::handed_out(device, address, bytes, stream);
                 let told = inner.allocated(Subject { address, size, stream }, bytes);
                 drop(inner);
                 tell(device, told);
@@ -185,6 +187,7 @@ impl Side {
         {
             inner.history.leave(Subject { address, size: held.requested, stream: held.stream });
         }
+        order::given_back(device, address);
         let freed =
             catch_unwind(AssertUnwindSafe(|| inner.fallback.as_mut().and_then(|fallback| fallback.free(address))));
         match freed {
@@ -244,6 +247,8 @@ impl Side {
         let mut inner = self.lock();
         let Some(fallback) = &mut inner.fallback else { return false };
         let known = fallback.held(address).is_some();
+        // A stream's handle says which one it is, but for the default stream, which no block needs to be recorded for.
+        order::used_on(0, address, stream);
         fallback.record_stream(address, stream);
         known
     }

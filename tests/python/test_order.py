@@ -1,0 +1,39 @@
+"""On a GPU whose events complete late, by chance, memory still passes from stream to stream in order: the stand-in sees every block
+and all that orders its use (`STALLOC_DRYRUN_LATE_EVENTS`), and complains of none.
+
+``STALLOC_ORDER=SEED,ACTS scripts/test-python tests/python/test_order.py`` tries one more random program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+from runs import PROGRAMS, run
+
+SEED, ACTS = os.environ.get("STALLOC_ORDER", "3,1200").split(",")
+
+
+def order_of(program, *arguments, before=(), **env):
+    command = ("run", *before, "--dry-run", "h100-80gb", "--", sys.executable, PROGRAMS / "ordered.py", PROGRAMS / program)
+    process = run(*command, *arguments, env=env | {"STALLOC_DRYRUN_LATE_EVENTS": SEED})
+    assert process.returncode == 0, process.stderr[-3000:]
+    (line,) = [line for line in process.stdout.splitlines() if line.startswith('{"order"')]
+    complaints = [line for line in process.stderr.splitlines() if "order:" in line]
+    return json.loads(line)["order"], complaints
+
+
+@pytest.mark.parametrize("way", ["native", "pluggable"])
+def test_a_random_program_on_streams_and_threads_keeps_the_order(way):
+    order, complaints = order_of("differential.py", SEED, ACTS, STALLOC_BACKEND=way)
+    assert order["violations"] == 0 and complaints == []
+    assert order["blocks"] > int(ACTS) / 4, "the stand-in hears of blocks"
+
+
+@pytest.mark.parametrize("way", ["native", "pluggable"])
+def test_a_training_job_from_its_plan_keeps_the_order(planned, way):
+    order, complaints = order_of("gpt.py", "8", before=("--plan", planned, "--frozen"), STALLOC_BACKEND=way, STALLOC_TIGHT="1")
+    assert order["violations"] == 0 and complaints == []
+    assert order["blocks"] > 1000
