@@ -1,4 +1,4 @@
-//! Random programs on several streams of a device whose events complete late: no block is handed out, and none loses its memory,
+//! Random programs on several streams of a device whose events complete late: no block is handed out, and none is unmapped,
 //! while a stream may still use it. What is ordered before what is known from what the device was told, by vector clocks.
 //!
 //! `STALLOC_ORDER_CASES=100000 cargo test -p stalloc-allocator --test order` tries more.

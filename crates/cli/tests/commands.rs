@@ -190,7 +190,7 @@ fn a_report_that_does_not_fit_on_the_disk_leaves_what_was_there() {
 }
 
 #[test]
-fn of_a_folder_a_plan_is_made_beside_each_trace_that_was_asked_for() {
+fn of_a_folder_a_plan_is_made_next_to_each_trace_that_was_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     for rank in [0, 3] {
         fs::copy(TRACE, folder.path().join(format!("rank{rank}_dev0.trace"))).unwrap();

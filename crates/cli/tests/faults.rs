@@ -164,7 +164,7 @@ fn a_planner_that_is_killed_leaves_the_whole_plan_or_what_was_there() {
 }
 
 #[test]
-fn several_planners_of_one_folder_leave_a_whole_plan_beside_each_trace() {
+fn several_planners_of_one_folder_leave_a_whole_plan_next_to_each_trace() {
     let folder = tempfile::tempdir().unwrap();
     for rank in 0..3 {
         fs::copy(TRACE, folder.path().join(format!("rank{rank}_dev0.trace"))).unwrap();

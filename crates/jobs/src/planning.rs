@@ -39,7 +39,7 @@ pub fn trace(trace: &Trace, effort: Options, watch: &mut dyn Watch) -> Result<(P
     Ok((plan, summary))
 }
 
-/// Plans every trace of a folder that was asked for, and writes each plan beside its trace, or into another folder. `planned` is
+/// Plans every trace of a folder that was asked for, and writes each plan next to its trace, or into another folder. `planned` is
 /// told of each.
 ///
 /// # Errors

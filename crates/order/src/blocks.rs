@@ -61,7 +61,7 @@ impl fmt::Display for Violation {
                 write!(f, "stream {stream:#x} uses {bytes} bytes at {start:#x}, where a block was given back")
             }
             Violation::Unmapped { start, bytes, user } => {
-                write!(f, "{bytes} bytes at {start:#x} lost their memory while stream {user:#x} may still use them")
+                write!(f, "{bytes} bytes at {start:#x} were unmapped while stream {user:#x} may still use them")
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::progress::Terminal;
 #[command(after_help = "Examples:\n  stalloc plan job.pickle -o job.plan           plan a PyTorch memory snapshot\n  \
                         stalloc plan instance.csv -o solved.csv       the same rows with an offset column\n  \
                         stalloc plan instance.csv --time-limit 60     take a minute for a better answer\n  \
-                        stalloc plan traces                           a plan beside each trace of a folder\n\n\
+                        stalloc plan traces                           a plan next to each trace of a folder\n\n\
                         Without -o nothing is written but for a folder: the figures are printed.")]
 pub struct Args {
     /// A recording (PyTorch snapshot, stalloc trace, mem_log), a folder of traces, or an instance as CSV
