@@ -2,11 +2,14 @@
 
 maturin packs one crate; the command and the library are two others, so they are built first and lie in the package
 when maturin packs it. `STALLOC_BUILD_PROFILE=dev` makes a quick, slower build.
+
+`python python/build_backend.py FOLDER` builds a wheel with what is installed, as scripts/build-wheel does.
 """
 
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import maturin
@@ -17,7 +20,7 @@ BIN = ROOT / "python" / "stalloc" / "_bin"
 
 
 def _profile():
-    return os.environ.get("STALLOC_BUILD_PROFILE", "release")
+    return os.environ.get("STALLOC_BUILD_PROFILE", "wheel")
 
 
 def _build_programs():
@@ -45,3 +48,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     settings = dict(config_settings or {})
     settings.setdefault("build-args", f"--profile {_profile()} --locked")
     return maturin.build_editable(wheel_directory, settings, metadata_directory)
+
+
+if __name__ == "__main__":
+    build_wheel(sys.argv[1])

@@ -54,6 +54,23 @@ def test_a_shim_that_was_changed_is_built_again(shim):
     assert shim.load() == 42 and shim.compiled == 2
 
 
+def test_the_shim_of_a_wheel_is_taken_without_a_compiler(shim, tmp_path, monkeypatch):
+    monkeypatch.setattr(_shim, "SOURCES", tmp_path)
+    monkeypatch.setattr(_shim, "PREBUILT", tmp_path / "prebuilt")
+    _shim.prebuild("small", tmp_path / "prebuilt")
+    monkeypatch.setenv("CXX", str(tmp_path / "none"))
+    assert shim.load() == 42
+    (tmp_path / "small.cpp").write_text('extern "C" int answer() { return 43; }')
+    with pytest.raises(_shim.ShimError, match="no C\\+\\+ compiler"):
+        shim.load()  # the wheel's is of other sources
+
+
+def test_a_shim_of_a_wheel_that_does_not_load_here_is_compiled(shim, tmp_path, monkeypatch):
+    monkeypatch.setattr(_shim, "PREBUILT", tmp_path)
+    (tmp_path / _shim._prebuilt_name("small", tmp_path)).write_bytes(b"for another system")
+    assert shim.load() == 42 and shim.compiled == 1
+
+
 @pytest.mark.parametrize("which", ["cache", "shim"])
 def test_a_folder_that_others_can_write_to_is_refused(shim, which):
     directory = shim().parent if which == "shim" else shim().parent.parent

@@ -1,6 +1,7 @@
 """Builds the C++ shims against the installed PyTorch, once per version, and loads them.
 
-The list of virtual methods of PyTorch's allocator differs between versions, so a shim is compiled where it runs: a few
+The list of virtual methods of PyTorch's allocator differs between versions, so a shim belongs to one build of PyTorch. A wheel
+carries the shims of the versions that it was built with; for any other one the shim is compiled where it runs: a few
 seconds, kept in the user's cache, keyed by everything that it was made from.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
 import shutil
 import signal
 import stat
@@ -18,6 +20,8 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "shim"
+#: Shims that were compiled when the wheel was built.
+PREBUILT = SOURCES / "prebuilt"
 
 #: A compiler gets so much time: a job must not wait for one that hangs.
 COMPILER_SECONDS = 300
@@ -28,8 +32,14 @@ class ShimError(RuntimeError):
 
 
 def load(name: str, folder: Path = SOURCES, gpu: bool = True) -> ctypes.CDLL:
-    """The shim `name`, compiled from its source in `folder` if it is not in the cache yet; without ``gpu`` it needs
-    nothing of CUDA."""
+    """The shim `name`: the wheel's, or else compiled from its source in `folder` if it is not in the cache yet; without ``gpu``
+    it needs nothing of CUDA."""
+    prebuilt = PREBUILT / _prebuilt_name(name, folder)
+    if prebuilt.exists():
+        try:
+            return ctypes.CDLL(str(prebuilt))
+        except OSError:
+            pass  # this machine's C++ library is older than that of the wheel's builder
     library = build(name, folder, gpu)
     try:
         return ctypes.CDLL(str(library))
@@ -61,6 +71,23 @@ def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
     except OSError as error:
         raise ShimError(f"cannot write the compiled shim: {error}; set XDG_CACHE_HOME to a folder that can be written") from error
     return library
+
+
+def prebuild(name: str, folder: Path) -> Path:
+    """Compile the shim for the installed PyTorch into `folder`, for a wheel to carry."""
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / _prebuilt_name(name, SOURCES)
+    _compile([_compiler(), *_flags(True), "-s", str(SOURCES / f"{name}.cpp"), "-o", str(library), *_libraries(True)])
+    return library
+
+
+def _prebuilt_name(name: str, folder: Path) -> str:
+    """What a shim is called that was compiled from these sources for this very build of PyTorch."""
+    torch = _torch()
+    parts = [torch.__version__, torch.version.git_version, torch.version.cuda, _cxx11_abi(), sys.platform, platform.machine()]
+    digest = hashlib.sha256("\0".join(map(str, parts)).encode())
+    _add_sources(digest, folder / f"{name}.cpp")
+    return f"{name}-{torch.__version__.partition('+')[0]}-{digest.hexdigest()[:16]}.so"
 
 
 def _make_private(directory: Path) -> None:
@@ -131,10 +158,13 @@ def _flags(gpu: bool) -> list[str]:
     torch = _torch()
     root = Path(torch.__file__).parent / "include"
     includes = [root, root / "torch/csrc/api/include", *(_cuda_headers() if gpu else [])]
-    abi = int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))
     standard = "-std=c++20" if _version() >= (2, 10) else "-std=c++17"
-    flags = [standard, "-O2", "-fPIC", "-shared", "-DNDEBUG", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
+    flags = [standard, "-O2", "-fPIC", "-shared", "-DNDEBUG", f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi()}"]
     return flags + [f"-isystem{path}" for path in includes]
+
+
+def _cxx11_abi() -> int:
+    return int(getattr(_torch()._C, "_GLIBCXX_USE_CXX11_ABI", True))
 
 
 def _cuda_headers() -> list[Path]:
@@ -160,10 +190,14 @@ def _key(command: list[str], used: Path) -> str:
     digest = hashlib.sha256()
     for part in [_torch().__version__, sys.platform, *command]:
         digest.update(part.encode() + b"\0")
+    _add_sources(digest, used)
+    return digest.hexdigest()[:16]
+
+
+def _add_sources(digest: hashlib._Hash, used: Path) -> None:
     for source in [used, *sorted(SOURCES.rglob("*.h"))]:
         if source.is_file():
             digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _cache() -> Path:
@@ -183,3 +217,9 @@ def _torch():
     import torch
 
     return torch
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] != ["--prebuild"] or len(sys.argv) != 3:
+        sys.exit("usage: shim.py --prebuild FOLDER")
+    print(prebuild("front", Path(sys.argv[2])))
