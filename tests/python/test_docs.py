@@ -1,0 +1,120 @@
+"""What README and docs tell people to type works, and what they point to is there.
+
+Every ```sh block is run, line by line, in a folder with a small `train.py` and a `snapshot.pickle`, unless the comment
+`<!-- not run: WHY -->` follows it. `stalloc run` and `stalloc trace` get a stand-in GPU where the line has none. Run or not, each
+option of `stalloc` in any block is one that the command has.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import COMMAND
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n(?:\n?<!-- not run: (.*?) -->)?", re.M | re.S)
+
+TRAIN = """
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(6):
+    model(torch.randn(64, 512, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def blocks(page: Path):
+    return [(language, code, reason) for language, code, reason in BLOCK.findall(page.read_text())]
+
+
+def commands(code: str) -> list[str]:
+    """The commands of a block, each on one line."""
+    joined = code.replace("\\\n", " ")
+    return [line for line in (re.sub(r"(^|\s)#.*", "", line).strip() for line in joined.splitlines()) if line]
+
+
+@functools.cache
+def options(*subcommand: str) -> frozenset[str]:
+    said = subprocess.run([COMMAND, *subcommand, "--help"], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    return frozenset(re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", said.stdout))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_option_of_the_command_that_a_page_names_exists(name):
+    for language, code, _ in blocks(ROOT / name):
+        if language not in ("", "sh", "console"):
+            continue
+        for line in commands(code):
+            found = re.search(r"(?:^|[\s/(])stalloc ([a-z]+)((?: .*)?)$", line)
+            if not found or (language == "" and not line.lstrip("$ ").startswith("stalloc ")):
+                continue
+            own = f"{found[2]} ".split(" -- ")[0]
+            for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", own):
+                assert option in options(found[1]), f"{line}: `stalloc {found[1]}` has no {option}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_page_points_to_is_there(name):
+    page = ROOT / name
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"a link to {target}"
+    if name == "CHANGELOG.md":
+        return  # it speaks of what was
+    for path in re.findall(r"(?<![\w./-])((?:scripts|bench|tests|crates|examples|python|fuzz)/[\w./-]*\w)", text):
+        stands_for_something = re.search(r"/[A-Z]+$", path)
+        assert stands_for_something or (ROOT / path).exists(), f"{path} is named"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_block_is_run_or_says_why_not(name, tmp_path):
+    wanted = [code for language, code, reason in blocks(ROOT / name) if language == "sh" and not reason]
+    if not wanted:
+        return
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shutil.copy(ROOT / "crates/trace/tests/data/unsplit.pickle", tmp_path / "snapshot.pickle")
+    path = f"{COMMAND.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("STALLOC")}
+    for code in wanted:
+        environment = clean | {"PATH": path}
+        for line in commands(code):
+            if set_ := re.fullmatch(r"export (\w+)=(\S+)", line):
+                environment[set_[1]] = set_[2]
+            if "--dry-run" not in line:
+                line = re.sub(r"^stalloc (run|trace) ", r"stalloc \1 --dry-run h100-80gb ", line)
+            done = subprocess.run(["bash", "-ec", line], cwd=tmp_path, env=environment, text=True, capture_output=True)
+            assert done.returncode == 0, f"{name}: {line}\n{done.stdout}{done.stderr}"
+
+
+def sources() -> str:
+    files = [path for folder in ("python", "crates") for ending in ("py", "rs", "cpp", "h") for path in (ROOT / folder).rglob(f"*.{ending}")]
+    # Strings that go on in the next line, as C++, Python and Rust have them.
+    return re.sub(r'"\s*\n\s*f?"|\\\n\s*', "", "\n".join(path.read_text() for path in files))
+
+
+def test_troubleshooting_has_messages_that_the_code_has():
+    code = re.sub(r"\{[^{}]*\}", "N", sources())
+    rows = re.findall(r"^\| `([^`]+)`", (ROOT / "docs/troubleshooting.md").read_text(), re.M)
+    assert len(rows) > 15
+    for message in rows:
+        assert message in code, f"nothing says {message!r}"
+
+
+def test_each_variable_that_the_environment_page_has_is_one_that_the_code_has():
+    code = sources()
+    for name in re.findall(r"`(STALLOC_\w+)`", (ROOT / "docs/environment.md").read_text()):
+        assert name in code, name
