@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import PROGRAMS, run
+from runs import run
 
 import stalloc
 

@@ -77,7 +77,7 @@ fn a_rank_that_becomes_known_late_names_the_files() {
 }
 
 #[test]
-fn no_trace_takes_the_place_of_another_processs() {
+fn no_trace_takes_the_place_of_that_of_another_process() {
     let folder = tempfile::tempdir().unwrap();
     for taken in ["rank0_dev0.trace", "rank5_dev0.trace"] {
         fs::write(folder.path().join(taken), "another's").unwrap();

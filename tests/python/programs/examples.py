@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-import torch._dynamo  # what optimizers import when they are made
+import torch._dynamo  # noqa: F401  what optimizers import when they are made
 import transformers.models.llama.modeling_llama  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
