@@ -244,7 +244,7 @@ def compare(tests: Tests, file: str, names: list[str], ways: list[Way]) -> dict[
     # What differs may be due to the company: those once more, natively and served.
     different = {way: [n for n in names if found[way.name][n].word != found[NATIVE.name][n].word] for way in ways}
     again = [name for name in names if any(name in wrong for wrong in different.values())]
-    if again and again != names:
+    if again != names and again:
         fresh = Path(tempfile.mkdtemp(dir=tests.scratch)) / "recording"
         found[NATIVE.name].update(tests.run(NATIVE, file, again, fresh))
         if any(way.is_planned for way, wrong in different.items() if wrong):
