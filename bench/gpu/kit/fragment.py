@@ -1,0 +1,70 @@
+"""A job that fragments memory: a replay buffer of episodes of different lengths, from which each step draws some.
+
+What is live never takes more than ten elevenths of the limit; what PyTorch's allocator must reserve for it is above.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+MIB = 1 << 20
+EPISODES, DRAWN = 24, 4
+LONGEST = 64
+SLACK = 1.1
+
+
+def plan(steps: int) -> Iterator[tuple[int, int, list[int]]]:
+    """For each step: which episode is replaced, by one of how many units, and which ones are drawn."""
+    draw = random.Random(0)
+    for _ in range(steps):
+        yield draw.randrange(EPISODES), draw.randint(2, LONGEST), draw.sample(range(EPISODES), DRAWN)
+
+
+def peak(steps: int) -> int:
+    """Units that are live at once, at most."""
+    lengths, most = [0] * EPISODES, 0
+    for place, length, drawn in plan(steps):
+        lengths[place] = 0
+        lengths[place] = length
+        most = max(most, sum(lengths) + sum(lengths[i] for i in drawn))
+    return most
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--unit-mib", type=int, default=24, help="all lengths are multiples of this")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args()
+    torch.cuda.init()
+    unit = options.unit_mib * MIB
+    limit = int(SLACK * peak(options.steps) * unit)
+    torch.cuda.set_per_process_memory_fraction(min(limit / torch.cuda.get_device_properties(0).total_memory, 1.0))
+    figures = {"oom": False, "limit": limit, "steps": 0, "wanted_steps": options.steps}
+    episodes: list[torch.Tensor | None] = [None] * EPISODES
+    try:
+        for place, length, drawn in plan(options.steps):
+            episodes[place] = None
+            episodes[place] = torch.empty(length * unit, dtype=torch.uint8, device="cuda")
+            found = [episode for episode in (episodes[i] for i in drawn) if episode is not None]
+            if found:
+                batch = torch.cat(found)
+                del batch
+            figures["steps"] += 1
+    except torch.cuda.OutOfMemoryError as error:
+        figures.update(oom=True, message=str(error).splitlines()[0])
+    figures.update(peak_allocated=torch.cuda.max_memory_allocated(), peak_reserved=torch.cuda.max_memory_reserved())
+    if "stalloc" in sys.modules:
+        figures["stalloc"] = sys.modules["stalloc"].memory_stats()
+    options.output.write_text(json.dumps(figures, default=str))
+
+
+if __name__ == "__main__":
+    main()

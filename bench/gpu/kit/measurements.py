@@ -1,0 +1,207 @@
+"""What the kit measures, most valuable first: is stalloc true to a GPU, what does it cost, what does it gain."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+from harness import HERE, Kit, OutOfTime
+
+#: The models whose recordings are compared, with their micro-batches.
+TRACED = {"llama-1b": 8, "gpt2": 16, "moe": 8, "conv": 64, "compiled": 8}
+RECORDED_STEPS = 4
+#: The model whose losses are compared to the bit, and its micro-batch.
+COMPARED, COMPARED_BATCH, COMPARED_STEPS = "llama-small", 4, 12
+LOSSES = ("native", "auto", "planned", "pluggable", "native again", "expandable")
+SPEEDS = ("native", "planned", "auto", "expandable")
+#: Steps before times count; steps that are timed; how often each allocator has its turn.
+WARM_UP, TIMED, TURNS = 3, 10, 2
+#: The searched jobs: memory that each may take, in MiB, and where the search begins. Less than the GPU, so that a step is short and four searches go on at once.
+SEARCHED = {"lengths": (24 << 10, 12), "moe": (24 << 10, 12), "llama-1b": (24 << 10, 32), "llama-3b": (32 << 10, 16)}
+SEARCHED_ALLOCATORS = ("native", "expandable", "auto")
+#: In a rehearsal at a tiny size: fewer, and a limit that a few sequences reach.
+TINY_SEARCHED = {"lengths": (256, 4), "llama-1b": (256, 4)}
+TINY_TRIES = 1
+STAND_IN = "h200-141gb"
+
+
+def training(kit: Kit, model: str, micro_batch: int, steps: int, *more: Any) -> Callable[[Path], list[Any]]:
+    """The command that trains a model, for the path of its figures."""
+    if kit.tiny:
+        micro_batch = min(micro_batch, 4)
+    return lambda output: kit.python("train.py", "--model", model, "--micro-batch", micro_batch, "--steps", steps, *more, "--output", output)
+
+
+def shell(*lines: str) -> list[str]:
+    return ["sh", "-c", "\n".join(lines)]
+
+
+def quoted(*words: Any) -> str:
+    return shlex.join(map(str, words))
+
+
+def run_under(kit: Kit, name: str, allocator: str, make: Callable[[Path], list[Any]], seconds: float, plan: Path | None = None) -> dict[str, Any]:
+    """One measurement of a program under an allocator."""
+    way = allocator.removesuffix(" again")
+    environment = kit.under(way, [], plan)[1] if name not in kit.done else {}
+    return kit.measure(name, seconds, lambda output, _: kit.under(way, make(output), plan)[0], **environment)
+
+
+def recording(kit: Kit, model: str, micro_batch: int, *more: Any, steps: int = RECORDED_STEPS) -> Path:
+    """A folder with a recording of a model on the stand-in: the kit's own where it was made with these versions, else made now."""
+    folder = kit.work / "recorded" / model
+    packed = HERE / "recordings" / model
+
+    def make(output: Path, _: float) -> list[Any]:
+        versions = HERE / "recordings" / "versions.json"
+        if not kit.tiny and (packed / "figures.json").exists() and json.loads(versions.read_text()) == kit.versions():
+            return shell(quoted("mkdir", "-p", folder), quoted("cp", packed / "rank0_dev0.trace", folder), quoted("cp", packed / "figures.json", output))
+        return kit.recorded(training(kit, model, micro_batch, steps, *more)(output), folder, kit.dry_run or STAND_IN)
+
+    kit.measure(f"recording/{model}", 150, make)
+    return folder
+
+
+def plan_of(kit: Kit, model: str) -> Path:
+    """A folder with the recording alone, for runs that plan it."""
+    more = ("--deterministic",) if model == COMPARED else ()
+    folder = recording(kit, model, TRACED.get(model, COMPARED_BATCH), *more)
+    if not (folder / "rank0_dev0.trace").exists():
+        raise FileNotFoundError(f"there is no recording of {model}")
+    return folder
+
+
+def truth(kit: Kit) -> list[Callable[[], Any]]:
+    small = training(kit, COMPARED, COMPARED_BATCH, 4 if kit.tiny else COMPARED_STEPS, "--deterministic")
+    parts: list[Callable[[], Any]] = [
+        # With nothing in the cache: its seconds are those of a first run, the shim's compilation included.
+        lambda: run_under(kit, "truth/install", "auto", training(kit, COMPARED, COMPARED_BATCH, 2), 240)
+    ]
+    for way in LOSSES:
+        parts.append(lambda way=way: run_under(kit, f"truth/losses/{way}", way, small, 90, plan_of(kit, COMPARED) if way == "planned" else None))
+    for model, micro_batch in TRACED.items():
+        parts.append(lambda model=model, micro_batch=micro_batch: compare(kit, model, micro_batch))
+    for way in ("native", "expandable"):
+        parts.append(lambda way=way: addresses(kit, way))
+    return parts
+
+
+def compare(kit: Kit, model: str, micro_batch: int) -> None:
+    """The recording on the GPU against that on the stand-in, event for event."""
+    stand_in = recording(kit, model, micro_batch)
+    there = kit.work / "recorded-on-gpu" / model
+    program = training(kit, model, micro_batch, RECORDED_STEPS)
+    kit.measure(f"truth/recorded/{model}", 120, lambda output, _: kit.recorded(program(output), there, kit.dry_run))
+    files = [folder / "rank0_dev0.trace" for folder in (stand_in, there)]
+
+    def info(output: Path, _: float) -> list[Any]:
+        # 1: they differ, which is an answer.
+        return shell(f"{quoted(kit.stalloc, 'info', '--compare', *files, '--json')} > {quoted(output)}", "[ $? -le 1 ]")
+
+    kit.measure(f"truth/trace/{model}", 60, info)
+
+
+def addresses(kit: Kit, way: str) -> None:
+    """PyTorch's allocator on the GPU against the code that stalloc has of it."""
+    snapshot = kit.work / f"snapshot-{way}.pickle"
+    program = training(kit, "lengths", 4, 6, "--snapshot", snapshot)
+    run_under(kit, f"truth/snapshot/{way}", way, program, 90)
+    check = lambda output, _: [sys.executable, HERE / "address_check.py", HERE / "bin" / "fidelity", snapshot, "--output", output]
+    kit.measure(f"truth/addresses/{way}", 60, check)
+
+
+def cost(kit: Kit) -> list[Callable[[], Any]]:
+    parts: list[Callable[[], Any]] = []
+
+    def driver(name: str, *arguments: str) -> None:
+        parts.append(lambda: run_under(kit, f"cost/{name}", "native", lambda output: kit.python("driver.py", *arguments, "--output", output), 90))
+
+    driver("driver idle", "calls")
+    driver("driver busy", "calls", "--busy")
+    driver("remaps", "remaps")
+    model = "llama-1b"
+    steps = 2 if kit.tiny else WARM_UP + TIMED
+    program = training(kit, model, TRACED[model], steps, "--warm-up", 1 if kit.tiny else WARM_UP)
+    for turn in range(1 if kit.tiny else TURNS):
+        for way in SPEEDS:
+            parts.append(
+                lambda way=way, turn=turn: run_under(
+                    kit, f"cost/speed/{way}/{turn + 1}", way, program, 75, plan_of(kit, model) if way == "planned" else None
+                )
+            )
+    parts.insert(3 + len(SPEEDS), lambda: pairs(kit))
+    return parts
+
+
+def pairs(kit: Kit) -> None:
+    """Host time of a malloc and its free."""
+    options = ["--rounds", "2" if kit.tiny else "30", "--json", *([] if kit.dry_run else ["--on-gpu"])]
+    small = ["--", sys.executable, HERE / "examples" / "gpt.py", "--steps", "8"]
+    small += ["--layers", "1", "--width", "64", "--length", "32", "--batch", "2"] if kit.tiny else []
+    command = quoted(sys.executable, HERE / "bench" / "pairs.py", *options, *small)
+    kit.measure("cost/pairs", 150, lambda output, _: shell(f"{command} > {quoted(output)}"))
+
+
+def gain(kit: Kit) -> list[Callable[[], Any]]:
+    parts: list[Callable[[], Any]] = []
+    for way in SEARCHED_ALLOCATORS:
+        arguments = ["--unit-mib", "21", "--steps", "120"] if kit.tiny else []
+        program = lambda output: kit.python("fragment.py", *arguments, "--output", output)
+        parts.append(lambda way=way, program=program: run_under(kit, f"gain/fragmentation/{way}", way, program, 60))
+    for way in ("native", "auto"):
+        program = lambda output: kit.python("graphs.py", "--output", output)
+        parts.append(lambda way=way, program=program: run_under(kit, f"gain/graphs/{way}", way, program, 60))
+    for model in TINY_SEARCHED if kit.tiny else SEARCHED:
+        for way in SEARCHED_ALLOCATORS:
+            parts.append(lambda model=model, way=way: search(kit, model, way))
+    return parts
+
+
+def search(kit: Kit, model: str, way: str) -> None:
+    """The largest micro-batch: first as the stand-in predicts it, then on the GPU, beginning there."""
+    limit, start = (TINY_SEARCHED if kit.tiny else SEARCHED)[model]
+    if not kit.dry_run:
+        stand_in = kit.on_stand_in(STAND_IN)
+        predicted, _ = largest(lambda size: fits(stand_in, f"gain/predicted/{model}/{way}/{size}", model, way, size, limit), start)
+        start = max(predicted, 1)
+    largest(lambda size: fits(kit, f"gain/largest/{model}/{way}/{size}", model, way, size, limit), start, TINY_TRIES if kit.tiny else None)
+
+
+def fits(kit: Kit, name: str, model: str, way: str, size: int, limit: int) -> bool:
+    """Whether a micro-batch fits; one that fails otherwise than for memory does not."""
+    steps = 2 if kit.tiny else 6 if model in ("lengths", "moe") else 3
+    entry = run_under(kit, name, way, training(kit, model, size, steps, "--limit-mib", limit), 100)
+    return entry["state"] == "done" and not entry["figures"]["oom"]
+
+
+def largest(fits: Callable[[int], bool], start: int, tries: int | None = None) -> tuple[int, bool]:
+    """The largest size that fits, to one part in sixteen; and false if the search ended early.
+
+    It looks next to its start first, since that is a prediction, and takes longer steps the further away it gets.
+    """
+    good, bad, size, step = 0, None, start, max(start // 16, 1)
+    while bad is None or bad - good > max(good // 16, 1):
+        if tries is not None and tries <= 0:
+            return good, False
+        tries = None if tries is None else tries - 1
+        try:
+            found = fits(size)
+        except OutOfTime:
+            return good, False
+        if found:
+            good = size
+        else:
+            bad = size
+        if bad is None:
+            size = good + step
+        elif good == 0:
+            size = max(bad - step, 1)
+            if bad == 1:
+                break
+        else:
+            size = (good + bad) // 2
+        step *= 2
+    return good, True

@@ -1,0 +1,103 @@
+"""`bench/gpu/kit` where there is no GPU: packed, carried to an empty folder, and rehearsed from its first measurement to its page."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import stalloc
+
+KIT = Path(__file__).resolve().parents[2] / "bench" / "gpu" / "kit"
+CRASHES = "gain/graphs/native"
+
+#: A few of the measurements: all of them take minutes, and are rehearsed by hand.
+WANTED = ("gain/fragmentation/native", "gain/fragmentation/auto", "gain/graphs")
+
+
+def call(kit: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = ["timeout", "--kill-after=5", "500", sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=kit, text=True, capture_output=True, env=environment)
+
+
+def run(kit: Path) -> subprocess.CompletedProcess[str]:
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))  # shims that other tests compiled
+    return call(kit, "run", "gain", "--dry-run", "h200-141gb", "--tiny", "--at-once", "2", "--minutes", "8", "--cache", cache, "--only", *WANTED)
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("carried") / "kit"
+    done = subprocess.run([sys.executable, KIT / "pack", folder, "--package", Path(stalloc.__file__).parent.parent], text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    program = (folder / "graphs.py").read_text()
+    begins = "def main() -> None:\n"
+    (folder / "graphs.py").write_text(program.replace(begins, f"{begins}    if 'stalloc' not in sys.modules:\n        os.abort()\n"))
+    return folder
+
+
+def test_each_measurement_is_made_once_and_one_that_crashes_stops_no_other(kit):
+    said = run(kit)
+    assert said.returncode == 0, said.stderr
+    results = json.loads((kit / "results" / "results.json").read_text())
+    states = {name: entry["state"] for name, entry in results["measurements"].items()}
+    made = {"gain/fragmentation/native": "done", "gain/fragmentation/auto": "done", "gain/graphs/auto": "done"}
+    assert states == {**made, CRASHES: "failed"}, said.stderr
+    assert results["machine"]["torch"] and results["rehearsal"] == "h200-141gb"
+    native, ours = (results["measurements"][f"gain/fragmentation/{way}"]["figures"] for way in ("native", "auto"))
+    assert native["oom"] and not ours["oom"] and ours["steps"] == ours["wanted_steps"]
+
+    again = run(kit)
+    assert len(again.stderr.splitlines()) == 1, again.stderr  # the count of measurements alone
+    assert json.loads((kit / "results" / "results.json").read_text()) == results
+
+    page = call(kit, "table", "results/results.json")
+    assert page.returncode == 0, page.stderr
+    assert "A rehearsal at a tiny size" in "".join(page.stdout.splitlines()[:4])
+    assert "| native | failed |" in page.stdout and f"| {CRASHES} | failed |" in page.stdout
+    assert "| auto | yes |" in page.stdout and "(out of memory)" in page.stdout
+
+
+@pytest.fixture(scope="module")
+def measurements():
+    sys.path.insert(0, str(KIT))
+    spec = importlib.util.spec_from_file_location("kit_measurements", KIT / "measurements.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.path.remove(str(KIT))
+    return module
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 12, 31, 100, 333])
+@pytest.mark.parametrize("start", [1, 12, 40])
+def test_the_largest_micro_batch_is_found_to_one_part_in_sixteen(measurements, most, start):
+    tried = []
+
+    def fits(size):
+        tried.append(size)
+        return size <= most
+
+    found, is_certain = measurements.largest(fits, start)
+    assert is_certain and found <= most < found + max(found // 16, 1) + 1
+    assert len(tried) == len(set(tried)) < 16
+
+
+def test_a_right_prediction_is_confirmed_by_two_tries(measurements):
+    tried = []
+    assert measurements.largest(lambda size: tried.append(size) or size <= 40, 40) == (40, True)
+    assert tried == [40, 42]
+
+
+def test_a_search_that_time_ends_says_what_it_knows(measurements):
+    def fits(size):
+        if size > 13:
+            raise measurements.OutOfTime
+        return True
+
+    assert measurements.largest(fits, 12) == (13, False)
+    assert measurements.largest(lambda _size: False, 12) == (0, True)
