@@ -1,20 +1,16 @@
-//! The GPUs that a dry run can stand in for.
-//!
-//! Capacity is of the size that drivers report to programs (`cudaMemGetInfo`), which is less than the number on the box and differs
-//! from driver to driver (docs/dry-run.md says how sure each is); limits are those of
-//! the compute capability in NVIDIA's programming guide. `context` is an estimate: what a process has lost to its CUDA context
-//! before its first allocation depends on the driver and on the kernels loaded.
+//! The GPUs that a dry run can stand in for: presets, and what the user describes.
 
 use crate::SetupError;
+use crate::presets::GPUS;
 
 /// Bytes in a mebibyte.
 pub const MIB: u64 = 1 << 20;
-const KIB: u32 = 1 << 10;
+pub(crate) const KIB: u32 = 1 << 10;
 
 /// A model of GPU, as the CUDA runtime would describe it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gpu {
-    /// The preset's name on the command line.
+    /// The preset's name on the command line, or the description that the user gave.
     pub name: &'static str,
     /// The name that the driver reports.
     pub product: &'static str,
@@ -22,10 +18,15 @@ pub struct Gpu {
     pub capability: (u32, u32),
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Memory that the driver reports, in bytes.
+    /// Memory that the driver reports to programs (`cudaMemGetInfo`), in bytes.
     pub total: u64,
-    /// Memory that the context takes, in bytes (estimate).
+    /// Memory that one process of PyTorch takes beside its allocator, in bytes (estimate): CUDA's context, kernels as they
+    /// are loaded, handles of the libraries. What a program finds taken before its first allocation.
     pub context: u64,
+    /// The least and the most of it that is known of such a GPU, in bytes.
+    pub context_range: (u64, u64),
+    /// Whether GPUs of this kind are linked by NVLink in the machines that have several of them.
+    pub nvlink: bool,
     /// Second-level cache, in bytes.
     pub l2: u64,
     /// Width of the memory interface, in bits.
@@ -46,104 +47,49 @@ pub struct Gpu {
     pub ecc: bool,
 }
 
-const A100: Gpu = Gpu {
-    name: "a100-80gb",
-    product: "NVIDIA A100-SXM4-80GB",
-    capability: (8, 0),
-    multiprocessors: 108,
-    total: 84_987_740_160,
-    context: 420 * MIB,
-    l2: 40 * MIB,
-    bus_width: 5120,
-    clock: 1_410_000,
-    memory_clock: 1_593_000,
-    threads_per_multiprocessor: 2048,
-    blocks_per_multiprocessor: 32,
-    shared_per_multiprocessor: 164 * KIB,
-    shared_per_block: 163 * KIB,
-    ecc: true,
-};
-
-const H100: Gpu = Gpu {
-    name: "h100-80gb",
-    product: "NVIDIA H100 80GB HBM3",
-    capability: (9, 0),
-    multiprocessors: 132,
-    total: 85_029_158_912,
-    context: 520 * MIB,
-    l2: 50 * MIB,
-    clock: 1_980_000,
-    memory_clock: 2_619_000,
-    shared_per_multiprocessor: 228 * KIB,
-    shared_per_block: 227 * KIB,
-    ..A100
-};
-
-const L40S: Gpu = Gpu {
-    name: "l40s",
-    product: "NVIDIA L40S",
-    capability: (8, 9),
-    multiprocessors: 142,
-    total: 45_457 * MIB,
-    context: 420 * MIB,
-    l2: 96 * MIB,
-    bus_width: 384,
-    clock: 2_520_000,
-    memory_clock: 9_001_000,
-    threads_per_multiprocessor: 1536,
-    blocks_per_multiprocessor: 24,
-    shared_per_multiprocessor: 100 * KIB,
-    shared_per_block: 99 * KIB,
-    ecc: true,
-};
-
-/// Every preset.
-pub const GPUS: &[Gpu] = &[
-    Gpu { name: "a100-40gb", product: "NVIDIA A100-SXM4-40GB", total: 42_298_834_944, memory_clock: 1_215_000, ..A100 },
-    A100,
-    H100,
-    Gpu {
-        name: "h200-141gb",
-        product: "NVIDIA H200",
-        total: 143_156 * MIB,
-        bus_width: 6144,
-        memory_clock: 3_201_000,
-        l2: 60 * MIB,
-        ..H100
-    },
-    Gpu {
-        name: "b200",
-        product: "NVIDIA B200",
-        capability: (10, 0),
-        multiprocessors: 148,
-        total: 182_630 * MIB,
-        context: 650 * MIB,
-        l2: 253 * MIB / 2,
-        bus_width: 7680,
-        clock: 1_965_000,
-        memory_clock: 3_996_000,
-        ..H100
-    },
-    L40S,
-    Gpu {
-        name: "rtx4090",
-        product: "NVIDIA GeForce RTX 4090",
-        multiprocessors: 128,
-        total: 24_217 * MIB,
-        l2: 72 * MIB,
-        memory_clock: 10_501_000,
-        ecc: false,
-        ..L40S
-    },
-];
-
-/// The preset with this name, whatever its case.
+/// The preset with this name, whatever its case, or the GPU that a description such as
+/// `sm=132,memory=80GiB,capability=9.0,name=mine` tells of.
 ///
 /// # Errors
-/// [`SetupError::UnknownGpu`], with all the names.
-pub fn find(name: &str) -> Result<&'static Gpu, SetupError> {
-    GPUS.iter().find(|gpu| gpu.name.eq_ignore_ascii_case(name)).ok_or_else(|| SetupError::UnknownGpu {
+/// [`SetupError::UnknownGpu`], with all the names; [`SetupError::Description`], with what is wrong in it.
+pub fn find(name: &str) -> Result<Gpu, SetupError> {
+    if name.contains('=') {
+        return crate::description::parse(name);
+    }
+    preset(name).ok_or_else(|| SetupError::UnknownGpu {
         name: name.to_owned(),
         known: GPUS.iter().map(|gpu| gpu.name).collect::<Vec<_>>().join(", "),
     })
+}
+
+/// The preset with this name, whatever its case.
+pub(crate) fn preset(name: &str) -> Option<Gpu> {
+    GPUS.iter().copied().find(|gpu| gpu.name.eq_ignore_ascii_case(name))
+}
+
+/// The GPUs of a list: presets separated by commas, descriptions by commas or semicolons. What follows a description after a
+/// comma belongs to it as long as it has an equals sign, unless it starts another one (`sm=` or `like=` once more).
+///
+/// # Errors
+/// As [`find`].
+pub fn find_all(list: &str) -> Result<Vec<Gpu>, SetupError> {
+    let mut found: Vec<String> = Vec::new();
+    for group in list.split(';') {
+        let mut is_open = false;
+        for piece in group.split(',') {
+            let key = piece.split_once('=').map(|(key, _)| key.trim());
+            let starts = |description: &String| {
+                description.split(',').any(|other| other.split_once('=').map(|(name, _)| name.trim()) == key)
+            };
+            match found.last_mut() {
+                Some(last) if is_open && key.is_some() && !starts(last) => {
+                    last.push(',');
+                    last.push_str(piece);
+                }
+                _ => found.push(piece.to_owned()),
+            }
+            is_open = key.is_some();
+        }
+    }
+    found.iter().map(|name| find(name.trim())).collect()
 }

@@ -16,12 +16,14 @@ use std::{
 
 /// Names of the environment variables that the stand-in reads.
 pub mod variables {
-    /// Preset's name; without it the stand-in is an H100 of 80 GB.
+    /// Preset's name, or a description; without it the stand-in is an H100 of 80 GB.
     pub const GPU: &str = "STALLOC_DRYRUN_GPU";
     /// Number of devices, 1 when unset.
     pub const DEVICES: &str = "STALLOC_DRYRUN_DEVICES";
     /// Capacity of each device in MiB, in place of the preset's.
     pub const TOTAL_MIB: &str = "STALLOC_DRYRUN_TOTAL_MIB";
+    /// `1`: memory does not run out; programs that ask still see the capacity, and no free memory once it is used up.
+    pub const AMPLE: &str = "STALLOC_DRYRUN_AMPLE";
     /// Memory taken by the context in MiB, in place of the preset's.
     pub const CONTEXT_MIB: &str = "STALLOC_DRYRUN_CONTEXT_MIB";
     /// Where to write what is not imitated: a file, or `stderr`.
@@ -44,9 +46,10 @@ const LINKS: [&str; 4] = ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "li
 /// A dry run to start: which GPU, how many of them, and the library that stands in.
 #[derive(Debug, Clone)]
 pub struct DryRun {
-    gpu: &'static Gpu,
+    gpu: Gpu,
     devices: u32,
     library: PathBuf,
+    ample: bool,
 }
 
 impl DryRun {
@@ -63,13 +66,27 @@ impl DryRun {
             return Err(SetupError::Devices(devices));
         }
         let library = library(env::var_os(variables::LIBRARY), env::current_exe().ok().as_deref())?;
-        Ok(Self { gpu, devices, library })
+        Ok(Self { gpu, devices, library, ample: false })
+    }
+
+    /// The same, with memory that does not run out: a program that needs more than the GPU has is seen to its end.
+    /// What it asks about the GPU is answered as on the real one; once all of that is used, no memory is free.
+    #[must_use]
+    pub fn with_ample_memory(mut self) -> Self {
+        self.ample = true;
+        self
     }
 
     /// The model of GPU.
     #[must_use]
-    pub fn gpu(&self) -> &'static Gpu {
-        self.gpu
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// The library that stands in.
+    #[must_use]
+    pub fn library(&self) -> &Path {
+        &self.library
     }
 
     /// Lets `command` run on the stand-in: sets its environment, keeping what the current one preloads.
@@ -95,13 +112,20 @@ impl DryRun {
             }
             joined
         };
-        Ok(vec![
+        let mut variables = vec![
             (variables::GPU, self.gpu.name.into()),
             (variables::DEVICES, self.devices.to_string().into()),
             ("LD_PRELOAD", first(links.join(LINKS[0]), "LD_PRELOAD")),
             ("LD_LIBRARY_PATH", first(links.clone(), "LD_LIBRARY_PATH")),
-            ("TRITON_LIBCUDA_PATH", links.into_os_string()),
-        ])
+            ("TRITON_LIBCUDA_PATH", links.clone().into_os_string()),
+        ];
+        if let Some(folder) = nvidia_smi(&links) {
+            variables.push(("PATH", first(folder, "PATH")));
+        }
+        if self.ample {
+            variables.push((variables::AMPLE, "1".into()));
+        }
+        Ok(variables)
     }
 }
 
@@ -121,7 +145,21 @@ pub(crate) fn library(named: Option<OsString>, program: Option<&Path>) -> Result
     })
 }
 
-fn cache_directory() -> Result<PathBuf, SetupError> {
+/// Makes a folder with `nvidia-smi` below the links, which is our own command under that name; none where the running program
+/// is another one, or cannot be linked to: scripts that ask `nvidia-smi` find the machine's then, or none.
+fn nvidia_smi(links: &Path) -> Option<PathBuf> {
+    let command = env::current_exe().and_then(fs::canonicalize).ok().filter(|path| path.ends_with("stalloc"))?;
+    let folder = links.join("bin");
+    fs::create_dir_all(&folder).ok()?;
+    link(&command, &folder, crate::nvidia_smi::COMMAND).ok()?;
+    Some(folder)
+}
+
+/// The folder for what we keep between runs: the user's cache, else a private folder among the temporary files.
+///
+/// # Errors
+/// If there is no such folder and none can be made.
+pub fn cache_directory() -> Result<PathBuf, SetupError> {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(|| {
         let home = env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         home.map(|home| home.join(".cache"))
@@ -172,18 +210,21 @@ pub(crate) fn links(library: &Path, cache: &Path) -> Result<PathBuf, SetupError>
     }
     fs::create_dir_all(&directory).map_err(failed(&directory))?;
     for name in LINKS {
-        let link = directory.join(name);
-        if fs::read_link(&link).is_ok_and(|target| target == library) {
-            continue;
-        }
-        // Made under another name and renamed, so that another process never finds it missing; whatever was there is replaced.
-        let made = directory.join(format!("{name}.{}", process::id()));
-        match symlink(library, &made) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed(&made)(error));
-            }
-            _ => fs::rename(&made, &link).map_err(failed(&link))?,
-        }
+        link(library, &directory, name).map_err(failed(&directory.join(name)))?;
     }
     Ok(directory)
+}
+
+/// Makes the link `name` to `target` in `directory`, unless it is there.
+fn link(target: &Path, directory: &Path, name: &str) -> io::Result<()> {
+    let link = directory.join(name);
+    if fs::read_link(&link).is_ok_and(|existing| existing == target) {
+        return Ok(());
+    }
+    // Made under another name and renamed, so that another process never finds it missing; whatever was there is replaced.
+    let made = directory.join(format!("{name}.{}", process::id()));
+    match symlink(target, &made) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => fs::rename(&made, &link),
+    }
 }

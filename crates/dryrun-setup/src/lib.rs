@@ -4,24 +4,39 @@
 //! It holds the presets of the GPUs ([`Gpu`]) and makes the environment that a command needs to run without one ([`DryRun`]).
 //! `docs/dry-run.md` tells the whole contract.
 
+mod description;
 mod gpu;
+pub mod identity;
 mod launch;
+pub mod nvidia_smi;
+mod presets;
 #[cfg(test)]
 mod tests;
 
-pub use gpu::{GPUS, Gpu, MIB, find};
-pub use launch::{DryRun, MAX_DEVICES, variables};
+pub use gpu::{Gpu, MIB, find, find_all};
+pub use launch::{DryRun, MAX_DEVICES, cache_directory, variables};
+pub use presets::GPUS;
 
 /// Why a dry run cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// No preset has this name.
-    #[error("unknown GPU \"{name}\"; known: {known}")]
+    #[error("unknown GPU \"{name}\"; known: {known}; or describe it: sm=132,memory=80GiB,capability=9.0,name=mine")]
     UnknownGpu {
         /// What was asked for.
         name: String,
         /// All preset names, separated by commas.
         known: String,
+    },
+    /// A description of a GPU makes no sense.
+    #[error(
+        "the GPU \"{text}\": {what}; write for example sm=132,memory=80GiB,capability=9.0,name=mine, or like=h100-80gb,memory=94GiB"
+    )]
+    Description {
+        /// The description.
+        text: String,
+        /// What is wrong in it.
+        what: String,
     },
     /// The number of devices is zero or too large.
     #[error("{0} devices asked for; a dry run has 1 to {MAX_DEVICES}")]

@@ -13,6 +13,8 @@ pub struct Config {
     pub devices: u32,
     /// The seed with which events complete late; none: they are complete at once, and no order is checked.
     pub late_events: Option<u64>,
+    /// Whether memory never runs out.
+    pub ample: bool,
 }
 
 static CONFIG: LazyLock<Config> = LazyLock::new(|| {
@@ -38,9 +40,8 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
     let default = GPUS.iter().find(|gpu| gpu.name == "h100-80gb").ok_or("no default GPU")?;
     let mut gpu = match variable(variables::GPU) {
         Some(name) => find(&name).map_err(|error| error.to_string())?,
-        None => default,
-    }
-    .clone();
+        None => *default,
+    };
     let devices = number(variables::DEVICES)?.unwrap_or(1);
     let devices = u32::try_from(devices)
         .ok()
@@ -64,7 +65,12 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
             variables::TOTAL_MIB
         ));
     }
-    Ok(Config { gpu, devices, late_events: number(variables::LATE_EVENTS)? })
+    let ample = match variable(variables::AMPLE).as_deref() {
+        None | Some("0") => false,
+        Some("1") => true,
+        Some(other) => return Err(format!("{}={other}: 0 or 1", variables::AMPLE)),
+    };
+    Ok(Config { gpu, devices, ample, late_events: number(variables::LATE_EVENTS)? })
 }
 
 /// Reads the configuration before `main`, so that a mistake ends the process before it starts.
@@ -107,6 +113,7 @@ mod tests {
             ("STALLOC_DRYRUN_TOTAL_MIB", "99999999999999999"),
             ("STALLOC_DRYRUN_CONTEXT_MIB", "-1"),
             ("STALLOC_DRYRUN_LATE_EVENTS", "often"),
+            ("STALLOC_DRYRUN_AMPLE", "yes"),
         ] {
             assert!(from(&[(name, value)]).unwrap_err().contains(value), "{name}");
         }

@@ -2,18 +2,7 @@
 
 use crate::config::config;
 use stalloc_dryrun_setup::MIB;
-
-/// The PCI bus number of a device.
-pub fn pci_bus(device: u32) -> u32 {
-    0x10 + device
-}
-
-/// The sixteen bytes that identify a device.
-pub fn uuid(device: u32) -> [u8; 16] {
-    let mut uuid = *b"stalloc-dry-run\0";
-    uuid[15] = device.to_le_bytes()[0];
-    uuid
-}
+pub use stalloc_dryrun_setup::identity::{pci_bus, uuid};
 
 /// A device attribute; the runtime and the driver share the numbers. Zero for what this GPU does not do.
 pub fn attribute(number: i32, device: u32) -> i32 {

@@ -64,7 +64,7 @@ fn pointer_attribute(place: Out<u64>, attribute: c_int, address: u64) -> Result<
 exports! {
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> Status {
         end(memory().device(current_device()).map(|device| {
-            free.set((device.total() - device.used()) as usize);
+            free.set(device.free_bytes() as usize);
             total.set(device.total() as usize);
         }))
     }

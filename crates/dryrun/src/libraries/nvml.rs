@@ -7,6 +7,7 @@ use crate::{
     properties,
     runtime_api::runtime_version,
 };
+use stalloc_dryrun_setup::identity::{DRIVER, bus_name, uuid_name};
 use std::ffi::{c_char, c_int, c_uint};
 
 const SUCCESS: c_int = 0;
@@ -14,9 +15,6 @@ const INVALID_ARGUMENT: c_int = 2;
 const NOT_SUPPORTED: c_int = 3;
 const NOT_FOUND: c_int = 6;
 const INSUFFICIENT_SIZE: c_int = 7;
-
-/// A version of NVIDIA's driver that supports every CUDA so far.
-const DRIVER: &str = "600.00.00";
 
 /// The handle of device 0; the others follow. No address of anything.
 const FIRST: u64 = 0x0c00_0000_0000;
@@ -47,17 +45,6 @@ fn handle(place: Out<u64>, index: c_uint) -> c_int {
     }
     place.set(FIRST + 64 * u64::from(index));
     SUCCESS
-}
-
-fn bus_name(device: u32) -> String {
-    format!("00000000:{:02X}:00.0", properties::pci_bus(device))
-}
-
-/// The device's identity, as the driver and `CUDA_VISIBLE_DEVICES` write it.
-fn uuid_name(device: u32) -> String {
-    let hex: String = properties::uuid(device).iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
-    format!("GPU-{}", parts.join("-"))
 }
 
 /// `nvmlPciInfo_t`.
@@ -193,7 +180,7 @@ exports! {
     fn nvmlDeviceGetMemoryInfo(handle: u64, place: Out<[u64; 3]>) -> c_int {
         on_device(handle, |device| {
             if let Ok(device) = memory().device(device) {
-                place.set([device.total(), device.total() - device.used(), device.used()]);
+                place.set([device.total(), device.free_bytes(), device.total() - device.free_bytes()]);
             }
         })
     }
@@ -202,7 +189,7 @@ exports! {
     fn nvmlDeviceGetMemoryInfo_v2(handle: u64, place: Out<[u64; 5]>) -> c_int {
         on_device(handle, |device| {
             if let (Ok(device), Some(old)) = (memory().device(device), place.get()) {
-                place.set([old[0], device.total(), 0, device.total() - device.used(), device.used()]);
+                place.set([old[0], device.total(), 0, device.free_bytes(), device.total() - device.free_bytes()]);
             }
         })
     }

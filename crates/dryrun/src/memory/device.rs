@@ -14,6 +14,8 @@ const SMALL_ALIGNMENT: u64 = 512;
 pub struct Device {
     base: u64,
     total: u64,
+    /// What can be used: `total`, unless memory is ample.
+    limit: u64,
     used: u64,
     peak: u64,
     /// Allocations as the program sees them.
@@ -25,7 +27,20 @@ pub struct Device {
 impl Device {
     /// A device whose addresses begin at `base`.
     pub fn new(base: u64, total: u64, context: u64) -> Self {
-        Self { base, total, used: context, peak: context, allocations: Ranges::default(), granules: Ranges::default() }
+        Self {
+            base,
+            total,
+            limit: total,
+            used: context,
+            peak: context,
+            allocations: Ranges::default(),
+            granules: Ranges::default(),
+        }
+    }
+
+    /// Lets memory never run out, whatever the capacity says.
+    pub fn make_ample(&mut self) {
+        self.limit = DEVICE_SPAN;
     }
 
     /// Capacity in bytes.
@@ -38,6 +53,11 @@ impl Device {
         self.used
     }
 
+    /// Bytes that a program is told are free: none when more is used than the capacity.
+    pub fn free_bytes(&self) -> u64 {
+        self.total.saturating_sub(self.used)
+    }
+
     /// The most that was ever used.
     pub fn peak(&self) -> u64 {
         self.peak
@@ -45,7 +65,7 @@ impl Device {
 
     /// Takes `bytes` of the capacity.
     pub fn charge(&mut self, bytes: u64) -> Result<(), Status> {
-        let used = self.used.checked_add(bytes).filter(|used| *used <= self.total);
+        let used = self.used.checked_add(bytes).filter(|used| *used <= self.limit);
         self.used = used.ok_or(OUT_OF_MEMORY)?;
         self.peak = self.peak.max(self.used);
         Ok(())

@@ -148,7 +148,11 @@ impl Memory {
 
 static MEMORY: LazyLock<Mutex<Memory>> = LazyLock::new(|| {
     let config = config();
-    Mutex::new(Memory::new(config.devices, config.gpu.total, config.gpu.context))
+    let mut memory = Memory::new(config.devices, config.gpu.total, config.gpu.context);
+    if config.ample {
+        memory.devices.iter_mut().for_each(Device::make_ample);
+    }
+    Mutex::new(memory)
 });
 
 /// The memory of this process.

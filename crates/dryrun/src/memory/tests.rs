@@ -49,6 +49,19 @@ fn small_allocations_share_a_granule_and_give_it_back_together() {
 }
 
 #[test]
+fn ample_memory_does_not_run_out_but_programs_see_the_capacity() {
+    let mut device = device(0, 10 * GRANULE, GRANULE);
+    device.make_ample();
+    assert_eq!((device.total(), device.free_bytes()), (10 * GRANULE, 9 * GRANULE));
+    let address = device.allocate(4 * GRANULE).unwrap();
+    assert_eq!(device.free_bytes(), 5 * GRANULE);
+    device.allocate(100 * GRANULE).unwrap();
+    assert_eq!((device.total(), device.free_bytes(), device.used()), (10 * GRANULE, 0, 105 * GRANULE));
+    device.free(address).unwrap();
+    assert_eq!(device.used(), 101 * GRANULE);
+}
+
+#[test]
 fn freeing_what_is_not_allocated_is_refused() {
     let mut device = device(4, 4 * GRANULE, 0);
     let address = device.allocate(GRANULE).unwrap();

@@ -142,7 +142,7 @@ exports! {
 
     fn cudaMemGetInfo(free: Out<usize>, total: Out<usize>) -> Status {
         end(memory().device(current_device()).map(|device| {
-            free.set((device.total() - device.used()) as usize);
+            free.set(device.free_bytes() as usize);
             total.set(device.total() as usize);
         }))
     }
