@@ -1,6 +1,7 @@
 """Trains a Hugging Face Llama from its configuration alone: nothing is downloaded.
 
     stalloc trace --dry-run h100-80gb --steps 3 -o traces -- python examples/llama.py --layers 32 --checkpoint
+    stalloc fit --dry-run h100-80gb --vary MB=1..64 -- python examples/llama.py --llama3 --layers 32 --checkpoint --batch {MB} --length 1024
 """
 
 import argparse
@@ -20,7 +21,8 @@ def draw_length(draw: random.Random, lengths: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=4, help="32 for Llama-2-7B")
+    parser.add_argument("--layers", type=int, default=4, help="32 for Llama-2-7B and Llama-3-8B")
+    parser.add_argument("--llama3", action="store_true", help="the sizes of Llama-3-8B in place of Llama-2-7B's")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--length", type=int, default=2048)
@@ -29,12 +31,13 @@ def main() -> None:
     parser.add_argument("--checkpoint", action="store_true", help="recompute activations")
     options = parser.parse_args()
     config = LlamaConfig(
-        vocab_size=32000,
+        vocab_size=128_256 if options.llama3 else 32_000,
         hidden_size=4096,
-        intermediate_size=11008,
+        intermediate_size=14_336 if options.llama3 else 11_008,
         num_hidden_layers=options.layers,
         num_attention_heads=32,
-        max_position_embeddings=4096,
+        num_key_value_heads=8 if options.llama3 else 32,
+        max_position_embeddings=8192 if options.llama3 else 4096,
         use_cache=False,
         attn_implementation="sdpa",
     )

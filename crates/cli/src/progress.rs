@@ -77,3 +77,35 @@ impl Watch for Terminal {
         eprintln!("stalloc: {text}");
     }
 }
+
+/// A line that says what goes on for minutes, and lines above it that stay: on a terminal alone the first one, everywhere the others.
+pub struct Spinner(ProgressBar);
+
+impl Spinner {
+    /// Nothing is shown yet.
+    pub fn new() -> Self {
+        let bar = ProgressBar::new_spinner();
+        bar.set_style(
+            ProgressStyle::with_template("{spinner} {msg} {elapsed}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        Spinner(bar)
+    }
+
+    /// Says what goes on.
+    pub fn update(&mut self, text: &str) {
+        self.0.set_message(text.to_owned());
+        self.0.tick();
+    }
+
+    /// Prints a line on standard error that stays.
+    pub fn line(&mut self, text: &str) {
+        self.0.suspend(|| eprintln!("stalloc: {text}"));
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -4,6 +4,7 @@
 //! - [`planning`] makes a plan and replays the trace under it; [`refresh`] plans the traces of a folder again where their
 //!   plans are out of date;
 //! - [`simulating`] replays a trace through the allocators; [`verifying`] checks plans and solved instances;
+//! - [`fit`] tries what fits;
 //! - [`comparing`] says how two recordings differ; [`describing`] what a file holds; [`recorded`] what a launch recorded.
 //!
 //! What goes on meanwhile is told to a [`Watch`]: progress, and sentences that are neither result nor error.
@@ -11,6 +12,7 @@
 pub mod comparing;
 pub mod describing;
 mod error;
+pub mod fit;
 pub mod inputs;
 pub mod planning;
 pub mod recorded;

@@ -3,6 +3,7 @@
 //! A [`Job`] is the command with everything that its environment has to say; [`run`] starts one process of it for
 //! each rank and waits.
 
+mod background;
 mod folder;
 mod job;
 mod package;
@@ -10,6 +11,7 @@ mod process;
 
 use std::path::PathBuf;
 
+pub use crate::background::{Background, run_in_background, stop_flag};
 pub use crate::folder::prepare;
 pub use crate::job::{Job, Purpose, Rank};
 pub use crate::package::python_package;

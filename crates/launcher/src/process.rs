@@ -182,7 +182,8 @@ fn stop(running: &mut Vec<Running>) {
     }
 }
 
-fn code(status: ExitStatus) -> u8 {
+/// A process's exit status; 128 and the signal's number if a signal ended it.
+pub(crate) fn code(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(2),
         (None, Some(signal)) => signal_code(signal),

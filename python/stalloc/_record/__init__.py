@@ -16,6 +16,10 @@ def install() -> None:
     if _is_installed:
         return
     _is_installed = True
+    if os.environ.get("STALLOC_TRIAL_NOTES"):
+        from stalloc._record import trial_notes
+
+        trial_notes.install(os.environ["STALLOC_TRIAL_NOTES"])
     # What this process starts belongs to the same recording.
     os.environ.setdefault("STALLOC_TRACE_LAUNCH", f"{time.time_ns():x}-{os.getpid()}")
 

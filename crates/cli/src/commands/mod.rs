@@ -1,6 +1,7 @@
 //! The commands, a module each.
 
 mod demo;
+mod fit;
 mod info;
 mod plan;
 mod report;
@@ -18,6 +19,8 @@ use crate::error::{Error, Outcome};
 pub enum Command {
     /// Plan a built-in trace, check the plan, compare the allocators and write a report; needs no GPU.
     Demo(demo::Args),
+    /// Find what fits, without a GPU: the largest batch, the longest sequence, the smallest card.
+    Fit(fit::Args),
     /// Say what a file holds, or how two recordings differ.
     Info(info::Args),
     /// Choose an address for every request of a recording, or for every buffer of a CSV instance.
@@ -39,6 +42,7 @@ impl Command {
     pub fn run(self) -> Result<Outcome, Error> {
         match self {
             Command::Demo(args) => demo::run(&args),
+            Command::Fit(args) => fit::run(args),
             Command::Info(args) => info::run(&args),
             Command::Plan(args) => plan::run(&args),
             Command::Report(args) => report::run(&args),

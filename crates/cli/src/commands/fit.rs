@@ -1,0 +1,340 @@
+//! `stalloc fit`: what fits, tried without a GPU.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use stalloc_dryrun_setup::find_all;
+use stalloc_jobs::fit::{
+    self, ALLOCATORS, Answer, Candidate, Failure, FailureKind, Fits, Question, Setting, Variable, Verdict,
+};
+
+use crate::commands::trace::{Answers, failed};
+use crate::error::{Error, Outcome};
+use crate::output::{self, Table};
+use crate::progress::Spinner;
+
+/// Lines of a failed program that are shown beside the answer; all that were kept where nothing ran.
+const LINES_SHOWN: usize = 3;
+
+/// Arguments of `stalloc fit`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  stalloc fit --dry-run h100-80gb -- python train.py                         does it fit, and how much is left?\n  \
+    stalloc fit --dry-run h100-80gb --vary MB=1..64 -- python train.py --micro-batch {MB}\n  \
+    stalloc fit --dry-run a100-80gb,h200-141gb --vary SEQ=1024..65536:1024 --vary CKPT=full,none \\\n      \
+    -- python train.py --length {SEQ} --recompute {CKPT}                  the longest sequence, with and without\n  \
+    stalloc fit --dry-run h100-80gb --world-size 64 --vary MB=1..16 -- python pretrain.py --mb {MB}\n  \
+    stalloc fit --dry-run 'sm=114,memory=80GiB,capability=9.0,name=H100 PCIe' -- python train.py\n\n\
+    Each trial runs the command for a few steps on a stand-in GPU whose memory does not run out, and replays what it asked for\n\
+    under PyTorch's allocator, expandable segments and stalloc with what the card leaves. What it writes to disk is written.\n\n\
+    yes: fits even if CUDA, its libraries and NCCL take the most that is known; edge: only if they take the least; no: not then.\n\
+    Exit status: 0 if something fits, 1 if nothing does, 2 if the command does not run or makes no sense, 130 after Ctrl-C."
+)]
+pub struct Args {
+    /// The GPUs to stand in for, separated by commas: h100-80gb, a100-80gb... or sm=132,memory=80GiB,capability=9.0,name=mine
+    #[arg(long, value_name = "GPU[,GPU...]", required = true)]
+    dry_run: Vec<String>,
+    /// What to try for {NAME} in the command: NAME=A..B searches the largest that fits (A..B:STEP in steps), NAME=A,B,C tries each;
+    /// may be repeated
+    #[arg(long, value_name = "NAME=VALUES")]
+    vary: Vec<String>,
+    /// How many ranks the job has: each is run alone, its collectives doing nothing
+    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..))]
+    world_size: Option<u32>,
+    /// Which ranks of --world-size to try; by default all of up to eight, else the first two, those at the quarters and the last
+    #[arg(long, value_name = "R,R...", value_delimiter = ',', requires = "world_size")]
+    ranks: Vec<u32>,
+    /// How many GPUs each process has
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    devices: u32,
+    /// Training steps of each trial: the first makes the optimizer's states, the later ones show the peak
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+    /// Trials at once; by default as many as there are cores, at most eight
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
+    /// End a trial that takes longer
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    trial_limit: u64,
+    /// Try everything again, and keep nothing
+    #[arg(long)]
+    no_cache: bool,
+    #[command(flatten)]
+    answers: Answers,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// The command, after --, with {NAME} where values belong
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs `stalloc fit`.
+pub fn run(args: Args) -> Result<Outcome, Error> {
+    let message = |error: fit::Error| Error::message(error.to_string());
+    let mut gpus = Vec::new();
+    for list in &args.dry_run {
+        gpus.extend(find_all(list).map_err(|error| Error::message(error.to_string()))?);
+    }
+    let variables = args.vary.iter().map(|text| Variable::parse(text)).collect::<Result<_, _>>().map_err(message)?;
+    let setting = Setting {
+        package: stalloc_launcher::python_package().map_err(failed)?,
+        steps: args.steps,
+        limit: Duration::from_secs(args.trial_limit),
+        answers: args.answers.answers,
+        answers_file: args.answers.answers_file,
+    };
+    let cache = || stalloc_dryrun_setup::cache_directory().ok().map(|folder| folder.join("fit"));
+    let question = Question {
+        command: args.command,
+        gpus,
+        devices: args.devices,
+        variables,
+        world_size: args.world_size,
+        ranks: args.ranks,
+        setting,
+        at_once: args.jobs,
+        cache: if args.no_cache { None } else { cache() },
+    };
+    let stop =
+        stalloc_launcher::stop_flag().map_err(|error| Error::message(format!("cannot listen to signals: {error}")))?;
+    let mut spinner = Spinner::new();
+    let mut watch = |event: fit::Event<'_>| match event {
+        fit::Event::Tick { running, done } => {
+            spinner.update(&format!("{done} trials done, {running} running"));
+        }
+        fit::Event::Tried { gpu, values, tried, is_cached } => {
+            spinner.line(&format!("{gpu} {}: {}", words(values), summary(tried, is_cached)));
+        }
+    };
+    let answer = fit::fit(&question, &mut watch, &stop).map_err(message)?;
+    drop(spinner);
+    if args.json {
+        output::json(&fit::json(&question, &answer))?;
+    } else {
+        print(&question, &answer)?;
+    }
+    if answer.is_interrupted {
+        eprintln!("stalloc: stopped; this is what was found so far");
+        return Ok(Outcome::Exit(130));
+    }
+    match answer.trouble {
+        Some(fit::Trouble::NothingRan) => Err(Error::message(nothing_ran(&answer))),
+        _ if answer.anything_fits() => Ok(Outcome::Done),
+        _ => Ok(Outcome::No),
+    }
+}
+
+/// What one trial said, for the one who waits.
+fn summary(tried: &fit::Tried, is_cached: bool) -> String {
+    let known = if is_cached { ", known from before" } else { "" };
+    match &tried.failure {
+        Some((_, failure)) => format!("{}{known}", happened(failure)),
+        None => {
+            let peak = tried.devices.iter().map(|device| device.peak_allocated).max().unwrap_or(0);
+            format!("peak allocated {}{known}", output::bytes(peak))
+        }
+    }
+}
+
+/// `MB=8 SEQ=4096`.
+fn words(values: &fit::Assignment) -> String {
+    match &values[..] {
+        [] => "as it is".to_owned(),
+        _ => values.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// What happened to a command that did not run.
+fn happened(failure: &Failure) -> String {
+    let status = failure.status.map_or(String::new(), |status| format!(" (exit status {status})"));
+    match failure.kind {
+        FailureKind::Refused => "refused by the script: it does not take this value".to_owned(),
+        FailureKind::Failed => format!("failed{status}, not for want of memory"),
+        FailureKind::OutOfMemory => format!("out of the memory that the script allows itself{status}"),
+        FailureKind::Killed => format!("killed{status}: most often the system, for want of host memory"),
+        FailureKind::TimedOut => "ended because it took too long (--trial-limit)".to_owned(),
+        FailureKind::NothingRecorded => "allocated no GPU memory through PyTorch".to_owned(),
+        FailureKind::Unreadable => "its recording cannot be used".to_owned(),
+    }
+}
+
+/// Why there is no answer, with the program's last words.
+fn nothing_ran(answer: &Answer) -> String {
+    let Some((candidate, (rank, failure))) = answer.candidates.iter().find_map(|c| Some((c, c.failure.as_ref()?)))
+    else {
+        return "nothing was tried".to_owned();
+    };
+    let of_rank = if *rank > 0 { format!(" on rank {rank}") } else { String::new() };
+    let what = if candidate.values.is_empty() {
+        "the command".to_owned()
+    } else {
+        format!("with {} the command", words(&candidate.values))
+    };
+    let text = match failure.kind {
+        FailureKind::Refused => "was refused by the script".to_owned(),
+        FailureKind::Failed => format!("failed with status {}", failure.status.unwrap_or(1)),
+        _ => happened(failure),
+    };
+    let lines: String = failure.lines.iter().map(|line| format!("\n    {line}")).collect();
+    format!("{what} {text}{of_rank}; nothing is known about its memory.{lines}")
+}
+
+fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
+    print_ranks(answer)?;
+    for gpu in &question.gpus {
+        let of_gpu: Vec<&Candidate> = answer.candidates.iter().filter(|candidate| candidate.gpu == *gpu).collect();
+        let Some(shown) = of_gpu.iter().rev().find(|candidate| candidate.failure.is_none()) else { continue };
+        let beside: Vec<String> =
+            shown.beside.parts.iter().map(|part| format!("{} {}", part.name, span(part.low, part.high))).collect();
+        output::line(&format!("{}: {}; of it {}", gpu.product, output::bytes(gpu.total), beside.join(", ")))?;
+        if question.variables.is_empty() {
+            print_one(shown)?;
+        } else {
+            print_largest(question, answer, gpu)?;
+            print_tried(&of_gpu)?;
+        }
+        output::line("")?;
+    }
+    print_failures(answer)
+}
+
+/// `420.0 to 530.0 MiB`.
+fn span(low: u64, high: u64) -> String {
+    if low == high {
+        return output::bytes(low);
+    }
+    let (low, high) = (output::bytes(low), output::bytes(high));
+    match (low.split_once(' '), high.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} to {high}"),
+        _ => format!("{low} to {high}"),
+    }
+}
+
+fn print_ranks(answer: &Answer) -> Result<(), Error> {
+    if answer.ranks.len() < 2 {
+        return Ok(());
+    }
+    let list = |ranks: &[u32]| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    output::line(&format!("ranks tried: {}", list(&answer.ranks)))?;
+    for class in answer.classes.iter().filter(|class| class.members.len() > 1) {
+        output::line(&format!("  the same: {}", list(&class.members)))?;
+    }
+    output::line("")
+}
+
+/// A command without variables: yes or no.
+fn print_one(candidate: &Candidate) -> Result<(), Error> {
+    let mut table = Table::new(&["allocator", "fits", "peak reserved", "needed in all", "left", "smallest GPU"]);
+    for (kind, verdict) in ALLOCATORS.iter().zip(&candidate.verdicts) {
+        let mut row = vec![kind.name().to_owned(), fits(verdict), output::bytes(verdict.peak_reserved)];
+        row.extend(rest(verdict));
+        table.row(row);
+    }
+    output::line(&peak(candidate))?;
+    table.print()
+}
+
+/// The largest value of each row of the frontier.
+fn print_largest(question: &Question, answer: &Answer, gpu: &stalloc_dryrun_setup::Gpu) -> Result<(), Error> {
+    let Some(searched) = question.variables.iter().position(|v| matches!(v.values, fit::Values::Range { .. })) else {
+        return Ok(());
+    };
+    let name = &question.variables[searched].name;
+    for row in answer.frontier.iter().filter(|row| row.gpu == *gpu) {
+        let with = if row.fixed.is_empty() { String::new() } else { format!(" with {}", words(&row.fixed)) };
+        let so_far = if row.is_complete { "" } else { ", so far" };
+        output::line(&format!("  the largest {name}{with}{so_far}"))?;
+        let mut table = Table::new(&["allocator", name, "peak reserved", "needed in all", "left", "smallest GPU"]);
+        for (index, kind) in ALLOCATORS.iter().enumerate() {
+            let Some(values) = &row.largest[index] else {
+                table.row(vec![kind.name().to_owned(), "none".to_owned()]);
+                continue;
+            };
+            let more = if row.is_end[index] { " or more" } else { "" };
+            let mut cells = vec![kind.name().to_owned(), format!("{}{more}", values[searched].1)];
+            let found = answer.candidates.iter().find(|candidate| candidate.gpu == *gpu && candidate.values == *values);
+            if let Some(verdict) = found.and_then(|candidate| candidate.verdicts.get(index)) {
+                cells.push(output::bytes(verdict.peak_reserved));
+                cells.extend(rest(verdict));
+            }
+            table.row(cells);
+        }
+        table.print()?;
+    }
+    Ok(())
+}
+
+/// Everything that was tried.
+fn print_tried(candidates: &[&Candidate]) -> Result<(), Error> {
+    let names = ALLOCATORS.map(|kind| kind.name());
+    let has_ranks = candidates.iter().any(|candidate| candidate.ranks.len() > 1);
+    let mut heads = vec!["tried", "peak allocated", names[0], names[1], names[2]];
+    heads.extend(has_ranks.then_some("fullest rank"));
+    let mut table = Table::new(&heads);
+    for candidate in candidates {
+        let mut row = vec![words(&candidate.values)];
+        match &candidate.failure {
+            Some(_) => row.push("did not run".to_owned()),
+            None => {
+                row.push(output::bytes(candidate.peak_allocated.unwrap_or(0)));
+                row.extend(candidate.verdicts.iter().map(|verdict| {
+                    let left = verdict.left.map_or(String::new(), |left| format!(", {}", signed(left)));
+                    format!("{}{left}", fits(verdict))
+                }));
+                row.extend(candidate.fullest.filter(|_| has_ranks).map(|(rank, _)| rank.to_string()));
+            }
+        }
+        table.row(row);
+    }
+    output::line("  what was tried, with what is left or missing")?;
+    table.print()
+}
+
+fn peak(candidate: &Candidate) -> String {
+    let peak = output::bytes(candidate.peak_allocated.unwrap_or(0));
+    let rank = match (candidate.ranks.len(), candidate.fullest) {
+        (2.., Some((rank, device))) => format!(" on rank {rank}, device {device}"),
+        _ => String::new(),
+    };
+    format!("  peak allocated {peak}{rank} in {} steps", candidate.steps)
+}
+
+fn fits(verdict: &Verdict) -> String {
+    match verdict.fits {
+        Fits::Yes => "yes",
+        Fits::Edge => "edge",
+        Fits::No => "no",
+    }
+    .to_owned()
+}
+
+fn rest(verdict: &Verdict) -> Vec<String> {
+    vec![
+        verdict.needed.map_or("unknown".to_owned(), output::bytes),
+        verdict.left.map_or(String::new(), signed),
+        verdict.smallest_gpu.unwrap_or("none").to_owned(),
+    ]
+}
+
+fn signed(bytes: i64) -> String {
+    let size = output::bytes(bytes.unsigned_abs());
+    if bytes < 0 { format!("-{size}") } else { size }
+}
+
+/// Values with which the command did not run, where it ran with others.
+fn print_failures(answer: &Answer) -> Result<(), Error> {
+    if answer.trouble != Some(fit::Trouble::SomeFailed) {
+        return Ok(());
+    }
+    for candidate in &answer.candidates {
+        let Some((rank, failure)) = &candidate.failure else { continue };
+        let of_rank = if *rank > 0 { format!(" on rank {rank}") } else { String::new() };
+        output::line(&format!("{} {}{of_rank}: {}", candidate.gpu.name, words(&candidate.values), happened(failure)))?;
+        let start = failure.lines.len().saturating_sub(LINES_SHOWN);
+        for line in &failure.lines[start..] {
+            output::line(&format!("    {line}"))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! What was tried, kept for the next time: a file for each trial in the user's cache.
+//!
+//! An entry holds the whole of what it was asked for, and the files that the program was made of as they were then; it is used only
+//! if all of that is still the same.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use rustc_hash::FxHasher;
+use serde::{Deserialize, Serialize};
+
+use crate::fit::notes::{Notes, Source};
+use crate::fit::trial::Outcome;
+
+/// Entries that are kept; when there are more, the older half goes.
+const MOST_ENTRIES: usize = 4000;
+
+/// Variables of the environment that change from call to call and mean nothing to a training program.
+const IGNORED_VARIABLES: [&str; 18] = [
+    "_",
+    "SHLVL",
+    "OLDPWD",
+    "COLUMNS",
+    "LINES",
+    "TERM",
+    "COLORTERM",
+    "WINDOWID",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "SSH_AUTH_SOCK",
+    "TMUX",
+    "TMUX_PANE",
+    "STY",
+    "PYTEST_CURRENT_TEST",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+];
+
+/// The folder of entries.
+#[derive(Clone, Debug)]
+pub struct Cache(Option<PathBuf>);
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    key: String,
+    sources: Vec<Source>,
+    outcome: Outcome,
+}
+
+impl Cache {
+    /// Entries in `folder`; nowhere: nothing is kept.
+    pub fn new(folder: Option<PathBuf>) -> Self {
+        Cache(folder.filter(|folder| fs::create_dir_all(folder).is_ok()))
+    }
+
+    /// What came out when this was tried, if nothing has changed since.
+    pub fn get(&self, key: &str) -> Option<Outcome> {
+        let entry: Entry = serde_json::from_slice(&fs::read(self.path(key)?).ok()?).ok()?;
+        (entry.key == key && entry.sources.iter().all(Source::is_same)).then_some(entry.outcome)
+    }
+
+    /// Keeps what came out. Only of programs that told what they were made of; failure to write costs a trial next time.
+    pub fn put(&self, key: &str, outcome: &Outcome, notes: &Notes) {
+        let (Some(path), Some(sources)) = (self.path(key), &notes.sources) else { return };
+        let entry = Entry { key: key.to_owned(), sources: sources.clone(), outcome: outcome.clone() };
+        let Ok(text) = serde_json::to_vec(&entry) else { return };
+        let beside = path.with_extension(format!("{}.tmp", std::process::id()));
+        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&beside);
+        }
+    }
+
+    /// Removes the older half of the entries where there are too many.
+    pub fn tidy(&self) {
+        let Some(folder) = &self.0 else { return };
+        let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+        let mut files: Vec<_> =
+            entries.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path()))).collect();
+        if files.len() > MOST_ENTRIES {
+            files.sort();
+            for (_, path) in &files[..files.len() / 2] {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+
+    fn path(&self, key: &str) -> Option<PathBuf> {
+        // Names need only differ: the whole key is in the file.
+        let mut hasher = FxHasher::default();
+        key.hash(&mut hasher);
+        let first = hasher.finish();
+        key.len().hash(&mut hasher);
+        key.hash(&mut hasher);
+        Some(self.0.as_ref()?.join(format!("{first:016x}{:016x}.json", hasher.finish())))
+    }
+}
+
+/// All that a trial's outcome depends on, but for the files that the program reads.
+pub struct Key<'a> {
+    /// The command with its values.
+    pub command: &'a [OsString],
+    /// The GPU and the library that stands in for it.
+    pub dry_run: &'a stalloc_dryrun_setup::DryRun,
+    /// Rank and world size.
+    pub rank: Option<(u32, u32)>,
+    /// Steps to record.
+    pub steps: u32,
+    /// What the program is told.
+    pub answers: &'a [String],
+    /// A file of what the program is told.
+    pub answers_file: Option<&'a Path>,
+}
+
+impl Key<'_> {
+    /// The key as text.
+    pub fn text(&self) -> String {
+        let mut text = format!("stalloc {}\n", env!("CARGO_PKG_VERSION"));
+        // Builds of one version differ: what replays, and what stands in.
+        let program = std::env::current_exe().ok();
+        let files = [program.as_deref(), Some(self.dry_run.library()), self.answers_file];
+        for source in files.into_iter().flatten().filter_map(Source::of) {
+            let _ = writeln!(text, "{source:?}");
+        }
+        let _ = writeln!(text, "{:?} {:?} {}", self.dry_run, self.rank, self.steps);
+        let _ = writeln!(text, "{:?}\n{:?}\n{:?}", self.command, self.answers, std::env::current_dir().ok());
+        let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| is_of_interest(name)).collect();
+        variables.sort();
+        let mut hasher = FxHasher::default();
+        variables.hash(&mut hasher);
+        let _ = writeln!(text, "environment {:016x}", hasher.finish());
+        text
+    }
+}
+
+fn is_of_interest(name: &OsStr) -> bool {
+    !IGNORED_VARIABLES.iter().any(|ignored| name == *ignored)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fit::trial::{Failure, FailureKind};
+
+    fn outcome() -> Outcome {
+        Outcome::Failed(Failure { kind: FailureKind::Refused, status: Some(2), lines: vec!["no".to_owned()] })
+    }
+
+    #[test]
+    fn an_entry_is_found_again_until_a_file_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("train.py");
+        fs::write(&source, "x").unwrap();
+        let cache = Cache::new(Some(folder.path().join("cache")));
+        let notes = Notes { sources: Source::of(&source).map(|source| vec![source]), groups: None };
+        assert_eq!(cache.get("a"), None);
+        cache.put("a", &outcome(), &notes);
+        assert_eq!(cache.get("a"), Some(outcome()));
+        assert_eq!(cache.get("b"), None);
+        fs::write(&source, "changed").unwrap();
+        assert_eq!(cache.get("a"), None);
+    }
+
+    #[test]
+    fn what_nobody_knows_the_files_of_is_not_kept_and_damage_is_no_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(Some(folder.path().to_owned()));
+        cache.put("a", &outcome(), &Notes::default());
+        assert_eq!(cache.get("a"), None);
+        fs::write(cache.path("a").unwrap(), "{").unwrap();
+        assert_eq!(cache.get("a"), None);
+        let none = Cache::new(None);
+        none.put("a", &outcome(), &Notes { sources: Some(Vec::new()), groups: None });
+        assert_eq!(none.get("a"), None);
+    }
+
+    #[test]
+    fn the_cache_does_not_grow_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..=MOST_ENTRIES {
+            fs::write(folder.path().join(number.to_string()), "").unwrap();
+        }
+        Cache::new(Some(folder.path().to_owned())).tidy();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), MOST_ENTRIES / 2 + 1);
+    }
+}

@@ -1,0 +1,110 @@
+//! What a recording needs of a card under each allocator.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stalloc_dryrun_setup::Gpu;
+use stalloc_simulator::{Kind, Options, replay, smallest_capacity};
+use stalloc_trace::Trace;
+
+use crate::fit::beside::{Beside, Groups};
+
+/// The allocators that are asked, in the order in which they are shown.
+pub const ALLOCATORS: [Kind; 3] = [Kind::Pytorch, Kind::PytorchExpandable, Kind::Stalloc];
+
+/// What the planner may do for each trial, in its units of work: half a second. A better plan saves no more than a page or two.
+const PLANNER_WORK: u64 = 30_000_000;
+
+/// Whether a recording fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fits {
+    /// Not even if the least is taken beside PyTorch.
+    No,
+    /// If the least is taken beside PyTorch, but not if the most is.
+    Edge,
+    /// Even if the most is taken beside PyTorch.
+    Yes,
+}
+
+/// What one allocator makes of a recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Need {
+    /// Whether it gets through with what the card leaves it.
+    pub fits: Fits,
+    /// The most that it held: on the card where it fits, else on a card without limit. Bytes.
+    pub peak_reserved: u64,
+    /// The least that it gets through with, bytes; none where that cannot be found.
+    pub smallest: Option<u64>,
+}
+
+/// What one rank needs on one of its devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// The rank; 0 for a program that has one process.
+    pub rank: u32,
+    /// The device within the process.
+    pub device: u32,
+    /// Steps that were recorded.
+    pub steps: u64,
+    /// Requests that were recorded.
+    pub requests: u64,
+    /// Hash of what was recorded, addresses and times aside.
+    pub content: u64,
+    /// Most live bytes at once.
+    pub peak_allocated: u64,
+    /// What is taken beside PyTorch.
+    pub beside: Beside,
+    /// What each allocator makes of it, in the order of [`ALLOCATORS`].
+    pub needs: Vec<Need>,
+}
+
+/// Replays a recording on what `gpu` leaves. The hash of its content and the counts are `about`'s.
+///
+/// # Errors
+/// Why a recording cannot be replayed, in a sentence.
+pub fn evaluate(
+    trace: &Trace,
+    about: (u32, u64, u64),
+    gpu: &Gpu,
+    world_size: u32,
+    groups: Option<&Groups>,
+) -> Result<Device, String> {
+    let (rank, steps, content) = about;
+    let beside = Beside::of(gpu, world_size, groups);
+    let planner = stalloc_planner::Options {
+        time_limit: Duration::from_secs(60),
+        work_limit: Some(PLANNER_WORK),
+        threads: 1,
+        ..Default::default()
+    };
+    let options = stalloc_synthesizer::Options { planner };
+    let (plan, _) = stalloc_synthesizer::plan(trace, &options, &mut |_, _| {}).map_err(|error| error.to_string())?;
+    let with = |capacity| Options { plan: Some(&plan), capacity, ..Options::default() };
+    let run = |kind, capacity| replay(trace, kind, &with(capacity), &mut |_, _| {}).map_err(|error| error.to_string());
+    let need = |kind: Kind| -> Result<Need, String> {
+        let mut need = Need {
+            fits: Fits::No,
+            peak_reserved: run(kind, None)?.peak_reserved,
+            smallest: smallest_capacity(trace, kind, &with(None), &mut |_, _| {}).map_err(|error| error.to_string())?,
+        };
+        for (fits, taken) in [(Fits::Yes, beside.high), (Fits::Edge, beside.low)] {
+            let on_card = run(kind, Some(gpu.total.saturating_sub(taken)))?;
+            if on_card.oom.is_none() {
+                (need.fits, need.peak_reserved) = (fits, on_card.peak_reserved);
+                break;
+            }
+        }
+        Ok(need)
+    };
+    Ok(Device {
+        rank,
+        device: trace.device,
+        steps,
+        requests: trace.requests.len() as u64,
+        content,
+        peak_allocated: trace.peak_allocated(),
+        needs: ALLOCATORS.into_iter().map(need).collect::<Result<_, _>>()?,
+        beside,
+    })
+}

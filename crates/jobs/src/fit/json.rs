@@ -1,0 +1,104 @@
+//! The answer as `stalloc fit --json` prints it.
+
+use serde_json::{Map, Value, json};
+
+use crate::fit::evaluate::{ALLOCATORS, Fits};
+use crate::fit::report::{Answer, Candidate, Verdict};
+use crate::fit::values::Assignment;
+use crate::fit::{Beside, Question};
+
+/// The answer as one JSON object. Sizes in bytes.
+///
+/// `fits` is true where the job gets through even if the most is taken beside PyTorch; where it does so only if the least is taken,
+/// it is false and `edge` is true.
+pub fn json(question: &Question, answer: &Answer) -> Value {
+    let largest = |gpu| {
+        let of = |(index, kind): (usize, &stalloc_simulator::Kind)| {
+            let values = answer.largest(question, gpu, index);
+            (kind.name().to_owned(), values.map_or(Value::Null, |values| object(&values)))
+        };
+        Value::Object(ALLOCATORS.iter().enumerate().map(of).collect())
+    };
+    let frontier = answer.frontier.iter().map(|row| {
+        let of = |(kind, values): (&stalloc_simulator::Kind, &Option<Assignment>)| {
+            (kind.name().to_owned(), values.as_ref().map_or(Value::Null, object))
+        };
+        let largest: Map<String, Value> = ALLOCATORS.iter().zip(&row.largest).map(of).collect();
+        json!({"gpu": row.gpu.name, "values": object(&row.fixed), "largest": largest, "complete": row.is_complete})
+    });
+    json!({
+        "candidates": answer.candidates.iter().map(candidate).collect::<Vec<_>>(),
+        "largest": question.gpus.iter().map(|gpu| (gpu.name.to_owned(), largest(gpu))).collect::<Map<_, _>>(),
+        "frontier": frontier.collect::<Vec<_>>(),
+        "world_size": question.world_size,
+        "same_ranks": answer.classes.iter().map(|class| &class.members).collect::<Vec<_>>(),
+        "interrupted": answer.is_interrupted,
+    })
+}
+
+fn candidate(candidate: &Candidate) -> Value {
+    let allocator = |(index, kind): (usize, &stalloc_simulator::Kind)| {
+        let verdict =
+            candidate.verdicts.get(index).map_or_else(|| json!({"fits": false, "peak_reserved": null}), allocator);
+        (kind.name().to_owned(), verdict)
+    };
+    let ranks = candidate
+        .ranks
+        .iter()
+        .map(|&(rank, device, peak)| json!({"rank": rank, "device": device, "peak_allocated": peak}));
+    let mut out = json!({
+        "values": object(&candidate.values),
+        "gpu": candidate.gpu.name,
+        "capacity": candidate.gpu.total,
+        "peak_allocated": candidate.peak_allocated,
+        "steps": candidate.steps,
+        "allocators": ALLOCATORS.iter().enumerate().map(allocator).collect::<Map<_, _>>(),
+        "beside": beside(&candidate.beside),
+        "ranks": ranks.collect::<Vec<_>>(),
+    });
+    if let Some((rank, failure)) = &candidate.failure {
+        out["error"] = json!({"kind": failure.kind, "rank": rank, "status": failure.status, "lines": failure.lines});
+    }
+    out
+}
+
+fn allocator(verdict: &Verdict) -> Value {
+    json!({
+        "fits": verdict.fits == Fits::Yes,
+        "edge": verdict.fits == Fits::Edge,
+        "peak_reserved": verdict.peak_reserved,
+        "needed": verdict.needed,
+        "left": verdict.left,
+        "smallest_gpu": verdict.smallest_gpu,
+    })
+}
+
+fn beside(beside: &Beside) -> Value {
+    let parts: Vec<Value> =
+        beside.parts.iter().map(|part| json!({"name": part.name, "low": part.low, "high": part.high})).collect();
+    json!({"low": beside.low, "high": beside.high, "parts": parts})
+}
+
+/// Values by name: numbers where they are numbers.
+fn object(values: &Assignment) -> Value {
+    let value = |text: &String| match text.parse::<i64>() {
+        Ok(number) => json!(number),
+        Err(_) => match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => json!(number),
+            _ => json!(text),
+        },
+    };
+    Value::Object(values.iter().map(|(name, text)| (name.clone(), value(text))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_numbers_where_they_are_numbers() {
+        let values = [("A", "8"), ("B", "0.5"), ("C", "full"), ("D", "nan"), ("E", "1e3")];
+        let values = values.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        assert_eq!(object(&values), json!({"A": 8, "B": 0.5, "C": "full", "D": "nan", "E": 1000.0}));
+    }
+}

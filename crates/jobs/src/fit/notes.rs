@@ -1,0 +1,101 @@
+//! What the programs of a trial say of themselves: which files they were made of, and their process groups.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fit::beside::Groups;
+
+/// A file that a program read, as it was then.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Source {
+    /// Which.
+    path: PathBuf,
+    /// Its bytes.
+    size: u64,
+    /// When it was last written, nanoseconds since 1970.
+    modified: u128,
+}
+
+impl Source {
+    /// A file as it is now; none if there is none.
+    pub fn of(path: &Path) -> Option<Source> {
+        let about = fs::metadata(path).ok()?;
+        let modified = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos();
+        Some(Source { path: path.to_owned(), size: about.len(), modified })
+    }
+
+    /// Whether it is still as it was.
+    pub fn is_same(&self) -> bool {
+        Source::of(&self.path).as_ref() == Some(self)
+    }
+}
+
+/// What the programs of a trial noted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notes {
+    /// What they were made of; none where a program did not come to its end, so that nobody knows.
+    pub sources: Option<Vec<Source>>,
+    /// The process groups of the rank.
+    pub groups: Option<Groups>,
+}
+
+/// What one process writes.
+#[derive(Deserialize)]
+struct Note {
+    sources: Vec<PathBuf>,
+    groups: Groups,
+}
+
+/// Reads what the processes of a trial left in a folder.
+pub fn read_notes(folder: &Path) -> Notes {
+    let files = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let mut found = Notes::default();
+    for note in files.filter_map(|path| serde_json::from_slice::<Note>(&fs::read(path).ok()?).ok()) {
+        let sources = found.sources.get_or_insert_default();
+        sources.extend(note.sources.iter().filter_map(|path| Source::of(path)));
+        // Of several processes the one with most groups: the others started it.
+        let is_more =
+            |old: &Groups| old.used.len() + old.unused.len() < note.groups.used.len() + note.groups.unused.len();
+        if found.groups.as_ref().is_none_or(is_more) {
+            found.groups = Some(note.groups);
+        }
+    }
+    if let Some(sources) = &mut found.sources {
+        sources.sort_unstable();
+        sources.dedup();
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_processes_noted_is_joined_and_files_that_changed_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("train.py");
+        fs::write(&source, "x = 1").unwrap();
+        let note = |name: &str, used: &str| {
+            let text = format!(
+                "{{\"sources\": [{source:?}, \"/no/such/file\"], \"groups\": {{\"used\": {used}, \"unused\": [], \"all_to_all\": 0}}}}"
+            );
+            fs::write(folder.path().join(name), text).unwrap();
+        };
+        assert_eq!(read_notes(folder.path()), Notes::default());
+        note("1.json", "[]");
+        note("2.json", "[8, 2]");
+        fs::write(folder.path().join("3.json"), "{cut off").unwrap();
+        let notes = read_notes(folder.path());
+        assert_eq!(notes.groups.unwrap().used, [8, 2]);
+        let sources = notes.sources.unwrap();
+        assert!(sources.len() == 1 && sources[0].is_same());
+        fs::write(&source, "x = 2222").unwrap();
+        assert!(!sources[0].is_same());
+        fs::remove_file(&source).unwrap();
+        assert!(!sources[0].is_same());
+    }
+}

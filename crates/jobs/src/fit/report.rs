@@ -1,0 +1,222 @@
+//! The answer: what fits, by how much, and the largest values.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stalloc_dryrun_setup::{GPUS, Gpu};
+
+use crate::fit::Question;
+use crate::fit::beside::Beside;
+use crate::fit::evaluate::{ALLOCATORS, Device, Fits};
+use crate::fit::ranks::{Class, to_try};
+use crate::fit::scheduler::{Found, Line, Tried, points};
+use crate::fit::search::{self, Next};
+use crate::fit::trial::Failure;
+use crate::fit::values::Assignment;
+
+/// What is to be said about one allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether it fits on every device.
+    pub fits: Fits,
+    /// The most that it held on a device, bytes.
+    pub peak_reserved: u64,
+    /// The least memory that the job gets through with on its fullest device, all that is beside PyTorch included at its most; bytes.
+    pub needed: Option<u64>,
+    /// What is left of the card then, negative where it is missing; bytes.
+    pub left: Option<i64>,
+    /// The preset with the least memory that would do.
+    pub smallest_gpu: Option<&'static str>,
+}
+
+/// One combination of values on one GPU.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The GPU.
+    pub gpu: Gpu,
+    /// The values.
+    pub values: Assignment,
+    /// Largest live bytes of any device; none where the command did not run.
+    pub peak_allocated: Option<u64>,
+    /// The rank and the device that need most.
+    pub fullest: Option<(u32, u32)>,
+    /// What is beside PyTorch on that one.
+    pub beside: Beside,
+    /// The fewest steps that a rank recorded.
+    pub steps: u64,
+    /// One for each of [`ALLOCATORS`]; none where the command did not run.
+    pub verdicts: Vec<Verdict>,
+    /// Each rank's own peak: rank, device, largest live bytes.
+    pub ranks: Vec<(u32, u32, u64)>,
+    /// Why the command did not run, and on which rank.
+    pub failure: Option<(u32, Failure)>,
+}
+
+/// The largest value of the searched variable for one combination of the others.
+#[derive(Clone, Debug)]
+pub struct Frontier {
+    /// The GPU.
+    pub gpu: Gpu,
+    /// The values of the lists.
+    pub fixed: Assignment,
+    /// For each allocator all values of the largest that fits; none: nothing does, or nobody knows yet.
+    pub largest: Vec<Option<Assignment>>,
+    /// For each allocator whether that is the end of the range, so that more may fit.
+    pub is_end: Vec<bool>,
+    /// Whether the search came to its end.
+    pub is_complete: bool,
+}
+
+/// What stands in the way of an answer, for the reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The command ran with none of the values.
+    NothingRan,
+    /// It did not run with some.
+    SomeFailed,
+}
+
+/// All that was found.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What was tried, in the order of GPUs and values.
+    pub candidates: Vec<Candidate>,
+    /// The largest values, a row for each GPU and combination of the lists.
+    pub frontier: Vec<Frontier>,
+    /// The ranks that were tried.
+    pub ranks: Vec<u32>,
+    /// Those of them that were alike.
+    pub classes: Vec<Class>,
+    /// Whether it was stopped before everything was tried.
+    pub is_interrupted: bool,
+    /// Whether something did not run.
+    pub trouble: Option<Trouble>,
+}
+
+impl Answer {
+    /// The largest values that fit `gpu` under an allocator: of the searched variable first, then of the others in their order
+    /// (numbers by size, words by their place in the list).
+    pub fn largest(&self, question: &Question, gpu: &Gpu, allocator: usize) -> Option<Assignment> {
+        let searched = question.variables.iter().position(|v| matches!(v.values, crate::fit::Values::Range { .. }));
+        let rank = |values: &Assignment| -> Vec<f64> {
+            let weight = |at: usize| {
+                let (_, value) = &values[at];
+                let place = || match &question.variables[at].values {
+                    crate::fit::Values::List(list) => list.iter().position(|other| other == value).unwrap_or(0) as f64,
+                    crate::fit::Values::Range { .. } => 0.0,
+                };
+                let is_numeric = match &question.variables[at].values {
+                    crate::fit::Values::List(list) => list.iter().all(|value| value.parse::<f64>().is_ok()),
+                    crate::fit::Values::Range { .. } => true,
+                };
+                if is_numeric { value.parse().unwrap_or(0.0) } else { place() }
+            };
+            searched.into_iter().chain((0..values.len()).filter(|&at| Some(at) != searched)).map(weight).collect()
+        };
+        let of_gpu = self.frontier.iter().filter(|row| row.gpu == *gpu);
+        let all = of_gpu.filter_map(|row| row.largest[allocator].as_ref());
+        all.max_by(|one, other| rank(one).partial_cmp(&rank(other)).unwrap_or(std::cmp::Ordering::Equal)).cloned()
+    }
+
+    /// Whether anything fits.
+    pub fn anything_fits(&self) -> bool {
+        self.candidates.iter().flat_map(|candidate| &candidate.verdicts).any(|verdict| verdict.fits == Fits::Yes)
+    }
+}
+
+/// What several devices say together about an allocator on a card: the worst of them. Which card would do is not looked for.
+pub fn verdict(devices: &[Device], allocator: usize, gpu: &Gpu) -> Verdict {
+    let needs = || devices.iter().map(|device| (device, &device.needs[allocator]));
+    let needed = |(device, need): (&Device, &crate::fit::Need)| Some(need.smallest?.saturating_add(device.beside.high));
+    let needed = needs().map(needed).collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max());
+    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    Verdict {
+        fits: needs().map(|(_, need)| need.fits).min().unwrap_or(Fits::No),
+        peak_reserved: needs().map(|(_, need)| need.peak_reserved).max().unwrap_or(0),
+        needed,
+        left: needed.map(|needed| signed(gpu.total).saturating_sub(signed(needed))),
+        smallest_gpu: None,
+    }
+}
+
+/// The preset with the least memory that would do. Its number of multiprocessors may change what the job needs by a little.
+fn smallest_gpu(devices: &[Device], allocator: usize) -> Option<&'static str> {
+    let would_do = |card: &&Gpu| {
+        devices.iter().all(|device| {
+            // What the card's own context takes, and what the groups take here.
+            let groups: u64 = device.beside.parts.iter().skip(1).map(|part| part.high).sum();
+            let taken = card.context_range.1.saturating_add(groups);
+            device.needs[allocator].smallest.is_some_and(|needed| needed.saturating_add(taken) <= card.total)
+        })
+    };
+    GPUS.iter().find(would_do).map(|card| card.name)
+}
+
+/// Puts the answer together.
+pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicBool) -> Answer {
+    let mut candidates = Vec::new();
+    let mut frontier = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let gpu = question.gpus[line.gpu];
+        let mut places: Vec<u64> =
+            found.tried.keys().filter(|(other, _)| *other == index).map(|&(_, place)| place).collect();
+        places.sort_unstable();
+        for &place in &places {
+            candidates.push(candidate(gpu, line.values(&question.variables, place), &found.tried[&(index, place)]));
+        }
+        let mut row =
+            Frontier { gpu, fixed: line.fixed.clone(), largest: Vec::new(), is_end: Vec::new(), is_complete: true };
+        for allocator in 0..ALLOCATORS.len() {
+            let known = points(found, index, allocator, &gpu);
+            let place = match search::next(line.count(), &known) {
+                Next::Found(place) => place,
+                Next::Try(..) => {
+                    row.is_complete = false;
+                    let fits = |point: &search::Point| matches!(point, search::Point::Ran { fits: true, .. });
+                    known.iter().rev().find(|(_, point)| fits(point)).map(|(&place, _)| place)
+                }
+            };
+            row.largest.push(place.map(|place| line.values(&question.variables, place)));
+            row.is_end.push(line.range.is_some() && place == Some(line.count() - 1));
+        }
+        frontier.push(row);
+    }
+    let failed = candidates.iter().filter(|candidate| candidate.failure.is_some()).count();
+    let trouble = match failed {
+        0 => None,
+        _ if failed == candidates.len() => Some(Trouble::NothingRan),
+        _ => Some(Trouble::SomeFailed),
+    };
+    Answer {
+        ranks: question.world_size.map_or(Vec::new(), |world_size| to_try(world_size, &question.ranks)),
+        classes: (0..lines.len()).find_map(|line| found.classes.get(&line)).cloned().unwrap_or_default(),
+        is_interrupted: stop.load(Ordering::Relaxed),
+        candidates,
+        frontier,
+        trouble,
+    }
+}
+
+fn candidate(gpu: Gpu, values: Assignment, tried: &Tried) -> Candidate {
+    let devices: &[Device] = if tried.failure.is_some() { &[] } else { &tried.devices };
+    let fullest = devices.iter().max_by_key(|device| (device.peak_allocated, std::cmp::Reverse(device.rank)));
+    Candidate {
+        gpu,
+        values,
+        peak_allocated: fullest.map(|device| device.peak_allocated),
+        fullest: fullest.map(|device| (device.rank, device.device)),
+        beside: fullest.map_or_else(Beside::default, |device| device.beside.clone()),
+        steps: devices.iter().map(|device| device.steps).min().unwrap_or(0),
+        verdicts: match devices {
+            [] => Vec::new(),
+            _ => {
+                let of = |allocator| Verdict {
+                    smallest_gpu: smallest_gpu(devices, allocator),
+                    ..verdict(devices, allocator, &gpu)
+                };
+                (0..ALLOCATORS.len()).map(of).collect()
+            }
+        },
+        ranks: devices.iter().map(|device| (device.rank, device.device, device.peak_allocated)).collect(),
+        failure: tried.failure.clone(),
+    }
+}

@@ -1,0 +1,362 @@
+//! Which trial runs when: several at once, the ones that the search needs first.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use stalloc_dryrun_setup::{DryRun, Gpu};
+use stalloc_launcher::Rank;
+
+use crate::fit::cache::{Cache, Key};
+use crate::fit::evaluate::{ALLOCATORS, Device, Fits};
+use crate::fit::ranks::{Class, classes, to_try};
+use crate::fit::report::verdict;
+use crate::fit::search::{self, Next, Point};
+use crate::fit::trial::{self, Failure, Outcome};
+use crate::fit::values::{self, Assignment, Values, Variable};
+use crate::fit::{Error, Question};
+
+/// Trials at once that a machine with many cores runs: each takes about 1 GB of host memory.
+const MOST_AT_ONCE: usize = 8;
+
+/// How often the watcher is told that time passes.
+const TICK: Duration = Duration::from_millis(100);
+
+/// One combination of the lists on one GPU, along which a range is searched.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Which of the question's GPUs.
+    pub gpu: usize,
+    /// The values of the lists.
+    pub fixed: Assignment,
+    /// The searched variable, if there is one: its place among the variables, its first value, how far apart, how many.
+    pub range: Option<(usize, i64, i64, u64)>,
+}
+
+impl Line {
+    /// How many values the line has.
+    pub fn count(&self) -> u64 {
+        self.range.map_or(1, |(.., count)| count)
+    }
+
+    /// The value of every variable at a place of the line, in the order of the variables.
+    pub fn values(&self, variables: &[Variable], place: u64) -> Assignment {
+        let mut values = self.fixed.clone();
+        if let Some((at, first, step, _)) = self.range {
+            values.insert(at, (variables[at].name.clone(), Variable::at(first, step, place).to_string()));
+        }
+        values
+    }
+}
+
+/// The lines of a question.
+///
+/// # Errors
+/// If there are too many.
+pub fn lines(question: &Question) -> Result<Vec<Line>, Error> {
+    let range = question.variables.iter().enumerate().find_map(|(at, variable)| match variable.values {
+        Values::Range { first, step, count } => Some((at, first, step, count)),
+        Values::List(_) => None,
+    });
+    let combinations = values::combinations(&question.variables)?;
+    let line = |gpu| combinations.iter().map(move |fixed| Line { gpu, fixed: fixed.clone(), range });
+    Ok((0..question.gpus.len()).flat_map(line).collect())
+}
+
+/// What one trial of a line said.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    /// What each device of each rank needs, of each class one rank.
+    pub devices: Vec<Device>,
+    /// Why the command did not run, of the first rank that did not.
+    pub failure: Option<(u32, Failure)>,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The trials of each line, by place.
+    pub tried: HashMap<(usize, u64), Arc<Tried>>,
+    /// The ranks that are alike, by line.
+    pub classes: HashMap<usize, Vec<Class>>,
+}
+
+/// What happens meanwhile.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// Time passes; so many trials run and so many are done.
+    Tick {
+        /// How many run.
+        running: usize,
+        /// How many are done.
+        done: usize,
+    },
+    /// A trial is done.
+    Tried {
+        /// The GPU's name.
+        gpu: &'a str,
+        /// The values.
+        values: &'a Assignment,
+        /// What it said.
+        tried: &'a Tried,
+        /// Whether it was known from before.
+        is_cached: bool,
+    },
+}
+
+struct Shared {
+    found: Found,
+    running: HashSet<(usize, u64)>,
+    error: Option<Error>,
+}
+
+struct Work<'a> {
+    question: &'a Question,
+    stand_ins: &'a [DryRun],
+    lines: &'a [Line],
+    cache: Cache,
+    at_once: usize,
+    stop: &'a AtomicBool,
+    shared: Mutex<Shared>,
+    changed: Condvar,
+}
+
+/// Tries what the lines need.
+///
+/// # Errors
+/// If a command cannot be started at all.
+pub fn run(
+    question: &Question,
+    stand_ins: &[DryRun],
+    lines: &[Line],
+    watch: &mut dyn FnMut(Event<'_>),
+    stop: &AtomicBool,
+) -> Result<Found, Error> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let at_once = if question.at_once == 0 { cores.min(MOST_AT_ONCE) } else { question.at_once };
+    let work = Work {
+        question,
+        stand_ins,
+        lines,
+        cache: Cache::new(question.cache.clone()),
+        at_once,
+        stop,
+        shared: Mutex::new(Shared { found: Found::default(), running: HashSet::new(), error: None }),
+        changed: Condvar::new(),
+    };
+    work.cache.tidy();
+    std::thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        for _ in 0..at_once {
+            let (work, sender) = (&work, sender.clone());
+            scope.spawn(move || work.work(&sender));
+        }
+        drop(sender);
+        work.watch(&receiver, watch);
+    });
+    let shared = work.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match shared.error {
+        Some(error) => Err(error),
+        None => Ok(shared.found),
+    }
+}
+
+type Report = (usize, u64, Arc<Tried>, bool);
+
+impl Work<'_> {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the watcher until the workers are done.
+    fn watch(&self, receiver: &Receiver<Report>, watch: &mut dyn FnMut(Event<'_>)) {
+        loop {
+            match receiver.recv_timeout(TICK) {
+                Ok((line, place, tried, is_cached)) => {
+                    let values = self.lines[line].values(&self.question.variables, place);
+                    let gpu = self.question.gpus[self.lines[line].gpu].name;
+                    watch(Event::Tried { gpu, values: &values, tried: &tried, is_cached });
+                }
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+            let (running, done) = {
+                let shared = self.lock();
+                (shared.running.len(), shared.found.tried.len())
+            };
+            watch(Event::Tick { running, done });
+        }
+    }
+
+    /// Takes trials until none is needed.
+    fn work(&self, sender: &Sender<Report>) {
+        loop {
+            let mut shared = self.lock();
+            let (line, place) = loop {
+                if self.stop.load(Ordering::Relaxed) || shared.error.is_some() {
+                    return;
+                }
+                match self.choose(&shared) {
+                    Some(trial) => break trial,
+                    None if shared.running.is_empty() => {
+                        self.changed.notify_all();
+                        return;
+                    }
+                    None => {
+                        let waited = self.changed.wait_timeout(shared, TICK);
+                        shared = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    }
+                }
+            };
+            shared.running.insert((line, place));
+            let known = shared.found.classes.get(&line).cloned();
+            drop(shared);
+            let tried = self.trial(line, place, known.as_deref());
+            let mut shared = self.lock();
+            shared.running.remove(&(line, place));
+            match tried {
+                Ok(Some((tried, is_cached))) => {
+                    if known.is_none() && tried.failure.is_none() {
+                        shared.found.classes.insert(line, self.classes(&tried));
+                    }
+                    let tried = Arc::new(tried);
+                    shared.found.tried.insert((line, place), Arc::clone(&tried));
+                    // The watcher is there until every sender is gone.
+                    let _ = sender.send((line, place, tried, is_cached));
+                }
+                Ok(None) => {}
+                Err(error) => shared.error = Some(error),
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// The trial that is needed most and does not run: first what a search waits for, then what it will probably ask next.
+    fn choose(&self, shared: &Shared) -> Option<(usize, u64)> {
+        let mut later = None;
+        for (index, line) in self.lines.iter().enumerate() {
+            // Which ranks differ is found once; only then is the rest worth starting.
+            let is_first = self.ranks().len() > 1 && !shared.found.classes.contains_key(&index);
+            if is_first && shared.running.iter().any(|(other, _)| *other == index) {
+                continue;
+            }
+            let is_open = |place: u64| {
+                !shared.found.tried.contains_key(&(index, place)) && !shared.running.contains(&(index, place))
+            };
+            for allocator in 0..ALLOCATORS.len() {
+                let known = points(&shared.found, index, allocator, &self.question.gpus[line.gpu]);
+                let Next::Try(place, others) = search::next(line.count(), &known) else { continue };
+                if is_open(place) {
+                    return Some((index, place));
+                }
+                later = later.or_else(|| others.into_iter().find(|&other| is_open(other)).map(|other| (index, other)));
+            }
+        }
+        later
+    }
+
+    /// The ranks that are tried first.
+    fn ranks(&self) -> Vec<u32> {
+        to_try(self.question.world_size.unwrap_or(1), &self.question.ranks)
+    }
+
+    fn classes(&self, tried: &Tried) -> Vec<Class> {
+        let content = |&rank: &u32| {
+            let of_rank = tried.devices.iter().filter(|device| device.rank == rank);
+            (rank, of_rank.map(|device| device.content).collect::<Vec<_>>())
+        };
+        match self.question.world_size {
+            Some(_) => classes(&self.ranks().iter().map(content).collect::<Vec<_>>()),
+            None => Vec::new(),
+        }
+    }
+
+    /// Tries a place of a line: every rank the first time, then one of each class. None if it was stopped.
+    fn trial(&self, line: usize, place: u64, known: Option<&[Class]>) -> Result<Option<(Tried, bool)>, Error> {
+        let ranks = match (self.question.world_size, known) {
+            (None, _) => vec![None],
+            (Some(_), Some(classes)) => classes.iter().map(|class| Some(class.rank)).collect(),
+            (Some(_), None) => self.ranks().into_iter().map(Some).collect(),
+        };
+        let values = self.lines[line].values(&self.question.variables, place);
+        let command = values::substitute(&self.question.command, &values);
+        let stand_in = &self.stand_ins[self.lines[line].gpu];
+        let one = |rank: Option<u32>| {
+            let rank = rank.and_then(|rank| Some(Rank { rank, world_size: self.question.world_size? }));
+            self.one(&command, stand_in, rank)
+        };
+        // The first trial of a world is the only one of its line: its ranks share the cores.
+        let several = if known.is_none() && ranks.len() > 1 { self.at_once } else { 1 };
+        let mut tried = Tried { devices: Vec::new(), failure: None };
+        let mut all_cached = true;
+        for group in ranks.chunks(several.max(1)) {
+            let outcomes: Vec<_> = std::thread::scope(|scope| {
+                let started: Vec<_> = group.iter().map(|&rank| (rank, scope.spawn(move || one(rank)))).collect();
+                started.into_iter().map(|(rank, thread)| (rank, thread.join())).collect()
+            });
+            for (rank, outcome) in outcomes {
+                // A thread of ours does not panic; if one did, its trial says nothing.
+                let Ok(outcome) = outcome else { return Ok(None) };
+                let Some((outcome, is_cached)) = outcome? else { return Ok(None) };
+                all_cached &= is_cached;
+                match outcome {
+                    Outcome::Ran(devices) => tried.devices.extend(devices),
+                    Outcome::Failed(failure) => {
+                        tried.failure = tried.failure.or(Some((rank.unwrap_or(0), failure)));
+                    }
+                }
+            }
+            if tried.failure.is_some() {
+                break;
+            }
+        }
+        Ok(Some((tried, all_cached)))
+    }
+
+    /// Tries one rank, or remembers.
+    fn one(
+        &self,
+        command: &[std::ffi::OsString],
+        stand_in: &DryRun,
+        rank: Option<Rank>,
+    ) -> Result<Option<(Outcome, bool)>, Error> {
+        let setting = &self.question.setting;
+        let key = Key {
+            command,
+            dry_run: stand_in,
+            rank: rank.map(|rank| (rank.rank, rank.world_size)),
+            steps: setting.steps,
+            answers: &setting.answers,
+            answers_file: setting.answers_file.as_deref(),
+        };
+        let key = key.text();
+        if let Some(outcome) = self.cache.get(&key) {
+            return Ok(Some((outcome, true)));
+        }
+        let Some((outcome, notes)) = trial::run(command, stand_in, rank, setting, self.stop)? else { return Ok(None) };
+        // What else may fail does so for reasons that may pass.
+        let is_lasting = match &outcome {
+            Outcome::Ran(_) => true,
+            Outcome::Failed(failure) => failure.kind == trial::FailureKind::Refused,
+        };
+        if is_lasting {
+            self.cache.put(&key, &outcome, &notes);
+        }
+        Ok(Some((outcome, false)))
+    }
+}
+
+/// What the trials of a line said about one allocator.
+pub fn points(found: &Found, line: usize, allocator: usize, gpu: &Gpu) -> BTreeMap<u64, Point> {
+    let of_line = found.tried.iter().filter(|((other, _), _)| *other == line);
+    let point = |tried: &Tried| match &tried.failure {
+        Some(_) => Point::Refused,
+        None => {
+            let verdict = verdict(&tried.devices, allocator, gpu);
+            Point::Ran { fits: verdict.fits == Fits::Yes, left: verdict.left }
+        }
+    };
+    of_line.map(|(&(_, place), tried)| (place, point(tried))).collect()
+}

@@ -1,0 +1,141 @@
+//! Which value of a range to try next.
+//!
+//! More is assumed to need more: the search keeps a value that fits and a larger one that does not, and narrows the gap. Memory grows
+//! nearly in a straight line with most sizes, so the next value is where the line through both meets the capacity; half of
+//! the gap where that does not help. What a trial is refused for (not for memory) counts as "does not fit" above a value that fits,
+//! and as "not a value" below the first one that the command takes.
+
+use std::collections::BTreeMap;
+
+/// After so many trials for one allocator the gap is halved: the line did not help.
+const LINES: usize = 8;
+
+/// How many of the smallest values may be refused before the whole range is.
+const REFUSALS: u64 = 16;
+
+/// What a trial said about one allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// It ran.
+    Ran {
+        /// Whether it fits.
+        fits: bool,
+        /// Bytes left, negative where bytes are missing.
+        left: Option<i64>,
+    },
+    /// The command did not run with this value.
+    Refused,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The place of the largest value that fits is known: none, or this one.
+    Found(Option<u64>),
+    /// Try this one, and where a core is free the others: they will probably be asked for.
+    Try(u64, Vec<u64>),
+}
+
+/// Says what to do after the trials that are `known` of a range with `count` values, by their place. O(trials).
+pub fn next(count: u64, known: &BTreeMap<u64, Point>) -> Next {
+    let last = count.saturating_sub(1);
+    // The smallest value that the command takes: 0, 1, 3, 7...
+    let mut first = 0;
+    loop {
+        match known.get(&first) {
+            None => return Next::Try(first, if first < last { vec![last] } else { Vec::new() }),
+            Some(Point::Ran { fits: false, .. }) => return Next::Found(None),
+            Some(Point::Ran { fits: true, .. }) => break,
+            Some(Point::Refused) if first >= last || first >= REFUSALS => return Next::Found(None),
+            Some(Point::Refused) => first = (2 * first + 1).min(last),
+        }
+    }
+    let fits = |place: &u64| matches!(known.get(place), Some(Point::Ran { fits: true, .. }));
+    match known.get(&last) {
+        None => return Next::Try(last, Vec::new()),
+        Some(_) if fits(&last) => return Next::Found(Some(last)),
+        Some(_) => {}
+    }
+    let low = known.keys().copied().filter(fits).max().unwrap_or(first);
+    let high = known.keys().copied().find(|&place| place > low && !fits(&place)).unwrap_or(last);
+    if high - low <= 1 {
+        return Next::Found(Some(low));
+    }
+    let guess = match (known.get(&low), known.get(&high)) {
+        (Some(Point::Ran { left: Some(left), .. }), Some(Point::Ran { left: Some(missing), .. }))
+            if known.len() < LINES && *left >= 0 && *missing < 0 =>
+        {
+            low + (*left as f64 / (*left as f64 - *missing as f64) * (high - low) as f64) as u64
+        }
+        _ => low + (high - low) / 2,
+    };
+    let guess = guess.clamp(low + 1, high - 1);
+    Next::Try(guess, if guess + 1 < high { vec![guess + 1] } else { Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Searches with an oracle; the answer and the trials.
+    fn search(count: u64, oracle: impl Fn(u64) -> Point) -> (Option<u64>, usize) {
+        let mut known = BTreeMap::new();
+        loop {
+            match next(count, &known) {
+                Next::Found(place) => return (place, known.len()),
+                Next::Try(place, others) => {
+                    assert!(place < count && !known.contains_key(&place), "{place} again");
+                    known.insert(place, oracle(place));
+                    for other in others {
+                        known.entry(other).or_insert_with(|| oracle(other));
+                    }
+                }
+            }
+        }
+    }
+
+    fn needs(bytes: i64, capacity: i64) -> Point {
+        Point::Ran { fits: bytes <= capacity, left: Some(capacity - bytes) }
+    }
+
+    #[test]
+    fn a_straight_line_is_found_in_four_trials() {
+        for limit in 1..200_i64 {
+            let (found, trials) = search(256, |place| needs(1000 + 50 * place as i64, 1000 + 50 * limit));
+            assert_eq!(found, Some(limit as u64));
+            assert!(trials <= 4, "{limit}: {trials}");
+        }
+    }
+
+    #[test]
+    fn any_growing_need_is_found_and_soon() {
+        for limit in [1_i64, 17, 255, 256, 4000, 65_535] {
+            let steep = |place: u64| needs((place * place) as i64, limit * limit);
+            let (found, trials) = search(65_536, steep);
+            assert_eq!(found, Some(limit.min(65_535) as u64));
+            assert!(trials <= 40, "{limit}: {trials}");
+            let unknown = |place: u64| Point::Ran { fits: place as i64 <= limit, left: None };
+            assert_eq!(search(65_536, unknown).0, Some(limit as u64));
+        }
+    }
+
+    #[test]
+    fn ends_of_the_range_are_answers_too() {
+        assert_eq!(search(10, |_| needs(1, 2)), (Some(9), 2));
+        assert_eq!(search(10, |_| needs(3, 2)).0, None);
+        assert_eq!(search(1, |_| needs(1, 2)), (Some(0), 1));
+        assert_eq!(search(1, |_| Point::Refused), (None, 1));
+        assert_eq!(search(2, |place| needs(place as i64, 0)).0, Some(0));
+    }
+
+    #[test]
+    fn refused_values_are_passed_below_and_a_limit_above() {
+        let not_zero = |place: u64| if place == 0 { Point::Refused } else { needs(place as i64, 7) };
+        assert_eq!(search(64, not_zero).0, Some(7));
+        let not_large = |place: u64| if place > 5 { Point::Refused } else { needs(place as i64, 7) };
+        assert_eq!(search(64, not_large).0, Some(5));
+        let (found, trials) = search(1 << 20, |_| Point::Refused);
+        assert_eq!(found, None);
+        assert!(trials <= 7, "{trials}");
+    }
+}

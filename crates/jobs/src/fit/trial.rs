@@ -1,0 +1,268 @@
+//! One trial: a dry run of a few steps, and what its recording needs.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stalloc_dryrun_setup::DryRun;
+use stalloc_launcher::{Background, Job, Purpose, Rank, run_in_background};
+use stalloc_trace::Input;
+
+use crate::fit::Error;
+use crate::fit::beside::Groups;
+use crate::fit::evaluate::{Device, evaluate};
+use crate::fit::notes::{Notes, read_notes};
+
+/// Lines of a failed program's output that are kept.
+const LAST_LINES: usize = 12;
+
+/// Bytes of them.
+const LAST_BYTES: usize = 4000;
+
+/// PyTorch's variables for its allocator's options.
+const ALLOCATOR_OPTIONS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+
+/// What is the same in every trial.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The Python package that records.
+    pub package: PathBuf,
+    /// Steps to record.
+    pub steps: u32,
+    /// How long a trial may take.
+    pub limit: Duration,
+    /// Answers to what the program reads back: `FILE:LINE=VALUE`.
+    pub answers: Vec<String>,
+    /// A file of such answers.
+    pub answers_file: Option<PathBuf>,
+}
+
+/// How a trial of one rank went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It ran: what each of its devices needs.
+    Ran(Vec<Device>),
+    /// It did not.
+    Failed(Failure),
+}
+
+/// Why a trial says nothing about memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What happened.
+    pub kind: FailureKind,
+    /// The exit status, where the program ended by itself.
+    pub status: Option<u8>,
+    /// The last lines of its output.
+    pub lines: Vec<String>,
+}
+
+/// What happened instead of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The program does not take these arguments.
+    Refused,
+    /// The program failed by itself.
+    Failed,
+    /// The program ran out of the memory that it allows itself.
+    OutOfMemory,
+    /// Somebody killed the program: most often the system, for want of host memory.
+    Killed,
+    /// It took too long.
+    TimedOut,
+    /// It used no GPU.
+    NothingRecorded,
+    /// The recording cannot be used.
+    Unreadable,
+}
+
+/// Runs `command` on one rank and says what it needs; none if it was stopped. The notes say what the answer depends on.
+///
+/// # Errors
+/// If the command cannot be started at all, or the disk cannot be written to.
+pub fn run(
+    command: &[OsString],
+    dry_run: &DryRun,
+    rank: Option<Rank>,
+    setting: &Setting,
+    stop: &AtomicBool,
+) -> Result<Option<(Outcome, Notes)>, Error> {
+    let folder = Scratch::new()?;
+    let (traces, notes) = (folder.0.join("traces"), folder.0.join("notes"));
+    let launch = stalloc_launcher::prepare(&traces)?;
+    stalloc_launcher::prepare(&notes)?;
+    let job = Job {
+        purpose: Purpose::Record,
+        command: command.to_vec(),
+        directory: traces.clone(),
+        plans: None,
+        package: setting.package.clone(),
+        dry_run: Some(dry_run.clone()),
+        steps: Some(setting.steps),
+        stacks: Some(0),
+        answers: setting.answers.clone(),
+        answers_file: setting.answers_file.clone(),
+        launch,
+        says_progress: false,
+    };
+    let mut process = job.process(rank)?;
+    process.env("STALLOC_TRIAL_NOTES", &notes);
+    without_expandable_segments(&mut process);
+    let log = folder.0.join("output.log");
+    let ended = run_in_background(&mut process, &log, setting.limit, stop)?;
+    let notes = read_notes(&notes);
+    let failed = |kind, status| {
+        let failure = Failure { kind, status, lines: last_lines(&log) };
+        Ok(Some((Outcome::Failed(failure), notes.clone())))
+    };
+    let status = match ended {
+        Background::Stopped => return Ok(None),
+        Background::TimedOut => return failed(FailureKind::TimedOut, None),
+        Background::Ended(status) => status,
+    };
+    if status != 0 {
+        return failed(kind_of(status, &log), Some(status));
+    }
+    match devices(&job, dry_run, rank, notes.groups.as_ref()) {
+        Ok(devices) if devices.is_empty() => failed(FailureKind::NothingRecorded, None),
+        Ok(devices) => Ok(Some((Outcome::Ran(devices), notes))),
+        Err(why) => {
+            let failure = Failure { kind: FailureKind::Unreadable, status: None, lines: vec![why] };
+            Ok(Some((Outcome::Failed(failure), notes)))
+        }
+    }
+}
+
+/// What each recorded device needs.
+fn devices(job: &Job, dry_run: &DryRun, rank: Option<Rank>, groups: Option<&Groups>) -> Result<Vec<Device>, String> {
+    let mut devices = Vec::new();
+    for path in stalloc_launcher::traces_of(&job.directory, &job.launch).map_err(|error| error.to_string())? {
+        let input = stalloc_trace::open(&path, &mut |_, _| {}).map_err(|error| error.to_string())?;
+        let Input::Recording(recording) = input else { continue };
+        for trace in recording.traces.iter().filter(|trace| !trace.requests.is_empty()) {
+            let about = stalloc_launcher::summary::of(&path, trace);
+            if about.lost_events > 0 {
+                return Err(format!("{} events of the recording were lost: is the disk full?", about.lost_events));
+            }
+            let recorded = trace.metadata.get("world_size").and_then(|size| size.parse().ok());
+            let world_size = rank.map(|rank| rank.world_size).or(recorded).unwrap_or(1);
+            let about = (about.rank, about.steps, about.content);
+            devices.push(evaluate(trace, about, dry_run.gpu(), world_size, groups)?);
+        }
+    }
+    Ok(devices)
+}
+
+/// Expandable segments have addresses for the card's own memory only, and a trial may need more. What is asked for is the
+/// same without them.
+fn without_expandable_segments(process: &mut Command) {
+    for name in ALLOCATOR_OPTIONS {
+        let Some(value) = std::env::var(name).ok().filter(|value| value.contains("expandable_segments")) else {
+            continue;
+        };
+        let kept: Vec<&str> = value.split(',').filter(|option| !option.contains("expandable_segments")).collect();
+        process.env(name, kept.join(","));
+    }
+}
+
+/// What a status and the output tell.
+fn kind_of(status: u8, log: &Path) -> FailureKind {
+    let output = tail(log);
+    if output.contains("OutOfMemoryError") || output.contains("out of memory. Tried to allocate") {
+        FailureKind::OutOfMemory
+    } else if status == 2 && output.contains("usage:") && output.contains("error:") {
+        FailureKind::Refused
+    } else if status == 137 {
+        FailureKind::Killed
+    } else {
+        FailureKind::Failed
+    }
+}
+
+/// The end of the output.
+fn tail(log: &Path) -> String {
+    let output = fs::read(log).unwrap_or_default();
+    let start = output.len().saturating_sub(LAST_BYTES);
+    String::from_utf8_lossy(&output[start..]).into_owned()
+}
+
+fn last_lines(log: &Path) -> Vec<String> {
+    let tail = tail(log);
+    let lines: Vec<&str> = tail.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// A folder of our own among the temporary files, which goes when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, Error> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("stalloc-fit-{}-{number}", std::process::id()));
+        let created = fs::create_dir(&path).or_else(|error| match error.kind() {
+            // Of a process that had our number and was killed.
+            std::io::ErrorKind::AlreadyExists => fs::remove_dir_all(&path).and_then(|()| fs::create_dir(&path)),
+            _ => Err(error),
+        });
+        created.map_err(|source| Error::Scratch { path: path.clone(), source })?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left is among the temporary files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(status: u8, output: &str) -> FailureKind {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        fs::write(&log, output).unwrap();
+        kind_of(status, &log)
+    }
+
+    #[test]
+    fn failures_are_told_apart_by_status_and_output() {
+        let refused = "usage: train.py [-h] [--mb N]\ntrain.py: error: argument --mb: invalid int value: 'x'\n";
+        assert_eq!(kind(2, refused), FailureKind::Refused);
+        assert_eq!(kind(2, "something else"), FailureKind::Failed);
+        assert_eq!(
+            kind(1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
+            FailureKind::OutOfMemory
+        );
+        assert_eq!(kind(137, "half a li"), FailureKind::Killed);
+        assert_eq!(kind(1, "ValueError: no data\n"), FailureKind::Failed);
+    }
+
+    #[test]
+    fn of_a_long_output_the_last_lines_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let text: String = (0..100_000).map(|n| format!("line {n}\n\n")).collect();
+        fs::write(&log, [b"\xff".as_slice(), text.as_bytes()].concat()).unwrap();
+        let lines = last_lines(&log);
+        assert_eq!((lines.len(), lines[LAST_LINES - 1].as_str()), (LAST_LINES, "line 99999"));
+        assert!(last_lines(&directory.path().join("none")).is_empty());
+    }
+
+    #[test]
+    fn a_scratch_folder_goes_with_its_owner() {
+        let scratch = Scratch::new().unwrap();
+        let path = scratch.0.clone();
+        assert!(path.is_dir());
+        drop(scratch);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,284 @@
+//! The values that are tried, and the command that they are put into.
+
+use std::ffi::{OsStr, OsString};
+
+use crate::fit::Error;
+
+/// The most values that one variable's list, or one range, stands for.
+const MOST_VALUES: u64 = 1 << 32;
+
+/// The most combinations of the lists.
+pub const MOST_COMBINATIONS: usize = 1000;
+
+/// A variable of the command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name: `{NAME}` in the command.
+    pub name: String,
+    /// What is tried.
+    pub values: Values,
+}
+
+/// What is tried for a variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Whole numbers, of which the largest that fits is searched.
+    Range {
+        /// The smallest.
+        first: i64,
+        /// How far apart.
+        step: i64,
+        /// How many there are, at least one.
+        count: u64,
+    },
+    /// Each of these.
+    List(Vec<String>),
+}
+
+/// The value of each variable, in the order of the variables.
+pub type Assignment = Vec<(String, String)>;
+
+impl Variable {
+    /// Reads `NAME=A..B`, `NAME=A..B:STEP` or `NAME=A,B,C`.
+    ///
+    /// # Errors
+    /// [`Error::Vary`], with what is wrong.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::Vary { text: text.to_owned(), what: what.to_owned() };
+        let (name, values) = text.split_once('=').ok_or_else(|| wrong("there is no ="))?;
+        if !is_name(name) {
+            return Err(wrong("a name has letters, digits and _ and begins with none of the digits"));
+        }
+        let values = match values.split_once("..") {
+            Some((first, rest)) => range(first, rest).map_err(|what| wrong(&what))?,
+            None => Values::List(list(values).map_err(|what| wrong(&what))?),
+        };
+        Ok(Variable { name: name.to_owned(), values })
+    }
+
+    /// The value at a place of a range.
+    pub fn at(first: i64, step: i64, index: u64) -> i64 {
+        first.saturating_add(step.saturating_mul(i64::try_from(index).unwrap_or(i64::MAX)))
+    }
+}
+
+fn range(first: &str, rest: &str) -> Result<Values, String> {
+    let number = |text: &str| text.trim().parse::<i64>().map_err(|_| format!("'{text}' is no whole number"));
+    let (last, step) = rest.split_once(':').map_or((rest, None), |(last, step)| (last, Some(step)));
+    let (first, last, step) = (number(first)?, number(last)?, step.map_or(Ok(1), number)?);
+    if step < 1 {
+        return Err("the step is less than 1".to_owned());
+    }
+    if last < first {
+        return Err(format!("{last} comes before {first}"));
+    }
+    let count = last.abs_diff(first) / step.unsigned_abs() + 1;
+    if count > MOST_VALUES {
+        return Err("the range is too long to search".to_owned());
+    }
+    Ok(Values::Range { first, step, count })
+}
+
+fn list(values: &str) -> Result<Vec<String>, String> {
+    let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+    if values.iter().any(String::is_empty) {
+        return Err("a value is empty".to_owned());
+    }
+    if let Some(twice) = values.iter().enumerate().find(|(index, value)| values[..*index].contains(value)) {
+        return Err(format!("{} is there twice", twice.1));
+    }
+    Ok(values)
+}
+
+fn is_name(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        && !text.is_empty()
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Checks that variables and command belong together: every variable is in the command, every `{NAME}` of the command is a
+/// variable, and one range at most is searched.
+///
+/// # Errors
+/// What does not belong, in a sentence.
+pub fn check(variables: &[Variable], command: &[OsString]) -> Result<(), Error> {
+    for (index, variable) in variables.iter().enumerate() {
+        if variables[..index].iter().any(|other| other.name == variable.name) {
+            return Err(Error::Vary { text: variable.name.clone(), what: "it is given twice".to_owned() });
+        }
+    }
+    let asked: Vec<String> = command.iter().flat_map(|word| names(word)).collect();
+    if let Some(variable) = variables.iter().find(|variable| !asked.contains(&variable.name)) {
+        return Err(Error::NotInCommand(variable.name.clone()));
+    }
+    if let Some(name) = asked.into_iter().find(|name| variables.iter().all(|variable| variable.name != *name)) {
+        return Err(Error::UnknownName(name));
+    }
+    let ranges: Vec<&str> =
+        variables.iter().filter(|v| matches!(v.values, Values::Range { .. })).map(|v| v.name.as_str()).collect();
+    if let [first, second, ..] = ranges[..] {
+        return Err(Error::TwoRanges(first.to_owned(), second.to_owned()));
+    }
+    Ok(())
+}
+
+/// Every combination of the lists' values; the range has none yet.
+///
+/// # Errors
+/// If there are too many to try.
+pub fn combinations(variables: &[Variable]) -> Result<Vec<Assignment>, Error> {
+    let mut all: Vec<Assignment> = vec![Vec::new()];
+    for variable in variables {
+        let Values::List(values) = &variable.values else { continue };
+        if all.len().saturating_mul(values.len()) > MOST_COMBINATIONS {
+            return Err(Error::TooMany);
+        }
+        let extended = |before: &Assignment| {
+            let with = |value: &String| {
+                let mut assignment = before.clone();
+                assignment.push((variable.name.clone(), value.clone()));
+                assignment
+            };
+            values.iter().map(with).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(extended).collect();
+    }
+    Ok(all)
+}
+
+/// The command with the values in their places.
+pub fn substitute(command: &[OsString], values: &Assignment) -> Vec<OsString> {
+    let value = |name: &str| values.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
+    let word = |word: &OsString| match word.to_str() {
+        Some(text) => pieces(text)
+            .map(|piece| match piece {
+                Piece::Text(text) => text,
+                Piece::Name(name) => value(name).unwrap_or(name),
+            })
+            .collect::<String>()
+            .into(),
+        None => word.clone(),
+    };
+    command.iter().map(word).collect()
+}
+
+/// The names in a word; none in one that is not UTF-8.
+fn names(word: &OsStr) -> Vec<String> {
+    let name = |piece| match piece {
+        Piece::Name(name) => Some(name.to_owned()),
+        Piece::Text(_) => None,
+    };
+    word.to_str().map_or(Vec::new(), |text| pieces(text).filter_map(name).collect())
+}
+
+enum Piece<'a> {
+    Text(&'a str),
+    Name(&'a str),
+}
+
+/// Splits `--size={N}x{{M}}` into text and names; doubled braces around a name are text with single ones. All other braces are
+/// text as they are: commands have them in JSON.
+fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        if let Some((name, after)) = braced(rest, "{{", "}}") {
+            // The inner pair, without the outer one.
+            let piece = &rest[1..name.len() + 3];
+            rest = after;
+            return Some(Piece::Text(piece));
+        }
+        if let Some((name, after)) = braced(rest, "{", "}") {
+            rest = after;
+            return Some(Piece::Name(name));
+        }
+        let next = rest.char_indices().skip(1).find(|&(_, c)| c == '{').map_or(rest.len(), |(at, _)| at);
+        let (piece, after) = rest.split_at(next);
+        rest = after;
+        Some(Piece::Text(piece))
+    })
+}
+
+/// The name between an opening and a closing bracket at the start of a text, and what follows.
+fn braced<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str)> {
+    let (name, after) = text.strip_prefix(open)?.split_once(close)?;
+    is_name(name).then_some((name, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    fn variables(texts: &[&str]) -> Vec<Variable> {
+        texts.iter().map(|text| Variable::parse(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn ranges_and_lists_are_read() {
+        let values = |text: &str| Variable::parse(text).unwrap().values;
+        assert_eq!(values("N=1..64"), Values::Range { first: 1, step: 1, count: 64 });
+        assert_eq!(values("N=1024..4096:1024"), Values::Range { first: 1024, step: 1024, count: 4 });
+        assert_eq!(values("N=10..27:8"), Values::Range { first: 10, step: 8, count: 3 });
+        assert_eq!(values("N=5..5"), Values::Range { first: 5, step: 1, count: 1 });
+        assert_eq!(values("N=full,selective"), Values::List(vec!["full".into(), "selective".into()]));
+        assert_eq!(values("N=--flag=1"), Values::List(vec!["--flag=1".into()]));
+        assert_eq!(Variable::at(10, 8, 2), 26);
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_told() {
+        for (text, what) in [
+            ("N", "there is no ="),
+            ("=1..2", "a name has"),
+            ("1N=1..2", "a name has"),
+            ("N=1..", "'' is no whole number"),
+            ("N=a..b", "'a' is no whole number"),
+            ("N=9..1", "1 comes before 9"),
+            ("N=1..9:0", "step is less than 1"),
+            ("N=1,,2", "a value is empty"),
+            ("N=1,2,1", "1 is there twice"),
+            ("N=0..9223372036854775807", "too long"),
+        ] {
+            let message = Variable::parse(text).unwrap_err().to_string();
+            assert!(message.contains(what) && message.contains("NAME=A..B"), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn names_in_the_command_and_variables_belong_together() {
+        let command = words(&["train.py", "--mb={MB}", "--json", "{\"x\": {1}}", "{{SHELL}}"]);
+        assert!(check(&variables(&["MB=1..4"]), &command).is_ok());
+        let message = |texts: &[&str]| check(&variables(texts), &command).unwrap_err().to_string();
+        assert!(message(&["MB=1..4", "SEQ=1,2"]).contains("{SEQ} is nowhere in the command"));
+        assert!(message(&[]).contains("--vary MB="), "{}", message(&[]));
+        let two = words(&["{A}", "{B}"]);
+        let message = check(&variables(&["A=1..4", "B=1..4"]), &two).unwrap_err().to_string();
+        assert!(message.contains("A and B"), "{message}");
+        assert!(check(&variables(&["A=1", "A=2"]), &two).is_err());
+    }
+
+    #[test]
+    fn values_are_put_where_their_names_are_and_nowhere_else() {
+        let values = vec![("MB".to_owned(), "8".to_owned()), ("S".to_owned(), "é{MB}".to_owned())];
+        let command =
+            words(&["--mb={MB}x{MB}", "{\"a\": {MB}}", "{{MB}}", "{S}", "é{", "{}", "{not a name}", "{{", "}"]);
+        let expected = words(&["--mb=8x8", "{\"a\": 8}", "{MB}", "é{MB}", "é{", "{}", "{not a name}", "{{", "}"]);
+        assert_eq!(substitute(&command, &values), expected);
+    }
+
+    #[test]
+    fn lists_are_combined_and_too_many_refused() {
+        let all = combinations(&variables(&["A=1,2", "N=1..9", "B=x,y"])).unwrap();
+        let text = |assignment: &Assignment| assignment.iter().map(|(n, v)| format!("{n}{v}")).collect::<String>();
+        assert_eq!(all.iter().map(text).collect::<Vec<_>>(), ["A1Bx", "A1By", "A2Bx", "A2By"]);
+        let many = (0..50).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+        let names = ["A", "B"].map(|name| format!("{name}={many}"));
+        assert!(combinations(&variables(&[&names[0], &names[1]])).is_err());
+    }
+}

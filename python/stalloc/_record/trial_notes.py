@@ -1,0 +1,124 @@
+"""What a trial of `stalloc fit` wants to know of a program beside its memory: the files that it is made of, and its process groups."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+from stalloc._record import imports
+
+#: Collectives of ``torch.distributed``; what C++ calls by itself (DDP's reducer) is not seen.
+_COLLECTIVES = (
+    *("all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor", "broadcast", "reduce", "gather"),
+    *("scatter", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv", "batch_isend_irecv", "_all_gather_base"),
+    *("_reduce_scatter_base", "all_reduce_coalesced", "all_gather_coalesced"),
+)
+
+_used: set[Any] = set()
+_all_to_all: set[Any] = set()
+
+
+def install(folder: str) -> None:
+    """Note everything until the program ends, and write it to ``folder`` then."""
+    files: set[str] = set()
+
+    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str) and arguments[1] in ("r", "rb", None):
+            files.add(os.path.abspath(arguments[0]))
+
+    sys.addaudithook(heard)
+    imports.after("torch.distributed", _listen)
+    process = os.getpid()
+
+    def write() -> None:
+        if os.getpid() != process:  # a forked child: what it is made of is its parent's
+            return
+        note = {"sources": sorted(_sources(set(files))), "groups": _groups()}
+        Path(folder, f"{process}.json").write_text(json.dumps(note))
+
+    atexit.register(write)
+
+
+def _sources(files: set[str]) -> set[str]:
+    """The files that decide what the program does: an installed package counts as one file, which a new version replaces."""
+    modules = {str(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
+    found = {sys.executable}
+    for file in modules | files | {os.path.abspath(argument) for argument in sys.orig_argv if os.path.isfile(argument)}:
+        for folder in ("/site-packages/", "/dist-packages/"):
+            if folder in file:
+                root, _, inside = file.rpartition(folder)
+                package = f"{root}{folder}{inside.split('/')[0]}"
+                init = os.path.join(package, "__init__.py")
+                found.add(init if os.path.isfile(init) else package)
+                break
+        else:
+            if os.path.isfile(file) and not file.startswith(("/proc/", "/sys/", "/dev/", sys.base_prefix + "/lib/python")):
+                found.add(file)
+    return found
+
+
+def _listen(distributed: Any) -> None:
+    if not distributed.is_available():
+        return
+    from torch.distributed import distributed_c10d as c10d
+
+    for name in _COLLECTIVES:
+        original = getattr(c10d, name, None)
+        if original is not None:
+            wrapped = _noting(original, name.startswith("all_to_all"))
+            for module in (c10d, distributed):
+                if getattr(module, name, None) is original:
+                    setattr(module, name, wrapped)
+
+
+def _noting(original: Callable[..., Any], is_all_to_all: bool) -> Callable[..., Any]:
+    import torch
+
+    # A compiler that follows the program would follow us; it knows the answer of this one.
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+    @functools.wraps(original)
+    def called(*arguments: Any, **options: Any) -> Any:
+        if not is_compiling():
+            group = options.get("group") or next((a for a in arguments if _is_group(a)), None)
+            _used.add(group)
+            if is_all_to_all:
+                _all_to_all.add(group)
+        return original(*arguments, **options)
+
+    return called
+
+
+def _is_group(value: Any) -> bool:
+    from torch.distributed import ProcessGroup
+
+    return isinstance(value, ProcessGroup)
+
+
+def _groups() -> dict[str, Any]:
+    """This rank's groups of two and more: a communicator is for the ranks, however many groups have the same ones."""
+    none = {"used": [], "unused": [], "all_to_all": 0}
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return none
+    try:
+        from torch.distributed import distributed_c10d as c10d
+
+        ranks = {group: tuple(sorted(of)) for group, of in c10d._world.pg_group_ranks.items()}
+        me = distributed.get_rank()
+        world = tuple(range(distributed.get_world_size()))
+        of = lambda group: world if group is None else ranks.get(group, ())  # noqa: E731
+        mine = {members for members in (*ranks.values(), world) if me in members and len(members) > 1}
+        used = {members for group in _used if (members := of(group)) in mine}
+        return {
+            "used": sorted(map(len, used)),
+            "unused": sorted(map(len, mine - used)),
+            "all_to_all": max((len(of(group)) for group in _all_to_all), default=0),
+        }
+    except (AttributeError, ImportError, RuntimeError):  # another version's internals
+        return none

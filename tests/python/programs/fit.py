@@ -1,0 +1,45 @@
+"""A small training whose memory grows with --batch and --width in a straight line, and that can refuse and fail on demand."""
+
+import argparse
+import os
+import sys
+
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch", type=int, default=1)
+parser.add_argument("--width", type=int, default=1024)
+parser.add_argument("--most", type=int, default=1000, help="larger batches are refused")
+parser.add_argument("--fail", action="store_true")
+parser.add_argument("--limit", type=float, help="the share of the GPU that the program allows itself")
+parser.add_argument("--print-free", action="store_true")
+options = parser.parse_args()
+if not 0 < options.batch <= options.most:
+    parser.error(f"a batch of {options.batch} is refused")
+if options.fail:
+    print("the data is not there", file=sys.stderr)
+    raise FileNotFoundError("/data/train.bin")
+if options.limit:
+    torch.cuda.set_per_process_memory_fraction(options.limit)
+
+rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+if world_size > 1:
+    import torch.distributed as dist
+
+    dist.init_process_group("nccl")
+    dist.new_group([rank])
+    if rank == world_size - 1:  # as the last stage of a pipeline, which has the loss
+        held = torch.empty(8 << 20, device="cuda")
+
+model = torch.nn.Sequential(*(torch.nn.Linear(options.width, options.width, bias=False) for _ in range(4))).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _step in range(4):
+    data = torch.zeros(options.batch * 1024, options.width, device="cuda")
+    model(data).square().mean().backward()
+    if world_size > 1:
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+    optimizer.step()
+    optimizer.zero_grad()
+if options.print_free:
+    print("free", *torch.cuda.mem_get_info())
