@@ -16,6 +16,7 @@ _build.check()
 
 from stalloc._enable import enable, memory_stats  # noqa: E402
 from stalloc._files import plan, simulate  # noqa: E402
+from stalloc._fit import fit  # noqa: E402
 from stalloc._native import __version__, read_trace  # noqa: E402
 from stalloc._serve.pluggable import lib_path  # noqa: E402
 from stalloc._steps.marks import phase, step, watch  # noqa: E402
@@ -23,6 +24,7 @@ from stalloc._steps.marks import phase, step, watch  # noqa: E402
 __all__ = [
     "__version__",
     "enable",
+    "fit",
     "lib_path",
     "memory_stats",
     "phase",

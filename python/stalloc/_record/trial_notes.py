@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable
 
-from stalloc._record import imports
+from stalloc._common import imports
 
 #: Collectives of ``torch.distributed``; what C++ calls by itself (DDP's reducer) is not seen.
 _COLLECTIVES = (

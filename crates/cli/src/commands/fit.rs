@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use stalloc_dryrun_setup::find_all;
+use stalloc_dryrun_setup::{Gpu, find_all};
 use stalloc_jobs::fit::{
     self, ALLOCATORS, Answer, Candidate, Failure, FailureKind, Fits, Question, Setting, Variable, Verdict,
 };
@@ -104,7 +104,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
             spinner.update(&format!("{done} trials done, {running} running"));
         }
         fit::Event::Tried { gpu, values, tried, is_cached } => {
-            spinner.line(&format!("{gpu} {}: {}", words(values), summary(tried, is_cached)));
+            spinner.line(&format!("{} {}: {}", label(gpu), words(values), summary(tried, is_cached)));
         }
     };
     let answer = fit::fit(&question, &mut watch, &stop).map_err(message)?;
@@ -135,6 +135,11 @@ fn summary(tried: &fit::Tried, is_cached: bool) -> String {
             format!("peak allocated {}{known}", output::bytes(peak))
         }
     }
+}
+
+/// A preset's name; of a described GPU the name that it was given.
+fn label(gpu: &Gpu) -> &str {
+    if gpu.name.contains('=') { gpu.product } else { gpu.name }
 }
 
 /// `MB=8 SEQ=4096`.
@@ -236,7 +241,7 @@ fn print_one(candidate: &Candidate) -> Result<(), Error> {
 }
 
 /// The largest value of each row of the frontier.
-fn print_largest(question: &Question, answer: &Answer, gpu: &stalloc_dryrun_setup::Gpu) -> Result<(), Error> {
+fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), Error> {
     let Some(searched) = question.variables.iter().position(|v| matches!(v.values, fit::Values::Range { .. })) else {
         return Ok(());
     };
@@ -330,7 +335,12 @@ fn print_failures(answer: &Answer) -> Result<(), Error> {
     for candidate in &answer.candidates {
         let Some((rank, failure)) = &candidate.failure else { continue };
         let of_rank = if *rank > 0 { format!(" on rank {rank}") } else { String::new() };
-        output::line(&format!("{} {}{of_rank}: {}", candidate.gpu.name, words(&candidate.values), happened(failure)))?;
+        output::line(&format!(
+            "{} {}{of_rank}: {}",
+            label(&candidate.gpu),
+            words(&candidate.values),
+            happened(failure)
+        ))?;
         let start = failure.lines.len().saturating_sub(LINES_SHOWN);
         for line in &failure.lines[start..] {
             output::line(&format!("    {line}"))?;

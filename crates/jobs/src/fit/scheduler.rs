@@ -95,8 +95,8 @@ pub enum Event<'a> {
     },
     /// A trial is done.
     Tried {
-        /// The GPU's name.
-        gpu: &'a str,
+        /// The GPU.
+        gpu: &'a Gpu,
         /// The values.
         values: &'a Assignment,
         /// What it said.
@@ -176,7 +176,7 @@ impl Work<'_> {
             match receiver.recv_timeout(TICK) {
                 Ok((line, place, tried, is_cached)) => {
                     let values = self.lines[line].values(&self.question.variables, place);
-                    let gpu = self.question.gpus[self.lines[line].gpu].name;
+                    let gpu = &self.question.gpus[self.lines[line].gpu];
                     watch(Event::Tried { gpu, values: &values, tried: &tried, is_cached });
                 }
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}

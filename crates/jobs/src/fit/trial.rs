@@ -16,6 +16,7 @@ use crate::fit::Error;
 use crate::fit::beside::Groups;
 use crate::fit::evaluate::{Device, evaluate};
 use crate::fit::notes::{Notes, read_notes};
+use crate::recorded;
 
 /// Lines of a failed program's output that are kept.
 const LAST_LINES: usize = 12;
@@ -141,11 +142,11 @@ pub fn run(
 /// What each recorded device needs.
 fn devices(job: &Job, dry_run: &DryRun, rank: Option<Rank>, groups: Option<&Groups>) -> Result<Vec<Device>, String> {
     let mut devices = Vec::new();
-    for path in stalloc_launcher::traces_of(&job.directory, &job.launch).map_err(|error| error.to_string())? {
+    for path in recorded::traces_of(&job.directory, &job.launch).map_err(|error| error.to_string())? {
         let input = stalloc_trace::open(&path, &mut |_, _| {}).map_err(|error| error.to_string())?;
         let Input::Recording(recording) = input else { continue };
         for trace in recording.traces.iter().filter(|trace| !trace.requests.is_empty()) {
-            let about = stalloc_launcher::summary::of(&path, trace);
+            let about = recorded::summary::of(&path, trace);
             if about.lost_events > 0 {
                 return Err(format!("{} events of the recording were lost: is the disk full?", about.lost_events));
             }

@@ -1,6 +1,6 @@
 //! What a launch recorded: the traces in a folder, and what each amounts to.
 
-mod summary;
+pub(crate) mod summary;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub fn of_launch(folder: &Path, launch: &str, watch: &mut dyn Watch) -> Result<V
 ///
 /// # Errors
 /// If the directory cannot be read.
-fn traces_of(directory: &Path, launch: &str) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn traces_of(directory: &Path, launch: &str) -> Result<Vec<PathBuf>, Error> {
     let is_of = |path: &PathBuf| {
         let about = fs::File::open(path).and_then(|mut file| stalloc_trace::format::about(&mut file));
         about.ok().flatten().is_some_and(|about| about.metadata.get("launch").is_some_and(|of| of == launch))

@@ -1,0 +1,59 @@
+"""What fits, asked from Python: the same as ``stalloc fit``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Iterable, Mapping, Sequence
+
+
+def fit(
+    command: str | Sequence[str],
+    gpus: str | Iterable[str] = "h100-80gb",
+    *,
+    vary: Mapping[str, Iterable[Any]] | None = None,
+    world_size: int | None = None,
+    ranks: Iterable[int] = (),
+    steps: int = 3,
+) -> dict[str, Any]:
+    """What fits of a training command, tried without a GPU; what ``stalloc fit --json`` prints.
+
+    Args:
+        command: The command with ``{NAME}`` where values belong, as a list of words or as a shell would read it.
+        gpus: Presets (``"h100-80gb"``), or descriptions (``"sm=132,memory=80GiB,capability=9.0,name=mine"``).
+        vary: For each name a ``range``, of which the largest value that fits is searched, or the values to try.
+        world_size: Ranks of the job, each of which is run alone.
+        ranks: The ranks to try; by default those that may differ.
+        steps: Training steps of each trial.
+
+    Raises:
+        ValueError: The question makes no sense, or the command does not run; the message says why.
+    """
+    import json  # what every recorded process would import for nothing
+    import shlex
+    import subprocess
+
+    words = shlex.split(command) if isinstance(command, str) else [os.fspath(word) for word in command]
+    options = ["--json", "--steps", str(steps)]
+    for gpu in [gpus] if isinstance(gpus, str) else gpus:
+        options += ["--dry-run", gpu]
+    for name, values in (vary or {}).items():
+        options += ["--vary", f"{name}={_values(values)}"]
+    if world_size is not None:
+        options += ["--world-size", str(world_size)]
+    if chosen := ",".join(map(str, ranks)):
+        options += ["--ranks", chosen]
+    program = Path(__file__).parent / "_bin" / "stalloc"
+    process = subprocess.run([program, "fit", *options, "--", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if process.returncode not in (0, 1):
+        said = [line for line in process.stderr.splitlines() if line]
+        raise ValueError("\n".join(said).removeprefix("stalloc: ") or f"stalloc fit ended with status {process.returncode}")
+    return json.loads(process.stdout)
+
+
+def _values(values: Iterable[Any]) -> str:
+    if isinstance(values, range):
+        if not values or values.step < 1:
+            raise ValueError(f"{values} has nothing to search: write range(first, last + 1) or range(first, last + 1, step)")
+        return f"{values[0]}..{values[-1]}:{values.step}"
+    return ",".join(map(str, values))

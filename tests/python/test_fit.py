@@ -1,0 +1,166 @@
+"""`stalloc fit` on a tiny GPU: what fits, what does not, and what is no question of memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import COMMAND, PROGRAMS, run
+
+import stalloc
+
+#: 496 MiB are left; the program needs 16 MiB of weights, 16 of gradients, and 36 MiB for each batch.
+TINY = "sm=8,memory=512MiB,capability=8.0,context=16MiB,name=tiny"
+TWICE = "sm=8,memory=1GiB,capability=8.0,context=16MiB,name=twice"
+PROGRAM = (sys.executable, str(PROGRAMS / "fit.py"))
+ALLOCATORS = ("pytorch", "pytorch-expandable", "stalloc")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A cache of this module's own, so that what was tried once is known for the next test."""
+    return {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+
+
+def fit(*arguments: str, cache: dict[str, str], gpu: str = TINY, ok: tuple[int, ...] = (0,)) -> dict[str, Any]:
+    process = run("fit", "--dry-run", gpu, "--json", *arguments, env=cache)
+    assert process.returncode in ok, process.stderr
+    return json.loads(process.stdout) | {"stderr": process.stderr}
+
+
+def trial(answer: dict[str, Any], **values: Any) -> dict[str, Any]:
+    (found,) = [candidate for candidate in answer["candidates"] if candidate["values"] == values]
+    return found
+
+
+def test_the_largest_batch_is_found_and_one_more_does_not_fit(cache):
+    answer = fit("--vary", "MB=1..64", "--", *PROGRAM, "--batch", "{MB}", cache=cache)
+    largest = {name: answer["largest"][TINY][name]["MB"] for name in ALLOCATORS}
+    assert largest == {"pytorch": 13, "pytorch-expandable": 12, "stalloc": 13}
+    for name, batch in largest.items():
+        at, above = (trial(answer, MB=value)["allocators"][name] for value in (batch, batch + 1))
+        assert at["fits"] and at["left"] >= 0 and at["peak_reserved"] <= 496 << 20
+        assert not above["fits"] and above["left"] < 0
+    assert len(answer["candidates"]) <= 8, "the search does not try all"
+
+    # A program on a stand-in whose memory does run out says the same.
+    for batch, status in ((13, 0), (14, 1)):
+        process = run("trace", "--dry-run", TINY, "-o", Path(cache["XDG_CACHE_HOME"], "traces"), "--", *PROGRAM, "--batch", str(batch))
+        assert process.returncode == status, process.stderr
+        assert ("OutOfMemoryError" in process.stderr) == (status == 1)
+
+    again = run("fit", "--dry-run", TINY, "--vary", "MB=1..64", "--", *PROGRAM, "--batch", "{MB}", env=cache)
+    lines = [line for line in again.stderr.splitlines() if "peak allocated" in line]
+    assert len(lines) == len(answer["candidates"]) and all("known from before" in line for line in lines), again.stderr
+    assert again.stdout.startswith("tiny: 512.0 MiB; of it CUDA context and libraries 16.0 MiB"), again.stdout
+    assert "smallest GPU" in again.stdout and "no, -30.0 MiB" in again.stdout
+
+
+def test_lists_are_tried_whole_on_every_gpu_and_a_range_is_searched_for_each(cache):
+    command = (*PROGRAM, "--batch", "{MB}", "--width", "{WIDTH}")
+    answer = fit("--vary", "MB=4..16:4", "--vary", "WIDTH=512,1024", "--", *command, cache=cache, gpu=f"{TINY};{TWICE}")
+    rows = {(row["gpu"], row["values"]["WIDTH"]): row["largest"]["pytorch"] for row in answer["frontier"]}
+    assert rows == {
+        (TINY, 512): {"MB": 16, "WIDTH": 512},
+        (TINY, 1024): {"MB": 12, "WIDTH": 1024},
+        (TWICE, 512): {"MB": 16, "WIDTH": 512},
+        (TWICE, 1024): {"MB": 16, "WIDTH": 1024},
+    }
+    assert answer["largest"][TINY]["pytorch"] == {"MB": 16, "WIDTH": 512}, "the searched variable counts first"
+    assert answer["largest"][TWICE]["stalloc"] == {"MB": 16, "WIDTH": 1024}
+
+
+def test_what_the_script_refuses_is_said_apart_and_the_rest_is_found(cache):
+    answer = fit("--vary", "MB=0..40", "--", *PROGRAM, "--batch", "{MB}", "--most", "5", cache=cache)
+    assert answer["largest"][TINY]["stalloc"] == {"MB": 5}
+    refused = trial(answer, MB=6)
+    assert refused["error"]["kind"] == "refused" and "a batch of 6 is refused" in refused["error"]["lines"][-1]
+    assert trial(answer, MB=0)["error"]["kind"] == "refused", "the smallest is none that the command takes"
+    assert refused["peak_allocated"] is None and not refused["allocators"]["pytorch"]["fits"]
+
+
+def test_a_command_that_runs_with_nothing_is_no_answer(cache):
+    process = run("fit", "--dry-run", TINY, "--", *PROGRAM, "--fail", env=cache)
+    assert process.returncode == 2 and process.stdout.strip() == ""
+    assert "the command failed with status 1; nothing is known about its memory" in process.stderr
+    assert "FileNotFoundError: /data/train.bin" in process.stderr and "does not fit" not in process.stderr
+    process = run("fit", "--dry-run", TINY, "--", "true", env=cache)
+    assert process.returncode == 2 and "allocated no GPU memory" in process.stderr
+
+
+def test_a_share_that_the_program_allows_itself_is_its_own_limit(cache):
+    answer = fit("--vary", "MB=1..8", "--", *PROGRAM, "--batch", "{MB}", "--limit", "0.2", cache=cache)
+    assert trial(answer, MB=8)["error"]["kind"] == "out_of_memory"
+
+
+def test_a_program_sees_the_card_that_is_asked_for_not_the_ample_one(cache, tmp_path):
+    text = tmp_path / "sees.sh"
+    text.write_text(f"{' '.join(PROGRAM)} --batch 40 --print-free > {tmp_path}/seen; nvidia-smi --query-gpu=name,memory.total --format=csv,noheader >> {tmp_path}/seen")
+    answer = fit("--", "sh", str(text), cache=cache, ok=(1,))
+    assert not answer["candidates"][0]["allocators"]["stalloc"]["fits"]
+    assert (tmp_path / "seen").read_text() == f"free 0 {512 << 20}\ntiny, 512 MiB\n"
+
+
+def test_ranks_that_differ_are_found_once_and_the_fullest_decides(cache):
+    answer = fit("--world-size", "3", "--vary", "MB=1..64", "--", *PROGRAM, "--batch", "{MB}", cache=cache, gpu=TWICE)
+    assert answer["same_ranks"] == [[0, 1], [2]]
+    first, *others = (sorted(rank["rank"] for rank in candidate["ranks"]) for candidate in answer["candidates"])
+    assert first == [0, 1, 2] and all(ranks == [0, 2] for ranks in others)
+    peaks = {rank["rank"]: rank["peak_allocated"] for rank in answer["candidates"][0]["ranks"]}
+    assert peaks[2] - peaks[0] == 32 << 20
+    context, groups = answer["candidates"][0]["beside"]["parts"]
+    assert groups["name"] == "NCCL, one communicator" and groups["high"] > groups["low"] > 0
+    for name in ALLOCATORS:
+        needed = trial(answer, **answer["largest"][TWICE][name])["allocators"][name]["needed"]
+        assert needed <= 1 << 30, "with NCCL's most"
+    assert any(c["allocators"]["stalloc"]["edge"] for c in answer["candidates"]), "between NCCL's least and most"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--vary", "MB=1..8", "--", "true"), "{MB} is nowhere in the command"),
+        (("--", "true", "{MB}"), "the command has {MB}: say what to try with --vary MB="),
+        (("--vary", "MB=8..1", "--", "true", "{MB}"), "1 comes before 8"),
+        (("--vary", "A=1..8", "--vary", "B=1..8", "--", "true", "{A}", "{B}"), "A and B are both ranges"),
+        (("--world-size", "2", "--ranks", "2", "--", "true"), "rank 2 of 2"),
+        (("--", "/no/such/command"), "cannot run /no/such/command"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_told_in_one_line(cache, arguments, said):
+    process = run("fit", "--dry-run", TINY, *arguments, env=cache)
+    assert process.returncode == 2 and process.stdout == ""
+    (line,) = process.stderr.strip().splitlines()
+    assert said in line
+
+
+def test_ctrl_c_prints_what_was_found_so_far(cache, tmp_path):
+    slow = tmp_path / "slow.py"
+    slow.write_text(f"import runpy, sys, time\nif '8' in sys.argv: time.sleep(600)\nsys.argv[0] = {PROGRAM[1]!r}\nrunpy.run_path({PROGRAM[1]!r})\n")
+    arguments = ("--jobs", "1", "--vary", "MB=1..8", "--", sys.executable, str(slow), "--batch", "{MB}")
+    command = [COMMAND, "fit", "--dry-run", TINY, "--json", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | cache)
+    assert "MB=1: peak allocated" in process.stderr.readline()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "stopped; this is what was found so far" in errors
+    answer = json.loads(output)
+    assert answer["interrupted"] and [candidate["values"] for candidate in answer["candidates"]] == [{"MB": 1}]
+    assert answer["largest"][TINY]["stalloc"] == {"MB": 1} and not answer["frontier"][0]["complete"]
+    assert subprocess.run(["pgrep", "-f", str(slow)], capture_output=True).returncode == 1, "nothing is left running"
+
+
+def test_python_asks_the_same(cache, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", cache["XDG_CACHE_HOME"])
+    answer = stalloc.fit([*PROGRAM, "--batch", "{MB}"], TINY, vary={"MB": range(1, 65)})
+    assert answer["largest"][TINY]["pytorch"] == {"MB": 13}
+    with pytest.raises(ValueError, match="nowhere in the command"):
+        stalloc.fit(["true"], TINY, vary={"MB": [1, 2]})
