@@ -18,7 +18,8 @@ import stalloc
 
 #: 496 MiB are left; the program needs 16 MiB of weights, 16 of gradients, and 36 MiB for each batch.
 TINY = "sm=8,memory=512MiB,capability=8.0,context=16MiB,name=tiny"
-TWICE = "sm=8,memory=1GiB,capability=8.0,context=16MiB,name=twice"
+#: One of several that are not linked: 16 MiB for the context, 100 to 570 for NCCL.
+UNLINKED = "sm=8,memory=1GiB,capability=8.6,context=16MiB,name=unlinked"
 PROGRAM = (sys.executable, str(PROGRAMS / "fit.py"))
 ALLOCATORS = ("pytorch", "pytorch-expandable", "stalloc")
 
@@ -41,14 +42,15 @@ def trial(answer: dict[str, Any], **values: Any) -> dict[str, Any]:
 
 
 def test_the_largest_batch_is_found_and_one_more_does_not_fit(cache):
-    answer = fit("--vary", "MB=1..64", "--", *PROGRAM, "--batch", "{MB}", cache=cache)
+    question = ("--vary", "MB=10..30", "--", *PROGRAM, "--batch", "{MB}")
+    answer = fit(*question, cache=cache)
     largest = {name: answer["largest"][TINY][name]["MB"] for name in ALLOCATORS}
     assert largest == {"pytorch": 13, "pytorch-expandable": 12, "stalloc": 13}
     for name, batch in largest.items():
         at, above = (trial(answer, MB=value)["allocators"][name] for value in (batch, batch + 1))
         assert at["fits"] and at["left"] >= 0 and at["peak_reserved"] <= 496 << 20
         assert not above["fits"] and above["left"] < 0
-    assert len(answer["candidates"]) <= 8, "the search does not try all"
+    assert len(answer["candidates"]) <= 6, "the search does not try all"
 
     # A program on a stand-in whose memory does run out says the same.
     for batch, status in ((13, 0), (14, 1)):
@@ -56,34 +58,35 @@ def test_the_largest_batch_is_found_and_one_more_does_not_fit(cache):
         assert process.returncode == status, process.stderr
         assert ("OutOfMemoryError" in process.stderr) == (status == 1)
 
-    again = run("fit", "--dry-run", TINY, "--vary", "MB=1..64", "--", *PROGRAM, "--batch", "{MB}", env=cache)
+    again = run("fit", "--dry-run", TINY, *question, env=cache)
     lines = [line for line in again.stderr.splitlines() if "peak allocated" in line]
     assert len(lines) == len(answer["candidates"]) and all("known from before" in line for line in lines), again.stderr
     assert again.stdout.startswith("tiny: 512.0 MiB; of it CUDA context and libraries 16.0 MiB"), again.stdout
     assert "smallest GPU" in again.stdout and "no, -30.0 MiB" in again.stdout
 
+    os.environ["XDG_CACHE_HOME"], before = cache["XDG_CACHE_HOME"], os.environ.get("XDG_CACHE_HOME")
+    try:
+        assert stalloc.fit([*PROGRAM, "--batch", "{MB}"], TINY, vary={"MB": range(10, 31)})["largest"] == answer["largest"]
+    finally:
+        os.environ.pop("XDG_CACHE_HOME") if before is None else os.environ.update(XDG_CACHE_HOME=before)
 
-def test_lists_are_tried_whole_on_every_gpu_and_a_range_is_searched_for_each(cache):
+
+def test_every_combination_of_lists_is_tried_and_a_range_searched_for_each(cache):
     command = (*PROGRAM, "--batch", "{MB}", "--width", "{WIDTH}")
-    answer = fit("--vary", "MB=4..16:4", "--vary", "WIDTH=512,1024", "--", *command, cache=cache, gpu=f"{TINY};{TWICE}")
-    rows = {(row["gpu"], row["values"]["WIDTH"]): row["largest"]["pytorch"] for row in answer["frontier"]}
-    assert rows == {
-        (TINY, 512): {"MB": 16, "WIDTH": 512},
-        (TINY, 1024): {"MB": 12, "WIDTH": 1024},
-        (TWICE, 512): {"MB": 16, "WIDTH": 512},
-        (TWICE, 1024): {"MB": 16, "WIDTH": 1024},
-    }
-    assert answer["largest"][TINY]["pytorch"] == {"MB": 16, "WIDTH": 512}, "the searched variable counts first"
-    assert answer["largest"][TWICE]["stalloc"] == {"MB": 16, "WIDTH": 1024}
+    answer = fit("--vary", "MB=4..16:12", "--vary", "WIDTH=512,1024", "--", *command, cache=cache)
+    rows = [(row["values"], row["largest"]["pytorch"]) for row in answer["frontier"]]
+    assert rows == [({"WIDTH": 512}, {"MB": 16, "WIDTH": 512}), ({"WIDTH": 1024}, {"MB": 4, "WIDTH": 1024})]
+    assert answer["largest"][TINY]["stalloc"] == {"MB": 16, "WIDTH": 512}, "the searched variable counts first"
+    assert [candidate["values"]["MB"] for candidate in answer["candidates"]] == [4, 16, 4, 16]
 
 
 def test_what_the_script_refuses_is_said_apart_and_the_rest_is_found(cache):
-    answer = fit("--vary", "MB=0..40", "--", *PROGRAM, "--batch", "{MB}", "--most", "5", cache=cache)
-    assert answer["largest"][TINY]["stalloc"] == {"MB": 5}
-    refused = trial(answer, MB=6)
-    assert refused["error"]["kind"] == "refused" and "a batch of 6 is refused" in refused["error"]["lines"][-1]
-    assert trial(answer, MB=0)["error"]["kind"] == "refused", "the smallest is none that the command takes"
-    assert refused["peak_allocated"] is None and not refused["allocators"]["pytorch"]["fits"]
+    answer = fit("--vary", "MB=0..3", "--", *PROGRAM, "--batch", "{MB}", "--most", "2", cache=cache)
+    assert answer["largest"][TINY]["stalloc"] == {"MB": 2}
+    for batch in (0, 3):
+        refused = trial(answer, MB=batch)
+        assert refused["error"]["kind"] == "refused" and f"a batch of {batch} is refused" in refused["error"]["lines"][-1]
+        assert refused["peak_allocated"] is None and not refused["allocators"]["pytorch"]["fits"]
 
 
 def test_a_command_that_runs_with_nothing_is_no_answer(cache):
@@ -96,31 +99,39 @@ def test_a_command_that_runs_with_nothing_is_no_answer(cache):
 
 
 def test_a_share_that_the_program_allows_itself_is_its_own_limit(cache):
-    answer = fit("--vary", "MB=1..8", "--", *PROGRAM, "--batch", "{MB}", "--limit", "0.2", cache=cache)
-    assert trial(answer, MB=8)["error"]["kind"] == "out_of_memory"
+    answer = fit("--", *PROGRAM, "--batch", "8", "--limit", "0.2", cache=cache, ok=(2,))
+    assert answer["candidates"][0]["error"]["kind"] == "out_of_memory"
+    assert "out of the memory that the script allows itself" in answer["stderr"]
 
 
 def test_a_program_sees_the_card_that_is_asked_for_not_the_ample_one(cache, tmp_path):
-    text = tmp_path / "sees.sh"
-    text.write_text(f"{' '.join(PROGRAM)} --batch 40 --print-free > {tmp_path}/seen; nvidia-smi --query-gpu=name,memory.total --format=csv,noheader >> {tmp_path}/seen")
-    answer = fit("--", "sh", str(text), cache=cache, ok=(1,))
-    assert not answer["candidates"][0]["allocators"]["stalloc"]["fits"]
-    assert (tmp_path / "seen").read_text() == f"free 0 {512 << 20}\ntiny, 512 MiB\n"
+    script, seen = tmp_path / "sees.sh", tmp_path / "seen"
+    script.write_text(
+        f"nvidia-smi --query-gpu=name,memory.total --format=csv,noheader > {seen}\n"
+        f"{' '.join(PROGRAM)} --batch 40 >> {seen}\n"
+    )
+    answer = fit("--", "sh", str(script), cache=cache, ok=(1,))
+    assert not answer["candidates"][0]["allocators"]["stalloc"]["fits"], "although it ran to its end"
+    assert seen.read_text() == "tiny, 512 MiB\n" + 3 * f"free 0 {512 << 20}\n"
 
 
 def test_ranks_that_differ_are_found_once_and_the_fullest_decides(cache):
-    answer = fit("--world-size", "3", "--vary", "MB=1..64", "--", *PROGRAM, "--batch", "{MB}", cache=cache, gpu=TWICE)
+    question = ("--world-size", "3", "--vary", "MB=2,12", "--", *PROGRAM, "--batch", "{MB}")
+    answer = fit(*question, cache=cache, gpu=UNLINKED)
     assert answer["same_ranks"] == [[0, 1], [2]]
-    first, *others = (sorted(rank["rank"] for rank in candidate["ranks"]) for candidate in answer["candidates"])
-    assert first == [0, 1, 2] and all(ranks == [0, 2] for ranks in others)
-    peaks = {rank["rank"]: rank["peak_allocated"] for rank in answer["candidates"][0]["ranks"]}
-    assert peaks[2] - peaks[0] == 32 << 20
-    context, groups = answer["candidates"][0]["beside"]["parts"]
-    assert groups["name"] == "NCCL, one communicator" and groups["high"] > groups["low"] > 0
+    small, large = answer["candidates"]
+    ranks = sorted(sorted(rank["rank"] for rank in candidate["ranks"]) for candidate in (small, large))
+    assert ranks == [[0, 1, 2], [0, 2]], "of ranks that are alike one is tried again"
+    peaks = {rank["rank"]: rank["peak_allocated"] for rank in large["ranks"]}
+    assert peaks[2] - peaks[0] == 32 << 20 and large["peak_allocated"] == peaks[2]
+    _context, groups = large["beside"]["parts"]
+    assert groups["name"] == "NCCL, one communicator" and (groups["low"], groups["high"]) == (100 << 20, 570 << 20)
     for name in ALLOCATORS:
-        needed = trial(answer, **answer["largest"][TWICE][name])["allocators"][name]["needed"]
-        assert needed <= 1 << 30, "with NCCL's most"
-    assert any(c["allocators"]["stalloc"]["edge"] for c in answer["candidates"]), "between NCCL's least and most"
+        assert small["allocators"][name]["fits"]
+        at_edge = large["allocators"][name]
+        assert at_edge["edge"] and not at_edge["fits"], "fits if NCCL takes its least"
+    text = run("fit", "--dry-run", UNLINKED, *question, env=cache).stdout
+    assert "tried: ranks 0 to 2" in text and "the same: ranks 0, 1" in text and "edge, -" in text
 
 
 @pytest.mark.parametrize(
@@ -158,9 +169,8 @@ def test_ctrl_c_prints_what_was_found_so_far(cache, tmp_path):
     assert subprocess.run(["pgrep", "-f", str(slow)], capture_output=True).returncode == 1, "nothing is left running"
 
 
-def test_python_asks_the_same(cache, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", cache["XDG_CACHE_HOME"])
-    answer = stalloc.fit([*PROGRAM, "--batch", "{MB}"], TINY, vary={"MB": range(1, 65)})
-    assert answer["largest"][TINY]["pytorch"] == {"MB": 13}
+def test_python_is_told_why_a_question_makes_no_sense():
     with pytest.raises(ValueError, match="nowhere in the command"):
         stalloc.fit(["true"], TINY, vary={"MB": [1, 2]})
+    with pytest.raises(ValueError, match="nothing to search"):
+        stalloc.fit("true {MB}", TINY, vary={"MB": range(0)})

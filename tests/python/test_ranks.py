@@ -18,6 +18,17 @@ def test_ranks_are_recorded_side_by_side_and_alike_ones_are_named(record):
     assert recorded.trace(7)["metadata"]["world_size"] == "1024"
 
 
+def test_all_ranks_are_recorded_and_alike_ones_stored_and_shown_once(tmp_path):
+    command = ("trace", "--dry-run", "h100-80gb", "-o", tmp_path, "--world-size", "4", "--ranks", "all", "--")
+    process = run(*command, sys.executable, PROGRAMS / "ranks.py")
+    assert process.returncode == 0, process.stderr
+    files = {path.name: path.stat().st_ino for path in tmp_path.glob("*.trace")}
+    assert sorted(files) == [f"rank{rank}_dev0.trace" for rank in range(4)]
+    assert len({files[f"rank{rank}_dev0.trace"] for rank in (1, 2, 3)}) == 1 and len(set(files.values())) == 2
+    assert "the same on ranks 2, 3" in process.stdout and "rank3_dev0.trace" not in process.stdout
+    assert "most is needed by rank0_dev0.trace" in process.stdout
+
+
 def test_the_usual_variables_make_a_rank_too_and_it_ends_with_a_backward_pass(record):
     # How long PyTorch waits for a thread of its own that waits for the interpreter, which has ended.
     recorded = record("ranks.py", RANK="3", WORLD_SIZE="8", TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT="1000")

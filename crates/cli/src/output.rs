@@ -29,6 +29,24 @@ pub fn answer(answer: Option<&str>) -> String {
     answer.map_or("zeros".to_owned(), |answer| format!("answered ({answer})"))
 }
 
+/// Ranks in order, those that follow one another as a range: `rank 3`, `ranks 0 to 6, 9`.
+pub fn ranks(ranks: &[u32]) -> String {
+    let mut spans: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match spans.last_mut() {
+            Some((_, last)) if *last + 1 == rank => *last = rank,
+            _ => spans.push((rank, rank)),
+        }
+    }
+    let span = |&(first, last): &(u32, u32)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first} to {last}"),
+    };
+    let name = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{name} {}", spans.iter().map(span).collect::<Vec<_>>().join(", "))
+}
+
 /// A table for people: columns padded to their widest cell, the first to the left, the others to the right.
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -74,6 +92,13 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_that_follow_one_another_are_a_range() {
+        assert_eq!(ranks(&[3]), "rank 3");
+        assert_eq!(ranks(&[0, 1]), "ranks 0, 1");
+        assert_eq!(ranks(&[0, 1, 2, 5, 7, 8, 9]), "ranks 0 to 2, 5, 7 to 9");
+    }
 
     #[test]
     fn a_table_aligns_names_left_and_figures_right() {

@@ -46,6 +46,13 @@ pub(crate) fn parse(text: &str) -> Result<Gpu, SetupError> {
         gpu = if get("like").is_some() { gpu } else { of_capability(gpu, capability) };
         gpu.capability = capability;
     }
+    if let Some(value) = get("nvlink") {
+        gpu.nvlink = match value {
+            "yes" => true,
+            "no" => false,
+            _ => return Err(wrong(format!("nvlink={value}: yes or no"))),
+        };
+    }
     if let Some(value) = get("sm") {
         gpu.multiprocessors = value
             .parse()
@@ -80,7 +87,7 @@ pub(crate) fn parse(text: &str) -> Result<Gpu, SetupError> {
 }
 
 /// What a description can say.
-const KEYS: [&str; 6] = ["like", "sm", "memory", "capability", "context", "name"];
+const KEYS: [&str; 7] = ["like", "sm", "memory", "capability", "context", "nvlink", "name"];
 
 /// The limits of a compute capability, as NVIDIA's programming guide has them.
 fn of_capability(gpu: Gpu, capability: (u32, u32)) -> Gpu {
@@ -98,6 +105,8 @@ fn of_capability(gpu: Gpu, capability: (u32, u32)) -> Gpu {
         blocks_per_multiprocessor: blocks,
         shared_per_multiprocessor: shared * KIB,
         shared_per_block: per_block * KIB,
+        // The large cards of each generation have minor number 0.
+        nvlink: capability.1 == 0,
         ..gpu
     }
 }

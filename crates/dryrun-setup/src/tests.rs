@@ -103,6 +103,8 @@ fn a_gpu_can_be_described_from_nothing_or_from_a_preset() {
     let larger = find("like=h100-80gb,memory=94GiB").unwrap();
     assert_eq!((larger.multiprocessors, larger.total), (132, 94 << 30));
     assert_eq!(find("sm=72,memory=24GB,capability=8.9").unwrap().threads_per_multiprocessor, 1536);
+    assert!(mine.nvlink && !find("sm=72,memory=24GB,capability=8.9").unwrap().nvlink);
+    assert!(find("like=t4,nvlink=yes").unwrap().nvlink);
     let toy = find("sm=8,memory=512MiB,capability=8.0").unwrap();
     assert_eq!(toy.context, 32 * MIB, "a toy is not filled by the context of a large card");
     assert_eq!(find("sm=8,memory=512MiB,capability=8.0,context=10MiB").unwrap().context_range, (10 * MIB, 10 * MIB));
@@ -122,6 +124,7 @@ fn a_description_that_makes_no_sense_is_told_with_an_example() {
         ("like=h1000,memory=80GiB", "no preset is called 'h1000'"),
         ("like=h100-80gb,memory=128MiB,context=1GiB", "leaves nothing"),
         ("sm=132,memory=80GiB,capability=9.0,name=", "the name is empty"),
+        ("like=t4,nvlink=perhaps", "nvlink=perhaps: yes or no"),
     ] {
         let message = find(text).unwrap_err().to_string();
         assert!(message.contains(what) && message.contains("write for example sm=132"), "{text}: {message}");

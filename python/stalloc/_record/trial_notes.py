@@ -48,7 +48,7 @@ def _sources(files: set[str]) -> set[str]:
     """The files that decide what the program does: an installed package counts as one file, which a new version replaces."""
     modules = {str(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
     found = {sys.executable}
-    for file in modules | files | {os.path.abspath(argument) for argument in sys.orig_argv if os.path.isfile(argument)}:
+    for file in modules | files | {os.path.abspath(argument) for argument in getattr(sys, "orig_argv", sys.argv) if os.path.isfile(argument)}:
         for folder in ("/site-packages/", "/dist-packages/"):
             if folder in file:
                 root, _, inside = file.rpartition(folder)

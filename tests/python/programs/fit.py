@@ -4,23 +4,22 @@ import argparse
 import os
 import sys
 
-import torch
-
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--width", type=int, default=1024)
 parser.add_argument("--most", type=int, default=1000, help="larger batches are refused")
 parser.add_argument("--fail", action="store_true")
-parser.add_argument("--limit", type=float, help="the share of the GPU that the program allows itself")
-parser.add_argument("--print-free", action="store_true")
+parser.add_argument("--limit", type=float, default=1, help="the share of the GPU that the program allows itself")
 options = parser.parse_args()
 if not 0 < options.batch <= options.most:
     parser.error(f"a batch of {options.batch} is refused")
 if options.fail:
     print("the data is not there", file=sys.stderr)
     raise FileNotFoundError("/data/train.bin")
-if options.limit:
-    torch.cuda.set_per_process_memory_fraction(options.limit)
+
+import torch  # noqa: E402  (what is refused is refused soon)
+
+torch.cuda.set_per_process_memory_fraction(options.limit)
 
 rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 if world_size > 1:
@@ -39,7 +38,6 @@ for _step in range(4):
     if world_size > 1:
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
+    print("free", *torch.cuda.mem_get_info())
     optimizer.step()
     optimizer.zero_grad()
-if options.print_free:
-    print("free", *torch.cuda.mem_get_info())

@@ -220,10 +220,9 @@ fn print_ranks(answer: &Answer) -> Result<(), Error> {
     if answer.ranks.len() < 2 {
         return Ok(());
     }
-    let list = |ranks: &[u32]| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-    output::line(&format!("ranks tried: {}", list(&answer.ranks)))?;
+    output::line(&format!("tried: {}", output::ranks(&answer.ranks)))?;
     for class in answer.classes.iter().filter(|class| class.members.len() > 1) {
-        output::line(&format!("  the same: {}", list(&class.members)))?;
+        output::line(&format!("  the same: {}", output::ranks(&class.members)))?;
     }
     output::line("")
 }

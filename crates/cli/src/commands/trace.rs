@@ -48,9 +48,9 @@ pub struct Args {
     /// Which rank of --world-size
     #[arg(long, value_name = "R", requires = "world_size", conflicts_with = "ranks")]
     rank: Option<u32>,
-    /// Which ranks of --world-size, several at a time
-    #[arg(long, value_name = "R,R...", value_delimiter = ',', requires = "world_size")]
-    ranks: Vec<u32>,
+    /// Which ranks of --world-size, several at a time; all: every one, those that are alike stored once
+    #[arg(long, value_name = "R,R...|all", value_parser = chosen, requires = "world_size")]
+    ranks: Option<Chosen>,
     #[command(flatten)]
     answers: Answers,
     /// Say after the program's steps how far it is, one line a second at most; on a terminal this is so anyway
@@ -62,6 +62,21 @@ pub struct Args {
     /// The command, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// The ranks that are asked for.
+#[derive(Clone)]
+enum Chosen {
+    All,
+    These(Vec<u32>),
+}
+
+fn chosen(text: &str) -> Result<Chosen, String> {
+    if text == "all" {
+        return Ok(Chosen::All);
+    }
+    let rank = |rank: &str| rank.trim().parse().map_err(|_| format!("'{rank}' is no rank: write 0,7 or all"));
+    text.split(',').map(rank).collect::<Result<_, _>>().map(Chosen::These)
 }
 
 /// What a dry run tells the program in place of values that it does not compute.
@@ -84,7 +99,12 @@ struct Report<'a> {
 
 /// Runs it.
 pub fn run(args: Args) -> Result<Outcome, Error> {
-    let wanted = if args.ranks.is_empty() { vec![args.rank.unwrap_or(0)] } else { args.ranks.clone() };
+    let stores_once = matches!(args.ranks, Some(Chosen::All));
+    let wanted = match args.ranks {
+        Some(Chosen::All) => (0..args.world_size.unwrap_or(1)).collect(),
+        Some(Chosen::These(ranks)) => ranks,
+        None => vec![args.rank.unwrap_or(0)],
+    };
     let ranks = args.world_size.map(|world_size| ranks(world_size, wanted)).transpose()?;
     let launch = stalloc_launcher::prepare(&args.output).map_err(failed)?;
     // Several ranks write logs, and a bar says how many are done.
@@ -116,7 +136,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         }
     };
     let ended = stalloc_launcher::run(&job, &ranks, at_once, args.json, &mut watch).map_err(failed)?;
-    finish(&job, &ended, args.json)
+    finish(&job, &ended, args.json, stores_once)
 }
 
 /// The GPU to stand in for, if one is named.
@@ -142,8 +162,11 @@ pub fn ranks(world_size: u32, mut wanted: Vec<u32>) -> Result<Vec<Rank>, Error> 
 }
 
 /// Reads what was recorded and says how it went.
-fn finish(job: &Job, ended: &[Ended], json: bool) -> Result<Outcome, Error> {
+fn finish(job: &Job, ended: &[Ended], json: bool, stores_once: bool) -> Result<Outcome, Error> {
     let summaries = recorded::of_launch(&job.directory, &job.launch, &mut Terminal::new())?;
+    if stores_once {
+        recorded::store_once(&job.directory, &summaries);
+    }
     let exit = ended.iter().map(|process| process.code).find(|&code| code != 0).unwrap_or(0);
     if json {
         output::json(&Report { directory: &job.directory, exit, traces: &summaries })?;
@@ -179,7 +202,9 @@ fn finish(job: &Job, ended: &[Ended], json: bool) -> Result<Outcome, Error> {
 fn print(directory: &Path, summaries: &[Summary]) -> Result<(), Error> {
     output::line(&format!("recorded in {}", directory.display()))?;
     let mut table = Table::new(&["trace", "events", "requests", "steps", "peak allocated", "peak reserved", ""]);
-    for summary in summaries {
+    for summary in summaries.iter().filter(|summary| summary.same_as.is_none()) {
+        let alike = summaries.iter().filter(|other| other.same_as.as_ref() == Some(&summary.file));
+        let alike: Vec<u32> = alike.map(|other| other.rank).collect();
         table.row(vec![
             summary.file.clone(),
             output::count(summary.events),
@@ -187,11 +212,15 @@ fn print(directory: &Path, summaries: &[Summary]) -> Result<(), Error> {
             output::count(summary.steps),
             output::bytes(summary.peak_allocated),
             summary.peak_reserved.map_or("unknown".into(), output::bytes),
-            summary.same_as.as_ref().map_or(String::new(), |file| format!("same as {file}")),
+            if alike.is_empty() { String::new() } else { format!("the same on {}", output::ranks(&alike)) },
         ]);
     }
     table.print()?;
-    for summary in summaries.iter().filter(|summary| summary.same_as.is_none()) {
+    let differing: Vec<&Summary> = summaries.iter().filter(|summary| summary.same_as.is_none()).collect();
+    if let Some(most) = differing.iter().max_by_key(|summary| summary.peak_allocated).filter(|_| differing.len() > 1) {
+        output::line(&format!("most is needed by {}: {}", most.file, output::bytes(most.peak_allocated)))?;
+    }
+    for summary in differing {
         print_reads(summary)?;
     }
     Ok(())
