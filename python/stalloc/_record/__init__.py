@@ -17,8 +17,9 @@ def install() -> None:
         return
     _is_installed = True
     if os.environ.get("STALLOC_TRIAL_NOTES"):
-        from stalloc._record import trial_notes
+        from stalloc._record import host_weights, trial_notes
 
+        host_weights.install()
         trial_notes.install(os.environ["STALLOC_TRIAL_NOTES"])
     # What this process starts belongs to the same recording.
     os.environ.setdefault("STALLOC_TRACE_LAUNCH", f"{time.time_ns():x}-{os.getpid()}")
