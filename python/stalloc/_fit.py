@@ -27,7 +27,7 @@ def fit(
         steps: Training steps of each trial.
 
     Raises:
-        ValueError: The question makes no sense, or the command does not run; the message says why.
+        ValueError: The question is invalid, or the command does not run; the message says why.
     """
     import json  # what every recorded process would import for nothing
     import shlex

@@ -124,7 +124,7 @@ def test_ranks_that_differ_are_found_once_and_the_fullest_decides(cache):
     assert ranks == [[0, 1, 2], [0, 2]], "of ranks that are alike one is tried again"
     peaks = {rank["rank"]: rank["peak_allocated"] for rank in large["ranks"]}
     assert peaks[2] - peaks[0] == 32 << 20 and large["peak_allocated"] == peaks[2]
-    _context, groups = large["beside"]["parts"]
+    _context, groups = large["outside"]["parts"]
     assert groups["name"] == "NCCL, one communicator" and (groups["low"], groups["high"]) == (100 << 20, 570 << 20)
     for name in ALLOCATORS:
         assert small["allocators"][name]["fits"]
@@ -145,7 +145,7 @@ def test_ranks_that_differ_are_found_once_and_the_fullest_decides(cache):
         (("--", "/no/such/command"), "cannot run /no/such/command"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_told_in_one_line(cache, arguments, said):
+def test_an_invalid_question_is_told_in_one_line(cache, arguments, said):
     process = run("fit", "--dry-run", TINY, *arguments, env=cache)
     assert process.returncode == 2 and process.stdout == ""
     (line,) = process.stderr.strip().splitlines()
@@ -169,7 +169,7 @@ def test_ctrl_c_prints_what_was_found_so_far(cache, tmp_path):
     assert subprocess.run(["pgrep", "-f", str(slow)], capture_output=True).returncode == 1, "nothing is left running"
 
 
-def test_python_is_told_why_a_question_makes_no_sense():
+def test_python_is_told_why_a_question_is_invalid():
     with pytest.raises(ValueError, match="nowhere in the command"):
         stalloc.fit(["true"], TINY, vary={"MB": [1, 2]})
     with pytest.raises(ValueError, match="nothing to search"):

@@ -58,6 +58,7 @@ EXCEPTIONS: dict[str, list[tuple[str, str, str]]] = {
     ],
     r"utili[sz]ation": [
         (r"python/stalloc/_serve/report\.py|docs/serving\.md", r"utilization:", "the artifact's line, word for word"),
+        (r"crates/dryrun-setup/src/nvidia_smi\.rs", r"utilization\.", "NVIDIA's names"),
     ],
     "moves": [
         (r".*", r"moves (it there|at most|bytes as|and destroys)|Moves (what lives|each island|by shares|all boundaries|to the next|over a map)", "things that do move"),

@@ -20,7 +20,7 @@ pub struct Gpu {
     pub multiprocessors: u32,
     /// Memory that the driver reports to programs (`cudaMemGetInfo`), in bytes.
     pub total: u64,
-    /// Memory that one process of PyTorch takes beside its allocator, in bytes (estimate): CUDA's context, kernels as they
+    /// Memory that one process of PyTorch takes outside its allocator, in bytes (estimate): CUDA's context, kernels as they
     /// are loaded, handles of the libraries. What a program finds taken before its first allocation.
     pub context: u64,
     /// The least and the most of it that is known of such a GPU, in bytes.

@@ -28,7 +28,7 @@ pub enum SetupError {
         /// All preset names, separated by commas.
         known: String,
     },
-    /// A description of a GPU makes no sense.
+    /// A description of a GPU is invalid.
     #[error(
         "the GPU \"{text}\": {what}; write for example sm=132,memory=80GiB,capability=9.0,name=mine, or like=h100-80gb,memory=94GiB"
     )]

@@ -4,7 +4,7 @@
 //! differs from driver to driver by up to a few hundred MiB (docs/dry-run.md says how sure each is). Limits are those of the compute
 //! capability in NVIDIA's programming guide; multiprocessors, clocks and caches those of the data sheets.
 //!
-//! `context_range` is what out-of-memory messages of single processes on such cards show to be taken beside PyTorch's
+//! `context_range` is what out-of-memory messages of single processes on such cards show to be taken outside PyTorch's
 //! allocator ("this process has A in use. Of the allocated memory B is allocated by PyTorch, and C is reserved": A - B - C).
 //! docs/fit.md lists the messages.
 

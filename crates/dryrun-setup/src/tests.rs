@@ -111,7 +111,7 @@ fn a_gpu_can_be_described_from_nothing_or_from_a_preset() {
 }
 
 #[test]
-fn a_description_that_makes_no_sense_is_told_with_an_example() {
+fn an_invalid_description_is_told_with_an_example() {
     for (text, what) in [
         ("sm=132", "memory is missing"),
         ("sm=132,memory=80GiB", "capability is missing"),

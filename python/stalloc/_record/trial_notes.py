@@ -1,4 +1,4 @@
-"""What a trial of `stalloc fit` wants to know of a program beside its memory: the files that it is made of, and its process groups."""
+"""What a trial of `stalloc fit` wants to know of a program besides its memory: the files that it is made of, and its process groups."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ use crate::error::{Error, Outcome};
 use crate::output::{self, Table};
 use crate::progress::Spinner;
 
-/// Lines of a failed program that are shown beside the answer; all that were kept where nothing ran.
+/// Lines of a failed program that are shown below the answer; all that were kept where nothing ran.
 const LINES_SHOWN: usize = 3;
 
 /// Arguments of `stalloc fit`.
@@ -21,14 +21,13 @@ const LINES_SHOWN: usize = 3;
 #[command(
     after_help = "Examples:\n  stalloc fit --dry-run h100-80gb -- python train.py                         does it fit, and how much is left?\n  \
     stalloc fit --dry-run h100-80gb --vary MB=1..64 -- python train.py --micro-batch {MB}\n  \
-    stalloc fit --dry-run a100-80gb,h200-141gb --vary SEQ=1024..65536:1024 --vary CKPT=full,none \\\n      \
-    -- python train.py --length {SEQ} --recompute {CKPT}                  the longest sequence, with and without\n  \
+    stalloc fit --dry-run a100-80gb,h200-141gb --vary SEQ=1024..65536:1024 --vary CKPT=full,none -- python train.py {SEQ} {CKPT}\n  \
     stalloc fit --dry-run h100-80gb --world-size 64 --vary MB=1..16 -- python pretrain.py --mb {MB}\n  \
-    stalloc fit --dry-run 'sm=114,memory=80GiB,capability=9.0,name=H100 PCIe' -- python train.py\n\n\
+    stalloc fit --dry-run sm=114,memory=80GiB,capability=9.0,name=mine -- python train.py\n\n\
     Each trial runs the command for a few steps on a stand-in GPU whose memory does not run out, and replays what it asked for\n\
     under PyTorch's allocator, expandable segments and stalloc with what the card leaves. What it writes to disk is written.\n\n\
     yes: fits even if CUDA, its libraries and NCCL take the most that is known; edge: only if they take the least; no: not then.\n\
-    Exit status: 0 if something fits, 1 if nothing does, 2 if the command does not run or makes no sense, 130 after Ctrl-C."
+    Exit status: 0 if something fits, 1 if nothing does, 2 if the command does not run or the question is invalid, 130 after Ctrl-C."
 )]
 pub struct Args {
     /// The GPUs to stand in for, separated by commas: h100-80gb, a100-80gb... or sm=132,memory=80GiB,capability=9.0,name=mine
@@ -190,9 +189,9 @@ fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
     for gpu in &question.gpus {
         let of_gpu: Vec<&Candidate> = answer.candidates.iter().filter(|candidate| candidate.gpu == *gpu).collect();
         let Some(shown) = of_gpu.iter().rev().find(|candidate| candidate.failure.is_none()) else { continue };
-        let beside: Vec<String> =
-            shown.beside.parts.iter().map(|part| format!("{} {}", part.name, span(part.low, part.high))).collect();
-        output::line(&format!("{}: {}; of it {}", gpu.product, output::bytes(gpu.total), beside.join(", ")))?;
+        let outside: Vec<String> =
+            shown.outside.parts.iter().map(|part| format!("{} {}", part.name, span(part.low, part.high))).collect();
+        output::line(&format!("{}: {}; of it {}", gpu.product, output::bytes(gpu.total), outside.join(", ")))?;
         if question.variables.is_empty() {
             print_one(shown)?;
         } else {

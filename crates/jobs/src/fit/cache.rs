@@ -68,10 +68,10 @@ impl Cache {
         let (Some(path), Some(sources)) = (self.path(key), &notes.sources) else { return };
         let entry = Entry { key: key.to_owned(), sources: sources.clone(), outcome: outcome.clone() };
         let Ok(text) = serde_json::to_vec(&entry) else { return };
-        let beside = path.with_extension(format!("{}.tmp", std::process::id()));
-        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path));
+        let made = path.with_extension(format!("{}.tmp", std::process::id()));
+        let written = fs::write(&made, text).and_then(|()| fs::rename(&made, &path));
         if written.is_err() {
-            let _ = fs::remove_file(&beside);
+            let _ = fs::remove_file(&made);
         }
     }
 

@@ -7,7 +7,7 @@ use stalloc_dryrun_setup::Gpu;
 use stalloc_simulator::{Kind, Options, replay, smallest_capacity};
 use stalloc_trace::Trace;
 
-use crate::fit::beside::{Beside, Groups};
+use crate::fit::outside::{Groups, Outside};
 
 /// The allocators that are asked, in the order in which they are shown.
 pub const ALLOCATORS: [Kind; 3] = [Kind::Pytorch, Kind::PytorchExpandable, Kind::Stalloc];
@@ -19,11 +19,11 @@ const PLANNER_WORK: u64 = 30_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fits {
-    /// Not even if the least is taken beside PyTorch.
+    /// Not even if the least is taken outside PyTorch.
     No,
-    /// If the least is taken beside PyTorch, but not if the most is.
+    /// If the least is taken outside PyTorch, but not if the most is.
     Edge,
-    /// Even if the most is taken beside PyTorch.
+    /// Even if the most is taken outside PyTorch.
     Yes,
 }
 
@@ -53,8 +53,8 @@ pub struct Device {
     pub content: u64,
     /// Most live bytes at once.
     pub peak_allocated: u64,
-    /// What is taken beside PyTorch.
-    pub beside: Beside,
+    /// What is taken outside PyTorch.
+    pub outside: Outside,
     /// What each allocator makes of it, in the order of [`ALLOCATORS`].
     pub needs: Vec<Need>,
 }
@@ -71,7 +71,7 @@ pub fn evaluate(
     groups: Option<&Groups>,
 ) -> Result<Device, String> {
     let (rank, steps, content) = about;
-    let beside = Beside::of(gpu, world_size, groups);
+    let outside = Outside::of(gpu, world_size, groups);
     let planner = stalloc_planner::Options {
         time_limit: Duration::from_secs(60),
         work_limit: Some(PLANNER_WORK),
@@ -88,7 +88,7 @@ pub fn evaluate(
             peak_reserved: run(kind, None)?.peak_reserved,
             smallest: smallest_capacity(trace, kind, &with(None), &mut |_, _| {}).map_err(|error| error.to_string())?,
         };
-        for (fits, taken) in [(Fits::Yes, beside.high), (Fits::Edge, beside.low)] {
+        for (fits, taken) in [(Fits::Yes, outside.high), (Fits::Edge, outside.low)] {
             let on_card = run(kind, Some(gpu.total.saturating_sub(taken)))?;
             if on_card.oom.is_none() {
                 (need.fits, need.peak_reserved) = (fits, on_card.peak_reserved);
@@ -105,6 +105,6 @@ pub fn evaluate(
         content,
         peak_allocated: trace.peak_allocated(),
         needs: ALLOCATORS.into_iter().map(need).collect::<Result<_, _>>()?,
-        beside,
+        outside,
     })
 }

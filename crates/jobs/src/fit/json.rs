@@ -5,11 +5,11 @@ use serde_json::{Map, Value, json};
 use crate::fit::evaluate::{ALLOCATORS, Fits};
 use crate::fit::report::{Answer, Candidate, Verdict};
 use crate::fit::values::Assignment;
-use crate::fit::{Beside, Question};
+use crate::fit::{Outside, Question};
 
 /// The answer as one JSON object. Sizes in bytes.
 ///
-/// `fits` is true where the job gets through even if the most is taken beside PyTorch; where it does so only if the least is taken,
+/// `fits` is true where the job gets through even if the most is taken outside PyTorch; where it does so only if the least is taken,
 /// it is false and `edge` is true.
 pub fn json(question: &Question, answer: &Answer) -> Value {
     let largest = |gpu| {
@@ -53,7 +53,7 @@ fn candidate(candidate: &Candidate) -> Value {
         "peak_allocated": candidate.peak_allocated,
         "steps": candidate.steps,
         "allocators": ALLOCATORS.iter().enumerate().map(allocator).collect::<Map<_, _>>(),
-        "beside": beside(&candidate.beside),
+        "outside": outside(&candidate.outside),
         "ranks": ranks.collect::<Vec<_>>(),
     });
     if let Some((rank, failure)) = &candidate.failure {
@@ -73,10 +73,10 @@ fn allocator(verdict: &Verdict) -> Value {
     })
 }
 
-fn beside(beside: &Beside) -> Value {
+fn outside(outside: &Outside) -> Value {
     let parts: Vec<Value> =
-        beside.parts.iter().map(|part| json!({"name": part.name, "low": part.low, "high": part.high})).collect();
-    json!({"low": beside.low, "high": beside.high, "parts": parts})
+        outside.parts.iter().map(|part| json!({"name": part.name, "low": part.low, "high": part.high})).collect();
+    json!({"low": outside.low, "high": outside.high, "parts": parts})
 }
 
 /// Values by name: numbers where they are numbers.

@@ -1,14 +1,14 @@
 //! What fits: a command is tried on the stand-in for one or several GPUs and values, with no GPU.
 //!
 //! A trial is a dry run of a few steps on memory that does not run out, so that a job that is too large is seen to its end. Its
-//! recording is replayed by each allocator on what the card leaves beside PyTorch, and on less and less memory until it
+//! recording is replayed by each allocator on what the card leaves outside PyTorch, and on less and less memory until it
 //! fails. A dry run takes as long for a large batch as for a small one, so the cost is that of a few imports of PyTorch.
 
-mod beside;
 mod cache;
 mod evaluate;
 mod json;
 mod notes;
+mod outside;
 mod ranks;
 mod report;
 mod scheduler;
@@ -22,9 +22,9 @@ use std::sync::atomic::AtomicBool;
 
 use stalloc_dryrun_setup::{DryRun, Gpu};
 
-pub use beside::{Beside, Part};
 pub use evaluate::{ALLOCATORS, Device, Fits, Need};
 pub use json::json;
+pub use outside::{Outside, Part};
 pub use report::{Answer, Candidate, Frontier, Trouble, Verdict};
 pub use scheduler::{Event, Tried};
 pub use trial::{Failure, FailureKind, Outcome, Setting};
@@ -56,7 +56,7 @@ pub struct Question {
 /// Why nothing can be tried. Each message is one sentence that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `--vary` makes no sense.
+    /// `--vary` is invalid.
     #[error("--vary {text}: {what}; write NAME=A..B to search the largest of a range, or NAME=A,B,C to try each")]
     Vary {
         /// What was given.
@@ -113,7 +113,7 @@ impl From<stalloc_dryrun_setup::SetupError> for Error {
 /// Answers a question. `watch` is told of every trial; when `stop` is set, what was found so far is the answer.
 ///
 /// # Errors
-/// If the question makes no sense, or the command cannot be started at all.
+/// If the question is invalid, or the command cannot be started at all.
 pub fn fit(question: &Question, watch: &mut dyn FnMut(Event<'_>), stop: &AtomicBool) -> Result<Answer, Error> {
     values::check(&question.variables, &question.command)?;
     if question.gpus.is_empty() {

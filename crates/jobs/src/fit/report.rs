@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stalloc_dryrun_setup::{GPUS, Gpu};
 
 use crate::fit::Question;
-use crate::fit::beside::Beside;
 use crate::fit::evaluate::{ALLOCATORS, Device, Fits};
+use crate::fit::outside::Outside;
 use crate::fit::ranks::{Class, to_try};
 use crate::fit::scheduler::{Found, Line, Tried, points};
 use crate::fit::search::{self, Next};
@@ -20,7 +20,7 @@ pub struct Verdict {
     pub fits: Fits,
     /// The most that it held on a device, bytes.
     pub peak_reserved: u64,
-    /// The least memory that the job gets through with on its fullest device, all that is beside PyTorch included at its most; bytes.
+    /// The least memory that the job gets through with on its fullest device, all that is outside PyTorch included at its most; bytes.
     pub needed: Option<u64>,
     /// What is left of the card then, negative where it is missing; bytes.
     pub left: Option<i64>,
@@ -39,8 +39,8 @@ pub struct Candidate {
     pub peak_allocated: Option<u64>,
     /// The rank and the device that need most.
     pub fullest: Option<(u32, u32)>,
-    /// What is beside PyTorch on that one.
-    pub beside: Beside,
+    /// What is outside PyTorch on that one.
+    pub outside: Outside,
     /// The fewest steps that a rank recorded.
     pub steps: u64,
     /// One for each of [`ALLOCATORS`]; none where the command did not run.
@@ -126,7 +126,8 @@ impl Answer {
 /// What several devices say together about an allocator on a card: the worst of them. Which card would do is not looked for.
 pub fn verdict(devices: &[Device], allocator: usize, gpu: &Gpu) -> Verdict {
     let needs = || devices.iter().map(|device| (device, &device.needs[allocator]));
-    let needed = |(device, need): (&Device, &crate::fit::Need)| Some(need.smallest?.saturating_add(device.beside.high));
+    let needed =
+        |(device, need): (&Device, &crate::fit::Need)| Some(need.smallest?.saturating_add(device.outside.high));
     let needed = needs().map(needed).collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max());
     let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     Verdict {
@@ -143,7 +144,7 @@ fn smallest_gpu(devices: &[Device], allocator: usize) -> Option<&'static str> {
     let would_do = |card: &&Gpu| {
         devices.iter().all(|device| {
             // What the card's own context takes, and what the groups take here.
-            let groups: u64 = device.beside.parts.iter().skip(1).map(|part| part.high).sum();
+            let groups: u64 = device.outside.parts.iter().skip(1).map(|part| part.high).sum();
             let taken = card.context_range.1.saturating_add(groups);
             device.needs[allocator].smallest.is_some_and(|needed| needed.saturating_add(taken) <= card.total)
         })
@@ -204,7 +205,7 @@ fn candidate(gpu: Gpu, values: Assignment, tried: &Tried) -> Candidate {
         values,
         peak_allocated: fullest.map(|device| device.peak_allocated),
         fullest: fullest.map(|device| (device.rank, device.device)),
-        beside: fullest.map_or_else(Beside::default, |device| device.beside.clone()),
+        outside: fullest.map_or_else(Outside::default, |device| device.outside.clone()),
         steps: devices.iter().map(|device| device.steps).min().unwrap_or(0),
         verdicts: match devices {
             [] => Vec::new(),

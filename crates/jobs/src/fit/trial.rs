@@ -13,9 +13,9 @@ use stalloc_launcher::{Background, Job, Purpose, Rank, run_in_background};
 use stalloc_trace::Input;
 
 use crate::fit::Error;
-use crate::fit::beside::Groups;
 use crate::fit::evaluate::{Device, evaluate};
 use crate::fit::notes::{Notes, read_notes};
+use crate::fit::outside::Groups;
 use crate::recorded;
 
 /// Lines of a failed program's output that are kept.

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense_are_told() {
+    fn invalid_values_are_told() {
         for (text, what) in [
             ("N", "there is no ="),
             ("=1..2", "a name has"),

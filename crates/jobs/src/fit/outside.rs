@@ -1,4 +1,4 @@
-//! What is taken of a GPU's memory beside PyTorch's allocator.
+//! What is taken of a GPU's memory outside PyTorch's allocator.
 //!
 //! Every figure stands here with its source; where sources differ, or only a range is known, it is a range. cuBLAS's workspaces
 //! are not here: PyTorch takes them from its own allocator, so that a recording holds them.
@@ -37,7 +37,7 @@ pub struct Groups {
     pub all_to_all: u32,
 }
 
-/// A share of the memory beside PyTorch.
+/// A share of the memory outside PyTorch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// What takes it.
@@ -50,7 +50,7 @@ pub struct Part {
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beside {
+pub struct Outside {
     /// The least, bytes.
     pub low: u64,
     /// The most, bytes.
@@ -59,7 +59,7 @@ pub struct Beside {
     pub parts: Vec<Part>,
 }
 
-impl Beside {
+impl Outside {
     /// What a process on `gpu` takes, one of `world_size`; `groups` where the recording tells them.
     pub fn of(gpu: &Gpu, world_size: u32, groups: Option<&Groups>) -> Self {
         let mut parts = vec![Part {
@@ -77,7 +77,7 @@ impl Beside {
             let high = ALL_TO_ALL_OF_8 * u64::from(all_to_all.min(MACHINE)) / u64::from(MACHINE);
             parts.push(Part { name: format!("NCCL, all-to-all of {all_to_all} ranks"), low: 0, high });
         }
-        Beside { low: parts.iter().map(|part| part.low).sum(), high: parts.iter().map(|part| part.high).sum(), parts }
+        Outside { low: parts.iter().map(|part| part.low).sum(), high: parts.iter().map(|part| part.high).sum(), parts }
     }
 }
 
@@ -103,22 +103,22 @@ mod tests {
     use super::*;
     use stalloc_dryrun_setup::find;
 
-    fn of(gpu: &str, world_size: u32, groups: Option<Groups>) -> Beside {
-        Beside::of(&find(gpu).unwrap(), world_size, groups.as_ref())
+    fn of(gpu: &str, world_size: u32, groups: Option<Groups>) -> Outside {
+        Outside::of(&find(gpu).unwrap(), world_size, groups.as_ref())
     }
 
     #[test]
     fn a_process_alone_has_its_context_only() {
-        let beside = of("h100-80gb", 1, None);
-        assert_eq!((beside.low, beside.high), (510 * MIB, 680 * MIB));
+        let outside = of("h100-80gb", 1, None);
+        assert_eq!((outside.low, outside.high), (510 * MIB, 680 * MIB));
         let unlinked = of("rtx4090", 1, Some(Groups { used: vec![1], unused: vec![], all_to_all: 0 }));
         assert_eq!(unlinked.parts.len(), 1);
     }
 
     #[test]
     fn what_eight_h100_showed_lies_within_the_range() {
-        let beside = of("h100-80gb", 8, Some(Groups { used: vec![8], ..Groups::default() }));
-        assert!(beside.low <= 1504 * MIB && 1521 * MIB <= beside.high, "{beside:?}");
+        let outside = of("h100-80gb", 8, Some(Groups { used: vec![8], ..Groups::default() }));
+        assert!(outside.low <= 1504 * MIB && 1521 * MIB <= outside.high, "{outside:?}");
     }
 
     #[test]
@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn an_assumption_is_said() {
-        let beside = of("t4", 2, None);
-        assert!(beside.parts[1].name.contains("taken to have one"), "{beside:?}");
-        assert_eq!(beside, of("t4", 2, Some(Groups::default())));
+        let outside = of("t4", 2, None);
+        assert!(outside.parts[1].name.contains("taken to have one"), "{outside:?}");
+        assert_eq!(outside, of("t4", 2, Some(Groups::default())));
     }
 
     #[test]
