@@ -17,19 +17,27 @@ _build.check()
 from stalloc._enable import enable, memory_stats  # noqa: E402
 from stalloc._files import plan, simulate  # noqa: E402
 from stalloc._fit import fit  # noqa: E402
-from stalloc._native import __version__, read_trace  # noqa: E402
+from stalloc._native import __version__  # noqa: E402
+from stalloc._notebook import load_ipython_extension, register as _register  # noqa: E402
+from stalloc._read import read_trace  # noqa: E402
+from stalloc._report import record, report  # noqa: E402
 from stalloc._serve.pluggable import lib_path  # noqa: E402
 from stalloc._steps.marks import phase, step, watch  # noqa: E402
+
+_register()
 
 __all__ = [
     "__version__",
     "enable",
     "fit",
     "lib_path",
+    "load_ipython_extension",
     "memory_stats",
     "phase",
     "plan",
     "read_trace",
+    "record",
+    "report",
     "simulate",
     "step",
     "watch",

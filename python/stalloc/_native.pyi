@@ -40,6 +40,24 @@ def agrees(device: int, entries: list[dict[str, Any]]) -> bool:
 def stacks(device: int, entries: list[dict[str, Any]]) -> bool:
     """Give the tracker's allocations the stacks that the history knows; false if they are not the same ones."""
 
+def forget_recent() -> None:
+    """Allocations wait for no stacks from here on, and are remembered for ``late_stacks``: the history has just been cleared."""
+
+def has_new_peak() -> bool:
+    """Whether live bytes have been higher than when this was last true."""
+
+def step_differs() -> bool:
+    """A step is over: whether it asked for something else than the one before, or took live bytes higher."""
+
+def late_stacks(device: int, entries: list[dict[str, Any]]) -> bool:
+    """Tell the stacks of allocations that are recorded already; false if they are not the same ones."""
+
+def stack_at(device: int, address: int, frames: list[tuple[str, str, int]]) -> None:
+    """Tell where the block that lives at an address was asked for; frames are (file, function, line), innermost first."""
+
+def stack_of_failed(device: int, frames: list[tuple[str, str, int]]) -> None:
+    """Tell where the last request that failed was made."""
+
 def history(device: int, entries: list[dict[str, Any]]) -> None:
     """Take the history for what happened since the last flush."""
 

@@ -14,11 +14,13 @@ const shared = join(root, "../shared/data");
 async function shownFigures(page) {
   return page.evaluate(() => ({
     headline: document.querySelector("#headline").textContent,
-    advice: document.querySelector(".advice").textContent,
+    verdict: document.querySelector(".verdict").classList[1],
+    advice: [...document.querySelectorAll(".todo .advice")].map((one) => one.textContent),
+    commands: [...document.querySelectorAll(".todo .command code")].map((one) => one.textContent),
     rows: [...document.querySelectorAll("#answer tbody tr")].map((row) => ({
       allocator: row.dataset.allocator,
       efficiency: row.querySelector("[data-field=efficiency]").textContent,
-      fits: [...row.querySelectorAll(".fit")].map((fit) => fit.classList[1]),
+      fits: [...row.querySelectorAll("td:not(.same) .fit")].map((fit) => fit.classList[1]),
       ...Object.fromEntries([...row.querySelectorAll("[data-bytes]")].map((cell) => [cell.dataset.field, Number(cell.dataset.bytes)])),
     })),
     categories: [...document.querySelectorAll(".categories [data-bytes]")].map((cell) => Number(cell.dataset.bytes)),
@@ -30,14 +32,16 @@ async function shownFigures(page) {
 
 function checkFigures(shown, device) {
   equal(plain(shown.headline), plain(device.headline), "headline");
-  equal(plain(shown.advice), plain(device.advice.replaceAll("`", "")), "advice");
+  equal(shown.verdict, device.verdict, "verdict");
+  equal(plain(shown.advice.join("|")), plain(device.advice.map((one) => one.text.replaceAll("`", "")).join("|")), "advice");
+  equal(shown.commands.join("|"), device.advice.filter((one) => one.command).map((one) => one.command).join("|"), "commands");
   equal(shown.rows.length, device.allocators.length, "allocators");
   device.allocators.forEach((wanted, i) => {
     const row = shown.rows[i];
     for (const field of ["allocator", "peak_allocated", "peak_reserved", "wasted"]) equal(row[field], wanted[field], `${wanted.allocator} ${field}`);
     assert(Math.abs(parseFloat(row.efficiency) - wanted.efficiency * 100) < 0.11, `${wanted.allocator} efficiency ${row.efficiency}`);
     equal(row.fits.join(), ["40", "80", "141"].map((card) => wanted.fits[card]).join(), `${wanted.allocator} fits`);
-    equal(wanted.wasted, wanted.peak_reserved - wanted.peak_allocated, "wasted is reserved less allocated");
+    equal(wanted.wasted, wanted.peak_reserved - wanted.peak_allocated, `${wanted.allocator}: wasted is reserved less allocated`);
   });
   equal(shown.categories.join(), device.categories.map((one) => one.bytes_at_peak).join(), "categories");
   const first = device.allocators.find((one) => one.allocator === "actual") ?? device.allocators[0];
@@ -94,7 +98,7 @@ async function checkInput(name, inputs) {
   const { page, errors } = await open(chromium, made.html);
   const devices = made.figures.inputs.flatMap((one) => one.devices);
   await test(`${name}: every section is there with the figures of --json`, async () => {
-    for (const id of ["answer", "time", "map", "why"]) equal(await page.locator(`section#${id}`).count(), 1, `section ${id}`);
+    for (const id of ["answer", "who", "time", "map", "why"]) equal(await page.locator(`section#${id}`).count(), 1, `section ${id}`);
     for (let i = 0; i < devices.length; i++) {
       if (devices.length > 1) await page.locator("#picker").selectOption({ index: i });
       checkFigures(await shownFigures(page), devices[i]);
@@ -179,6 +183,7 @@ await test("the device that ran out of memory is shown first, and why it did", a
   const [whole, failed] = figures.inputs[0].devices;
   equal(failed.out_of_memory.times, 2, "failures");
   equal(await page.locator("#picker").inputValue(), "0/1", "device shown");
+  equal(failed.verdict, "too_large", "verdict");
   equal(plain(await page.locator(".failure").textContent()), failed.out_of_memory.sentence, "failure");
   equal(await page.locator(".devices tbody tr").count(), 2, "devices in the overview");
   await page.locator(".devices button").first().click();
@@ -250,6 +255,174 @@ await test("dark mode, a small screen and paper", async () => {
   assert(printed > seen / 2, `${printed} points of the map are printed, ${seen} were seen`);
   await dark.page.close();
 });
+
+/** The holders that the page shows: name and bytes. */
+const holders = (page) =>
+  page.locator(".holders tbody tr:not(.muted)").evaluateAll((rows) => rows.map((row) => [row.querySelector("th").textContent, Number(row.querySelector("[data-bytes]").dataset.bytes)]));
+
+await test("who holds the memory at the peak, and at any moment that is chosen on the curve", async () => {
+  const { html, figures } = report("holders", [input("out_of_memory.pickle")]);
+  const { page, errors } = await open(chromium, html);
+  const device = figures.inputs[0].devices[1];
+  const wanted = device.peak_by_site.slice(0, 15).map((one) => [one.site, one.bytes]);
+  equal(JSON.stringify(await holders(page)), JSON.stringify(wanted), "call sites at the peak");
+  equal(device.peak_by_site.reduce((sum, one) => sum + one.bytes, 0), device.peak_allocated, "sum over call sites");
+  assert(device.peak_allocated >= 5000 * 2 ** 20, "the failed request is not part of the peak");
+  equal(await page.locator(".frame").first().textContent().then((text) => text.startsWith("everything")), true, "root of the flame graph");
+  const over = page.locator(".u-over");
+  await over.scrollIntoViewIfNeeded();
+  const box = await over.boundingBox();
+  await page.mouse.click(box.x + box.width * 0.4, box.y + 80);
+  const moment = Number(await page.locator("#who .lead").getAttribute("data-time"));
+  assert(Math.abs(moment / page.viewportSize().width) > 0 && moment !== device.peak_time, "the moment was not chosen");
+  assert(JSON.stringify(await holders(page)) !== JSON.stringify(wanted), "the table did not change");
+  await over.focus();
+  await page.keyboard.press(".");
+  equal(Number(await page.locator("#who .lead").getAttribute("data-time")), moment + 1, "the next event");
+  await page.keyboard.press(",");
+  await page.keyboard.press(",");
+  equal(Number(await page.locator("#who .lead").getAttribute("data-time")), moment - 1, "the event before");
+  await page.locator("#at-peak").click();
+  equal(JSON.stringify(await holders(page)), JSON.stringify(wanted), "back at the peak");
+  equal(errors.join("; "), "", "errors");
+  await page.close();
+});
+
+await test("the flame graph shows the user's lines, PyTorch's on demand, and looks closer on Enter", async () => {
+  const { html } = report("flame", [input("training.pickle")]);
+  const { page } = await open(chromium, html);
+  assert((await page.locator(".frame.frame-0").count()) > 0, "no line of the user's");
+  equal(await page.locator(".frame.frame-2").count(), 0, "PyTorch's frames at first");
+  await page.locator("#all-frames").click();
+  assert((await page.locator(".frame.frame-2").allTextContents()).some((text) => text.includes("_init_group")), "PyTorch's frames are not shown");
+  const second = page.locator('.frame[aria-level="2"]').nth(1);
+  const name = await second.textContent();
+  await second.focus();
+  await page.keyboard.press("Enter");
+  const widths = await page.locator('.frame[aria-level="2"]').evaluateAll((frames) => frames.map((frame) => [frame.textContent, frame.style.width]));
+  equal(JSON.stringify(widths), JSON.stringify([[name, "100%"]]), "the frame that was looked into");
+  await page.close();
+});
+
+await test("a line, a function or a size is found and leads to its largest block", async () => {
+  const { html } = report("search", [input("training.pickle")]);
+  const { page, errors } = await open(chromium, html);
+  const found = async (text) => {
+    await page.locator("#search").fill(text);
+    return page.locator("#found .hit").allTextContents();
+  };
+  const lines = await found("attention.py:42");
+  assert(lines.length > 0 && (await found("attention")).length >= lines.length, "the line was not found");
+  equal((await found("attention.py:41")).length, 0, "a line that is not there");
+  assert((await found("18 MiB")).length > 0, "the size was not found");
+  assert((await found("_init_group")).length > 0, "the function was not found");
+  await found("attention.py:42");
+  await page.locator("#search").press("Enter");
+  await page.waitForTimeout(300);
+  assert((await page.locator(".detail").textContent()).includes("attention.py:42"), "its largest block is not described");
+  equal(errors.join("; "), "", "errors");
+  await page.close();
+});
+
+await test("a link leads back to the device, the zoom, the moment, the block, the search and the section", async () => {
+  const { html } = report("links", [input("three_devices.pickle")]);
+  const { page } = await open(chromium, html);
+  await page.locator("#picker").selectOption({ index: 1 });
+  await page.locator(".panel canvas").first().focus();
+  await page.keyboard.press("+");
+  await page.keyboard.press("n");
+  await page.keyboard.press("n");
+  await page.keyboard.press(".");
+  await page.locator("#search").fill("mlp.py");
+  await page.locator("nav a", { hasText: "Map" }).click();
+  await page.waitForTimeout(400);
+  const state = () =>
+    page.evaluate(() => ({
+      picker: document.querySelector("#picker").value,
+      moment: document.querySelector("#who .lead").dataset.time,
+      detail: document.querySelector(".detail").textContent,
+      search: document.querySelector("#search").value,
+      t: [document.querySelector(".panel canvas").dataset.t0, document.querySelector(".panel canvas").dataset.t1].map((one) => Math.round(Number(one))).join(),
+      map: Math.abs(document.querySelector("#map").getBoundingClientRect().top) < 120,
+    }));
+  const before = await state();
+  const link = page.url();
+  for (const part of ["device=0/1", "time=", "moment=", "block=", "search=mlp.py", "section=map"]) assert(link.includes(part), `no ${part} in ${link}`);
+  assert(before.detail.length > 0 && before.map, "nothing was chosen");
+  await page.goto("about:blank");
+  await page.goto(link);
+  await page.waitForSelector("html[data-ready]");
+  await page.waitForTimeout(400);
+  equal(JSON.stringify(await state()), JSON.stringify(before), "what the link leads to");
+  await page.close();
+});
+
+await test("blocks are walked through and kept with the keyboard", async () => {
+  const { html } = report("blocks", [input("training.pickle")]);
+  const { page } = await open(chromium, html);
+  const canvas = page.locator(".panel canvas").first();
+  await canvas.focus();
+  const texts = new Set();
+  for (let i = 0; i < 4; i++) {
+    await page.keyboard.press("n");
+    texts.add(await page.locator(".detail").textContent());
+  }
+  equal(texts.size, 4, "blocks that were described");
+  await page.keyboard.press("p");
+  assert(texts.has(await page.locator(".detail").textContent()), "the block before was not described again");
+  await page.keyboard.press("Escape");
+  assert(await page.locator(".detail").isHidden(), "Escape keeps the description");
+  for (const key of ["Enter", " "]) {
+    for (let i = 0; i < 12; i++) await page.keyboard.press("PageUp");
+    await page.keyboard.press(key);
+    await page.keyboard.press("n");
+    await page.keyboard.press(key);
+    assert(await page.locator(".detail").isVisible(), `${key} keeps nothing`);
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("0");
+  }
+  await page.close();
+});
+
+await test("every colour of the map is named, whatever it stands for", async () => {
+  const { html, figures } = report("legend", [input("training.pickle")]);
+  const { page } = await open(chromium, html);
+  for (const button of await page.locator(".maps .choice button").all()) {
+    await button.click();
+    const names = await page.locator(".maps > .legend .entry").allTextContents();
+    assert(names.includes("hole at the peak") && names.includes("reserved but empty"), names.join());
+    if ((await button.getAttribute("data-value")) !== "site") continue;
+    const sites = figures.inputs[0].devices[0].peak_by_site.slice(0, 7).map((one) => one.site);
+    equal(names.slice(0, sites.length + 1).join("|"), [...sites, "every other"].join("|"), "call sites");
+  }
+  await page.close();
+});
+
+await test("on a phone everything fits the width and the answer is on the first screen", async () => {
+  for (const name of ["out_of_memory", "training", "three_devices"]) {
+    const { html } = report(`phone-${name}`, [input(`${name}.pickle`)]);
+    const { page, errors } = await open(chromium, html, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert(wide <= 390, `${name}: the page is ${wide} wide`);
+    const box = await page.locator("#headline").boundingBox();
+    assert(box.y + box.height < 844, `${name}: the headline ends at ${box.y + box.height}`);
+    const font = await page.locator(".tile .value").first().evaluate((one) => one.getBoundingClientRect().right);
+    assert(font <= 390, `${name}: a figure is cut off`);
+    equal(errors.join("; "), "", "errors");
+    await page.close();
+  }
+});
+
+if (process.env.SHOTS) {
+  for (const name of ["out_of_memory", "training"]) {
+    const { html } = report(`shot-${name}`, [input(`${name}.pickle`)]);
+    for (const [width, colorScheme] of [[1440, "light"], [1440, "dark"], [1024, "light"], [390, "light"], [390, "dark"]]) {
+      const { page } = await open(chromium, html, { viewport: { width, height: width === 390 ? 844 : 900 }, colorScheme });
+      await page.screenshot({ path: join(process.env.SHOTS, `${name}-${width}-${colorScheme}.png`), fullPage: true });
+      await page.close();
+    }
+  }
+}
 
 await test("two inputs are compared, most bytes first, as --json says", async () => {
   const { html, figures } = report("compared", [input("training.pickle"), input("wider.pickle")]);

@@ -124,6 +124,17 @@ def test_a_killed_program_leaves_what_it_did_until_a_second_before(record, tmp_p
     assert re.search(r"^stalloc: step \d+ recorded, \d+ requests, [\d.]+ [KMG]iB at most$", told, re.MULTILINE)
 
 
+def test_call_stacks_are_taken_while_steps_differ_and_not_once_they_are_alike(record):
+    recorded = record("settles.py")
+    assert re.findall(r"step \d+: history \w+", recorded.process.stderr) == ["step 5: history on", "step 14: history off", "step 20: history on"]
+    line = next(n for n, text in enumerate((PROGRAMS / "settles.py").read_text().splitlines(), 1) if "# kept" in text)
+    freed = {entry["addr"] for entry in recorded.entries() if entry["action"] == "free_requested"}
+    kept = [entry for entry in recorded.entries() if entry["action"] == "alloc" and entry["size"] == 512 * 256 * 4 and entry["addr"] not in freed]
+    named = [any(frame["filename"].endswith("settles.py") and frame["line"] == line for frame in entry["frames"]) for entry in kept]
+    # The first step that differs is over before the history is on.
+    assert len(kept) >= 9 and sum(named) >= 8, named
+
+
 def test_reading_call_stacks_imports_no_compiler_into_the_program(record):
     recorded = record("no_compiler.py")
     assert "imported a compiler: False" in recorded.process.stderr

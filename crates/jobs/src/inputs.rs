@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stalloc_plan::Plan;
 use stalloc_trace::{Event, Input, Recording, Trace};
@@ -44,15 +44,8 @@ pub fn of_rank(folder: &Path, wanted: Option<u32>, watch: &mut dyn Watch) -> Res
     ranks.dedup();
     let mut best: Option<(u32, Recording)> = None;
     for &rank in ranks.iter().filter(|&&rank| wanted.is_none_or(|wanted| wanted == rank)) {
-        let mut all: Option<Recording> = None;
-        for path in files.iter().filter(|path| recorded::rank(path) == Some(rank)) {
-            let Input::Recording(one) = open(path, watch)? else { continue };
-            match &mut all {
-                Some(all) => all.traces.extend(one.traces),
-                None => all = Some(one),
-            }
-        }
-        let Some(mut all) = all else { continue };
+        let of_it = files.iter().filter(|path| recorded::rank(path) == Some(rank));
+        let Some(mut all) = joined(of_it, watch)? else { continue };
         all.traces.sort_by_key(|trace| trace.device);
         let is_more = |best: &Recording| prominence(&all.traces) > prominence(&best.traces);
         if best.as_ref().is_none_or(|(_, best)| is_more(best)) {
@@ -70,6 +63,30 @@ pub fn of_rank(folder: &Path, wanted: Option<u32>, watch: &mut dyn Watch) -> Res
         watch.note(&format!("{} holds ranks {}; this is rank {rank}", folder.display(), list(&ranks)));
     }
     Ok(recording)
+}
+
+/// The traces of every rank in a folder as one recording, in the order of ranks and devices.
+///
+/// # Errors
+/// If the folder or a trace in it cannot be read, or it holds no trace.
+pub fn of_all_ranks(folder: &Path, watch: &mut dyn Watch) -> Result<Recording, Error> {
+    joined(recorded::traces(folder)?.iter(), watch)?.ok_or_else(|| Error::NoTraces(folder.to_owned()))
+}
+
+/// Several recordings as one.
+fn joined<'a>(files: impl Iterator<Item = &'a PathBuf>, watch: &mut dyn Watch) -> Result<Option<Recording>, Error> {
+    let mut all: Option<Recording> = None;
+    for path in files {
+        let Input::Recording(one) = open(path, watch)? else { continue };
+        match &mut all {
+            Some(all) => {
+                all.traces.extend(one.traces);
+                all.warnings.extend(one.warnings);
+            }
+            None => all = Some(one),
+        }
+    }
+    Ok(all)
 }
 
 /// Whether a device ran out of memory, and the most that was in use: what is shown first.
@@ -172,7 +189,7 @@ mod tests {
             free_completed: None,
         };
         let mut events = vec![Event::Alloc(RequestId(0))];
-        events.extend(ran_out.then_some(Event::OutOfMemory { size: 1, device_free: 0 }));
+        events.extend(ran_out.then_some(Event::OutOfMemory { size: 1, device_free: 0, stack: StackId::NONE }));
         Trace { device, requests: vec![request], events, ..Trace::default() }
     }
 

@@ -41,7 +41,8 @@ impl<'py> Entries<'py> {
         }
         let size = number(entry, "size")?;
         if action == "oom" {
-            return Ok(Some(RawEvent::OutOfMemory { size, device_free: number(entry, "device_free")? }));
+            let (device_free, stack) = (number(entry, "device_free")?, self.stack(recorder, entry)?);
+            return Ok(Some(RawEvent::OutOfMemory { size, device_free, stack }));
         }
         let address = number(entry, "addr")?;
         let stream = number(entry, "stream")?;

@@ -71,10 +71,11 @@ impl<'py> Entries<'py, '_> {
                 entry.set_item("size", segment.size)?;
                 entry.set_item("stream", self.trace.streams.get(segment.stream.0 as usize))
             }
-            Event::OutOfMemory { size, device_free } => {
+            Event::OutOfMemory { size, device_free, stack } => {
                 entry.set_item("action", "oom")?;
                 entry.set_item("size", size)?;
-                entry.set_item("device_free", device_free)
+                entry.set_item("device_free", device_free)?;
+                entry.set_item("frames", self.stack(*stack)?)
             }
             Event::Snapshot => entry.set_item("action", "snapshot"),
             Event::Mark(mark) => self.mark(entry, mark),

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use stalloc_recorder::{Process, Recorder, StackOf, Timed};
 use stalloc_runtime as runtime;
-use stalloc_trace::{Frame, Mark, RawEvent, StringId};
+use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId, Whose};
 
 use crate::entries::Entries;
 use crate::{settings, tracker};
@@ -205,6 +205,67 @@ pub fn stacks(device: u32, entries: Bound<'_, PyList>) -> PyResult<bool> {
     Ok(recorder.stacks(device, &known).is_ok())
 }
 
+/// From here on allocations wait for no stacks, which may be told later: the history has just been cleared.
+#[pyfunction]
+pub fn forget_recent() {
+    if let Some(recorder) = current() {
+        recorder.forget_recent();
+    }
+}
+
+/// Whether live bytes have been higher than when this was last true.
+#[pyfunction]
+pub fn has_new_peak() -> bool {
+    current().is_some_and(Recorder::has_new_peak)
+}
+
+/// A step is over: whether it asked for something else than the one before, or took live bytes higher.
+#[pyfunction]
+pub fn step_differs() -> bool {
+    current().is_some_and(Recorder::step_differs)
+}
+
+/// Tells the stacks of allocations that are recorded already; false if they are not the same allocations.
+#[pyfunction]
+pub fn late_stacks(device: u32, entries: Bound<'_, PyList>) -> PyResult<bool> {
+    let recorder = recorder()?;
+    let mut known = Vec::new();
+    Entries::new(entries).for_each(recorder, |event, _| {
+        if let RawEvent::Alloc { address, size, stack, .. } = event {
+            known.push(StackOf { address, size, stack });
+        }
+    })?;
+    Ok(recorder.late_stacks(device, &known).is_ok())
+}
+
+/// Tells where the block that lives at an address was asked for; `frames` as in a snapshot.
+#[pyfunction]
+pub fn stack_at(device: u32, address: u64, frames: Vec<(String, String, u32)>) {
+    if let Some(recorder) = current() {
+        let stack = stack(recorder, &frames);
+        recorder.late_stack(device, Whose::LivesAt(address), stack);
+    }
+}
+
+/// Tells where the last request that failed was made.
+#[pyfunction]
+pub fn stack_of_failed(device: u32, frames: Vec<(String, String, u32)>) {
+    if let Some(recorder) = current() {
+        let stack = stack(recorder, &frames);
+        recorder.late_stack(device, Whose::Failed, stack);
+    }
+}
+
+/// The stack of (file, function, line), innermost first.
+fn stack(recorder: &Recorder, frames: &[(String, String, u32)]) -> StackId {
+    let frame = |(file, function, line): &(String, String, u32)| Frame {
+        file: recorder.string(file),
+        function: recorder.string(function),
+        line: *line,
+    };
+    recorder.stack(frames.iter().map(frame).collect())
+}
+
 /// Takes the history for what happened since the last flush.
 #[pyfunction]
 pub fn history(device: u32, entries: Bound<'_, PyList>) -> PyResult<()> {
@@ -250,12 +311,7 @@ pub fn mark_module_exit(name: &str) {
 #[pyfunction]
 pub fn host_read(bytes: u64, frames: Vec<(String, String, u32)>, answer: Option<&str>) {
     if let Some(recorder) = current() {
-        let frame = |(file, function, line): &(String, String, u32)| Frame {
-            file: recorder.string(file),
-            function: recorder.string(function),
-            line: *line,
-        };
-        let stack = recorder.stack(frames.iter().map(frame).collect());
+        let stack = stack(recorder, &frames);
         let answer = answer.map(|answer| recorder.string(answer));
         recorder.mark(&Mark::HostRead { stack, bytes, answer });
     }

@@ -87,7 +87,7 @@ fn translate(entry: &TraceEntry) -> Option<RawEvent> {
         4 => segment(SegmentAction::Free),
         5 => segment(SegmentAction::Map),
         6 => segment(SegmentAction::Unmap),
-        8 => RawEvent::OutOfMemory { size, device_free: address },
+        8 => RawEvent::OutOfMemory { size, device_free: address, stack: StackId::NONE },
         // 7 is a snapshot being taken, usually by the recorder itself.
         _ => return None,
     })

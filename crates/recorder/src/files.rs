@@ -204,6 +204,10 @@ impl Trace {
                 RawEvent::Alloc { address: *address, size: *size, stream: *stream, stack: self.stack(*stack, names) }
             }
             RawEvent::Mark(mark) => RawEvent::Mark(self.mark(mark, names)),
+            RawEvent::OutOfMemory { size, device_free, stack } => {
+                RawEvent::OutOfMemory { size: *size, device_free: *device_free, stack: self.stack(*stack, names) }
+            }
+            RawEvent::Stack { whose, stack } => RawEvent::Stack { whose: *whose, stack: self.stack(*stack, names) },
             other => other.clone(),
         };
         self.writer.push(&event, Some(*time_us))

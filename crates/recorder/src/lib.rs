@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId};
+use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId, Whose};
 
 pub use crate::files::{Error, Process};
 pub use crate::log::{Disagreement, StackOf, Timed};
@@ -104,6 +104,36 @@ impl Recorder {
     /// If the history's allocations are not those that wait.
     pub fn stacks(&self, device: u32, history: &[StackOf]) -> Result<(), Disagreement> {
         self.log().stacks(device, history)
+    }
+
+    /// Allocations are remembered from here on, for [`Recorder::late_stacks`]: the history has just been cleared.
+    pub fn forget_recent(&self) {
+        self.log().forget_recent();
+    }
+
+    /// Whether live bytes have been higher than when this was last true.
+    pub fn has_new_peak(&self) -> bool {
+        self.log().has_new_peak()
+    }
+
+    /// A step is over: whether it asked for something else than the one before, or took live bytes higher.
+    pub fn step_differs(&self) -> bool {
+        self.log().step_differs()
+    }
+
+    /// Tells the stacks of allocations that have been recorded since [`Recorder::forget_recent`].
+    ///
+    /// # Errors
+    /// If the history's allocations are not the last of those.
+    pub fn late_stacks(&self, device: u32, history: &[StackOf]) -> Result<(), Disagreement> {
+        let now = self.now_us();
+        self.log().late_stacks(device, history, now)
+    }
+
+    /// Tells the stack of something that has been recorded.
+    pub fn late_stack(&self, device: u32, whose: Whose, stack: StackId) {
+        let now = self.now_us();
+        self.log().late_stack(device, whose, stack, now);
     }
 
     /// Takes `history` for what happened on `device` since the last flush, in place of what [`Recorder::event`] said.

@@ -9,7 +9,8 @@ use stalloc_trace::{Event, MemoryState, RequestId, SegmentAction, Time, Trace};
 pub const ACTUAL: &str = "actual";
 
 /// The recorded run as a replay; `None` where the trace does not say what its allocator held. O(events log segments).
-pub fn actual(trace: &Trace) -> Option<Replay> {
+/// `failed` is not counted: it never was there.
+pub fn actual(trace: &Trace, failed: Option<RequestId>) -> Option<Replay> {
     trace.peak_reserved()?;
     let has_segments = trace.events.iter().any(|event| matches!(event, Event::Segment(_)));
     let start = trace.initial.as_ref().or(if has_segments { None } else { trace.last.as_ref() });
@@ -48,7 +49,7 @@ pub fn actual(trace: &Trace) -> Option<Replay> {
     Some(Replay {
         allocator: ACTUAL,
         peak_reserved: held.curve.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0),
-        peak_allocated: trace.peak_allocated(),
+        peak_allocated: peak_without(trace, failed),
         oom,
         ns_per_op: 0.0,
         remaps: None,
@@ -59,6 +60,25 @@ pub fn actual(trace: &Trace) -> Option<Replay> {
         placements,
         segments,
     })
+}
+
+/// Most live bytes of all requests but one. O(events).
+fn peak_without(trace: &Trace, left_out: Option<RequestId>) -> u64 {
+    let Some(left_out) = left_out else { return trace.peak_allocated() };
+    let before = trace.requests.iter().filter(|request| request.alloc.is_none());
+    let mut live = before.fold(0u64, |sum, request| sum.saturating_add(request.rounded()));
+    let mut peak = live;
+    for event in &trace.events {
+        match event {
+            Event::Alloc(id) if *id != left_out => {
+                live = live.saturating_add(trace.request(*id).rounded());
+                peak = peak.max(live);
+            }
+            Event::FreeRequested(id) if *id != left_out => live = live.saturating_sub(trace.request(*id).rounded()),
+            _ => {}
+        }
+    }
+    peak
 }
 
 /// Ranges of device memory held now, when each was taken, and what was held before.

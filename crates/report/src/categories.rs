@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use stalloc_trace::{Request, StackId, Time, Trace};
+use stalloc_trace::{Frame, Request, StackId, Time, Trace};
 
 use crate::steps::StepSpan;
 
@@ -16,23 +16,26 @@ pub enum Category {
     Gradients,
     /// Made by the optimizer, kept.
     OptimizerStates,
-    /// Kept, but there is nothing that tells parameters, gradients and optimizer states apart.
+    /// Kept over steps, and nothing tells what it holds.
     Persistent,
     /// Lives for a good part of a step.
     Activations,
     /// Lives for a moment.
     Temporaries,
+    /// Lives for a good part of a step, and nothing tells what it holds.
+    Unknown,
 }
 
 impl Category {
     /// Every category, in the order in which they are stacked.
-    pub const ALL: [Category; 6] = [
+    pub const ALL: [Category; 7] = [
         Category::Parameters,
         Category::OptimizerStates,
         Category::Persistent,
         Category::Gradients,
         Category::Activations,
         Category::Temporaries,
+        Category::Unknown,
     ];
 
     /// Its name.
@@ -41,9 +44,10 @@ impl Category {
             Category::Parameters => "parameters",
             Category::Gradients => "gradients",
             Category::OptimizerStates => "optimizer states",
-            Category::Persistent => "persistent, unknown",
+            Category::Persistent => "kept over steps, unknown",
             Category::Activations => "activations",
             Category::Temporaries => "temporaries",
+            Category::Unknown => "unknown",
         }
     }
 
@@ -93,25 +97,26 @@ fn classify(
         return if kept { Category::OptimizerStates } else { Category::Temporaries };
     }
     if lasting {
-        return match (step, request.alloc) {
-            // Live before the recording began, and nothing says where it came from.
-            (_, None) if request.stack == StackId::NONE => Category::Persistent,
-            (None, _) if steps.is_empty() && trace.stacks.is_empty() => Category::Persistent,
-            (None, _) => Category::Parameters,
-            (Some(_), _) if stacks.backward(request) => Category::Gradients,
-            (Some(_), _) => Category::Persistent,
+        // A name is given only where the call stack proves it: an output that is kept is no gradient.
+        return match step {
+            None if stacks.builds(request.stack) => Category::Parameters,
+            Some(_) if stacks.backward(request.stack) && weights.contains(&request.rounded()) => Category::Gradients,
+            _ => Category::Persistent,
         };
     }
     let (begin, end) = step.map_or((0, trace.end()), |step| (step.begin, step.end));
     if lifetime.end - lifetime.start <= (end - begin) / MOMENT {
         return Category::Temporaries;
     }
+    if request.stack == StackId::NONE {
+        return Category::Unknown;
+    }
+    if !stacks.backward(request.stack) {
+        return Category::Activations;
+    }
     // A gradient lives until the optimizer has used it, at the end of the step or in the next one.
     let late = lifetime.end > begin + (end - begin) / 10 * 9;
-    if late && stacks.backward(request) && weights.contains(&request.rounded()) {
-        return Category::Gradients;
-    }
-    Category::Activations
+    if late && weights.contains(&request.rounded()) { Category::Gradients } else { Category::Unknown }
 }
 
 /// Whether a request outlives more than one step, or, where there are none, the trace.
@@ -127,37 +132,46 @@ fn is_lasting(trace: &Trace, request: &Request, steps: &[StepSpan]) -> bool {
     whole >= 1 && (last || whole >= 2)
 }
 
-/// Which call stacks pass through an optimizer or a backward pass.
+/// Which call stacks build a model, pass through an optimizer, or through a backward pass.
 struct StackHints {
+    builds: Vec<bool>,
     optimizer: Vec<bool>,
     backward: Vec<bool>,
 }
 
 impl StackHints {
     fn new(trace: &Trace) -> Self {
-        let mentions = |words: &[&str]| -> Vec<bool> {
-            let says = |text: &String| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
-            let strings: Vec<bool> = trace.strings.iter().map(says).collect();
-            let named = |id: stalloc_trace::StringId| strings.get(id.0 as usize).copied().unwrap_or(false);
-            (0..trace.stacks.len())
-                .map(|i| {
-                    trace.stacks.get(StackId(i as u32)).iter().any(|frame| named(frame.file) || named(frame.function))
-                })
-                .collect()
+        let frames = |says: &dyn Fn(&str, &str) -> bool| -> Vec<bool> {
+            let stack = |i: usize| trace.stacks.get(StackId(i as u32)).iter();
+            let frame = |frame: &Frame| says(trace.string(frame.file), trace.string(frame.function));
+            (0..trace.stacks.len()).map(|i| stack(i).any(frame)).collect()
         };
         StackHints {
-            optimizer: mentions(&["/optim/", "optimizer", "adam"]),
-            backward: mentions(&["backward", "autograd::engine"]),
+            builds: frames(&|file, function| {
+                file.contains("torch/nn/") && matches!(function, "__init__" | "_apply" | "reset_parameters")
+            }),
+            optimizer: frames(&|file, _| file.contains("/optim/") || file.contains("/optimizers/")),
+            backward: frames(&|file, function| {
+                file.contains("torch/autograd/")
+                    || function.contains("Backward")
+                    || function.contains("autograd::engine")
+            }),
         }
     }
 
-    fn optimizer(&self, stack: StackId) -> bool {
-        self.optimizer.get(stack.0 as usize).copied().unwrap_or(false)
+    fn says(list: &[bool], stack: StackId) -> bool {
+        list.get(stack.0 as usize).copied().unwrap_or(false)
     }
 
-    /// Autograd's own threads have no Python frames: a request without any may be theirs.
-    fn backward(&self, request: &Request) -> bool {
-        let stack = request.stack;
-        stack == StackId::NONE || self.backward.get(stack.0 as usize).copied().unwrap_or(false)
+    fn builds(&self, stack: StackId) -> bool {
+        Self::says(&self.builds, stack)
+    }
+
+    fn optimizer(&self, stack: StackId) -> bool {
+        Self::says(&self.optimizer, stack)
+    }
+
+    fn backward(&self, stack: StackId) -> bool {
+        Self::says(&self.backward, stack)
     }
 }

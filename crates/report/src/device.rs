@@ -4,24 +4,26 @@ use std::collections::BTreeMap;
 
 use stalloc_plan::Plan;
 use stalloc_simulator::Replay;
-use stalloc_trace::{Request, Time, Trace};
+use stalloc_trace::{Event, Mark, Request, StringId, Time, Trace};
 
 use crate::Subject;
 use crate::actual::{ACTUAL, actual};
 use crate::categories::{Category, categories};
 use crate::causes::causes;
-use crate::curve::peak_within;
+use crate::curve::{peak_within, value_at};
 use crate::failure::failure;
 use crate::figures::{
-    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, PlanFigures, StepKind, StepReserved, label,
+    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, PlanFigures, StepKind, StepReserved, Verdict, label,
 };
+use crate::growth::growth;
+use crate::holders::{by_module, by_site, modules};
 use crate::holes::holes;
 use crate::layout::{Layout, join_pages};
 use crate::live::Live;
 use crate::prepare::has_history;
 use crate::sites::Sites;
 use crate::steps::StepSpan;
-use crate::words::{Answer, advice, headline};
+use crate::verdict::Case;
 
 /// Cards that people ask about: name and the bytes that PyTorch finds on one.
 ///
@@ -30,6 +32,9 @@ use crate::words::{Answer, advice, headline};
 pub const CARDS: [(&str, u64); 3] =
     [("40", 39 * GIB - GIB / 8), ("80", 79 * GIB - GIB * 3 / 8), ("141", 139 * GIB + GIB / 4)];
 const GIB: u64 = 1 << 30;
+
+/// Name of the device that a request failed on, among the cards.
+pub const SAME: &str = "same";
 
 /// An allocator's replay with its map.
 pub struct Mapped {
@@ -57,6 +62,8 @@ pub struct Analysis<'a> {
     pub steps: Vec<StepSpan>,
     /// When live bytes are at their peak.
     pub peak_time: Time,
+    /// The module that ran when each request was made; empty where there are no marks of modules.
+    pub modules: Vec<Option<StringId>>,
 }
 
 impl<'a> Analysis<'a> {
@@ -74,7 +81,7 @@ impl<'a> Analysis<'a> {
             join_pages(&mut replay.segments);
             replay
         });
-        for replay in actual(trace).into_iter().chain(replayed) {
+        for replay in actual(trace, subject.failed).into_iter().chain(replayed) {
             let layout = Layout::new(trace, &replay);
             let holes = holes(trace, &replay, &layout, &live.total, &categories, &mut sites);
             allocators.push(AllocatorFigures {
@@ -85,6 +92,7 @@ impl<'a> Analysis<'a> {
                 efficiency: efficiency(replay.peak_allocated, replay.peak_reserved),
                 wasted: replay.peak_reserved.saturating_sub(replay.peak_allocated),
                 fits: fits(subject, &replay),
+                same_device: subject.fits.get(&(replay.allocator, SAME)).copied(),
                 oom: replay.oom.is_some(),
                 holes,
             });
@@ -92,11 +100,17 @@ impl<'a> Analysis<'a> {
         }
         let happened = mapped.iter().map(|one: &Mapped| &one.replay).find(|replay| replay.allocator == ACTUAL);
         let out_of_memory = failure(trace, &live.total, happened.map(|replay| &replay.reserved[..]));
+        let growth = growth(trace, &steps, trace.peak_allocated(), &mut sites);
+        let at_peak = || live_at(trace, peak_time);
+        let peak_by_site = by_site(&mut sites, at_peak().map(|(_, request)| request));
+        let modules = modules(trace);
+        let peak_by_module = by_module(trace, &modules, at_peak());
         let mut analysis = Analysis {
             trace,
             plan: subject.plan.as_ref(),
             figures: DeviceFigures {
                 device: trace.device,
+                name: name(trace),
                 device_name: trace.metadata.get("device_name").cloned(),
                 events: trace.events.len(),
                 requests: trace.requests.len(),
@@ -105,8 +119,13 @@ impl<'a> Analysis<'a> {
                 has_stacks: !trace.stacks.is_empty(),
                 has_times: !trace.times_us.is_empty(),
                 peak_allocated: trace.peak_allocated(),
+                verdict: Verdict::Healthy,
                 headline: String::new(),
-                advice: String::new(),
+                advice: Vec::new(),
+                peak_time,
+                peak_by_site,
+                peak_by_module,
+                growth,
                 notes: subject.notes.clone(),
                 out_of_memory,
                 allocators,
@@ -121,6 +140,7 @@ impl<'a> Analysis<'a> {
             live,
             steps,
             peak_time,
+            modules,
         };
         analysis.say();
         analysis
@@ -128,25 +148,26 @@ impl<'a> Analysis<'a> {
 
     /// The requests that live when live bytes are at their peak.
     pub fn live_at_peak(&self) -> impl Iterator<Item = &'a Request> {
-        let (trace, time) = (self.trace, self.peak_time);
-        trace.requests.iter().filter(move |request| {
-            let end = request.free_requested.unwrap_or(Time::MAX);
-            request.alloc.unwrap_or(0) <= time && time < end
-        })
+        live_at(self.trace, self.peak_time).map(|(_, request)| request)
     }
 
     // What follows from the rest: words, tables.
     fn say(&mut self) {
         let find = |name: &str| self.figures.allocators.iter().find(|one| one.allocator == name);
-        let rivals = self.figures.allocators.iter().filter(|one| one.allocator != ACTUAL && one.allocator != "stalloc");
-        let answer = Answer {
+        let case = Case {
+            trace: self.trace,
             before: find(ACTUAL).or(find("pytorch")).or(self.figures.allocators.first()),
-            plan: find("stalloc"),
-            rival: rivals.min_by_key(|one| one.peak_reserved),
-            state_only: self.figures.state_only,
+            allocators: &self.figures.allocators,
+            failed: self.figures.out_of_memory.as_ref(),
+            growth: self.figures.growth.as_ref(),
+            peak_by_site: &self.figures.peak_by_site,
+            resident: self.resident(),
             peak_allocated: self.figures.peak_allocated,
+            state_only: self.figures.state_only,
         };
-        let (headline, advice) = (headline(&answer), advice(&answer));
+        let verdict = case.verdict();
+        let (headline, advice) = (case.headline(verdict), case.advice(verdict));
+        self.figures.verdict = verdict;
         self.figures.headline = headline;
         self.figures.advice = advice;
         self.figures.categories = self.category_figures();
@@ -155,6 +176,20 @@ impl<'a> Analysis<'a> {
         if let (Some(plan), Some(replay)) = (self.plan, replay) {
             self.figures.causes = causes(self.trace, plan, replay);
         }
+    }
+
+    /// Bytes of the peak that were there before the first step; `None` where no step is known.
+    fn resident(&self) -> Option<u64> {
+        let first = self.first_step()?;
+        let there = self.live_at_peak().filter(|request| request.alloc.is_none_or(|alloc| alloc < first));
+        Some(there.fold(0, |sum, request| sum.saturating_add(request.rounded())))
+    }
+
+    /// When the first step begins, be it over or not.
+    fn first_step(&self) -> Option<Time> {
+        let begin = |event: &Event| matches!(event, Event::Mark(Mark::StepBegin));
+        let marked = self.trace.events.iter().position(begin).map(|time| time as Time);
+        marked.or_else(|| self.steps.first().map(|step| step.begin))
     }
 
     fn category_figures(&self) -> Vec<CategoryFigures> {
@@ -222,14 +257,38 @@ impl<'a> Analysis<'a> {
 
 const FROM: &str = "Inferred from lifetimes, steps and call stacks: no recorder says what a block holds.";
 
+fn name(trace: &Trace) -> String {
+    let many = trace.metadata.get("world_size").is_some_and(|size| size != "1");
+    match trace.metadata.get("rank").filter(|rank| many || *rank != "0") {
+        Some(rank) => format!("rank {rank}, device {}", trace.device),
+        None => format!("device {}", trace.device),
+    }
+}
+
+/// The requests that live at a time, with their numbers.
+pub fn live_at(trace: &Trace, time: Time) -> impl Iterator<Item = (usize, &Request)> {
+    trace.requests.iter().enumerate().filter(move |(_, request)| {
+        let end = request.free_requested.unwrap_or(Time::MAX);
+        request.alloc.unwrap_or(0) <= time && time < end
+    })
+}
+
 /// Peak allocated over peak reserved; 1 where nothing is reserved.
 fn efficiency(allocated: u64, reserved: u64) -> f64 {
     if reserved == 0 { 1.0 } else { (allocated as f64 / reserved as f64).min(1.0) }
 }
 
 fn fits(subject: &Subject, replay: &Replay) -> BTreeMap<&'static str, Fit> {
+    // What ran out of memory needed more than it held, and does not fit a device of the size that it failed on.
+    let failed = subject.failed.filter(|_| replay.allocator == ACTUAL).map(|id| subject.trace.request(id));
+    let at_failure = failed
+        .map_or(0, |request| value_at(&replay.reserved, request.alloc.unwrap_or(0)).saturating_add(request.rounded()));
+    let reserved = replay.peak_reserved.max(at_failure);
+    let too_small = failed.and(subject.capacity).map_or(0, |capacity| capacity.saturating_add(capacity / 32));
     let verdict = |name: &'static str, bytes: u64| {
-        if replay.peak_reserved <= bytes {
+        if bytes <= too_small {
+            Fit::No
+        } else if reserved <= bytes {
             Fit::Yes
         } else if replay.peak_allocated > bytes {
             Fit::No

@@ -1,24 +1,70 @@
 //! The request that a job died of, and whether it would have fitted into what was held and empty.
 
-use stalloc_trace::{Event, Time, Trace};
+use stalloc_trace::{Event, Request, RequestId, StreamId, Time, Trace};
 
 use crate::curve::value_at;
 use crate::figures::OutOfMemory;
 use crate::words::bytes;
 
+/// Makes the last request that failed one of the trace, given back as soon as it was served, so that every sum and every
+/// replay counts it. Three events follow the failure; later times and numbers move up. O(events + requests).
+pub fn count_failed(trace: &mut Trace) -> Option<RequestId> {
+    let (at, size, stack) = trace.events.iter().enumerate().rev().find_map(|(at, event)| match event {
+        Event::OutOfMemory { size, stack, .. } => Some((at, *size, *stack)),
+        _ => None,
+    })?;
+    let added = at as Time + 1;
+    let before = trace.requests.partition_point(|request| request.alloc.is_none_or(|alloc| alloc < added));
+    let id = RequestId(before as u32);
+    let later = |other: &mut RequestId| other.0 += u32::from(*other >= id);
+    let shift = |time: &mut Option<Time>| {
+        if let Some(time) = time {
+            *time += if *time >= added { 3 } else { 0 };
+        }
+    };
+    for request in &mut trace.requests {
+        shift(&mut request.alloc);
+        shift(&mut request.free_requested);
+        shift(&mut request.free_completed);
+    }
+    for event in &mut trace.events {
+        if let Event::Alloc(other) | Event::FreeRequested(other) | Event::FreeCompleted(other) = event {
+            later(other);
+        }
+    }
+    for state in [&mut trace.initial, &mut trace.last].into_iter().flatten() {
+        for block in state.segments.iter_mut().flat_map(|segment| &mut segment.blocks) {
+            block.request.as_mut().map(later);
+        }
+    }
+    // The stream is not recorded: that of the request before it is the likeliest.
+    let stream =
+        before.checked_sub(1).and_then(|last| trace.requests.get(last)).map_or(StreamId(0), |last| last.stream);
+    let (alloc, free_requested, free_completed) = (Some(added), Some(added + 1), Some(added + 2));
+    let failed = Request { size, stream, address: None, stack, alloc, free_requested, free_completed };
+    trace.requests.insert(before, failed);
+    let events = [Event::Alloc(id), Event::FreeRequested(id), Event::FreeCompleted(id)];
+    trace.events.splice(at + 1..at + 1, events);
+    if let Some(&time) = trace.times_us.get(at) {
+        trace.times_us.splice(at + 1..at + 1, [time; 3]);
+    }
+    Some(id)
+}
+
 /// The last request that failed for lack of memory; `reserved` is what the recorded allocator held over time, where that
 /// is known. O(events).
 pub fn failure(trace: &Trace, live: &[(Time, u64)], reserved: Option<&[(Time, u64)]>) -> Option<OutOfMemory> {
     let mut failed = trace.events.iter().enumerate().filter_map(|(time, event)| match event {
-        Event::OutOfMemory { size, device_free } => Some((time as Time, *size, *device_free)),
+        Event::OutOfMemory { size, device_free, .. } => Some((time as Time, *size, *device_free)),
         _ => None,
     });
     let times = failed.clone().count();
     let (time, size, device_free) = failed.next_back()?;
     let allocated = value_at(live, time);
     let empty = reserved.map(|curve| value_at(curve, time).saturating_sub(allocated));
+    let capacity = reserved.map(|curve| value_at(curve, time).saturating_add(device_free));
     let sentence = sentence(times, size, device_free, empty);
-    Some(OutOfMemory { times, time, size, device_free, empty, sentence })
+    Some(OutOfMemory { times, time, size, device_free, allocated, empty, capacity, sentence })
 }
 
 fn sentence(times: usize, size: u64, device_free: u64, empty: Option<u64>) -> String {
@@ -36,9 +82,35 @@ fn sentence(times: usize, size: u64, device_free: u64, empty: Option<u64>) -> St
 
 #[cfg(test)]
 mod tests {
+    use stalloc_trace::{RawEvent, StackId};
+
     use super::*;
+    use crate::tests::Maker;
 
     const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn the_failed_request_becomes_one_of_the_trace_and_what_follows_moves_up() {
+        let mut maker = Maker::new();
+        let line = maker.stack("train.py", 9, "<module>");
+        maker.alloc(0, GIB, StackId::NONE);
+        maker.event(RawEvent::OutOfMemory { size: 3 * GIB, device_free: 5, stack: line });
+        maker.alloc(GIB, 512, StackId::NONE);
+        maker.free(0);
+        let mut trace = maker.trace();
+        assert_eq!(trace.peak_allocated(), GIB + 512);
+        let failed = count_failed(&mut trace).unwrap();
+        assert_eq!((trace.peak_allocated(), trace.events.len(), trace.times_us.len()), (4 * GIB, 8, 8));
+        let sizes: Vec<_> = trace.requests.iter().map(|request| (request.size, request.alloc)).collect();
+        assert_eq!(sizes, [(GIB, Some(0)), (3 * GIB, Some(2)), (512, Some(5))]);
+        assert_eq!((trace.request(failed).stack, trace.requests[0].free_requested), (line, Some(6)));
+        for (time, event) in trace.events.iter().enumerate() {
+            if let Event::Alloc(id) = event {
+                assert_eq!(trace.request(*id).alloc, Some(time as Time));
+            }
+        }
+        assert_eq!(count_failed(&mut Maker::new().trace()), None);
+    }
 
     #[test]
     fn a_failure_says_whether_the_empty_memory_would_have_been_enough() {

@@ -1,6 +1,7 @@
 //! The figures of a report: what `--json` prints, and what the page shows from the same object.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use serde::Serialize;
 use stalloc_trace::Time;
@@ -13,6 +14,8 @@ use crate::holes::Holes;
 pub struct Figures {
     /// Version of stalloc.
     pub version: &'static str,
+    /// The answer, as a terminal of 100 columns shows it.
+    pub text: String,
     /// What was looked at.
     pub inputs: Vec<InputFigures>,
     /// The devices of the first input against those of each other input.
@@ -37,6 +40,8 @@ pub struct InputFigures {
 pub struct DeviceFigures {
     /// Device number.
     pub device: u32,
+    /// Its name among the devices of the input: `device 1`, `rank 3, device 0`.
+    pub name: String,
     /// Its name, where the recorder said so.
     pub device_name: Option<String>,
     /// Events of its trace.
@@ -53,10 +58,20 @@ pub struct DeviceFigures {
     pub has_times: bool,
     /// Most live bytes at once.
     pub peak_allocated: u64,
-    /// The answer in a sentence.
+    /// What is wrong, if anything is.
+    pub verdict: Verdict,
+    /// The verdict in a sentence, with the figures that prove it.
     pub headline: String,
-    /// What to do.
-    pub advice: String,
+    /// What to do, the best first.
+    pub advice: Vec<Advice>,
+    /// When live bytes are at their peak, event time.
+    pub peak_time: Time,
+    /// Who holds the memory at the peak, by call site, most bytes first.
+    pub peak_by_site: Vec<SiteBytes>,
+    /// The same by module, where the recording has marks of modules.
+    pub peak_by_module: Vec<ModuleBytes>,
+    /// What climbs from step to step, if anything does.
+    pub growth: Option<Growth>,
     /// What to keep in mind.
     pub notes: Vec<String>,
     /// The last request that failed for lack of memory, if one did.
@@ -73,6 +88,64 @@ pub struct DeviceFigures {
     pub plan: Option<PlanFigures>,
     /// What keeps the plan from 100 %, most bytes first.
     pub causes: Vec<Cause>,
+}
+
+/// What is wrong with a job's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Reserved memory lies empty in pieces that are too small.
+    Fragmentation,
+    /// Live bytes climb from step to step.
+    Growth,
+    /// The job needs more at once than the device has.
+    TooLarge,
+    /// Nothing.
+    Healthy,
+}
+
+/// Something to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// What, and what it would give.
+    pub text: String,
+    /// A line to copy; `COMMAND` stands for the job where the recording does not know it.
+    pub command: Option<String>,
+}
+
+/// Bytes that a line of the program holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SiteBytes {
+    /// `FILE:LINE FUNCTION` of the user's innermost frame; `unknown` where no call stack was recorded.
+    pub site: Rc<str>,
+    /// Bytes.
+    pub bytes: u64,
+    /// Blocks.
+    pub blocks: usize,
+}
+
+/// Bytes that were allocated while a module ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ModuleBytes {
+    /// The innermost module that was entered; `none` outside of all.
+    pub module: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Blocks.
+    pub blocks: usize,
+}
+
+/// Live bytes that climb from step to step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Growth {
+    /// Mean of the steps over which they climb.
+    pub bytes_per_step: u64,
+    /// How many steps those are.
+    pub steps: usize,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Where what stays was allocated, most bytes first.
+    pub sites: Vec<SiteBytes>,
 }
 
 /// Whether a run fits a device.
@@ -104,8 +177,10 @@ pub struct AllocatorFigures {
     pub efficiency: f64,
     /// Peak reserved less peak allocated.
     pub wasted: u64,
-    /// Whether it fits a card of 40, 80, 141 GB.
+    /// Whether it fits a card of 40, 80, 141 GB, with what failed counted in.
     pub fits: BTreeMap<&'static str, Fit>,
+    /// Whether it gets past the request that failed, on the device that it failed on.
+    pub same_device: Option<Fit>,
     /// Whether it ran out of memory.
     pub oom: bool,
     /// Its holes at the moment of most reserved memory.
@@ -124,8 +199,12 @@ pub struct OutOfMemory {
     pub size: u64,
     /// Bytes that the device had free.
     pub device_free: u64,
+    /// Bytes that were allocated then, without it.
+    pub allocated: u64,
     /// Bytes that were reserved and not allocated, where the recording says so.
     pub empty: Option<u64>,
+    /// Bytes that the process had or could have had: what was reserved and what was free.
+    pub capacity: Option<u64>,
     /// All of it in a sentence.
     pub sentence: String,
 }
@@ -196,7 +275,9 @@ pub fn label(allocator: &str) -> &'static str {
         "pytorch" => "PyTorch",
         "pytorch-expandable" => "Expandable segments",
         "gmlake" => "GMLake",
-        "stalloc" => "stalloc",
+        "stalloc" => "stalloc, planned",
+        "stalloc-open" => "stalloc, no plan",
+        "stalloc-auto" => "stalloc run",
         _ => "Other",
     }
 }

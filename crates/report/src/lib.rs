@@ -15,32 +15,38 @@ mod device;
 mod failure;
 mod figures;
 mod free_ranges;
+mod growth;
+mod holders;
 mod holes;
 mod layout;
 mod live;
+mod loops;
 mod page;
 mod picture;
 mod prepare;
 mod sites;
 mod snapshot;
 mod steps;
+mod terminal;
 #[cfg(test)]
 mod tests;
+mod verdict;
 mod words;
 
 use std::collections::BTreeMap;
 
 use stalloc_plan::Plan;
 use stalloc_simulator::Replay;
-use stalloc_trace::Trace;
+use stalloc_trace::{RequestId, Trace};
 use thiserror::Error;
 
 pub use compare::{Comparison, Difference, Place};
-pub use device::CARDS;
+pub use device::{CARDS, SAME};
 pub use figures::*;
 pub use holes::{Hole, Holes, Neighbour, Pin, SegmentWaste};
 pub use prepare::{Progress, prepare};
 pub use steps::StepSpan;
+pub use terminal::Screen;
 
 use crate::device::Analysis;
 
@@ -70,15 +76,19 @@ pub enum Error {
 /// One device of an input, planned and replayed.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Its trace.
+    /// Its trace, with the request that failed, if one did.
     pub trace: Trace,
+    /// That request.
+    pub failed: Option<RequestId>,
+    /// What the process had or could have had when it failed, bytes, where the recording says so.
+    pub capacity: Option<u64>,
     /// Its plan, if one was made.
     pub plan: Option<Plan>,
     /// What each allocator makes of it.
     pub replays: Vec<Replay>,
     /// Its steps, in order.
     pub steps: Vec<StepSpan>,
-    /// For (allocator, card) whether it fits with less memory than it would take freely.
+    /// For (allocator, card), or (allocator, [`SAME`]), whether it fits with less memory than it would take freely.
     pub fits: BTreeMap<(&'static str, &'static str), Fit>,
     /// What the reader should keep in mind, in sentences.
     pub notes: Vec<String>,
@@ -108,8 +118,9 @@ impl<'a> Report<'a> {
     pub fn new(inputs: &'a [Input]) -> Self {
         let devices: Vec<Vec<Analysis<'a>>> =
             inputs.iter().map(|input| input.devices.iter().map(Analysis::new).collect()).collect();
-        let figures = Figures {
+        let mut figures = Figures {
             version: env!("CARGO_PKG_VERSION"),
+            text: String::new(),
             comparisons: compare::all(&devices),
             inputs: inputs
                 .iter()
@@ -122,12 +133,18 @@ impl<'a> Report<'a> {
                 })
                 .collect(),
         };
+        figures.text = terminal::text(&figures, Screen { width: 100, height: 40 });
         Report { figures, devices }
     }
 
     /// The figures, as `stalloc report --json` prints them.
     pub fn figures(&self) -> &Figures {
         &self.figures
+    }
+
+    /// The answer as text, for a terminal of some size.
+    pub fn text(&self, screen: Screen) -> String {
+        terminal::text(&self.figures, screen)
     }
 
     /// The page, one HTML file.

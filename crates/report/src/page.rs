@@ -1,5 +1,6 @@
 //! The page: figures and columns in one compressed block inside one HTML file.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write;
 
@@ -16,7 +17,9 @@ use crate::columns::{Column, Columns};
 use crate::curve::keep_extremes;
 use crate::device::{Analysis, Mapped};
 use crate::figures::Figures;
+use crate::sites::{Sites, distance};
 use crate::steps::{Span, phases, spans};
+use crate::terminal::chosen;
 
 /// The page without its data, bundled from `web/`.
 const TEMPLATE: &str = include_str!("../assets/page.html");
@@ -37,7 +40,7 @@ const FRAMES: usize = 48;
 struct Page<'a> {
     figures: &'a Figures,
     categories: Vec<&'static str>,
-    strings: Vec<&'a str>,
+    strings: Vec<Cow<'a, str>>,
     frames: Frames,
     devices: Vec<Vec<DeviceColumns>>,
 }
@@ -47,6 +50,7 @@ struct Frames {
     file: Column,
     function: Column,
     line: Column,
+    distance: Column,
 }
 
 #[derive(Serialize)]
@@ -85,12 +89,16 @@ struct BlockColumns {
     stream: Column,
     stack: Column,
     category: Column,
+    /// String of the module that ran, plus one; null where the recording has no marks of modules.
+    module: Option<Column>,
 }
 
 #[derive(Serialize)]
 struct StackColumns {
     start: Column,
     frame: Column,
+    /// String of the call site.
+    site: Column,
 }
 
 #[derive(Serialize)]
@@ -137,7 +145,7 @@ pub fn page(figures: &Figures, inputs: &[Vec<Analysis<'_>>]) -> Result<String, E
 fn fill(figures: &Figures, data: &str) -> String {
     let first = figures.inputs.first();
     let name = first.map_or("", |input| &input.name);
-    let headline = first.and_then(|input| input.devices.first()).map_or("", |device| &device.headline);
+    let headline = chosen(figures).map_or("", |(_, device)| &device.headline);
     let mut html = String::with_capacity(TEMPLATE.len() + data.len() + 1024);
     // Only the template's own marks are replaced, once each and in this order: a name cannot be taken for one.
     let mut rest = TEMPLATE;
@@ -184,6 +192,7 @@ fn pack(figures: &Figures, inputs: &[Vec<Analysis<'_>>], blocks: usize, points: 
         file: columns.plain(names.frames.iter().map(|frame| frame.0)),
         function: columns.plain(names.frames.iter().map(|frame| frame.1)),
         line: columns.plain(names.frames.iter().map(|frame| frame.2)),
+        distance: columns.plain(names.distances.iter().copied()),
     };
     let page = Page {
         figures,
@@ -204,24 +213,42 @@ fn pack(figures: &Figures, inputs: &[Vec<Analysis<'_>>], blocks: usize, points: 
 /// Strings and frames of every device, each once.
 #[derive(Default)]
 struct Names<'a> {
-    strings: Vec<&'a str>,
+    strings: Vec<Cow<'a, str>>,
     by_text: HashMap<&'a str, u64>,
+    made: HashMap<String, u64>,
     frames: Vec<(u64, u64, u64)>,
     by_frame: HashMap<(u64, u64, u64), u64>,
+    /// How far each frame is from the user's code.
+    distances: Vec<u64>,
 }
 
 impl<'a> Names<'a> {
     fn string(&mut self, trace: &'a Trace, id: StringId) -> u64 {
         let text = trace.string(id);
         *self.by_text.entry(text).or_insert_with(|| {
-            self.strings.push(text);
+            self.strings.push(Cow::Borrowed(text));
             self.strings.len() as u64 - 1
         })
+    }
+
+    /// Text that no trace holds.
+    fn text(&mut self, text: &str) -> u64 {
+        if let Some(&known) = self.by_text.get(text) {
+            return known;
+        }
+        if let Some(&known) = self.made.get(text) {
+            return known;
+        }
+        self.strings.push(Cow::Owned(text.to_owned()));
+        let id = self.strings.len() as u64 - 1;
+        self.made.insert(text.to_owned(), id);
+        id
     }
 
     fn frame(&mut self, trace: &'a Trace, frame: &Frame) -> u64 {
         let key = (self.string(trace, frame.file), self.string(trace, frame.function), u64::from(frame.line));
         *self.by_frame.entry(key).or_insert_with(|| {
+            self.distances.push(u64::from(distance(trace, frame)));
             self.frames.push(key);
             self.frames.len() as u64 - 1
         })
@@ -241,14 +268,20 @@ fn device<'a>(
     let (sizes, size_of) = number(requests().map(|request| request.size));
     let (stacks, stack_of) = number(requests().map(|request| u64::from(request.stack.0)));
     let mut start = Vec::with_capacity(stacks.len() + 1);
-    let mut frames = Vec::new();
+    let (mut frames, mut site) = (Vec::new(), Vec::with_capacity(stacks.len()));
+    let mut sites = Sites::new(trace);
     for &stack in &stacks {
         start.push(frames.len() as u64);
+        site.push(names.text(&sites.known(StackId(stack as u32))));
         for frame in trace.stacks.get(StackId(stack as u32)).iter().take(FRAMES) {
             frames.push(names.frame(trace, frame));
         }
     }
     start.push(frames.len() as u64);
+    let modules = (!analysis.modules.is_empty()).then(|| {
+        let of = |id: &RequestId| analysis.modules[id.index()].map_or(0, |name| names.string(trace, name) + 1);
+        columns.plain(shown.iter().map(of).collect::<Vec<_>>())
+    });
     DeviceColumns {
         end: trace.end(),
         clock: clock(columns, trace, points),
@@ -263,10 +296,11 @@ fn device<'a>(
             stream: columns.plain(requests().map(|r| u64::from(r.stream.0))),
             stack: columns.plain(stack_of),
             category: columns.plain(shown.iter().map(|id| analysis.categories[id.index()].index() as u64)),
+            module: modules,
         },
         omitted: trace.requests.len() - shown.len(),
         sizes: columns.plain(sizes),
-        stacks: StackColumns { start: columns.delta(start), frame: columns.plain(frames) },
+        stacks: StackColumns { start: columns.delta(start), frame: columns.plain(frames), site: columns.plain(site) },
         maps: analysis.mapped.iter().map(|mapped| map(columns, mapped, &shown, points)).collect(),
         steps: spans(&analysis.steps),
         phases: phases(trace),

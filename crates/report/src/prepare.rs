@@ -6,7 +6,10 @@ use stalloc_plan::Plan;
 use stalloc_simulator::{Kind, Options, Replay, replay};
 use stalloc_trace::{Event, Recording, Trace};
 
-use crate::device::CARDS;
+use crate::actual::actual;
+use crate::curve::value_at;
+use crate::device::{CARDS, SAME};
+use crate::failure::count_failed;
 use crate::{Fit, Input, Subject, steps};
 
 /// Told what is being done, how much of it is done, and how much there is.
@@ -29,10 +32,13 @@ pub(crate) fn has_history(trace: &Trace) -> bool {
 
 impl Subject {
     /// Plans a trace and replays it through every allocator. What cannot be done is said in [`Subject::notes`].
-    pub fn new(trace: Trace, progress: Progress<'_>) -> Self {
+    pub fn new(mut trace: Trace, progress: Progress<'_>) -> Self {
+        let failed = count_failed(&mut trace);
         if !has_history(&trace) {
             return Subject {
                 trace,
+                failed,
+                capacity: None,
                 plan: None,
                 replays: Vec::new(),
                 steps: Vec::new(),
@@ -53,7 +59,8 @@ impl Subject {
                 Err(note) => notes.push(note),
             }
         }
-        let fits = fits(&trace, plan.as_ref(), &replays, progress);
+        let capacity = capacity_of(&trace, failed);
+        let fits = fits(&trace, plan.as_ref(), &replays, capacity, progress);
         Subject {
             steps: steps::find(&trace, plan.as_ref()),
             plan,
@@ -61,8 +68,21 @@ impl Subject {
             fits,
             notes,
             trace,
+            failed,
+            capacity,
         }
     }
+}
+
+/// What the process had or could have had when its last request failed.
+fn capacity_of(trace: &Trace, failed: Option<stalloc_trace::RequestId>) -> Option<u64> {
+    failed?;
+    let happened = actual(trace, failed)?;
+    let (time, free) = trace.events.iter().enumerate().rev().find_map(|(time, event)| match event {
+        Event::OutOfMemory { device_free, .. } => Some((time as stalloc_trace::Time, *device_free)),
+        _ => None,
+    })?;
+    Some(value_at(&happened.reserved, time).saturating_add(free))
 }
 
 fn replay_one(
@@ -84,12 +104,17 @@ fn fits(
     trace: &Trace,
     plan: Option<&Plan>,
     replays: &[(Kind, Replay)],
+    same: Option<u64>,
     progress: Progress<'_>,
 ) -> BTreeMap<(&'static str, &'static str), Fit> {
     let mut fits = BTreeMap::new();
     for (kind, free) in replays {
-        for (card, bytes) in CARDS {
+        for (card, bytes) in CARDS.into_iter().chain(same.map(|bytes| (SAME, bytes))) {
             if free.peak_reserved <= bytes || free.peak_allocated > bytes {
+                if card == SAME {
+                    let fit = if free.peak_reserved <= bytes { Fit::Yes } else { Fit::No };
+                    fits.insert((kind.name(), card), fit);
+                }
                 continue;
             }
             if let Ok(tight) = replay_one(trace, plan, *kind, Some(bytes), progress) {

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::model::{Event, Frame, Request, RequestId, SegmentEvent, StackId, Stacks, StreamId, StringId, Time, Trace};
-use crate::raw::RawEvent;
+use crate::raw::{RawEvent, Whose};
 
 /// Assembles a [`Trace`] from the raw events of one device.
 #[derive(Default)]
@@ -118,13 +118,32 @@ impl TraceBuilder {
                 let stream = self.stream(stream);
                 self.event(Event::Segment(SegmentEvent { action, address, size, stream }), time_us);
             }
-            RawEvent::OutOfMemory { size, device_free } => {
-                self.event(Event::OutOfMemory { size, device_free }, time_us);
+            RawEvent::OutOfMemory { size, device_free, stack } => {
+                self.event(Event::OutOfMemory { size, device_free, stack }, time_us);
             }
             RawEvent::Snapshot => self.event(Event::Snapshot, time_us),
             RawEvent::Mark(mark) => self.event(Event::Mark(mark), time_us),
+            RawEvent::Stack { whose, stack } => return self.late_stack(whose, stack),
         }
         true
+    }
+
+    /// A stack that is known already stays: it was taken when the request was made.
+    fn late_stack(&mut self, whose: Whose, stack: StackId) -> bool {
+        let initial = self.trace.requests.partition_point(|request| request.alloc.is_none());
+        let request = match whose {
+            Whose::Nth(n) => usize::try_from(n).ok().and_then(|n| n.checked_add(initial)),
+            Whose::LivesAt(address) => self.live.get(&address).map(|id| id.index()),
+            Whose::Failed => {
+                let failed = self.trace.events.iter_mut().rev().find_map(|event| match event {
+                    Event::OutOfMemory { stack, .. } => Some(stack),
+                    _ => None,
+                });
+                return failed.map(|known| *known = stack).is_some();
+            }
+        };
+        let request = request.and_then(|index| self.trace.requests.get_mut(index));
+        request.map(|one| one.stack = if one.stack == StackId::NONE { stack } else { one.stack }).is_some()
     }
 
     fn now(&self) -> Time {

@@ -38,5 +38,5 @@ pub use instance::{Instance, InstanceRow};
 pub use marks::HostReads;
 pub use model::*;
 pub use open::{Input, MEMORY_LIMIT, open, open_within, read_bytes};
-pub use raw::RawEvent;
+pub use raw::{RawEvent, Whose};
 pub use state::*;

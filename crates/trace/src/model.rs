@@ -151,6 +151,8 @@ pub enum Event {
         size: u64,
         /// Bytes that the device had free.
         device_free: u64,
+        /// Where in the program it was asked for.
+        stack: StackId,
     },
     /// The recorder took a snapshot.
     Snapshot,

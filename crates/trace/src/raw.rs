@@ -51,9 +51,29 @@ pub enum RawEvent {
         size: u64,
         /// Bytes that the device had free.
         device_free: u64,
+        /// Call stack.
+        stack: StackId,
     },
     /// The recorder took a snapshot.
     Snapshot,
     /// A mark.
     Mark(Mark),
+    /// Where something that was recorded before was asked for, as the recorder learned it later. No event of the trace.
+    Stack {
+        /// What was.
+        whose: Whose,
+        /// Call stack.
+        stack: StackId,
+    },
+}
+
+/// Whose call stack is told later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// That of the recording's n-th allocation, counted from 0.
+    Nth(u64),
+    /// That of the block that lives at an address.
+    LivesAt(u64),
+    /// That of the last request that failed.
+    Failed,
 }

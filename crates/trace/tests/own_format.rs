@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use stalloc_trace::format::{Writer, write_recording};
 use stalloc_trace::{
     AllocatorSettings, Block, BlockState, Event, Frame, Input, Mark, MemoryState, Place, Pool, RawEvent, Recording,
-    Segment, SegmentAction, StackId, StreamId, StringId, read_bytes,
+    Segment, SegmentAction, StackId, StreamId, StringId, Whose, read_bytes,
 };
 
 const LIMIT: u64 = 256 << 20;
@@ -98,7 +98,8 @@ fn record(out: Shared) -> Writer<Shared> {
     writer.push(&RawEvent::Alloc { address, size, stream, stack }, Some(1_700_000_000_000_101)).unwrap();
     writer.push(&RawEvent::FreeRequested { address, size, stream }, Some(1_700_000_000_000_090)).unwrap();
     writer.push(&RawEvent::FreeCompleted { address, size, stream }, None).unwrap();
-    writer.push(&RawEvent::OutOfMemory { size: u64::MAX, device_free: 5 }, None).unwrap();
+    writer.push(&RawEvent::OutOfMemory { size: u64::MAX, device_free: 5, stack: StackId::NONE }, None).unwrap();
+    writer.push(&RawEvent::OutOfMemory { size: 7, device_free: 5, stack }, None).unwrap();
     writer.push(&RawEvent::Snapshot, None).unwrap();
     writer.last_state(&MemoryState { segments: vec![segment] }).unwrap();
     writer
@@ -111,7 +112,7 @@ fn everything_that_is_written_is_read() {
     let recording = read(&file.bytes());
     assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
     let trace = &recording.traces[0];
-    assert_eq!((trace.device, trace.requests.len(), trace.events.len()), (3, 2, 18));
+    assert_eq!((trace.device, trace.requests.len(), trace.events.len()), (3, 2, 19));
     assert_eq!(trace.streams, [0, 0x5555]);
     assert_eq!(trace.metadata["torch"], "2.15.0");
     assert_eq!(trace.settings.as_ref().unwrap().roundup_power2_divisions, [(1, 4), (256, 8)]);
@@ -125,6 +126,39 @@ fn everything_that_is_written_is_read() {
 
     let copy = write_recording(&recording, Vec::new()).unwrap();
     assert_eq!(read(&copy).traces, recording.traces);
+}
+
+#[test]
+fn call_stacks_may_be_told_after_what_they_belong_to() {
+    let file = Shared::default();
+    let mut writer = Writer::new(file.clone(), 0).unwrap();
+    let (text, stream) = (writer.string("train.py"), 0);
+    let mut stack = |line| writer.stack(&[Frame { file: text, function: text, line }]);
+    let (first, second, third) = (stack(1), stack(2), stack(3));
+    let alloc = |address, stack| RawEvent::Alloc { address, size: 512, stream, stack };
+    for event in [
+        alloc(0, StackId::NONE),
+        RawEvent::FreeRequested { address: 0, size: 512, stream },
+        RawEvent::FreeCompleted { address: 0, size: 512, stream },
+        alloc(512, StackId::NONE),
+        alloc(1024, first),
+        RawEvent::OutOfMemory { size: 7, device_free: 0, stack: StackId::NONE },
+        RawEvent::Stack { whose: Whose::Nth(0), stack: first },
+        RawEvent::Stack { whose: Whose::LivesAt(512), stack: second },
+        RawEvent::Stack { whose: Whose::LivesAt(1024), stack: third },
+        RawEvent::Stack { whose: Whose::Failed, stack: third },
+        RawEvent::Stack { whose: Whose::Nth(9), stack: third },
+        RawEvent::Stack { whose: Whose::LivesAt(0), stack: third },
+    ] {
+        writer.push(&event, Some(1)).unwrap();
+    }
+    writer.finish().unwrap();
+    let recording = read(&file.bytes());
+    assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
+    let trace = &recording.traces[0];
+    assert_eq!(trace.requests.iter().map(|request| request.stack).collect::<Vec<_>>(), [first, second, first]);
+    assert_eq!((trace.events.len(), trace.times_us.len()), (6, 6));
+    assert!(matches!(trace.events[5], Event::OutOfMemory { stack, .. } if stack == third));
 }
 
 #[test]
@@ -166,7 +200,7 @@ fn what_was_flushed_is_there_whatever_happens_next() {
     // Killed: what was not flushed never gets there.
     assert_eq!(file.bytes().len(), flushed.len());
     let recording = read(&flushed);
-    assert_eq!(recording.traces[0].events.len(), 19);
+    assert_eq!(recording.traces[0].events.len(), 20);
     assert_eq!(recording.warnings.len(), 1, "{:?}", recording.warnings);
     assert!(recording.warnings[0].contains("not finished"));
     // Zeros after the end, as some file systems leave after a crash of the machine.
@@ -187,7 +221,7 @@ fn a_file_cut_off_anywhere_is_read_up_to_there() {
         assert!(events >= seen);
         seen = events;
     }
-    assert_eq!(seen, 18);
+    assert_eq!(seen, 19);
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn every_protocol_gives_the_same_traces() {
     assert_eq!((made.alloc, made.size, made.free_requested), (Some(3), (2 << 20) - 100, None));
     let stack = first.stacks.get(made.stack);
     assert_eq!((first.string(stack[1].function), stack[0].line), ("main", 7));
-    assert!(matches!(first.events[5], Event::OutOfMemory { size: 0x4000_0000_0000_0000, device_free: 9 }));
+    assert!(matches!(first.events[5], Event::OutOfMemory { size: 0x4000_0000_0000_0000, device_free: 9, .. }));
     assert_eq!(first.times_us[0], 1_750_000_000_000_001);
     assert_eq!(first.streams, [1 << 33]);
     let settings = first.settings.as_ref().unwrap();

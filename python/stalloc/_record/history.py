@@ -1,7 +1,11 @@
 """PyTorch's memory history: call stacks for the tracker's events, or all there is where there is no tracker.
 
-Reading the history costs several microseconds an event, so with the tracker it is on only while the model is built and
-for the first steps: later steps repeat them. Without the tracker it stays on, and only the stacks stop.
+Reading the history costs several microseconds an event. With the tracker it is read while the model is built and in the
+first steps, whose events wait for their stacks. After them nothing waits: the history stays on, which costs about a
+microsecond an allocation, is cleared unread, and is read only when live bytes have reached a new peak, at the program's
+end, and when a request fails. What lives then has its stack all the same: the history knows that of every live block.
+A program whose steps are alike pays nothing more: the history is off until one is not.
+Without the tracker it stays on, and only the stacks stop.
 
 The history is read and cleared where nothing can be allocated in between: on the main thread, between two bytecodes,
 outside a backward pass. The native side asks for that twice a second (a pending call of the interpreter), and each
@@ -12,6 +16,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
+import threading
+from types import FrameType
 from typing import Any, Callable
 
 from stalloc import _native
@@ -28,6 +35,14 @@ _ALL_BUT_ALLOCATIONS = (
     "snapshot",
 )
 
+# Entries that the history keeps between two readings after the first steps: 200 MB at most, where a step has more than that,
+# those before have no stacks.
+_LATE_ENTRIES = 500_000
+
+
+# Steps that are alike after which the history is off until one is not.
+_SETTLED_AFTER = 10
+
 
 class History:
     """PyTorch's memory history of this process."""
@@ -41,6 +56,10 @@ class History:
         self._is_on = False
         self._is_reading = False
         self._is_checked = False
+        # Whether the first steps are over.
+        self._is_late = False
+        # How many steps, after the first ones, have been like the one before.
+        self._settled_for = 0
         self.tracks = _attach(torch)
         if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():  # by the program, before it used CUDA
             if not self.tracks:
@@ -52,12 +71,17 @@ class History:
         _native.on_flush(self.read)
         self._restart()
         self._make_way()
+        observe = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+        if self._has_stacks and self.tracks and observe is not None:
+            observe(self._failed)
 
     def _restart(self) -> None:
         """Turn the history on, empty."""
         options: dict[str, Any] = {"context": "alloc" if self._has_stacks else None, "stacks": "python"}
         if self._is_checked and "skip_actions" in self._options:
             options["skip_actions"] = list(_ALL_BUT_ALLOCATIONS)
+        if self._is_late and "max_entries" in self._options:
+            options["max_entries"] = _LATE_ENTRIES
         if "clear_history" in self._options:
             options["clear_history"] = True
         else:
@@ -77,13 +101,18 @@ class History:
         record_memory_history.__signature__ = inspect.signature(self._set)  # type: ignore[attr-defined]
         self._torch.cuda.memory._record_memory_history = record_memory_history
 
-    def read(self) -> None:
-        """Take what the history holds, unless a backward pass is running."""
-        if not self._is_on or self._is_reading or self._torch._C._current_graph_task_id() != -1:
+    def read(self, at_once: bool = False) -> None:
+        """Take what the history holds, unless a backward pass is running; ``at_once``: even then."""
+        if not self._is_on or self._is_reading:
+            return
+        if not at_once and self._torch._C._current_graph_task_id() != -1:
             return
         self._is_reading = True
         try:
-            devices = self._snapshot()
+            if self._is_late:
+                self._read_late(at_once)
+                return
+            devices = self._snapshot()["device_traces"]
             if self.tracks and not self._is_checked:
                 self.tracks = all([_native.agrees(device, entries) for device, entries in enumerate(devices)])
                 self._is_checked = self.tracks
@@ -104,8 +133,57 @@ class History:
         finally:
             self._is_reading = False
 
-    def _snapshot(self) -> list[Any]:
-        """The history of each device.
+    def _read_late(self, at_once: bool) -> None:
+        """Tell the stacks of what lived at a new peak, and of what lives now."""
+        if not _native.has_new_peak() and not at_once:
+            self._restart_late()
+            return
+        snapshot = self._snapshot()
+        for device, entries in enumerate(snapshot["device_traces"]):
+            if not _native.late_stacks(device, entries):
+                _native.log("no call stacks of this step: other threads allocated while the history was read")
+        for segment in snapshot["segments"]:
+            for block in segment["blocks"]:
+                frames = block.get("frames")
+                if frames and block["state"] == "active_allocated":
+                    stack = [(frame["filename"], frame["name"], frame["line"]) for frame in frames]
+                    _native.stack_at(segment["device"], block["address"], stack)
+        self._restart_late()
+
+    def _restart_late(self) -> None:
+        """Turn the history on, empty, unless the program has settled."""
+        if self._settled_for < _SETTLED_AFTER:
+            self._restart()
+        _native.forget_recent()
+
+    def _count_settled(self) -> None:
+        """A step after the first ones is done."""
+        was_settled = self._settled_for >= _SETTLED_AFTER
+        self._settled_for = 0 if _native.step_differs() else self._settled_for + 1
+        if was_settled != (self._settled_for >= _SETTLED_AFTER):
+            if was_settled:
+                self._restart_late()
+            else:
+                self._set(None)
+
+    def _failed(self, device: int, *_figures: int) -> None:
+        """A request has failed: whoever catches the error frees what lives now."""
+        try:
+            frame: FrameType | None = sys._getframe(1)
+        except ValueError:  # a thread of autograd's: what called it is where the main thread waits
+            frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        try:
+            stack = []
+            while frame is not None:
+                stack.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
+                frame = frame.f_back
+            self.read(at_once=True)
+            _native.stack_of_failed(device, stack)
+        except Exception as error:  # the program has trouble enough
+            _native.log(f"no call stacks of what failed: {error!r}")
+
+    def _snapshot(self) -> dict[str, Any]:
+        """The history and the segments of every device.
 
         PyTorch asks whether there is a `torch._inductor`, to name the frames of compiled code, and the asking imports it.
         That takes seconds; in the midst of another import it fails and is tried again each time, so that a program
@@ -113,10 +191,10 @@ class History:
         """
         torch = self._torch
         if "_inductor" in vars(torch):
-            return torch.cuda.memory._snapshot()["device_traces"]
+            return torch.cuda.memory._snapshot()
         torch._inductor = None
         try:
-            return torch.cuda.memory._snapshot()["device_traces"]
+            return torch.cuda.memory._snapshot()
         finally:
             if torch._inductor is None:
                 del torch._inductor
@@ -129,9 +207,15 @@ class History:
     def step_done(self, done: int) -> None:
         """So many steps are done."""
         self.read()
+        if self._is_on and self._is_late:
+            self._count_settled()
         if self._is_on and done == self._steps_with_stacks:
             if self.tracks:
-                self.stop()
+                self._is_late = True
+                _native.wait_for_stacks(False)
+                _native.has_new_peak()
+                _native.step_differs()
+                self._restart_late()
             else:
                 self._has_stacks = False
                 self._restart()
@@ -139,7 +223,7 @@ class History:
     def stop(self) -> None:
         """Read the rest and turn the history off."""
         if self._is_on:
-            self.read()
+            self.read(at_once=True)
             self._off()
 
     def _off(self) -> None:

@@ -1,9 +1,10 @@
-//! `stalloc report`: one HTML file, and the same figures and pictures in other forms.
+//! `stalloc report`: why a job ran out of memory, in the terminal; with -o the page, and the same figures in other forms.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use stalloc_jobs::{Watch, inputs};
-use stalloc_report::{Input, Report, prepare};
+use stalloc_report::{Input, Report, Screen, prepare};
 use stalloc_trace::Recording;
 
 use crate::error::{Error, Outcome};
@@ -13,17 +14,28 @@ use crate::progress::Terminal;
 /// Arguments.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  stalloc report job.pickle -o report.html                  open it in a browser\n  \
+    after_help = "Examples:\n  stalloc report job.pickle                                 the answer in the terminal\n  \
+                        stalloc report traces --rank 3                            of a folder of `stalloc trace`\n  \
+                        stalloc report job.pickle --open                          the page, in a browser\n  \
                         stalloc report before.pickle after.pickle -o report.html  and compare the two\n  \
                         stalloc report job.pickle --snapshot planned.pickle       the plan, for PyTorch's memory_viz"
 )]
 pub struct Args {
-    /// Snapshots, traces or mem_logs; the first is compared with each of the others
+    /// Snapshots, traces, mem_logs or folders of traces; the first is compared with each of the others
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// The report to write
+    /// The page to write
     #[arg(short, long, value_name = "FILE.html")]
     output: Option<PathBuf>,
+    /// Open the page in a browser
+    #[arg(long)]
+    open: bool,
+    /// Only this device
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
+    /// Only this rank, of a folder
+    #[arg(long, value_name = "R")]
+    rank: Option<u32>,
     /// Print the report's figures as one JSON object
     #[arg(long)]
     json: bool,
@@ -40,21 +52,70 @@ pub struct Args {
 
 /// Reads, plans and replays once; writes whatever was asked for.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
-    let named = [&args.output, &args.svg, &args.png, &args.snapshot];
-    if named.iter().all(|path| path.is_none()) && !args.json {
-        return Err(Error::message("nothing to write: name the report with -o FILE.html, or ask for --json"));
-    }
-    let inputs = args.inputs.iter().map(|path| read(path)).collect::<Result<Vec<Input>, Error>>()?;
+    let inputs = args.inputs.iter().map(|path| read(path, args)).collect::<Result<Vec<Input>, Error>>()?;
     let report = Report::new(&inputs);
-    write(args.output.as_deref(), || report.html().map(String::into_bytes))?;
-    write(args.svg.as_deref(), || report.svg().map(String::into_bytes))?;
-    write(args.png.as_deref(), || report.png())?;
     if args.json {
         output::json(report.figures())?;
+    } else {
+        output::line(report.text(screen()).trim_end_matches('\n'))?;
+    }
+    let page = match (&args.output, args.open) {
+        (None, true) => Some(std::env::temp_dir().join(format!("stalloc-report-{}.html", std::process::id()))),
+        (path, _) => path.clone(),
+    };
+    write(page.as_deref(), || report.html().map(String::into_bytes))?;
+    write(args.svg.as_deref(), || report.svg().map(String::into_bytes))?;
+    write(args.png.as_deref(), || report.png())?;
+    if !args.json {
+        next(args, page.as_deref())?;
+    }
+    if let Some(page) = page.filter(|_| args.open) {
+        open(&page);
     }
     // Last, for an input without a history has everything but a plan.
     write(args.snapshot.as_deref(), || report.snapshot())?;
     Ok(Outcome::Done)
+}
+
+/// The size of the terminal; where there is none, COLUMNS says the width, else it is one which shows a good part.
+fn screen() -> Screen {
+    let size = terminal_size::terminal_size();
+    let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+    size.map_or_else(
+        || Screen { width: columns().unwrap_or(120), height: 48 },
+        |(width, height)| Screen { width: usize::from(width.0), height: usize::from(height.0) },
+    )
+}
+
+/// Names what to type next.
+fn next(args: &Args, page: Option<&Path>) -> Result<(), Error> {
+    if let Some(page) = page.filter(|_| !args.open) {
+        return output::line(&format!("\nNext: open {} in a browser", page.display()));
+    }
+    if page.is_none() {
+        let mut names: Vec<String> = args.inputs.iter().map(|path| path.display().to_string()).collect();
+        names.extend(args.rank.map(|rank| format!("--rank {rank}")));
+        names.extend(args.device.map(|device| format!("--device {device}")));
+        return output::line(&format!(
+            "\nNext: stalloc report {} --open     (flame graph, curves and map in a browser)",
+            names.join(" ")
+        ));
+    }
+    Ok(())
+}
+
+/// Opens a page in a browser, as far as this machine has one.
+fn open(page: &Path) {
+    let mut names: Vec<String> = std::env::var("BROWSER").ok().into_iter().collect();
+    names.extend(["xdg-open", "open", "wslview"].map(str::to_owned));
+    let started = names.iter().any(|name| {
+        let silent = || (Stdio::null(), Stdio::null());
+        let (out, err) = silent();
+        Command::new(name).arg(page).stdin(Stdio::null()).stdout(out).stderr(err).spawn().is_ok()
+    });
+    if !started {
+        eprintln!("stalloc: no browser was found here: open {} yourself", page.display());
+    }
 }
 
 /// Writes what `make` makes, if there is a path.
@@ -66,8 +127,26 @@ fn write(path: Option<&Path>, make: impl FnOnce() -> Result<Vec<u8>, stalloc_rep
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Input, Error> {
-    let recording = inputs::recording(path, &mut Terminal::new())?;
+fn read(path: &Path, args: &Args) -> Result<Input, Error> {
+    let terminal = &mut Terminal::new();
+    // Of a folder every rank: which one ran out of memory is part of the answer.
+    let mut recording =
+        if path.is_dir() { inputs::of_all_ranks(path, terminal)? } else { inputs::recording(path, terminal)? };
+    let wanted = |trace: &stalloc_trace::Trace| {
+        let rank = trace.metadata.get("rank").and_then(|rank| rank.parse().ok());
+        args.device.is_none_or(|device| trace.device == device) && args.rank.is_none_or(|wanted| rank == Some(wanted))
+    };
+    if (args.device.is_some() || args.rank.is_some()) && !recording.traces.iter().any(wanted) {
+        let (rank, device) =
+            (args.rank.map(|rank| format!(" rank {rank}")), args.device.map(|n| format!(" device {n}")));
+        return Err(Error::message(format!(
+            "{} has no{}{}: leave --rank and --device out to see what it holds",
+            path.display(),
+            rank.unwrap_or_default(),
+            device.unwrap_or_default()
+        )));
+    }
+    recording.traces.retain(wanted);
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     Ok(prepared(&name, recording))
 }

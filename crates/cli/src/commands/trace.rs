@@ -39,7 +39,7 @@ pub struct Args {
     /// End the program after so many training steps
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
-    /// Record call stacks until so many steps are done (later steps repeat them); 0: none
+    /// Record all call stacks until so many steps are done, then those of what lives at a new peak; 0: none
     #[arg(long, value_name = "N")]
     stacks: Option<u32>,
     /// Run one rank of a job of W alone, its collectives doing nothing

@@ -1,4 +1,4 @@
-use stalloc_trace::{Mark, RawEvent, SegmentAction, StackId, StringId};
+use stalloc_trace::{Mark, RawEvent, SegmentAction, StackId, StringId, Whose};
 
 use super::{Log, StackOf, Timed};
 
@@ -108,4 +108,59 @@ fn a_device_that_is_used_late_knows_how_many_steps_went_before_and_which_phase_i
     assert_eq!(early, [(RawEvent::Mark(Mark::StepBegin), 1), (RawEvent::Mark(Mark::StepEnd), 3), (alloc(2, 0), 4)]);
     let late: Vec<_> = taken[2].1.iter().skip(2).map(|timed| (timed.event.clone(), timed.time_us)).collect();
     assert_eq!(late, [(RawEvent::Mark(Mark::StepBegin), 5), (RawEvent::Mark(phase(2)), 7), (alloc(3, 0), 8)]);
+}
+
+#[test]
+fn stacks_that_nobody_waited_for_are_told_by_the_number_of_the_allocation() {
+    let mut log = Log::default();
+    log.event(0, alloc(1, 0), 0);
+    log.forget_recent();
+    log.event(0, alloc(2, 0), 0);
+    log.event(0, free(2), 0);
+    log.event(0, alloc(3, 0), 0);
+    let _written = log.take();
+    assert!(log.late_stacks(0, &[stack_of(2, 7), stack_of(2, 7)], 0).is_err(), "another address");
+    assert!(log.late_stacks(0, &[stack_of(1, 7), stack_of(2, 7), stack_of(3, 7)], 0).is_err(), "more than there were");
+    assert!(log.late_stacks(0, &[stack_of(2, 7), stack_of(3, 8)], 0).is_ok());
+    let told = |n, stack| RawEvent::Stack { whose: Whose::Nth(n), stack: StackId(stack) };
+    assert_eq!(taken(&mut log), [told(1, 7), told(2, 8)]);
+    log.forget_recent();
+    log.event(0, alloc(4, 0), 0);
+    log.event(0, alloc(5, 0), 0);
+    assert!(log.late_stacks(0, &[stack_of(5, 9)], 0).is_ok(), "the history forgets the oldest");
+    assert_eq!(taken(&mut log)[2..], [told(4, 9)]);
+}
+
+#[test]
+fn a_new_peak_is_one_that_is_a_hundredth_higher() {
+    let mut log = Log::default();
+    assert!(!log.has_new_peak());
+    for address in 0..300 {
+        log.event(0, alloc(address, 0), 0);
+    }
+    assert!(log.has_new_peak() && !log.has_new_peak());
+    log.event(0, alloc(300, 0), 0);
+    assert!(!log.has_new_peak(), "a little more");
+    for address in 301..310 {
+        log.event(0, alloc(address, 0), 0);
+    }
+    assert!(log.has_new_peak());
+}
+
+#[test]
+fn a_step_differs_if_it_asks_for_something_else_or_grows() {
+    let mut log = Log::default();
+    let mut step = |events: &[RawEvent]| {
+        for event in events {
+            log.event(0, event.clone(), 0);
+        }
+        log.step_differs()
+    };
+    assert!(step(&[alloc(300, 0), free(300)]));
+    assert!(!step(&[alloc(300, 0), free(300)]));
+    assert!(step(&[alloc(200, 0), free(200)]), "less");
+    assert!(step(&[alloc(100, 0), free(100), alloc(100, 0), free(100)]), "the same bytes in two");
+    assert!(!step(&[alloc(100, 0), free(100), alloc(100, 0), free(100)]));
+    assert!(step(&[alloc(400, 0)]));
+    assert!(step(&[alloc(400, 0)]), "the same again, kept: it grows");
 }

@@ -51,7 +51,7 @@ fn pages_given_back_from_the_middle_leave_both_ends_held() {
     maker.alloc(0, MIB, StackId::NONE);
     maker.segment(SegmentAction::Unmap, 20 * MIB, 20 * MIB);
     maker.free(0);
-    let replay = actual(&maker.trace()).unwrap();
+    let replay = actual(&maker.trace(), None).unwrap();
     assert_eq!(replay.reserved, [(0, 60 * MIB), (2, 40 * MIB)]);
     let mut spans: Vec<_> = replay.segments.iter().map(|s| (s.address / MIB, s.size / MIB, s.begin, s.end)).collect();
     spans.sort_unstable();
@@ -75,7 +75,7 @@ fn the_map_of_one_request_for_all_of_a_device_has_a_few_ranges_and_not_one_for_e
 fn a_program_that_is_not_recorded_from_the_start_has_no_known_outcome() {
     let mut maker = Maker::new();
     maker.alloc(0, MIB, StackId::NONE);
-    assert!(actual(&maker.trace()).is_none());
+    assert!(actual(&maker.trace(), None).is_none());
 }
 
 #[test]
@@ -84,10 +84,12 @@ fn what_a_block_holds_is_told_by_its_lifetime_and_its_stack() {
     let forward = maker.stack("net.py", 1, "forward");
     let backward = maker.stack("torch/autograd/graph.py", 1, "backward");
     let optimizer = maker.stack("torch/optim/adamw.py", 1, "_init_group");
-    maker.alloc(MIB, 4 * MIB, forward);
+    let builds = maker.stack("/lib/torch/nn/modules/linear.py", 1, "__init__");
+    maker.alloc(MIB, 4 * MIB, builds);
+    maker.alloc(6 * MIB, 3 * MIB, forward);
     let mut steps = Vec::new();
     for step in 0..3u64 {
-        let begin = 1 + step as Time * 1010;
+        let begin = 2 + step as Time * 1010;
         let base = 100 * MIB * (step + 1);
         maker.alloc(base, 2 * MIB, forward);
         for i in 0..333 {
@@ -113,8 +115,10 @@ fn what_a_block_holds_is_told_by_its_lifetime_and_its_stack() {
         *same.nth(at).unwrap().1
     };
     assert_eq!(of(4 * MIB, 0), Category::Parameters);
+    assert_eq!(of(3 * MIB, 0), Category::Persistent, "data that is kept is no parameter");
     assert_eq!(of(2 * MIB, 0), Category::Activations);
     assert_eq!(of(512, 0), Category::Temporaries);
+    assert_eq!(of(4 * MIB, 1), Category::Gradients);
     let optimizer_states = trace.requests.iter().zip(&found).find(|(request, _)| request.stack == optimizer).unwrap();
     assert_eq!(*optimizer_states.1, Category::OptimizerStates);
 }
@@ -130,7 +134,8 @@ fn a_call_site_is_the_innermost_frame_of_the_users_own_code() {
     let frames = [
         frame("??", "torch::unwind::unwind()", 0),
         frame("/usr/lib/python3/site-packages/torch/nn/functional.py", "linear", 1),
-        frame("/home/me/project/model/torch_block.py", "forward", 42),
+        frame("/venv/lib/python3.11/site-packages/lightning/loop.py", "run", 7),
+        frame("/home/me/torch/model/torch_block.py", "forward", 42),
         frame("/home/me/project/train.py", "<module>", 3),
     ];
     let autograd = [frame("??", "torch::unwind::unwind()", 0), frame("??", "MmBackward0::apply(std::vector<int>)", 0)];

@@ -2,7 +2,7 @@
 
 import { type Child, el } from "./dom";
 import { bytes, percent, unbroken } from "./format";
-import type { AllocatorFigures, DeviceFigures, Fit } from "./schema";
+import type { Advice, AllocatorFigures, DeviceFigures, Fit, Verdict } from "./schema";
 
 const CARDS: [string, number][] = [
   ["40", 40],
@@ -31,6 +31,32 @@ function withCode(text: string): Child[] {
   return text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 }
 
+const VERDICTS: Record<Verdict, string> = { fragmentation: "Fragmentation", growth: "Memory grows", too_large: "Too large", healthy: "Healthy" };
+
+/** What to do, with lines to copy. */
+function todo(list: Advice[]): Child {
+  if (list.length === 0) return null;
+  const copy = (command: string): HTMLElement => {
+    const button = el("button", { type: "button", class: "copy", "aria-label": "Copy the command" }, "Copy");
+    button.addEventListener("click", () => {
+      const done = navigator.clipboard?.writeText(command) ?? Promise.reject(new Error("no clipboard"));
+      done.then(
+        () => (button.textContent = "Copied"),
+        () => {
+          // Without a clipboard, as in a frame: the line is selected instead.
+          getSelection()?.selectAllChildren(button.previousElementSibling ?? button);
+        },
+      );
+    });
+    return button;
+  };
+  return el(
+    "ol",
+    { class: "todo" },
+    ...list.map((one) => el("li", {}, el("p", { class: "advice" }, ...withCode(unbroken(one.text))), one.command && el("div", { class: "command" }, el("code", {}, one.command), copy(one.command)))),
+  );
+}
+
 /** The allocator that the rest is measured against: what happened, else PyTorch's. */
 export function baseline(device: DeviceFigures): AllocatorFigures | undefined {
   return device.allocators.find((one) => one.allocator === "actual") ?? device.allocators.find((one) => one.allocator === "pytorch") ?? device.allocators[0];
@@ -56,7 +82,8 @@ export function answer(device: DeviceFigures): HTMLElement {
     tiles.push(tile(bytes(before.wasted), `wasted, ${percent(1 - before.efficiency)} of what is reserved`, "bad"));
   }
   if (plan && plan !== before) tiles.push(tile(bytes(plan.peak_reserved), `reserved with a plan, ${percent(plan.efficiency)} efficient`, "good"));
-  const heads = ["Allocator", "", "Peak allocated", "Peak reserved", "Wasted", "Efficiency", ...CARDS.map(([name]) => `${name} GB`)];
+  const failed = device.out_of_memory !== null;
+  const heads = ["Allocator", "", "Peak allocated", "Peak reserved", "Wasted", "Efficiency", ...(failed ? ["This GPU"] : []), ...CARDS.map(([name]) => `${name} GB`)];
   const rows = device.allocators.map((one) =>
     el(
       "tr",
@@ -67,15 +94,17 @@ export function answer(device: DeviceFigures): HTMLElement {
       el("td", { class: "num", "data-field": "peak_reserved", "data-bytes": one.peak_reserved }, bytes(one.peak_reserved)),
       el("td", { class: "num bad", "data-field": "wasted", "data-bytes": one.wasted }, bytes(one.wasted)),
       el("td", { class: "num", "data-field": "efficiency" }, percent(one.efficiency)),
+      failed && el("td", { class: "fits same" }, fit(one.allocator === "actual" ? "no" : (one.same_device ?? "unknown"), "this")),
       ...CARDS.map(([name]) => el("td", { class: "fits" }, fit(one.fits[name] ?? "unknown", name))),
     ),
   );
   return el(
     "section",
     { id: "answer", "aria-labelledby": "headline" },
+    el("p", { class: `verdict ${device.verdict}` }, VERDICTS[device.verdict]),
     el("h1", { id: "headline" }, unbroken(device.headline)),
-    device.out_of_memory && el("p", { class: "failure" }, unbroken(device.out_of_memory.sentence)),
-    el("p", { class: "advice" }, ...withCode(unbroken(device.advice))),
+    device.out_of_memory && device.verdict === "too_large" && el("p", { class: "failure" }, unbroken(device.out_of_memory.sentence)),
+    todo(device.advice),
     el("div", { class: "tiles" }, ...tiles),
     el(
       "div",
@@ -92,8 +121,11 @@ export function answer(device: DeviceFigures): HTMLElement {
       { class: "muted key" },
       el("span", { class: "swatch area block" }),
       "allocated  ",
+      el("span", { class: "swatch area plan" }),
+      "allocated, with a plan  ",
       el("span", { class: "swatch area waste" }),
-      "wasted: reserved, never used at the peak.  \u2713 fits the card, ~ fits only when cached memory is given back in time (slow, and near the edge), \u2717 does not.",
+      "wasted: reserved, never used at the peak.  \u2713 fits, ~ fits only when cached memory is given back in time (slow, and near the edge), \u2717 does not.",
+      device.out_of_memory && " This GPU: whether it gets past the request that failed, which is part of every figure but the recorded ones.",
     ),
     device.notes.length > 0 && el("p", { class: "muted key" }, `Found in the input: ${device.notes.join("; ")}.`),
   );

@@ -58,6 +58,7 @@ export class Curves {
   private readonly readout = el("p", { class: "readout", "aria-live": "off" });
   private byCategory = false;
   private seconds = false;
+  private dragged = false;
 
   constructor(
     private readonly device: Device,
@@ -91,6 +92,10 @@ export class Curves {
     );
     view.onChange(() => this.update());
     view.onCursor(() => this.showCursor());
+    view.onMoment(() => {
+      this.plot?.over.setAttribute("aria-valuenow", String(view.moment ?? device.figures.peak_time));
+      this.plot?.redraw(false);
+    });
     onTheme(() => this.build());
     new ResizeObserver(() => this.resize()).observe(this.host);
     this.build();
@@ -144,10 +149,25 @@ export class Curves {
         ],
         series: [{}, ...this.lines.map((line) => ({ label: line.label, stroke: line.colour, width: line.width, dash: line.dash, fill: line.fill, points: { show: false }, show: !this.hidden.has(line.key) }))],
         hooks: {
-          draw: [(plot) => this.drawFailure(plot)],
+          draw: [(plot) => this.drawMoments(plot)],
+          ready: [
+            (plot) => {
+              plot.over.tabIndex = 0;
+              plot.over.setAttribute("role", "slider");
+              plot.over.setAttribute("aria-label", "The moment whose holders are shown: comma and full stop step event by event");
+              plot.over.setAttribute("aria-valuemax", String(this.view.end));
+              plot.over.setAttribute("aria-valuenow", String(this.view.moment ?? this.device.figures.peak_time));
+              plot.over.addEventListener("click", (event) => {
+                if (!this.dragged) this.view.at(plot.posToVal(event.clientX - plot.over.getBoundingClientRect().left, "x"));
+                this.dragged = false;
+              });
+              plot.over.addEventListener("keydown", (event) => this.key(event));
+            },
+          ],
           setSelect: [
             (plot) => {
               const { left, width } = plot.select;
+              if (width > 3) this.dragged = true;
               if (width > 3) this.view.times(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
               plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
             },
@@ -167,16 +187,39 @@ export class Curves {
     this.showCursor();
   }
 
-  // Where the job ran out of memory.
-  private drawFailure(plot: uPlot): void {
+  private key(event: KeyboardEvent): void {
+    const { view } = this;
+    const peak = this.device.figures.peak_time;
+    const page = Math.max(1, Math.round((view.t1 - view.t0) / 100));
+    const actions: Record<string, () => void> = {
+      ",": () => view.stepMoment(-1, peak),
+      ".": () => view.stepMoment(1, peak),
+      ArrowLeft: () => view.stepMoment(-page, peak),
+      ArrowRight: () => view.stepMoment(page, peak),
+      Home: () => view.at(null),
+      "0": () => view.reset(),
+    };
+    const action = actions[event.key];
+    if (!action || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    action();
+  }
+
+  // Where the job ran out of memory, and the moment whose holders are shown.
+  private drawMoments(plot: uPlot): void {
     const failed = this.device.figures.out_of_memory;
-    if (!failed || failed.time < this.view.t0 || failed.time > this.view.t1) return;
+    if (failed) this.drawMoment(plot, failed.time, " out of memory ", "waste-strong");
+    if (this.view.moment !== null) this.drawMoment(plot, this.view.moment, " chosen ", "ink");
+  }
+
+  private drawMoment(plot: uPlot, time: number, word: string, name: string): void {
+    if (time < this.view.t0 || time > this.view.t1) return;
     const { ctx } = plot;
     const { top, height } = plot.bbox;
-    const x = Math.round(plot.valToPos(failed.time, "x", true));
+    const x = Math.round(plot.valToPos(time, "x", true));
     ctx.save();
-    ctx.strokeStyle = colour("waste-strong");
-    ctx.fillStyle = colour("waste-strong");
+    ctx.strokeStyle = colour(name);
+    ctx.fillStyle = colour(name);
     ctx.lineWidth = devicePixelRatio;
     ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
     ctx.beginPath();
@@ -186,7 +229,7 @@ export class Curves {
     ctx.font = `600 ${11 * devicePixelRatio}px system-ui`;
     ctx.textAlign = x > plot.bbox.left + plot.bbox.width / 2 ? "right" : "left";
     ctx.textBaseline = "top";
-    ctx.fillText(" out of memory ", x, top);
+    ctx.fillText(word, x, top);
     ctx.restore();
   }
 
@@ -236,7 +279,7 @@ export class Curves {
     const { cursor, t0, t1 } = this.view;
     if (cursor === null) {
       const span = this.device.hasClock ? ` (${duration(this.device.microseconds(t1) - this.device.microseconds(t0))})` : "";
-      this.readout.textContent = `Events ${count(t0)} to ${count(t1)} of ${count(this.view.end)}${span}. Drag over the curves to zoom in.`;
+      this.readout.textContent = `Events ${count(t0)} to ${count(t1)} of ${count(this.view.end)}${span}. Drag over the curves to zoom in, click to see who holds the memory then.`;
       return;
     }
     const step = this.device.step(cursor);

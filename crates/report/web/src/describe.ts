@@ -26,6 +26,7 @@ export function describe(device: Device, layout: Layout, i: number, frames: numb
     ["stream", String(device.columns.streams[stream[i]] ?? stream[i])],
     ["place", `${bytes((layout.address[i] - 1) * UNIT)} up the map${layout.source ? `, ${SOURCES[layout.source[i]]}` : ""}`],
   ];
+  if (device.modules) facts.push(["module", device.moduleOf(i)]);
   if (device.liveBy.length > 0) facts.push(["category", device.page.categories[category[i]]]);
   const lines = device.stack(stack[i]);
   return [

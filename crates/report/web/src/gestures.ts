@@ -44,7 +44,10 @@ export function listen(panel: Panel): void {
   });
   canvas.addEventListener("pointerup", (event) => {
     const at = locate(panel, event);
-    if (drag && !drag.moved) maps.pin(panel, at.time, at.address);
+    if (drag && !drag.moved) {
+      canvas.focus({ preventScroll: true });
+      maps.pin(panel, at.time, at.address);
+    }
     drag = null;
   });
   canvas.addEventListener("pointercancel", () => (drag = null));
@@ -87,6 +90,13 @@ export function listen(panel: Panel): void {
       PageDown: () => view.zoomAddress(level, 2),
       "0": () => view.reset(),
       Home: () => maps.show(panel.layout.figures.peak_time),
+      n: () => maps.stepBlock(panel, 1),
+      p: () => maps.stepBlock(panel, -1),
+      ",": () => view.stepMoment(-1, maps.device.figures.peak_time),
+      ".": () => view.stepMoment(1, maps.device.figures.peak_time),
+      Enter: () => maps.keep(panel),
+      " ": () => maps.keep(panel),
+      Escape: () => maps.choose(panel, null),
     };
     const action = actions[event.key];
     if (!action) return;

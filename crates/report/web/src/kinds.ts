@@ -17,7 +17,7 @@ export function categories(device: DeviceFigures): Child {
     "div",
     { class: "half" },
     el("h3", {}, "By category"),
-    table("categories", ["", ">At the peak", ">Share", ">Own peak", ">Requests"], rows),
+    el("div", { class: "scroll" }, table("categories", ["", ">At the peak", ">Share", ">Own peak", ">Requests"], rows)),
     el("p", { class: "muted" }, device.categories_from),
   );
 }

@@ -1,11 +1,13 @@
 // Puts the page together.
 
+import * as address from "./address";
 import { answer } from "./answer";
 import { compare } from "./compare";
 import { Curves } from "./curves";
 import { Store } from "./data";
 import { el, fill } from "./dom";
 import { duration, plural } from "./format";
+import { Holders } from "./holders";
 import { categories, stepKinds } from "./kinds";
 import { Maps } from "./map";
 import { Device } from "./model";
@@ -13,6 +15,7 @@ import { type Choice, choices, first, overview } from "./overview";
 import { Painter } from "./painter";
 import { Ruler } from "./ruler";
 import type { DeviceFigures, InputFigures } from "./schema";
+import { Search } from "./search";
 import { View } from "./view";
 import { why } from "./why";
 
@@ -31,7 +34,11 @@ class PageView {
   private readonly devices = new Map<string, Device>();
   private readonly content = el("div");
   private readonly head = el("p", { class: "facts" });
+  private readonly finder = el("div", { class: "finder" });
   private readonly all: Choice[];
+  private shown: address.Shown = {};
+  // The address is not written while it is being read.
+  private restoring = false;
 
   constructor(
     private readonly store: Store,
@@ -42,20 +49,21 @@ class PageView {
 
   start(): void {
     const { figures } = this.store.page;
-    const begin = first(this.all);
+    const wanted = address.read(location.hash);
+    const begin = this.all.find((one) => one.key === wanted.device) ?? first(this.all);
     const options = this.all.map((one) => el("option", { value: one.key, selected: one === begin }, one.label));
     const picker =
       options.length > 1
         ? el("select", { id: "picker", "aria-label": "Input and device", change: (event) => this.show((event.target as HTMLSelectElement).value) }, ...options)
         : el("span", { class: "name" }, figures.inputs[0]?.name ?? "");
-    const links = [["answer", "Answer"], ["time", "Over time"], ["map", "Map"], ["why", "Why"], ...(figures.comparisons.length > 0 ? [["compare", "Compare"]] : [])];
+    const links = [["answer", "Answer"], ["who", "Who"], ["time", "Over time"], ["map", "Map"], ["why", "Why"], ...(figures.comparisons.length > 0 ? [["compare", "Compare"]] : [])];
     const comparisons = figures.comparisons.length > 0 && el("section", { id: "compare", "aria-labelledby": "compare-title" }, el("h2", { id: "compare-title" }, "Compared"), ...figures.comparisons.map((one) => compare(figures, one)));
     this.root.replaceChildren(
-      el("header", {}, el("div", { class: "masthead" }, el("span", { class: "brand" }, "stalloc"), picker, el("nav", { "aria-label": "Sections" }, ...links.map(([id, text]) => el("a", { href: `#${id}` }, text)))), this.head),
+      el("header", {}, el("div", { class: "masthead" }, el("span", { class: "brand" }, "stalloc"), picker, this.finder, el("nav", { "aria-label": "Sections" }, ...links.map(([id, text]) => el("a", { href: `#${id}`, click: (event) => this.go(event, id) }, text)))), this.head),
       el("main", {}, this.content, comparisons),
       this.footer(),
     );
-    if (begin) this.show(begin.key);
+    if (begin) this.show(begin.key, wanted);
     else this.content.append(el("p", {}, "The input holds no device with memory in use."));
   }
 
@@ -67,7 +75,19 @@ class PageView {
     scrollTo({ top: 0 });
   }
 
-  private show(key: string): void {
+  private go(event: Event, id: string): void {
+    event.preventDefault();
+    document.getElementById(id)?.scrollIntoView();
+    this.put({ section: id });
+  }
+
+  private put(change: address.Shown): void {
+    if (this.restoring) return;
+    Object.assign(this.shown, change);
+    address.put(this.shown);
+  }
+
+  private show(key: string, wanted: address.Shown = {}): void {
     const [i, d] = key.split("/").map(Number);
     const { page } = this.store;
     const input = page.figures.inputs[i];
@@ -82,6 +102,10 @@ class PageView {
     const view = new View(device.end, height);
     const curves = figures.state_only ? null : new Curves(device, view);
     const maps = new Maps(key, device, view, this.painter);
+    const holders = new Holders(device, view, (block) => maps.showBlock(block));
+    const search = new Search(device, (block) => maps.showBlock(block), (text) => this.put({ search: text }));
+    fill(this.finder, search.element);
+    this.shown = { device: this.all.length > 1 ? key : undefined };
     const tools = el(
       "div",
       { class: "zoom", role: "group", "aria-label": "Zoom" },
@@ -94,6 +118,7 @@ class PageView {
       answer(figures),
       overview(this.all, key, (other) => this.pick(other)),
       ...input.warnings.map((warning) => el("p", { class: "note" }, warning)),
+      holders.element,
       el(
         "section",
         { id: "time", "aria-labelledby": "time-title" },
@@ -112,7 +137,29 @@ class PageView {
       why(figures, (allocator, hole) => maps.showHole(allocator, hole)),
     ];
     fill(this.content, ...sections);
-    view.reset();
+    this.restoring = true;
+    if (wanted.times) view.times(...wanted.times);
+    else view.times(0, view.end);
+    if (wanted.addresses) view.addresses(...wanted.addresses);
+    else view.addresses(0, view.height);
+    if (wanted.moment !== undefined) view.at(wanted.moment);
+    if (wanted.block !== undefined) maps.mark(wanted.block, wanted.map);
+    if (wanted.search) search.look(wanted.search);
+    if (wanted.section) document.getElementById(wanted.section)?.scrollIntoView();
+    this.shown = { ...wanted, ...this.shown };
+    this.restoring = false;
+    // Writing the address is slow in some browsers: not in the midst of panning.
+    let timer = 0;
+    view.onChange(() => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        const whole = view.t0 <= 0 && view.t1 >= view.end;
+        const high = view.a0 <= 0 && view.a1 >= view.height;
+        this.put({ times: whole ? undefined : [view.t0, view.t1], addresses: high ? undefined : [view.a0, view.a1] });
+      }, 200);
+    });
+    view.onMoment(() => this.put({ moment: view.moment ?? undefined }));
+    maps.chosen = () => this.put({ block: maps.marked?.block, map: maps.markedMap });
   }
 
   private footer(): HTMLElement {
@@ -120,7 +167,7 @@ class PageView {
       "footer",
       {},
       el("p", {}, "Allocated: live bytes, each block rounded up to 512 as PyTorch counts. Reserved: device memory held. Efficiency: peak allocated over peak reserved. Wasted: peak reserved less peak allocated. 1 GiB is 2", el("sup", {}, "30"), " bytes."),
-      el("p", {}, "On a map that has the focus: arrows move, + and \u2212 zoom time, Page Up and Page Down zoom addresses, 0 shows all, Home goes to the peak."),
+      el("p", {}, "On a map that has the focus: arrows move, + and \u2212 zoom time, Page Up and Page Down zoom addresses, 0 shows all, Home goes to the peak, N and P go from block to block, Enter or Space keeps a description, comma and full stop go from event to event. The address of this page says what is shown: copy it to come back."),
       el("p", {}, `stalloc ${this.store.page.figures.version}`),
     );
   }

@@ -18,11 +18,14 @@ const KEPT_FRAMES = 64;
 export class Maps implements Host {
   readonly element: HTMLElement;
   showHoles = true;
+  marked: { panel: number; block: number } | null = null;
+  /** Called when another block is marked. */
+  chosen: () => void = () => {};
   private readonly panels: Panel[];
   private readonly shades: Shades;
   private readonly grid = el("div", { class: "panels" });
   private readonly tip = el("div", { class: "tip", role: "status", hidden: true });
-  private readonly detail = el("div", { class: "detail", hidden: true });
+  private readonly detail = el("div", { class: "detail", hidden: true, "aria-live": "polite" });
 
   constructor(
     private readonly deviceKey: string,
@@ -56,6 +59,9 @@ export class Maps implements Host {
     );
     view.onChange(() => {
       for (const panel of this.shown()) panel.refresh();
+    });
+    view.onMoment(() => {
+      for (const panel of this.shown()) panel.draw();
     });
     view.onCursor(() => {
       for (const panel of this.shown()) panel.draw();
@@ -119,9 +125,63 @@ export class Maps implements Host {
 
   /** Keeps a block's description on the page, with its whole call stack. */
   pin(panel: Panel, time: number, address: number): void {
-    const block = find(this.device, panel.layout, time, address);
+    this.choose(panel, find(this.device, panel.layout, time, address));
+  }
+
+  /** Marks a block and describes it; null: none. */
+  choose(panel: Panel, block: number | null): void {
     this.detail.hidden = block === null;
+    this.marked = block === null ? null : { panel: panel.index, block };
     if (block !== null) fill(this.detail, ...describe(this.device, panel.layout, block, KEPT_FRAMES));
+    for (const one of this.shown()) one.draw();
+    this.chosen();
+  }
+
+  /** Goes to the next or the one before of the blocks that are seen, in the order of time. */
+  stepBlock(panel: Panel, by: number): void {
+    const { blocks } = this.device;
+    const { view } = this;
+    const seen = (i: number): boolean => {
+      const place = panel.layout.address[i] - 1;
+      return place >= 0 && blocks.alloc[i] < view.t1 && blocks.free[i] > view.t0 && place < view.a1 && place + blocks.units[i] > view.a0;
+    };
+    let at = this.marked?.block ?? (by > 0 ? -1 : blocks.n);
+    do at += by;
+    while (at >= 0 && at < blocks.n && !seen(at));
+    if (at >= 0 && at < blocks.n) this.choose(panel, at);
+  }
+
+  /** Keeps the description of the marked block in view; where none is marked, of the one in the middle. */
+  keep(panel: Panel): void {
+    const { view } = this;
+    if (!this.marked) this.pin(panel, (view.t0 + view.t1) / 2, (view.a0 + view.a1) / 2);
+    if (this.marked) this.detail.scrollIntoView({ block: "nearest" });
+  }
+
+  /** Shows a block on the first map that has it, with what surrounds it. */
+  showBlock(block: number, map?: string): void {
+    const { blocks } = this.device;
+    const has = (one: Panel): boolean => one.layout.address[block] > 0;
+    const panel = this.panels.find((one) => one.layout.figures.allocator === map && has(one)) ?? this.shown().find(has) ?? this.panels.find(has);
+    if (!panel) return;
+    if (!panel.element.isConnected) this.element.querySelector<HTMLButtonElement>(`[data-chip="${panel.layout.figures.allocator}"]`)?.click();
+    const around = Math.max(blocks.free[block] - blocks.alloc[block], this.view.end / 200);
+    this.view.times(blocks.alloc[block] - around, blocks.free[block] + around);
+    this.view.addresses(0, this.view.height);
+    this.choose(panel, block);
+    panel.canvas.scrollIntoView({ block: "center" });
+    panel.canvas.focus({ preventScroll: true });
+  }
+
+  /** Marks a block without moving anything, as a link does. */
+  mark(block: number, map?: string): void {
+    const panel = this.panels.find((one) => one.layout.figures.allocator === map) ?? this.panels[0];
+    if (panel && block < this.device.blocks.n) this.choose(panel, block);
+  }
+
+  /** The name of the map that the marked block is on. */
+  get markedMap(): string | undefined {
+    return this.marked ? this.panels[this.marked.panel]?.layout.figures.allocator : undefined;
   }
 
   private shown(): Panel[] {

@@ -50,7 +50,10 @@ export class Device {
   private readonly clock: { time: Uint32Array; us: Float64Array } | null;
   private readonly stackStart: Uint32Array;
   private readonly stackFrame: Uint32Array;
-  private readonly frames: { file: Uint32Array; fn: Uint32Array; line: Uint32Array };
+  private readonly frames: { file: Uint32Array; fn: Uint32Array; line: Uint32Array; distance: Uint32Array };
+  private readonly sites: Uint32Array;
+  /** String of each block's module, plus one; null where there are no marks of modules. */
+  readonly modules: Uint32Array | null;
 
   constructor(
     store: Store,
@@ -95,7 +98,43 @@ export class Device {
     this.clock = columns.clock && { time: store.ints(columns.clock.time), us: store.numbers(columns.clock.us) };
     this.stackStart = store.ints(columns.stacks.start);
     this.stackFrame = store.ints(columns.stacks.frame);
-    this.frames = { file: store.ints(page.frames.file), fn: store.ints(page.frames.function), line: store.ints(page.frames.line) };
+    this.frames = { file: store.ints(page.frames.file), fn: store.ints(page.frames.function), line: store.ints(page.frames.line), distance: store.ints(page.frames.distance) };
+    this.sites = store.ints(columns.stacks.site);
+    this.modules = columns.blocks.module && store.ints(columns.blocks.module);
+  }
+
+  /** The call site of a stack. */
+  site(stack: number): string {
+    return this.page.strings[this.sites[stack]] ?? "unknown";
+  }
+
+  /** The module that ran when a block was made. */
+  moduleOf(block: number): string {
+    const name = this.modules?.[block] ?? 0;
+    return name > 0 ? this.page.strings[name - 1] : "none";
+  }
+
+  /** The frames of a call stack, innermost first. */
+  frameList(stack: number): { file: string; name: string; line: number; distance: number }[] {
+    const list = [];
+    for (let i = this.stackStart[stack]; i < (this.stackStart[stack + 1] ?? 0); i++) {
+      const frame = this.stackFrame[i];
+      list.push({ file: this.page.strings[this.frames.file[frame]], name: this.page.strings[this.frames.fn[frame]], line: this.frames.line[frame], distance: this.frames.distance[frame] });
+    }
+    return list;
+  }
+
+  /** For each call stack whether it or its site has a text in it, in any case. */
+  stacksWith(text: string): boolean[] {
+    const has = this.page.strings.map((one) => one.toLowerCase().includes(text));
+    const { file, fn, line } = this.frames;
+    const lines = /^(.+):(\d+)$/.exec(text);
+    const frameHas = [...file].map((at, i) => has[at] || has[fn[i]] || (lines !== null && line[i] === Number(lines[2]) && this.page.strings[at].toLowerCase().endsWith(lines[1])));
+    return [...this.sites].map((site, stack) => {
+      if (has[site]) return true;
+      for (let i = this.stackStart[stack]; i < this.stackStart[stack + 1]; i++) if (frameHas[this.stackFrame[i]]) return true;
+      return false;
+    });
   }
 
   get hasClock(): boolean {

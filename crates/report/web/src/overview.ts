@@ -18,15 +18,17 @@ export function choices(figures: Figures): Choice[] {
   return figures.inputs.flatMap((input, i) =>
     input.devices.map((device, d) => ({
       key: `${i}/${d}`,
-      label: input.devices.length > 1 ? `${input.name}, device ${device.device}` : input.name,
+      label: input.devices.length > 1 ? `${input.name}, ${device.name}` : input.name,
       figures: device,
     })),
   );
 }
 
-/** The device to begin with: the first that ran out of memory, else the first. */
+/** The device to begin with: the first that ran out of memory, else the fullest of the first input. */
 export function first(all: Choice[]): Choice | undefined {
-  return all.find((one) => one.figures.out_of_memory) ?? all[0];
+  const held = (one: Choice): number => Math.max(one.figures.peak_allocated, one.figures.allocators[0]?.peak_reserved ?? 0);
+  const own = all.filter((one) => one.key.startsWith("0/"));
+  return all.find((one) => one.figures.out_of_memory) ?? own.reduce((a, b) => (held(b) > held(a) ? b : a), own[0]);
 }
 
 /** The table; nothing where there is only one device. */

@@ -29,6 +29,11 @@ export interface Host {
   leave(): void;
   pin(panel: Panel, time: number, address: number): void;
   show(time: number): void;
+  /** The block that is marked on a panel. */
+  readonly marked: { panel: number; block: number } | null;
+  stepBlock(panel: Panel, by: number): void;
+  keep(panel: Panel): void;
+  choose(panel: Panel, block: number | null): void;
 }
 
 /** A range of time and addresses, and the size of its picture in pixels. */
@@ -60,7 +65,7 @@ export class Panel {
     const { figures } = layout;
     this.canvas.setAttribute(
       "aria-label",
-      `Memory map of ${figures.label}: reserved ${bytes(figures.peak_reserved)} at its peak, ${bytes(figures.wasted)} wasted. Arrow keys move, plus and minus zoom, 0 shows all, Home goes to the peak.`,
+      `Memory map of ${figures.label}: reserved ${bytes(figures.peak_reserved)} at its peak, ${bytes(figures.wasted)} wasted. Arrow keys move, plus and minus zoom, 0 shows all, Home goes to the peak, N and P go from block to block, Enter keeps a description, comma and full stop go from event to event.`,
     );
     this.element = el(
       "figure",
@@ -195,6 +200,8 @@ export class Panel {
     this.drawPeak(g);
     const failed = this.maps.device.figures.out_of_memory;
     if (failed) this.drawMoment(g, failed.time, "out of memory", 18);
+    this.drawMarked(g);
+    if (view.moment !== null) this.drawMoment(g, view.moment, "chosen", 33, "ink");
     if (view.cursor !== null) {
       g.fillStyle = colour("muted");
       g.fillRect(this.x(view.cursor), 0, 1, height);
@@ -219,11 +226,30 @@ export class Panel {
     g.strokeRect(GUTTER - 0.5, 0.5, this.width - GUTTER, this.height - 1);
   }
 
+  // The block that is chosen: a frame around it.
+  private drawMarked(g: CanvasRenderingContext2D): void {
+    const { marked, device } = this.maps;
+    if (!marked) return;
+    const { block } = marked;
+    const place = this.layout.address[block];
+    if (!place) return;
+    const left = this.x(device.blocks.alloc[block]);
+    const top = this.y(place - 1 + device.blocks.units[block]);
+    const wide = Math.max(3, this.x(device.blocks.free[block]) - left);
+    const tall = Math.max(3, this.y(place - 1) - top);
+    g.strokeStyle = colour("paper");
+    g.lineWidth = 4;
+    g.strokeRect(left, top, wide, tall);
+    g.strokeStyle = colour("ink");
+    g.lineWidth = 2;
+    g.strokeRect(left, top, wide, tall);
+  }
+
   // A moment that matters, as a broken line with a word next to it.
-  private drawMoment(g: CanvasRenderingContext2D, time: number, word: string, top: number): void {
+  private drawMoment(g: CanvasRenderingContext2D, time: number, word: string, top: number, name = "waste-strong"): void {
     const x = this.x(time);
-    g.strokeStyle = colour("waste-strong");
-    g.fillStyle = colour("waste-strong");
+    g.strokeStyle = colour(name);
+    g.fillStyle = colour(name);
     g.lineWidth = 1;
     g.setLineDash([4, 3]);
     g.beginPath();

@@ -17,6 +17,27 @@ export interface Site {
   size: number;
 }
 
+export interface SiteBytes {
+  site: string;
+  bytes: number;
+  blocks: number;
+}
+
+export interface Advice {
+  text: string;
+  /** A line to copy. */
+  command: string | null;
+}
+
+export interface Growth {
+  bytes_per_step: number;
+  steps: number;
+  bytes: number;
+  sites: SiteBytes[];
+}
+
+export type Verdict = "fragmentation" | "growth" | "too_large" | "healthy";
+
 export interface Neighbour extends Site {
   category: string;
   begin: number;
@@ -59,6 +80,8 @@ export interface AllocatorFigures {
   efficiency: number;
   wasted: number;
   fits: Record<string, Fit>;
+  /** Whether it gets past the request that failed, on the device that it failed on. */
+  same_device: Fit | null;
   oom: boolean;
   peak_time: number;
   reserved_at_peak: number;
@@ -111,6 +134,8 @@ export interface PlanFigures {
 
 export interface DeviceFigures {
   device: number;
+  /** Its name among the devices of the input. */
+  name: string;
   device_name: string | null;
   events: number;
   requests: number;
@@ -119,8 +144,13 @@ export interface DeviceFigures {
   has_stacks: boolean;
   has_times: boolean;
   peak_allocated: number;
+  verdict: Verdict;
   headline: string;
-  advice: string;
+  advice: Advice[];
+  /** When live bytes are at their peak. */
+  peak_time: number;
+  peak_by_site: SiteBytes[];
+  growth: Growth | null;
   notes: string[];
   out_of_memory: OutOfMemory | null;
   allocators: AllocatorFigures[];
@@ -196,12 +226,14 @@ export interface DeviceColumns {
     stream: Column;
     stack: Column;
     category: Column;
+    /** String of the module that ran, plus one; null where there are no marks of modules. */
+    module: Column | null;
   };
   /** Requests that are too small and too short-lived for the map. */
   omitted: number;
   /** Distinct sizes asked for, bytes. */
   sizes: Column;
-  stacks: { start: Column; frame: Column };
+  stacks: { start: Column; frame: Column; site: Column };
   maps: MapColumns[];
   steps: Span[];
   phases: Span[];
@@ -213,6 +245,6 @@ export interface Page {
   figures: Figures;
   categories: string[];
   strings: string[];
-  frames: { file: Column; function: Column; line: Column };
+  frames: { file: Column; function: Column; line: Column; distance: Column };
   devices: DeviceColumns[][];
 }

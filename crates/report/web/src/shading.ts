@@ -18,6 +18,7 @@ export class Shades {
   readonly key = el("div", { class: "legend" });
   private shading: Shading = "source";
   private readonly known = new Map<string, Uint8Array>();
+  private sites: Uint8Array | null = null;
 
   constructor(private readonly device: Device) {
     this.buildKey();
@@ -57,8 +58,8 @@ export class Shades {
     const from: Record<Shading, (i: number) => number> = {
       source: (i) => layouts[layout].source?.[i] ?? 0,
       category: (i) => blocks.category[i] % 8,
-      stream: (i) => blocks.stream[i] % 8,
-      site: (i) => (blocks.stack[i] * 2654435761) >>> 29,
+      stream: (i) => Math.min(7, blocks.stream[i]),
+      site: (i) => this.siteClass()[blocks.stack[i]],
       size: (i) => sizeClass(blocks.units[i] * UNIT),
     };
     const shade = new Uint8Array(blocks.n).map((_, i) => from[this.shading](i));
@@ -74,8 +75,8 @@ export class Shades {
     const names: Record<Shading, string[]> = {
       source: device.layouts.some((layout) => layout.source) ? SOURCES : SOURCES.slice(0, 1),
       category: device.page.categories,
-      stream: CLASSES.map((i) => `stream ${device.columns.streams[i] ?? i}`).slice(0, 1 + most),
-      site: [],
+      stream: CLASSES.map((i) => (i === 7 && most > 7 ? "every other stream" : `stream ${device.columns.streams[i] ?? i}`)).slice(0, 1 + most),
+      site: [...this.topSites(), "every other"],
       size: SIZE_CLASSES,
     };
     const entry = (name: string, swatchColour: string): Child => {
@@ -86,9 +87,26 @@ export class Shades {
     fill(
       this.key,
       ...names[this.shading].map((name, i) => entry(name, colours[i])),
-      this.shading === "site" && el("span", { class: "entry" }, "one of eight colours for each call site"),
       entry("reserved but empty", "waste-soft"),
+      entry("hole at the peak", "waste-strong"),
     );
+  }
+
+  // The call sites with the most bytes at the peak; each has a colour of its own.
+  private topSites(): string[] {
+    return this.device.figures.peak_by_site.slice(0, 7).map((one) => one.site);
+  }
+
+  // For each call stack the colour of its site.
+  private siteClass(): Uint8Array {
+    if (!this.sites) {
+      const top = this.topSites();
+      this.sites = new Uint8Array(this.device.columns.stacks.site.n).map((_, stack) => {
+        const at = top.indexOf(this.device.site(stack));
+        return at < 0 ? top.length : at;
+      });
+    }
+    return this.sites;
   }
 
   // Names of custom properties.

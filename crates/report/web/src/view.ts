@@ -8,6 +8,9 @@ export class View {
   a1: number;
   /** Time under the pointer; null when it is elsewhere. */
   cursor: number | null = null;
+  /** The moment whose holders are shown; null: the peak. */
+  moment: number | null = null;
+  private moments = new Set<() => void>();
   private changed = new Set<() => void>();
   private pointed = new Set<() => void>();
   private queued = false;
@@ -67,6 +70,21 @@ export class View {
   reset(): void {
     this.times(0, this.end);
     this.addresses(0, this.height);
+  }
+
+  onMoment(listener: () => void): void {
+    this.moments.add(listener);
+  }
+
+  /** Looks at a moment; null: at the peak. */
+  at(time: number | null): void {
+    this.moment = time === null ? null : Math.min(this.end - 1, Math.max(0, Math.floor(time)));
+    for (const listener of this.moments) listener();
+  }
+
+  /** Looks at the event before or after. */
+  stepMoment(by: number, peak: number): void {
+    this.at((this.moment ?? peak) + by);
   }
 
   point(time: number | null): void {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use super::varint::Cursor;
-use super::{HEAD, Kind, MAGIC, VERSION, checksum};
+use super::{HEAD, Kind, MAGIC, VERSIONS, checksum};
 
 /// Chunks at a file's start that are looked at, and the longest of them, bytes: metadata is small.
 const CHUNKS: usize = 256;
@@ -22,14 +22,14 @@ pub struct About {
     pub is_whole: bool,
 }
 
-/// Looks at both ends of a file; `None` if it is no trace of this format and version. O(1).
+/// Looks at both ends of a file; `None` if it is no trace of this format, of a version that is read. O(1).
 ///
 /// # Errors
 /// If the file cannot be read.
 pub fn about(file: &mut File) -> io::Result<Option<About>> {
     file.seek(SeekFrom::Start(0))?;
     let mut start = [0; MAGIC.len() + 1];
-    if !filled(file, &mut start)? || start[..MAGIC.len()] != MAGIC || start[MAGIC.len()] != VERSION {
+    if !filled(file, &mut start)? || start[..MAGIC.len()] != MAGIC || !VERSIONS.contains(&start[MAGIC.len()]) {
         return Ok(None);
     }
     let mut about = About::default();

@@ -52,6 +52,12 @@ pub(super) mod kind {
     pub(crate) const ANNOTATION_END: u8 = 15;
     pub(crate) const HOST_READ: u8 = 16;
     pub(crate) const ANSWERED_HOST_READ: u8 = 17;
+    /// Out of memory with a call stack.
+    pub(crate) const OUT_OF_MEMORY_AT: u8 = 18;
+    /// Call stacks that were learned later.
+    pub(crate) const STACK_OF_NTH: u8 = 19;
+    pub(crate) const STACK_AT: u8 = 20;
+    pub(crate) const STACK_OF_FAILED: u8 = 21;
 }
 
 /// Appends a state. Segments and blocks follow each other closely, so that differences are small.

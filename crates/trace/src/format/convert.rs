@@ -75,7 +75,7 @@ fn write_trace<W: Write>(trace: &Trace, mut writer: Writer<W>) -> io::Result<W> 
             Event::Segment(s) => {
                 RawEvent::Segment { action: s.action, address: s.address, size: s.size, stream: stream(s.stream) }
             }
-            Event::OutOfMemory { size, device_free } => RawEvent::OutOfMemory { size, device_free },
+            Event::OutOfMemory { size, device_free, stack } => RawEvent::OutOfMemory { size, device_free, stack },
             Event::Snapshot => RawEvent::Snapshot,
             Event::Mark(ref mark) => RawEvent::Mark(mark.clone()),
         };

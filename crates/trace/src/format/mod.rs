@@ -30,8 +30,11 @@ pub use writer::Writer;
 
 /// What a file starts with: a byte that no text starts with, the name, and the version.
 pub const MAGIC: [u8; 8] = *b"\x93stalloc";
-/// Version of the format that is written, and the latest that is read.
-pub const VERSION: u8 = 1;
+/// Version of the format that is written; all from the first to this one are read. Version 2 has call stacks that were learned
+/// after what they belong to, and that of a request that failed.
+pub const VERSION: u8 = 2;
+/// Versions that are read.
+const VERSIONS: std::ops::RangeInclusive<u8> = 1..=VERSION;
 
 /// Bytes of a chunk's head.
 const HEAD: usize = 13;

@@ -2,12 +2,12 @@
 
 use super::content::{kind, settings, state};
 use super::varint::{Cursor, Malformed};
-use super::{HEAD, Kind, LONGEST_CHUNK, MAGIC, VERSION, checksum};
+use super::{HEAD, Kind, LONGEST_CHUNK, MAGIC, VERSION, VERSIONS, checksum};
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Fault, Place, Result};
 use crate::input::Input;
 use crate::model::{Format, Frame, Mark, Recording, SegmentAction, StackId, StringId, Trace};
-use crate::raw::RawEvent;
+use crate::raw::{RawEvent, Whose};
 use crate::state::{Block, MemoryState};
 
 /// Memory that an event may take once it is read.
@@ -20,8 +20,8 @@ pub(crate) fn read(input: &mut Input<'_>, budget: Budget) -> Result<Recording> {
     let head = input.array::<8>()?;
     debug_assert_eq!(head, MAGIC);
     let [version] = input.array()?;
-    if version != VERSION {
-        let problem = format!("a stalloc trace of version {version}; this program reads version {VERSION}");
+    if !VERSIONS.contains(&version) {
+        let problem = format!("a stalloc trace of version {version}; this program reads versions 1 to {VERSION}");
         return Err(Fault::new(Place::File, problem, "record it again, or use the program that wrote it"));
     }
     let mut reader = Reader {
@@ -346,12 +346,25 @@ impl Current {
                 kind::FREE_COMPLETED => {
                     RawEvent::FreeCompleted { address: addresses.delta(&mut last_address)?, size: 0, stream: 0 }
                 }
-                kind::OUT_OF_MEMORY => RawEvent::OutOfMemory { size: sizes.number()?, device_free: extra.number()? },
+                kind::OUT_OF_MEMORY | kind::OUT_OF_MEMORY_AT => RawEvent::OutOfMemory {
+                    size: sizes.number()?,
+                    device_free: extra.number()?,
+                    stack: if kind == kind::OUT_OF_MEMORY { StackId::NONE } else { self.stack(&mut stacks)? },
+                },
                 kind::SNAPSHOT => RawEvent::Snapshot,
+                kind::STACK_OF_NTH | kind::STACK_AT | kind::STACK_OF_FAILED => RawEvent::Stack {
+                    whose: match kind {
+                        kind::STACK_OF_NTH => Whose::Nth(extra.number()?),
+                        kind::STACK_AT => Whose::LivesAt(addresses.delta(&mut last_address)?),
+                        _ => Whose::Failed,
+                    },
+                    stack: self.stack(&mut stacks)?,
+                },
                 _ => RawEvent::Mark(self.mark(kind, &mut stacks, &mut extra)?),
             };
             let time = if byte & kind::TIMED != 0 { Some(times.delta(&mut last_time)?) } else { None };
-            self.dropped += u64::from(!self.builder.push(event, time));
+            let told_later = matches!(event, RawEvent::Stack { .. });
+            self.dropped += u64::from(!self.builder.push(event, time) && !told_later);
         }
         Ok(())
     }

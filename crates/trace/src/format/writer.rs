@@ -11,7 +11,7 @@ use super::content::{Columns, kind, put_settings, put_state};
 use super::varint::{put, put_delta, put_text};
 use super::{HEAD, Kind, LONGEST_CHUNK, MAGIC, VERSION, checksum};
 use crate::model::{Frame, Mark, RequestId, SegmentAction, StackId, StringId};
-use crate::raw::RawEvent;
+use crate::raw::{RawEvent, Whose};
 use crate::state::{AllocatorSettings, MemoryState};
 
 /// Events are written out after this many even if nobody asks for it.
@@ -170,12 +170,25 @@ impl<W: Write> Writer<W> {
                     SegmentAction::Unmap => SEGMENT_UNMAP,
                 }
             }
-            RawEvent::OutOfMemory { size, device_free } => {
+            RawEvent::OutOfMemory { size, device_free, stack } => {
                 put(&mut self.columns.sizes, size);
-                self.extra(device_free, OUT_OF_MEMORY)
+                if stack == StackId::NONE {
+                    self.extra(device_free, OUT_OF_MEMORY)
+                } else {
+                    put(&mut self.columns.stacks, stack.0.into());
+                    self.extra(device_free, OUT_OF_MEMORY_AT)
+                }
             }
             RawEvent::Snapshot => SNAPSHOT,
             RawEvent::Mark(ref mark) => self.mark(mark),
+            RawEvent::Stack { whose, stack } => {
+                put(&mut self.columns.stacks, stack.0.into());
+                match whose {
+                    Whose::Nth(n) => self.extra(n, STACK_OF_NTH),
+                    Whose::LivesAt(address) => self.address(address, STACK_AT),
+                    Whose::Failed => STACK_OF_FAILED,
+                }
+            }
         };
         if let Some(time) = time_us {
             put_delta(&mut self.columns.times, time, &mut self.last_time);

@@ -159,7 +159,10 @@ impl Device<'_> {
                 Action::SegmentFree => segment(SegmentAction::Free),
                 Action::SegmentMap => segment(SegmentAction::Map),
                 Action::SegmentUnmap => segment(SegmentAction::Unmap),
-                Action::OutOfMemory => RawEvent::OutOfMemory { size, device_free: entry.device_free },
+                Action::OutOfMemory => {
+                    let stack = stacks.read(entry.frames, &mut builder, budget)?;
+                    RawEvent::OutOfMemory { size, device_free: entry.device_free, stack }
+                }
                 Action::Snapshot => RawEvent::Snapshot,
                 Action::Other => continue,
             };

@@ -1,0 +1,80 @@
+//! Live bytes that climb from step to step: how much a step, and where what stays was allocated.
+
+use stalloc_trace::{Request, Time, Trace};
+
+use crate::figures::Growth;
+use crate::holders::by_site;
+use crate::loops::turns;
+use crate::sites::Sites;
+use crate::steps::StepSpan;
+
+/// Steps in a row over which live bytes must climb.
+const CLIMBING: usize = 3;
+
+/// What the first steps add are optimizer states and buffers that are made once.
+const WARM_UP: usize = 2;
+
+/// Of the steps that climb, at least this share adds something: a cache may have what it is asked for.
+const ADDING: f64 = 0.5;
+
+/// A step that adds less than this share of the peak is not worth a word: it would take ten thousand steps to double it.
+const NOTHING: u64 = 10_000;
+
+/// What climbs, if anything does: over steps, else over the turns of the program's loop. O(requests log steps).
+pub fn growth(trace: &Trace, steps: &[StepSpan], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
+    let begins: Vec<Time> = steps.iter().map(|step| step.begin).collect();
+    climbing(trace, &begins, peak, sites).or_else(|| climbing(trace, &turns(trace), peak, sites))
+}
+
+fn climbing(trace: &Trace, begins: &[Time], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
+    let last = begins.len().checked_sub(1)?;
+    let kept = kept(trace, begins);
+    let mut first = last;
+    while first > WARM_UP && kept[first - 1] <= kept[first] {
+        first -= 1;
+    }
+    let steps = last - first;
+    let adding = (first..last).filter(|&at| kept[at] < kept[at + 1]).count();
+    if steps < CLIMBING || (adding as f64) < steps as f64 * ADDING {
+        return None;
+    }
+    let bytes = kept[last] - kept[first];
+    let bytes_per_step = bytes / steps as u64;
+    if bytes_per_step < (peak / NOTHING).max(1) {
+        return None;
+    }
+    // What is kept at the last boundary and was not at the first one of those that climb.
+    let stays = |request: &&Request| {
+        let (begin, end) = lifetime(request);
+        begin >= begins[first - 1] && begin < begins[last - 1] && end > begins[last]
+    };
+    Some(Growth { bytes_per_step, steps, bytes, sites: by_site(sites, trace.requests.iter().filter(stays)) })
+}
+
+/// At each boundary the bytes that have lived for a whole step or longer: what the last step has just left behind is not
+/// among them, and may be of any size.
+fn kept(trace: &Trace, begins: &[Time]) -> Vec<u64> {
+    // Changes from one boundary to the next.
+    let mut more = vec![0u64; begins.len() + 1];
+    let mut less = more.clone();
+    for request in &trace.requests {
+        let (begin, end) = lifetime(request);
+        let from = begins.partition_point(|&boundary| boundary <= begin) + 1;
+        let until = begins.partition_point(|&boundary| boundary < end);
+        if from < until {
+            more[from] = more[from].saturating_add(request.rounded());
+            less[until] = less[until].saturating_add(request.rounded());
+        }
+    }
+    let mut now = 0u64;
+    (0..begins.len())
+        .map(|at| {
+            now = now.saturating_add(more[at]).saturating_sub(less[at]);
+            now
+        })
+        .collect()
+}
+
+fn lifetime(request: &Request) -> (Time, Time) {
+    (request.alloc.unwrap_or(0), request.free_requested.unwrap_or(Time::MAX))
+}

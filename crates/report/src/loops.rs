@@ -1,0 +1,93 @@
+//! Where a loop of the program begins its body anew, told by call stacks: for loops that no step mark knows, such as a
+//! validation.
+//!
+//! Between two allocations under one call of a function, a line of that function that lies before the last one means that
+//! a loop went back. The outermost function where that happens often is taken for the one with the loop over batches.
+//! Loops inside of modules are over layers, and models are built in loops too: neither counts.
+
+use std::collections::HashMap;
+
+use stalloc_trace::{Frame, StackId, StringId, Time, Trace};
+
+use crate::sites::is_python;
+
+/// Fewer turns are no loop to speak of.
+const TURNS: usize = 4;
+
+/// Files and functions that a model is built, moved or called by.
+const CALLS: [&str; 2] = ["_call_impl", "_wrapped_call_impl"];
+const BUILDS: [&str; 3] = ["__init__", "_apply", "_init_group"];
+
+/// A function that was called along a path, by number.
+type Node = u32;
+
+/// Functions and the lines that they were at, outermost first.
+type Path = Vec<(Node, u32)>;
+
+/// Who called a function and from which line, its file and its name.
+type Called = (Option<(Node, u32)>, StringId, StringId);
+
+/// The event times at which the loop over batches turns, the beginning of the recording not among them; empty where none
+/// is found. O(requests times depth).
+pub fn turns(trace: &Trace) -> Vec<Time> {
+    if trace.stacks.is_empty() {
+        return Vec::new();
+    }
+    let mut paths = Paths::default();
+    let mut of_stack: Vec<Option<Option<Path>>> = vec![None; trace.stacks.len()];
+    // For each function the last line seen, and the turns.
+    let mut last: HashMap<Node, u32> = HashMap::new();
+    let mut found: HashMap<Node, Vec<Time>> = HashMap::new();
+    for request in &trace.requests {
+        let (Some(time), stack) = (request.alloc, request.stack) else { continue };
+        if stack == StackId::NONE {
+            continue;
+        }
+        let Some(slot) = of_stack.get_mut(stack.0 as usize) else { continue };
+        let path = slot.get_or_insert_with(|| paths.of(trace, trace.stacks.get(stack)));
+        for &(node, line) in path.iter().flatten() {
+            if let Some(before) = last.insert(node, line)
+                && line < before
+            {
+                found.entry(node).or_default().push(time);
+            }
+        }
+    }
+    let often = found.into_iter().filter(|(_, turns)| turns.len() >= TURNS);
+    often.min_by_key(|(node, _)| (paths.depth(*node), *node)).map_or(Vec::new(), |(_, turns)| turns)
+}
+
+/// Paths of calls, each function along them numbered in the order of their first use.
+#[derive(Default)]
+struct Paths {
+    nodes: HashMap<Called, Node>,
+    depths: Vec<u32>,
+}
+
+impl Paths {
+    fn depth(&self, node: Node) -> u32 {
+        self.depths.get(node as usize).copied().unwrap_or(u32::MAX)
+    }
+
+    /// The functions and lines from the outermost frame to the first module; `None` for what builds a model.
+    fn of(&mut self, trace: &Trace, frames: &[Frame]) -> Option<Path> {
+        if frames.iter().any(|frame| BUILDS.contains(&trace.string(frame.function))) {
+            return None;
+        }
+        let mut path = Vec::new();
+        let mut above = None;
+        for frame in frames.iter().rev().filter(|frame| is_python(trace.string(frame.file))) {
+            if CALLS.contains(&trace.string(frame.function)) {
+                break;
+            }
+            let new = self.nodes.len() as Node;
+            let node = *self.nodes.entry((above, frame.file, frame.function)).or_insert(new);
+            if node == new {
+                self.depths.push(path.len() as u32);
+            }
+            path.push((node, frame.line));
+            above = Some((node, frame.line));
+        }
+        Some(path)
+    }
+}

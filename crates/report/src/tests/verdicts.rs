@@ -1,0 +1,148 @@
+//! What is wrong with jobs that were made by hand.
+
+use stalloc_trace::{Frame, RawEvent, SegmentAction, StackId, Trace};
+
+use super::{Maker, input};
+use crate::figures::{DeviceFigures, Verdict};
+use crate::{Report, Screen};
+
+const MIB: u64 = 1 << 20;
+
+fn device(trace: Trace) -> DeviceFigures {
+    let inputs = [input("made", trace)];
+    Report::new(&inputs).figures().inputs[0].devices[0].clone()
+}
+
+/// Steps that each use 8 MiB and keep what `kept` says, then a request of 100 MiB that fails if `fails`.
+fn job(kept: impl Fn(u64) -> u64, fails: bool) -> DeviceFigures {
+    let mut maker = Maker::new();
+    let (net, keeps) = (maker.stack("net.py", 7, "forward"), maker.stack("train.py", 9, "<module>"));
+    maker.segment(SegmentAction::Alloc, 1 << 40, 200 * MIB);
+    maker.alloc(1 << 40, 20 * MIB, StackId::NONE);
+    for step in 0..8u64 {
+        maker.event(RawEvent::Mark(stalloc_trace::Mark::StepBegin));
+        let base = (1 << 40) + 30 * MIB;
+        maker.alloc(base, 8 * MIB, net);
+        if kept(step) > 0 {
+            maker.alloc((1 << 40) + (50 + 10 * step) * MIB, kept(step), keeps);
+        }
+        maker.free(base);
+        maker.event(RawEvent::Mark(stalloc_trace::Mark::StepEnd));
+    }
+    if fails {
+        maker.event(RawEvent::OutOfMemory { size: 100 * MIB, device_free: 0, stack: net });
+    }
+    device(maker.trace())
+}
+
+#[test]
+fn what_every_step_keeps_is_growth_and_is_named_by_its_line() {
+    for fails in [false, true] {
+        let found = job(|_| 4 * MIB, fails);
+        let growth = found.growth.as_ref().expect("it grows");
+        assert_eq!((found.verdict, growth.bytes_per_step), (Verdict::Growth, 4 * MIB));
+        assert_eq!(&*growth.sites[0].site, "train.py:9 <module>");
+        assert!(found.headline.contains("4.0 MiB a step: train.py:9 <module>"), "{}", found.headline);
+    }
+}
+
+#[test]
+fn what_the_first_steps_keep_or_what_is_given_back_now_and_then_is_no_growth() {
+    assert_eq!(job(|step| if step < 2 { 9 * MIB } else { 0 }, false).growth, None);
+    assert_eq!(job(|_| 512, false).growth, None, "a few bytes a step are not worth a word");
+    let mut maker = Maker::new();
+    for step in 0..9u64 {
+        maker.event(RawEvent::Mark(stalloc_trace::Mark::StepBegin));
+        maker.alloc((step + 1) << 30, 9 * MIB, StackId::NONE);
+        if step % 3 == 2 {
+            for old in step - 2..=step {
+                maker.free((old + 1) << 30);
+            }
+        }
+    }
+    assert_eq!(device(maker.trace()).growth, None);
+}
+
+#[test]
+fn a_request_that_the_empty_memory_would_have_served_is_fragmentation_and_a_larger_one_too_large() {
+    let fail = |size: u64| {
+        let mut maker = Maker::new();
+        let (held, asks) = (maker.stack("net.py", 3, "build"), maker.stack("net.py", 8, "forward"));
+        maker.segment(SegmentAction::Alloc, 0, 400 * MIB);
+        for i in 0..10 {
+            maker.alloc(i * 40 * MIB, 20 * MIB, held);
+        }
+        maker.event(RawEvent::OutOfMemory { size, device_free: 10 * MIB, stack: asks });
+        device(maker.trace())
+    };
+    let fragmented = fail(100 * MIB);
+    assert_eq!(fragmented.verdict, Verdict::Fragmentation);
+    assert!(fragmented.headline.contains("needed 300 MiB of the 410 MiB"), "{}", fragmented.headline);
+    let first = &fragmented.advice[0];
+    assert!(first.command.is_some(), "{:?}", fragmented.advice);
+    assert!(fragmented.advice.iter().all(|one| !one.text.contains("GMLake")), "{:?}", fragmented.advice);
+    let large = fail(300 * MIB);
+    assert_eq!((large.verdict, large.peak_allocated), (Verdict::TooLarge, 500 * MIB));
+    let sites: Vec<_> = large.peak_by_site.iter().map(|one| (&*one.site, one.bytes, one.blocks)).collect();
+    assert_eq!(sites, [("net.py:8 forward", 300 * MIB, 1), ("net.py:3 build", 200 * MIB, 10)]);
+    let recorded = &large.allocators[0];
+    assert_eq!((recorded.allocator, recorded.peak_allocated, recorded.peak_reserved), ("actual", 200 * MIB, 400 * MIB));
+}
+
+#[test]
+fn a_job_that_failed_on_a_card_does_not_fit_that_card() {
+    const GIB: u64 = 1 << 30;
+    let mut maker = Maker::new();
+    maker.segment(SegmentAction::Alloc, 0, 70 * GIB);
+    maker.alloc(0, 70 * GIB, StackId::NONE);
+    maker.event(RawEvent::OutOfMemory { size: 20 * GIB, device_free: 8 * GIB, stack: StackId::NONE });
+    let found = device(maker.trace());
+    for one in &found.allocators {
+        let fits: Vec<_> = one.fits.values().map(|fit| *fit == crate::Fit::Yes).collect();
+        assert_eq!(fits, [true, false, false], "{} on 141, 40, 80 GB", one.allocator);
+    }
+    assert_eq!(&*found.peak_by_site[0].site, "unknown");
+}
+
+#[test]
+fn a_validation_that_no_step_mark_knows_grows_by_the_turns_of_its_loop() {
+    let mut maker = Maker::new();
+    let mut stack = |frames: &[(&str, u32, &str)]| {
+        let mut ids = Vec::new();
+        for (file, line, function) in frames {
+            ids.push(Frame { file: maker.builder.string(file), function: maker.builder.string(function), line: *line });
+        }
+        maker.builder.stack(&ids)
+    };
+    let call = ("torch/nn/modules/module.py", 1, "_call_impl");
+    let inputs = stack(&[("eval.py", 5, "<module>")]);
+    let layers = [
+        stack(&[("net.py", 3, "forward"), call, ("eval.py", 6, "<module>")]),
+        stack(&[("net.py", 4, "forward"), call, ("eval.py", 6, "<module>")]),
+    ];
+    for turn in 0..9u64 {
+        let base = (turn + 1) << 40;
+        maker.alloc(base, MIB, inputs);
+        for i in 0..6u64 {
+            maker.alloc(base + (i + 1) * (1 << 30), 4 * MIB, layers[i as usize % 2]);
+        }
+    }
+    let growth = device(maker.trace()).growth.expect("it grows");
+    assert_eq!(growth.bytes_per_step, 25 * MIB, "a turn of the loop over batches, not of that over layers");
+}
+
+#[test]
+fn the_text_names_the_verdict_the_first_line_and_what_to_do_within_the_width() {
+    let mut maker = Maker::new();
+    let line =
+        maker.stack("/home/me/project/with/a/rather/long/folder/name/train.py", 9, "a_function_of_a_rather_long_name");
+    maker.alloc(0, 300 * MIB, line);
+    maker.event(RawEvent::OutOfMemory { size: 900 * MIB, device_free: 10 * MIB, stack: line });
+    let inputs = [input("job.trace", maker.trace())];
+    let text = Report::new(&inputs).text(Screen { width: 60, height: 24 });
+    assert!(text.starts_with("job.trace: too large\n"), "{text}");
+    assert!(text.contains("train.py:9 a_function") && text.contains("What to do"), "{text}");
+    for line in text.lines().filter(|line| !line.starts_with("       ")) {
+        assert!(line.chars().count() <= 60, "{line}");
+    }
+}
