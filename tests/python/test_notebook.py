@@ -15,6 +15,7 @@ from runs import COMMAND, PROGRAMS
 ROOT = Path(__file__).parents[2]
 GPU = {"STALLOC_DRYRUN_TOTAL_MIB": "1024", "STALLOC_DRYRUN_CONTEXT_MIB": "200"}
 LEAK = (PROGRAMS / "why" / "leak_by_list.py").read_text()
+LINE = next(number for number, line in enumerate(LEAK.splitlines(), 1) if "# named" in line)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,8 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def execute(env: dict[str, str], *cells: str, before: tuple[str, ...] = ()) -> list[list[dict]]:
     command = [*before, sys.executable, str(PROGRAMS / "run_notebook.py")]
     done = subprocess.run(command, input=json.dumps(cells), env=os.environ | GPU | env, text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    # Where it runs under `stalloc trace` only for the stand-in GPU, nothing is recorded and that command says so by its status.
+    assert "[[" in done.stdout, done.stderr[-3000:]
     return json.loads(done.stdout[done.stdout.index("[[") :])
 
 
@@ -62,7 +64,7 @@ def test_a_cell_without_a_gpu_runs_alone_on_a_stand_in_and_shows_its_report(kern
     )
     for cell in (outputs[1], outputs[2]):
         assert is_the_page(cell), cell
-        assert "memory grows" in printed(cell) and "cell.py:15 <module>" in printed(cell), printed(cell)
+        assert "memory grows" in printed(cell) and f"cell.py:{LINE} <module>" in printed(cell), printed(cell)
     assert "No GPU here" in printed(outputs[1])
     assert len(shown(outputs[3], "text/plain")) < 400, shown(outputs[3], "text/plain")
     assert shown(outputs[4], "text/plain").startswith("<recording of 1 devices: <trace of device 0, ")
