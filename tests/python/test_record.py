@@ -87,7 +87,9 @@ def test_allocations_of_the_first_steps_have_the_line_of_the_program(gpt):
     early = [index for index in allocations if index < ends[1]]
     # Those of the backward pass happen on a thread that runs no Python.
     assert sum("gpt.py" in files[index] for index in early) > len(early) / 3
-    assert not any(files[index] for index in allocations if index > ends[1])
+    # Later ones have theirs only where they lived at a new peak or at the end.
+    late = [bool(files[index]) for index in allocations if index > ends[1]]
+    assert sum(late) < len(late) / 4
 
 
 def test_the_optimizer_makes_the_steps_of_a_script_that_marks_none(gpt):
@@ -128,8 +130,13 @@ def test_call_stacks_are_taken_while_steps_differ_and_not_once_they_are_alike(re
     recorded = record("settles.py")
     assert re.findall(r"step \d+: history \w+", recorded.process.stderr) == ["step 5: history on", "step 14: history off", "step 20: history on"]
     line = next(n for n, text in enumerate((PROGRAMS / "settles.py").read_text().splitlines(), 1) if "# kept" in text)
-    freed = {entry["addr"] for entry in recorded.entries() if entry["action"] == "free_requested"}
-    kept = [entry for entry in recorded.entries() if entry["action"] == "alloc" and entry["size"] == 512 * 256 * 4 and entry["addr"] not in freed]
+    live = {}
+    for entry in recorded.entries():
+        if entry["action"] == "alloc":
+            live[entry["addr"]] = entry
+        elif entry["action"] == "free_requested":
+            live.pop(entry["addr"], None)
+    kept = [entry for entry in live.values() if entry["size"] == 512 * 256 * 4]
     named = [any(frame["filename"].endswith("settles.py") and frame["line"] == line for frame in entry["frames"]) for entry in kept]
     # The first step that differs is over before the history is on.
     assert len(kept) >= 9 and sum(named) >= 8, named
