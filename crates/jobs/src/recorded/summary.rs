@@ -20,7 +20,7 @@ pub struct Summary {
     pub events: u64,
     /// Allocations.
     pub requests: u64,
-    /// Steps that were finished.
+    /// Steps, as `stalloc info` counts them.
     pub steps: u64,
     /// Largest live size.
     pub peak_allocated: u64,
@@ -53,22 +53,13 @@ pub struct HostReads {
 /// Sums up the trace that `path` holds.
 pub fn of(path: &Path, trace: &Trace) -> Summary {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut is_open = true;
-    let mut is_end = |event: &&Event| match event {
-        Event::Mark(Mark::StepBegin) => {
-            is_open = true;
-            false
-        }
-        Event::Mark(Mark::StepEnd) => std::mem::take(&mut is_open),
-        _ => false,
-    };
     Summary {
         rank: super::rank_and_device(&name).map_or(0, |(rank, _)| rank),
         file: name,
         device: trace.device,
         events: trace.events.len() as u64,
         requests: trace.requests.len() as u64,
-        steps: trace.events.iter().filter(&mut is_end).count() as u64,
+        steps: stalloc_synthesizer::steps(trace).requests.len() as u64,
         peak_allocated: trace.peak_allocated(),
         peak_reserved: trace.peak_reserved(),
         host_reads: host_reads(trace),
