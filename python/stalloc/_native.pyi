@@ -90,6 +90,21 @@ def mark_module_exit(name: str) -> None: ...
 def host_read(bytes: int, frames: list[tuple[str, str, int]], answer: Optional[str]) -> None:
     """The program read bytes back from the device; frames are (file, function, line), innermost first."""
 
+def observe_operations(
+    libraries: str,
+    probes: list[tuple[int, list[int], list[int], int, int, int, int]],
+    called: int,
+    call: Callable[[], Any],
+    device: tuple[int, int],
+    host: tuple[int, int],
+    classify: Callable[[int, str, str], tuple[int, int, int]],
+    compute: Callable[[int, list[Any], bool], Optional[list[tuple[int, list[int], bytes]]]],
+) -> None:
+    """Observe PyTorch's operations in a dry run; RuntimeError if this PyTorch does not have what is needed."""
+
+def operation_reads(bytes: int) -> Optional[tuple[int, bool]]:
+    """What an operation that runs on this thread reads in so many bytes: a number, and whether it is computed."""
+
 def serve_plans(folder: Path, rank: int) -> dict[int, Path]:
     """A rank's plans in a folder or its ``output/plan``, by device; plans of one rank alone serve every rank."""
 

@@ -53,3 +53,11 @@ def test_each_rank_that_a_launcher_starts_follows_its_own_plan_on_its_own_gpu(re
     requests = {str(trace["rank"]): f"{trace['requests']:,}" for trace in alone.summary["traces"]}
     assert requests["0"] != requests["1"]
     assert sorted(served) == [(rank, rank, "100.00", requests[rank]) for rank in "01"], process.stderr
+
+
+def test_asynchronous_collectives_hold_their_tensors_as_long_as_a_gpu_is_busy_with_them(record):
+    recorded = record("async_collectives.py", options=("--world-size", "4", "--ranks", "0"))
+    seen = dict(re.findall(r"^(\w+) (\d+)$", recorded.process.stderr, re.M))
+    assert {name: int(mib) for name, mib in seen.items()} == {
+        "started": 5, "waited": 0, "future": 5, "done": 5, "found": 0, "behind": 5, "caught_up": 0,
+    }

@@ -1,6 +1,12 @@
 //! What a recorder can ask of the stand-in: to be told of reads by the host, and a summary.
 
-use crate::{config::config, execution, ffi::TextOut, log, memory::memory};
+use crate::{
+    config::config,
+    execution::{self, operations},
+    ffi::TextOut,
+    log,
+    memory::{Source, host_bytes, host_bytes_mut, memory},
+};
 use serde_json::json;
 use std::{
     ffi::{c_int, c_void},
@@ -43,10 +49,21 @@ pub struct Origin {
 pub enum Bytes {
     /// What the program wrote itself.
     Known,
+    /// What follows from numbers that were drawn in place of unknown ones.
+    Drawn,
     /// The outcome of a check, which holds.
     Check,
     /// Zeros in place of what a kernel would have written.
     Unknown,
+}
+
+impl From<Source> for Bytes {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::Computed => Self::Known,
+            Source::Drawn => Self::Drawn,
+        }
+    }
 }
 
 /// Tells of a read; `target` holds what the program will see, and the callback may change it.
@@ -63,11 +80,12 @@ pub fn host_read(target: &mut [u8], origin: Origin, bytes: Bytes) {
             origin.stream,
             c_int::from(bytes == Bytes::Known)
                 | c_int::from(origin.offload) << 1
-                | c_int::from(bytes == Bytes::Check) << 2,
+                | c_int::from(bytes == Bytes::Check) << 2
+                | c_int::from(bytes == Bytes::Drawn) << 3,
         ) == 1
     });
     let counter = match (answered, bytes) {
-        (true, _) | (false, Bytes::Check) => &ANSWERED,
+        (true, _) | (false, Bytes::Check | Bytes::Drawn) => &ANSWERED,
         (false, Bytes::Known) => &KNOWN,
         (false, Bytes::Unknown) => &ZERO,
     };
@@ -88,6 +106,45 @@ exports! {
     fn stalloc_dryrun_on_host_read(callback: Option<Callback>, user: usize) {
         let listener = callback.map(|callback| Listener { callback, user });
         *LISTENER.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    }
+
+    fn stalloc_dryrun_operation_begin() {
+        operations::begin();
+    }
+
+    fn stalloc_dryrun_operation_end() -> c_int {
+        operations::end().into()
+    }
+
+    fn stalloc_dryrun_known(start: u64, bytes: usize, target: u64) -> c_int {
+        let mut memory = memory();
+        let source = match target {
+            0 => memory.known().source(start, bytes as u64),
+            _ => memory.known().read(start, host_bytes_mut(target, bytes)),
+        };
+        match source {
+            None => 0,
+            Some(Source::Computed) => 1,
+            Some(Source::Drawn) => 2,
+        }
+    }
+
+    fn stalloc_dryrun_write(start: u64, bytes: usize, from: u64, drawn: c_int) {
+        let source = if drawn == 0 { Source::Computed } else { Source::Drawn };
+        memory().known().write(start, host_bytes(from, bytes), source);
+    }
+
+    fn stalloc_dryrun_forget(start: u64, bytes: u64) {
+        memory().known().forget(start, bytes);
+    }
+
+    fn stalloc_dryrun_start_work() -> u64 {
+        execution::collective(0);
+        execution::work_done()
+    }
+
+    fn stalloc_dryrun_work_ended() -> u64 {
+        execution::work_ended()
     }
 
     fn stalloc_dryrun_summary(text: TextOut, size: usize) -> usize {

@@ -4,6 +4,7 @@ mod departure;
 mod entries;
 mod files;
 mod host;
+mod observer;
 mod pluggable;
 mod read;
 mod record;
@@ -24,6 +25,8 @@ mod _native {
     use super::files::{format_bytes, plan_file, simulate_file};
     #[pymodule_export]
     use super::host::host_log;
+    #[pymodule_export]
+    use super::observer::{observe_operations, operation_reads};
     #[pymodule_export]
     use super::pluggable::{
         pluggable_annotate, pluggable_can_raise, pluggable_history, pluggable_install, pluggable_keep_history,

@@ -131,13 +131,13 @@ pub unsafe fn attach(libraries: &Path, callback: Callback) -> Result<(), String>
 }
 
 /// A library that the process has loaded.
-fn open(path: &Path) -> Result<Library, String> {
+pub fn open(path: &Path) -> Result<Library, String> {
     // SAFETY: nothing is loaded, so no initialiser runs.
     unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_NOLOAD) }.map_err(|error| error.to_string())
 }
 
 /// The address of a symbol.
-fn symbol(library: &Library, name: &str) -> Result<*const c_void, String> {
+pub fn symbol(library: &Library, name: &str) -> Result<*const c_void, String> {
     // SAFETY: only the symbol's address is taken.
     let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) }.map_err(|error| error.to_string())?;
     Ok(symbol.as_raw_ptr().cast_const().cast())

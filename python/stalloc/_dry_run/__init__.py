@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stalloc._common import build, imports
 from stalloc._common.output import say
-from stalloc._dry_run import reads
+from stalloc._dry_run import known_values, reads
 from stalloc._dry_run.answers import Answers
 from stalloc._frameworks import fake_distributed, framework_answers
 
@@ -43,6 +43,10 @@ def prepare() -> None:
         sys.exit(2)
     reads.listen(answers)
     framework_answers.install()
+
+    import torch
+
+    torch.cuda._lazy_call(lambda: known_values.install(torch))
     atexit.register(_let_threads_settle)
 
 

@@ -12,7 +12,7 @@ import os
 from typing import Any, Callable
 
 from stalloc._common import imports
-from stalloc._frameworks import fake_reducer
+from stalloc._frameworks import fake_reducer, unfinished_work
 from stalloc._frameworks.object_collectives import Objects
 
 
@@ -104,6 +104,11 @@ def install(distributed: Any) -> None:
     }
     if between["recv_object_list"]:
         functions["recv_object_list"] = either(c10d.recv_object_list, c10d.recv_object_list, between["recv_object_list"])
+    if os.environ.get("STALLOC_DRYRUN_GPU") and unfinished_work.is_held():
+        unfinished = unfinished_work.Unfinished(c10d)
+        for name in unfinished_work.COLLECTIVES:
+            collective = functions.get(name, getattr(c10d, name))
+            functions[name] = either(collective, unfinished.holding(collective))
     for name, function in {"init_process_group": init_alone, **functions}.items():
         setattr(c10d, name, function)
         setattr(distributed, name, function)

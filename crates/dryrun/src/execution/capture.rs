@@ -130,6 +130,7 @@ impl Execution {
     pub fn synchronize_stream(&mut self, stream: Handle) -> Result<(), Status> {
         self.wait_for(stream)?;
         self.host_waits_for(stream);
+        super::waited();
         Ok(())
     }
 
@@ -143,6 +144,7 @@ impl Execution {
     pub fn synchronize(&mut self) -> Result<(), Status> {
         self.wait_for_all()?;
         self.host_waits_for_all();
+        super::waited();
         Ok(())
     }
 

@@ -50,6 +50,7 @@ impl Execution {
     pub fn synchronize_event(&mut self, event: Handle) -> Result<(), Status> {
         let moment = self.moment_of(event)?;
         self.host_waits(moment.as_ref());
+        super::waited();
         Ok(())
     }
 

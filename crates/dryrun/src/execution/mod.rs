@@ -6,6 +6,7 @@
 mod capture;
 mod events;
 mod graphs;
+pub mod operations;
 mod order;
 mod streams;
 #[cfg(test)]
@@ -42,7 +43,9 @@ static CAPTURING: AtomicUsize = AtomicUsize::new(0);
 
 /// A piece of work was started that may write to any device memory.
 pub fn work() {
-    UNKNOWN_WRITES.fetch_add(1, Relaxed);
+    if !operations::launched() {
+        UNKNOWN_WRITES.fetch_add(1, Relaxed);
+    }
     WORK.fetch_add(1, Relaxed);
     checks::launched(0);
     if CAPTURING.load(Relaxed) > 0 {
@@ -50,9 +53,18 @@ pub fn work() {
     }
 }
 
-/// A kernel was launched on `stream`.
+/// A kernel of a program's own code was launched on `stream`: inside of an operation or not, it may write anywhere.
 pub fn launch(stream: Handle) {
     UNKNOWN_WRITES.fetch_add(1, Relaxed);
+    checks::launched(0);
+    collective(stream);
+}
+
+/// A kernel was launched on `stream` that was compiled into a library, as PyTorch's are.
+pub fn launch_compiled(stream: Handle) {
+    if !operations::launched() {
+        UNKNOWN_WRITES.fetch_add(1, Relaxed);
+    }
     checks::launched(0);
     collective(stream);
 }
@@ -73,6 +85,22 @@ pub fn work_done() -> u64 {
 /// Pieces of work started so far that may have written to any device memory.
 pub fn unknown_writes() -> u64 {
     UNKNOWN_WRITES.load(Relaxed)
+}
+
+/// How many pieces of work CUDA lets the host start before the first of them has ended, about.
+const AHEAD: u64 = 1024;
+
+/// Pieces of work that had been started when the host last waited for a device.
+static WAITED_FOR: AtomicU64 = AtomicU64::new(0);
+
+/// The host has waited for what it had started.
+fn waited() {
+    WAITED_FOR.fetch_max(WORK.load(Relaxed), Relaxed);
+}
+
+/// Pieces of work that would have ended on a GPU for certain; those after them may be waiting still.
+pub fn work_ended() -> u64 {
+    WAITED_FOR.load(Relaxed).max(work_done().saturating_sub(AHEAD))
 }
 
 /// A new handle; the same calls get the same handles.

@@ -3,7 +3,7 @@
 //! Between places of the host they are real. To a device, the bytes are remembered while they are exact ([`super::Known`]). From a
 //! device come those bytes, or zeros, and the recorder is told.
 
-use super::{HostKind, Place, is_device, memory};
+use super::{HostKind, Place, Source, is_device, memory};
 use crate::{
     checks,
     errors::{INVALID_VALUE, Status},
@@ -120,12 +120,12 @@ fn read(rows: Rows, stream: u64, asynchronous: bool) {
         let target = host_bytes_mut(rows.destination, rows.width);
         let known = memory().known().read(rows.source, target);
         let bytes = match (known, checks::is_check(rows.width)) {
-            (true, _) => Bytes::Known,
-            (false, true) => Bytes::Check,
-            (false, false) => Bytes::Unknown,
+            (Some(source), _) => source.into(),
+            (None, true) => Bytes::Check,
+            (None, false) => Bytes::Unknown,
         };
         match bytes {
-            Bytes::Known => {}
+            Bytes::Known | Bytes::Drawn => {}
             Bytes::Check => target.fill(1),
             Bytes::Unknown => clear(target),
         }
@@ -134,14 +134,14 @@ fn read(rows: Rows, stream: u64, asynchronous: bool) {
     }
     // The recorder sees the rows in one piece.
     let mut packed = vec![0; rows.width.saturating_mul(rows.height)];
-    let mut known = true;
+    let mut known = Some(Source::Computed);
     for ((_, from), row) in rows.starts().zip(packed.chunks_exact_mut(rows.width)) {
-        known = known && memory().known().read(from, row);
+        known = known.and_then(|source| Some(memory().known().read(from, row)?.max(source)));
     }
-    if !known {
+    if known.is_none() {
         packed.fill(0);
     }
-    let bytes = if known { Bytes::Known } else { Bytes::Unknown };
+    let bytes = known.map_or(Bytes::Unknown, Bytes::from);
     recorder::host_read(&mut packed, origin, bytes);
     for ((to, _), row) in rows.starts().zip(packed.chunks_exact(rows.width)) {
         host_bytes_mut(to, rows.width).copy_from_slice(row);
@@ -162,12 +162,14 @@ fn address(address: u64) -> *mut u8 {
     ptr::with_exposed_provenance_mut(address as usize)
 }
 
-fn host_bytes<'a>(start: u64, bytes: usize) -> &'a [u8] {
+/// So many bytes of the host, which the program or a recorder says may be read there.
+pub fn host_bytes<'a>(start: u64, bytes: usize) -> &'a [u8] {
     // SAFETY: the program says that so many bytes of the host may be read there; the slice does not outlive the call.
     unsafe { slice::from_raw_parts(address(start), bytes) }
 }
 
-fn host_bytes_mut<'a>(start: u64, bytes: usize) -> &'a mut [u8] {
+/// So many bytes of the host, which the program or a recorder says may be written there.
+pub fn host_bytes_mut<'a>(start: u64, bytes: usize) -> &'a mut [u8] {
     // SAFETY: the program says that so many bytes of the host may be written there; the slice does not outlive the call.
     unsafe { slice::from_raw_parts_mut(address(start), bytes) }
 }

@@ -1,120 +1,204 @@
 //! What is known about the content of device memory.
 //!
-//! Values are not computed, so nearly nothing is. But bytes that the program itself copied from the host, or set with memset, are
-//! there for certain until something that could write runs: any kernel, any call of a library. Until then reads are exact.
+//! Kernels compute nothing here, so most of it is unknown. Known are the bytes that the program itself copied from the host or set
+//! with memset, and what an observer of the program's operations computed on the host and told us ([`Known::write`]). What ends the
+//! knowledge of a place is a write to it. A kernel that was launched outside of any observed operation may have written anywhere: it
+//! ends all knowledge, as do calls of libraries.
 
 use crate::execution::unknown_writes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-/// Copies that are larger are not kept.
-const LARGEST: usize = 1 << 20;
+/// Copies that are larger are not kept, in bytes: a mebi of 64-bit integers.
+const LARGEST: usize = 8 << 20;
 /// Bytes kept in all; the oldest go first.
-const KEPT: usize = 16 << 20;
+const KEPT: usize = 256 << 20;
+
+/// How a place's bytes are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// As they would be on a GPU.
+    Computed,
+    /// From numbers that were drawn in place of others.
+    Drawn,
+}
 
 enum Content {
-    Bytes(Box<[u8]>),
+    Bytes(Vec<u8>),
     Fill(u8),
-    /// Written, but not known with what.
-    Lost,
 }
 
-struct Write {
-    start: u64,
-    bytes: u64,
+struct Piece {
+    /// One past its last byte.
+    end: u64,
     content: Content,
+    source: Source,
+    age: u64,
 }
 
-/// Writes since the last piece of work, oldest first.
+impl Piece {
+    fn kept(&self) -> usize {
+        match &self.content {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::Fill(_) => 0,
+        }
+    }
+
+    /// The part of it, which begins at `start`, between two addresses inside.
+    fn part(&self, start: u64, from: u64, to: u64) -> Self {
+        let content = match &self.content {
+            Content::Bytes(bytes) => Content::Bytes(bytes[(from - start) as usize..(to - start) as usize].to_vec()),
+            Content::Fill(value) => Content::Fill(*value),
+        };
+        Self { end: to, content, source: self.source, age: self.age }
+    }
+}
+
+/// Known bytes: pieces that do not overlap, by their first address.
 #[derive(Default)]
 pub struct Known {
-    writes: VecDeque<Write>,
+    pieces: BTreeMap<u64, Piece>,
+    /// Age and address of every piece, oldest first; pieces that are gone or were replaced may still be in it.
+    ages: VecDeque<(u64, u64)>,
+    age: u64,
     kept: usize,
-    work: u64,
+    unknown_writes: u64,
 }
 
 impl Known {
     /// The host's bytes were copied to `start`.
     pub fn copied(&mut self, start: u64, bytes: &[u8]) {
-        let content = if bytes.len() <= LARGEST {
-            self.kept += bytes.len();
-            Content::Bytes(bytes.into())
-        } else {
-            Content::Lost
-        };
-        self.push(start, bytes.len() as u64, content);
+        self.write(start, bytes, Source::Computed);
+    }
+
+    /// `bytes` are at `start` now.
+    pub fn write(&mut self, start: u64, bytes: &[u8], source: Source) {
+        self.catch_up();
+        let end = start.saturating_add(bytes.len() as u64);
+        if let Some((first, piece)) = self.pieces.range_mut(..=start).next_back()
+            && piece.end >= end
+            && piece.source == source
+            && let Content::Bytes(kept) = &mut piece.content
+        {
+            let from = (start - first) as usize;
+            kept[from..from + bytes.len()].copy_from_slice(bytes);
+            return;
+        }
+        self.forget(start, bytes.len() as u64);
+        if !bytes.is_empty() && bytes.len() <= LARGEST {
+            self.insert(start, end, Content::Bytes(bytes.to_vec()), source);
+        }
     }
 
     /// `bytes` at `start` were set to `value`.
     pub fn filled(&mut self, start: u64, bytes: u64, value: u8) {
-        self.push(start, bytes, Content::Fill(value));
+        self.forget(start, bytes);
+        if bytes > 0 {
+            self.insert(start, start.saturating_add(bytes), Content::Fill(value), Source::Computed);
+        }
     }
 
-    /// Something was written there, nobody knows what.
+    /// Something was written there, nobody knows what. O(log n) where nothing was known.
     pub fn forget(&mut self, start: u64, bytes: u64) {
         self.catch_up();
-        if !self.writes.is_empty() {
-            self.push(start, bytes, Content::Lost);
+        let end = start.saturating_add(bytes);
+        while let Some((&first, piece)) = self.pieces.range(..end).next_back()
+            && piece.end > start
+            && bytes > 0
+        {
+            let (before, after) = (first < start, piece.end > end);
+            let Some(piece) = self.pieces.remove(&first) else { return };
+            self.kept -= piece.kept();
+            for (from, to) in [(first, start), (end, piece.end)]
+                .into_iter()
+                .zip([before, after])
+                .filter_map(|(at, is)| is.then_some(at))
+            {
+                let part = piece.part(first, from, to);
+                self.insert(from, to, part.content, part.source);
+            }
+            if before {
+                return;
+            }
         }
     }
 
-    /// Reads `target.len()` bytes at `start`; false, and nothing done, unless they are known.
-    pub fn read(&mut self, start: u64, target: &mut [u8]) -> bool {
+    /// How `bytes` at `start` are known, if all of them are. O(log n) where the first is not.
+    pub fn source(&mut self, start: u64, bytes: u64) -> Option<Source> {
         self.catch_up();
-        let length = target.len() as u64;
-        let latest = self.writes.iter().rev().find(|write| {
-            write.start < start.saturating_add(length) && start < write.start.saturating_add(write.bytes)
-        });
-        // What several writes made up together is rare, and counts as unknown.
-        let Some(write) = latest.filter(|write| {
-            write.start <= start && length <= write.bytes && start - write.start <= write.bytes - length
-        }) else {
-            return false;
-        };
-        match &write.content {
-            Content::Bytes(bytes) => {
-                let from = (start - write.start) as usize;
-                target.copy_from_slice(&bytes[from..from + target.len()]);
-                true
-            }
-            Content::Fill(value) => {
-                target.fill(*value);
-                true
-            }
-            Content::Lost => false,
+        let end = start.saturating_add(bytes);
+        let (mut at, mut source) = (start, Source::Computed);
+        while at < end {
+            let (_, piece) = self.pieces.range(..=at).next_back().filter(|(_, piece)| piece.end > at)?;
+            source = source.max(piece.source);
+            at = piece.end;
         }
+        Some(source)
+    }
+
+    /// Reads `target.len()` bytes at `start`; none, and what is in `target` means nothing, unless all of them are known.
+    pub fn read(&mut self, start: u64, target: &mut [u8]) -> Option<Source> {
+        self.catch_up();
+        let end = start.saturating_add(target.len() as u64);
+        let (mut at, mut source) = (start, Source::Computed);
+        while at < end {
+            let (&first, piece) = self.pieces.range(..=at).next_back()?;
+            if piece.end <= at {
+                return None;
+            }
+            let to = piece.end.min(end);
+            let part = &mut target[(at - start) as usize..(to - start) as usize];
+            match &piece.content {
+                Content::Bytes(bytes) => part.copy_from_slice(&bytes[(at - first) as usize..(to - first) as usize]),
+                Content::Fill(value) => part.fill(*value),
+            }
+            source = source.max(piece.source);
+            at = to;
+        }
+        Some(source)
     }
 
     /// `bytes` were copied from one place of a device to another.
     pub fn moved(&mut self, from: u64, to: u64, bytes: u64) {
+        self.catch_up();
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if length <= LARGEST && !self.writes.is_empty() {
+        if length <= LARGEST && !self.pieces.is_empty() {
             let mut buffer = vec![0; length];
-            if self.read(from, &mut buffer) {
-                return self.copied(to, &buffer);
+            if let Some(source) = self.read(from, &mut buffer) {
+                return self.write(to, &buffer, source);
             }
         }
         self.forget(to, bytes);
     }
 
-    fn push(&mut self, start: u64, bytes: u64, content: Content) {
-        self.catch_up();
-        self.writes.push_back(Write { start, bytes, content });
-        while self.kept > KEPT || self.writes.len() > 4096 {
-            match self.writes.pop_front() {
-                Some(Write { content: Content::Bytes(bytes), .. }) => self.kept -= bytes.len(),
-                Some(_) => {}
-                None => break,
+    fn insert(&mut self, start: u64, end: u64, content: Content, source: Source) {
+        self.age += 1;
+        let piece = Piece { end, content, source, age: self.age };
+        self.kept += piece.kept();
+        self.ages.push_back((self.age, start));
+        self.pieces.insert(start, piece);
+        while self.kept > KEPT
+            && let Some((age, start)) = self.ages.pop_front()
+        {
+            if self.pieces.get(&start).is_some_and(|piece| piece.age == age)
+                && let Some(piece) = self.pieces.remove(&start)
+            {
+                self.kept -= piece.kept();
             }
+        }
+        if self.ages.len() > 2 * self.pieces.len() + 1024 {
+            let pieces = &self.pieces;
+            self.ages.retain(|(age, start)| pieces.get(start).is_some_and(|piece| piece.age == *age));
         }
     }
 
-    /// Forgets everything when work was started since.
+    /// Forgets everything when something was started since that may have written anywhere.
     fn catch_up(&mut self) {
-        let work = unknown_writes();
-        if work != self.work {
-            self.work = work;
+        let writes = unknown_writes();
+        if writes != self.unknown_writes {
+            self.unknown_writes = writes;
             self.kept = 0;
-            self.writes.clear();
+            self.pieces.clear();
+            self.ages.clear();
         }
     }
 }

@@ -14,10 +14,10 @@ mod virtual_memory;
 #[cfg(test)]
 mod tests;
 
-pub use copy::{Rows, copy, fill, plain};
+pub use copy::{Rows, copy, fill, host_bytes, host_bytes_mut, plain};
 pub use device::{Device, GRANULE};
 pub use host::HostKind;
-pub use known::Known;
+pub use known::{Known, Source};
 pub use virtual_memory::PhysicalHandle;
 
 use crate::{

@@ -1,11 +1,14 @@
 //! Capacity, addresses, virtual memory, and what is known about content.
 use super::{
-    DEVICE_BASE, DEVICE_SPAN, Device, GRANULE, HostKind, Place, copy, fill, is_device, known::Known, memory, plain,
-    ranges::Ranges, virtual_memory::VirtualMemory,
+    DEVICE_BASE, DEVICE_SPAN, Device, GRANULE, HostKind, Place, copy, fill, is_device,
+    known::{Known, Source},
+    memory, plain,
+    ranges::Ranges,
+    virtual_memory::VirtualMemory,
 };
 use crate::{
     errors::{ALREADY_REGISTERED, INVALID_VALUE, NOT_REGISTERED, OUT_OF_MEMORY},
-    execution::{self, tests::alone},
+    execution::{self, operations, tests::alone},
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -126,18 +129,45 @@ fn what_was_copied_in_is_read_back_until_a_kernel_runs() {
     let mut known = Known::default();
     let mut target = [9; 4];
     known.copied(1000, &[1, 2, 3, 4, 5, 6]);
-    assert!(known.read(1001, &mut target));
+    assert!(known.read(1001, &mut target).is_some());
     assert_eq!(target, [2, 3, 4, 5]);
     known.copied(1002, &[0]);
-    assert!(!known.read(1001, &mut target), "made up of two writes");
+    assert_eq!(known.read(1001, &mut target), Some(Source::Computed));
+    assert_eq!(target, [2, 0, 4, 5], "two writes");
+    known.write(1003, &[8, 8], Source::Drawn);
+    assert_eq!(known.read(1001, &mut target), Some(Source::Drawn), "a part of it was drawn");
+    assert_eq!(target, [2, 0, 8, 8]);
     known.filled(900, 500, 7);
-    assert!(known.read(1001, &mut target));
+    assert_eq!(known.read(1001, &mut target), Some(Source::Computed));
     assert_eq!(target, [7; 4]);
     known.forget(1004, 1);
-    assert!(!known.read(1001, &mut target));
-    assert!(known.read(1000, &mut target));
+    assert_eq!(known.read(1001, &mut target), None);
+    assert!(
+        known.read(1000, &mut target).is_some() && known.read(1005, &mut target).is_some(),
+        "both sides are as they were"
+    );
     execution::work();
-    assert!(!known.read(1000, &mut target));
+    assert_eq!(known.read(1000, &mut target), None);
+}
+
+#[test]
+fn kernels_of_an_operation_leave_what_is_known_to_its_observer() {
+    let _alone = alone();
+    let mut known = Known::default();
+    known.copied(0, &[1]);
+    operations::begin();
+    operations::begin();
+    execution::launch_compiled(0);
+    assert!(operations::end(), "it launched one");
+    assert!(!operations::end(), "the outer one did not");
+    assert!(known.read(0, &mut [0]).is_some());
+    operations::begin();
+    execution::launch(0);
+    assert!(!operations::end());
+    assert_eq!(known.read(0, &mut [0]), None, "a kernel of the program's own may write anywhere");
+    known.copied(0, &[1]);
+    execution::launch_compiled(0);
+    assert_eq!(known.read(0, &mut [0]), None, "no operation answers for it");
 }
 
 #[test]
@@ -147,25 +177,25 @@ fn known_bytes_move_with_copies_between_places_of_a_device() {
     let mut target = [0; 3];
     known.copied(0, &[1, 2, 3]);
     known.moved(0, 500, 3);
-    assert!(known.read(500, &mut target));
+    assert!(known.read(500, &mut target).is_some());
     assert_eq!(target, [1, 2, 3]);
     known.moved(9000, 500, 3);
-    assert!(!known.read(500, &mut target));
+    assert_eq!(known.read(500, &mut target), None);
 }
 
 #[test]
 fn what_is_kept_does_not_grow_without_end() {
     let _alone = alone();
     let mut known = Known::default();
-    let megabyte = vec![1; 1 << 20];
-    for at in 0..100 {
-        known.copied(at << 20, &megabyte);
+    let much = vec![1; 8 << 20];
+    for at in 0..40 {
+        known.copied(at << 30, &much);
     }
     let mut byte = [0];
-    assert!(!known.read(0, &mut byte), "the oldest is gone");
-    assert!(known.read(99 << 20, &mut byte));
-    known.copied(1 << 40, &vec![1; (1 << 20) + 1]);
-    assert!(!known.read(1 << 40, &mut byte), "too large to keep");
+    assert_eq!(known.read(0, &mut byte), None, "the oldest is gone");
+    assert!(known.read(39 << 30, &mut byte).is_some());
+    known.copied(1 << 40, &vec![1; (8 << 20) + 1]);
+    assert_eq!(known.read(1 << 40, &mut byte), None, "too large to keep");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::{
     checks,
     config::config,
     errors::{INVALID_VALUE, SUCCESS, Status},
-    execution::{Handle, cuda_major, launch, new_handle},
+    execution::{Handle, cuda_major, launch_compiled, new_handle},
     ffi::{In, Out},
 };
 use std::{
@@ -72,7 +72,7 @@ pub fn blocks_per_multiprocessor(threads: c_int, shared: usize) -> c_int {
 }
 
 fn launched(function: usize, stream: Handle) -> Status {
-    launch(stream);
+    launch_compiled(stream);
     checks::launched(function);
     SUCCESS
 }

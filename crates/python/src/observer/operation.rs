@@ -1,0 +1,398 @@
+//! One operation, from its start to its end.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use super::layout::{DOUBLE, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
+use super::{FUNCTIONS, Layout, busy, stand_in};
+
+/// Elements of the largest tensor of integers that is computed.
+const MOST_INTEGERS: usize = 1 << 20;
+/// Elements of the largest tensor of fractions.
+const MOST_FRACTIONS: usize = 1 << 16;
+/// Places that one output may be written to in pieces; more are forgotten.
+const MOST_PIECES: usize = 1 << 16;
+
+/// What the observer does for an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing but forget what it writes.
+    Other,
+    /// Compute it.
+    Computed,
+    /// Compute it; while it runs it reads how many elements it found.
+    Counted,
+    /// Draw its indices if they are unknown.
+    Drawn,
+    /// It asks whether tensors are equal, in one byte.
+    Check,
+    /// It makes tensors with nothing in them.
+    Made,
+}
+
+impl Kind {
+    /// As Python has it.
+    pub fn from_number(number: u32) -> Self {
+        match number {
+            1 => Self::Computed,
+            2 => Self::Counted,
+            3 => Self::Drawn,
+            4 => Self::Check,
+            5 => Self::Made,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What is known of an operation.
+pub struct Operation {
+    /// The address of its name.
+    pub key: usize,
+    /// What to do for it.
+    pub kind: Kind,
+    /// Bits of the inputs that it writes to.
+    pub writes: u64,
+    /// Bits of the inputs that it writes to and does not read.
+    pub fresh: u64,
+}
+
+/// An operation that is running.
+pub struct Running {
+    operation: &'static Operation,
+    /// Type, sizes and bytes of each output, where they were computed, and whether from drawn numbers.
+    results: Option<(Computed, bool)>,
+    /// Addresses and bytes that it writes to.
+    written: Vec<(usize, usize)>,
+    /// Elements of the first input.
+    numel: usize,
+}
+
+enum Input {
+    None,
+    /// A tensor, its bytes, and whether they follow from drawn numbers; no bytes: they do not matter.
+    Tensor(View, Option<Vec<u8>>),
+    Int(i64),
+    Float(f64),
+    Bool(bool),
+    Text(String),
+    List(Vec<Input>),
+    /// A device, a generator, and the like.
+    Other,
+}
+
+/// Inputs as they are read, with what was found on the way.
+struct Reader<'a> {
+    layout: &'a Layout,
+    /// Whether a tensor is unknown, too large or of an unusual kind.
+    is_unknown: bool,
+    /// Whether what is unknown does not matter: indices are drawn.
+    draws: bool,
+    is_drawn: bool,
+    on_device: bool,
+}
+
+impl Running {
+    /// An operation starts with so many inputs at an address.
+    ///
+    /// # Safety
+    /// They must be values that live while this runs.
+    pub unsafe fn start(operation: &'static Operation, inputs: (usize, usize), layout: &Layout) -> Self {
+        let mut running = Self { operation, results: None, written: Vec::new(), numel: 0 };
+        if operation.kind == Kind::Other && operation.writes == 0 {
+            return running;
+        }
+        let value = |index: usize| inputs.0 + index * VALUE;
+        // SAFETY: by the contract of this function.
+        unsafe {
+            for index in (0..inputs.1.min(64)).filter(|index| operation.writes >> index & 1 == 1) {
+                running.note_written(value(index), layout);
+            }
+            if matches!(operation.kind, Kind::Other | Kind::Check | Kind::Made) {
+                return running;
+            }
+            if inputs.1 > 0 && tag(value(0)) == TENSOR && layout.is_plain(word(value(0), 0)) {
+                running.numel = layout.tensor.numel(word(value(0), 0));
+            }
+            let draws = operation.kind == Kind::Drawn;
+            let mut reader = Reader { layout, is_unknown: false, draws, is_drawn: false, on_device: false };
+            let mut all = Vec::with_capacity(inputs.1);
+            for index in 0..inputs.1 {
+                let is_fresh = operation.fresh >> index & 1 == 1;
+                all.push(reader.read(value(index), is_fresh || reader.is_unknown && draws));
+                if reader.is_unknown && !draws {
+                    return running;
+                }
+            }
+            if reader.on_device {
+                let results = busy(|| compute(operation, &all, reader.is_unknown));
+                running.results = results.map(|results| (results, reader.is_drawn || reader.is_unknown));
+            }
+        }
+        running
+    }
+
+    /// Whether its outputs are new whatever it launched.
+    pub fn makes(&self) -> bool {
+        self.operation.kind == Kind::Made
+    }
+
+    /// It ends with so many outputs at an address, which it wrote.
+    ///
+    /// # Safety
+    /// They must be values that live while this runs.
+    pub unsafe fn end(self, outputs: (usize, usize), layout: &Layout) {
+        let mut tensors = Vec::new();
+        // SAFETY: by the contract of this function.
+        unsafe { (0..outputs.1).for_each(|index| collect(outputs.0 + index * VALUE, layout, &mut tensors)) };
+        let (mut results, drawn) = match self.results {
+            Some((results, drawn)) if results.len() == tensors.len() => (results.into_iter(), drawn),
+            _ => {
+                // What it writes to may have gaps, whose values it leaves: nobody looks at where they are.
+                self.written.iter().for_each(|(address, bytes)| stand_in::forget(*address, *bytes));
+                (Vec::new().into_iter(), false)
+            }
+        };
+        for view in tensors {
+            match results.next() {
+                Some((kind, sizes, bytes)) if kind == view.kind && sizes == view.sizes => store(&view, &bytes, drawn),
+                _ => forget(&view),
+            }
+        }
+    }
+
+    /// What it reads from the device in so many bytes: a number, and whether it is computed.
+    pub fn read(&self, bytes: usize) -> Option<(usize, bool)> {
+        match self.operation.kind {
+            Kind::Check if bytes == 1 => Some((1, false)),
+            Kind::Counted if bytes == 4 || bytes == 8 => match &self.results {
+                Some((results, _)) => Some((*results.first()?.1.first()?, true)),
+                None => Some((self.numel, false)),
+            },
+            _ => None,
+        }
+    }
+
+    /// # Safety
+    /// A value must be at `value`.
+    unsafe fn note_written(&mut self, value: usize, layout: &Layout) {
+        let mut tensors = Vec::new();
+        // SAFETY: by the contract of this function.
+        unsafe { collect(value, layout, &mut tensors) };
+        self.written.extend(tensors.iter().filter_map(|view| Some((view.data, span(view)?))));
+    }
+}
+
+impl Layout {
+    /// Whether a tensor is a plain one of the device.
+    ///
+    /// # Safety
+    /// `tensor` must be the address of a `TensorImpl`.
+    unsafe fn is_plain(&self, tensor: usize) -> bool {
+        // SAFETY: by the contract of this function.
+        let keys = unsafe { self.tensor.keys(tensor) };
+        keys & !self.device.0 == 0 && keys & self.device.1 != 0
+    }
+}
+
+/// The plain tensors of the device in a value.
+///
+/// # Safety
+/// A value must be at `value`.
+unsafe fn collect(value: usize, layout: &Layout, tensors: &mut Vec<View>) {
+    // SAFETY: by the contract of this function; a tag says what the first word is.
+    unsafe {
+        let first = word(value, 0);
+        match tag(value) {
+            TENSOR if layout.is_plain(first) => tensors.extend(layout.tensor.view(first)),
+            tag if tag == layout.tags.list => {
+                let (begin, count) = layout.tensor.list(first);
+                (0..count).for_each(|index| collect(begin + index * VALUE, layout, tensors));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// Reads an input; the bytes of a tensor only where they matter.
+    ///
+    /// # Safety
+    /// A value must be at `value`.
+    unsafe fn read(&mut self, value: usize, is_fresh: bool) -> Input {
+        // SAFETY: by the contract of this function; a tag says what the first word is.
+        unsafe {
+            let first = word(value, 0);
+            let tags = self.layout.tags;
+            match tag(value) {
+                0 => Input::None,
+                TENSOR => self.tensor(first, is_fresh),
+                DOUBLE => Input::Float(f64::from_bits(first as u64)),
+                tag if tag == tags.int => Input::Int(first as i64),
+                tag if tag == tags.bool => Input::Bool(first & 1 == 1),
+                tag if tag == tags.string => {
+                    let (begin, length) = self.layout.tensor.string(first);
+                    if length > 64 {
+                        return Input::Other; // of another kind than strings are today
+                    }
+                    let text = std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(begin), length);
+                    Input::Text(String::from_utf8_lossy(text).into_owned())
+                }
+                tag if tag == tags.list => {
+                    let (begin, count) = self.layout.tensor.list(first);
+                    let mut list = Vec::with_capacity(count);
+                    for index in 0..count {
+                        list.push(self.read(begin + index * VALUE, is_fresh));
+                        if self.is_unknown && !self.draws {
+                            break;
+                        }
+                    }
+                    Input::List(list)
+                }
+                _ => Input::Other,
+            }
+        }
+    }
+
+    /// # Safety
+    /// `tensor` must be the address of a `TensorImpl`.
+    unsafe fn tensor(&mut self, tensor: usize, is_fresh: bool) -> Input {
+        // SAFETY: by the contract of this function; a plain tensor has sizes and strides, and its elements are in its storage.
+        unsafe {
+            let layout = self.layout;
+            let keys = layout.tensor.keys(tensor);
+            let on_host = keys & !layout.host.0 == 0 && keys & layout.host.1 != 0;
+            let on_device = layout.is_plain(tensor);
+            if keys == 0 {
+                return Input::None;
+            }
+            let numel = layout.tensor.numel(tensor);
+            let is_usual = (on_host || on_device) && (numel <= MOST_INTEGERS || self.draws);
+            let Some(view) = is_usual.then(|| layout.tensor.view(tensor)).flatten() else {
+                self.is_unknown = true;
+                return Input::Other;
+            };
+            let most = if is_float(view.kind) { MOST_FRACTIONS } else { MOST_INTEGERS };
+            if numel > most {
+                self.is_unknown = true;
+                self.on_device |= on_device;
+                return Input::Tensor(view, None);
+            }
+            self.on_device |= on_device;
+            if is_fresh {
+                return Input::Tensor(view, None);
+            }
+            let bytes = span(&view).filter(|span| *span <= 8 * MOST_INTEGERS);
+            let read = bytes.and_then(|bytes| {
+                if on_host {
+                    let start = std::ptr::with_exposed_provenance::<u8>(view.data);
+                    return Some((
+                        if bytes == 0 { Vec::new() } else { std::slice::from_raw_parts(start, bytes).to_vec() },
+                        false,
+                    ));
+                }
+                stand_in::known(view.data, bytes)
+            });
+            match read {
+                Some((bytes, drawn)) => {
+                    self.is_drawn |= drawn;
+                    Input::Tensor(view, Some(bytes))
+                }
+                None => {
+                    self.is_unknown = true;
+                    Input::Tensor(view, None)
+                }
+            }
+        }
+    }
+}
+
+/// Bytes from the first element to the end of the last.
+fn span(view: &View) -> Option<usize> {
+    let width = bytes_of(view.kind)?;
+    if view.numel == 0 {
+        return Some(0);
+    }
+    let last: usize = view
+        .sizes
+        .iter()
+        .zip(&view.strides)
+        .map(|(size, stride)| (size - 1).wrapping_mul(*stride))
+        .fold(0, usize::wrapping_add);
+    last.checked_add(1)?.checked_mul(width)
+}
+
+fn forget(view: &View) {
+    // A type that is not computed with: at most 16 bytes an element, and dense enough.
+    stand_in::forget(view.data, span(view).unwrap_or(view.numel.saturating_mul(16)));
+}
+
+/// Writes `bytes`, the elements in order, to where a tensor has them.
+fn store(view: &View, bytes: &[u8], drawn: bool) {
+    let Some(width) = bytes_of(view.kind) else { return forget(view) };
+    // The innermost dimensions that lie in one piece.
+    let (mut piece, mut dimensions) = (width, view.sizes.len());
+    while dimensions > 0 && (view.strides[dimensions - 1] * width == piece || view.sizes[dimensions - 1] == 1) {
+        dimensions -= 1;
+        piece *= view.sizes[dimensions];
+    }
+    if bytes.is_empty() || piece == 0 {
+        return;
+    }
+    let pieces = bytes.len() / piece;
+    if pieces > MOST_PIECES || bytes.len() != view.numel * width {
+        return forget(view);
+    }
+    for (index, part) in bytes.chunks_exact(piece).enumerate() {
+        let (mut rest, mut at) = (index, view.data);
+        for dimension in (0..dimensions).rev() {
+            at += rest % view.sizes[dimension] * view.strides[dimension] * width;
+            rest /= view.sizes[dimension];
+        }
+        stand_in::write(at, part, drawn);
+    }
+}
+
+/// What Python gives for each output: type, sizes, bytes.
+type Computed = Vec<(u16, Vec<usize>, Vec<u8>)>;
+
+fn compute(operation: &Operation, inputs: &[Input], is_unknown: bool) -> Option<Computed> {
+    let functions = FUNCTIONS.get()?;
+    Python::attach(|python| {
+        let inputs: PyResult<Vec<_>> = inputs.iter().map(|input| object(python, input)).collect();
+        let computed = functions.compute.call1(python, (operation.key, inputs?, is_unknown))?;
+        computed.extract::<Option<Computed>>(python)
+    })
+    .unwrap_or_else(|error: PyErr| {
+        Python::attach(|python| error.write_unraisable(python, None));
+        None
+    })
+}
+
+/// An input as Python has it; a tensor is a tuple, what has no value here `...`.
+fn object<'py>(python: Python<'py>, input: &Input) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match input {
+        Input::None => python.None().into_bound(python),
+        Input::Tensor(view, bytes) => {
+            let bytes = bytes.as_ref().map(|bytes| PyBytes::new(python, bytes));
+            PyTuple::new(
+                python,
+                [
+                    view.kind.into_pyobject(python)?.into_any(),
+                    view.sizes.clone().into_pyobject(python)?,
+                    view.strides.clone().into_pyobject(python)?,
+                    bytes.into_pyobject(python)?,
+                ],
+            )?
+            .into_any()
+        }
+        Input::Int(value) => value.into_pyobject(python)?.into_any(),
+        Input::Float(value) => value.into_pyobject(python)?.into_any(),
+        Input::Bool(value) => value.into_pyobject(python)?.to_owned().into_any(),
+        Input::Text(text) => text.into_pyobject(python)?.into_any(),
+        Input::List(list) => {
+            let list: PyResult<Vec<_>> = list.iter().map(|input| object(python, input)).collect();
+            PyList::new(python, list?)?.into_any()
+        }
+        Input::Other => python.Ellipsis().into_bound(python),
+    })
+}

@@ -1,0 +1,77 @@
+//! The stand-in CUDA's functions for an observer, found in the process: see docs/dry-run.md.
+
+use std::ffi::c_int;
+use std::sync::OnceLock;
+
+use libloading::os::unix::Library;
+
+struct Functions {
+    begin: extern "C" fn(),
+    end: extern "C" fn() -> c_int,
+    known: extern "C" fn(usize, usize, *mut u8) -> c_int,
+    write: extern "C" fn(usize, usize, *const u8, c_int),
+    forget: extern "C" fn(usize, usize),
+}
+
+static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+
+/// Finds them.
+pub fn find() -> Result<(), String> {
+    let process = Library::this();
+    // SAFETY: the functions are declared as here, in C's terms.
+    let functions = unsafe {
+        let get = || -> Result<Functions, libloading::Error> {
+            Ok(Functions {
+                begin: *process.get(b"stalloc_dryrun_operation_begin")?,
+                end: *process.get(b"stalloc_dryrun_operation_end")?,
+                known: *process.get(b"stalloc_dryrun_known")?,
+                write: *process.get(b"stalloc_dryrun_write")?,
+                forget: *process.get(b"stalloc_dryrun_forget")?,
+            })
+        };
+        get().map_err(|error| error.to_string())?
+    };
+    _ = FUNCTIONS.set(functions);
+    Ok(())
+}
+
+/// An operation begins on this thread.
+pub fn operation_begins() {
+    if let Some(functions) = FUNCTIONS.get() {
+        (functions.begin)();
+    }
+}
+
+/// The innermost operation of this thread ends: whether it launched kernels itself.
+pub fn operation_ends() -> bool {
+    FUNCTIONS.get().is_some_and(|functions| (functions.end)() != 0)
+}
+
+/// The bytes at an address of a device, if they are known, and whether numbers that they follow from were drawn.
+pub fn known(address: usize, bytes: usize) -> Option<(Vec<u8>, bool)> {
+    let known = FUNCTIONS.get()?.known;
+    // Most places are unknown: no room is made for their bytes.
+    if known(address, bytes, std::ptr::null_mut()) == 0 {
+        return None;
+    }
+    let mut target = vec![0; bytes];
+    match known(address, bytes, target.as_mut_ptr()) {
+        1 => Some((target, false)),
+        2 => Some((target, true)),
+        _ => None, // another thread wrote there in between
+    }
+}
+
+/// These bytes are at an address of a device from now on.
+pub fn write(address: usize, bytes: &[u8], drawn: bool) {
+    if let Some(functions) = FUNCTIONS.get() {
+        (functions.write)(address, bytes.len(), bytes.as_ptr(), drawn.into());
+    }
+}
+
+/// Nobody knows what is at an address of a device from now on.
+pub fn forget(address: usize, bytes: usize) {
+    if let Some(functions) = FUNCTIONS.get() {
+        (functions.forget)(address, bytes);
+    }
+}

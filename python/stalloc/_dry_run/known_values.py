@@ -1,0 +1,301 @@
+"""Small integers and truth values, computed for real in a dry run.
+
+The stand-in CUDA runs no kernels, but it keeps the bytes that a program copies to the device. While all inputs of an
+operation are small and known, the operation is computed here, on the host, and the stand-in is told the result: lengths, masks,
+counts and indices that a program derives from its data are then what they are on a GPU, and so is what it reads back.
+The native side (``crates/python/src/observer``) sees every operation and calls us for the few that matter.
+
+What a router chooses from unknown logits, and random integers, are drawn: as likely as on a GPU, and the same in
+every dry run. Reads that follow from them are listed as drawn.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from typing import Any, Optional, Sequence
+
+from stalloc import _native
+
+_OTHER, _COMPUTED, _COUNTED, _DRAWN, _CHECK, _MADE = range(6)
+
+#: A tensor as the native side has it: number of its type, sizes, strides, bytes (none: they do not matter).
+Described = tuple[int, Sequence[int], Sequence[int], Optional[bytes]]
+Output = tuple[int, list[int], bytes]
+#: In place of an output that stays unknown.
+UNKNOWN: Output = (255, [], b"")
+
+#: Operations that are computed, by the name that all their variants share: as far as they do not end with "_" or "out".
+_COMPUTED_NAMES = frozenset(
+    "add sub rsub mul div floor_divide remainder fmod neg abs sign pow square sqrt reciprocal exp log log2 ceil floor round trunc"
+    " eq ne lt le gt ge maximum minimum clamp clamp_min clamp_max where masked_fill logical_and logical_or logical_xor logical_not"
+    " bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift __lshift__ __rshift__ __ilshift__"
+    " __irshift__ isin isnan isinf sum mean prod all any max min amax amin aminmax argmax argmin cumsum cumprod cummax cummin"
+    " count_nonzero nansum bincount histc sort topk searchsorted bucketize median index _unsafe_index index_put _index_put_impl"
+    " index_select index_add index_copy index_fill gather scatter scatter_add scatter_reduce take cat tril triu flip roll arange"
+    " linspace eye tril_indices triu_indices repeat_interleave masked_scatter copy fill zero".split()
+)
+#: Those that read from the device how many elements they found, before they make their output.
+_COUNTED_NAMES = frozenset("nonzero masked_select _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive".split())
+#: Those that choose: what they choose of unknown values is drawn.
+_CHOOSING = frozenset("topk sort argmax argmin max min".split())
+#: Those that draw, without an input.
+_RANDOM = frozenset("randint randperm random multinomial".split())
+#: Writes to inputs that are not declared.
+_UNDECLARED = {"aten::native_batch_norm": 0b11000, "aten::cudnn_batch_norm": 0b11000, "aten::miopen_batch_norm": 0b11000}
+#: Inputs that are written and not read, in operations whose first input is not an output alone.
+_OVERWRITING = frozenset("copy fill zero random".split())
+_LARGEST = 1 << 20
+
+#: The operations that are computed, by the number that the native side has for each.
+_operations: dict[int, _Operation] = {}
+
+
+def install(torch: Any) -> None:
+    """Observe the operations of this process from now on, where this PyTorch has what it takes. CUDA has been initialised."""
+    try:
+        _install(torch)
+    except (AttributeError, RuntimeError) as reason:  # an older PyTorch than 2.8
+        _native.log(f"small integers are not computed: {reason}")
+
+
+def _install(torch: Any) -> None:
+    base = torch.zeros(4099, dtype=torch.int16, device="cpu")
+    one = base.as_strided((3, 5, 7), (701, 101, 13), 23)
+    two = torch.zeros(5003, dtype=torch.float64, device="cpu").as_strided((11, 2, 9), (401, 211, 17), 29)
+    probes = [
+        (t._cdata, list(t.shape), list(t.stride()), t.storage_offset(), kind, _keys(torch, t), t.untyped_storage().data_ptr())
+        for t, kind in ((one, 2), (two, 7))
+    ]
+    target, source = torch.zeros(1, device="cpu"), torch.zeros(1, device="cpu")
+    index = torch.zeros(1, dtype=torch.int64, device="cpu")
+
+    def call() -> None:
+        with torch.no_grad():
+            target.scatter_reduce_(0, index, source, "sum", include_self=True)
+
+    # Empty ones: nothing may be allocated.
+    device, host = (_of_plain(torch, name) for name in ("cuda", "cpu"))
+    _native.observe_operations(
+        os.path.join(os.path.dirname(torch.__file__), "lib"),
+        probes,
+        target._cdata,
+        call,
+        (device, device & ~host),
+        (host, host & ~device),
+        functools.partial(_classify, torch),
+        functools.partial(_compute, torch),
+    )
+
+
+def _keys(torch: Any, tensor: Any) -> int:
+    return int(torch._C._dispatch_keys(tensor).raw_repr())
+
+
+def _of_plain(torch: Any, device: str) -> int:
+    keys = 0
+    for options in ({}, {"requires_grad": True}):
+        keys |= _keys(torch, torch.empty(0, device=device, **options))
+    with torch.inference_mode():
+        return keys | _keys(torch, torch.empty(0, device=device))
+
+
+def _classify(torch: Any, number: int, name: str, overload: str) -> tuple[int, int, int]:
+    """What the observer does for an operation, the inputs that it writes to, and those of them that it does not read."""
+    namespace, _, base = name.partition("::")
+    schema = torch._C._get_schema(name, overload)
+    writes = _UNDECLARED.get(name, 0)
+    fresh = 0
+    for index, argument in enumerate(schema.arguments[:64]):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            writes |= 1 << index
+            if argument.kwarg_only:
+                fresh |= 1 << index
+    if namespace != "aten":
+        return _OTHER, writes, fresh
+    if base in ("equal", "allclose"):
+        return _CHECK, writes, fresh
+    if base.startswith(("empty", "new_empty", "_empty", "resize")):
+        return _MADE, writes, fresh
+    plain = base if base.startswith("__") else base.rstrip("_")
+    if plain in _OVERWRITING:
+        fresh |= 1
+    kind = (
+        _COUNTED
+        if plain in _COUNTED_NAMES
+        else _DRAWN
+        if plain in _CHOOSING or plain in _RANDOM
+        else _COMPUTED
+        if plain in _COMPUTED_NAMES
+        else _OTHER
+    )
+    if kind != _OTHER:
+        _operations[number] = _Operation(getattr(getattr(torch.ops.aten, base), overload or "default"), plain, schema)
+    return kind, writes, fresh
+
+
+class _Operation:
+    """One operation on the host."""
+
+    def __init__(self, function: Any, name: str, schema: Any) -> None:
+        self.function = function
+        self.name = name
+        self.arguments = [(argument.name, argument.kwarg_only) for argument in schema.arguments]
+
+
+def _compute(torch: Any, number: int, inputs: list[Any], is_unknown: bool) -> Optional[list[Output]]:
+    """The outputs of an operation, or none if the host cannot tell."""
+    operation = _operations[number]
+    # Whatever the program has switched on is not for us: modes, autocast, transformations.
+    with torch._C._DisableTorchDispatch(), torch._C._DisableFuncTorch(), torch._C._AutoDispatchBelowAutograd(), _without_modes():
+        if is_unknown or operation.name in _RANDOM:
+            return _draw(torch, operation, inputs)
+        arguments = [_argument(torch, value) for value in inputs]
+        if _size_of_result(operation.name, inputs) > _LARGEST:
+            return None
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for (name, is_named), value in zip(operation.arguments, arguments):
+            if name in ("device", "pin_memory", "layout") or value is ...:
+                value = None
+            if is_named:
+                named[name] = value
+            else:
+                positional.append(value)
+        try:
+            if operation.name == "histc":  # the host counts fractions alone
+                results = operation.function(positional[0].double(), *positional[1:], **named).to(positional[0].dtype)
+            else:
+                results = operation.function(*positional, **named)
+        except (RuntimeError, NotImplementedError, IndexError, TypeError):
+            return None
+        return [_output(torch, result) for result in (results if isinstance(results, (tuple, list)) else [results])]
+
+
+def _without_modes() -> Any:
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
+@functools.cache
+def _types(torch: Any) -> dict[int, Any]:
+    names = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool", 15: "bfloat16"}
+    return {number: getattr(torch, name) for number, name in names.items()}
+
+
+def _argument(torch: Any, value: Any) -> Any:
+    """An input on the host."""
+    if isinstance(value, list):
+        return [_argument(torch, element) for element in value]
+    if not isinstance(value, tuple):
+        return value
+    kind, sizes, strides, data = value
+    dtype = _types(torch)[kind]
+    if data is None or 0 in sizes:
+        return torch.empty(sizes, dtype=dtype, device="cpu")
+    flat = torch.frombuffer(bytearray(data), dtype=dtype)  # always of the host
+    tensor = flat.as_strided(sizes, strides)
+    # An operation in place would write several elements of an expanded tensor at once.
+    return tensor.clone() if any(stride == 0 and size > 1 for size, stride in zip(sizes, strides)) else tensor
+
+
+def _size_of_result(name: str, inputs: list[Any]) -> int:
+    """An upper bound of the elements of the result, where it can be larger than the inputs."""
+    shapes = [value[1] for value in _flattened(inputs) if isinstance(value, tuple)]
+    if name in ("index", "_unsafe_index", "index_select", "repeat_interleave") and len(shapes) > 1:
+        return max(math.prod(shape) for shape in shapes[1:]) * max(1, math.prod(shapes[0][1:]))
+    if name == "cat" or not shapes:
+        return sum(math.prod(shape) for shape in shapes)
+    rank = max(len(shape) for shape in shapes)
+    padded = [[1] * (rank - len(shape)) + list(shape) for shape in shapes]
+    return math.prod(max(sizes) for sizes in zip(*padded))
+
+
+def _flattened(values: list[Any]) -> list[Any]:
+    flat: list[Any] = []
+    for value in values:
+        flat.extend(_flattened(value) if isinstance(value, list) else [value])
+    return flat
+
+
+def _output(torch: Any, result: Any) -> Output:
+    if not isinstance(result, torch.Tensor):
+        return UNKNOWN
+    kind = next((number for number, dtype in _types(torch).items() if dtype == result.dtype), None)
+    if kind is None:
+        return UNKNOWN
+    flat = result.detach().contiguous().reshape(-1)
+    return kind, list(result.shape), flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def _draw(torch: Any, operation: _Operation, inputs: list[Any]) -> Optional[list[Output]]:
+    """Indices in place of those that unknown values would give.
+
+    They come from PyTorch's generator of the host, whose state checkpointing keeps: recomputation draws as the forward pass did.
+    """
+    given = {name: value for (name, _), value in zip(operation.arguments, inputs)}
+    sizes = list(inputs[0][1]) if isinstance(inputs[0], tuple) else []
+    if operation.name in _RANDOM:
+        return _draw_random(torch, operation.name, given, sizes)
+    if not sizes or 0 in sizes:
+        return None
+    dim = given.get("dim")
+    if operation.name in ("max", "min") and not isinstance(dim, int) or not isinstance(dim, int) and operation.name.startswith("arg"):
+        return None  # of all elements: nothing is chosen that has a size
+    axis = (dim if isinstance(dim, int) else -1) % len(sizes)
+    choices = sizes[axis]
+    count = int(given["k"]) if operation.name == "topk" else choices if operation.name == "sort" else 1
+    rows = math.prod(sizes) // choices
+    if rows * count > _LARGEST or count > choices:
+        return None
+    if count == 1:
+        drawn = torch.randint(choices, (rows, 1), device="cpu")
+    elif count > 64:
+        drawn = torch.rand((rows, choices), device="cpu").argsort(-1)[:, :count]
+    else:
+        drawn = _different(torch, rows, count, choices)
+    others = sizes[:axis] + sizes[axis + 1 :]
+    indices = drawn.reshape(*others, count).movedim(-1, axis)
+    if operation.name in ("max", "min", "argmax", "argmin") and not given.get("keepdim"):
+        indices = indices.squeeze(axis)
+    return [_output(torch, indices)] if operation.name.startswith("arg") else [UNKNOWN, _output(torch, indices)]
+
+
+def _different(torch: Any, rows: int, count: int, choices: int) -> Any:
+    """``count`` different numbers below ``choices`` in each row, by Floyd's algorithm for all rows at once."""
+    chosen: list[Any] = []
+    for last in range(choices - count, choices):
+        number = torch.randint(last + 1, (rows,), device="cpu")
+        taken = [number == other for other in chosen]
+        for is_taken in taken:
+            number = torch.where(is_taken, last, number)
+        chosen.append(number)
+    return torch.stack(chosen, 1)
+
+
+def _draw_random(torch: Any, name: str, given: dict[str, Any], sizes: list[int]) -> Optional[list[Output]]:
+    """Random integers: of the right range, from a generator of ours, so that the program's own draws stay what they are."""
+    generator = _generator(torch)
+    if name == "multinomial":
+        count = int(given["num_samples"])
+        rows, choices = math.prod(sizes[:-1]), sizes[-1]
+        if rows * count > _LARGEST or choices < 1:
+            return None
+        return [_output(torch, torch.randint(choices, (*sizes[:-1], count), generator=generator, device="cpu"))]
+    out = given.get("out") if name != "random" else given.get("self")
+    if not isinstance(out, tuple) or out[0] not in (0, 1, 2, 3, 4):
+        return None
+    if name == "randperm":
+        return [_output(torch, torch.randperm(int(given["n"]), generator=generator, device="cpu").to(_types(torch)[out[0]]))]
+    low = given.get("low", given.get("from")) or 0
+    high = given.get("high", given.get("to"))
+    if not isinstance(high, int) or not low < high:
+        return None
+    return [_output(torch, torch.randint(low, high, out[1], generator=generator, device="cpu", dtype=_types(torch)[out[0]]))]
+
+
+@functools.cache
+def _generator(torch: Any) -> Any:
+    return torch.Generator("cpu").manual_seed(0)
