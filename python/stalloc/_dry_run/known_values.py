@@ -47,6 +47,8 @@ _UNDECLARED = {"aten::native_batch_norm": 0b11000, "aten::cudnn_batch_norm": 0b1
 #: Inputs that are written and not read, in operations whose first input is not an output alone.
 _OVERWRITING = frozenset("copy fill zero random".split())
 _LARGEST = 1 << 20
+#: The versions of PyTorch that may be observed. How PyTorch passes a callback is the one thing that cannot be looked up at run time.
+_OLDEST, _NEWEST = (2, 8), (2, 15)
 
 #: The operations that are computed, by the number that the native side has for each.
 _operations: dict[int, _Operation] = {}
@@ -54,9 +56,14 @@ _operations: dict[int, _Operation] = {}
 
 def install(torch: Any) -> None:
     """Observe the operations of this process from now on, where this PyTorch has what it takes. CUDA has been initialised."""
+    if os.environ.get("STALLOC_DRYRUN_VALUES") == "0":
+        return
     try:
+        version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+        if not _OLDEST <= version <= _NEWEST:
+            raise RuntimeError(f"not known to be right for PyTorch {torch.__version__}")
         _install(torch)
-    except (AttributeError, RuntimeError) as reason:  # an older PyTorch than 2.8
+    except (AttributeError, RuntimeError, TypeError, ValueError) as reason:
         _native.log(f"small integers are not computed: {reason}")
 
 
