@@ -68,3 +68,10 @@ def test_small_integers_are_computed_as_on_the_host(record):
     (trace,) = recorded.summary["traces"]
     answers = {read["answer"]: read["count"] for read in trace["host_reads"]}
     assert answers.keys() == {None, "drawn at random", "a check that holds", "every element"}, "what is computed is no decision"
+
+
+def test_small_integers_are_zeros_where_that_is_asked_for(record):
+    recorded = record("known_values.py", STALLOC_DRYRUN_VALUES="0")
+    lines = dict(line.split(" ", 1) for line in recorded.process.stderr.splitlines())
+    assert lines["orders"].endswith("but [[0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0], [0, 0], 0, [0, 0]]")
+    assert lines["unknown"] == "0.0 False 0"
