@@ -46,6 +46,10 @@ pub fn folder(
     }
     for trace in traces {
         let out = trace.with_extension("plan");
+        if out.exists() && !out.is_file() {
+            // Said above; a pipe would be waited for.
+            continue;
+        }
         let existing = out.is_file().then(|| stalloc_plan::read(&out).ok()).flatten();
         match plan_one(&trace, &out, existing.as_ref(), effort, watch) {
             Ok(Some(summary)) => planned(&out, &summary),

@@ -121,6 +121,10 @@ pub fn keep(folder: &Path, rank: u64) -> Result<usize, String> {
         let Some(mut plan) = learning.whole_plan() else { continue };
         plan.device = u32::try_from(device).unwrap_or(0);
         let path = folder.join(format!("rank{rank}_dev{device}.plan"));
+        if path.exists() && !path.is_file() {
+            // A pipe would be waited for.
+            return Err(format!("{}: it is not a file", path.display()));
+        }
         stalloc_plan::write(&path, &plan).map_err(|error| error.to_string())?;
         kept += 1;
     }
