@@ -46,10 +46,11 @@ class Answers:
                 raise ValueError(f"--answers-file {path}: {error}") from None
         return cls(answers)
 
+    def __bool__(self) -> bool:
+        return bool(self._answers)
+
     def give(self, frames: Sequence[Frame], destination: int, size: int) -> bool:
         """Write the answer for a read of ``size`` bytes to ``destination``, if there is one."""
-        if not self._answers:
-            return False
         for file, _function, line in frames:
             for (ending, at), numbers in self._answers.items():
                 if at == line and (file == ending or file.endswith("/" + ending)):

@@ -43,18 +43,32 @@ _callback: Any = None
 def listen(answers: Answers) -> None:
     """Note the reads of this process from now on."""
 
+    def by_user(destination: int, size: int) -> bool:
+        try:
+            frames = _stack(sys._getframe(1).f_back)
+            if not answers.give(frames, destination, size):
+                return False
+            _native.host_read(size, frames, "by the user")
+        except Exception as error:  # never into the program's copy
+            say(f"cannot give the answer to a read from the device: {error}")
+            return False
+        return True
+
     def read(_user: int, destination: int, size: int, _source: int, _device: int, _stream: int, flags: int) -> int:
+        is_offload = flags & _ASYNCHRONOUS and size > _LARGEST_VALUES
+        if answers and not is_offload and by_user(destination, size):  # whatever is known
+            return 1
         # What an operation reads for itself it has just computed: what was at the place before does not count.
         found = _native.operation_reads(size) if size <= 8 else None
         if found is not None and found[1]:  # as on a GPU
             ctypes.memmove(destination, found[0].to_bytes(size, "little"), size)
             return 1
-        if flags & _KNOWN and (found is None or size == 1) or (flags & _ASYNCHRONOUS and size > _LARGEST_VALUES):
+        if flags & _KNOWN and (found is None or size == 1) or is_offload:
             return 0
         try:
             frame = sys._getframe().f_back  # none on a thread that runs no Python, as autograd's
             frames = _stack(frame)
-            answer = "by the user" if answers.give(frames, destination, size) else _know(frame, destination, size)
+            answer = _know(frame, destination, size)
             if answer is None and found is not None:
                 ctypes.memmove(destination, found[0].to_bytes(size, "little"), size)
                 answer = "a check that holds" if size == 1 else "every element"

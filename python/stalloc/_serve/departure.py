@@ -35,11 +35,19 @@ def place(device: int) -> str | None:
     return next(iter(own or frames), None)
 
 
+def _is_computed_for_us(frame: FrameType) -> bool:
+    return bool(frame.f_globals.get("__name__") == "stalloc._dry_run.known_values")
+
+
 def _note(device: int, thread: int) -> None:
     here: FrameType | None = sys._getframe(1)  # what this call interrupted in the main thread
     frame = here if thread == threading.get_ident() else sys._current_frames().get(thread, here)
     frames: list[str] = []
     while frame is not None and len(frames) < MOST_FRAMES:
+        if _is_computed_for_us(frame):
+            frames.clear()  # a dry run's own computing was under way
+            frame = frame.f_back
+            continue
         frames.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
         frame = frame.f_back
     _stacks.setdefault(device, frames)
