@@ -22,4 +22,4 @@ pub mod verifying;
 mod watch;
 
 pub use crate::error::Error;
-pub use crate::watch::{Silent, Watch};
+pub use crate::watch::{Notes, Silent, Watch};

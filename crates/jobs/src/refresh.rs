@@ -50,7 +50,7 @@ pub fn folder(
             // Said above; a pipe would be waited for.
             continue;
         }
-        let existing = out.is_file().then(|| stalloc_plan::read(&out).ok()).flatten();
+        let existing = stalloc_plan::read(&out).ok();
         match plan_one(&trace, &out, existing.as_ref(), effort, watch) {
             Ok(Some(summary)) => planned(&out, &summary),
             Ok(None) => {}

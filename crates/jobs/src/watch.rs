@@ -9,6 +9,18 @@ pub trait Watch {
     fn note(&mut self, text: &str);
 }
 
+/// Keeps the sentences, for whoever asks later.
+#[derive(Debug, Default)]
+pub struct Notes(pub Vec<String>);
+
+impl Watch for Notes {
+    fn progress(&mut self, _work: &str, _done: u64, _total: u64) {}
+
+    fn note(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+}
+
 /// Hears nothing.
 pub struct Silent;
 

@@ -5,20 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stalloc_jobs::{Error, Watch, inputs, planning, refresh};
+use stalloc_jobs::{Error, Notes, inputs, planning, refresh};
 use stalloc_trace::{Format, Mark, RawEvent, Recording, StackId, TraceBuilder};
-
-/// Keeps the notes.
-#[derive(Default)]
-struct Notes(Vec<String>);
-
-impl Watch for Notes {
-    fn progress(&mut self, _work: &str, _done: u64, _total: u64) {}
-
-    fn note(&mut self, text: &str) {
-        self.0.push(text.to_owned());
-    }
-}
 
 /// A trace of four equal steps of two requests each, one of them of `size` bytes.
 fn write_trace(path: &Path, size: u64) {

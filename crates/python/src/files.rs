@@ -6,20 +6,8 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use stalloc_jobs::simulating::{Replays, simulate};
-use stalloc_jobs::{Watch, inputs, planning};
+use stalloc_jobs::{Notes, inputs, planning};
 use stalloc_simulator::Kind;
-
-/// Keeps the notes, for Python to say.
-#[derive(Default)]
-struct Notes(Vec<String>);
-
-impl Watch for Notes {
-    fn progress(&mut self, _work: &str, _done: u64, _total: u64) {}
-
-    fn note(&mut self, text: &str) {
-        self.0.push(text.to_owned());
-    }
-}
 
 fn failed(error: impl ToString) -> PyErr {
     PyValueError::new_err(error.to_string())

@@ -192,16 +192,22 @@ pub fn agrees(device: u32, entries: Bound<'_, PyList>) -> PyResult<bool> {
     Ok(recorder.agrees(device, &events))
 }
 
-/// Gives the tracker's allocations the stacks that the history knows; false if they are not the same allocations.
-#[pyfunction]
-pub fn stacks(device: u32, entries: Bound<'_, PyList>) -> PyResult<bool> {
-    let recorder = recorder()?;
+/// The stacks of a history's allocations.
+fn known_stacks(recorder: &Recorder, entries: Bound<'_, PyList>) -> PyResult<Vec<StackOf>> {
     let mut known = Vec::new();
     Entries::new(entries).for_each(recorder, |event, _| {
         if let RawEvent::Alloc { address, size, stack, .. } = event {
             known.push(StackOf { address, size, stack });
         }
     })?;
+    Ok(known)
+}
+
+/// Gives the tracker's allocations the stacks that the history knows; false if they are not the same allocations.
+#[pyfunction]
+pub fn stacks(device: u32, entries: Bound<'_, PyList>) -> PyResult<bool> {
+    let recorder = recorder()?;
+    let known = known_stacks(recorder, entries)?;
     Ok(recorder.stacks(device, &known).is_ok())
 }
 
@@ -229,12 +235,7 @@ pub fn step_differs() -> bool {
 #[pyfunction]
 pub fn late_stacks(device: u32, entries: Bound<'_, PyList>) -> PyResult<bool> {
     let recorder = recorder()?;
-    let mut known = Vec::new();
-    Entries::new(entries).for_each(recorder, |event, _| {
-        if let RawEvent::Alloc { address, size, stack, .. } = event {
-            known.push(StackOf { address, size, stack });
-        }
-    })?;
+    let known = known_stacks(recorder, entries)?;
     Ok(recorder.late_stacks(device, &known).is_ok())
 }
 

@@ -130,6 +130,12 @@ impl Default for Learner {
     }
 }
 
+pub(crate) fn hash(keys: &[Key]) -> u64 {
+    let mut hasher = FxHasher::default();
+    keys.hash(&mut hasher);
+    hasher.finish()
+}
+
 impl Learner {
     /// One that knows nothing yet, for a running job.
     pub fn new() -> Self {
@@ -224,7 +230,7 @@ impl Learner {
     /// Ends the sequence: the last step may have been cut off, or go on after a step's end.
     pub(crate) fn finish(&mut self) {
         let open = std::mem::take(&mut self.open);
-        if open.keys.is_empty() || open.lost > 0 || self.first.is_none() || self.find(&open).1.is_some() {
+        if open.keys.is_empty() || open.lost > 0 || self.first.is_none() || self.kind_of(&open.keys).1.is_some() {
             self.open = open;
             return self.close();
         }
@@ -247,23 +253,18 @@ impl Learner {
         }
     }
 
-    fn find(&self, open: &Open) -> (u64, Option<u32>) {
-        let mut hasher = FxHasher::default();
-        open.keys.hash(&mut hasher);
-        let hash = hasher.finish();
-        let known = self
-            .by_hash
-            .get(&hash)
-            .copied()
-            .filter(|kind| self.kinds.get(kind).is_some_and(|kind| kind.keys == open.keys));
-        (hash, known)
+    /// The kind of step that makes these requests, if it is known, and their hash.
+    pub(crate) fn kind_of(&self, keys: &[Key]) -> (u64, Option<u32>) {
+        let hash = hash(keys);
+        let named = self.by_hash.get(&hash).copied();
+        (hash, named.filter(|kind| self.kinds.get(kind).is_some_and(|kind| kind.keys == keys)))
     }
 
     /// Takes a step into account; `cut_off_from`: the kind of which it is the beginning.
     pub(crate) fn complete(&mut self, open: Open, cut_off_from: Option<u32>) {
         let (step, requests) = (self.steps, open.lost.saturating_add(open.keys.len() as u32));
         let prologue = self.first.is_none();
-        let (hash, mut known) = if prologue { (0, None) } else { self.find(&open) };
+        let (hash, mut known) = if prologue { (0, None) } else { self.kind_of(&open.keys) };
         known = known.or(cut_off_from);
         let id = if open.lost > 0 { FORGOTTEN } else { known.unwrap_or(step) };
         self.drafted.2 += u64::from(requests);

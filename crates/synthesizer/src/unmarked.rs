@@ -4,11 +4,9 @@
 //! into steps, a step of a known kind ends where that kind ends; after anything else, the next step begins where the first
 //! requests of a known kind come again.
 
-use std::hash::{Hash, Hasher};
+use rustc_hash::FxHashMap;
 
-use rustc_hash::{FxHashMap, FxHasher};
-
-use crate::learner::{Block, Key, Learner, Open};
+use crate::learner::{Block, Key, Learner, hash};
 use crate::step_detection::{NEVER, Sequence, repetition};
 use crate::tuning::{beginning, last_rounds};
 
@@ -33,12 +31,6 @@ impl Unmarked {
     pub fn is_on(&self) -> bool {
         self.look > 0
     }
-}
-
-fn hash(keys: &[Key]) -> u64 {
-    let mut hasher = FxHasher::default();
-    keys.hash(&mut hasher);
-    hasher.finish()
 }
 
 impl Learner {
@@ -139,7 +131,7 @@ impl Learner {
             return;
         }
         let open = std::mem::take(&mut self.open);
-        let kind = self.find_beginning(&open, n).unwrap_or(self.steps);
+        let kind = self.kind_of(&open.keys[..n]).1.unwrap_or(self.steps);
         let run = self.kinds.get(&kind).map_or(0, |kind| kind.runs);
         let (step, rest) = open.split(n, Block { step: self.steps, kind, entry: 0, run, size: 0 });
         for (entry, id) in rest.ids.iter().enumerate() {
@@ -153,12 +145,6 @@ impl Learner {
         self.complete(step, None);
         self.first.get_or_insert(self.steps);
         self.open = rest;
-    }
-
-    /// The kind that a step of the first `n` requests would be of.
-    fn find_beginning(&self, open: &Open, n: usize) -> Option<u32> {
-        let kind = self.by_hash.get(&hash(&open.keys[..n])).copied()?;
-        self.kinds.get(&kind).filter(|kind| kind.keys == open.keys[..n]).map(|_| kind)
     }
 
     /// Notes how a kind begins that has come for the second time.
