@@ -48,7 +48,8 @@ def fit(
     if process.returncode not in (0, 1):
         said = [line for line in process.stderr.splitlines() if line]
         raise ValueError("\n".join(said).removeprefix("stalloc: ") or f"stalloc fit ended with status {process.returncode}")
-    return json.loads(process.stdout)
+    answer: dict[str, Any] = json.loads(process.stdout)
+    return answer
 
 
 def _values(values: Iterable[Any]) -> str:

@@ -87,7 +87,7 @@ def _start_recording(directory: Path) -> None:
 
     directory.mkdir(parents=True, exist_ok=True)
     metadata = {"torch": str(torch.__version__), "python": sys.version.split()[0], "device_name": "host"}
-    _native.start(directory, 0, metadata, {})
+    _native.start(str(directory), 0, metadata, {})
     process = os.getpid()
     atexit.register(lambda: _native.finish(0) if os.getpid() == process else None)
     os.register_at_fork(after_in_child=_native.abandon)  # the files are the parent's

@@ -79,7 +79,7 @@ def report(
     chosen = [f"--{name}={value}" for name, value in (("device", device), ("rank", rank)) if value is not None]
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
-        figures = json.loads(_command("--json", "-o", str(page), *chosen, *map(os.fspath, sources)))
+        figures = json.loads(_command("--json", "-o", str(page), *chosen, *(os.fspath(each) for each in sources)))
         text = str(figures.pop("text"))
         made = Report(page.read_text(encoding="utf-8"), text, figures)
     print(made)

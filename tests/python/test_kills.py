@@ -1,6 +1,6 @@
-"""Killed at any time while it records: what was kept is whole or absent, and the next job starts.
+"""Killed at any time, recording or learning: what was kept is whole or absent, and the next job starts.
 
-``STALLOC_KILLS=SEED,COUNT scripts/test-python tests/python/test_kills.py`` kills more often (2 times, seed 1).
+``STALLOC_KILLS=SEED,COUNT scripts/test-python tests/python/test_kills.py`` kills more often (2 of each kind, seed 1).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from runs import COMMAND, PROGRAMS, run
 
 SEED, COUNT = map(int, os.environ.get("STALLOC_KILLS", "1,2").split(","))
 GPU = ("--dry-run", "h100-80gb")
-RECORDED = "400"  # steps: more than it is given time for
+RECORDED, LEARNED = "400", "10"  # steps: more than it is given time for; so many that a plan is kept at the end
 
 
 def killed(folder: Path, chance: random.Random, *arguments: str | Path) -> float:
@@ -76,3 +77,18 @@ def test_a_recording_that_is_killed_is_read_up_to_what_was_written(tmp_path):
         killed(folder, chance, "trace", *GPU, "-o", folder, "--", sys.executable, PROGRAMS / "gpt.py", RECORDED)
         check(folder)
     starts(folder)
+
+
+def test_jobs_that_are_killed_while_they_learn_into_one_folder_leave_whole_plans_or_none(tmp_path):
+    chance = random.Random(SEED)
+    folder = tmp_path / "plans"
+    for _ in range(COUNT):
+        command = ("run", "--plan", folder, *GPU, "--", sys.executable, PROGRAMS / "gpt.py", LEARNED)
+        jobs = [threading.Thread(target=killed, args=(folder, random.Random(chance.random()), *command)) for _ in range(2)]
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            job.join()
+        check(folder)
+    starts(folder)
+    assert check(folder)[1] == 1, "what a job that ends has learned is kept"

@@ -80,6 +80,20 @@ def test_pipes_in_the_place_of_plans_and_traces_are_named_and_not_waited_for(fol
         assert "is not a file" in line
 
 
+def test_a_plan_for_another_rank_or_gpu_than_this_process_has_is_named(folder):
+    plan = folder / "rank0_dev0.plan"
+    (folder / "rank0_dev0.trace").unlink()
+    plan.rename(folder / "rank0_dev5.plan")
+    process = run("run", "--plan", folder, *GPU, "--", *PROGRAM, "size", "5000")
+    assert process.returncode == 0, process.stderr
+    assert "rank0_dev5.plan is for GPU 5, and this process has 1: it is not used" in process.stderr
+    for rank in [1, 3]:
+        shutil.copy(folder / "rank0_dev5.plan", folder / f"rank{rank}_dev0.plan")
+    (folder / "rank0_dev5.plan").unlink()
+    process = run("run", "--plan", folder, *GPU, "--", *PROGRAM, "size", "5000")
+    assert process.returncode == 0 and "holds plans of rank 1, 3; this is rank 0" in process.stderr, process.stderr
+
+
 def test_a_plan_that_cannot_be_written_is_named_and_the_command_runs(folder):
     (folder / "rank0_dev0.plan").unlink()
 

@@ -52,7 +52,8 @@ class _Loader(importlib.abc.Loader):
         self._name = name
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._inner.create_module(spec)
+        module: ModuleType | None = self._inner.create_module(spec)
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
         # What the program may look at (pickling, resources) is the real loader.

@@ -210,7 +210,7 @@ def _argument(torch: Any, value: Any) -> Any:
 
 def _size_of_result(name: str, inputs: list[Any]) -> int:
     """An upper bound of the elements of the result, where it can be larger than the inputs."""
-    shapes = [value[1] for value in _flattened(inputs) if isinstance(value, tuple)]
+    shapes: list[Sequence[int]] = [value[1] for value in _flattened(inputs) if isinstance(value, tuple)]
     if name in ("index", "_unsafe_index", "index_select", "repeat_interleave") and len(shapes) > 1:
         return max(math.prod(shape) for shape in shapes[1:]) * max(1, math.prod(shapes[0][1:]))
     if name == "cat" or not shapes:

@@ -73,7 +73,7 @@ def install(distributed: Any) -> None:
     def nothing(*_args: Any, **_options: Any) -> None:
         """The objects of a broadcast stay what they are here; nobody has to be waited for."""
 
-    replacements = {
+    replacements: dict[str, Callable[..., Any]] = {
         "new_group": new_group_alone,
         "all_gather": all_gather_alone,
         "all_reduce": all_reduce_alone,

@@ -43,7 +43,8 @@ class Objects:
         """The group's store, and a key for its next collective, the same on every rank."""
         store = self._c10d._world.pg_map[group][1]
         name = self._c10d._world.pg_names[group]
-        count = self._counts[(name, *ranks)] = self._counts.get((name, *ranks), 0) + 1
+        place = (name, *ranks)
+        count = self._counts[place] = self._counts.get(place, 0) + 1
         return store, "/".join(["stalloc", name, *map(str, ranks), str(count)])
 
     def _rank(self, group: Any, given: int | None, in_group: int | None) -> int:

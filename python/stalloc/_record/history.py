@@ -190,13 +190,14 @@ class History:
         on a slow machine would hardly get any further. What is not imported has no frames: it is hidden.
         """
         torch = self._torch
-        if "_inductor" in vars(torch):
-            return torch.cuda.memory._snapshot()
-        torch._inductor = None
+        is_hidden = "_inductor" not in vars(torch)
+        if is_hidden:
+            torch._inductor = None
         try:
-            return torch.cuda.memory._snapshot()
+            snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+            return snapshot
         finally:
-            if torch._inductor is None:
+            if is_hidden and torch._inductor is None:
                 del torch._inductor
 
     def before_mark(self) -> None:

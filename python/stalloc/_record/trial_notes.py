@@ -112,13 +112,13 @@ def _groups() -> dict[str, Any]:
         ranks = {group: tuple(sorted(of)) for group, of in c10d._world.pg_group_ranks.items()}
         me = distributed.get_rank()
         world = tuple(range(distributed.get_world_size()))
-        of = lambda group: world if group is None else ranks.get(group, ())  # noqa: E731
+        ranks[None] = world
         mine = {members for members in (*ranks.values(), world) if me in members and len(members) > 1}
-        used = {members for group in _used if (members := of(group)) in mine}
+        used = {members for group in _used if (members := ranks.get(group, ())) in mine}
         return {
             "used": sorted(map(len, used)),
             "unused": sorted(map(len, mine - used)),
-            "all_to_all": max((len(of(group)) for group in _all_to_all), default=0),
+            "all_to_all": max((len(ranks.get(group, ())) for group in _all_to_all), default=0),
         }
     except (AttributeError, ImportError, RuntimeError):  # another version's internals
         return none

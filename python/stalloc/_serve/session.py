@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +109,16 @@ def _serve(torch: Any, settings: Settings) -> bool:
     if not plans and not learns:
         say(f"no plan for rank {settings.rank} in {settings.path}: `stalloc plan TRACES -o PLANS` makes them")
         return False
+    if not plans and settings.path is not None and (others := _other_ranks(settings.path)):
+        say(f"{settings.path} holds plans of rank {others}; this is rank {settings.rank}, which starts without a plan")
     front = _front(settings)
     if settings.is_one_of_several and os.environ.get("WORLD_SIZE") != "1":
         # A wait that the program did not ask for could complete a cycle with collectives of other ranks.
         _native.serve_forbid_waits()
     for device, file in _placed(torch, plans, settings.local_rank).items():
+        if device >= torch.cuda.device_count():
+            say(f"{file.name} is for GPU {device}, and this process has {torch.cuda.device_count()}: it is not used")
+            continue
         _follow(torch, device, file, learns)
     if learns:
         for device in range(min(torch.cuda.device_count(), MOST_GPUS)):
@@ -175,6 +181,12 @@ def _watch_for_another(torch: Any) -> None:
             say("the program installs an allocator of its own: stalloc serves nothing more")
 
     torch._C._cuda_changeCurrentAllocator = changed
+
+
+def _other_ranks(folder: Path) -> str:
+    """The ranks that there are plans of."""
+    names = (re.fullmatch(r"rank(\d+)_dev\d+\.plan", path.name) for path in Path(folder).glob("*.plan"))
+    return ", ".join(map(str, sorted({int(name[1]) for name in names if name})))
 
 
 def _follow(torch: Any, device: int, file: Path, learns: bool) -> None:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 SOURCES = Path(__file__).parent.parent / "shim"
 #: Shims that were compiled when the wheel was built.
@@ -213,7 +214,7 @@ def _version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _torch():
+def _torch() -> Any:
     import torch
 
     return torch

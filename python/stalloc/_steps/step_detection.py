@@ -63,7 +63,7 @@ class StepDetector:
                 self._steps.begin()
 
     def _stepped(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
-        if self._together is not None and self._steps_with_others(optimizer):
+        if self._together is not None and self._steps_with_others(optimizer, self._together):
             return
         leader = self._leader() if self._leader is not None else None
         if leader is not optimizer:
@@ -77,17 +77,17 @@ class StepDetector:
         self._steps.end()
         self._steps.begin()
 
-    def _steps_with_others(self, optimizer: Any) -> bool:
-        """Whether an optimizer is one of those that step at the first step's end."""
-        if not self._steps.is_open and not self._together or id(optimizer) in self._together:
+    def _steps_with_others(self, optimizer: Any, together: set[int]) -> bool:
+        """Whether an optimizer is one of those that step at the first step's end, ``together`` so far."""
+        if not self._steps.is_open and not together or id(optimizer) in together:
             # Calls of modules are not seen: nothing tells which optimizers step together.
             self._together = None
             return False
-        if self._together:
+        if together:
             self._steps.extend()
         else:
             self._steps.end()
             self._handles.append(self._on_call(self._called))
-        self._together.add(id(optimizer))
+        together.add(id(optimizer))
         self._leader = weakref.ref(optimizer)
         return True

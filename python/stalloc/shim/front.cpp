@@ -129,7 +129,10 @@ struct Front final : Native {
   // ---- whoever listens: the history, the sanitizer for streams, the profiler ------------------------------------------
 
   void tell_allocated(c10::DeviceIndex index, Device& device, void* address, size_t size, size_t rounded, cudaStream_t stream) {
-    if (C10_UNLIKELY(stalloc::History::any_enabled())) device.history.allocated(core, address, size, stream, notes());
+    if (C10_UNLIKELY(stalloc::History::any_enabled())) {
+      device.history.memory_changed(core, RecordContext::ALLOC, notes());
+      device.history.allocated(core, address, size, stream, notes());
+    }
     if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))
       stalloc::tell_allocation(*python, reinterpret_cast<uintptr_t>(address), 0);
     if (C10_UNLIKELY(c10::memoryProfilingEnabled())) profile(index, device, address, int64_t(rounded));
@@ -271,16 +274,16 @@ struct Front final : Native {
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear,
                      const std::vector<std::string>& skip) {
     next->recordHistory(enabled, recorder, length, level, clear, skip);
-    for (auto& device : devices) device->history.set(enabled, recorder, length, level, clear, skip);
+    for (auto& device : devices) device->history.set(core, enabled, recorder, length, level, clear, skip);
   }
 
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear) {
     next->recordHistory(enabled, recorder, length, level, clear);
-    for (auto& device : devices) device->history.set(enabled, recorder, length, level, clear, {});
+    for (auto& device : devices) device->history.set(core, enabled, recorder, length, level, clear, {});
   }
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level) {
     next->recordHistory(enabled, recorder, length, level);
-    for (auto& device : devices) device->history.set(enabled, recorder, length, level, false, {});
+    for (auto& device : devices) device->history.set(core, enabled, recorder, length, level, false, {});
   }
 
   native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) {
@@ -447,7 +450,10 @@ struct Front final : Native {
     trim_all();
   }
   void trim_all() {
-    for (size_t index = 0; index < devices.size(); ++index) core->trim(int(index));
+    for (size_t index = 0; index < devices.size(); ++index) {
+      core->trim(int(index));
+      if (stalloc::History::any_enabled()) devices[index]->history.memory_changed(core, RecordContext::ALL, notes());
+    }
   }
 
   // ---- private pools and graph capture: the native allocator's ------------------------------------------------------

@@ -23,6 +23,14 @@ using c10::cuda::CUDACachingAllocator::RecordContext;
 using c10::cuda::CUDACachingAllocator::SegmentInfo;
 using c10::cuda::CUDACachingAllocator::TraceEntry;
 
+// What an interface of the core that fills a given room has to say, all of it.
+template <typename Item, typename Fill>
+std::vector<Item> all_of(Fill&& fill) {
+  std::vector<Item> items(fill(static_cast<Item*>(nullptr), size_t(0)) + 64);
+  items.resize(std::min(items.size(), fill(items.data(), items.size())));
+  return items;
+}
+
 // What happened to the arena's blocks on one device, as far as PyTorch is asked to remember it.
 class History {
  public:
@@ -31,16 +39,35 @@ class History {
   // Whether anything is to be remembered, on any device: one load.
   static bool any_enabled() { return enabled.load(std::memory_order_relaxed); }
 
-  void set(bool on, CreateContextFn recorder, size_t most, RecordContext level, bool clear,
+  void set(const StallocCore* core, bool on, CreateContextFn recorder, size_t most, RecordContext level, bool clear,
            const std::vector<std::string>& skip) {
     std::lock_guard<std::mutex> lock(mutex);
     skipped = skip;
     context = level > RecordContext::NEVER ? recorder : nullptr;
     when = level;
     length = std::max<size_t>(most, 1);
+    if (on) mapped = all_of<StallocRange>([&](auto* out, size_t room) { return core->mapped(index, out, room); });
     enabled.store(on);
     if (!on) leaving.clear();
     if (!on || clear) entries.clear();
+  }
+
+  // The arena's memory may be another than when this was last asked: notes what was mapped and what was given back.
+  void memory_changed(const StallocCore* core, RecordContext least, const Notes& notes) {
+    auto now = all_of<StallocRange>([&](auto* out, size_t room) { return core->mapped(index, out, room); });
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (same(now, mapped)) return;
+    }
+    Stack stack = gather(least);
+    std::lock_guard<std::mutex> lock(mutex);
+    auto tell = [&](const std::vector<StallocRange>& here, const std::vector<StallocRange>& there, TraceEntry::Action action,
+                    const char* name) {
+      for (const auto& part : without(here, there)) add(action, name, part.address, part.size, nullptr, stack, notes);
+    };
+    tell(mapped, now, TraceEntry::SEGMENT_UNMAP, "segment_unmap");
+    tell(now, mapped, TraceEntry::SEGMENT_MAP, "segment_map");
+    mapped = std::move(now);
   }
 
   // A block was handed out.
@@ -111,10 +138,33 @@ class History {
   std::mutex mutex;
   std::deque<TraceEntry> entries;
   std::vector<Leaving> leaving;
+  std::vector<StallocRange> mapped;  // the arena's memory as last noted
   std::vector<std::string> skipped;  // kinds of entries that are not kept
   size_t length = 1;
   CreateContextFn context = nullptr;
   RecordContext when = RecordContext::NEVER;
+
+  static bool same(const std::vector<StallocRange>& a, const std::vector<StallocRange>& b) {
+    auto equal = [](const StallocRange& x, const StallocRange& y) { return x.address == y.address && x.size == y.size; };
+    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), equal);
+  }
+
+  // The parts of some ranges that lie in none of others; both are in the order of addresses.
+  static std::vector<StallocRange> without(const std::vector<StallocRange>& here, const std::vector<StallocRange>& there) {
+    std::vector<StallocRange> left;
+    auto other = there.begin();
+    for (const auto& range : here) {
+      uint64_t at = range.address;
+      const uint64_t end = range.address + range.size;
+      while (other != there.end() && other->address + other->size <= at) ++other;
+      for (auto next = other; next != there.end() && next->address < end; ++next) {
+        if (next->address > at) left.push_back({at, next->address - at});
+        at = std::max(at, next->address + next->size);
+      }
+      if (at < end) left.push_back({at, end - at});
+    }
+    return left;
+  }
 
   // The call stack, if it is wanted. The recorder may take the interpreter's lock: no lock of ours is held meanwhile.
   Stack gather(RecordContext least) {
@@ -152,53 +202,56 @@ class History {
   }
 };
 
-// What an interface of the core that fills a given room has to say, all of it.
-template <typename Item, typename Fill>
-std::vector<Item> all_of(Fill&& fill) {
-  std::vector<Item> items(fill(static_cast<Item*>(nullptr), size_t(0)) + 64);
-  items.resize(std::min(items.size(), fill(items.data(), items.size())));
-  return items;
-}
+// Blocks of up to so many bytes are of PyTorch's small pool.
+constexpr uint64_t kSmall = 1 << 20;
 
-// The arena's memory as expandable segments, one for each part of its range that is mapped: live blocks, and what lies
-// between them.
+// The arena's memory as expandable segments: each part of its range that is mapped, cut where small blocks (which PyTorch has
+// in segments of their own) begin and end. Live blocks, and what lies between them, which belongs to the large ones.
 inline void append_arena(const StallocCore* core, int index, History& history, std::vector<SegmentInfo>& segments) {
   auto blocks = all_of<StallocBlock>([&](auto* out, size_t room) { return core->blocks(index, out, room); });
   auto mapped = all_of<StallocRange>([&](auto* out, size_t room) { return core->mapped(index, out, room); });
   auto stacks = history.stacks();
   auto block = blocks.begin();
   for (const auto& range : mapped) {
-    SegmentInfo segment;
-    segment.device = c10::DeviceIndex(index);
-    segment.address = range.address;
-    segment.total_size = range.size;
-    segment.is_large = true;
-    segment.is_expandable = true;
+    bool is_open = false;  // whether the last segment goes on
     uint64_t at = range.address;
     const uint64_t end = range.address + range.size;
-    auto push = [&](uint64_t size, uint64_t requested, bool allocated, bool active) {
+    auto push = [&](uint64_t size, const StallocBlock* live) {
       if (size == 0) return;
+      const bool is_large = live == nullptr || live->pending != 0 || live->size > kSmall;
+      if (!is_open || segments.back().is_large != is_large) {
+        SegmentInfo segment;
+        segment.device = c10::DeviceIndex(index);
+        segment.address = at;
+        segment.is_large = is_large;
+        segment.is_expandable = true;
+        segments.push_back(std::move(segment));
+        is_open = true;
+      }
+      auto& segment = segments.back();
       BlockInfo info;
       info.size = size;
-      info.requested_size = requested;
-      info.allocated = allocated;
-      info.active = active;
-      if (auto stack = stacks.find(at); active && stack != stacks.end()) info.context_when_allocated = stack->second;
+      if (live != nullptr) {
+        info.requested_size = live->requested;
+        info.allocated = live->pending == 0;
+        info.active = true;
+        if (auto stack = stacks.find(at); stack != stacks.end()) info.context_when_allocated = stack->second;
+        segment.active_size += size;
+        if (info.allocated) segment.allocated_size += size;
+        segment.requested_size += live->requested;
+        if (segment.stream == nullptr) segment.stream = static_cast<cudaStream_t>(live->stream);
+      }
       segment.blocks.push_back(std::move(info));
+      segment.total_size += size;
       at += size;
     };
     // Blocks were looked at before the memory: one that has none any more is gone.
     for (; block != blocks.end() && block->address < end; ++block) {
       if (block->address < at || block->address + block->size > end) continue;
-      push(block->address - at, 0, false, false);
-      push(block->size, block->requested, block->pending == 0, true);
-      segment.active_size += block->size;
-      if (block->pending == 0) segment.allocated_size += block->size;
-      segment.requested_size += block->requested;
-      if (segment.stream == nullptr) segment.stream = static_cast<cudaStream_t>(block->stream);
+      push(block->address - at, nullptr);
+      push(block->size, &*block);
     }
-    push(end - at, 0, false, false);
-    segments.push_back(std::move(segment));
+    push(end - at, nullptr);
   }
 }
 
