@@ -16,7 +16,6 @@ mod draft;
 mod ends;
 mod layout;
 mod learner;
-mod likes;
 mod limits;
 mod make;
 mod notes;

@@ -8,7 +8,6 @@ use stalloc_planner::Effort;
 use crate::draft::Draft;
 use crate::ends::{self, End, Ends};
 use crate::layout::{self, ALIGNMENT, Budget};
-use crate::likes::likes;
 use crate::outline::{Outline, outline};
 use crate::synthesize::Error;
 use crate::tuning::running_work;
@@ -38,7 +37,7 @@ impl Draft {
     pub(crate) fn make(&self, mut ends: Ends, walls: &[Range<u64>], budget: &mut Budget) -> Result<Made, Error> {
         let (outline, items) = loop {
             let outline = outline(self, &ends);
-            let items = outline.items(&likes(self, &outline));
+            let items = outline.items();
             // What may still be alive where it is made again has no offset in any order of steps.
             let meets_itself: Vec<usize> = (0..items.len()).filter(|&i| items[i].meets_itself()).collect();
             if meets_itself.is_empty() {

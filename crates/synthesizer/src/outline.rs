@@ -165,8 +165,8 @@ impl Outline {
         self.sections.iter().map(|s| Place { kind: s.kind, part: s.part, period: s.period }).collect()
     }
 
-    /// The slots for the layout, each with its like.
-    pub fn items(&self, likes: &[Option<usize>]) -> Vec<Item> {
+    /// The slots for the layout.
+    pub fn items(&self) -> Vec<Item> {
         let through: Vec<Vec<(usize, u32)>> =
             (0..self.sections.len()).map(|section| self.reach(section, |_| None)).collect();
         let mut items = Vec::with_capacity(self.slots.len());
@@ -184,7 +184,6 @@ impl Outline {
                 forever: slot.upper == FOREVER,
                 size: slot.size,
                 stream: slot.stream,
-                like: likes[i],
             });
         }
         items

@@ -2,9 +2,6 @@
 //! worth is in docs/dynamic.md, measured by `examples/ablation.rs` of the simulator.
 
 stalloc_tuning::tuned! {
-    /// What a first step has in common with later ones lies where it lies there.
-    first_like_later: bool = true;
-
     /// Offsets are given if at least this share of the requests belongs to steps that repeat exactly: with less, offsets for a
     /// part of the requests cost the rest more than they save. Also the share of a step that must be there for a last one that
     /// was cut off to count as a step seen.
@@ -58,9 +55,6 @@ stalloc_tuning::tuned! {
     /// Streams share addresses only if that makes the arena smaller by more than this share: each address that passes
     /// from one stream to another makes the runtime wait for the first.
     sharing_must_save: f64 = 0.01;
-
-    /// So many equal requests in a row say that two steps do the same again.
-    in_a_row: usize = 4;
 
     /// Between two steps lies a stretch of its own (evaluation, a checkpoint) if it has more than this share of the
     /// requests of a typical step; less than that (loading the next batch) belongs to the step that follows.

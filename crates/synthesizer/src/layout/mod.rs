@@ -46,8 +46,6 @@ pub struct Item {
     pub size: u64,
     /// Stream.
     pub stream: u32,
-    /// An item of a repeating section that this one corresponds to.
-    pub like: Option<usize>,
 }
 
 impl Item {
