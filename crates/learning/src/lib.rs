@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 use stalloc_allocator::{Event, FrameSet, GRANULE, Script, Statistics};
 use stalloc_plan::Plan;
 use stalloc_synthesizer::{Learner, Options, recent_steps};
+use stalloc_trace::StackId;
+use stalloc_trace::growth::{Growing, GrowthWatch};
 
 stalloc_tuning::tuned! {
     /// A plan that serves at least this share of the requests stays, and is not replaced by another: where it came from a
@@ -31,6 +33,9 @@ pub struct Learning {
     served: VecDeque<(u64, u64)>,
     /// Steps known when `served` was last added to.
     steps: u32,
+    /// Whether memory grows, where anybody wants to know.
+    growth: Option<GrowthWatch>,
+    growing: Option<Growing>,
 }
 
 /// A change of plan.
@@ -41,6 +46,16 @@ pub struct Proposal {
 }
 
 impl Learning {
+    /// One that also looks whether memory grows from step to step, see [`Learning::take_growing`].
+    pub fn with_growth() -> Self {
+        Learning { growth: Some(GrowthWatch::new()), ..Learning::default() }
+    }
+
+    /// What was found of memory that grows; once.
+    pub fn take_growing(&mut self) -> Option<Growing> {
+        self.growing.take()
+    }
+
     /// The list that an arena's journal is exchanged for.
     pub fn journal(&mut self) -> &mut Vec<Event> {
         &mut self.events
@@ -51,8 +66,13 @@ impl Learning {
         if !is_whole {
             self.learner = Learner::new();
             self.is_partial = true;
+            self.growth = self.growth.take().map(|_| GrowthWatch::new());
         }
         for event in self.events.drain(..) {
+            if let Some(watch) = &mut self.growth {
+                let found = watched(watch, event);
+                self.growing = found.or(self.growing);
+            }
             match event {
                 Event::Alloc { start, granules, stream } => {
                     self.learner.alloc(start.into(), u64::from(granules) * GRANULE, stream.into());
@@ -109,6 +129,20 @@ impl Learning {
     pub fn whole_plan(self) -> Option<Plan> {
         let plan = (!self.is_partial).then(|| self.learner.whole_plan(&Options::default()));
         plan.filter(|plan| !plan.slots.is_empty())
+    }
+}
+
+fn watched(watch: &mut GrowthWatch, event: Event) -> Option<Growing> {
+    match event {
+        Event::Alloc { start, granules, .. } => {
+            watch.alloc(start.into(), u64::from(granules) * GRANULE, StackId::NONE);
+            None
+        }
+        Event::Free { start } => {
+            watch.free(start.into());
+            None
+        }
+        Event::StepBegin => watch.step_begin(),
     }
 }
 

@@ -81,6 +81,9 @@ fn flush_forever() {
         if let Err(error) = recorder.flush() {
             runtime::say(&format!("{error}: the recording ends here"));
         }
+        for line in recorder.growing() {
+            runtime::say(&line);
+        }
         let wanted = *PROGRESS.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(steps), Some(progress)) = (wanted, recorder.progress()) {
             runtime::say(&progress.line(steps));

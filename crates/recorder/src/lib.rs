@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use stalloc_trace::growth::Growing;
+use stalloc_trace::site::site;
 use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId, Whose};
 
 pub use crate::files::{Error, Process};
@@ -159,6 +161,17 @@ impl Recorder {
     /// What has been flushed so far, when it is time to say so: after a step, at most once a second.
     pub fn progress(&self) -> Option<Progress> {
         self.counter().due(Instant::now())
+    }
+
+    /// A line for each device whose memory has been found to grow from step to step, once.
+    pub fn growing(&self) -> Vec<String> {
+        let found = self.counter().take_growing();
+        let names = self.names();
+        let line = |(device, growing): &(u32, Growing)| {
+            let site = site(names.frames(growing.stack), |id| names.text(id));
+            growing.line(device, site.as_deref(), "`stalloc report` on this recording shows all of it")
+        };
+        found.iter().map(line).collect()
     }
 
     /// Events that could not be written so far.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use stalloc_common::figures::{bytes, count};
+use stalloc_trace::growth::{Growing, GrowthWatch};
 use stalloc_trace::{Mark, RawEvent};
 
 use crate::log::Timed;
@@ -33,6 +34,9 @@ pub struct Counter {
     progress: Progress,
     /// Of each device, live bytes and whether its events are within a step.
     devices: BTreeMap<u32, (u64, bool)>,
+    /// Of each device, what lives on from step to step; and where that was found to grow.
+    watched: BTreeMap<u32, GrowthWatch>,
+    growing: Vec<(u32, Growing)>,
     /// When the last line was due, and how many steps it spoke of.
     last: (Instant, u64),
     /// The least time from it to the next.
@@ -44,6 +48,8 @@ impl Default for Counter {
         Counter {
             progress: Progress::default(),
             devices: BTreeMap::new(),
+            watched: BTreeMap::new(),
+            growing: Vec::new(),
             last: (Instant::now(), 0),
             pause: FIRST_LINE,
         }
@@ -54,18 +60,25 @@ impl Counter {
     /// Adds events of `device` as they are written.
     pub fn add(&mut self, device: u32, events: &[Timed]) {
         let (live, in_step) = self.devices.entry(device).or_default();
+        let watch = self.watched.entry(device).or_default();
         let progress = &mut self.progress;
         // Marks are every device's: those of one are all.
         let mut steps = 0;
         for Timed { event, .. } in events {
             match event {
-                RawEvent::Alloc { size, .. } => {
+                RawEvent::Alloc { address, size, stack, .. } => {
+                    watch.alloc(*address, *size, *stack);
                     progress.requests += 1;
                     *live = live.saturating_add(rounded(*size));
                     progress.peak_allocated = progress.peak_allocated.max(*live);
                 }
-                RawEvent::FreeRequested { size, .. } => *live = live.saturating_sub(rounded(*size)),
+                RawEvent::FreeRequested { address, size, .. } => {
+                    watch.free(*address);
+                    *live = live.saturating_sub(rounded(*size));
+                }
+                RawEvent::Stack { whose, stack } => watch.stack(*whose, *stack),
                 RawEvent::Mark(Mark::StepBegin) => {
+                    self.growing.extend(watch.step_begin().map(|growing| (device, growing)));
                     *in_step = true;
                     progress.in_step = true;
                 }
@@ -81,6 +94,11 @@ impl Counter {
         if self.devices.first_key_value().is_some_and(|(first, _)| *first == device) {
             progress.steps += steps;
         }
+    }
+
+    /// Devices whose memory has been found to grow since this was last asked.
+    pub fn take_growing(&mut self) -> Vec<(u32, Growing)> {
+        std::mem::take(&mut self.growing)
     }
 
     /// What there is to say `now`, if it is time for it.
@@ -153,6 +171,19 @@ mod tests {
         counter.add(5, &[alloc(1)]);
         let expected = Progress { steps: 1, in_step: false, requests: 5, peak_allocated: 1024 + 512 };
         assert_eq!(counter.progress, expected);
+    }
+
+    #[test]
+    fn a_device_that_grows_is_told_once_with_the_stack_of_what_stays() {
+        let mut counter = Counter::default();
+        for number in 0..50 {
+            let event =
+                RawEvent::Alloc { address: number, size: 1 << 20, stream: 0, stack: StackId(number as u32 % 3 / 2) };
+            counter.add(4, &[step(Mark::StepBegin), timed(event), step(Mark::StepEnd)]);
+        }
+        let found = counter.take_growing();
+        assert!(matches!(found[..], [(4, Growing { bytes_per_step: 0x10_0000, stack: StackId(1), .. })]), "{found:?}");
+        assert_eq!(counter.take_growing(), []);
     }
 
     #[test]

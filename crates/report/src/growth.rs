@@ -1,5 +1,6 @@
 //! Live bytes that climb from step to step: how much a step, and where what stays was allocated.
 
+use stalloc_trace::growth::{Climb, climb};
 use stalloc_trace::{Request, Time, Trace};
 
 use crate::figures::Growth;
@@ -8,18 +9,6 @@ use crate::loops::turns;
 use crate::sites::Sites;
 use crate::steps::StepSpan;
 
-/// Steps in a row over which live bytes must climb.
-const CLIMBING: usize = 3;
-
-/// What the first steps add are optimizer states and buffers that are made once.
-const WARM_UP: usize = 2;
-
-/// Of the steps that climb, at least this share adds something: a cache may have what it is asked for.
-const ADDING: f64 = 0.5;
-
-/// A step that adds less than this share of the peak is not worth a word: it would take ten thousand steps to double it.
-const NOTHING: u64 = 10_000;
-
 /// What climbs, if anything does: over steps, else over the turns of the program's loop. O(requests log steps).
 pub fn growth(trace: &Trace, steps: &[StepSpan], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
     let begins: Vec<Time> = steps.iter().map(|step| step.begin).collect();
@@ -27,27 +16,14 @@ pub fn growth(trace: &Trace, steps: &[StepSpan], peak: u64, sites: &mut Sites<'_
 }
 
 fn climbing(trace: &Trace, begins: &[Time], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
-    let last = begins.len().checked_sub(1)?;
-    let kept = kept(trace, begins);
-    let mut first = last;
-    while first > WARM_UP && kept[first - 1] <= kept[first] {
-        first -= 1;
-    }
-    let steps = last - first;
-    let adding = (first..last).filter(|&at| kept[at] < kept[at + 1]).count();
-    if steps < CLIMBING || (adding as f64) < steps as f64 * ADDING {
-        return None;
-    }
-    let bytes = kept[last] - kept[first];
-    let bytes_per_step = bytes / steps as u64;
-    if bytes_per_step < (peak / NOTHING).max(1) {
-        return None;
-    }
+    let found = climb(&kept(trace, begins), peak)?;
+    let Climb { first, last, bytes } = found;
     // What is kept at the last boundary and was not at the first one of those that climb.
     let stays = |request: &&Request| {
         let (begin, end) = lifetime(request);
         begin >= begins[first - 1] && begin < begins[last - 1] && end > begins[last]
     };
+    let (bytes_per_step, steps) = (found.bytes_per_step(), found.steps());
     Some(Growth { bytes_per_step, steps, bytes, sites: by_site(sites, trace.requests.iter().filter(stays)) })
 }
 

@@ -7,9 +7,8 @@
 
 use std::collections::HashMap;
 
+use stalloc_trace::site::is_python;
 use stalloc_trace::{Frame, StackId, StringId, Time, Trace};
-
-use crate::sites::is_python;
 
 /// Fewer turns are no loop to speak of.
 const TURNS: usize = 4;

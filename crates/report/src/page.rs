@@ -9,6 +9,7 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
 use stalloc_simulator::Source;
+use stalloc_trace::site::distance;
 use stalloc_trace::{Frame, ROUNDING, RequestId, StackId, StringId, Trace};
 
 use crate::Error;
@@ -17,7 +18,7 @@ use crate::columns::{Column, Columns};
 use crate::curve::keep_extremes;
 use crate::device::{Analysis, Mapped};
 use crate::figures::Figures;
-use crate::sites::{Sites, distance};
+use crate::sites::Sites;
 use crate::steps::{Span, phases, spans};
 use crate::terminal::chosen;
 
@@ -248,7 +249,7 @@ impl<'a> Names<'a> {
     fn frame(&mut self, trace: &'a Trace, frame: &Frame) -> u64 {
         let key = (self.string(trace, frame.file), self.string(trace, frame.function), u64::from(frame.line));
         *self.by_frame.entry(key).or_insert_with(|| {
-            self.distances.push(u64::from(distance(trace, frame)));
+            self.distances.push(u64::from(distance(trace.string(frame.file))));
             self.frames.push(key);
             self.frames.len() as u64 - 1
         })

@@ -18,6 +18,9 @@ use crate::{fork, places};
 /// How often journals are read if no step begins: at ten million requests a second a journal holds a fifth of a second.
 const PERIOD: Duration = Duration::from_millis(50);
 
+/// How to find the line that keeps memory; this process knows no call stacks.
+const FIND_IT: &str = "To find the line: `stalloc trace --steps 8 -o traces -- COMMAND`, then `stalloc report traces`";
+
 /// What was learned of each device.
 static LEARNED: Mutex<BTreeMap<i32, Learning>> = Mutex::new(BTreeMap::new());
 
@@ -77,7 +80,11 @@ fn learn_everywhere() {
     let mut learned = lock(&LEARNED);
     for (device, place) in places::all() {
         if place.is_open() {
-            learn(learned.entry(device).or_default(), place);
+            let learning = learned.entry(device).or_insert_with(Learning::with_growth);
+            learn(learning, place);
+            if let Some(growing) = learning.take_growing() {
+                say(&growing.line(device, None, FIND_IT));
+            }
         }
     }
 }

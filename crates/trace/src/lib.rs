@@ -19,6 +19,7 @@ mod curves;
 mod error;
 mod fingerprint;
 pub mod format;
+pub mod growth;
 mod input;
 mod instance;
 mod marks;
@@ -27,6 +28,7 @@ mod open;
 mod paper_log;
 mod pickle;
 mod raw;
+pub mod site;
 mod snapshot;
 mod state;
 

@@ -1,0 +1,327 @@
+//! Live bytes that climb from step to step: the one judgement for a recording ([`climb`]) and for a job that still runs
+//! ([`GrowthWatch`]).
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+
+use rustc_hash::FxHashMap;
+use stalloc_common::figures::bytes;
+
+use crate::{ROUNDING, StackId, Whose};
+
+/// Steps in a row over which live bytes must climb.
+const CLIMBING: usize = 3;
+
+/// What the first steps add are optimizer states and buffers that are made once.
+const WARM_UP: usize = 2;
+
+/// Of the steps that climb, at least this share adds something: a cache may have what it is asked for.
+const ADDING: f64 = 0.5;
+
+/// A step that adds less than this share of the peak is not worth a word: it would take ten thousand steps to double it.
+const NOTHING: u64 = 10_000;
+
+/// A job that runs must climb for so many steps before anything is said. Unlike a recording it has no end to judge by, and
+/// what is filled once (a cache, a buffer of samples) climbs too: most are full by then.
+const CLIMBING_LIVE: usize = 20;
+
+/// A stretch of steps over which live bytes climb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Climb {
+    /// The first boundary of it, as an index.
+    pub first: usize,
+    /// The last one.
+    pub last: usize,
+    /// What it adds in all.
+    pub bytes: u64,
+}
+
+impl Climb {
+    /// How many steps climb.
+    pub fn steps(&self) -> usize {
+        self.last - self.first
+    }
+
+    /// What each of them adds, on average.
+    pub fn bytes_per_step(&self) -> u64 {
+        self.bytes / self.steps().max(1) as u64
+    }
+}
+
+/// Whether the last steps climb. `kept`: at each boundary between steps, the first one included, the bytes that have lived
+/// for a whole step or longer; `peak`: the most live bytes. O(boundaries).
+pub fn climb(kept: &[u64], peak: u64) -> Option<Climb> {
+    let last = kept.len().checked_sub(1)?;
+    let mut first = last;
+    while first > WARM_UP && kept[first - 1] <= kept[first] {
+        first -= 1;
+    }
+    let adding = (first..last).filter(|&at| kept[at] < kept[at + 1]).count();
+    let found = Climb { first, last, bytes: kept[last] - kept[first] };
+    let steps = found.steps();
+    let counts = steps >= CLIMBING && adding as f64 >= steps as f64 * ADDING;
+    (counts && found.bytes_per_step() >= (peak / NOTHING).max(1)).then_some(found)
+}
+
+/// A block that lives.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    bytes: u64,
+    /// The step that it was made in.
+    step: u64,
+    /// Which allocation it was.
+    number: u64,
+    stack: StackId,
+}
+
+/// Watches one device of a running job for [`climb`], and finds it once.
+///
+/// Constant time per event; memory in proportion to the live blocks and one step's allocations, none after it has found.
+#[derive(Debug, Default)]
+pub struct GrowthWatch {
+    live: FxHashMap<u64, Block>,
+    live_bytes: u64,
+    /// Of these, what this step has made.
+    new_bytes: u64,
+    peak: u64,
+    step: u64,
+    /// The last boundaries, after the warm-up.
+    kept: VecDeque<u64>,
+    recent: Recent,
+    has_found: bool,
+}
+
+/// The addresses of the allocations of this step and of the one before: some call stacks are told by an allocation's number.
+#[derive(Debug, Default)]
+struct Recent {
+    addresses: VecDeque<u64>,
+    /// How many allocations were before these.
+    before: u64,
+    /// How many there were when this step began.
+    at_step: u64,
+}
+
+impl Recent {
+    /// At most so many are kept (8 MB); the oldest are forgotten.
+    const MOST: usize = 1 << 20;
+
+    /// The number of the next one.
+    fn next(&self) -> u64 {
+        self.before + self.addresses.len() as u64
+    }
+
+    fn push(&mut self, address: u64) {
+        self.addresses.push_back(address);
+        if self.addresses.len() > Recent::MOST {
+            self.addresses.pop_front();
+            self.before += 1;
+        }
+    }
+
+    fn address(&self, number: u64) -> Option<u64> {
+        let index = usize::try_from(number.checked_sub(self.before)?).ok()?;
+        self.addresses.get(index).copied()
+    }
+
+    fn forget_all_but_the_last_step(&mut self) {
+        let old = self.at_step.saturating_sub(self.before).min(self.addresses.len() as u64);
+        self.addresses.drain(..old as usize);
+        self.before += old;
+        self.at_step = self.next();
+    }
+}
+
+/// What a [`GrowthWatch`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growing {
+    /// What a step adds.
+    pub bytes_per_step: u64,
+    /// For how many steps.
+    pub steps: usize,
+    /// The call stack that most of it was allocated under; the empty one if none is known.
+    pub stack: StackId,
+}
+
+impl Growing {
+    /// The line that says so, of a device by its number. `site`: where what stays is allocated, if that is known; `next`: a
+    /// sentence on what to do.
+    pub fn line(&self, device: impl Display, site: Option<&str>, next: &str) -> String {
+        let site = site.map_or(String::new(), |site| format!(", most of it allocated at {site}"));
+        format!(
+            "memory of device {device} grows by {} a step, for {} steps now{site}. Unless that is a cache that will be full, the job \
+             will run out of memory. {next}",
+            bytes(self.bytes_per_step),
+            self.steps,
+        )
+    }
+}
+
+impl GrowthWatch {
+    /// One that has seen nothing yet.
+    pub fn new() -> Self {
+        GrowthWatch::default()
+    }
+
+    /// A block was made.
+    pub fn alloc(&mut self, address: u64, size: u64, stack: StackId) {
+        if self.has_found {
+            return;
+        }
+        self.free(address);
+        let bytes = size.max(1).checked_next_multiple_of(ROUNDING).unwrap_or(size);
+        self.live.insert(address, Block { bytes, step: self.step, number: self.recent.next(), stack });
+        self.recent.push(address);
+        self.live_bytes = self.live_bytes.saturating_add(bytes);
+        self.new_bytes = self.new_bytes.saturating_add(bytes);
+        self.peak = self.peak.max(self.live_bytes);
+    }
+
+    /// The block at an address was given back.
+    pub fn free(&mut self, address: u64) {
+        if let Some(block) = self.live.remove(&address) {
+            self.live_bytes = self.live_bytes.saturating_sub(block.bytes);
+            if block.step == self.step {
+                self.new_bytes = self.new_bytes.saturating_sub(block.bytes);
+            }
+        }
+    }
+
+    /// A call stack is known only now.
+    pub fn stack(&mut self, whose: Whose, stack: StackId) {
+        let (address, number) = match whose {
+            Whose::LivesAt(address) => (Some(address), None),
+            Whose::Nth(number) => (self.recent.address(number), Some(number)),
+            Whose::Failed => (None, None),
+        };
+        let block = address.and_then(|address| self.live.get_mut(&address));
+        if let Some(block) = block.filter(|block| number.is_none_or(|number| number == block.number)) {
+            block.stack = stack;
+        }
+    }
+
+    /// A step begins: what there is to say, if it is time for it. O(1), and once O(live blocks).
+    pub fn step_begin(&mut self) -> Option<Growing> {
+        if self.has_found {
+            return None;
+        }
+        self.kept.push_back(self.live_bytes.saturating_sub(self.new_bytes));
+        if self.kept.len() > WARM_UP + CLIMBING_LIVE + 1 {
+            self.kept.pop_front();
+        }
+        self.step += 1;
+        self.new_bytes = 0;
+        self.recent.forget_all_but_the_last_step();
+        let found = climb(self.kept.make_contiguous(), self.peak).filter(|climb| self.goes_on(climb))?;
+        let growing = Growing {
+            bytes_per_step: found.bytes_per_step(),
+            steps: found.steps(),
+            stack: self.most_of(self.step - 1 - found.steps() as u64..self.step - 1),
+        };
+        *self = GrowthWatch { has_found: true, ..GrowthWatch::default() };
+        Some(growing)
+    }
+
+    /// Whether it has climbed for long, and not ever more slowly, as what is filled once does: its last quarter adds at least
+    /// half of what a quarter adds on average.
+    fn goes_on(&self, climb: &Climb) -> bool {
+        let lately = self.kept[climb.last] - self.kept[climb.last - climb.steps() / 4];
+        climb.steps() >= CLIMBING_LIVE && lately >= climb.bytes / 8
+    }
+
+    /// The stack that most of what these steps have left was allocated under.
+    fn most_of(&self, steps: std::ops::Range<u64>) -> StackId {
+        let mut by_stack: FxHashMap<StackId, u64> = FxHashMap::default();
+        for block in self.live.values().filter(|block| steps.contains(&block.step) && block.stack != StackId::NONE) {
+            *by_stack.entry(block.stack).or_default() += block.bytes;
+        }
+        let most = by_stack.into_iter().max_by_key(|&(stack, bytes)| (bytes, stack.0));
+        most.map_or(StackId::NONE, |(stack, _)| stack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A job of so many steps: 64 MiB that stay, activations that differ by step, and what `keeps` says each step leaves for good.
+    /// What was said, with the steps that had begun.
+    fn job(steps: u64, keeps: impl Fn(u64) -> u64) -> Vec<(u64, Growing)> {
+        let mut watch = GrowthWatch::new();
+        watch.alloc(1, 64 * MIB, StackId::NONE);
+        let mut said = Vec::new();
+        for step in 0..steps {
+            said.extend(watch.step_begin().map(|growing| (step, growing)));
+            let activations = 1_000_000 + step;
+            watch.alloc(activations, (8 + 5 * step % 13) * MIB, StackId(1));
+            if keeps(step) > 0 {
+                watch.alloc(2_000_000 + step, keeps(step), StackId(2));
+            }
+            // Lives on into the next step, as a batch that was fetched ahead does.
+            watch.alloc(3_000_000 + step, (step % 3) * MIB, StackId(3));
+            watch.free(2_999_999 + step);
+            watch.free(activations);
+        }
+        said
+    }
+
+    #[test]
+    fn a_job_that_keeps_something_of_every_step_is_said_to_grow_once() {
+        let said = job(100, |_| 4 * MIB);
+        let [(step, growing)] = said[..] else { panic!("{said:?}") };
+        assert_eq!(growing, Growing { bytes_per_step: 4 * MIB, steps: CLIMBING_LIVE, stack: StackId(2) });
+        assert!(step <= CLIMBING_LIVE as u64 + 4, "step {step}");
+    }
+
+    #[test]
+    fn a_healthy_job_one_whose_states_come_late_and_a_cache_that_fills_up_are_not() {
+        assert_eq!(job(200, |_| 0), []);
+        assert_eq!(job(200, |step| if step < 10 { 9 * MIB } else { 0 }), [], "the first steps");
+        assert_eq!(job(200, |step| if step == 40 { 500 * MIB } else { 0 }), [], "states that come late");
+        assert_eq!(job(200, |step| if step % 5 == 0 { 50 * MIB } else { 0 }), [], "one step in five");
+        assert_eq!(job(400, |step| if step < 17 { 9 * MIB } else { 0 }), [], "a cache that is full soon");
+        assert_eq!(job(400, |step| (64 * MIB) >> step.min(40)), [], "a cache that is filled ever more slowly");
+        assert_eq!(job(400, |_| 512), [], "a few bytes a step");
+    }
+
+    #[test]
+    fn a_job_that_grows_after_long_is_found_too() {
+        let said = job(300, |step| if step > 200 { MIB } else { 0 });
+        assert!(matches!(said[..], [(step, _)] if step < 200 + CLIMBING_LIVE as u64 + 6), "{said:?}");
+    }
+
+    #[test]
+    fn stacks_that_are_told_late_go_to_their_own_block() {
+        let mut watch = GrowthWatch::new();
+        let mut found = None;
+        for step in 0..40u64 {
+            found = found.or(watch.step_begin());
+            watch.alloc(7, MIB, StackId::NONE);
+            watch.free(7);
+            watch.alloc(100 + step, MIB, StackId::NONE);
+            // Of the first, which is gone: its address has another block in the next step.
+            watch.stack(Whose::Nth(2 * step), StackId(9));
+            if step % 2 == 0 {
+                watch.stack(Whose::Nth(2 * step + 1), StackId(5));
+            } else {
+                watch.stack(Whose::LivesAt(100 + step), StackId(5));
+            }
+            watch.stack(Whose::Failed, StackId(9));
+        }
+        assert_eq!(found.map(|growing| growing.stack), Some(StackId(5)));
+    }
+
+    #[test]
+    fn without_steps_memory_is_bounded_and_odd_events_do_no_harm() {
+        let mut watch = GrowthWatch::new();
+        for _ in 0..Recent::MOST + 10 {
+            watch.alloc(1, u64::MAX, StackId::NONE);
+        }
+        assert_eq!((watch.live.len(), watch.recent.addresses.len()), (1, Recent::MOST));
+        watch.free(2);
+        watch.stack(Whose::Nth(0), StackId(1));
+        watch.stack(Whose::Nth(u64::MAX), StackId(1));
+        assert_eq!(watch.step_begin(), None);
+    }
+}
