@@ -13,6 +13,11 @@ pub fn line(text: &str) -> Result<(), Error> {
     writeln!(std::io::stdout().lock(), "{text}").map_err(Error::Stdout)
 }
 
+/// Prints what to type next: a command, and in a few words what it is for.
+pub fn next(command: &str, what_for: &str) -> Result<(), Error> {
+    line(&format!("\nNext: {command}     ({what_for})"))
+}
+
 /// Prints exactly one JSON object.
 pub fn json<T: Serialize>(value: &T) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Error::message(error.to_string()))?;

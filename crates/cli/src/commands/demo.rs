@@ -54,5 +54,9 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     let html = html.map_err(|error| Error::message(error.to_string()))?;
     output::whole_file(&page, |file| file.write_all(html.as_bytes()))?;
     output::line(&format!("\nThe report: {}\nThe plan: {}", page.display(), path.display()))?;
+    output::next(
+        "stalloc trace --dry-run h100-80gb -o traces -- python train.py",
+        "records a job of yours, with no GPU",
+    )?;
     Ok(if verdict.ok { Outcome::Done } else { Outcome::No })
 }

@@ -112,6 +112,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         output::json(&fit::json(&question, &answer))?;
     } else {
         print(&question, &answer)?;
+        print_next(&question, &answer)?;
     }
     if answer.is_interrupted {
         eprintln!("stalloc: stopped; this is what was found so far");
@@ -236,6 +237,33 @@ fn print_one(candidate: &Candidate) -> Result<(), Error> {
     }
     output::line(&peak(candidate))?;
     table.print()
+}
+
+/// The largest job that fits, under the first allocator that it fits under; else how to see what it needs.
+fn print_next(question: &Question, answer: &Answer) -> Result<(), Error> {
+    let ways = ["", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True ", "stalloc run -- "];
+    let fits = |candidate: &&Candidate| candidate.verdicts.iter().any(|verdict| verdict.fits == Fits::Yes);
+    let command = |values: &fit::Assignment| {
+        let words = fit::substitute(&question.command, values);
+        words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let largest = answer.candidates.iter().filter(fits).max_by_key(|candidate| candidate.peak_allocated);
+    if let Some(largest) = largest {
+        let way =
+            largest.verdicts.iter().position(|verdict| verdict.fits == Fits::Yes).and_then(|index| ways.get(index));
+        let command = format!("{}{}", way.unwrap_or(&""), command(&largest.values));
+        return output::next(&command, &format!("the largest that fits {}", label(&largest.gpu)));
+    }
+    let smallest =
+        answer.candidates.iter().filter(|tried| tried.failure.is_none()).min_by_key(|tried| tried.peak_allocated);
+    match smallest {
+        Some(tried) => {
+            let gpu = tried.gpu.name;
+            let record = format!("stalloc trace --dry-run {gpu} -o traces -- {}", command(&tried.values));
+            output::next(&record, "then `stalloc report traces`: who holds the memory")
+        }
+        None => Ok(()),
+    }
 }
 
 /// The largest value of each row of the frontier.

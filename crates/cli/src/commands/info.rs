@@ -3,7 +3,7 @@
 mod compare;
 mod plan;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use stalloc_jobs::describing::{self, DeviceInfo};
 use stalloc_jobs::inputs;
@@ -38,12 +38,12 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         (_, true) => Err(Error::message("--compare takes two recordings: stalloc info --compare A B")),
         ([path], false) => {
             if inputs::is_plan(path) {
-                plan::print(&inputs::plan(path)?, args.json)?;
+                plan::print(path, &inputs::plan(path)?, args.json)?;
                 return Ok(Outcome::Done);
             }
             match inputs::open(path, &mut Terminal::new())? {
-                Input::Recording(recording) => print_recording(&recording, args.json)?,
-                Input::Instance(instance) => print_instance(&instance, args.json)?,
+                Input::Recording(recording) => print_recording(path, &recording, args.json)?,
+                Input::Instance(instance) => print_instance(path, &instance, args.json)?,
             }
             Ok(Outcome::Done)
         }
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     }
 }
 
-fn print_recording(recording: &Recording, json: bool) -> Result<(), Error> {
+fn print_recording(path: &Path, recording: &Recording, json: bool) -> Result<(), Error> {
     let info = describing::recording(recording);
     if json {
         return output::json(&info);
@@ -88,7 +88,7 @@ fn print_recording(recording: &Recording, json: bool) -> Result<(), Error> {
     for device in &info.devices {
         print_device(device, info.devices.len() > 1)?;
     }
-    Ok(())
+    output::next(&format!("stalloc report {}", path.display()), "who holds the memory, and what would need less")
 }
 
 fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
@@ -133,7 +133,7 @@ fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_instance(instance: &Instance, json: bool) -> Result<(), Error> {
+fn print_instance(path: &Path, instance: &Instance, json: bool) -> Result<(), Error> {
     let info = describing::instance(instance);
     if json {
         return output::json(&info);
@@ -145,5 +145,6 @@ fn print_instance(instance: &Instance, json: bool) -> Result<(), Error> {
         output::count(info.lower_bound)
     ))?;
     output::line(&format!("  times: {} to {}; largest buffer: {}", info.first, info.end, output::bytes(info.largest)))?;
-    output::line(&format!("  with an alignment: {}; with an offset: {}", info.aligned, info.placed))
+    output::line(&format!("  with an alignment: {}; with an offset: {}", info.aligned, info.placed))?;
+    output::next(&format!("stalloc plan {} -o solved.csv", path.display()), "chooses the offsets")
 }

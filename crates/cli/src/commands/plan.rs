@@ -120,7 +120,7 @@ impl Args {
         if self.json {
             return output::json(&serde_json::json!({"kind": "folder", "plans": summaries}));
         }
-        Ok(())
+        output::next(&format!("stalloc run --plan {} -- COMMAND", out.display()), "serves the job from these plans")
     }
 
     fn instance(&self, instance: &Instance) -> Result<(), Error> {
@@ -139,7 +139,11 @@ impl Args {
             solved.ratio,
             solved.lower_bound,
             solved.seconds,
-        ))
+        ))?;
+        match &self.output {
+            Some(path) => output::next(&format!("stalloc verify {}", path.display()), "checks the offsets"),
+            None => output::next(&format!("stalloc plan {} -o solved.csv", self.input.display()), "keeps the offsets"),
+        }
     }
 
     fn trace(&self, trace: &Trace) -> Result<(), Error> {
@@ -152,8 +156,15 @@ impl Args {
         }
         print(&summary)?;
         match &self.output {
-            Some(path) => output::line(&format!("\nwritten to {}", path.display())),
-            None => output::line("\nnothing written: add -o FILE to keep the plan"),
+            Some(path) => {
+                output::line(&format!("\nwritten to {}", path.display()))?;
+                let verify = format!("stalloc verify {} {}", path.display(), self.input.display());
+                output::next(&verify, "checks it against the recording")
+            }
+            None => {
+                output::line("\nnothing written")?;
+                output::next(&format!("stalloc plan {} -o job.plan", self.input.display()), "keeps the plan")
+            }
         }
     }
 }

@@ -56,6 +56,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         output::json(&comparison)?;
     } else {
         print(&comparison)?;
+        output::next(&format!("stalloc report {}", args.input.display()), "who holds the memory, and what to do")?;
     }
     let nothing_fits = comparison.results.iter().all(|result| result.oom);
     Ok(if args.capacity.is_some() && nothing_fits { Outcome::No } else { Outcome::Done })

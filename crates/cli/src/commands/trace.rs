@@ -223,7 +223,7 @@ fn print(directory: &Path, summaries: &[Summary]) -> Result<(), Error> {
     for summary in differing {
         print_reads(summary)?;
     }
-    Ok(())
+    output::next(&format!("stalloc report {}", directory.display()), "who holds the memory, and what would need less")
 }
 
 fn print_reads(summary: &Summary) -> Result<(), Error> {

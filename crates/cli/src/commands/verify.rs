@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use stalloc_jobs::inputs;
 use stalloc_jobs::verifying::verify;
 use stalloc_plan::Verdict;
 
@@ -37,6 +38,21 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 }
 
 impl Args {
+    /// What a right plan is good for; a CSV instance is at its end.
+    fn print_next(&self) -> Result<(), Error> {
+        match &self.input {
+            _ if !inputs::is_plan(&self.plan) => Ok(()),
+            Some(input) => {
+                let simulate = format!("stalloc simulate {} --plan {}", input.display(), self.plan.display());
+                output::next(&simulate, "what every allocator makes of the recording")
+            }
+            None => {
+                let verify = format!("stalloc verify {} TRACE", self.plan.display());
+                output::next(&verify, "checks it against the recording that it was made from")
+            }
+        }
+    }
+
     fn print(&self, verdict: &Verdict) -> Result<(), Error> {
         let checked = match &self.input {
             Some(input) => format!("{} against {}", self.plan.display(), input.display()),
@@ -46,7 +62,8 @@ impl Args {
             output::line(&format!("  {problem}"))?;
         }
         if verdict.ok {
-            return output::line(&format!("ok: {checked}, peak {}", output::bytes(verdict.peak)));
+            output::line(&format!("ok: {checked}, peak {}", output::bytes(verdict.peak)))?;
+            return self.print_next();
         }
         output::line(&format!(
             "WRONG: {checked}: {} overlaps, {} misaligned, {} out of bounds, {} unmatched",

@@ -28,7 +28,7 @@ pub use outside::{Outside, Part};
 pub use report::{Answer, Candidate, Frontier, Trouble, Verdict};
 pub use scheduler::{Event, Tried};
 pub use trial::{Failure, FailureKind, Outcome, Setting};
-pub use values::{Assignment, Values, Variable};
+pub use values::{Assignment, Values, Variable, substitute};
 
 /// What is asked.
 #[derive(Clone, Debug)]

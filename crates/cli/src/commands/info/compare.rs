@@ -24,6 +24,8 @@ pub fn run(path_a: &Path, path_b: &Path, json: bool) -> Result<Outcome, Error> {
         output::json(&info)?;
     } else {
         print(&info)?;
+        let report = format!("stalloc report {} {} -o report.html", path_a.display(), path_b.display());
+        output::next(&report, "compares their memory by line, category and size")?;
     }
     Ok(outcome)
 }

@@ -1,5 +1,7 @@
 //! `stalloc info` of a plan.
 
+use std::path::Path;
+
 use stalloc_jobs::describing;
 use stalloc_plan::Plan;
 
@@ -7,7 +9,7 @@ use crate::error::Error;
 use crate::output::{self, Table};
 
 /// Prints what a plan holds.
-pub fn print(plan: &Plan, json: bool) -> Result<(), Error> {
+pub fn print(path: &Path, plan: &Plan, json: bool) -> Result<(), Error> {
     let info = describing::plan(plan);
     if json {
         return output::json(&info);
@@ -35,5 +37,5 @@ pub fn print(plan: &Plan, json: bool) -> Result<(), Error> {
     for (key, value) in info.metadata {
         output::line(&format!("  {key}: {value}"))?;
     }
-    Ok(())
+    output::next(&format!("stalloc verify {}", path.display()), "checks that no two of its blocks overlap")
 }
