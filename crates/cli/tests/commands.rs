@@ -120,6 +120,35 @@ fn an_instance_keeps_its_rows_and_gets_offsets_that_verify() {
     assert_eq!(stalloc(&["verify", text(&solved)]).status.code(), Some(1), "a moved buffer is found");
 }
 
+/// What a command names as the next one, without the program's name.
+fn next(output: &Output) -> Vec<String> {
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}{}", String::from_utf8_lossy(&output.stderr));
+    let last = shown.lines().last().and_then(|line| line.strip_prefix("Next: stalloc "));
+    let command =
+        last.and_then(|line| line.split("     (").next()).unwrap_or_else(|| panic!("nothing is named:\n{shown}"));
+    command.split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn each_command_names_the_next_one_and_that_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let instance = folder.path().join("in.csv");
+    fs::write(&instance, "id,lower,upper,size\na,0,4,8\n").unwrap();
+    for (first, wanted) in [
+        (vec!["plan", TRACE], &["plan", "verify", "simulate", "report", "report"][..]),
+        (vec!["info", TRACE], &["report", "report"]),
+        (vec!["info", text(&instance)], &["plan", "verify"]),
+    ] {
+        let mut command: Vec<String> = first.into_iter().map(str::to_owned).collect();
+        for name in wanted {
+            let run = Command::new(env!("CARGO_BIN_EXE_stalloc")).args(&command).current_dir(folder.path()).output();
+            command = next(&run.expect("the command starts"));
+            assert_eq!(command.first().map(String::as_str), Some(*name));
+        }
+    }
+}
+
 #[test]
 fn a_device_too_small_for_every_allocator_is_a_no() {
     let output = stalloc(&["simulate", TRACE, "--capacity", "1GiB"]);
