@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import subprocess
@@ -63,14 +63,48 @@ def test_each_measurement_is_made_once_and_one_that_crashes_stops_no_other(kit):
     assert "| auto | yes |" in page.stdout and "(out of memory)" in page.stdout
 
 
+def module(name: str):
+    """A module of the kit."""
+    sys.path.insert(0, str(KIT))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(KIT))
+
+
 @pytest.fixture(scope="module")
 def measurements():
-    sys.path.insert(0, str(KIT))
-    spec = importlib.util.spec_from_file_location("kit_measurements", KIT / "measurements.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.path.remove(str(KIT))
-    return module
+    return module("measurements")
+
+
+def test_what_the_stand_in_said_elsewhere_is_taken_only_where_pytorch_is_the_same(tmp_path):
+    packed = tmp_path / "stand-in"
+    (packed / "gpt2").mkdir(parents=True)
+    (packed / "gpt2" / "rank0_dev0.trace").write_text("a recording")
+    said = {"state": "done", "figures": {"peak_allocated": 7}}
+    machine = {"torch": "2.11.0", "cuda": "13.0", "cudnn": 9}
+    (packed / "results.json").write_text(json.dumps({"machine": machine, "measurements": {"recording/gpt2": said, "fit/peak/gpt2": said}}))
+    for torch, taken in (("2.11.0", 2), ("2.12.0", 0)):
+        work = tmp_path / torch
+        kit = module("harness").Kit(work, Path(), Path(), None, False, 0.0, work)
+        kit.results["machine"] = machine | {"torch": torch}
+        kit.keep("fit/peak/gpt2", {"state": "measured here"})
+        kit.take_along(packed)
+        assert len(kit.done) == max(taken, 1) and kit.done["fit/peak/gpt2"]["state"] == "measured here"
+        assert (work / "recorded" / "gpt2" / "rank0_dev0.trace").exists() == bool(taken)
+
+
+def test_the_page_of_the_documentation_is_made_from_the_rehearsal_that_is_kept(measurements):
+    made = call(KIT, "table", "rehearsal.json")
+    assert made.returncode == 0, made.stderr
+    assert made.stdout == (KIT.parents[2] / "docs" / "gpu.md").read_text()
+    assert "no GPU was measured" in "".join(made.stdout.splitlines()[:4])
+    entries = json.loads((KIT / "rehearsal.json").read_text())["measurements"]
+    assert {entry["state"] for entry in entries.values()} == {"done"}
+    wanted = [f"truth/losses/{way}" for way in measurements.LOSSES] + [f"cost/speed/{way}/1" for way in measurements.SPEEDS]
+    wanted += [f"{what}/{model}" for what in ("recording", "truth/trace", "fit/peak") for model in measurements.TRACED]
+    wanted += [f"fit/largest/{model}" for model in measurements.TINY_SEARCHED]
+    assert [name for name in wanted if name not in entries] == []
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 12, 31, 100, 333])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,6 +43,7 @@ class Kit:
     again: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
+    begun: dict[str, threading.Lock] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.logs = self.work / "logs"
@@ -67,6 +68,18 @@ class Kit:
             self.done[name] = entry
             self.write()
 
+    def take_along(self, packed: Path) -> None:
+        """What the stand-in said elsewhere is taken as if it had been asked here, if PyTorch and CUDA are the same."""
+        said = json.loads((packed / "results.json").read_text()) if (packed / "results.json").exists() else None
+        if said is None or any(said["machine"].get(name) != (self.results["machine"] or {}).get(name) for name in ("torch", "cuda", "cudnn")):
+            return
+        for name, entry in said["measurements"].items():
+            self.done.setdefault(name, entry)
+        for folder in filter(Path.is_dir, packed.iterdir()):
+            if not (self.work / "recorded" / folder.name).exists():
+                shutil.copytree(folder, self.work / "recorded" / folder.name)
+        self.write()
+
     def write(self) -> None:
         part = self.file.with_suffix(".part")
         part.write_text(json.dumps(self.results, indent=1) + "\n")
@@ -77,8 +90,12 @@ class Kit:
 
         The command's end is part of the entry: `done`, `failed` or `timed out`. OutOfTime if there is no time to begin.
         """
-        if name in self.done:
-            return self.done[name]
+        with self.lock:
+            alone = self.begun.setdefault(name, threading.Lock())
+        with alone:
+            return self.done.get(name) or self._measure(name, seconds, make, environment)
+
+    def _measure(self, name: str, seconds: float, make: Callable[[Path, float], list[Any]], environment: dict[str, str]) -> dict[str, Any]:
         if self.only and not name.startswith(self.only):
             raise NotWanted
         left = self.deadline - time.monotonic()
@@ -91,7 +108,7 @@ class Kit:
         status = call(make(output, min(left, seconds)), min(left, seconds), log, {**self.environment(), **environment})
         if status is None and left < seconds:
             raise OutOfTime  # cut short by the command's time, not by its own: another run measures it
-        text = log.read_text(errors="replace")
+        text = log.read_text(errors="replace").replace(str(self.work), "results").replace(f"{HERE}/", "")
         entry: dict[str, Any] = {"state": "done", "seconds": round(time.monotonic() - start, 1)}
         lines = [line for line in text.splitlines() if line.startswith("stalloc:")]
         entry["said"] = lines[:12]
@@ -104,16 +121,6 @@ class Kit:
         print(f"{name}: {entry['state']}, {entry['seconds']:.0f} s", file=sys.stderr, flush=True)
         self.keep(name, entry)
         return entry
-
-    def on_stand_in(self, gpu: str) -> Kit:
-        """The same results and limits, with programs on the stand-in for a GPU."""
-        other = copy.copy(self)
-        other.dry_run = gpu
-        return other
-
-    def versions(self) -> dict[str, Any]:
-        """What a recording depends on, other than the program."""
-        return {name: (self.results["machine"] or {}).get(name) for name in ("torch", "cuda", "cudnn")}
 
     def environment(self) -> dict[str, str]:
         """Every process finds the kit's package, and its shims where the kit keeps them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -16,23 +15,29 @@ RECORDED_STEPS = 4
 #: The model whose losses are compared to the bit, and its micro-batch.
 COMPARED, COMPARED_BATCH, COMPARED_STEPS = "llama-small", 4, 12
 LOSSES = ("native", "auto", "planned", "pluggable", "native again", "expandable")
-SPEEDS = ("native", "planned", "auto", "expandable")
+#: `open`: the arena with no plan, which learns none.
+SPEEDS = ("native", "planned", "open", "auto", "expandable")
 #: Steps before times count; steps that are timed; how often each allocator has its turn.
 WARM_UP, TIMED, TURNS = 3, 10, 2
 #: The searched jobs: memory that each may take, in MiB, and where the search begins. Less than the GPU, so that a step is short and four searches go on at once.
 SEARCHED = {"lengths": (24 << 10, 12), "moe": (24 << 10, 12), "llama-1b": (24 << 10, 32), "llama-3b": (32 << 10, 16)}
 SEARCHED_ALLOCATORS = ("native", "expandable", "auto")
-#: In a rehearsal at a tiny size: fewer, and a limit that a few sequences reach.
-TINY_SEARCHED = {"lengths": (256, 4), "llama-1b": (256, 4)}
-TINY_TRIES = 1
+#: What `stalloc fit` calls the same allocators, and the largest micro-batch that it tries, as a multiple of where the search begins.
+FIT_ALLOCATORS = {"native": "pytorch", "expandable": "pytorch-expandable", "auto": "stalloc"}
+FIT_RANGE = 4
+#: In a rehearsal at a tiny size: one, and a limit that some sequences reach.
+TINY_SEARCHED = {"lengths": (96, 32)}
 STAND_IN = "h200-141gb"
 
 
-def training(kit: Kit, model: str, micro_batch: int, steps: int, *more: Any) -> Callable[[Path], list[Any]]:
+def training(kit: Kit, model: str, micro_batch: Any, steps: int, *more: Any) -> Callable[[Path], list[Any]]:
     """The command that trains a model, for the path of its figures."""
-    if kit.tiny:
-        micro_batch = min(micro_batch, 4)
     return lambda output: kit.python("train.py", "--model", model, "--micro-batch", micro_batch, "--steps", steps, *more, "--output", output)
+
+
+def traced(kit: Kit) -> dict[str, int]:
+    """The models that are recorded, with their micro-batches."""
+    return {model: min(size, 4) if kit.tiny else size for model, size in TRACED.items()}
 
 
 def shell(*lines: str) -> list[str]:
@@ -53,22 +58,56 @@ def run_under(kit: Kit, name: str, allocator: str, make: Callable[[Path], list[A
 def recording(kit: Kit, model: str, micro_batch: int, *more: Any, steps: int = RECORDED_STEPS) -> Path:
     """A folder with a recording of a model on the stand-in: the kit's own where it was made with these versions, else made now."""
     folder = kit.work / "recorded" / model
-    packed = HERE / "recordings" / model
+    program = training(kit, model, micro_batch, steps, *more)
+    kit.measure(f"recording/{model}", 150, lambda output, _: kit.recorded(program(output), folder, kit.dry_run or STAND_IN))
+    return folder
+
+
+def fit(kit: Kit, name: str, gpu: str, model: str, micro_batch: Any, steps: int, *vary: str) -> dict[str, Any]:
+    """What `stalloc fit` says."""
+    program = training(kit, model, micro_batch, steps)
 
     def make(output: Path, _: float) -> list[Any]:
-        versions = HERE / "recordings" / "versions.json"
-        if not kit.tiny and (packed / "figures.json").exists() and json.loads(versions.read_text()) == kit.versions():
-            return shell(quoted("mkdir", "-p", folder), quoted("cp", packed / "rank0_dev0.trace", folder), quoted("cp", packed / "figures.json", output))
-        return kit.recorded(training(kit, model, micro_batch, steps, *more)(output), folder, kit.dry_run or STAND_IN)
+        asked = [kit.stalloc, "fit", "--dry-run", gpu, "--steps", steps, *vary, "--json", "--", *program(Path("/dev/null"))]
+        # 1: nothing fits, which is an answer.
+        return shell(f"{quoted(*asked)} > {quoted(output)}", "[ $? -le 1 ]")
 
-    kit.measure(f"recording/{model}", 150, make)
-    return folder
+    return kit.measure(name, 240, make)
+
+
+def fit_peak(kit: Kit, model: str, micro_batch: int) -> None:
+    fit(kit, f"fit/peak/{model}", kit.dry_run or STAND_IN, model, micro_batch, RECORDED_STEPS)
+
+
+def fit_largest(kit: Kit, model: str) -> dict[str, int]:
+    """The largest micro-batch that `stalloc fit` finds for each allocator, on a GPU of the limit's size; what it does not say is left out."""
+    limit, start = searched(kit)[model]
+    gpu = f"like={STAND_IN},memory={limit}MiB,context=0MiB,name=limit"
+    entry = fit(kit, f"fit/largest/{model}", gpu, model, "{MB}", steps_to_fit(kit, model), "--vary", f"MB=1..{FIT_RANGE * start}")
+    (found,) = (entry["figures"] or {}).get("largest", {}).values() or [{}]
+    return {way: found[name]["MB"] for way, name in FIT_ALLOCATORS.items() if found.get(name)}
+
+
+def searched(kit: Kit) -> dict[str, tuple[int, int]]:
+    return TINY_SEARCHED if kit.tiny else SEARCHED
+
+
+def steps_to_fit(kit: Kit, model: str) -> int:
+    """Steps until a job's peak has been seen."""
+    return 2 if kit.tiny else 6 if model in ("lengths", "moe") else 3
+
+
+def record(kit: Kit) -> list[Callable[[], Any]]:
+    """All that is asked of the stand-in alone, for `pack`."""
+    parts = [lambda model=model: plan_of(kit, model) for model in [COMPARED, *TRACED]]
+    parts += [lambda model=model, size=size: fit_peak(kit, model, size) for model, size in traced(kit).items()]
+    return parts + [lambda model=model: fit_largest(kit, model) for model in searched(kit)]
 
 
 def plan_of(kit: Kit, model: str) -> Path:
     """A folder with the recording alone, for runs that plan it."""
     more = ("--deterministic",) if model == COMPARED else ()
-    folder = recording(kit, model, TRACED.get(model, COMPARED_BATCH), *more)
+    folder = recording(kit, model, traced(kit).get(model, COMPARED_BATCH), *more)
     if not (folder / "rank0_dev0.trace").exists():
         raise FileNotFoundError(f"there is no recording of {model}")
     return folder
@@ -82,11 +121,11 @@ def truth(kit: Kit) -> list[Callable[[], Any]]:
     ]
     for way in LOSSES:
         parts.append(lambda way=way: run_under(kit, f"truth/losses/{way}", way, small, 90, plan_of(kit, COMPARED) if way == "planned" else None))
-    for model, micro_batch in TRACED.items():
+    for model, micro_batch in traced(kit).items():
         parts.append(lambda model=model, micro_batch=micro_batch: compare(kit, model, micro_batch))
     for way in ("native", "expandable"):
         parts.append(lambda way=way: addresses(kit, way))
-    return parts
+    return parts + [lambda model=model, size=size: fit_peak(kit, model, size) for model, size in traced(kit).items()]
 
 
 def compare(kit: Kit, model: str, micro_batch: int) -> None:
@@ -124,12 +163,14 @@ def cost(kit: Kit) -> list[Callable[[], Any]]:
     driver("remaps", "remaps")
     model = "llama-1b"
     steps = 2 if kit.tiny else WARM_UP + TIMED
-    program = training(kit, model, TRACED[model], steps, "--warm-up", 1 if kit.tiny else WARM_UP)
+    program = lambda way: training(
+        kit, model, traced(kit)[model], steps, "--warm-up", 1 if kit.tiny else WARM_UP, *(["--one-step"] if way == "open" else [])
+    )
     for turn in range(1 if kit.tiny else TURNS):
         for way in SPEEDS:
             parts.append(
                 lambda way=way, turn=turn: run_under(
-                    kit, f"cost/speed/{way}/{turn + 1}", way, program, 75, plan_of(kit, model) if way == "planned" else None
+                    kit, f"cost/speed/{way}/{turn + 1}", way, program(way), 75, plan_of(kit, model) if way == "planned" else None
                 )
             )
     parts.insert(3 + len(SPEEDS), lambda: pairs(kit))
@@ -154,26 +195,22 @@ def gain(kit: Kit) -> list[Callable[[], Any]]:
     for way in ("native", "auto"):
         program = lambda output: kit.python("graphs.py", "--output", output)
         parts.append(lambda way=way, program=program: run_under(kit, f"gain/graphs/{way}", way, program, 60))
-    for model in TINY_SEARCHED if kit.tiny else SEARCHED:
+    for model in searched(kit):
         for way in SEARCHED_ALLOCATORS:
             parts.append(lambda model=model, way=way: search(kit, model, way))
     return parts
 
 
 def search(kit: Kit, model: str, way: str) -> None:
-    """The largest micro-batch: first as the stand-in predicts it, then on the GPU, beginning there."""
-    limit, start = (TINY_SEARCHED if kit.tiny else SEARCHED)[model]
-    if not kit.dry_run:
-        stand_in = kit.on_stand_in(STAND_IN)
-        predicted, _ = largest(lambda size: fits(stand_in, f"gain/predicted/{model}/{way}/{size}", model, way, size, limit), start)
-        start = max(predicted, 1)
-    largest(lambda size: fits(kit, f"gain/largest/{model}/{way}/{size}", model, way, size, limit), start, TINY_TRIES if kit.tiny else None)
+    """The largest micro-batch, beginning with what `stalloc fit` says."""
+    limit, start = searched(kit)[model]
+    start = fit_largest(kit, model).get(way, start)
+    largest(lambda size: fits(kit, f"gain/largest/{model}/{way}/{size}", model, way, size, limit), start)
 
 
 def fits(kit: Kit, name: str, model: str, way: str, size: int, limit: int) -> bool:
     """Whether a micro-batch fits; one that fails otherwise than for memory does not."""
-    steps = 2 if kit.tiny else 6 if model in ("lengths", "moe") else 3
-    entry = run_under(kit, name, way, training(kit, model, size, steps, "--limit-mib", limit), 100)
+    entry = run_under(kit, name, way, training(kit, model, size, steps_to_fit(kit, model), "--limit-mib", limit), 100)
     return entry["state"] == "done" and not entry["figures"]["oom"]
 
 

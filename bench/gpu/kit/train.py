@@ -7,6 +7,7 @@ process runs under it. A full GPU is a result, not an error.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -16,6 +17,9 @@ import sys
 import time
 from pathlib import Path
 from typing import Any, Callable
+
+# Triton's kernels are compiled in this process: PyTorch 2.11 was seen to wait for minutes at its end for workers that it had started.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import torch
 from torch import Tensor, nn
@@ -141,6 +145,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--micro-batch", type=int, default=4)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--warm-up", type=int, default=2, help="steps before times count")
+    parser.add_argument("--one-step", action="store_true", help="stalloc sees the whole run as one step, so that it learns no plan")
     parser.add_argument("--limit-mib", type=int, help="memory that this process may take")
     parser.add_argument("--deterministic", action="store_true", help="only kernels that give the same bits each time")
     parser.add_argument("--snapshot", type=Path, help="keep PyTorch's memory history, and write it there")
@@ -172,6 +177,7 @@ def train(options: argparse.Namespace, figures: dict[str, Any]) -> None:
     """All steps, timed one by one."""
     torch.manual_seed(0)
     shape = (2, 16, 10, 64) if options.tiny and options.model == "conv" else TINY if options.tiny else SHAPES[options.model]
+    figures["shape"] = shape
     model, batch = build(options, shape, random.Random(0))
     figures["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -219,6 +225,7 @@ def outside() -> int:
 def main() -> None:
     options = arguments()
     figures: dict[str, Any] = {"model": options.model, "micro_batch": options.micro_batch, "oom": False}
+    figures.update(warm_up=options.warm_up, limit_mib=options.limit_mib)
     if options.deterministic:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -230,8 +237,10 @@ def main() -> None:
         torch.cuda.set_per_process_memory_fraction(min((options.limit_mib << 20) / total, 1.0))
     if options.snapshot:
         torch.cuda.memory._record_memory_history(max_entries=1_000_000, context=None)
+    stalloc = sys.modules.get("stalloc")
     try:
-        train(options, figures)
+        with stalloc.step() if options.one_step and stalloc else contextlib.nullcontext():
+            train(options, figures)
     except torch.cuda.OutOfMemoryError as error:
         figures.update(oom=True, message=str(error).splitlines()[0])
     if options.snapshot:
@@ -245,8 +254,8 @@ def main() -> None:
         backend=torch.cuda.get_allocator_backend(),
         total=torch.cuda.mem_get_info()[1],
     )
-    if "stalloc" in sys.modules:
-        figures["stalloc"] = sys.modules["stalloc"].memory_stats()
+    if stalloc:
+        figures["stalloc"] = stalloc.memory_stats()
     options.output.write_text(json.dumps(figures, default=str))
 
 
