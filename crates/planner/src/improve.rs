@@ -7,6 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::beam::{Beam, Manner, Where};
 use crate::clock::Clock;
 use crate::core_search::CoreSearch;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
@@ -39,6 +40,13 @@ const LONGEST_BETWEEN: u64 = 4;
 const RUNGS: u32 = 8;
 const RUNG_PATIENCE: u32 = 4;
 
+/// States of the narrowest beams, and of the widest; twice as many once all heights were tried.
+const WIDTH: [usize; 2] = [32, 1 << 14];
+
+/// Beams aim at so many heights, the next one after so many without success.
+const BEAM_RUNGS: u32 = 5;
+const BEAM_PATIENCE: u32 = 2;
+
 /// One restart in so many aims at the target itself; half as often once so many were tried.
 const STRAIGHT: u64 = 3;
 const SOON: u64 = 240;
@@ -51,6 +59,8 @@ const MEMORY: [usize; 2] = [1 << 18, 1 << 12];
 enum Kind {
     /// Exact search, from nothing to a solution.
     Dive,
+    /// Beam search, from nothing to a solution; as much work as dives and windows.
+    Beam,
     /// Exact search for a core, the others around it.
     Core,
     /// Windows of the best solution.
@@ -165,13 +175,47 @@ struct Lane<'a> {
     lessons: u64,
     cores: CoreSearch,
     windows: Option<Windows<'a>>,
-    /// Dives in between aim one in `2 << rung` of the gap below the top; those without success at this rung.
-    rung: u32,
-    failures: u32,
+    dives: Ladder,
+    /// In order of time and against it.
+    beam: [Option<Beam>; 2],
+    beams: Ladder,
+    width: usize,
     /// Rounds of each kind so far.
-    turns: [u64; 4],
+    turns: [u64; 5],
+    /// Work done by beams, and by dives and windows.
+    by_beams: u64,
+    by_others: u64,
     /// The style of the exact search that found the last solution.
     lucky: Option<Style>,
+}
+
+/// Heights between the target and the top, aimed at in turn: a half of the gap below the top, a quarter, and so on; lower
+/// after a success, higher after some failures, and from the highest lowest again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ladder {
+    rungs: u32,
+    patience: u32,
+    rung: u32,
+    failures: u32,
+}
+
+impl Ladder {
+    /// The height to aim at.
+    fn limit(&self, top: u64, target: u64) -> u64 {
+        top - (top - target).div_ceil(2 << self.rung)
+    }
+
+    /// Notes whether something was found; true once all rungs have failed.
+    fn note(&mut self, success: bool) -> bool {
+        self.failures = if success { 0 } else { self.failures + 1 };
+        if success {
+            self.rung = self.rung.saturating_sub(1);
+        } else if self.failures >= self.patience {
+            (self.rung, self.failures) = ((self.rung + 1) % self.rungs, 0);
+            return self.rung == 0;
+        }
+        false
+    }
 }
 
 impl<'a> Lane<'a> {
@@ -195,9 +239,13 @@ impl<'a> Lane<'a> {
             lessons: 0,
             cores: CoreSearch::default(),
             windows: None,
-            rung: 0,
-            failures: 0,
-            turns: [0; 4],
+            dives: Ladder { rungs: RUNGS, patience: RUNG_PATIENCE, ..Ladder::default() },
+            beam: [None, None],
+            beams: Ladder { rungs: BEAM_RUNGS, patience: BEAM_PATIENCE, ..Ladder::default() },
+            width: WIDTH[0],
+            turns: [0; 5],
+            by_beams: 0,
+            by_others: 0,
             lucky: None,
         }
     }
@@ -208,12 +256,19 @@ impl<'a> Lane<'a> {
         // The turn of this lane among all of a kind.
         let turn = self.turns[kind as usize] * self.lanes + self.number;
         self.turns[kind as usize] += 1;
-        match kind {
+        let found = match kind {
             Kind::Dive => self.search(turn, top, target),
+            Kind::Beam => self.search_beam(turn, top, target),
             Kind::Core => self.search_core(turn, top, target),
             Kind::Window => self.search_windows(best, target),
             Kind::Order => self.reorder(turn, top, target),
+        };
+        match kind {
+            Kind::Beam => self.by_beams += found.work,
+            Kind::Dive | Kind::Window => self.by_others += found.work,
+            Kind::Core | Kind::Order => {}
         }
+        found
     }
 
     /// What to do in a round: what the list says, or if that is left out, what comes nearest to it.
@@ -222,6 +277,10 @@ impl<'a> Lane<'a> {
         let (first, then) = if few { (&FEW_FIRST, &FEW_THEN) } else { (&MANY_FIRST, &MANY_THEN) };
         let round = round as usize;
         let kind = first.get(round).copied().unwrap_or(then[round % then.len()]);
+        let due = self.by_beams < self.by_others;
+        if due && self.parts.beams && Beam::can_place(self.part) {
+            return Kind::Beam;
+        }
         let cores = self.parts.cores && !self.part.aligned && self.part.fixed.is_empty();
         match kind {
             Kind::Window if !self.parts.windows && self.parts.exact => Kind::Dive,
@@ -255,7 +314,7 @@ impl<'a> Lane<'a> {
         // Where the target is out of reach, something below the top is what can be had.
         let straight = if k < SOON { STRAIGHT } else { 2 * STRAIGHT };
         let between = !k.is_multiple_of(straight) && top > target + 1;
-        let limit = if between { top - (top - target).div_ceil(2 << self.rung) } else { target };
+        let limit = if between { self.dives.limit(top, target) } else { target };
         let which = usize::from(between);
         let memory = (self.part.items.len() * 4096).clamp(1 << 10, MEMORY[which]);
         let exact = self.exact[which].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
@@ -279,19 +338,32 @@ impl<'a> Lane<'a> {
             self.lucky = Some(style);
         }
         if between {
-            self.aim(found);
+            self.dives.note(found);
         }
         Found { places, impossible: (outcome == Outcome::Impossible).then_some(limit), work }
     }
 
-    /// Aims lower after a success and higher after some failures, and from the highest lowest again.
-    fn aim(&mut self, success: bool) {
-        self.failures = if success { 0 } else { self.failures + 1 };
-        if success {
-            self.rung = self.rung.saturating_sub(1);
-        } else if self.failures >= RUNG_PATIENCE {
-            (self.rung, self.failures) = ((self.rung + 1) % RUNGS, 0);
+    /// A beam; wider ones once all heights were tried.
+    fn search_beam(&mut self, k: u64, top: u64, target: u64) -> Found {
+        let part = self.part;
+        let mirrored = matches!(k / 3 % 4, 0 | 3);
+        let beam = self.beam[usize::from(mirrored)].get_or_insert_with(|| Beam::new(part, mirrored));
+        let seed = mix(self.seed ^ mix(k));
+        let manner = Manner {
+            width: self.width,
+            valley: [Where::Lowest, Where::Leftmost, Where::Few][(k % 3) as usize],
+            squared: (k / 3).is_multiple_of(2),
+            weighted: seed.is_multiple_of(2),
+            noise: 1,
+            seed,
+        };
+        let before = beam.work;
+        let offsets = beam.run(self.beams.limit(top, target), manner, self.left, self.until);
+        let work = beam.work - before;
+        if self.beams.note(offsets.is_some()) {
+            self.width = (2 * self.width).min(WIDTH[1]);
         }
+        Found { places: offsets.map(|offsets| Places::new(part, offsets)), impossible: None, work }
     }
 
     /// First fit in the orders of the list, then in those that are learnt.

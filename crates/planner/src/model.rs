@@ -60,11 +60,13 @@ pub struct Parts {
     pub any_valley: bool,
     /// Windows of a solution placed again by exact search.
     pub windows: bool,
+    /// Beams over skylines.
+    pub beams: bool,
 }
 
 impl Default for Parts {
     fn default() -> Self {
-        Parts { best_fit: true, orders: true, cores: true, exact: true, any_valley: true, windows: true }
+        Parts { best_fit: true, orders: true, cores: true, exact: true, any_valley: true, windows: true, beams: true }
     }
 }
 

@@ -289,8 +289,11 @@ struct Window {
 }
 
 impl Window {
-    /// Of items in order; `None` if they go around a ring, but not the whole of it.
+    /// Of items in order; `None` of none, or if they go around a ring, but not the whole of it.
     fn new(part: &Part, chosen: &[u32]) -> Option<Window> {
+        if chosen.is_empty() {
+            return None;
+        }
         let m = part.sections;
         let items = || chosen.iter().map(|&i| part.items[i as usize]);
         // In a ring the widest pause between lifetimes is left out; where there is none, all is taken.

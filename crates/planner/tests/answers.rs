@@ -1,6 +1,6 @@
 //! What a solution claims, and what becomes of invalid instances.
 
-use stalloc_planner::{Buffer, Error, Flaw, Instance, Options, check, solve};
+use stalloc_planner::{Buffer, Error, Flaw, Instance, Options, Parts, check, solve};
 
 fn buffer(lower: u64, upper: u64, size: u64) -> Buffer {
     Buffer { lower, upper, size, alignment: 1, fixed: None }
@@ -44,6 +44,15 @@ fn three_arcs_that_overlap_in_pairs_are_proven_to_need_more_than_the_load() {
     let instance = Instance { buffers: arcs, period: Some(6) };
     let solution = solve(&instance, &options()).expect("solvable");
     assert_eq!((solution.peak, solution.lower_bound, solution.optimal), (3, 3, true));
+}
+
+#[test]
+fn windows_of_a_buffer_that_has_no_neighbours_are_passed_over() {
+    let fixed = Buffer { fixed: Some(1), ..buffer(6, 8, 1) };
+    let instance = Instance { buffers: vec![buffer(0, 1, 3), fixed], period: Some(7) };
+    let parts = Parts { orders: false, cores: false, exact: false, beams: false, ..Parts::default() };
+    let solution = solve(&instance, &Options { parts, ..options() }).expect("solvable");
+    assert_eq!((solution.peak, check(&instance, &solution)), (5, Ok(())));
 }
 
 #[test]

@@ -105,6 +105,7 @@ fn variants(ablate: bool) -> Vec<(Option<&'static str>, Parts)> {
         (Some("without first fit in many orders"), Parts { orders: false, ..all }),
         (Some("without cores"), Parts { cores: false, ..all }),
         (Some("without exact search of what is small"), Parts { exact: false, ..all }),
+        (Some("without beams"), Parts { beams: false, ..all }),
         (Some("without any exact search"), Parts { exact: false, cores: false, ..all }),
         (Some("branching at the lowest valley from the left only"), Parts { any_valley: false, ..all }),
     ]

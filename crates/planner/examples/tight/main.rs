@@ -63,6 +63,7 @@ fn leave_out(parts: &mut Parts, name: &str) {
         "exact" => parts.exact = false,
         "any_valley" => parts.any_valley = false,
         "windows" => parts.windows = false,
+        "beams" => parts.beams = false,
         other => println!("no part is called {other}"),
     }
 }
