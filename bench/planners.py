@@ -1,0 +1,176 @@
+"""The planner beside its rivals on the same instances, limits and machine: the table of docs/planner.md.
+
+    cargo build --release -p stalloc-cli
+    cargo build --release -p stalloc-planner --example tight
+    python bench/planners.py --stalloc target/release/stalloc --tight target/release/examples/tight
+
+Rivals are installed into --environment, a virtual environment that is made where there is none: OmniMalloc (its SuperMalloc,
+TelaMalloc and simulated annealing; the best of the three counts, each with the whole limit) and OR-tools' CP-SAT, told the load
+as a lower bound. Instances are CSV files and names that `tight` knows. Every answer is checked here, by code that shares nothing
+with any of them. One that is given up (too long, too much memory, wrong) is shown as `-`. Ratios are peak to largest live load.
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RIVALS = ["supermalloc", "telamalloc", "annealing", "cp-sat"]
+INSTANCES = ["cut:1000", "slack5:300", "slack15:300", "slack5:1000", "slack15:1000", "slack15:2000", "slack5:5000", "pools:1000"]
+#: Seconds that a solver may take beyond its limit, for its start and for reading.
+GRACE = 20.0
+#: CP-SAT is not asked about more buffers: its constraint alone takes longer than the longest limit.
+CP_SAT_BUFFERS = 20_000
+
+
+def read(path):
+    """Buffers `(lower, upper, size)` of a CSV file, and their offsets where it has some."""
+    with open(path) as file:
+        rows = list(csv.DictReader(file))
+    offsets = [int(row["offset"]) for row in rows] if rows and "offset" in rows[0] else None
+    return [(int(row["lower"]), int(row["upper"]), int(row["size"])) for row in rows], offsets
+
+
+def load(buffers):
+    """The largest live load: no plan can have a lower peak."""
+    changes = sorted([(lower, 1, size) for lower, _, size in buffers] + [(upper, 0, -size) for _, upper, size in buffers])
+    live = most = 0
+    for _, _, change in changes:
+        live += change
+        most = max(most, live)
+    return most
+
+
+def peak(buffers, offsets):
+    """The peak of a plan, or None if two buffers that live together overlap."""
+    if offsets is None or len(offsets) != len(buffers) or min(offsets, default=0) < 0:
+        return None
+    events = sorted([(b[0], 1, i) for i, b in enumerate(buffers)] + [(b[1], 0, i) for i, b in enumerate(buffers)])
+    live = {}
+    for _, begins, i in events:
+        if buffers[i][0] == buffers[i][1] or buffers[i][2] == 0:
+            continue
+        if not begins:
+            del live[i]
+            continue
+        low, high = offsets[i], offsets[i] + buffers[i][2]
+        if any(low < other_high and other_low < high for other_low, other_high in live.values()):
+            return None
+        live[i] = (low, high)
+    return max((offset + b[2] for offset, b in zip(offsets, buffers)), default=0)
+
+
+def solve(rival, buffers, limit):
+    """Offsets by a rival; runs in the rivals' environment."""
+    if rival == "cp-sat":
+        return cp_sat(buffers, limit)
+    import omnimalloc
+    from omnimalloc.allocators import simulated_annealing, supermalloc, telamalloc
+
+    kinds = {
+        "supermalloc": lambda: supermalloc.SupermallocAllocator(timeout=limit, num_threads=2),
+        "telamalloc": lambda: telamalloc.TelamallocAllocator(timeout=limit, max_backtracks=10**9),
+        "annealing": lambda: simulated_annealing.SimulatedAnnealingAllocator(timeout=limit, max_iterations=10**9),
+    }
+    make = lambda i, b: omnimalloc.Allocation(id=i, size=b[2], start=b[0], end=b[1])
+    placed = omnimalloc.allocate([make(i, b) for i, b in enumerate(buffers)], kinds[rival]())
+    offsets = {a.id: a.offset for a in placed}
+    return [offsets[i] for i in range(len(buffers))]
+
+
+def cp_sat(buffers, limit):
+    """Offsets by CP-SAT: rectangles of fixed extent in time that do not overlap, the highest top as low as can be."""
+    from ortools.sat.python import cp_model
+
+    if len(buffers) > CP_SAT_BUFFERS:
+        return None
+    model, most = cp_model.CpModel(), 3 * load(buffers)
+    offsets = [model.new_int_var(0, most - size, "") for _, _, size in buffers]
+    top = model.new_int_var(load(buffers), most, "")
+    times, places = [], []
+    for (lower, upper, size), offset in zip(buffers, offsets):
+        times.append(model.new_fixed_size_interval_var(lower, upper - lower, ""))
+        places.append(model.new_fixed_size_interval_var(offset, size, ""))
+        model.add(offset + size <= top)
+    model.add_no_overlap_2d(times, places)
+    model.minimize(top)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds, solver.parameters.num_workers = limit, 2
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return [solver.value(offset) for offset in offsets]
+
+
+def environment(folder):
+    """The Python of the rivals' environment, made where there is none."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", "omnimalloc==1.0.0", "ortools==9.15.6755"], check=True)
+    return python
+
+
+def ask(command, out, buffers, limit):
+    """The ratio that a command's answer in `out` has, or None, and the seconds that it took from its start to its end."""
+    out.unlink(missing_ok=True)
+    start = time.monotonic()
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=limit + GRACE)
+    except subprocess.TimeoutExpired:
+        return None, time.monotonic() - start
+    seconds = time.monotonic() - start
+    if done.returncode or not out.exists():
+        return None, seconds
+    offsets = json.loads(out.read_text()) if out.suffix == ".json" else read(out)[1]
+    top = peak(buffers, offsets)
+    return (None if top is None else top / load(buffers)), seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("instances", nargs="*", default=INSTANCES)
+    parser.add_argument("--stalloc", type=Path, default=Path("target/release/stalloc"))
+    parser.add_argument("--tight", type=Path, default=Path("target/release/examples/tight"))
+    parser.add_argument("--environment", type=Path, default=Path(tempfile.gettempdir()) / "stalloc-rival-planners")
+    parser.add_argument("--limits", default="0.1,1,10", help="seconds, separated by commas")
+    parser.add_argument("--rivals", default=",".join(RIVALS))
+    parser.add_argument("--solve", nargs=4, metavar=("RIVAL", "CSV", "LIMIT", "OUT"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.solve:
+        rival, path, limit, out = options.solve
+        Path(out).write_text(json.dumps(solve(rival, read(path)[0], float(limit))))
+        return
+    python, rivals = environment(options.environment), options.rivals.split(",")
+    print(f"| instance | buffers | limit, s | stalloc | {' | '.join(rivals)} |\n|---|---|---|{'---|' * (len(rivals) + 1)}")
+    behind = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.instances:
+            path = Path(name)
+            if not path.suffix:
+                subprocess.run([options.tight, "--write", folder, name], check=True, stdout=subprocess.DEVNULL)
+                path = Path(folder) / f"{name.replace(':', '_')}.csv"
+            buffers, _ = read(path)
+            # What the instance was made from is nobody's business.
+            bare = Path(folder) / "instance.csv"
+            with open(bare, "w") as file:
+                file.writelines(["id,lower,upper,size\n", *(f"{i},{b[0]},{b[1]},{b[2]}\n" for i, b in enumerate(buffers))])
+            for limit in map(float, options.limits.split(",")):
+                out = Path(folder) / "plan.csv"
+                ours = [options.stalloc, "plan", bare, "-o", out, "--time-limit", str(limit), "--threads", "2", "--json"]
+                answers = [ask(ours, out, buffers, limit)]
+                for rival in rivals:
+                    out = Path(folder) / "plan.json"
+                    answers.append(ask([python, __file__, "--solve", rival, bare, str(limit), out], out, buffers, limit))
+                best = min((ratio for ratio, _ in answers[1:] if ratio), default=None)
+                behind += best is not None and (answers[0][0] is None or answers[0][0] > best + 1e-9)
+                cells = [f"{ratio:.4f} ({seconds:.1f} s)" if ratio else "-" for ratio, seconds in answers]
+                print(f"| {path.stem} | {len(buffers)} | {limit:g} | {' | '.join(cells)} |", flush=True)
+    print(f"\nBehind the best of the others in {behind} rows.")
+
+
+if __name__ == "__main__":
+    main()
