@@ -11,13 +11,17 @@ from stalloc._common.output import say
 from stalloc._serve.settings import Mode, Settings, without_effect
 
 
-def enable(mode: str | None = None, path: str | None = None) -> None:
+def enable(mode: str | None = None, path: str | None = None, solid: bool | int | str | None = None) -> None:
     """Have this process's GPU memory served by stalloc; call it before the first CUDA allocation.
 
     ``mode`` is "auto" (serve it from the first request, and learn while the program runs), "alloc" (follow plans and learn
     nothing), "trace" (record what is asked for) or "torch" (PyTorch's own allocator, with a line of figures per step); by
     default ``STALLOC_MODE`` says, else "torch". ``path`` is the folder that holds plans and receives what was learned, or
     receives traces; by default ``STALLOC_MODEL_INFO_PATH`` says. Mode "auto" needs none.
+
+    ``solid`` takes the arena's memory in one allocation, for programs that share tensors by CUDA IPC or register memory with a network:
+    True for as much as the plan needs, a number of bytes or "2GiB" for so much more; with neither a plan nor a size, 9/10 of what is
+    free. By default ``STALLOC_SOLID`` says, else only GPUs that cannot map pages are served so.
 
     ``STALLOC_BACKEND`` chooses how PyTorch is served, "native" (in front of its own allocator, by a shim that needs a C++
     compiler) or "pluggable" (in its place); by default the first that can be had.
@@ -28,7 +32,7 @@ def enable(mode: str | None = None, path: str | None = None) -> None:
     Raises ValueError if the settings are invalid and RuntimeError if CUDA is in use already. What goes wrong later
     costs a warning, never the job.
     """
-    settings = Settings.read(mode, path, os.environ)
+    settings = Settings.read(mode, path, os.environ, solid)
     if _is_decided(settings):
         return
     torch = sys.modules.get("torch")

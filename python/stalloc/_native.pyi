@@ -114,6 +114,8 @@ def serve_prepare(device: int, path: Path) -> dict[str, Any]:
 def serve_learn(device: int) -> bool:
     """Has a device served by the open arena and learns from it; False if it has a plan already: then only the learning begins."""
 
+def serve_solid_size(wish: str) -> int | None: ...
+def serve_solid(more: int) -> None: ...
 def serve_keep(folder: Path, rank: int) -> int:
     """Ends the learning and keeps what was learned as plans in a folder; how many. RuntimeError if one cannot be written."""
 

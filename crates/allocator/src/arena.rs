@@ -118,16 +118,38 @@ impl<D: Device> Arena<D> {
     /// [`Error::Plan`] if the plan cannot be followed; [`Error::Device`] if the device refuses the range.
     pub fn new(mut device: D, plan: &Plan, budget: Budget) -> Result<Self, Error> {
         let script = Script::new(plan)?;
-        let planned = u64::from(script.granules) * GRANULE;
+        let planned = script.bytes();
         let total = device.memory_info()?.total;
         // The range is rounded up to frames: leave room for that.
         let growth = total.saturating_mul(2).min((MAX_GRANULES * GRANULE).saturating_sub(planned) / 2);
         let frames = Frames::new(&mut device, planned, growth)?;
+        Ok(Arena::over(device, script, frames, budget))
+    }
+
+    /// The same in one allocation of so many bytes, at least as many as the plan's offsets need: addresses that the driver knows as
+    /// one piece, and that never change. Nothing is mapped, remapped or given back; what does not fit is left to the caller's
+    /// fallback.
+    ///
+    /// # Errors
+    /// As [`Arena::new`]; the device may not have so much memory in one piece.
+    pub fn solid(mut device: D, plan: &Plan, bytes: u64) -> Result<Self, Error> {
+        let script = Script::new(plan)?;
+        let bytes = bytes.max(script.bytes());
+        if bytes > MAX_GRANULES * GRANULE {
+            return Err(Error::Plan(format!("an arena of {bytes} bytes in one piece is too large")));
+        }
+        let frames = Frames::solid(&mut device, bytes)?;
+        Ok(Arena::over(device, script, frames, Budget::Device))
+    }
+
+    fn over(device: D, script: Script, frames: Frames, budget: Budget) -> Self {
+        let planned = script.bytes();
         let granules = (frames.bytes() / GRANULE) as u32;
-        let statistics = Statistics { arena: planned, reserved: frames.mapped(), ..Statistics::default() };
+        let reserved = frames.mapped();
+        let statistics = Statistics { arena: planned, reserved, peak_reserved: reserved, ..Statistics::default() };
         let mut blocks = FxHashMap::default();
         blocks.reserve(script.slots.min(1 << 16) * 2);
-        Ok(Arena {
+        Arena {
             cursor: Cursor::new(&script),
             taken: RangeSet::new(granules as usize),
             blocks,
@@ -150,7 +172,7 @@ impl<D: Device> Arena<D> {
             device,
             script,
             frames,
-        })
+        }
     }
 
     /// Follows the plan that was proposed from now on.

@@ -89,6 +89,14 @@ impl Frames {
         Ok(Frames { base, bytes, frame: Some(frame), unmapped, mapped: 0, solid: 0, highest: 0 })
     }
 
+    /// A range of `bytes` that is one allocation, all of it there from the beginning.
+    pub fn solid<D: Device>(device: &mut D, bytes: u64) -> Result<Self, Error> {
+        let bytes = bytes.max(1).checked_next_multiple_of(GRANULE);
+        let bytes = bytes.ok_or(Error::Unsupported("allocate more than its address space"))?;
+        let base = device.alloc(bytes)?;
+        Ok(Frames { base, bytes, frame: None, unmapped: Vec::new(), mapped: bytes, solid: 0, highest: 0 })
+    }
+
     /// First address of the range.
     pub fn base(&self) -> Address {
         self.base
@@ -129,7 +137,7 @@ impl Frames {
     }
 
     /// Up to this granule there is memory behind everything.
-    pub fn solid(&self) -> u32 {
+    pub fn backed_until(&self) -> u32 {
         match self.frame {
             Some(size) => (self.solid as u64 * size / GRANULE) as u32,
             None => (self.mapped / GRANULE) as u32,

@@ -110,6 +110,11 @@ fn stream(ordinal: u32) -> u8 {
 }
 
 impl Script {
+    /// Length of the plan's address range.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.granules) * GRANULE
+    }
+
     /// Lays a plan out. It is refused if a number in it leads nowhere; that slots overlap is *not* looked for, since
     /// nothing here relies on their not doing so. O(entries).
     ///

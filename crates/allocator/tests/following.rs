@@ -57,6 +57,43 @@ fn the_same_without_virtual_memory_management() {
 }
 
 #[test]
+fn in_one_allocation_what_is_not_in_the_plan_lies_in_free_ranges_and_the_device_is_asked_for_nothing_more() {
+    let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
+    let device = Shared::new(Counting::new(GIB));
+    let mut checked = solid(&plan, device.clone(), plan.arena + 8 * MIB);
+    let held = device.lock().used();
+    assert_eq!(held, plan.arena + 8 * MIB);
+    run(&mut checked, &weights());
+    for _ in 0..3 {
+        checked.allocator.step_begin();
+        // Between the steps every transient range of the plan is free.
+        let others: Vec<_> = (0..20).map(|_| checked.malloc(MIB + 512)).collect();
+        assert!(others.iter().all(|served| served.source == Source::Open));
+        others.into_iter().for_each(|served| checked.free(served));
+        run(&mut checked, &step());
+    }
+    let statistics = checked.allocator.statistics();
+    assert_eq!((device.lock().used(), statistics.remaps, statistics.fallback), (held, 0, 0));
+    assert_eq!(statistics.reserved, held);
+    // What is larger than every free range is the fallback's, and asking for memory back changes nothing.
+    let large = checked.malloc(plan.arena);
+    assert_eq!(large.source, Source::Fallback);
+    checked.free(large);
+    checked.allocator.empty_cache().unwrap();
+    assert_eq!(device.lock().used(), held);
+}
+
+#[test]
+fn a_plan_that_is_larger_than_the_one_allocation_is_not_adopted() {
+    let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
+    let script = || Script::new(&plan).unwrap();
+    let mut arena = Arena::solid(Counting::new(GIB), &Plan::default(), plan.arena - 512).unwrap();
+    assert!(!arena.propose(script(), &Default::default()));
+    let mut arena = Arena::solid(Counting::new(GIB), &Plan::default(), plan.arena).unwrap();
+    assert!(arena.propose(script(), &Default::default()));
+}
+
+#[test]
 fn one_extra_request_kept_for_ever_costs_no_planned_one() {
     let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
     let mut checked = over_counting(&plan, Counting::new(GIB));

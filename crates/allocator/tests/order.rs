@@ -121,9 +121,10 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
+const ARENA: u64 = 24 << 20;
+
 /// A plan of the sizes that programs ask for, its slots anywhere.
 fn some_plan() -> impl Strategy<Value = Plan> {
-    const ARENA: u64 = 24 << 20;
     let slot = (size(), 0..ARENA / 512, 0..STREAMS as u32).prop_map(|(size, offset, stream)| Slot {
         size,
         offset: (offset * 512).min(ARENA - size),
@@ -145,11 +146,15 @@ fn some_plan() -> impl Strategy<Value = Plan> {
     })
 }
 
-/// Violations, and how often somebody waited: the host for an event, a stream for an event, the host for the device.
-fn play(plan: &Plan, acts: &[Act], mib: u64, pages: bool, seed: u64) -> (Vec<String>, [u64; 3]) {
-    let memory = if pages { Counting::new(mib * MIB) } else { Counting::without_pages(mib * MIB) };
+/// Violations, and how often somebody waited: the host for an event, a stream for an event, the host for the device. `more`: the arena
+/// is one allocation, so many bytes larger than the plan.
+fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64) -> (Vec<String>, [u64; 3]) {
+    let memory = if more.is_none() { Counting::new(mib * MIB) } else { Counting::without_pages(mib * MIB) };
     let device = Shared::new(Ordered { memory, order: Order::new(Some(seed)), wrong: Vec::new(), waits: [0; 3] });
-    let mut checked = over(plan, device.clone());
+    let mut checked = match more {
+        None => over(plan, device.clone()),
+        Some(more) => solid(plan, device.clone(), (ARENA + more).min(mib * MIB)),
+    };
     let mut live: Vec<Served> = Vec::new();
     for act in acts {
         match *act {
@@ -209,10 +214,10 @@ proptest! {
         plan in some_plan(),
         acts in proptest::collection::vec(act(), 1..if cfg!(miri) { 20 } else { 200 }),
         mib in 26..80u64,
-        pages in any::<bool>(),
+        more in proptest::option::of((0..80u64).prop_map(|half| half * MIB / 2)),
         seed in any::<u64>(),
     ) {
-        let (wrong, _) = play(&plan, &acts, mib, pages, seed);
+        let (wrong, _) = play(&plan, &acts, mib, more, seed);
         prop_assert!(wrong.is_empty(), "{wrong:?}");
     }
 }
@@ -228,7 +233,7 @@ fn the_programs_make_streams_and_the_host_wait() {
     for seed in 0..300 {
         let plan = some_plan().new_tree(&mut runner).unwrap().current();
         let acts = proptest::collection::vec(act(), 200).new_tree(&mut runner).unwrap().current();
-        let (_, waited) = play(&plan, &acts, 40, true, seed);
+        let (_, waited) = play(&plan, &acts, 40, None, seed);
         waits.iter_mut().zip(waited).for_each(|(sum, waits)| *sum += waits);
     }
     assert!(waits[1] > 100, "streams wait for events: {waits:?}");

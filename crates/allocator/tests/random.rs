@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use stalloc_allocator::{Allocator, Budget, Script, Served};
-use stalloc_device::{Counting, Device};
+use stalloc_device::{Counting, Shared};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 
 /// Few sizes, so that random programs meet random plans.
@@ -83,10 +83,30 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn play(plans: &[Plan], acts: &[Act], device: Counting) {
-    let idle = if device.page_size().is_some() { 0 } else { ARENA };
+/// Where the arena's memory is from.
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    Pages,
+    NoPages,
+    /// One allocation, so many bytes larger than the plan.
+    Solid(u64),
+}
+
+fn memory() -> impl Strategy<Value = Memory> {
+    let more = (0..40u64).prop_map(|mib| Memory::Solid(mib * MIB / 2));
+    prop_oneof![2 => Just(Memory::Pages), 1 => Just(Memory::NoPages), 2 => more]
+}
+
+fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory) {
     let mut plan = &plans[0];
-    let mut checked = over_counting(plan, device);
+    let (mut checked, idle) = match memory {
+        Memory::Pages => (over_counting(plan, Counting::new(bytes)), 0),
+        Memory::NoPages => (over_counting(plan, Counting::without_pages(bytes)), ARENA),
+        Memory::Solid(more) => {
+            let size = (ARENA + more).min(bytes);
+            (solid(plan, Shared::new(Counting::new(bytes)), size), size)
+        }
+    };
     let mut live: Vec<Served> = Vec::new();
     let serve = |checked: &mut Checked<_>, live: &mut Vec<Served>, size, stream| {
         live.extend(checked.try_malloc(size, stream).ok());
@@ -154,9 +174,8 @@ proptest! {
         plans in proptest::collection::vec(random_plan(), 1..4),
         acts in proptest::collection::vec(act(), 1..if cfg!(miri) { 20 } else { 150 }),
         mib in 34..200u64,
-        pages in any::<bool>(),
+        memory in memory(),
     ) {
-        let device = if pages { Counting::new(mib * MIB) } else { Counting::without_pages(mib * MIB) };
-        play(&plans, &acts, device);
+        play(&plans, &acts, mib * MIB, memory);
     }
 }

@@ -169,6 +169,13 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> c_int {
     0
 }
 
+/// Its one attribute is that it maps pages.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
+    unsafe { *value = c_int::from(attribute == 102) };
+    0
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxPushCurrent_v2(context: usize) -> c_int {
     CURRENT.set(CURRENT.get() + 1);

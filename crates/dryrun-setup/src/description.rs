@@ -46,13 +46,14 @@ pub(crate) fn parse(text: &str) -> Result<Gpu, SetupError> {
         gpu = if get("like").is_some() { gpu } else { of_capability(gpu, capability) };
         gpu.capability = capability;
     }
-    if let Some(value) = get("nvlink") {
-        gpu.nvlink = match value {
-            "yes" => true,
-            "no" => false,
-            _ => return Err(wrong(format!("nvlink={value}: yes or no"))),
-        };
-    }
+    let yes_or_no = |key: &str, otherwise| match get(key) {
+        None => Ok(otherwise),
+        Some("yes") => Ok(true),
+        Some("no") => Ok(false),
+        Some(value) => Err(wrong(format!("{key}={value}: yes or no"))),
+    };
+    gpu.nvlink = yes_or_no("nvlink", gpu.nvlink)?;
+    gpu.pages = yes_or_no("pages", gpu.pages)?;
     if let Some(value) = get("sm") {
         gpu.multiprocessors = value
             .parse()
@@ -87,7 +88,7 @@ pub(crate) fn parse(text: &str) -> Result<Gpu, SetupError> {
 }
 
 /// What a description can say.
-const KEYS: [&str; 7] = ["like", "sm", "memory", "capability", "context", "nvlink", "name"];
+const KEYS: [&str; 8] = ["like", "sm", "memory", "capability", "context", "nvlink", "pages", "name"];
 
 /// The limits of a compute capability, as NVIDIA's programming guide has them.
 fn of_capability(gpu: Gpu, capability: (u32, u32)) -> Gpu {

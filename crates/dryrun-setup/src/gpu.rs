@@ -27,6 +27,8 @@ pub struct Gpu {
     pub context_range: (u64, u64),
     /// Whether GPUs of this kind are linked by NVLink in the machines that have several of them.
     pub nvlink: bool,
+    /// Whether it can map pages of memory (virtual memory management).
+    pub pages: bool,
     /// Second-level cache, in bytes.
     pub l2: u64,
     /// Width of the memory interface, in bits.

@@ -5,7 +5,7 @@ use crate::{
     execution::{self, operations},
     ffi::TextOut,
     log,
-    memory::{Source, host_bytes, host_bytes_mut, memory},
+    memory::{Source, counted_calls, host_bytes, host_bytes_mut, memory},
 };
 use serde_json::json;
 use std::{
@@ -170,6 +170,7 @@ fn summary() -> String {
             "answered": ANSWERED.load(Relaxed),
             "bytes": BYTES.load(Relaxed),
         },
+        "memory_calls": counted_calls(),
         "launches": execution::work_done(),
         "not_imitated": log::all_not_imitated(),
         "order": {"blocks": blocks, "violations": violations},

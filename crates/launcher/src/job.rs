@@ -40,6 +40,8 @@ pub struct Job {
     pub directory: PathBuf,
     /// Where plans lie, and where what is learned is kept.
     pub plans: Option<PathBuf>,
+    /// Have the arena in one allocation, so many bytes larger than the plan needs.
+    pub solid: Option<u64>,
     /// The Python package.
     pub package: PathBuf,
     /// The GPU to stand in for, if there is none.
@@ -79,6 +81,10 @@ impl Job {
                     None => command.env_remove("STALLOC_MODEL_INFO_PATH"),
                 };
                 command.env_remove("STALLOC_TRACE_DIR");
+                if let Some(more) = self.solid {
+                    // 1 says as large as the plan.
+                    command.env("STALLOC_SOLID", if more == 0 { "1".to_owned() } else { format!("{more}B") });
+                }
             }
         }
         let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();

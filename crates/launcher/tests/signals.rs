@@ -10,6 +10,7 @@ fn job(directory: &Path, script: &str) -> Job {
         purpose: Purpose::Record,
         command: ["sh", "-c", script].map(Into::into).to_vec(),
         directory: directory.to_owned(),
+        solid: None,
         plans: None,
         package: directory.to_owned(),
         dry_run: None,

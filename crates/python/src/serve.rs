@@ -45,6 +45,23 @@ pub fn serve_keep(folder: PathBuf, rank: u64) -> PyResult<usize> {
     runtime::keep_learned(&folder, rank).map_err(pyo3::exceptions::PyRuntimeError::new_err)
 }
 
+/// What a wish for an arena in one allocation says, as ``STALLOC_SOLID`` has it: None if there is none (empty, 0), else the bytes beyond
+/// what the plan needs. ValueError if it is no size.
+#[pyfunction]
+pub fn serve_solid_size(wish: &str) -> PyResult<Option<u64>> {
+    match wish.trim() {
+        "" | "0" => Ok(None),
+        "1" => Ok(Some(0)),
+        size => stalloc_common::figures::parse_bytes(size).map(Some).map_err(PyValueError::new_err),
+    }
+}
+
+/// Has arenas that are opened from now on in one allocation each, ``more`` bytes larger than their plan needs.
+#[pyfunction]
+pub fn serve_solid(more: u64) {
+    runtime::set_solid(more);
+}
+
 /// Address of the table of functions that a C++ shim calls.
 #[pyfunction]
 pub fn serve_table() -> usize {

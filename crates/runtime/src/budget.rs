@@ -40,8 +40,8 @@ impl Budget {
         self.fallback.store(bytes, Ordering::SeqCst);
     }
 
-    /// Bytes that the arena may hold.
-    fn of_arena(&self) -> u64 {
+    /// Bytes that the arena may hold; `u64::MAX`: no limit.
+    pub fn of_arena(&self) -> u64 {
         match self.limit.load(Ordering::SeqCst) {
             u64::MAX => u64::MAX,
             limit => limit.saturating_sub(self.fallback.load(Ordering::SeqCst)),

@@ -7,7 +7,7 @@
 //!
 //! The rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever
 //! device it is on), `counters` (its share of PyTorch's statistics), `places` (which device an address belongs to),
-//! `budget` (how much memory it may take), `learning` (a thread that makes plans while the program runs), `fork` (children
+//! `budget` (how much memory it may take), `solid` (how large one allocation is), `learning` (a thread that makes plans while the program runs), `fork` (children
 //! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C), `order`
 //! (the stand-in CUDA hears of blocks).
 //! Another way in is [`pluggable`], which brings a fallback of its own.
@@ -24,6 +24,7 @@ mod place;
 mod places;
 pub mod pluggable;
 mod serving;
+mod solid;
 mod table;
 
 pub use counters::{Counter, Counters, Pool};
@@ -33,7 +34,8 @@ pub use learning::{keep as keep_learned, start as learn};
 pub use messages::say;
 pub use place::{Handed, Report};
 pub use places::{
-    HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, forbid_waits, free, mapped,
-    on_departure, prepare, record_stream, report, serve, set_capturing, set_limit, step_begin, trim,
+    HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, forbid_waits, free, is_solid,
+    mapped, on_departure, prepare, record_stream, report, serve, set_capturing, set_limit, step_begin, trim,
 };
+pub use solid::set as set_solid;
 pub use table::{Core, CoreArena, CoreBlock, CoreRange, core};

@@ -4,16 +4,19 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stalloc_allocator::{Arena, Error, LiveBlock};
-use stalloc_device::{Address, Gpu, Host, Shared, Stream};
+use stalloc_common::figures;
+use stalloc_device::{Address, Device, Gpu, Host, Shared, Stream};
 use stalloc_plan::Plan;
 
 use crate::budget::{Budget, Budgeted};
 use crate::counters::Counters;
 use crate::fork;
 use crate::learning;
+use crate::messages::say;
 use crate::order;
 use crate::place::{Handed, Open, Place, Report};
 use crate::serving::Serving;
+use crate::solid;
 
 /// The device number of host memory.
 pub const HOST: i32 = -1;
@@ -67,10 +70,34 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     };
     let index = index(i32::try_from(plan.device).unwrap_or(i32::MAX));
     let budget = &BUDGETS[index.ok_or_else(|| Error::Plan(format!("there is no device {}", plan.device)))?];
-    let arena = Arena::new(Budgeted::new(gpu, budget), plan, kept_memory())?;
+    let device = Budgeted::new(gpu, budget);
+    let arena = match (solid::asked(), device.page_size()) {
+        (None, Some(_)) => Arena::new(device, plan, kept_memory())?,
+        (more, _) => open_solid(device, plan, more.unwrap_or(0), budget.of_arena())?,
+    };
     let planned_only = std::env::var_os("STALLOC_DYNAMIC").is_some_and(|value| value == "0");
     Ok(Box::new(if planned_only { arena.planned_only() } else { arena }))
 }
+
+/// An arena in one allocation, `more` bytes larger than its plan needs.
+fn open_solid<D: Device>(device: D, plan: &Plan, more: u64, allowed: u64) -> Result<Arena<D>, Error> {
+    let free = device.memory_info()?.free.min(allowed);
+    let bytes = match solid::size(plan, more, free) {
+        solid::Size::Known(bytes) => bytes,
+        solid::Size::Share(bytes) => {
+            let (taken, why) = (figures::bytes(bytes), if solid::asked().is_some() { "" } else { CANNOT_MAP });
+            let device = plan.device;
+            say(&format!(
+                "dev{device}: {why}without a plan the arena takes {taken}, 9/10 of what is free; --solid=SIZE takes SIZE"
+            ));
+            bytes
+        }
+    };
+    Arena::solid(device, plan, bytes)
+}
+
+/// Why an arena is one allocation though nobody asked for it.
+const CANNOT_MAP: &str = "this GPU cannot map pages; ";
 
 /// With `STALLOC_TIGHT=1` an arena remaps rather than hold much more than tensors use; else when the device is full.
 fn kept_memory() -> stalloc_allocator::Budget {
@@ -195,6 +222,11 @@ pub fn trim(device: i32) -> u64 {
 /// The arena's address range and the device memory behind it.
 pub fn arena(device: i32) -> Option<(std::ops::Range<Address>, u64)> {
     place(device)?.with(|arena| (arena.addresses(), arena.reserved()))
+}
+
+/// Whether the arena is one allocation, whose addresses the driver knows as one piece.
+pub fn is_solid(device: i32) -> bool {
+    place(device).and_then(|place| place.with(|arena| arena.is_solid())).unwrap_or(false)
 }
 
 /// The parts of the arena's range that have device memory behind them, in order.

@@ -50,6 +50,8 @@ pub trait Serving: Send {
     fn addresses(&self) -> Range<Address>;
     /// See [`Arena::mapped`].
     fn mapped(&self) -> Vec<Range<Address>>;
+    /// See [`Arena::is_solid`].
+    fn is_solid(&self) -> bool;
     /// See [`Arena::reserved`].
     fn reserved(&self) -> u64;
     /// See [`Arena::statistics`].
@@ -108,6 +110,9 @@ where
     }
     fn mapped(&self) -> Vec<Range<Address>> {
         self.mapped()
+    }
+    fn is_solid(&self) -> bool {
+        self.is_solid()
     }
     fn reserved(&self) -> u64 {
         self.reserved()

@@ -10,7 +10,7 @@ use crate::fault::contained;
 use crate::places;
 
 /// Version of the table.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -71,6 +71,7 @@ pub struct Core {
     fallback_holds: extern "C" fn(i32, u64, u64),
     limit: extern "C" fn(i32, u64),
     mapped: unsafe extern "C" fn(i32, *mut CoreRange, usize) -> usize,
+    is_solid: extern "C" fn(i32) -> i32,
 }
 
 static CORE: Core = Core {
@@ -90,6 +91,7 @@ static CORE: Core = Core {
     fallback_holds,
     limit,
     mapped,
+    is_solid,
 };
 
 /// The table, for a shim.
@@ -237,4 +239,8 @@ unsafe extern "C" fn mapped(device: i32, out: *mut CoreRange, capacity: usize) -
         unsafe { *out.add(i) = CoreRange { address: part.start, size: part.end - part.start } };
     }
     parts.len()
+}
+
+extern "C" fn is_solid(device: i32) -> i32 {
+    i32::from(contained("is_solid", || places::is_solid(device), || false))
 }

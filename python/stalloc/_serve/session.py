@@ -115,6 +115,8 @@ def _serve(torch: Any, settings: Settings) -> bool:
     if settings.is_one_of_several and os.environ.get("WORLD_SIZE") != "1":
         # A wait that the program did not ask for could complete a cycle with collectives of other ranks.
         _native.serve_forbid_waits()
+    if settings.solid is not None:
+        _native.serve_solid(settings.solid)
     for device, file in _placed(torch, plans, settings.local_rank).items():
         if device >= torch.cuda.device_count():
             say(f"{file.name} is for GPU {device}, and this process has {torch.cuda.device_count()}: it is not used")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping
 
+from stalloc import _native
 from stalloc._common import ranks
 
 
@@ -54,9 +55,12 @@ class Settings:
     is_one_of_several: bool  # a launcher says which rank this is
     quiet: bool
     backend: Backend | None  # None: the first that can be had
+    solid: int | None = None  # the arena is one allocation, so many bytes larger than its plan needs; None: it need not be
 
     @staticmethod
-    def read(mode: str | None, path: str | None, environment: Mapping[str, str]) -> Settings:
+    def read(
+        mode: str | None, path: str | None, environment: Mapping[str, str], solid: bool | int | str | None = None
+    ) -> Settings:
         """Settings from arguments, else from the environment. Raises ValueError with what to write instead."""
         wanted = mode or environment.get("STALLOC_MODE") or Mode.TORCH.value
         try:
@@ -79,6 +83,7 @@ class Settings:
             is_one_of_several=rank is not None,
             quiet=level.isdigit() and int(level) >= 3,
             backend=Backend(backend) if backend else None,
+            solid=_solid(environment.get("STALLOC_SOLID", "") if solid is None else solid),
         )
 
     @property
@@ -86,3 +91,13 @@ class Settings:
         """Where traces go, as the artifact lays out its folder."""
         assert self.path is not None
         return self.path / "trace"
+
+
+def _solid(wish: bool | int | str) -> int | None:
+    """Bytes beyond what the plan needs; None if the arena need not be one allocation."""
+    if isinstance(wish, bool):
+        return 0 if wish else None
+    try:
+        return _native.serve_solid_size(wish) if isinstance(wish, str) else wish
+    except ValueError as error:
+        raise ValueError(f"solid (STALLOC_SOLID): {error}") from None

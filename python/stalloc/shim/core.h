@@ -8,7 +8,7 @@
 extern "C" {
 
 // Grows by appending; a shim refuses a core that is older than what it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 4;
+constexpr uint32_t STALLOC_CORE_VERSION = 5;
 
 // A live block of an arena.
 struct StallocBlock {
@@ -99,5 +99,8 @@ struct StallocCore {
   // Copies up to `capacity` parts of the arena's range that have memory behind them, in the order of addresses; returns how
   // many there are.
   size_t (*mapped)(int device, StallocRange* out, size_t capacity);
+
+  // Whether the arena is one allocation of the driver's: 1 if so.
+  int (*is_solid)(int device);
 };
 }

@@ -401,15 +401,36 @@ struct Front final : Native {
   void* getBaseAllocation(void* address, size_t* size) {
     StallocBlock block{};
     if (!ours(address, &block)) return next->getBaseAllocation(address, size);
+    if (auto arena = solid_arena(address); arena.size > 0) {
+      if (size != nullptr) *size = arena.size;
+      return reinterpret_cast<void*>(arena.address);
+    }
     if (size != nullptr) *size = block.size;
     return reinterpret_cast<void*>(block.address);
   }
 
+  // The arena that an address lies in, if it is one allocation of the driver's.
+  static StallocArena solid_arena(const void* address) {
+    StallocArena arena{};
+    int index = 0;
+    if (core->owns(address, &index) && core->is_solid(index)) core->arena(index, &arena);
+    return arena;
+  }
+
+  // As the native allocator shares what it has from cudaMalloc: the allocation's handle, and where in it the block is.
   native::ShareableHandle shareIpcHandle(void* address) {
     StallocBlock block{};
-    TORCH_CHECK(!ours(address, &block), "stalloc: this tensor lives in the planned arena, whose memory cannot be shared "
-                "with another process; share tensor.clone() made under torch.cuda.use_mem_pool(torch.cuda.MemPool())");
-    return next->shareIpcHandle(address);
+    if (!ours(address, &block)) return next->shareIpcHandle(address);
+    auto arena = solid_arena(address);
+    TORCH_CHECK(arena.size > 0, "stalloc: this tensor lives in the planned arena, whose memory is mapped by pages and cannot be "
+                "shared with another process; run with `stalloc run --solid` (STALLOC_SOLID=1), or share tensor.clone() made under "
+                "torch.cuda.use_mem_pool(torch.cuda.MemPool())");
+    cudaIpcMemHandle_t handle;
+    C10_CUDA_CHECK(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(arena.address)));
+    // Version 1 of the format, which every reader knows; 'c': memory from cudaMalloc.
+    std::string text("\1c");
+    text.append(reinterpret_cast<const char*>(&handle), sizeof handle);
+    return {reinterpret_cast<char*>(block.address) - reinterpret_cast<char*>(arena.address), std::move(text)};
   }
 
   std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* address) {

@@ -205,12 +205,13 @@ class History {
 // Blocks of up to so many bytes are of PyTorch's small pool.
 constexpr uint64_t kSmall = 1 << 20;
 
-// The arena's memory as expandable segments: each part of its range that is mapped, cut where small blocks (which PyTorch has
+// The arena's memory as segments, expandable unless it is one allocation: each part of its range that is mapped, cut where small blocks (which PyTorch has
 // in segments of their own) begin and end. Live blocks, and what lies between them, which belongs to the large ones.
 inline void append_arena(const StallocCore* core, int index, History& history, std::vector<SegmentInfo>& segments) {
   auto blocks = all_of<StallocBlock>([&](auto* out, size_t room) { return core->blocks(index, out, room); });
   auto mapped = all_of<StallocRange>([&](auto* out, size_t room) { return core->mapped(index, out, room); });
   auto stacks = history.stacks();
+  const bool is_solid = core->is_solid(index) == 1;
   auto block = blocks.begin();
   for (const auto& range : mapped) {
     bool is_open = false;  // whether the last segment goes on
@@ -224,7 +225,7 @@ inline void append_arena(const StallocCore* core, int index, History& history, s
         segment.device = c10::DeviceIndex(index);
         segment.address = at;
         segment.is_large = is_large;
-        segment.is_expandable = true;
+        segment.is_expandable = !is_solid;
         segments.push_back(std::move(segment));
         is_open = true;
       }

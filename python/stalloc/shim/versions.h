@@ -22,7 +22,10 @@ using namespace c10::cuda::CUDACachingAllocator;
 namespace stalloc::missing {
 struct OomRejectionObserver {};
 struct StreamSegmentSize {};
-struct ShareableHandle {};
+struct ShareableHandle {
+  ptrdiff_t offset;
+  std::string handle;
+};
 }  // namespace stalloc::missing
 namespace c10::cuda::CUDACachingAllocator {
 using namespace stalloc::missing;

@@ -36,7 +36,7 @@ impl<D: Device> Arena<D> {
     /// O(gaps) if there is no place below the first hole in what is mapped.
     #[cold]
     pub(super) fn fit_on_mapped(&mut self, key: Key, others: bool) -> Option<u32> {
-        let solid = self.frames.solid();
+        let solid = self.frames.backed_until();
         if let Some(start) = self.tightest(0..solid, key, others) {
             return Some(start);
         }
@@ -135,7 +135,10 @@ impl<D: Device> Arena<D> {
 
     /// Whether memory for a plan is there in addition to what lives now and is not in its way: one that needs more than there is
     /// would be remapped in every step. `frames` are those of its script. O(frames + blocks).
-    fn has_memory_for(&mut self, plan: &FrameSet) -> bool {
+    fn has_memory_for(&mut self, script: &Script, plan: &FrameSet) -> bool {
+        if script.granules as usize > self.taken.len() {
+            return false;
+        }
         let Some(size) = self.frames.frame() else { return true };
         let mut frames = plan.clone();
         for (&start, block) in &self.blocks {
@@ -152,7 +155,7 @@ impl<D: Device> Arena<D> {
     /// if there is not. What lives stays where it is. `frames`: those of its offsets, by [`Script::frames`]. O(frames +
     /// blocks); the step's beginning itself costs O(1).
     pub fn propose(&mut self, script: Script, frames: &FrameSet) -> bool {
-        let fits = self.has_memory_for(frames);
+        let fits = self.has_memory_for(&script, frames);
         if fits && self.statistics.steps == 0 {
             self.adopt(Box::new(script));
         } else if fits {
@@ -164,6 +167,11 @@ impl<D: Device> Arena<D> {
     /// The plan before, once it was replaced: whoever proposes plans drops it, so that no request has to.
     pub fn take_retired(&mut self) -> Option<Box<Script>> {
         self.retired.take()
+    }
+
+    /// Whether it is one allocation.
+    pub fn is_solid(&self) -> bool {
+        self.frames.frame().is_none()
     }
 
     /// Bytes of a piece of memory, for [`Script::frames`]; `None` if the device maps no pages.

@@ -65,6 +65,13 @@ pub fn within<D: Device + Clone>(plan: &Plan, device: D, budget: Budget) -> Chec
     Checked { allocator: PlannedAllocator::new(arena, fallback), live: BTreeMap::new() }
 }
 
+/// In one allocation of so many bytes.
+pub fn solid<D: Device + Clone>(plan: &Plan, device: D, bytes: u64) -> Checked<D> {
+    let arena = Arena::solid(device.clone(), plan, bytes).unwrap();
+    let fallback = Direct { device, sizes: BTreeMap::new() };
+    Checked { allocator: PlannedAllocator::new(arena, fallback), live: BTreeMap::new() }
+}
+
 impl<D: Device + Clone> Checked<D> {
     pub fn try_malloc(&mut self, size: u64, stream: Stream) -> Result<Served, Error> {
         let served = self.allocator.serve(size, stream)?;

@@ -32,6 +32,10 @@ pub struct Args {
     /// Follow the plans of --plan and learn nothing
     #[arg(long, requires = "plan")]
     frozen: bool,
+    /// Take the arena's memory in one allocation, as CUDA IPC and RDMA registration want it: as much as the plan needs and SIZE more
+    /// (2GiB) for what is not in it; with neither a plan nor SIZE, 9/10 of what is free
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "0", value_parser = output::parse_bytes)]
+    solid: Option<u64>,
     /// Run with no GPU, on a stand-in for this one: h100-80gb, a100-80gb... Values are not computed
     #[arg(long, value_name = "GPU")]
     dry_run: Option<String>,
@@ -70,6 +74,7 @@ fn job(args: &Args) -> Result<Job, Error> {
     Ok(Job {
         purpose: if args.frozen { Purpose::Follow } else { Purpose::Serve },
         directory: PathBuf::new(),
+        solid: args.solid,
         plans: args.plan.as_ref().map(absolute).transpose()?,
         package: stalloc_launcher::python_package().map_err(failed)?,
         dry_run: stand_in(args.dry_run.as_deref(), args.devices)?,

@@ -5,8 +5,8 @@ use std::fmt;
 use std::ptr;
 
 use super::sys::{
-    AccessDescription, AllocationProperties, Binding, Code, Driver, EVENT_DISABLE_TIMING, Location, NOT_READY,
-    OUT_OF_MEMORY, READ_WRITE, RELAXED, Virtual,
+    AccessDescription, AllocationProperties, Binding, Code, Driver, EVENT_DISABLE_TIMING, Location, MAPS_PAGES,
+    NOT_READY, OUT_OF_MEMORY, READ_WRITE, RELAXED, Virtual,
 };
 use crate::{Address, Error, MemoryInfo, Stream};
 
@@ -169,11 +169,24 @@ impl Calls {
 
     /// Size of a page of virtual memory; `None` if the driver or the device has none.
     pub fn page_size(&self) -> Option<u64> {
+        if !self.maps_pages() {
+            return None;
+        }
         let _current = self.current().ok()?;
         let mut bytes = 0;
         // SAFETY: both pointers are valid during the call; 0 asks for the smallest granularity.
         let code = unsafe { (self.virtual_memory().ok()?.granularity)(&mut bytes, &self.properties(), 0) };
         (code == 0 && bytes.is_power_of_two()).then_some(bytes as u64)
+    }
+
+    /// Whether the device says that it can map pages: a driver that has the calls may drive one that cannot. HIP's number of the
+    /// attribute differs between versions; there the granularity is all that is asked for.
+    fn maps_pages(&self) -> bool {
+        let Binding::Contexts(contexts) = &self.driver.binding else { return true };
+        let mut answer = 0;
+        // SAFETY: `answer` is a place for the answer; the device was found when `self` was made.
+        let code = unsafe { (contexts.attribute)(&mut answer, MAPS_PAGES, self.device) };
+        code == 0 && answer != 0
     }
 
     pub fn alloc(&self, bytes: u64) -> Result<Address, Failure> {

@@ -131,8 +131,12 @@ functions! {
         release: "cuDevicePrimaryCtxRelease_v2", "", fn(c_int);
         push: "cuCtxPushCurrent_v2", "", fn(*mut c_void);
         pop: "cuCtxPopCurrent_v2", "", fn(*mut *mut c_void);
+        attribute: "cuDeviceGetAttribute", "", fn(*mut c_int, c_int, c_int);
     }
 }
+
+/// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
+pub const MAPS_PAGES: c_int = 102;
 
 functions! {
     /// How a HIP device is made current.

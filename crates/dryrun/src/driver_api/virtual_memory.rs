@@ -2,11 +2,12 @@
 
 use super::end;
 use crate::{
+    config::config,
     errors::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status},
     execution::unmapped,
     ffi::{In, Out},
     log,
-    memory::{GRANULE, PhysicalHandle, memory},
+    memory::{GRANULE, PhysicalHandle, count_call, memory},
     runtime_api::cudaDeviceGetDefaultMemPool,
 };
 use std::ffi::{c_int, c_void};
@@ -23,18 +24,23 @@ pub struct AllocationProperties {
     flags: [u8; 8],
 }
 
+/// Not every GPU can map pages.
+fn can_map() -> Result<(), Status> {
+    if config().gpu.pages { Ok(()) } else { Err(NOT_SUPPORTED) }
+}
+
 const PINNED: c_int = 1;
 const ON_DEVICE: c_int = 1;
 
 exports! {
     fn cuMemGetAllocationGranularity(bytes: Out<usize>, _properties: *const c_void, _option: c_int) -> Status {
-        bytes.set(GRANULE as usize);
-        SUCCESS
+        end(can_map().map(|()| bytes.set(GRANULE as usize)))
     }
 
     fn cuMemAddressReserve(place: Out<u64>, bytes: usize, alignment: usize, _wish: u64, _flags: u64) -> Status {
         let mut memory = memory();
-        end(memory.virtual_memory().0.reserve(bytes as u64, alignment as u64).map(|start| place.set(start)))
+        let start = can_map().and_then(|()| memory.virtual_memory().0.reserve(bytes as u64, alignment as u64));
+        end(start.map(|start| place.set(start)))
     }
 
     fn cuMemAddressFree(start: u64, bytes: usize) -> Status {
@@ -42,7 +48,8 @@ exports! {
     }
 
     fn cuMemCreate(place: Out<PhysicalHandle>, bytes: usize, properties: In<AllocationProperties>, _flags: u64) -> Status {
-        end(properties.get().ok_or(INVALID_VALUE).and_then(|properties| {
+        count_call();
+        end(can_map().and_then(|()| properties.get().ok_or(INVALID_VALUE)).and_then(|properties| {
             let device = if properties.location_kind == ON_DEVICE {
                 u32::try_from(properties.location).map_err(|_| INVALID_VALUE)?
             } else {
@@ -56,12 +63,14 @@ exports! {
     }
 
     fn cuMemRelease(handle: PhysicalHandle) -> Status {
+        count_call();
         let mut memory = memory();
         let (virtual_memory, devices) = memory.virtual_memory();
         end(virtual_memory.release(devices, handle))
     }
 
     fn cuMemMap(start: u64, bytes: usize, offset: usize, handle: PhysicalHandle, _flags: u64) -> Status {
+        count_call();
         end(if offset == 0 {
             memory().virtual_memory().0.map(start, bytes as u64, handle)
         } else {
@@ -70,6 +79,7 @@ exports! {
     }
 
     fn cuMemUnmap(start: u64, bytes: usize) -> Status {
+        count_call();
         unmapped(start, bytes as u64);
         let mut memory = memory();
         let (virtual_memory, devices) = memory.virtual_memory();

@@ -20,6 +20,8 @@ pub struct Device {
     peak: u64,
     /// Allocations as the program sees them.
     allocations: Ranges<()>,
+    /// Memory of other processes.
+    opened: Ranges<()>,
     /// What is taken from the device, in granules: how many bytes of it are allocated.
     granules: Ranges<u64>,
 }
@@ -34,6 +36,7 @@ impl Device {
             used: context,
             peak: context,
             allocations: Ranges::default(),
+            opened: Ranges::default(),
             granules: Ranges::default(),
         }
     }
@@ -151,15 +154,38 @@ impl Device {
         Ok(bytes)
     }
 
-    /// The allocation that holds `address`: start and length.
-    pub fn find(&self, address: u64) -> Option<(u64, u64)> {
+    /// Addresses for memory of another process, which counts there.
+    pub fn open(&mut self, bytes: u64) -> Result<u64, Status> {
+        let bytes = bytes.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
+        let (middle, end) = (self.base + DEVICE_SPAN / 2, self.base + DEVICE_SPAN);
+        let start = self.opened.gap(middle, end, bytes, GRANULE).ok_or(OUT_OF_MEMORY)?;
+        reserve::reserve(start, bytes).map_err(|_| OUT_OF_MEMORY)?;
+        self.opened.insert(start, bytes, ());
+        Ok(start)
+    }
+
+    /// Gives back what [`Self::open`] gave out.
+    pub fn close(&mut self, address: u64) -> Option<()> {
+        let (bytes, ()) = self.opened.remove(address)?;
+        reserve::release(address, bytes);
+        Some(())
+    }
+
+    /// The allocation of this process that holds `address`: start and length.
+    pub fn allocation(&self, address: u64) -> Option<(u64, u64)> {
         self.allocations.find(address).map(|(start, bytes, ())| (start, bytes))
+    }
+
+    /// The allocation that holds `address`, this process's or another's: start and length.
+    pub fn find(&self, address: u64) -> Option<(u64, u64)> {
+        self.allocation(address).or_else(|| self.opened.find(address).map(|(start, bytes, ())| (start, bytes)))
     }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        for (start, bytes, _) in self.granules.iter() {
+        let granules = self.granules.iter().map(|(start, bytes, _)| (start, bytes));
+        for (start, bytes) in granules.chain(self.opened.iter().map(|(start, bytes, ())| (start, bytes))) {
             reserve::release(start, bytes);
         }
     }

@@ -5,6 +5,10 @@
 //! knowledge of a place is a write to it. A kernel that was launched outside of any observed operation may have written anywhere: it
 //! ends all knowledge, as do calls of libraries.
 
+use super::{
+    ranges::Ranges,
+    shared::{IpcHandle, Shared},
+};
 use crate::execution::unknown_writes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -62,6 +66,8 @@ pub struct Known {
     age: u64,
     kept: usize,
     unknown_writes: u64,
+    /// Allocations that other processes use too: what is known of them lies there.
+    shared: Ranges<Shared>,
 }
 
 impl Known {
@@ -70,9 +76,49 @@ impl Known {
         self.write(start, bytes, Source::Computed);
     }
 
+    /// Shares the allocation of `bytes` at `start` with other processes, if it is not yet.
+    pub fn share(&mut self, start: u64, bytes: u64) -> std::io::Result<IpcHandle> {
+        self.catch_up();
+        if let Some((_, shared)) = self.shared.at(start) {
+            return Ok(shared.handle());
+        }
+        let shared = Shared::new(bytes)?;
+        for (&first, piece) in self.pieces.range(start..start.saturating_add(bytes)) {
+            match &piece.content {
+                Content::Bytes(bytes) => shared.write(first - start, bytes),
+                Content::Fill(value) => shared.fill(first - start, piece.end - first, *value),
+            }
+        }
+        self.forget(start, bytes);
+        let handle = shared.handle();
+        self.shared.insert(start, bytes, shared);
+        Ok(handle)
+    }
+
+    /// An allocation of another process is at `start` now.
+    pub fn open(&mut self, start: u64, shared: Shared) {
+        self.catch_up();
+        self.shared.insert(start, shared.bytes(), shared);
+    }
+
+    /// The allocation at `start` is gone, or closed.
+    pub fn unshare(&mut self, start: u64) {
+        self.shared.remove(start);
+    }
+
+    /// The shared allocation that a range lies in, and the range's offset in it.
+    fn shared(&self, start: u64, bytes: u64) -> Option<(&Shared, u64)> {
+        let (first, length, shared) = self.shared.find(start)?;
+        let offset = start - first;
+        (bytes <= length - offset).then_some((shared, offset))
+    }
+
     /// `bytes` are at `start` now.
     pub fn write(&mut self, start: u64, bytes: &[u8], source: Source) {
         self.catch_up();
+        if let Some((shared, offset)) = self.shared(start, bytes.len() as u64) {
+            return shared.write(offset, bytes);
+        }
         let end = start.saturating_add(bytes.len() as u64);
         if let Some((first, piece)) = self.pieces.range_mut(..=start).next_back()
             && piece.end >= end
@@ -91,6 +137,10 @@ impl Known {
 
     /// `bytes` at `start` were set to `value`.
     pub fn filled(&mut self, start: u64, bytes: u64, value: u8) {
+        self.catch_up();
+        if let Some((shared, offset)) = self.shared(start, bytes) {
+            return shared.fill(offset, bytes, value);
+        }
         self.forget(start, bytes);
         if bytes > 0 {
             self.insert(start, start.saturating_add(bytes), Content::Fill(value), Source::Computed);
@@ -100,6 +150,9 @@ impl Known {
     /// Something was written there, nobody knows what. O(log n) where nothing was known.
     pub fn forget(&mut self, start: u64, bytes: u64) {
         self.catch_up();
+        if let Some((shared, offset)) = self.shared(start, bytes) {
+            return shared.forget(offset, bytes);
+        }
         let end = start.saturating_add(bytes);
         while let Some((&first, piece)) = self.pieces.range(..end).next_back()
             && piece.end > start
@@ -125,6 +178,9 @@ impl Known {
     /// How `bytes` at `start` are known, if all of them are. O(log n) where the first is not.
     pub fn source(&mut self, start: u64, bytes: u64) -> Option<Source> {
         self.catch_up();
+        if let Some((shared, offset)) = self.shared(start, bytes) {
+            return shared.is_known(offset, bytes).then_some(Source::Computed);
+        }
         let end = start.saturating_add(bytes);
         let (mut at, mut source) = (start, Source::Computed);
         while at < end {
@@ -138,6 +194,9 @@ impl Known {
     /// Reads `target.len()` bytes at `start`; none, and what is in `target` means nothing, unless all of them are known.
     pub fn read(&mut self, start: u64, target: &mut [u8]) -> Option<Source> {
         self.catch_up();
+        if let Some((shared, offset)) = self.shared(start, target.len() as u64) {
+            return shared.read(offset, target).then_some(Source::Computed);
+        }
         let end = start.saturating_add(target.len() as u64);
         let (mut at, mut source) = (start, Source::Computed);
         while at < end {
@@ -161,7 +220,7 @@ impl Known {
     pub fn moved(&mut self, from: u64, to: u64, bytes: u64) {
         self.catch_up();
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if length <= LARGEST && !self.pieces.is_empty() {
+        if length <= LARGEST && (!self.pieces.is_empty() || self.shared.iter().next().is_some()) {
             let mut buffer = vec![0; length];
             if let Some(source) = self.read(from, &mut buffer) {
                 return self.write(to, &buffer, source);
@@ -199,6 +258,7 @@ impl Known {
             self.kept = 0;
             self.pieces.clear();
             self.ages.clear();
+            self.shared.iter().for_each(|(_, bytes, shared)| shared.forget(0, bytes));
         }
     }
 }

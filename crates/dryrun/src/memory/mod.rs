@@ -9,6 +9,7 @@ mod host;
 mod known;
 mod ranges;
 mod reserve;
+mod shared;
 mod virtual_memory;
 
 #[cfg(test)]
@@ -18,15 +19,33 @@ pub use copy::{Rows, copy, fill, host_bytes, host_bytes_mut, plain};
 pub use device::{Device, GRANULE};
 pub use host::HostKind;
 pub use known::{Known, Source};
+pub use shared::IpcHandle;
 pub use virtual_memory::PhysicalHandle;
 
 use crate::{
     config::config,
-    errors::{INVALID_VALUE, Status},
+    errors::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, OUT_OF_MEMORY, Status},
 };
 use host::Host;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use shared::Shared;
+use std::sync::{
+    LazyLock, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 use virtual_memory::VirtualMemory;
+
+/// Calls that took memory from a device, gave it back, mapped or unmapped it.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts such a call.
+pub fn count_call() {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How many there were.
+pub fn counted_calls() -> u64 {
+    CALLS.load(Ordering::Relaxed)
+}
 
 /// Where device addresses begin; below are the host's program and heap when it is not relocated.
 pub const DEVICE_BASE: u64 = 0x1000_0000_0000;
@@ -117,11 +136,40 @@ impl Memory {
         match index.and_then(|index| self.devices.get_mut(index)) {
             Some(device) => {
                 let bytes = device.free(address)?;
+                self.known.unshare(address);
                 self.known.forget(address, bytes);
                 Ok(())
             }
             None => self.host.free(address, HostKind::Managed).map_err(|_| INVALID_VALUE),
         }
+    }
+
+    /// What other processes open the allocation by that begins at an address (`cudaIpcGetMemHandle`). What a program maps by pages has no
+    /// such handle, and neither has memory of another process.
+    pub fn share(&mut self, address: u64) -> Result<IpcHandle, Status> {
+        let own = self.devices.iter().find_map(|device| device.allocation(address)).ok_or(INVALID_VALUE)?;
+        self.known.share(own.0, own.1).map_err(|error| {
+            crate::log::complain(&format!("cannot share {} bytes with another process: {error}", own.1));
+            OUT_OF_MEMORY
+        })
+    }
+
+    /// Opens the allocation of another process on a device; its address here (`cudaIpcOpenMemHandle`).
+    pub fn open_shared(&mut self, device: u32, handle: IpcHandle) -> Result<u64, Status> {
+        if handle.fields()[0] == u64::from(std::process::id()) {
+            return Err(INVALID_CONTEXT); // a process knows its own memory already
+        }
+        let shared = Shared::open(handle).map_err(|_| INVALID_HANDLE)?;
+        let address = self.device(device)?.open(shared.bytes())?;
+        self.known.open(address, shared);
+        Ok(address)
+    }
+
+    /// Closes what [`Self::open_shared`] opened.
+    pub fn close_shared(&mut self, address: u64) -> Result<(), Status> {
+        self.devices.iter_mut().find_map(|device| device.close(address)).ok_or(INVALID_VALUE)?;
+        self.known.unshare(address);
+        Ok(())
     }
 
     /// What an address belongs to.

@@ -4,6 +4,7 @@ use super::{
     known::{Known, Source},
     memory, plain,
     ranges::Ranges,
+    shared::{IpcHandle, Shared},
     virtual_memory::VirtualMemory,
 };
 use crate::{
@@ -265,4 +266,47 @@ proptest! {
         }
         prop_assert_eq!(device.used(), 0);
     }
+}
+
+#[test]
+fn what_one_process_writes_into_shared_memory_the_other_reads() {
+    let _alone = alone();
+    let (mut ours, mut theirs) = (Known::default(), Known::default());
+    let (here, there) = (DEVICE_BASE, DEVICE_BASE + (1 << 40));
+    ours.copied(here + 100, &[1, 2, 3]);
+    ours.filled(here + 4096, 3 << 20, 9);
+    let handle = ours.share(here, 8 << 20).unwrap();
+    assert_eq!(ours.share(here, 8 << 20).unwrap(), handle, "a second wish is for the same");
+    theirs.open(there, Shared::open(handle).unwrap());
+    let read = |known: &mut Known, start: u64, bytes: usize| {
+        let mut target = vec![0; bytes];
+        known.read(start, &mut target).map(|_| target)
+    };
+    assert_eq!(read(&mut theirs, there + 100, 3), Some(vec![1, 2, 3]));
+    assert_eq!(read(&mut theirs, there + 99, 3), None, "what was never written is not known");
+    assert_eq!(read(&mut theirs, there + 4096, 3 << 20), Some(vec![9; 3 << 20]));
+    theirs.copied(there + 101, &[7]);
+    theirs.moved(there + 100, there + 200, 3);
+    assert_eq!(read(&mut ours, here + 200, 3), Some(vec![1, 7, 3]));
+    ours.forget(here + 200, 1);
+    assert_eq!(theirs.source(there + 200, 3), None);
+    assert_eq!(theirs.source(there + 201, 2), Some(Source::Computed));
+    ours.unshare(here);
+    assert_eq!(read(&mut ours, here + 100, 3), None, "the allocation is gone");
+    assert_eq!(read(&mut theirs, there + 100, 3), Some(vec![1, 7, 3]), "who has it open keeps it");
+    assert!(Shared::open(handle).is_err());
+}
+
+#[test]
+fn only_whole_allocations_of_another_process_can_be_opened() {
+    let mut device = device(7, 80 << 30, 0);
+    let allocated = device.allocate(3 << 20).unwrap();
+    let opened = device.open(40 << 30).unwrap();
+    assert_eq!(device.used(), 4 << 20, "memory of another process counts there");
+    assert_eq!(device.find(opened + 1), Some((opened, 40 << 30)));
+    assert_eq!((device.allocation(opened), device.free(opened)), (None, Err(INVALID_VALUE)));
+    assert_eq!((device.close(allocated), device.close(opened)), (None, Some(())));
+    assert_eq!(device.find(opened), None);
+    let nobody = IpcHandle::new([u64::from(std::process::id()), 1 << 20, 4096, 1, 0]);
+    assert!(Shared::open(nobody).is_err());
 }

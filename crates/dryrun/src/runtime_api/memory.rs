@@ -2,16 +2,16 @@
 
 use super::{current_device, end};
 use crate::{
-    errors::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status},
+    errors::{INVALID_VALUE, NOT_READY, SUCCESS, Status},
     execution::{Handle, accessed, cuda_major, execution, unmapped},
     ffi::Out,
-    log,
-    memory::{HostKind, Place, Rows, copy, fill, memory, plain},
+    memory::{HostKind, IpcHandle, Place, Rows, copy, count_call, fill, memory, plain},
 };
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 
 /// Bytes of device memory on the current device; none for zero.
 pub fn allocate(bytes: usize) -> Result<u64, Status> {
+    count_call();
     if bytes == 0 {
         return Ok(0);
     }
@@ -20,6 +20,7 @@ pub fn allocate(bytes: usize) -> Result<u64, Status> {
 
 /// Gives memory of the current device back, after all that was started is done.
 pub fn free(address: u64) -> Result<(), Status> {
+    count_call();
     execution().synchronize()?;
     let place = memory().place(address);
     if let Place::Device { start, bytes, .. } = place {
@@ -210,21 +211,27 @@ exports! {
         }))
     }
 
-    fn cudaIpcGetMemHandle(_handle: *mut c_void, _address: u64) -> Status {
-        end(refuse("sharing device memory between processes"))
+    fn cudaIpcGetMemHandle(place: Out<IpcHandle>, address: u64) -> Status {
+        end(memory().share(address).map(|handle| place.set(handle)))
     }
 
-    fn cudaIpcOpenMemHandle() -> Status {
-        end(refuse("sharing device memory between processes"))
+    fn cudaIpcOpenMemHandle(place: Out<u64>, handle: IpcHandle, _flags: c_uint) -> Status {
+        end(memory().open_shared(current_device(), handle).map(|address| place.set(address)))
     }
 
-    fn cudaIpcGetEventHandle(_handle: *mut c_void, _event: Handle) -> Status {
-        end(refuse("sharing events between processes"))
+    fn cudaIpcCloseMemHandle(address: u64) -> Status {
+        end(execution().synchronize().and_then(|()| memory().close_shared(address)))
     }
-}
 
-/// Not supported, and said so: there is no other process that could see it.
-fn refuse(what: &str) -> Result<(), Status> {
-    log::complain(&format!("{what} is not imitated, the program is told that it is not supported"));
-    Err(NOT_SUPPORTED)
+    // Whatever an event of another process stands for is done: work takes no time here.
+    fn cudaIpcGetEventHandle(place: Out<IpcHandle>, event: Handle) -> Status {
+        end(execution().query_event(event).or_else(|status| if status == NOT_READY { Ok(()) } else { Err(status) }).map(|()| {
+            place.set(IpcHandle::new([std::process::id().into(), event, 0, 0, 0]));
+        }))
+    }
+
+    fn cudaIpcOpenEventHandle(place: Out<Handle>, _handle: IpcHandle) -> Status {
+        place.set(execution().create_event());
+        SUCCESS
+    }
 }

@@ -101,6 +101,7 @@ pub fn run(
         purpose: Purpose::Record,
         command: command.to_vec(),
         directory: traces.clone(),
+        solid: None,
         plans: None,
         package: setting.package.clone(),
         dry_run: Some(dry_run.clone()),

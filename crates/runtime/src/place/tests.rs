@@ -62,6 +62,9 @@ impl Serving for Faulty {
     fn mapped(&self) -> Vec<Range<Address>> {
         Vec::new()
     }
+    fn is_solid(&self) -> bool {
+        false
+    }
     fn reserved(&self) -> u64 {
         0
     }

@@ -81,12 +81,13 @@ pub fn of_fallback(fallback: &dyn Fallback) -> Snapshot {
 /// Blocks of up to so many bytes are of PyTorch's small pool.
 const SMALL: u64 = 1 << 20;
 
-/// The arena's memory as expandable segments: each part of its range that is mapped, cut where small blocks (which PyTorch has in
+/// The arena's memory as segments, expandable unless it is one allocation: each part of its range that is mapped, cut where small blocks (which PyTorch has in
 /// segments of their own) begin and end. Live blocks, and what lies between them, which belongs to the large ones.
 pub fn of_arena(device: i32) -> Snapshot {
     let blocks = places::blocks(device);
     let mut next = blocks.iter().peekable();
     let mut segments: Snapshot = Vec::new();
+    let expandable = !places::is_solid(device);
     for part in places::mapped(device) {
         let first = segments.len();
         let mut push = |block: Block, stream: Option<Stream>| {
@@ -103,7 +104,7 @@ pub fn of_arena(device: i32) -> Snapshot {
                     size: block.size,
                     stream: stream.unwrap_or(0),
                     small,
-                    expandable: true,
+                    expandable,
                     pool: (0, 0),
                     blocks: vec![block],
                 }),
