@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use stalloc_recorder::{Process, Recorder, StackOf, Timed};
 use stalloc_runtime as runtime;
+use stalloc_trace::site::BACKWARD_PASS;
 use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId, Whose};
 
 use crate::entries::Entries;
@@ -195,12 +196,14 @@ pub fn agrees(device: u32, entries: Bound<'_, PyList>) -> PyResult<bool> {
     Ok(recorder.agrees(device, &events))
 }
 
-/// The stacks of a history's allocations.
+/// The stacks of a history's allocations; each was asked for its own, so that one without Python frames is autograd's thread's.
 fn known_stacks(recorder: &Recorder, entries: Bound<'_, PyList>) -> PyResult<Vec<StackOf>> {
     let mut known = Vec::new();
+    let autograd = Frame { file: recorder.string(""), function: recorder.string(BACKWARD_PASS), line: 0 };
+    let backward = recorder.stack(vec![autograd]);
     Entries::new(entries).for_each(recorder, |event, _| {
         if let RawEvent::Alloc { address, size, stack, .. } = event {
-            known.push(StackOf { address, size, stack });
+            known.push(StackOf { address, size, stack: if stack == StackId::NONE { backward } else { stack } });
         }
     })?;
     Ok(known)

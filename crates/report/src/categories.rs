@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use stalloc_trace::site::BACKWARD_PASS;
 use stalloc_trace::{Frame, Request, StackId, Time, Trace};
 
 use crate::steps::StepSpan;
@@ -154,6 +155,7 @@ impl StackHints {
             backward: frames(&|file, function| {
                 file.contains("torch/autograd/")
                     || function.contains("Backward")
+                    || function == BACKWARD_PASS
                     || function.contains("autograd::engine")
             }),
         }

@@ -3,11 +3,16 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use stalloc_trace::site::site;
+use stalloc_trace::site::{BACKWARD_PASS, site};
 use stalloc_trace::{Request, StackId, Trace};
 
 /// The site of what has no call stack.
 pub const UNKNOWN: &str = "unknown";
+
+/// Whether a site is a place in the program that can be named.
+pub fn is_named(site: &str) -> bool {
+    site != UNKNOWN && site != BACKWARD_PASS
+}
 
 /// Names of call sites, made once for each call stack.
 pub struct Sites<'a> {

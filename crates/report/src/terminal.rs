@@ -17,6 +17,10 @@ pub struct Screen {
     pub height: usize,
 }
 
+/// What the rows of stalloc say: a job that is served holds more while nobody needs the memory.
+const TIGHT: &str =
+    "stalloc's rows are those of a GPU that is shared or full; while there is room it holds more and remaps nothing.";
+
 /// What is looked at where several things are: the device that ran out of memory, else the one that holds most.
 pub fn chosen(figures: &Figures) -> Option<(&InputFigures, &DeviceFigures)> {
     let input = figures.inputs.first()?;
@@ -45,6 +49,9 @@ pub fn text(figures: &Figures, screen: Screen) -> String {
     }
     out.push(String::new());
     out.extend(allocators(device, width));
+    if device.allocators.iter().any(|one| one.allocator.starts_with("stalloc")) {
+        out.extend(wrapped(TIGHT, width.saturating_sub(2), "  "));
+    }
     let room = screen.height.saturating_sub(AROUND).max(FEWEST);
     if !device.peak_by_site.is_empty() {
         out.push(String::new());

@@ -3,7 +3,7 @@
 use stalloc_trace::Trace;
 
 use crate::figures::{Advice, AllocatorFigures, Fit, Growth, OutOfMemory, SiteBytes, Verdict};
-use crate::sites::UNKNOWN;
+use crate::sites::is_named;
 use crate::words::{bytes, percent};
 
 /// Less than this share of what is held, empty at the peak, is no fragmentation to speak of.
@@ -65,7 +65,7 @@ impl Case<'_> {
 
     /// The verdict in a sentence.
     pub fn headline(&self, verdict: Verdict) -> String {
-        let top = self.peak_by_site.first().filter(|top| &*top.site != UNKNOWN);
+        let top = self.peak_by_site.first().filter(|top| is_named(&top.site));
         match (verdict, self.failed) {
             (Verdict::Growth, failed) => {
                 let Some(growth) = self.growth else { return String::new() };
@@ -207,7 +207,7 @@ impl Case<'_> {
 
     fn against_growth(&self) -> Vec<Advice> {
         let Some(growth) = self.growth else { return Vec::new() };
-        let Some(top) = growth.sites.first().filter(|top| &*top.site != UNKNOWN) else {
+        let Some(top) = growth.sites.first().filter(|top| is_named(&top.site)) else {
             let text = "The recording has no call stack of what stays: record it with `stalloc trace`, which keeps one for each block.";
             return vec![Advice {
                 text: text.into(),
@@ -231,7 +231,7 @@ impl Case<'_> {
             let names: Vec<String> = self
                 .peak_by_site
                 .iter()
-                .filter(|one| &*one.site != UNKNOWN)
+                .filter(|one| is_named(&one.site))
                 .take(n)
                 .map(|one| format!("{} ({})", one.site, bytes(one.bytes)))
                 .collect();
@@ -245,7 +245,7 @@ impl Case<'_> {
                 bytes(self.peak_allocated.saturating_sub(resident)),
                 at_most(2)
             ),
-            _ if (top.bytes as f64) >= needed / 3.0 && &*top.site != UNKNOWN => format!(
+            _ if (top.bytes as f64) >= needed / 3.0 && is_named(&top.site) => format!(
                 "Make {} smaller: it holds {} of the {} needed. Shard it over GPUs (FSDP), keep it on the CPU until it is needed, or \
                  use a smaller type (bfloat16).",
                 top.site,

@@ -45,6 +45,9 @@ const EVERYWHERE: [&str; 7] = [
     "empty_strided",
 ];
 
+/// The one frame, without a file, of what a thread without Python asked for: autograd's threads run the backward pass.
+pub const BACKWARD_PASS: &str = "backward pass";
+
 /// How far a frame of this file is from the user's own code: 0 the user's, 1 an installed package's, 2 PyTorch's or the interpreter's,
 /// 3 no Python.
 pub fn distance(file: &str) -> u8 {

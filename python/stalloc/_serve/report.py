@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from stalloc import _native
@@ -63,7 +64,7 @@ def at_exit(torch: Any, settings: Settings) -> None:
             f"{name}: {100 * figures['planned'] / requests:.2f} % of {figures['requests']:,} requests at planned offsets, "
             f"{figures['open']:,} where they fitted best, {figures['fallback']:,} by {fallback}; "
             f"{figures['remaps']:,} remaps, peak reserved {figures['peak_reserved'] / gib:.2f} GiB, "
-            f"efficiency {100 * figures['efficiency']:.1f} %"
+            f"efficiency {100 * figures['efficiency']:.1f} %{_room(figures)}"
         )
         if settings.mode is Mode.AUTO:
             say(f"{name}: {_learned(figures)}")
@@ -76,6 +77,19 @@ def at_exit(torch: Any, settings: Settings) -> None:
             say(f"{name}: {_departure(figures['departure'], departure.place(device))}")
         if figures["other_program"]:
             say(f"{name}: the program is not the one that the plan was made from, or changed a lot; record and plan it again")
+
+
+#: Bytes that nobody needs to be told of.
+_LITTLE = 64 << 20
+
+
+def _room(figures: dict[str, Any]) -> str:
+    """Why much more was held than used, if it was because nobody needed the memory."""
+    empty = 1 - figures["efficiency"]
+    is_little = empty < 0.1 or empty * figures["peak_reserved"] < _LITTLE
+    if is_little or figures["remaps"] or os.environ.get("STALLOC_TIGHT") == "1":
+        return ""
+    return "; there was room, STALLOC_TIGHT=1 holds less"
 
 
 def _learned(figures: dict[str, Any]) -> str:
