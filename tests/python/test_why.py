@@ -25,6 +25,8 @@ VERDICTS = {
     "healthy": "healthy",
 }
 NAMES = list(VERDICTS)
+#: Sites that are no line of the program.
+NO_LINE = ("unknown", "backward pass")
 
 
 def report(*arguments: str | Path) -> dict:
@@ -73,7 +75,7 @@ def named_line(name: str) -> str:
 def first_line(device: dict) -> str:
     """The line that a reader is shown first."""
     sites = device["growth"]["sites"] if device["verdict"] == "growth" else device["peak_by_site"]
-    return next(one["site"] for one in sites if one["site"] != "unknown")
+    return next(one["site"] for one in sites if one["site"] not in NO_LINE)
 
 
 @pytest.mark.parametrize("source", ["ours", "pytorchs"])
@@ -92,7 +94,10 @@ def test_the_verdict_and_the_first_line_are_right_for_eight_of_eight(request, so
 
 def test_the_peak_has_call_stacks_wherever_python_asked_for_it(ours):
     for name in NAMES:
-        known = sum(one["bytes"] for one in ours[name]["peak_by_site"] if one["site"] != "unknown")
+        peak = ours[name]["peak_by_site"]
+        told = sum(one["bytes"] for one in peak if one["site"] != "unknown")
+        assert told >= 0.95 * ours[name]["peak_allocated"], (name, peak)
+        known = sum(one["bytes"] for one in peak if one["site"] not in NO_LINE)
         # What a backward pass allocates is asked for by a thread that runs no Python; one of these fails in the midst of one.
         assert known >= (0.6 if name == "fragmentation_by_recomputation" else 0.75) * ours[name]["peak_allocated"], (name, ours[name]["peak_by_site"])
 
