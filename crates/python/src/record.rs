@@ -82,13 +82,18 @@ fn flush_forever() {
         if let Err(error) = recorder.flush() {
             runtime::say(&format!("{error}: the recording ends here"));
         }
-        for line in recorder.growing() {
-            runtime::say(&line);
-        }
+        say_growing(recorder);
         let wanted = *PROGRESS.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(steps), Some(progress)) = (wanted, recorder.progress()) {
             runtime::say(&progress.line(steps));
         }
+    }
+}
+
+/// Says of each device once that its memory grows.
+fn say_growing(recorder: &Recorder) {
+    for line in recorder.growing() {
+        runtime::say(&line);
     }
 }
 
@@ -172,6 +177,7 @@ pub fn finish(py: Python<'_>, rank: u32) -> PyResult<()> {
     let recorder = recorder()?;
     abandon();
     let finished = py.detach(|| recorder.finish(rank));
+    say_growing(recorder);
     let lost = recorder.lost();
     if lost > 0 {
         runtime::say(&format!("{lost} events of this process were not recorded"));
