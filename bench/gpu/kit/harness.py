@@ -219,7 +219,7 @@ def describe() -> dict[str, Any]:
         "gpu": dict(zip(gpu.split(","), [part.strip() for part in query.split(",")])) if query else None,
         "cpu": models[0] if models else None,
         "cores": os.cpu_count(),
-        "kernel": os.uname().release,
+        "kernel": os.uname().release.partition("-")[0],
         "compiler": (said("g++", "--version") or "none").splitlines()[0],
         "nvcc": (said("nvcc", "--version") or "none").splitlines()[-1],
         "nvidia_smi": said("nvidia-smi"),
