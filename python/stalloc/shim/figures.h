@@ -94,7 +94,7 @@ class Figures {
   DeviceStats peaks;  // .peak alone
   StallocCounter segment{};  // the arena's memory as one segment: whether it holds any
 
-  // The arena's figures as PyTorch lays them out. Its memory counts as one segment. The lock is held.
+  // The arena's figures as PyTorch lays them out. Its memory counts as one large segment. The lock is held.
   DeviceStats laid_out(const StallocCounters& counters) {
     DeviceStats stats;
     auto set = [](Stat& stat, const StallocCounter& counter) {
@@ -122,12 +122,6 @@ class Figures {
       set(stats.reserved_bytes[type], reserved);
       set(stats.segment[type], segment);
     }
-    // As snapshots have it: small blocks are the small pool's memory, and all between is the large one's.
-    const uint64_t small = std::min(counters.small.bytes.current, reserved.current);
-    stats.reserved_bytes[SMALL].current = int64_t(small);
-    stats.reserved_bytes[SMALL].peak = int64_t(counters.small.bytes.peak);
-    stats.reserved_bytes[LARGE].current = int64_t(reserved.current - small);
-    stats.reserved_bytes[LARGE].peak = int64_t(reserved.peak - small);
     return stats;
   }
 

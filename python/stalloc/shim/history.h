@@ -66,7 +66,11 @@ class History {
       for (const auto& part : without(here, there)) add(action, name, part.address, part.size, nullptr, stack, notes);
     };
     tell(mapped, now, TraceEntry::SEGMENT_UNMAP, "segment_unmap");
-    tell(now, mapped, TraceEntry::SEGMENT_MAP, "segment_map");
+    if (core->is_solid(index) == 1) {
+      tell(now, mapped, TraceEntry::SEGMENT_ALLOC, "segment_alloc");
+    } else {
+      tell(now, mapped, TraceEntry::SEGMENT_MAP, "segment_map");
+    }
     mapped = std::move(now);
   }
 
@@ -202,11 +206,8 @@ class History {
   }
 };
 
-// Blocks of up to so many bytes are of PyTorch's small pool.
-constexpr uint64_t kSmall = 1 << 20;
-
-// The arena's memory as segments, expandable unless it is one allocation: each part of its range that is mapped, cut where small blocks (which PyTorch has
-// in segments of their own) begin and end. Live blocks, and what lies between them, which belongs to the large ones.
+// The arena's memory as segments, expandable unless it is one allocation, one for each part of its range that is mapped: live
+// blocks, and what lies between them.
 inline void append_arena(const StallocCore* core, int index, History& history, std::vector<SegmentInfo>& segments) {
   auto blocks = all_of<StallocBlock>([&](auto* out, size_t room) { return core->blocks(index, out, room); });
   auto mapped = all_of<StallocRange>([&](auto* out, size_t room) { return core->mapped(index, out, room); });
@@ -214,45 +215,37 @@ inline void append_arena(const StallocCore* core, int index, History& history, s
   const bool is_solid = core->is_solid(index) == 1;
   auto block = blocks.begin();
   for (const auto& range : mapped) {
-    bool is_open = false;  // whether the last segment goes on
+    SegmentInfo segment;
+    segment.device = c10::DeviceIndex(index);
+    segment.address = range.address;
+    segment.total_size = range.size;
+    segment.is_large = true;
+    segment.is_expandable = !is_solid;
     uint64_t at = range.address;
     const uint64_t end = range.address + range.size;
-    auto push = [&](uint64_t size, const StallocBlock* live) {
+    auto push = [&](uint64_t size, uint64_t requested, bool allocated, bool active) {
       if (size == 0) return;
-      const bool is_large = live == nullptr || live->pending != 0 || live->size > kSmall;
-      if (!is_open || segments.back().is_large != is_large) {
-        SegmentInfo segment;
-        segment.device = c10::DeviceIndex(index);
-        segment.address = at;
-        segment.is_large = is_large;
-        segment.is_expandable = !is_solid;
-        segments.push_back(std::move(segment));
-        is_open = true;
-      }
-      auto& segment = segments.back();
       BlockInfo info;
       info.size = size;
-      if (live != nullptr) {
-        info.requested_size = live->requested;
-        info.allocated = live->pending == 0;
-        info.active = true;
-        if (auto stack = stacks.find(at); stack != stacks.end()) info.context_when_allocated = stack->second;
-        segment.active_size += size;
-        if (info.allocated) segment.allocated_size += size;
-        segment.requested_size += live->requested;
-        if (segment.stream == nullptr) segment.stream = static_cast<cudaStream_t>(live->stream);
-      }
+      info.requested_size = requested;
+      info.allocated = allocated;
+      info.active = active;
+      if (auto stack = stacks.find(at); active && stack != stacks.end()) info.context_when_allocated = stack->second;
       segment.blocks.push_back(std::move(info));
-      segment.total_size += size;
       at += size;
     };
     // Blocks were looked at before the memory: one that has none any more is gone.
     for (; block != blocks.end() && block->address < end; ++block) {
       if (block->address < at || block->address + block->size > end) continue;
-      push(block->address - at, nullptr);
-      push(block->size, &*block);
+      push(block->address - at, 0, false, false);
+      push(block->size, block->requested, block->pending == 0, true);
+      segment.active_size += block->size;
+      if (block->pending == 0) segment.allocated_size += block->size;
+      segment.requested_size += block->requested;
+      if (segment.stream == nullptr) segment.stream = static_cast<cudaStream_t>(block->stream);
     }
-    push(end - at, nullptr);
+    push(end - at, 0, false, false);
+    segments.push_back(std::move(segment));
   }
 }
 

@@ -134,16 +134,9 @@ impl Figures {
         }
         self.looked_at = (arena, fallback);
         let [small, large] = self.fallback;
-        // The arena counts as one segment of the large pool, until it is looked at.
+        // The arena counts as one segment of the large pool.
         self.segment.set(small.blocks, large.blocks + u64::from(arena > 0));
         self.reserved_bytes.set(small.bytes, large.bytes + arena);
-    }
-
-    /// Of the arena's memory so much is small blocks', as snapshots have it, and the rest the large pool's.
-    pub fn share_arena(&mut self, small: u64) {
-        let ([of_small, of_large], arena) = (self.fallback, self.looked_at.0);
-        let small = small.min(arena);
-        self.reserved_bytes.set(of_small.bytes + small, of_large.bytes + arena - small);
     }
 
     /// Active and inactive blocks, small and large, as they are now. What was held between two looks was active.

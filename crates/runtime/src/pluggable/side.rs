@@ -349,7 +349,6 @@ impl Side {
         let mut inner = self.lock();
         inner.recount(device);
         inner.reserve(arena_reserved(device));
-        inner.figures.share_arena(places::counters(device, false, false).small.bytes.current);
         let (active, split) = snapshot::tally(&segments);
         inner.figures.look(active, split);
         let max_split_size = inner.settings.as_ref().and_then(|settings| settings.max_split_size);

@@ -1,5 +1,7 @@
 //! What lies where, as PyTorch's memory snapshots tell it.
 
+use std::ops::Range;
+
 use stalloc_allocator::caching::BlockState;
 use stalloc_device::{Address, Stream};
 
@@ -30,7 +32,7 @@ pub struct Segment {
     pub address: Address,
     /// Its length, bytes.
     pub size: u64,
-    /// The stream that it is for; a part of the arena's is that of its first live block.
+    /// The stream that it is for; a part of the arena's is that of its first block.
     pub stream: Stream,
     /// Whether it is for small requests.
     pub small: bool,
@@ -78,64 +80,39 @@ pub fn of_fallback(fallback: &dyn Fallback) -> Snapshot {
     segments.collect()
 }
 
-/// Blocks of up to so many bytes are of PyTorch's small pool.
-const SMALL: u64 = 1 << 20;
-
-/// The arena's memory as segments, expandable unless it is one allocation: each part of its range that is mapped, cut where small blocks (which PyTorch has in
-/// segments of their own) begin and end. Live blocks, and what lies between them, which belongs to the large ones.
+/// The arena's memory as segments, expandable unless it is one allocation, one for each part of its range that is mapped: live
+/// blocks, and what lies between them.
 pub fn of_arena(device: i32) -> Snapshot {
     let blocks = places::blocks(device);
     let mut next = blocks.iter().peekable();
-    let mut segments: Snapshot = Vec::new();
     let expandable = !places::is_solid(device);
-    for part in places::mapped(device) {
-        let first = segments.len();
-        let mut push = |block: Block, stream: Option<Stream>| {
-            let small = block.state == BlockState::Live && block.size <= SMALL;
-            match segments[first..].last_mut().filter(|segment| segment.small == small) {
-                Some(segment) => {
-                    let has_live = segment.blocks.iter().any(|block| block.state != BlockState::Free);
-                    segment.stream = stream.filter(|_| !has_live).unwrap_or(segment.stream);
-                    segment.size += block.size;
-                    segment.blocks.push(block);
-                }
-                None => segments.push(Segment {
-                    address: block.address,
-                    size: block.size,
-                    stream: stream.unwrap_or(0),
-                    small,
-                    expandable,
-                    pool: (0, 0),
-                    blocks: vec![block],
-                }),
+    let segment = |part: Range<Address>| {
+        let mut parts = Vec::new();
+        let mut stream = None;
+        let mut at = part.start;
+        let free_until = |at: Address, end: Address, parts: &mut Vec<Block>| {
+            if end > at {
+                parts.push(Block { address: at, size: end - at, requested: 0, state: BlockState::Free });
             }
         };
-        let free = |start: Address, end: Address| Block {
-            address: start,
-            size: end - start,
-            requested: 0,
-            state: BlockState::Free,
-        };
-        let mut at = part.start;
         while let Some(block) = next.next_if(|block| block.address < part.end) {
             let end = block.address + block.size;
             // Blocks were looked at before the memory: one that has none any more is gone.
             if block.address < at || end > part.end {
                 continue;
             }
-            if block.address > at {
-                push(free(at, block.address), None);
-            }
+            free_until(at, block.address, &mut parts);
             let state = if block.pending { BlockState::Pending } else { BlockState::Live };
-            let live = Block { address: block.address, size: block.size, requested: block.requested, state };
-            push(live, Some(block.stream));
+            parts.push(Block { address: block.address, size: block.size, requested: block.requested, state });
+            stream.get_or_insert(block.stream);
             at = end;
         }
-        if part.end > at {
-            push(free(at, part.end), None);
-        }
-    }
-    segments
+        free_until(at, part.end, &mut parts);
+        let (address, size) = (part.start, part.end - part.start);
+        let stream = stream.unwrap_or(0);
+        Segment { address, size, stream, small: false, expandable, pool: (0, 0), blocks: parts }
+    };
+    places::mapped(device).into_iter().map(segment).collect()
 }
 
 /// Segments and bytes that the fallback's small and large pools hold.
