@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 from collections import Counter
@@ -35,3 +36,10 @@ def test_every_method_of_pytorchs_allocator_is_overridden_or_left_on_purpose():
     overridden = Counter(re.findall(r"Front<Native>::(\w+)\(.*can be marked override", compiled.stderr))
     assert declared - overridden - LEFT == Counter(), "new in this version of PyTorch"
     assert overridden - declared == Counter(), "read wrongly from the headers"
+
+
+def test_the_history_is_in_order_whatever_threads_do_and_holds_no_lock_while_it_asks():
+    """The program plays the core: it lets another thread pass while it answers, and counts what it is asked."""
+    library = _shim.load("history_threads", folder=Path(__file__).parent / "programs")
+    library.history_problems.restype = ctypes.c_char_p
+    assert library.history_problems() == b""

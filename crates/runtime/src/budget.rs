@@ -1,5 +1,5 @@
 //! What an arena may do with its device: how much memory it may hold (what the program allows itself, less what the fallback
-//! holds), and whether its streams may wait for each other.
+//! holds), and whether its streams may wait for each other; and how often its memory changed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,12 +14,19 @@ pub struct Budget {
     fallback: AtomicU64,
     /// See [`Budget::forbid_waits`].
     forbids_waits: AtomicBool,
+    /// See [`Budget::changes`].
+    changes: AtomicU64,
 }
 
 impl Budget {
     /// No limit.
     pub const fn new() -> Self {
-        Budget { limit: AtomicU64::new(u64::MAX), fallback: AtomicU64::new(0), forbids_waits: AtomicBool::new(false) }
+        Budget {
+            limit: AtomicU64::new(u64::MAX),
+            fallback: AtomicU64::new(0),
+            forbids_waits: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+        }
     }
 
     /// No stream is made to wait for another from now on: memory that another stream used last is taken over only once that
@@ -38,6 +45,15 @@ impl Budget {
     /// The fallback holds so many bytes now.
     pub fn set_fallback(&self, bytes: u64) {
         self.fallback.store(bytes, Ordering::SeqCst);
+    }
+
+    /// How often the arena's memory changed so far: while this number stays, what is mapped does too.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Bytes that the arena may hold; `u64::MAX`: no limit.
@@ -78,6 +94,7 @@ impl<D: Device> Device for Budgeted<D> {
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
         self.check(bytes)?;
         let address = self.device.alloc(bytes)?;
+        self.budget.changed();
         self.held += bytes;
         Ok(address)
     }
@@ -106,12 +123,14 @@ impl<D: Device> Device for Budgeted<D> {
     fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         self.check(bytes)?;
         self.device.map(address, bytes)?;
+        self.budget.changed();
         self.held += bytes;
         Ok(())
     }
 
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         self.device.unmap(address, bytes)?;
+        self.budget.changed();
         self.held = self.held.saturating_sub(bytes);
         Ok(())
     }

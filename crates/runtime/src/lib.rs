@@ -6,7 +6,7 @@
 //! `None`, never an error.
 //!
 //! The rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever
-//! device it is on), `counters` (its share of PyTorch's statistics), `places` (which device an address belongs to),
+//! device it is on), `counters` (its share of PyTorch's statistics), `segments` (its share of snapshots), `places` (which device an address belongs to),
 //! `budget` (how much memory it may take), `solid` (how large one allocation is), `learning` (a thread that makes plans while the program runs), `fork` (children
 //! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C), `order`
 //! (the stand-in CUDA hears of blocks).
@@ -23,6 +23,7 @@ mod order;
 mod place;
 mod places;
 pub mod pluggable;
+mod segments;
 mod serving;
 mod solid;
 mod table;
@@ -35,7 +36,8 @@ pub use messages::say;
 pub use place::{Handed, Report};
 pub use places::{
     HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, forbid_waits, free, is_solid,
-    mapped, on_departure, prepare, record_stream, report, serve, set_capturing, set_limit, step_begin, trim,
+    mapped, memory_changes, on_departure, prepare, record_stream, report, serve, set_capturing, set_limit, step_begin,
+    trim,
 };
 pub use solid::set as set_solid;
-pub use table::{Core, CoreArena, CoreBlock, CoreRange, core};
+pub use table::{Core, CoreArena, CoreBlock, CorePart, CoreRange, core};

@@ -229,9 +229,15 @@ pub fn is_solid(device: i32) -> bool {
     place(device).and_then(|place| place.with(|arena| arena.is_solid())).unwrap_or(false)
 }
 
-/// The parts of the arena's range that have device memory behind them, in order.
-pub fn mapped(device: i32) -> Vec<std::ops::Range<Address>> {
-    place(device).and_then(|place| place.with(|arena| arena.mapped())).unwrap_or_default()
+/// The parts of the arena's range that have device memory behind them, in order, and after how many changes this is so.
+pub fn mapped(device: i32) -> (Vec<std::ops::Range<Address>>, u64) {
+    // An arena changes its memory only while its place's lock is held, as it is here.
+    place(device).and_then(|place| place.with(|arena| (arena.mapped(), memory_changes(device)))).unwrap_or_default()
+}
+
+/// How often the memory behind a GPU's arena changed so far. Takes no lock.
+pub fn memory_changes(device: i32) -> u64 {
+    index(device).map_or(0, |index| BUDGETS[index].changes())
 }
 
 /// Arena and fallback of a device may hold so much device memory, bytes; `u64::MAX`: no limit. The arena keeps what it has,
@@ -251,6 +257,11 @@ pub fn forbid_waits() {
 /// Every block that is in use or pending, in the order of addresses.
 pub fn blocks(device: i32) -> Vec<LiveBlock> {
     place(device).and_then(|place| place.with(|arena| arena.blocks())).unwrap_or_default()
+}
+
+/// The blocks and the mapped parts at one moment.
+pub fn layout(device: i32) -> (Vec<LiveBlock>, Vec<std::ops::Range<Address>>) {
+    place(device).and_then(|place| place.with(|arena| (arena.blocks(), arena.mapped()))).unwrap_or_default()
 }
 
 /// What is counted of a device's arena; then peaks and totals begin again, those that are to.

@@ -1,16 +1,20 @@
 //! The C interface: `python/stalloc/shim/core.h` in Rust. Change both together, and append only.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 
 use stalloc_allocator::LiveBlock;
+use stalloc_allocator::caching::BlockState;
+use stalloc_device::Address;
 
 use crate::counters::Counters;
 use crate::fault::contained;
 use crate::places;
+use crate::segments::{self, Segment};
 
 /// Version of the table.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -52,6 +56,36 @@ pub struct CoreRange {
     size: u64,
 }
 
+/// A part of a segment.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CorePart {
+    address: u64,
+    size: u64,
+    requested: u64,
+    stream: *mut c_void,
+    state: u32,
+    begins: u32,
+}
+
+impl CorePart {
+    /// The parts of a segment, in order; each has the segment's stream.
+    fn of(segment: &Segment) -> impl Iterator<Item = CorePart> + '_ {
+        segment.blocks.iter().enumerate().map(|(number, block)| CorePart {
+            address: block.address,
+            size: block.size,
+            requested: block.requested,
+            stream: pointer(segment.stream),
+            state: match block.state {
+                BlockState::Free => 0,
+                BlockState::Live => 1,
+                BlockState::Pending => 2,
+            },
+            begins: u32::from(number == 0),
+        })
+    }
+}
+
 /// The functions that a shim calls. See `core.h` for what each does.
 #[repr(C)]
 pub struct Core {
@@ -72,6 +106,9 @@ pub struct Core {
     limit: extern "C" fn(i32, u64),
     mapped: unsafe extern "C" fn(i32, *mut CoreRange, usize) -> usize,
     is_solid: extern "C" fn(i32) -> i32,
+    memory_changes: extern "C" fn(i32) -> u64,
+    memory: unsafe extern "C" fn(i32, *mut CoreRange, usize, *mut u64) -> usize,
+    parts: unsafe extern "C" fn(i32, *mut CorePart, usize) -> usize,
 }
 
 static CORE: Core = Core {
@@ -92,6 +129,9 @@ static CORE: Core = Core {
     limit,
     mapped,
     is_solid,
+    memory_changes,
+    memory,
+    parts,
 };
 
 /// The table, for a shim.
@@ -233,7 +273,14 @@ extern "C" fn limit(device: i32, bytes: u64) {
 /// # Safety
 /// `out` has room for `capacity` parts.
 unsafe extern "C" fn mapped(device: i32, out: *mut CoreRange, capacity: usize) -> usize {
-    let parts = contained("mapped", || places::mapped(device), Vec::new);
+    let parts = contained("mapped", || places::mapped(device).0, Vec::new);
+    // SAFETY: the caller's promise.
+    unsafe { copy(&parts, out, capacity) }
+}
+
+/// # Safety
+/// `out` has room for `capacity` parts.
+unsafe fn copy(parts: &[Range<Address>], out: *mut CoreRange, capacity: usize) -> usize {
     for (i, part) in parts.iter().take(capacity).enumerate() {
         // SAFETY: the caller's promise, and `i < capacity`.
         unsafe { *out.add(i) = CoreRange { address: part.start, size: part.end - part.start } };
@@ -243,4 +290,37 @@ unsafe extern "C" fn mapped(device: i32, out: *mut CoreRange, capacity: usize) -
 
 extern "C" fn is_solid(device: i32) -> i32 {
     i32::from(contained("is_solid", || places::is_solid(device), || false))
+}
+
+extern "C" fn memory_changes(device: i32) -> u64 {
+    contained("memory_changes", || places::memory_changes(device), || 0)
+}
+
+/// # Safety
+/// `out` has room for `capacity` parts, and `changes` is null or may be written.
+unsafe extern "C" fn memory(device: i32, out: *mut CoreRange, capacity: usize, changes: *mut u64) -> usize {
+    let (parts, number) = contained("memory", || places::mapped(device), Default::default);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !changes.is_null() {
+            *changes = number;
+        }
+        copy(&parts, out, capacity)
+    }
+}
+
+/// # Safety
+/// `out` has room for `capacity` parts.
+unsafe extern "C" fn parts(device: i32, out: *mut CorePart, capacity: usize) -> usize {
+    let segments = contained("parts", || segments::of_arena(device), Vec::new);
+    let parts = segments.iter().flat_map(CorePart::of);
+    let mut count = 0;
+    for part in parts {
+        if count < capacity {
+            // SAFETY: the caller's promise, and `count < capacity`.
+            unsafe { *out.add(count) = part };
+        }
+        count += 1;
+    }
+    count
 }

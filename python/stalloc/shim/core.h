@@ -8,7 +8,7 @@
 extern "C" {
 
 // Grows by appending; a shim refuses a core that is older than what it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 5;
+constexpr uint32_t STALLOC_CORE_VERSION = 6;
 
 // A live block of an arena.
 struct StallocBlock {
@@ -29,6 +29,16 @@ struct StallocArena {
 // A part of an arena's address range.
 struct StallocRange {
   uint64_t address, size;
+};
+
+// A part of a segment of the arena's memory: a live block, or what lies between two.
+struct StallocPart {
+  uint64_t address;
+  uint64_t size;       // bytes; a block's is rounded up
+  uint64_t requested;  // bytes asked for; 0 if it is free
+  void* stream;        // its segment's
+  uint32_t state;      // 0: free; 1: in use; 2: given back, but another stream has not done with it
+  uint32_t begins;     // 1: the first of its segment
 };
 
 // One quantity: what there is, the most there was, and what came and went.
@@ -102,5 +112,15 @@ struct StallocCore {
 
   // Whether the arena is one allocation of the driver's: 1 if so.
   int (*is_solid)(int device);
+
+  // How often the memory behind the arena changed so far. Takes no lock.
+  uint64_t (*memory_changes)(int device);
+
+  // As `mapped`, and the number of changes that led to it.
+  size_t (*memory)(int device, StallocRange* out, size_t capacity, uint64_t* changes);
+
+  // Copies up to `capacity` parts of the arena's segments, all as they are at one moment, in the order of addresses; returns how
+  // many there are.
+  size_t (*parts)(int device, StallocPart* out, size_t capacity);
 };
 }

@@ -28,6 +28,7 @@
 #include "figures.h"
 #include "history.h"
 #include "limit.h"
+#include "segments.h"
 #include "versions.h"
 
 namespace {
@@ -131,7 +132,7 @@ struct Front final : Native {
   void tell_allocated(c10::DeviceIndex index, Device& device, void* address, size_t size, size_t rounded, cudaStream_t stream) {
     if (C10_UNLIKELY(stalloc::History::any_enabled())) {
       device.history.memory_changed(core, RecordContext::ALLOC, notes());
-      device.history.allocated(core, address, size, stream, notes());
+      device.history.allocated(address, size, rounded, stream, notes());
     }
     if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))
       stalloc::tell_allocation(*python, reinterpret_cast<uintptr_t>(address), 0);
@@ -167,7 +168,7 @@ struct Front final : Native {
     try {
       return reread(index, *device, allocate);
     } catch (const c10::OutOfMemoryError&) {
-      if (core->trim(index) == 0) explain(index, *device, size);
+      if (trim(index, *device) == 0) explain(index, *device, size);
     }
     told.device = -1;  // the program never hears of that attempt
     try {
@@ -274,16 +275,22 @@ struct Front final : Native {
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear,
                      const std::vector<std::string>& skip) {
     next->recordHistory(enabled, recorder, length, level, clear, skip);
-    for (auto& device : devices) device->history.set(core, enabled, recorder, length, level, clear, skip);
+    remember(enabled, recorder, length, level, clear, skip);
   }
 
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear) {
     next->recordHistory(enabled, recorder, length, level, clear);
-    for (auto& device : devices) device->history.set(core, enabled, recorder, length, level, clear, {});
+    remember(enabled, recorder, length, level, clear, {});
   }
   void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level) {
     next->recordHistory(enabled, recorder, length, level);
-    for (auto& device : devices) device->history.set(core, enabled, recorder, length, level, false, {});
+    remember(enabled, recorder, length, level, false, {});
+  }
+  void remember(bool on, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear,
+                const std::vector<std::string>& skip) {
+    if (!on) stalloc::History::enable(false);
+    for (auto& device : devices) device->history.set(core, on, recorder, length, level, clear, skip);
+    if (on) stalloc::History::enable(true);
   }
 
   native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) {
@@ -366,7 +373,7 @@ struct Front final : Native {
     // What is held beyond it and not in use goes back now: it would be served from without a question.
     StallocArena arena{};
     core->arena(index, &arena);
-    if (device->limit.exists() && arena.reserved > device->limit.allowed()) core->trim(index);
+    if (device->limit.exists() && arena.reserved > device->limit.allowed()) trim(index, *device);
   }
 
   double getMemoryFraction(c10::DeviceIndex index) {
@@ -471,10 +478,13 @@ struct Front final : Native {
     trim_all();
   }
   void trim_all() {
-    for (size_t index = 0; index < devices.size(); ++index) {
-      core->trim(int(index));
-      if (stalloc::History::any_enabled()) devices[index]->history.memory_changed(core, RecordContext::ALL, notes());
-    }
+    for (size_t index = 0; index < devices.size(); ++index) trim(c10::DeviceIndex(index), *devices[index]);
+  }
+  // Gives the arena's idle memory back; returns the bytes.
+  uint64_t trim(c10::DeviceIndex index, Device& device) {
+    const uint64_t bytes = core->trim(index);
+    if (stalloc::History::any_enabled()) device.history.memory_changed(core, RecordContext::ALL, notes());
+    return bytes;
   }
 
   // ---- private pools and graph capture: the native allocator's ------------------------------------------------------

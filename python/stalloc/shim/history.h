@@ -1,4 +1,4 @@
-// PyTorch's memory history and snapshots, with the arena's share in them.
+// PyTorch's memory history, with the arena's share in it.
 #pragma once
 #include <c10/util/ApproximateClock.h>
 
@@ -17,21 +17,27 @@
 
 namespace stalloc {
 
-using c10::cuda::CUDACachingAllocator::BlockInfo;
 using c10::cuda::CUDACachingAllocator::CreateContextFn;
 using c10::cuda::CUDACachingAllocator::RecordContext;
-using c10::cuda::CUDACachingAllocator::SegmentInfo;
 using c10::cuda::CUDACachingAllocator::TraceEntry;
 
 // What an interface of the core that fills a given room has to say, all of it.
 template <typename Item, typename Fill>
 std::vector<Item> all_of(Fill&& fill) {
-  std::vector<Item> items(fill(static_cast<Item*>(nullptr), size_t(0)) + 64);
-  items.resize(std::min(items.size(), fill(items.data(), items.size())));
-  return items;
+  std::vector<Item> items;
+  for (size_t count = fill(static_cast<Item*>(nullptr), size_t(0));;) {
+    items.resize(count + 64);
+    count = fill(items.data(), items.size());
+    if (count > items.size()) continue;  // it grew meanwhile
+    items.resize(count);
+    return items;
+  }
 }
 
 // What happened to the arena's blocks on one device, as far as PyTorch is asked to remember it.
+//
+// The core is asked with no lock held. What it says of its memory carries the number of changes until then, so that what a slower
+// thread saw earlier is not noted after what a faster one saw later.
 class History {
  public:
   explicit History(int device) : index(device) {}
@@ -39,46 +45,48 @@ class History {
   // Whether anything is to be remembered, on any device: one load.
   static bool any_enabled() { return enabled.load(std::memory_order_relaxed); }
 
+  // To be called when all devices' histories know what they are to do, or before they forget it.
+  static void enable(bool on) { enabled.store(on); }
+
   void set(const StallocCore* core, bool on, CreateContextFn recorder, size_t most, RecordContext level, bool clear,
            const std::vector<std::string>& skip) {
+    Memory now = on ? memory(core) : Memory();
     std::lock_guard<std::mutex> lock(mutex);
     skipped = skip;
     context = level > RecordContext::NEVER ? recorder : nullptr;
     when = level;
     length = std::max<size_t>(most, 1);
-    if (on) mapped = all_of<StallocRange>([&](auto* out, size_t room) { return core->mapped(index, out, room); });
-    enabled.store(on);
+    if (now.number > noted.load(std::memory_order_relaxed)) remember(std::move(now));
     if (!on) leaving.clear();
     if (!on || clear) entries.clear();
   }
 
-  // The arena's memory may be another than when this was last asked: notes what was mapped and what was given back.
+  // Notes what was mapped and what was given back since this was last asked: one load if nothing was.
   void memory_changed(const StallocCore* core, RecordContext least, const Notes& notes) {
-    auto now = all_of<StallocRange>([&](auto* out, size_t room) { return core->mapped(index, out, room); });
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      if (same(now, mapped)) return;
-    }
+    if (C10_LIKELY(core->memory_changes(index) == noted.load(std::memory_order_acquire))) return;
+    Memory now = memory(core);
+    const auto appears = core->is_solid(index) == 1 ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_MAP;
     Stack stack = gather(least);
     std::lock_guard<std::mutex> lock(mutex);
+    if (now.number <= noted.load(std::memory_order_relaxed)) return;  // another thread has noted this, and perhaps more
     auto tell = [&](const std::vector<StallocRange>& here, const std::vector<StallocRange>& there, TraceEntry::Action action,
                     const char* name) {
       for (const auto& part : without(here, there)) add(action, name, part.address, part.size, nullptr, stack, notes);
     };
-    tell(mapped, now, TraceEntry::SEGMENT_UNMAP, "segment_unmap");
-    if (core->is_solid(index) == 1) {
-      tell(now, mapped, TraceEntry::SEGMENT_ALLOC, "segment_alloc");
-    } else {
-      tell(now, mapped, TraceEntry::SEGMENT_MAP, "segment_map");
-    }
-    mapped = std::move(now);
+    tell(mapped, now.ranges, TraceEntry::SEGMENT_UNMAP, "segment_unmap");
+    tell(now.ranges, mapped, appears, appears == TraceEntry::SEGMENT_MAP ? "segment_map" : "segment_alloc");
+    remember(std::move(now));
   }
 
   // A block was handed out.
-  void allocated(const StallocCore* core, void* address, size_t size, void* stream, Notes notes) {
+  void allocated(void* address, size_t size, size_t rounded, void* stream, Notes notes) {
     Stack stack = gather(RecordContext::ALLOC);
     std::lock_guard<std::mutex> lock(mutex);
-    complete(core);
+    // What was there before has come to its end: nobody need be asked.
+    const uint64_t start = uint64_t(address);
+    complete([&](const Leaving& gone) {
+      return gone.block.address < start + rounded && start < gone.block.address + gone.block.size;
+    });
     add(TraceEntry::ALLOC, "alloc", uint64_t(address), size, stream, std::move(stack), std::move(notes));
   }
 
@@ -87,7 +95,7 @@ class History {
     Stack stack = gather(RecordContext::ALL);
     std::lock_guard<std::mutex> lock(mutex);
     add(TraceEntry::FREE_REQUESTED, "free_requested", block.address, block.requested, block.stream, stack, notes);
-    leaving.push_back({block, std::move(stack), std::move(notes)});
+    leaving.push_back({++departures, block, std::move(stack), std::move(notes)});
   }
 
   // The program says something of a live block. Older versions have no such entries.
@@ -109,8 +117,20 @@ class History {
 
   // Adds the end of those blocks that no stream uses any more.
   void complete_frees(const StallocCore* core) {
+    std::vector<std::pair<uint64_t, uint64_t>> asked;  // number and address, in the order of numbers
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      for (const auto& gone : leaving) asked.emplace_back(gone.number, gone.block.address);
+    }
+    std::vector<uint64_t> ended;
+    for (const auto& [number, address] : asked) {
+      StallocBlock now{};
+      // The address may be another block's already.
+      if (!(core->find(reinterpret_cast<void*>(address), &now) && now.pending && now.address == address)) ended.push_back(number);
+    }
+    if (ended.empty()) return;
     std::lock_guard<std::mutex> lock(mutex);
-    complete(core);
+    complete([&](const Leaving& gone) { return std::binary_search(ended.begin(), ended.end(), gone.number); });
   }
 
   // Adds the entries to the native allocator's, in the order of time.
@@ -132,9 +152,16 @@ class History {
 
   // A block that was given back, or is about to be, and whose end is not among the entries yet.
   struct Leaving {
+    uint64_t number;  // counts up
     StallocBlock block;
     Stack stack;
     Notes notes;
+  };
+
+  // The arena's memory after so many changes.
+  struct Memory {
+    uint64_t number = 0;
+    std::vector<StallocRange> ranges;
   };
 
   inline static std::atomic<bool> enabled{false};
@@ -142,15 +169,24 @@ class History {
   std::mutex mutex;
   std::deque<TraceEntry> entries;
   std::vector<Leaving> leaving;
+  uint64_t departures = 0;
   std::vector<StallocRange> mapped;  // the arena's memory as last noted
+  std::atomic<uint64_t> noted{0};    // its number of changes then; written with the lock held
   std::vector<std::string> skipped;  // kinds of entries that are not kept
   size_t length = 1;
   CreateContextFn context = nullptr;
   RecordContext when = RecordContext::NEVER;
 
-  static bool same(const std::vector<StallocRange>& a, const std::vector<StallocRange>& b) {
-    auto equal = [](const StallocRange& x, const StallocRange& y) { return x.address == y.address && x.size == y.size; };
-    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), equal);
+  Memory memory(const StallocCore* core) const {
+    Memory now;
+    now.ranges = all_of<StallocRange>([&](auto* out, size_t room) { return core->memory(index, out, room, &now.number); });
+    return now;
+  }
+
+  // The lock is held.
+  void remember(Memory now) {
+    mapped = std::move(now.ranges);
+    noted.store(now.number, std::memory_order_release);
   }
 
   // The parts of some ranges that lie in none of others; both are in the order of addresses.
@@ -190,63 +226,18 @@ class History {
     while (entries.size() > length) entries.pop_front();
   }
 
-  void complete(const StallocCore* core) {
+  template <typename Ended>
+  void complete(Ended&& has_ended) {
     std::vector<Leaving> waiting;
     for (auto& gone : leaving) {
-      StallocBlock now{};
-      void* address = reinterpret_cast<void*>(gone.block.address);
-      // The address may be another block's already.
-      if (core->find(address, &now) && now.pending && now.address == gone.block.address)
-        waiting.push_back(std::move(gone));
-      else
+      if (has_ended(gone))
         add(TraceEntry::FREE_COMPLETED, "free_completed", gone.block.address, gone.block.requested, gone.block.stream,
             std::move(gone.stack), std::move(gone.notes));
+      else
+        waiting.push_back(std::move(gone));
     }
     leaving.swap(waiting);
   }
 };
-
-// The arena's memory as segments, expandable unless it is one allocation, one for each part of its range that is mapped: live
-// blocks, and what lies between them.
-inline void append_arena(const StallocCore* core, int index, History& history, std::vector<SegmentInfo>& segments) {
-  auto blocks = all_of<StallocBlock>([&](auto* out, size_t room) { return core->blocks(index, out, room); });
-  auto mapped = all_of<StallocRange>([&](auto* out, size_t room) { return core->mapped(index, out, room); });
-  auto stacks = history.stacks();
-  const bool is_solid = core->is_solid(index) == 1;
-  auto block = blocks.begin();
-  for (const auto& range : mapped) {
-    SegmentInfo segment;
-    segment.device = c10::DeviceIndex(index);
-    segment.address = range.address;
-    segment.total_size = range.size;
-    segment.is_large = true;
-    segment.is_expandable = !is_solid;
-    uint64_t at = range.address;
-    const uint64_t end = range.address + range.size;
-    auto push = [&](uint64_t size, uint64_t requested, bool allocated, bool active) {
-      if (size == 0) return;
-      BlockInfo info;
-      info.size = size;
-      info.requested_size = requested;
-      info.allocated = allocated;
-      info.active = active;
-      if (auto stack = stacks.find(at); active && stack != stacks.end()) info.context_when_allocated = stack->second;
-      segment.blocks.push_back(std::move(info));
-      at += size;
-    };
-    // Blocks were looked at before the memory: one that has none any more is gone.
-    for (; block != blocks.end() && block->address < end; ++block) {
-      if (block->address < at || block->address + block->size > end) continue;
-      push(block->address - at, 0, false, false);
-      push(block->size, block->requested, block->pending == 0, true);
-      segment.active_size += block->size;
-      if (block->pending == 0) segment.allocated_size += block->size;
-      segment.requested_size += block->requested;
-      if (segment.stream == nullptr) segment.stream = static_cast<cudaStream_t>(block->stream);
-    }
-    push(end - at, 0, false, false);
-    segments.push_back(std::move(segment));
-  }
-}
 
 }  // namespace stalloc

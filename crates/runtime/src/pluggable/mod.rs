@@ -38,7 +38,9 @@ pub use fallback::{Counts, PoolId};
 pub use figures::{Figures, Held, Stats};
 pub use history::{Action, Entry, Subject, metadata, set_metadata};
 pub use side::{Books, Refusal};
-pub use snapshot::{Block, Segment, Snapshot};
+pub use snapshot::Snapshot;
+
+pub use crate::segments::{Block, Segment};
 
 use side::Side;
 

@@ -19,6 +19,7 @@ use crate::fork;
 use crate::messages::say;
 use crate::order;
 use crate::places::{self, HOST};
+use crate::segments;
 
 /// Host memory that may be taken, bytes: what the operating system allows is found when pages are touched.
 const HOST_BYTES: u64 = 1 << 40;
@@ -357,7 +358,7 @@ impl Side {
 
     /// Every segment, the arena as one of them.
     pub fn snapshot(&self, device: i32) -> Snapshot {
-        let arena = snapshot::of_arena(device);
+        let arena = segments::of_arena(device);
         let inner = self.lock();
         let fallback =
             inner.fallback.as_ref().map(|fallback| snapshot::of_fallback(fallback.as_ref())).unwrap_or_default();
