@@ -33,6 +33,8 @@ ALLOCATORS = {
 REMAPPING = ("stalloc-open", "stalloc", "stalloc-auto")
 #: Memory of the device in the replays that count remaps, as a multiple of the peak of live bytes.
 CAPACITIES = (1.05, 1.01)
+#: Steps whose remaps do not count: optimizer states are made, plans are learned.
+FIRST_STEPS = 5
 PLAN_SEED, JUDGE_SEED = 1, 2
 #: Commands at the same time.
 PROCESSES = 2
@@ -113,7 +115,7 @@ def by_allocator(simulated: dict) -> dict[str, dict]:
     return {result["allocator"]: result for result in simulated["results"]}
 
 
-def figures(job: Job, cell: dict) -> dict[tuple, float]:
+def figures(cell: dict) -> dict[tuple, float]:
     """What a job's row says, by figure and allocator, as far as the command gave it.
 
     Where a job runs out of memory its remaps are infinite, as those made until then say nothing.
@@ -125,8 +127,8 @@ def figures(job: Job, cell: dict) -> dict[tuple, float]:
             found["capacity", name] = 1000 * result["smallest_capacity"] / cell["peak_allocated"]
     for multiple, results in cell["limited"].items():
         for name, result in results.items():
-            if result.get("remaps") is not None:
-                found[multiple, name] = math.inf if result["oom"] else result["remaps"] / job.judged
+            if late := result.get("remaps_by_step", [])[FIRST_STEPS:]:
+                found[multiple, name] = math.inf if result["oom"] else sum(late) / len(late)
     return found
 
 
@@ -141,8 +143,8 @@ def row(first: list[str], found: dict[tuple, float], last: list[str]) -> str:
     """A line of the table."""
     cells = []
     for name in ALLOCATORS:
-        cells.append(f"{show(found.get(('efficiency', name)), 3)} · {show(found.get(('capacity', name)), 0)}")
-    cells += [" · ".join(show(found.get((multiple, name)), 1) for multiple in CAPACITIES) for name in REMAPPING]
+        cells.append(f"{show(found.get(('efficiency', name)), 3)} · {show(found.get(('capacity', name)), 1)}")
+    cells += [" · ".join(show(found.get((multiple, name)), 2) for multiple in CAPACITIES) for name in REMAPPING]
     return "| " + " | ".join([*first, *cells, *last]) + " |"
 
 
@@ -168,7 +170,7 @@ def table(cells: dict[str, dict]) -> str:
     rows: dict[str, list[dict[tuple, float]]] = {kind: [] for kind in KINDS}
     for name, cell in cells.items():
         job = JOBS[name]
-        rows[job.kind].append(figures(job, cell))
+        rows[job.kind].append(figures(cell))
         first = [name, job.kind + (", held out" if job.held_out else ""), f"{cell['peak_allocated'] / 2**30:.1f}"]
         lines.append(row(first, rows[job.kind][-1], [cell.get("served", "")] * served))
     for kind, found in rows.items():

@@ -6,7 +6,8 @@
 Each cell is recorded on a dry-run A100 of 80 GB with the largest micro-batch that fits under PyTorch's allocator
 (a power of two, or one and a half times that), planned and simulated. Cells and traces are kept in --cache, so that the
 command can be interrupted and goes on where it was. A cell whose trace is there is planned and simulated again with
---again, which takes seconds; one whose trace is deleted is recorded again.
+--again; one whose trace is deleted is recorded again. With --known the micro-batches are those of the page's table, and not
+looked for again.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import page
 
+#: Of the table in the page.
+MARK = "cells, written by bench/matrix.py"
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "megatron_gpt.py"
 
@@ -41,18 +44,28 @@ SETTINGS = {
 }
 #: 28 layers do not divide into 4 stages of 2 chunks.
 STAGES = {"qwen2.5-7b": ["--pipeline", "2"]}
-ALLOCATORS = {"pytorch": "PyTorch", "pytorch-expandable": "expandable", "gmlake": "GMLake", "stalloc": "stalloc"}
+ALLOCATORS = {
+    "pytorch": "PyTorch",
+    "pytorch-expandable": "expandable",
+    "gmlake": "GMLake",
+    "stalloc-open": "stalloc, open",
+    "stalloc": "stalloc, planned",
+    "stalloc-auto": "stalloc, auto",
+}
 LARGEST_MICRO_BATCH = 256
+#: Steps that are recorded: auto learns in the first of them.
+STEPS = 10
 
 
 class Matrix:
     """The cells, as far as they are known."""
 
-    def __init__(self, command: str, cache: Path, start: int, again: bool) -> None:
+    def __init__(self, command: str, cache: Path, start: int, again: bool, known: dict[tuple[str, str], int]) -> None:
         self.command = command
         self.cache = cache
         self.start = start
         self.again = again
+        self.known = known
 
     def cell(self, model: str, setting: str) -> None:
         """Make one cell, unless it is kept."""
@@ -66,13 +79,13 @@ class Matrix:
         kept = next(self.cache.glob(f"{name}*.trace"), None) or self.trace(model, setting, name)
         if kept is None:
             return {"micro_batch": 0}
-        simulated = json.loads(self.run("simulate", kept, "--json"))
+        simulated = json.loads(self.run("simulate", kept, "--smallest", "--json"))
         return {"micro_batch": int(kept.stem.removeprefix(name)), **simulated}
 
     def trace(self, model: str, setting: str, name: str) -> Path | None:
-        """Find the micro-batch and record three steps with it; None if not even one sample fits."""
+        """Find the micro-batch and record with it; None if not even one sample fits."""
         for size in self.sizes(model, setting):
-            directory = self.record(model, setting, size, steps=3)
+            directory = self.record(model, setting, size, STEPS)
             if directory is not None:
                 return (directory / "rank0_dev0.trace").rename(self.cache / f"{name}{size}.trace")
         return None
@@ -83,6 +96,8 @@ class Matrix:
         def fits(size: int) -> bool:
             return self.record(model, setting, size, steps=2, more=["--micro-batches", "4"]) is not None
 
+        if (model, setting) in self.known:
+            return [self.known[model, setting]]
         size = self.start
         while size and not fits(size):
             size //= 2
@@ -125,7 +140,7 @@ class Matrix:
         """What is known, as Markdown."""
         lines = [
             "| model | setting | micro-batch | requests | peak allocated, GiB | "
-            + " | ".join(f"{name} E" for name in ALLOCATORS.values())
+            + " | ".join(f"{name}: E · capacity" for name in ALLOCATORS.values())
             + " |",
             "|---|---|---:|---:|---:|" + "---:|" * len(ALLOCATORS),
         ]
@@ -140,7 +155,7 @@ class Matrix:
                     lines.append(f"| {model} | {setting} | does not fit |" + " |" * (2 + len(ALLOCATORS)))
                     continue
                 found = {result["allocator"]: result for result in cell["results"]}
-                shown = [efficiency(found.get(name)) for name in ALLOCATORS]
+                shown = [figures(found.get(name), cell["peak_allocated"]) for name in ALLOCATORS]
                 peak = f"{cell['peak_allocated'] / 2**30:.1f}"
                 lines.append(
                     f"| {model} | {setting} | {cell['micro_batch']} | {cell['requests']:,} | {peak} | "
@@ -150,11 +165,20 @@ class Matrix:
         return "\n".join(lines)
 
 
-def efficiency(result: dict | None) -> str:
-    """Peak allocated over peak reserved."""
+def figures(result: dict | None, live: int) -> str:
+    """Peak allocated over peak reserved, and the smallest device in thousandths of the peak of live bytes."""
     if result is None:
         return ""
-    return "out of memory" if result["oom"] else f"{result['efficiency']:.3f}"
+    if result["oom"]:
+        return "out of memory"
+    return f"{result['efficiency']:.3f} · {1000 * result['smallest_capacity'] / live:.0f}"
+
+
+def known_sizes() -> dict[tuple[str, str], int]:
+    """The micro-batches of the page's table, by model and setting."""
+    rows = (line.split("|") for line in page.read(MARK).splitlines())
+    cells = ([cell.strip() for cell in row] for row in rows if len(row) > 4)
+    return {(cell[1], cell[2]): int(cell[3]) for cell in cells if cell[3].isdigit()}
 
 
 def main() -> None:
@@ -165,15 +189,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(MODELS), choices=MODELS, help="models to run")
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS), choices=SETTINGS, help="settings to run")
     parser.add_argument("--again", action="store_true", help="plan and simulate cells that are kept, too")
+    parser.add_argument("--known", action="store_true", help="use the micro-batches of docs/evaluation.md")
     parser.add_argument("--write", action="store_true", help="write docs/evaluation.md")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
-    matrix = Matrix(options.stalloc, options.cache, options.start, options.again)
+    matrix = Matrix(options.stalloc, options.cache, options.start, options.again, known_sizes() if options.known else {})
     for model in options.only:
         for setting in options.settings:
             matrix.cell(model, setting)
     if options.write:
-        page.write("cells, written by bench/matrix.py", matrix.table())
+        page.write(MARK, matrix.table())
     print(matrix.table())
 
 
