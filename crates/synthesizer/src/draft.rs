@@ -51,18 +51,19 @@ pub(crate) struct Live {
 }
 
 impl Learner {
-    /// What a plan for the running program can be made from: its repeating steps, and what lives now. To be asked for right
-    /// after a step's end. O(requests of these steps + live requests).
+    /// What a plan for the running program can be made from: the repeating steps that come now, and what lives now. To be asked
+    /// for right after a step's end. O(requests of these steps + live requests).
     pub fn draft(&mut self) -> Draft {
-        let repeating: Vec<u32> = self.kinds.iter().filter(|(_, kind)| kind.runs > 1).map(|(&id, _)| id).collect();
+        let repeating = self.kinds.keys().copied().filter(|&id| self.comes(id)).collect();
         let draft = self.snapshot(false);
         self.note_draft(repeating, draft.requests());
         draft
     }
 
-    /// All that is known, or the repeating steps alone.
+    /// All that is known, or the repeating steps that come now alone.
     pub(crate) fn snapshot(&self, whole: bool) -> Draft {
-        let mut chosen: Vec<(&u32, &Kind)> = self.kinds.iter().filter(|(_, kind)| kind.runs > 1).collect();
+        let wanted = |id: u32, kind: &Kind| if whole { kind.runs > 1 } else { self.comes(id) };
+        let mut chosen: Vec<(&u32, &Kind)> = self.kinds.iter().filter(|&(&id, kind)| wanted(id, kind)).collect();
         chosen.sort_by_key(|(id, kind)| (std::cmp::Reverse(kind.runs), **id));
         chosen.truncate(max_planned_kinds());
         let one_off = self.kinds.iter().filter(|(_, kind)| whole && kind.runs < 2);

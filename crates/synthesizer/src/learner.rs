@@ -369,13 +369,20 @@ impl Learner {
         exact > 0 && exact as f64 >= exact_share() * all as f64
     }
 
+    /// Whether a kind is one that comes now: it repeats, and has not been gone for longer than it had been coming. Whatever comes
+    /// at an even pace comes, however rarely; a phase that is over goes.
+    pub(crate) fn comes(&self, id: u32) -> bool {
+        let gone = |kind: &Kind| self.steps.saturating_sub(kind.last + 1);
+        self.kinds.get(&id).is_some_and(|kind| kind.runs > 1 && gone(kind) <= kind.last - id)
+    }
+
     /// Whether a new draft is worth making: the last steps repeat, one of their kinds is not in the last draft, and enough
     /// came since that one for planning to stay cheap. Asked after each step. O(steps looked at).
     pub fn is_draft_due(&self) -> bool {
         let (known, planned, since) = &self.drafted;
-        let recent = || self.ran.iter().rev().take(recent_steps());
-        let new = |ran: &Ran| !known.contains(&ran.kind) && self.kinds.get(&ran.kind).is_some_and(|kind| kind.runs > 1);
-        *since >= planned * rest_per_draft() && recent().any(new) && self.repeats(recent_steps())
+        let mut recent = self.ran.iter().rev().take(recent_steps());
+        let new = |ran: &Ran| !known.contains(&ran.kind) && self.comes(ran.kind);
+        *since >= planned * rest_per_draft() && recent.any(new) && self.repeats(recent_steps())
     }
 
     /// Whether the last steps repeat exactly enough for the offsets of a plan to be worth their while. O(steps looked at).

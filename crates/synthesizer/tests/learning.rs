@@ -119,6 +119,27 @@ fn a_second_phase_of_a_job_is_drafted_when_it_repeats() {
 }
 
 #[test]
+fn a_phase_that_is_over_is_left_out_of_plans_and_what_comes_at_an_even_pace_is_not() {
+    // Of two phases the second evaluates every seventh step.
+    let length = |step: u32| match step {
+        0..40 => 64,
+        _ if step % 7 == 0 => 96,
+        _ => 32,
+    };
+    let lengths = (0..90).map(length).collect();
+    let trace = Training { marks: true, steps: 90, lengths, ..Training::default() }.trace();
+    let (mut learner, mut drafted) = (Learner::new(), Vec::new());
+    hear(&mut learner, &trace, |learner| {
+        if learner.steps() == 44 || learner.steps() == 89 {
+            drafted.push(learner.draft().plan(|_| None).expect("a plan").sections.len());
+        }
+    });
+    // The first phase was there for longer than it is gone at step 44, but not at the end.
+    assert_eq!(drafted, [2, 2]);
+    assert!(learner.whole_plan(&quick()).sections.iter().filter(|section| section.runs > 1).count() >= 3, "kept");
+}
+
+#[test]
 fn steps_whose_sizes_are_drawn_are_never_drafted() {
     let trace = Training { marks: true, experts: 8, steps: 50, ..Training::default() }.trace();
     let mut learner = Learner::new();
