@@ -180,6 +180,20 @@ def table(cells: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
+def summary(cells: dict[str, dict]) -> str:
+    """Smallest capacities by kind of job, as Markdown."""
+    lines = ["| jobs | " + " | ".join(f"{title}: median · worst" for title in ALLOCATORS.values()) + " |"]
+    lines.append("|---|" + "---:|" * len(ALLOCATORS))
+    groups = {"**held out**": [name for name in cells if JOBS[name].held_out]}
+    groups |= {kind: [name for name in cells if JOBS[name].kind == kind] for kind in KINDS} | {"all": list(cells)}
+    for title, names in groups.items():
+        if rows := [figures(cells[name]) for name in names]:
+            both = middle(rows), worst(rows)
+            shown = [" · ".join(show(found.get(("capacity", name)), 1) for found in both) for name in ALLOCATORS]
+            lines.append(f"| {title} ({len(names)}) | " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
 def chosen(options: argparse.Namespace) -> list[str]:
     """The names of the jobs to run."""
     if options.only:
@@ -225,8 +239,9 @@ def main() -> None:
     served = options.run or (JOBS if options.run is not None else [])
     cells = dict(in_parallel(lambda name: bench.cell(name, name in served), names))
     if options.write:
+        page.write("summary, written by bench/jobs.py", summary(cells))
         page.write("jobs, written by bench/jobs.py", table(cells))
-    print(table(cells))
+    print(summary(cells), table(cells), sep="\n\n")
     if len(cells) < len(names):
         sys.exit(f"failed: {', '.join(sorted(set(names) - set(cells)))}")
 

@@ -110,7 +110,7 @@ fn learning() -> Duration {
 fn resident() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm").ok();
     let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
-    pages.unwrap_or(0) * 4096 >> 20
+    pages.unwrap_or(0) * 4096 / (1 << 20)
 }
 
 fn milliseconds(times: &mut [Duration]) -> String {
@@ -174,16 +174,16 @@ fn short_steps() -> Result<()> {
     println!("| steps | resident, MiB | plans so far | at planned offsets |\n|---:|---:|---:|---:|");
     let (mut kept, mut acts) = (Vec::new(), Vec::new());
     for number in 0..SHORT_STEPS {
-        if number % PHASE == 0 {
+        if number.is_multiple_of(PHASE) {
             let phase = (number / PHASE) as u64;
-            // Every third phase is one that was there before; some have evaluation steps between.
-            acts = step(SHORT + (phase % 7) as usize * 50, if phase % 3 == 0 { 0 } else { phase });
+            // Every third phase comes again 21 phases later.
+            acts = step(SHORT + (phase % 7) as usize * 50, if phase.is_multiple_of(3) { 0 } else { phase });
         }
         run(&acts, &mut kept)?;
         // As fast as a fast script.
         std::thread::sleep(Duration::from_micros(200));
         let done = number + 1;
-        if done == 1000 || done % (SHORT_STEPS / 10) == 0 {
+        if done == 1000 || done.is_multiple_of(SHORT_STEPS / 10) {
             let now = report(HOST).ok_or("no report")?.arena;
             let share = 100.0 * now.planned as f64 / now.requests as f64;
             println!("| {done} | {} | {} | {share:.0} % |", resident(), now.plans);

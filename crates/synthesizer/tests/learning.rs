@@ -123,7 +123,7 @@ fn a_phase_that_is_over_is_left_out_of_plans_and_what_comes_at_an_even_pace_is_n
     // Of two phases the second evaluates every seventh step.
     let length = |step: u32| match step {
         0..40 => 64,
-        _ if step % 7 == 0 => 96,
+        _ if step.is_multiple_of(7) => 96,
         _ => 32,
     };
     let lengths = (0..90).map(length).collect();
