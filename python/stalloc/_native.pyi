@@ -150,7 +150,8 @@ def pluggable_reset_accumulated(device: int) -> None: ...
 def pluggable_memory_fraction(device: int) -> float:
     """The share of a device that may be reserved."""
 
-def pluggable_keep_history(most: int, clear: bool, skipped: list[str]) -> None:
+def pluggable_stack_of(address: int) -> object | None: ...
+def pluggable_keep_history(most: int, level: int, clear: bool, skipped: list[str], gather: Callable[[], object] | None) -> None:
     """Keep a history of up to ``most`` events per device, but none whose actions are skipped; 0 ends it."""
 
 def pluggable_set_metadata(text: str) -> None:

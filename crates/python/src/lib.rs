@@ -31,7 +31,8 @@ mod _native {
     use super::pluggable::{
         pluggable_annotate, pluggable_can_raise, pluggable_history, pluggable_install, pluggable_keep_history,
         pluggable_memory_fraction, pluggable_metadata, pluggable_on_out_of_memory, pluggable_reset_accumulated,
-        pluggable_reset_peaks, pluggable_segments, pluggable_set_caching, pluggable_set_metadata, pluggable_stats,
+        pluggable_reset_peaks, pluggable_segments, pluggable_set_caching, pluggable_set_metadata, pluggable_stack_of,
+        pluggable_stats,
     };
     #[pymodule_export]
     use super::read::read_trace;

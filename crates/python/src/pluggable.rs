@@ -1,12 +1,14 @@
 //! The allocator for `CUDAPluggableAllocator`: its functions' addresses, and what PyTorch's statistics ask of it.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList};
 use stalloc_allocator::caching::BlockState;
 use stalloc_runtime::Counter;
-use stalloc_runtime::pluggable::{self, Action, Segment, Stats};
+use stalloc_runtime::pluggable::{self, Action, Level, Segment, Stack, Stats};
 
 use crate::settings;
 
@@ -105,10 +107,46 @@ pub fn pluggable_memory_fraction(device: i32) -> f64 {
     pluggable::memory_fraction(device)
 }
 
-/// Keeps a history of up to `most` events per device, but none of those whose actions are skipped; 0 ends it.
+/// Takes a call stack: what ``torch._C._profiler.gather_traceback`` is called with, and what it returns is kept as it is.
+static GATHER: Mutex<Option<Py<PyAny>>> = Mutex::new(None);
+
+/// Keeps a history of up to `most` events per device, but none of those whose actions are skipped; 0 ends it. `level`: of what
+/// stacks are kept, 0 of nothing, 1 of live blocks, 2 of allocations too, 3 of all events; ``gather()`` takes one.
 #[pyfunction]
-pub fn pluggable_keep_history(most: usize, clear: bool, skipped: Vec<String>) {
-    pluggable::keep_history(most, clear, &skipped);
+pub fn pluggable_keep_history(most: usize, level: u8, clear: bool, skipped: Vec<String>, gather: Option<Py<PyAny>>) {
+    let level = [Level::Never, Level::State, Level::Alloc, Level::All][usize::from(level.min(3))];
+    *GATHER.lock().unwrap_or_else(PoisonError::into_inner) = gather;
+    pluggable::take_stacks_by(take_stack);
+    pluggable::keep_history(most, level, clear, &skipped);
+}
+
+// PyTorch's own allocator waits for the interpreter here too.
+fn take_stack() -> Option<Stack> {
+    // SAFETY: reads a flag; may be asked at any time, from any thread.
+    if unsafe { pyo3::ffi::Py_IsInitialized() } == 0 {
+        return None;
+    }
+    Python::attach(|py| {
+        // What the thread was about to raise stays to be raised.
+        let raised = PyErr::take(py);
+        let gather = GATHER.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|gather| gather.clone_ref(py));
+        let stack = gather.and_then(|gather| gather.call0(py).ok());
+        if let Some(raised) = raised {
+            raised.restore(py);
+        }
+        stack.map(|stack| Stack(Arc::new(stack)))
+    })
+}
+
+/// A stack as it was taken, or None.
+fn taken<'py>(py: Python<'py>, stack: Option<Stack>) -> Option<Bound<'py, PyAny>> {
+    Some(stack?.0.downcast_ref::<Py<PyAny>>()?.bind(py).clone())
+}
+
+/// The stack of the live block at an address as it was taken, or None.
+#[pyfunction]
+pub fn pluggable_stack_of(py: Python<'_>, address: u64) -> Option<Bound<'_, PyAny>> {
+    taken(py, pluggable::stack_of(address))
 }
 
 /// What this thread says of itself, for the history.
@@ -176,7 +214,8 @@ fn segment<'py>(py: Python<'py>, device: i32, segment: &Segment) -> PyResult<Bou
         out.set_item("size", block.size)?;
         out.set_item("requested_size", block.requested)?;
         out.set_item("state", state(block.state))?;
-        out.set_item("frames", PyList::empty(py))?;
+        let stack = if block.state == BlockState::Free { None } else { pluggable::stack_of(block.address) };
+        out.set_item("frames", taken(py, stack))?;
         blocks.append(out)?;
     }
     let out = PyDict::new(py);
@@ -195,7 +234,7 @@ fn segment<'py>(py: Python<'py>, device: i32, segment: &Segment) -> PyResult<Bou
     Ok(out)
 }
 
-/// What lies where on a device: a snapshot's `segments`.
+/// What lies where on a device: a snapshot's `segments`; the blocks' frames are stacks as they were taken, or None.
 #[pyfunction]
 pub fn pluggable_segments(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyList>> {
     let out = PyList::empty(py);
@@ -205,7 +244,7 @@ pub fn pluggable_segments(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyL
     Ok(out)
 }
 
-/// What happened on a device: an element of a snapshot's `device_traces`.
+/// What happened on a device: an element of a snapshot's `device_traces`; frames are stacks as they were taken, or None.
 #[pyfunction]
 pub fn pluggable_history(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyList>> {
     let out = PyList::empty(py);
@@ -220,7 +259,7 @@ pub fn pluggable_history(py: Python<'_>, device: i32) -> PyResult<Bound<'_, PyLi
         event.set_item("time_us", entry.time)?;
         event.set_item("compile_context", "N/A")?;
         event.set_item("user_metadata", &*entry.metadata)?;
-        event.set_item("frames", PyList::empty(py))?;
+        event.set_item("frames", taken(py, entry.stack))?;
         out.append(event)?;
     }
     Ok(out)

@@ -7,11 +7,12 @@ counterparts, imported by whatever name) works as it is.
 
 What stays refused, by PyTorch and in its words: ``MemPool``, ``torch.compile``'s reduce-overhead mode, sharing tensors
 between processes, callbacks on every allocation from C++. cuDNN's benchmark stays off, and settings do not change while the
-program runs; both with a line. CUDA graphs work. The history has no call stacks.
+program runs; both with a line. CUDA graphs work.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any, Callable, Sequence
 
@@ -125,7 +126,9 @@ def _answers(torch: Any, settings: dict[str, Any]) -> dict[str, Callable[..., An
         "_cuda_setMemoryMetadata": _native.pluggable_set_metadata,
         "_cuda_getMemoryMetadata": _native.pluggable_metadata,
         "_cuda_annotateMemory": _native.pluggable_annotate,
-        "_cuda_record_memory_history": _record_history,
+        "_cuda_record_memory_history": lambda *arguments: _record_history(torch, *arguments),
+        "_cuda_record_memory_history_legacy": lambda *arguments: _record_history_as_before(torch, *arguments),
+        "_cuda_allocationTraceback": lambda address: _frames(torch, [_native.pluggable_stack_of(address)])[0],
         "_accelerator_isAllocatorInitialized": torch.cuda.is_initialized,
         "_accelerator_getDeviceStats": of_device(_native.pluggable_stats),
         "_accelerator_resetPeakStats": of_device(_native.pluggable_reset_peaks),
@@ -214,25 +217,73 @@ def _snapshot(torch: Any, pool: Any, settings: dict[str, Any]) -> dict[str, Any]
     segments = [segment for device in _devices(torch) for segment in _native.pluggable_segments(device)]
     if wanted != (0, 0):
         segments = [segment for segment in segments if segment["segment_pool_id"] == wanted]
+    histories = [_native.pluggable_history(device) if traces else [] for device in _devices(torch)]
+    blocks = [block for segment in segments for block in segment["blocks"]]
+    with_stacks = [*blocks, *(event for history in histories for event in history)]
+    for one, frames in zip(with_stacks, _frames(torch, [one["frames"] for one in with_stacks])):
+        one["frames"] = frames or []
+    for event in with_stacks[len(blocks) :]:
+        if not event["frames"]:
+            del event["frames"]  # as PyTorch has it
     return {
         "segments": segments,
-        "device_traces": [_native.pluggable_history(device) if traces else [] for device in _devices(torch)],
+        "device_traces": histories,
         "allocator_settings": dict(settings),
         "external_annotations": [],
     }
 
 
+def _frames(torch: Any, stacks: list[Any]) -> list[list[dict[str, Any]] | None]:
+    """The frames of call stacks, in PyTorch's form; None for what is no stack."""
+    kept = {id(stack): stack for stack in stacks if stack is not None}
+    if not kept:
+        return [None] * len(stacks)
+    told = dict(zip(kept, torch._C._profiler.symbolize_tracebacks(list(kept.values()))))
+    return [told.get(id(stack)) for stack in stacks]
+
+
+#: Of what call stacks are kept, by the words of `torch.cuda.memory._record_memory_history`.
+_LEVELS = {"state": 1, "alloc": 2, "all": 3}
+
+
 def _record_history(
+    torch: Any,
     enabled: Any,
     context: Any = None,
     stacks: Any = None,
     max_entries: int = sys.maxsize,
     clear: bool = False,
-    compile_context: Any = None,
-    annotations: Any = None,
+    compile_context: bool = False,
+    annotations: bool = False,
     skip_actions: Sequence[str] = (),
     *_: Any,
 ) -> None:
-    """Keep a history, as the C function of this name does; of "state" there is nothing more to record."""
-    most = min(int(max_entries), sys.maxsize) if enabled == "all" else 0
-    _native.pluggable_keep_history(most, bool(clear), list(skip_actions or ()))
+    """Keep a history, as the C function of this name does; for "state" only of the last event."""
+    for value, allowed in [(enabled, ("state", "all")), (context, tuple(_LEVELS)), (stacks, ("python", "all"))]:
+        if value is not None and value not in allowed:
+            raise RuntimeError(f"expected one of {', '.join(allowed)}, not {value!r}")
+    most = 0 if enabled is None else max(1, min(int(max_entries), sys.maxsize)) if enabled == "all" else 1
+    _keep_history(torch, most, _LEVELS.get(context, 0), stacks == "all", bool(clear), skip_actions)
+
+
+def _record_history_as_before(
+    torch: Any,
+    enabled: bool,
+    record_context: bool = True,
+    most: int = 1,
+    of_allocations: bool = False,
+    cpp: bool = False,
+    clear: bool = False,
+    compile_context: bool = False,
+    annotations: bool = False,
+    skip_actions: Sequence[str] = (),
+    *_: Any,
+) -> None:
+    """The same by the arguments of PyTorch 2.0."""
+    level = _LEVELS["all"] if of_allocations else _LEVELS["state"] if record_context else 0
+    _keep_history(torch, max(1, int(most)) if enabled else 0, level, bool(cpp), bool(clear), skip_actions)
+
+
+def _keep_history(torch: Any, most: int, level: int, cpp: bool, clear: bool, skipped: Sequence[str]) -> None:
+    gather = functools.partial(torch._C._profiler.gather_traceback, True, True, cpp) if most and level else None
+    _native.pluggable_keep_history(most, level, clear, list(skipped or ()), gather)

@@ -442,7 +442,10 @@ struct Front final : Native {
 
   std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* address) {
     StallocBlock block{};
-    return ours(address, &block) ? nullptr : next->getContextForPointer(address);
+    if (!ours(address, &block)) return next->getContextForPointer(address);
+    int index = 0;
+    auto* device = block.address == uint64_t(address) && core->owns(address, &index) ? find(index) : nullptr;
+    return device != nullptr ? device->history.stack_of(block.address) : nullptr;
   }
 
   // PyTorch tells by it what it may take out of a graph's pool. Pools are the native allocator's, and so is its deleter.

@@ -57,7 +57,10 @@ class History {
     when = level;
     length = std::max<size_t>(most, 1);
     if (now.number > noted.load(std::memory_order_relaxed)) remember(std::move(now));
-    if (!on) leaving.clear();
+    if (!on) {
+      leaving.clear();
+      live.clear();
+    }
     if (!on || clear) entries.clear();
   }
 
@@ -80,14 +83,15 @@ class History {
 
   // A block was handed out.
   void allocated(void* address, size_t size, size_t rounded, void* stream, Notes notes) {
-    Stack stack = gather(RecordContext::ALLOC);
+    Stack stack = gather(RecordContext::STATE);
     std::lock_guard<std::mutex> lock(mutex);
     // What was there before has come to its end: nobody need be asked.
     const uint64_t start = uint64_t(address);
     complete([&](const Leaving& gone) {
       return gone.block.address < start + rounded && start < gone.block.address + gone.block.size;
     });
-    add(TraceEntry::ALLOC, "alloc", uint64_t(address), size, stream, std::move(stack), std::move(notes));
+    if (stack != nullptr) live[start] = stack;
+    add(TraceEntry::ALLOC, "alloc", start, size, stream, std::move(stack), std::move(notes));
   }
 
   // A block is about to be given back.
@@ -106,13 +110,17 @@ class History {
     add(Entry::ANNOTATE, "annotate", block.address, block.requested, block.stream, std::move(stack), std::move(notes));
   }
 
-  // The stacks of the last allocations at all addresses, as far as they are remembered.
+  // The stacks of live blocks by address, as far as they were taken.
   std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> stacks() {
-    std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> found;
     std::lock_guard<std::mutex> lock(mutex);
-    for (const auto& entry : entries)
-      if (entry.action_ == TraceEntry::ALLOC) found[entry.addr_] = entry.context_;
-    return found;
+    return live;
+  }
+
+  // The stack of the live block at an address, if it was taken.
+  std::shared_ptr<c10::GatheredContext> stack_of(uint64_t address) {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = live.find(address);
+    return found == live.end() ? nullptr : found->second;
   }
 
   // Adds the end of those blocks that no stream uses any more.
@@ -136,15 +144,18 @@ class History {
   // Adds the entries to the native allocator's, in the order of time.
   template <typename Clock>
   void merge_into(std::vector<TraceEntry>& trace, Clock& to_unix) {
-    size_t middle = trace.size();
+    size_t middle = trace.size(), most = 0;
     {
       std::lock_guard<std::mutex> lock(mutex);
       trace.insert(trace.end(), entries.begin(), entries.end());
+      most = length;
     }
     // Theirs are converted already.
     for (size_t i = middle; i < trace.size(); ++i) trace[i].time_.t_ = to_unix(trace[i].time_.approx_t_) / 1000;
     std::inplace_merge(trace.begin(), trace.begin() + ptrdiff_t(middle), trace.end(),
                        [](const TraceEntry& a, const TraceEntry& b) { return a.time_.t_ < b.time_.t_; });
+    // Each of the two kept so many.
+    if (trace.size() > most) trace.erase(trace.begin(), trace.end() - ptrdiff_t(most));
   }
 
  private:
@@ -169,6 +180,7 @@ class History {
   std::mutex mutex;
   std::deque<TraceEntry> entries;
   std::vector<Leaving> leaving;
+  std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> live;  // where live blocks were asked for
   uint64_t departures = 0;
   std::vector<StallocRange> mapped;  // the arena's memory as last noted
   std::atomic<uint64_t> noted{0};    // its number of changes then; written with the lock held
@@ -220,6 +232,7 @@ class History {
   void add(TraceEntry::Action action, const char* name, uint64_t address, size_t size, void* stream, Stack stack,
            Notes notes) {
     if (std::find(skipped.begin(), skipped.end(), name) != skipped.end()) return;
+    if (when < RecordContext::ALLOC) stack = nullptr;
     entries.push_back(make_entry<TraceEntry>(action, c10::DeviceIndex(index), size_t(address), size,
                                              static_cast<cudaStream_t>(stream), c10::getApproximateTime(), std::move(stack)));
     note(entries.back(), notes, 0);
@@ -230,11 +243,13 @@ class History {
   void complete(Ended&& has_ended) {
     std::vector<Leaving> waiting;
     for (auto& gone : leaving) {
-      if (has_ended(gone))
+      if (has_ended(gone)) {
+        live.erase(gone.block.address);
         add(TraceEntry::FREE_COMPLETED, "free_completed", gone.block.address, gone.block.requested, gone.block.stream,
             std::move(gone.stack), std::move(gone.notes));
-      else
+      } else {
         waiting.push_back(std::move(gone));
+      }
     }
     leaving.swap(waiting);
   }

@@ -74,6 +74,53 @@ for entry in heard():
 check(f"{overlaps} addresses were in use when they were handed out, by the history", overlaps == 0)
 memory._record_memory_history(enabled=None)
 
+# Call stacks: of all events, and of every live block though the history keeps one event only.
+def ask():
+    return torch.empty(5000, device="cuda")
+
+
+def give_back(kept):
+    kept.clear()
+
+
+def names(frames):
+    return {frame["name"] for frame in frames}
+
+
+def live_blocks():
+    blocks = [block for segment in memory._snapshot()["segments"] for block in segment["blocks"]]
+    return {block["address"]: names(block["frames"]) for block in blocks if block["state"] == "active_allocated"}
+
+
+memory._record_memory_history(max_entries=10000, stacks="python", clear_history=True)
+kept = [ask()]
+check("a live block knows who asked for it", "ask" in live_blocks()[kept[0].data_ptr()])
+if hasattr(memory, "_allocation_traceback"):
+    check("and can be asked for it", "ask" in names(memory._allocation_traceback(kept[0].data_ptr())))
+large = torch.empty(256 << 20, device="cuda")
+give_back(kept)
+del large
+torch.cuda.empty_cache()
+of: dict = {}
+for entry in heard():
+    of.setdefault(entry["action"], set()).update(names(entry.get("frames", [])))
+check(f"events know where they come from: {of}", "ask" in of["alloc"] and "give_back" in of["free_requested"])
+gone = of.get("segment_unmap", of.get("segment_free", set()))
+check(f"and so does memory that goes: {of}", "empty_cache" in gone)
+memory._record_memory_history(enabled=None)
+memory._record_memory_history(enabled="state", stacks="python")
+kept = [ask(), ask()]
+known = live_blocks()
+check("every live block knows who asked for it", all("ask" in known[one.data_ptr()] for one in kept))
+check("one event is kept", len(heard()) == 1)
+memory._record_memory_history(enabled=None)
+memory._record_memory_history(max_entries=10000, context="state", stacks="python")
+kept = [ask(), ask()]
+known = live_blocks()
+check("every live block knows who asked for it again", all("ask" in known[one.data_ptr()] for one in kept))
+check("no event does", not any(entry.get("frames") for entry in heard()))
+memory._record_memory_history(enabled=None)
+
 # The profiler's memory events.
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
     kept = torch.empty(1 << 20, device="cuda")

@@ -36,7 +36,7 @@ pub use entries::{hooks, my_free, my_malloc, stalloc_free, stalloc_malloc};
 pub use exception::{Kind, available as exceptions_available};
 pub use fallback::{Counts, PoolId};
 pub use figures::{Figures, Held, Stats};
-pub use history::{Action, Entry, Subject, metadata, set_metadata};
+pub use history::{Action, Entry, Level, Stack, Subject, metadata, set_metadata, take_stacks_by};
 pub use side::{Books, Refusal};
 pub use snapshot::Snapshot;
 
@@ -225,10 +225,11 @@ pub fn reset_accumulated(device: i32) {
     }
 }
 
-/// Keeps a history of up to `most` entries per device, but none of the actions that are skipped; 0 ends it.
-pub fn keep_history(most: usize, clear: bool, skipped: &[String]) {
-    for side in sides() {
-        side.keep_history(most, clear, skipped);
+/// Keeps a history of up to `most` entries per device, but none of the actions that are skipped, with the call stacks of some;
+/// 0 ends it.
+pub fn keep_history(most: usize, level: Level, clear: bool, skipped: &[String]) {
+    for (device, side) in (HOST..).zip(sides()) {
+        side.keep_history(device, most, level, clear, skipped);
     }
 }
 
@@ -242,6 +243,15 @@ pub fn annotate(address: Address, text: &str) {
         None => {
             let _ = sides().iter().any(|side| side.annotate(address, text));
         }
+    }
+}
+
+/// From where the live block at an address was asked for, if the history keeps that.
+pub fn stack_of(address: Address) -> Option<Stack> {
+    let of_arena = places::device_of(address).and_then(side);
+    match of_arena {
+        Some(side) => side.stack_of(address),
+        None => sides().iter().find_map(|side| side.stack_of(address)),
     }
 }
 

@@ -1,7 +1,8 @@
 //! One device as `CUDAPluggableAllocator` sees it: the arena first, then the fallback, and the books of both.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stalloc_allocator::Error;
@@ -11,7 +12,7 @@ use stalloc_device::{Address, Gpu, Host, Stream};
 use super::exception::Kind;
 use super::fallback::{CachingFallback, Counts, Fallback, PoolId};
 use super::figures::Figures;
-use super::history::{Action, Entry, History, Subject};
+use super::history::{self, Action, Entry, History, Level, Memory, Stack, Subject};
 use super::message::{Holdings, out_of_memory};
 use super::snapshot::{self, Snapshot};
 use super::{is_caching, profiler};
@@ -54,6 +55,8 @@ pub struct Side {
     redirected: AtomicUsize,
     /// A history is kept.
     remembers: AtomicBool,
+    /// Of what it keeps call stacks: a [`Level`].
+    level: AtomicU8,
     /// A capture has ended, and what waited for that has not been done.
     capture_ended: AtomicBool,
 }
@@ -73,6 +76,8 @@ struct Inner {
     /// The live bytes that the arena's place was last told.
     told: u64,
     history: History,
+    /// When memory was last noted in the history: changes of the arena's, and the fallback's counts.
+    noted: (u64, (u64, u64, u64)),
 }
 
 /// Everything that PyTorch's statistics hold.
@@ -89,6 +94,11 @@ pub struct Books {
 /// Device memory behind the arena, bytes.
 fn arena_reserved(device: i32) -> u64 {
     places::arena(device).map_or(0, |(_, reserved)| reserved)
+}
+
+/// What the arena's memory is to the history.
+fn kind_of_arena(device: i32) -> Memory {
+    if places::is_solid(device) { Memory::Solid } else { Memory::Arena }
 }
 
 fn open(device: i32, settings: Settings) -> Result<Box<dyn Fallback>, Error> {
@@ -119,10 +129,12 @@ impl Side {
                 reserved: 0,
                 told: 0,
                 history: History::new(),
+                noted: (0, (0, 0, 0)),
             }),
             opened: AtomicBool::new(false),
             redirected: AtomicUsize::new(0),
             remembers: AtomicBool::new(false),
+            level: AtomicU8::new(Level::Never as u8),
             capture_ended: AtomicBool::new(false),
         }
     }
@@ -146,6 +158,7 @@ impl Side {
             return Err(Refusal { kind: Kind::OutOfMemory, text, memory: None });
         }
         self.settle(device);
+        let stack = self.stack(Level::State);
         if self.redirected.load(Ordering::Acquire) == 0
             && is_caching()
             // No lock is held: the arena may call back.
@@ -154,7 +167,7 @@ impl Side {
             let mut inner = self.lock();
             inner.figures.add(served.bytes, size);
             inner.reserve(served.reserved);
-            let told = inner.allocated(Subject { address: served.address, size, stream }, served.bytes);
+            let told = inner.allocated(device, Subject { address: served.address, size, stream }, served.bytes, stack);
             drop(inner);
             tell(device, told);
             return Ok(served.address);
@@ -166,13 +179,13 @@ impl Side {
                 let bytes =
                     inner.fallback.as_ref().and_then(|fallback| fallback.held(address)).map_or(0, |held| held.size);
                 order::handed_out(device, address, bytes, stream);
-                let told = inner.allocated(Subject { address, size, stream }, bytes);
+                let told = inner.allocated(device, Subject { address, size, stream }, bytes, stack);
                 drop(inner);
                 tell(device, told);
                 Ok(address)
             }
             Err(Error::OutOfMemory { .. } | Error::Device(stalloc_device::Error::OutOfMemory { .. })) => {
-                Err(inner.refuse(device, size, stream))
+                Err(inner.refuse(device, size, stream, stack))
             }
             Err(error) => Err(Refusal::other(format!("stalloc: GPU {device}: {error}"))),
         }
@@ -181,12 +194,13 @@ impl Side {
     /// Takes a block back that the arena did not hand out.
     pub fn free(&self, device: i32, address: Address) {
         self.settle(device);
+        let stack = self.stack(Level::All);
         let mut guard = self.lock();
         let inner = &mut *guard;
         if let Some(held) = inner.fallback.as_ref().and_then(|fallback| fallback.held(address))
             && !held.uncached
         {
-            inner.history.leave(Subject { address, size: held.requested, stream: held.stream });
+            inner.history.leave(Subject { address, size: held.requested, stream: held.stream }, stack.clone());
         }
         order::given_back(device, address);
         let freed =
@@ -197,6 +211,7 @@ impl Side {
                 inner.allocated = inner.allocated.saturating_sub(held.size);
                 inner.recount(device);
                 inner.complete();
+                inner.note_memory(device, stack.as_ref());
                 let told = inner.told_of(address, -(held.size as i64));
                 drop(guard);
                 tell(device, told);
@@ -215,7 +230,8 @@ impl Side {
             && block.address == address
             && !block.pending
         {
-            self.lock().history.leave(Subject { address, size: block.requested, stream: block.stream });
+            let stack = self.stack(Level::All);
+            self.lock().history.leave(Subject { address, size: block.requested, stream: block.stream }, stack);
         }
     }
 
@@ -231,12 +247,13 @@ impl Side {
 
     /// The program says something of a block that it holds; false if it is none of this device.
     pub fn annotate(&self, address: Address, text: &str) -> bool {
+        let stack = self.stack(Level::Alloc);
         let mut inner = self.lock();
         let held = inner.fallback.as_ref().and_then(|fallback| fallback.held(address));
         let of_arena = || places::block_around(address).map(|block| (block.address, block.requested, block.stream));
         let held = held.map(|held| (address, held.requested, held.stream)).or_else(of_arena);
         let Some((address, size, stream)) = held else { return false };
-        inner.history.annotate(Subject { address, size, stream }, text);
+        inner.history.annotate(Subject { address, size, stream }, text, stack);
         true
     }
 
@@ -266,6 +283,7 @@ impl Side {
     /// Gives back what nobody uses.
     pub fn empty_cache(&self, device: i32) {
         self.settle(device);
+        let stack = self.stack(Level::All);
         if self.redirected.load(Ordering::Acquire) == 0 {
             places::trim(device);
         }
@@ -273,10 +291,11 @@ impl Side {
         if let Some(fallback) = &mut inner.fallback {
             // A device that refuses keeps its memory; nothing else is lost.
             let _ = fallback.empty_cache();
-            inner.figures.waits += 1;
         }
+        inner.figures.waits += 1;
         inner.recount(device);
         inner.reserve(arena_reserved(device));
+        inner.note_memory(device, stack.as_ref());
     }
 
     /// Reserve no more than this share of the device, arena and fallback together.
@@ -383,13 +402,28 @@ impl Side {
     }
 
     /// Keeps a history of up to `most` entries; 0 ends it.
-    pub fn keep_history(&self, most: usize, clear: bool, skipped: &[String]) {
+    pub fn keep_history(&self, device: i32, most: usize, level: Level, clear: bool, skipped: &[String]) {
         let mut inner = self.lock();
         self.remembers.store(most > 0, Ordering::Release);
+        self.level.store(level as u8, Ordering::Release);
         if clear {
             inner.history.clear();
         }
-        inner.history.keep(most, skipped);
+        if most > 0 && !inner.history.is_kept() {
+            inner.look_at_memory(device);
+        }
+        inner.history.keep(most, level, skipped);
+    }
+
+    /// The call stack of this thread, if the history keeps such. No lock is held.
+    fn stack(&self, least: Level) -> Option<Stack> {
+        let wanted = self.remembers.load(Ordering::Acquire) && self.level.load(Ordering::Acquire) >= least as u8;
+        if wanted { history::stack() } else { None }
+    }
+
+    /// From where the live block at an address was asked for.
+    pub fn stack_of(&self, address: Address) -> Option<Stack> {
+        if self.remembers.load(Ordering::Acquire) { self.lock().history.stack_of(address) } else { None }
     }
 
     /// The history, oldest first.
@@ -421,10 +455,11 @@ impl Inner {
 
     /// A block was handed out.
     #[inline]
-    fn allocated(&mut self, subject: Subject, bytes: u64) -> Told {
+    fn allocated(&mut self, device: i32, subject: Subject, bytes: u64, stack: Option<Stack>) -> Told {
         if self.history.is_kept() {
             self.complete();
-            self.history.note(Action::Alloc, subject);
+            self.note_memory(device, stack.as_ref());
+            self.history.allocated(subject, stack);
         }
         self.told_of(subject.address, bytes as i64)
     }
@@ -436,6 +471,49 @@ impl Inner {
         }
         let figures = &self.figures;
         Some((address, bytes, figures.allocated_bytes().all.current, figures.reserved_bytes.all.current))
+    }
+
+    /// Notes the memory that came and went since this was last asked.
+    fn note_memory(&mut self, device: i32, stack: Option<&Stack>) {
+        if !self.history.is_kept() {
+            return;
+        }
+        if places::memory_changes(device) != self.noted.0 {
+            let (parts, changes) = places::mapped(device);
+            self.noted.0 = changes;
+            self.history.memory_is(kind_of_arena(device), parts, stack);
+        }
+        let counts = (self.counts.device_allocs, self.counts.device_frees, self.counts.reserved);
+        if counts != self.noted.1 {
+            self.noted.1 = counts;
+            let [whole, mapped] = self.memory_of_fallback();
+            self.history.memory_is(Memory::Whole, whole, stack);
+            self.history.memory_is(Memory::Mapped, mapped, stack);
+        }
+    }
+
+    /// Takes memory for noted as it is.
+    fn look_at_memory(&mut self, device: i32) {
+        self.recount(device);
+        let (parts, changes) = places::mapped(device);
+        self.noted = (changes, (self.counts.device_allocs, self.counts.device_frees, self.counts.reserved));
+        let [whole, mapped] = self.memory_of_fallback();
+        self.history.memory_was(kind_of_arena(device), parts);
+        self.history.memory_was(Memory::Whole, whole);
+        self.history.memory_was(Memory::Mapped, mapped);
+    }
+
+    /// What the fallback holds, in the order of addresses: taken at once, and mapped.
+    fn memory_of_fallback(&self) -> [Vec<Range<Address>>; 2] {
+        let mut held = [Vec::new(), Vec::new()];
+        let segments = self.fallback.as_ref().map(|fallback| fallback.segments()).unwrap_or_default();
+        for (_, segment) in segments {
+            held[usize::from(segment.expandable)].push(segment.address..segment.address + segment.size);
+        }
+        for ranges in &mut held {
+            ranges.sort_by_key(|range| range.start);
+        }
+        held
     }
 
     /// Notes the end of blocks that no stream uses any more.
@@ -530,7 +608,7 @@ impl Inner {
         });
     }
 
-    fn refuse(&mut self, device: i32, size: u64, stream: Stream) -> Refusal {
+    fn refuse(&mut self, device: i32, size: u64, stream: Stream, stack: Option<Stack>) -> Refusal {
         self.figures.out_of_memory += 1;
         let info = self.fallback.as_ref().and_then(|fallback| fallback.memory_info());
         let arena = arena_reserved(device);
@@ -538,7 +616,8 @@ impl Inner {
         let held = Holdings { arena, arena_allocated, fallback: self.reserved, fallback_allocated: self.allocated };
         let free = info.map_or(0, |info| info.free);
         let limit = self.limit();
-        self.history.note(Action::OutOfMemory, Subject { address: free, size, stream });
+        self.note_memory(device, stack.as_ref());
+        self.history.note(Action::OutOfMemory, Subject { address: free, size, stream }, stack);
         let memory = Some((limit.or(info.map(|info| info.total)).unwrap_or(0), free));
         Refusal { kind: Kind::OutOfMemory, text: out_of_memory(device, size, info, held, limit), memory }
     }
