@@ -52,9 +52,9 @@ def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
     """Path of the compiled shim. Its name has the hash of its content: what was cut short or changed is built again."""
     compiler = _compiler()
     source = folder / f"{name}.cpp"
-    command = [compiler, *_flags(gpu), str(source)]
+    command, libraries = [compiler, *_flags(gpu), str(source)], _libraries(gpu)
     cache = _cache()
-    directory = cache / f"{name}-{_key(command, source)}"
+    directory = cache / f"{name}-{_key([*command, *libraries], source)}"
     try:
         for path in (cache, directory):
             _make_private(path)
@@ -64,7 +64,7 @@ def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
             library.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(dir=directory) as scratch:
             built = Path(scratch) / f"{name}.so"
-            _compile([*command, "-o", str(built), *_libraries(gpu)])
+            _compile([*command, "-o", str(built), *libraries])
             library = directory / f"{name}-{_hash(built)}.so"
             _sync(built)
             built.replace(library)  # in one step: two processes may build at once
@@ -183,7 +183,8 @@ def _cuda_headers() -> list[Path]:
 
 def _libraries(gpu: bool) -> list[str]:
     lib = Path(_torch().__file__).parent / "lib"
-    names = ["c10", "c10_cuda", "torch_cuda", "torch_cpu", "torch"] if gpu else ["c10"]
+    # Up to 2.5 what puts another allocator in place is in the library for Python.
+    names = ["c10", "c10_cuda", "torch_cuda", "torch_cpu", "torch", "torch_python"] if gpu else ["c10"]
     return [f"-L{lib}", *(f"-l{library}" for library in names)]
 
 

@@ -373,11 +373,12 @@ mod tests {
     fn memory_is_noted_as_it_comes_and_goes_and_not_twice() {
         let mut history = History::new();
         history.keep(20, Level::Never, &[]);
-        history.memory_was(Memory::Arena, vec![0..4]);
-        history.memory_is(Memory::Arena, vec![0..4], None);
+        let ranges = |parts: &[(u64, u64)]| parts.iter().map(|part| part.0..part.1).collect::<Vec<_>>();
+        history.memory_was(Memory::Arena, ranges(&[(0, 4)]));
+        history.memory_is(Memory::Arena, ranges(&[(0, 4)]), None);
         assert!(history.entries().is_empty());
         history.memory_is(Memory::Arena, vec![0..2, 6..8, 9..10], None);
-        history.memory_is(Memory::Whole, vec![100..200], None);
+        history.memory_is(Memory::Whole, ranges(&[(100, 200)]), None);
         history.memory_is(Memory::Whole, vec![], None);
         let seen: Vec<_> =
             history.entries().iter().map(|e| (e.action.name(), e.subject.address, e.subject.size)).collect();
