@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 from stalloc._common import imports
@@ -92,6 +95,7 @@ def _install(settings: Settings) -> None:
         settings.traces.mkdir(parents=True, exist_ok=True)
         from stalloc import _record
 
+        _say_at_the_end(settings)
         _record.install()
         return
 
@@ -101,3 +105,31 @@ def _install(settings: Settings) -> None:
         session.prepare(torch, settings)
 
     imports.after("torch", torch_imported)
+
+
+def _say_at_the_end(settings: Settings) -> None:
+    """Have the process say where its recording is: one of a job's processes for all."""
+    if settings.quiet or settings.rank:
+        return
+    process, started = os.getpid(), time.time()
+
+    def tell() -> None:
+        if os.getpid() != process:
+            return
+        folder = Path(os.environ.get("STALLOC_TRACE_DIR", settings.traces))
+        # A file system's clock may be a little behind ours.
+        own = [path for path in sorted(folder.glob("rank0_dev*.trace")) if path.stat().st_mtime >= started - 2]
+        if own:
+            others = " (and those of the other ranks)" if settings.is_one_of_several else ""
+            say(
+                f"recording is kept in {own[0]}{others}: the same folder with STALLOC_MODE=Alloc serves from it, "
+                f"`stalloc report {folder}` says what it shows"
+            )
+
+    def tell_or_not() -> None:
+        try:
+            tell()
+        except OSError:  # the folder is gone: there is nothing to tell
+            pass
+
+    atexit.register(tell_or_not)  # runs after the recording has ended, which is registered later

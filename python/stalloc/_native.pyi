@@ -14,6 +14,7 @@ def read_trace(path: str) -> dict[str, Any]:
     ``size``, ``stream``, ``frames``, ``time_us``), with marks in their places.
     """
 
+def plan_folder(folder: Path, out: Path, rank: Optional[int]) -> tuple[list[tuple[str, str]], list[str]]: ...
 def plan_file(path: str, output: Optional[str], device: Optional[int], seconds: float) -> tuple[str, list[str]]:
     """Plan a trace: what `stalloc plan --json` prints, and notes; ValueError, in a sentence, if it cannot be."""
 

@@ -8,6 +8,7 @@ use stalloc_plan::Plan;
 use stalloc_trace::{Event, Input, Recording, Trace};
 
 use crate::error::list;
+use crate::recorded::alike::{self, Alike};
 use crate::{Error, Watch, recorded};
 
 /// Opens an input of any format; of a folder of traces those of one rank, as [`of_rank`] chooses. What was odd about it is noted.
@@ -65,12 +66,52 @@ pub fn of_rank(folder: &Path, wanted: Option<u32>, watch: &mut dyn Watch) -> Res
     Ok(recording)
 }
 
-/// The traces of every rank in a folder as one recording, in the order of ranks and devices.
+/// Traces of a folder that are alike: the ranks of a job that do the same on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// The device within each process.
+    pub device: u32,
+    /// The ranks, in their order.
+    pub ranks: Vec<u32>,
+}
+
+/// Every rank in a folder as one recording, in the order of ranks and devices: of traces that are alike the first, so that the
+/// ranks of a large job take the memory of a few. The kinds are in the order of the recording's traces.
 ///
 /// # Errors
 /// If the folder or a trace in it cannot be read, or it holds no trace.
-pub fn of_all_ranks(folder: &Path, watch: &mut dyn Watch) -> Result<Recording, Error> {
-    joined(recorded::traces(folder)?.iter(), watch)?.ok_or_else(|| Error::NoTraces(folder.to_owned()))
+pub fn of_all_ranks(folder: &Path, watch: &mut dyn Watch) -> Result<(Recording, Vec<Kind>), Error> {
+    let mut all: Option<Recording> = None;
+    let mut kinds: Vec<Kind> = Vec::new();
+    let mut known: Alike<usize> = Alike::default();
+    for path in recorded::traces(folder)? {
+        let rank = recorded::rank(&path).unwrap_or(0);
+        if let Some(kind) = known.of_file(&path) {
+            kinds[kind].ranks.push(rank);
+            continue;
+        }
+        let Input::Recording(mut one) = open(&path, watch)? else { continue };
+        let content = match one.traces.as_slice() {
+            [trace] => Some(alike::content(trace)),
+            _ => None,
+        };
+        if let Some(kind) = content.and_then(|content| known.of_content(&path, content)) {
+            kinds[kind].ranks.push(rank);
+            continue;
+        }
+        if let Some(content) = content {
+            known.add(&path, content, kinds.len());
+        }
+        kinds.extend(one.traces.iter().map(|trace| Kind { device: trace.device, ranks: vec![rank] }));
+        match &mut all {
+            Some(all) => {
+                all.traces.append(&mut one.traces);
+                all.warnings.append(&mut one.warnings);
+            }
+            None => all = Some(one),
+        }
+    }
+    Ok((all.ok_or_else(|| Error::NoTraces(folder.to_owned()))?, kinds))
 }
 
 /// Several recordings as one.

@@ -1,15 +1,16 @@
 //! Plans of traces and of instances.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stalloc_plan::Plan;
 use stalloc_planner::{Buffer, Options};
 use stalloc_simulator::Kind;
-use stalloc_synthesizer::Summary;
+pub use stalloc_synthesizer::Summary;
 use stalloc_trace::{Instance, InstanceRow, Trace};
 
+use crate::recorded::alike::{self, Alike};
 use crate::{Error, Watch, inputs, recorded};
 
 /// Two seconds on every core: what a plan is made with where nobody says otherwise.
@@ -39,8 +40,19 @@ pub fn trace(trace: &Trace, effort: Options, watch: &mut dyn Watch) -> Result<(P
     Ok((plan, summary))
 }
 
-/// Plans every trace of a folder that was asked for, and writes each plan next to its trace, or into another folder. `planned` is
-/// told of each.
+/// A plan that was made of a trace in a folder.
+#[derive(Clone, Debug, Serialize)]
+pub struct Planned {
+    /// Its file.
+    pub plan: PathBuf,
+    /// What it came to.
+    pub summary: Summary,
+    /// The plan of an earlier trace that is alike, whose file this one is too.
+    pub same_as: Option<PathBuf>,
+}
+
+/// Plans every trace of a folder that was asked for, and writes each plan next to its trace, or into another folder. Traces that
+/// are alike, as those of a job's ranks are, are planned once and share one file.
 ///
 /// # Errors
 /// If a trace cannot be read or planned, or its plan not be written; those before it are there.
@@ -50,26 +62,39 @@ pub fn folder(
     (rank, device): (Option<u32>, Option<u32>),
     effort: Options,
     watch: &mut dyn Watch,
-    planned: &mut dyn FnMut(&Path, &Summary),
-) -> Result<(), Error> {
-    let mut found = 0;
+) -> Result<Vec<Planned>, Error> {
+    let mut planned: Vec<Planned> = Vec::new();
+    let mut known: Alike<Planned> = Alike::default();
     for path in recorded::traces(folder)? {
         if rank.is_some_and(|rank| recorded::rank(&path) != Some(rank)) {
             continue;
         }
-        let mut recording = inputs::recording(&path, watch)?;
-        recording.traces.retain(|trace| device.is_none_or(|device| trace.device == device));
-        if recording.traces.is_empty() {
-            continue;
-        }
-        let of = inputs::device(&path, recording, device, watch)?;
-        let (plan, summary) = trace(&of, effort, watch)?;
         let to = out.join(path.with_extension("plan").file_name().unwrap_or_default());
-        stalloc_plan::write(&to, &plan)?;
-        planned(&to, &summary);
-        found += 1;
+        let mut first = known.of_file(&path);
+        if first.is_none() {
+            let mut recording = inputs::recording(&path, watch)?;
+            recording.traces.retain(|trace| device.is_none_or(|device| trace.device == device));
+            if recording.traces.is_empty() {
+                continue;
+            }
+            let of = inputs::device(&path, recording, device, watch)?;
+            let content = alike::content(&of);
+            first = known.of_content(&path, content);
+            if first.is_none() {
+                let (plan, summary) = trace(&of, effort, watch)?;
+                stalloc_plan::write(&to, &plan)?;
+                let one = Planned { plan: to, summary, same_as: None };
+                known.add(&path, content, one.clone());
+                planned.push(one);
+                continue;
+            }
+        }
+        if let Some(first) = first {
+            alike::share(&first.plan, &to).map_err(|source| Error::Folder { path: to.clone(), source })?;
+            planned.push(Planned { plan: to, summary: first.summary, same_as: Some(first.plan) });
+        }
     }
-    if found == 0 { Err(Error::NoTraces(folder.to_owned())) } else { Ok(()) }
+    if planned.is_empty() { Err(Error::NoTraces(folder.to_owned())) } else { Ok(planned) }
 }
 
 /// What came of an instance; serialises to what `stalloc plan --json` prints of one.

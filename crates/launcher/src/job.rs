@@ -125,6 +125,13 @@ impl Job {
     }
 }
 
+/// Which process of a job of several this is, as its launcher says: torchrun's variable, then those of Slurm, Open MPI and MPICH.
+pub fn rank_of_environment() -> Option<u32> {
+    ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"]
+        .iter()
+        .find_map(|name| env::var(name).ok()?.parse().ok())
+}
+
 /// `path` in front of the list of paths in the variable `name`.
 fn first_of_list(path: &Path, name: &str) -> OsString {
     let mut list = path.as_os_str().to_owned();

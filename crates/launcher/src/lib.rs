@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 pub use crate::background::{Background, run_in_background, stop_flag};
 pub use crate::folder::prepare;
-pub use crate::job::{Job, Purpose, Rank};
+pub use crate::job::{Job, Purpose, Rank, rank_of_environment};
 pub use crate::package::python_package;
 pub use crate::process::{Ended, Watch, replace, run};
 

@@ -1,10 +1,11 @@
 //! What the commands do, on files: their figures, as the JSON that `--json` prints.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use stalloc_jobs::refresh::{self, Wanted};
 use stalloc_jobs::simulating::{Replays, simulate};
 use stalloc_jobs::{Notes, inputs, planning};
 use stalloc_simulator::Kind;
@@ -37,6 +38,29 @@ pub fn plan_file(
     })
     .map_err(|error: stalloc_jobs::Error| failed(error))
     .and_then(|(json, notes)| Ok((json.map_err(failed)?, notes)))
+}
+
+/// Plans what a folder holds and has no plan of, into another folder: see [`refresh::folder`]. ``rank``: which process of several
+/// this is. Returns the plans that were written with a sentence each, and what the user should know.
+#[pyfunction]
+pub fn plan_folder(
+    py: Python<'_>,
+    folder: PathBuf,
+    out: PathBuf,
+    rank: Option<u32>,
+) -> PyResult<(Vec<(PathBuf, String)>, Vec<String>)> {
+    py.detach(|| {
+        let (mut notes, mut planned) = (Notes::default(), Vec::new());
+        let wanted = Wanted { folder: &folder, out: &out, rank, frozen: false };
+        let mut tell = |plan: &Path, summary: &planning::Summary| {
+            let (requests, peak) = (summary.planned.requests, summary.planned_reserved);
+            let peak = stalloc_common::figures::bytes(peak);
+            let efficiency = 100.0 * summary.efficiency;
+            planned.push((plan.to_owned(), format!("{requests} requests into {peak}, efficiency {efficiency:.1} %")));
+        };
+        refresh::folder(wanted, &planning::usual_effort(), &mut notes, &mut tell).map(|()| (planned, notes.0))
+    })
+    .map_err(failed)
 }
 
 /// Replays a trace through allocators.

@@ -35,6 +35,18 @@ def of(device: int) -> dict[str, Any] | None:
     return figures
 
 
+def of_all(torch: Any, plans: dict[int, str]) -> dict[int, dict[str, Any]]:
+    """What the summary of a job needs of this process's devices; ``plans``: what each follows."""
+    devices: dict[int, dict[str, Any]] = {}
+    for device in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
+        figures = of(device)
+        # A device that nothing was asked of is another process's.
+        if figures is not None and figures["requests"]:
+            kept = {name: figures[name] for name in ("peak_reserved", "peak_allocated", "efficiency", "remaps", "plans")}
+            devices[device] = {**kept, "plan": plans.get(device)}
+    return devices
+
+
 def per_step(torch: Any) -> None:
     """The artifact's line per iteration."""
     for device in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):

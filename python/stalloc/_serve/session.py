@@ -11,7 +11,7 @@ from typing import Any
 
 from stalloc import _dry_run, _native
 from stalloc._common.output import say
-from stalloc._serve import departure, pluggable, report, shim
+from stalloc._serve import departure, job_summary, pluggable, report, shim
 from stalloc._serve.settings import Backend, Mode, Settings
 from stalloc._steps import marks
 from stalloc._steps.step_detection import StepDetector
@@ -76,15 +76,25 @@ def prepare(torch: Any, settings: Settings) -> None:
     marks.listen(Marks(steps, StepDetector(torch, steps)))
     if serves:
         process = os.getpid()
-        atexit.register(lambda: _end(torch, settings) if os.getpid() == process else None)
+        meeting = job_summary.Meeting(settings)
+        _begin(meeting)
+        atexit.register(lambda: _end(torch, settings, meeting) if os.getpid() == process else None)
 
 
-def _end(torch: Any, settings: Settings) -> None:
+def _begin(meeting: job_summary.Meeting) -> None:
     try:
-        if not settings.quiet:
+        meeting.begin()
+    except OSError:  # then the summary says who told nothing
+        pass
+
+
+def _end(torch: Any, settings: Settings, meeting: job_summary.Meeting) -> None:
+    try:
+        if not settings.quiet and job_summary.is_told(settings):
             report.at_exit(torch, settings)
         if settings.mode is Mode.AUTO and settings.path is not None:
             _keep(settings.path, settings)
+        job_summary.at_exit(meeting, report.of_all(torch, _followed), settings.quiet)
     except BaseException as error:  # the last lines are not worth a traceback
         say(f"no figures at the end: {error}")
 
@@ -96,7 +106,7 @@ def _keep(folder: Path, settings: Settings) -> None:
     except (OSError, RuntimeError) as error:
         say(f"what was learned is not kept: {error}")
         return
-    if kept and not settings.quiet:
+    if kept and not settings.quiet and settings.rank == 0:
         say(f"what was learned is kept in {folder}: the next run starts with it")
 
 
@@ -104,10 +114,10 @@ def _serve(torch: Any, settings: Settings) -> bool:
     if (reason := _not_wanted(torch)) is not None:
         say(f"this process runs with PyTorch's allocator: {reason}")
         return False
-    plans = {} if settings.path is None else _native.serve_plans(settings.path, settings.rank)
+    plans = {} if settings.path is None else _plans(settings.path, settings)
     learns = settings.mode is Mode.AUTO
     if not plans and not learns:
-        say(f"no plan for rank {settings.rank} in {settings.path}: `stalloc plan TRACES -o PLANS` makes them")
+        say(f"neither a plan nor a trace for rank {settings.rank} in {settings.path}: STALLOC_MODE=Trace records one there")
         return False
     if not plans and settings.path is not None and (others := _other_ranks(settings.path)):
         say(f"{settings.path} holds plans of rank {others}; this is rank {settings.rank}, which starts without a plan")
@@ -134,6 +144,33 @@ def _serve(torch: Any, settings: Settings) -> bool:
     if _saves_memory() and not settings.quiet:
         say("torch_memory_saver is loaded: what its regions allocate is left to PyTorch's allocator, so that it can be paused")
     return True
+
+
+def _plans(folder: Path, settings: Settings) -> dict[int, Path]:
+    """The plans of this process's rank, made first of the traces that are there: as the artifact lays out its folder, or all in it."""
+    own = settings.rank if settings.is_one_of_several else None
+    plans: dict[int, Path] = _native.serve_plans(folder, settings.rank)
+    if settings.traces.is_dir():
+        _plan(settings.traces, folder / "output" / "plan", own, settings)
+    elif not plans and folder.is_dir():
+        _plan(folder, folder, own, settings)
+    else:
+        return plans
+    return _native.serve_plans(folder, settings.rank)
+
+
+def _plan(traces: Path, out: Path, rank: int | None, settings: Settings) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        planned, notes = _native.plan_folder(traces, out, rank)
+    except (OSError, ValueError) as error:
+        say(f"{traces} is not planned: {error}")
+        return
+    for note in notes:
+        say(note)
+    if not settings.quiet:
+        for plan, summary in planned:
+            say(f"{plan}: planned from the recording, {summary}")
 
 
 #: Variables that have every request served by the device itself, for tools that check accesses.
@@ -191,6 +228,15 @@ def _other_ranks(folder: Path) -> str:
     return ", ".join(map(str, sorted({int(name[1]) for name in names if name})))
 
 
+#: The plan that each device follows, by a name that ranks which share one have in common.
+_followed: dict[int, str] = {}
+
+
+def _number_of(file: Path) -> str:
+    about = file.stat()
+    return f"{about.st_dev}:{about.st_ino}"
+
+
 def _follow(torch: Any, device: int, file: Path, learns: bool) -> None:
     try:
         about = _native.serve_prepare(device, file)
@@ -199,6 +245,7 @@ def _follow(torch: Any, device: int, file: Path, learns: bool) -> None:
             raise
         say(f"{error}; device {device} starts without a plan")
         return
+    _followed[device] = _number_of(file)
     made_for = about.get("torch")
     if made_for and made_for != str(torch.__version__):
         say(f"{file.name} was recorded with PyTorch {made_for}, this is {torch.__version__}: it may not fit")

@@ -4,6 +4,7 @@ mod demo;
 mod fit;
 mod info;
 mod plan;
+mod ranks;
 mod report;
 mod run;
 mod simulate;

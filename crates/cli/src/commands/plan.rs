@@ -1,6 +1,6 @@
 //! `stalloc plan`: an address for every request of a recording, or for every buffer of an instance.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use stalloc_jobs::{inputs, planning};
@@ -101,24 +101,19 @@ impl Args {
                 out.display()
             )));
         }
-        let mut summaries = Vec::new();
-        let mut failed = Ok(());
-        let mut planned = |path: &Path, summary: &Summary| {
-            if self.json {
-                summaries.push(serde_json::json!({"plan": path, "summary": summary}));
-            } else if failed.is_ok() {
-                let requests = output::count(summary.planned.requests);
-                let peak = output::bytes(summary.planned_reserved);
-                let efficiency = output::percent(summary.efficiency);
-                let path = path.display();
-                failed = output::line(&format!("{path}: {requests} planned into {peak}, efficiency {efficiency}"));
-            }
-        };
         let which = (self.rank, self.device);
-        planning::folder(&self.input, out, which, self.effort.options(), &mut Terminal::new(), &mut planned)?;
-        failed?;
+        let planned = planning::folder(&self.input, out, which, self.effort.options(), &mut Terminal::new())?;
         if self.json {
-            return output::json(&serde_json::json!({"kind": "folder", "plans": summaries}));
+            return output::json(&serde_json::json!({"kind": "folder", "plans": planned}));
+        }
+        for first in planned.iter().filter(|one| one.same_as.is_none()) {
+            let requests = output::count(first.summary.planned.requests);
+            let peak = output::bytes(first.summary.planned_reserved);
+            let efficiency = output::percent(first.summary.efficiency);
+            let alike = planned.iter().filter(|one| one.same_as.as_ref() == Some(&first.plan)).count();
+            let others = if alike > 0 { format!("; {alike} more share it") } else { String::new() };
+            let path = first.plan.display();
+            output::line(&format!("{path}: {requests} planned into {peak}, efficiency {efficiency}{others}"))?;
         }
         output::next(&format!("stalloc run --plan {} -- COMMAND", out.display()), "serves the job from these plans")
     }

@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use stalloc_jobs::{Watch, inputs};
+use serde::Serialize;
+use stalloc_jobs::Watch;
+use stalloc_jobs::inputs::{self, Kind};
 use stalloc_report::{Input, Report, Screen, prepare};
 use stalloc_trace::Recording;
 
+use crate::commands::ranks::Ranks;
 use crate::error::{Error, Outcome};
 use crate::output;
 use crate::progress::Terminal;
@@ -50,14 +53,29 @@ pub struct Args {
     snapshot: Option<PathBuf>,
 }
 
+/// The figures of a report, with those of the job where it is a folder of several ranks.
+#[derive(Serialize)]
+struct WithRanks<'a> {
+    #[serde(flatten)]
+    figures: &'a stalloc_report::Figures,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranks: Option<&'a Ranks>,
+}
+
 /// Reads, plans and replays once; writes whatever was asked for.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
-    let inputs = args.inputs.iter().map(|path| read(path, args)).collect::<Result<Vec<Input>, Error>>()?;
+    let read = args.inputs.iter().map(|path| read(path, args)).collect::<Result<Vec<_>, Error>>()?;
+    let (inputs, kinds): (Vec<Input>, Vec<Option<Vec<Kind>>>) = read.into_iter().unzip();
     let report = Report::new(&inputs);
+    let first = report.figures().inputs.first().zip(kinds.first().and_then(Option::as_ref));
+    let ranks = first.and_then(|(figures, kinds)| Ranks::of(kinds, &figures.devices));
     if args.json {
-        output::json(report.figures())?;
+        output::json(&WithRanks { figures: report.figures(), ranks: ranks.as_ref() })?;
     } else {
         output::line(report.text(screen()).trim_end_matches('\n'))?;
+        if let Some(ranks) = &ranks {
+            ranks.print()?;
+        }
     }
     let page = match (&args.output, args.open) {
         (None, true) => Some(std::env::temp_dir().join(format!("stalloc-report-{}.html", std::process::id()))),
@@ -127,14 +145,18 @@ fn write(path: Option<&Path>, make: impl FnOnce() -> Result<Vec<u8>, stalloc_rep
     Ok(())
 }
 
-fn read(path: &Path, args: &Args) -> Result<Input, Error> {
+fn read(path: &Path, args: &Args) -> Result<(Input, Option<Vec<Kind>>), Error> {
     let terminal = &mut Terminal::new();
     // Of a folder every rank: which one ran out of memory is part of the answer.
-    let mut recording =
-        if path.is_dir() { inputs::of_all_ranks(path, terminal)? } else { inputs::recording(path, terminal)? };
+    let (mut recording, mut kinds) = match args.rank {
+        None if path.is_dir() => inputs::of_all_ranks(path, terminal).map(|(all, kinds)| (all, Some(kinds)))?,
+        Some(_) if path.is_dir() => (inputs::of_rank(path, args.rank, terminal)?, None),
+        _ => (inputs::recording(path, terminal)?, None),
+    };
     let wanted = |trace: &stalloc_trace::Trace| {
         let rank = trace.metadata.get("rank").and_then(|rank| rank.parse().ok());
-        args.device.is_none_or(|device| trace.device == device) && args.rank.is_none_or(|wanted| rank == Some(wanted))
+        let is_rank = path.is_dir() || args.rank.is_none_or(|wanted| rank == Some(wanted));
+        args.device.is_none_or(|device| trace.device == device) && is_rank
     };
     if (args.device.is_some() || args.rank.is_some()) && !recording.traces.iter().any(wanted) {
         let (rank, device) =
@@ -147,8 +169,11 @@ fn read(path: &Path, args: &Args) -> Result<Input, Error> {
         )));
     }
     recording.traces.retain(wanted);
+    if let Some(kinds) = &mut kinds {
+        kinds.retain(|kind| args.device.is_none_or(|device| kind.device == device));
+    }
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
-    Ok(prepared(&name, recording))
+    Ok((prepared(&name, recording), kinds))
 }
 
 /// Plans and replays every device of a recording, with progress.

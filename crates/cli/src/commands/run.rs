@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use stalloc_jobs::refresh;
+use stalloc_jobs::refresh::{self, Wanted};
 use stalloc_launcher::{Job, Purpose};
 use stalloc_synthesizer::Summary;
 
@@ -62,7 +62,9 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     let rank = args.world_size.map(|world_size| ranks(world_size, vec![args.rank.unwrap_or(0)])).transpose()?;
     let rank = rank.and_then(|ranks| ranks.first().copied());
     if let Some(directory) = &args.plan {
-        refresh::folder(directory, args.frozen, &args.effort.options(), &mut Terminal::new(), &mut say)?;
+        let own = rank.map(|rank| rank.rank).or_else(stalloc_launcher::rank_of_environment);
+        let wanted = Wanted { folder: directory, out: directory, rank: own, frozen: args.frozen };
+        refresh::folder(wanted, &args.effort.options(), &mut Terminal::new(), &mut say)?;
     }
     let job = job(args)?;
     Err(failed(stalloc_launcher::replace(&job, rank.or_else(|| job.rank_of_environment()))))

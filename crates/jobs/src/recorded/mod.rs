@@ -1,5 +1,6 @@
 //! What a launch recorded: the traces in a folder, and what each amounts to.
 
+pub mod alike;
 pub(crate) mod summary;
 
 use std::fs;

@@ -94,7 +94,7 @@ fn host_reads(trace: &Trace) -> Vec<HostReads> {
 }
 
 /// Hash of everything that the program decided: the order of events, sizes, streams and marks.
-fn content(trace: &Trace) -> u64 {
+pub(super) fn content(trace: &Trace) -> u64 {
     let mut hasher = FxHasher::default();
     trace.device.hash(&mut hasher);
     for event in &trace.events {

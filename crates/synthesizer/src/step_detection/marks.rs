@@ -26,20 +26,24 @@ pub fn steps(trace: &Trace) -> Option<(Vec<u32>, Vec<u32>)> {
     let clock = Clock::new(trace);
     let mut begins = Vec::new();
     let mut ends = Vec::new();
+    let mut is_open = false;
     for (time, event) in trace.events.iter().enumerate() {
         match event {
             Event::Mark(Mark::StepBegin) => begins.push(clock.at(time as Time)),
             Event::Mark(Mark::StepEnd) => ends.push(clock.at(time as Time)),
-            _ => {}
+            _ => continue,
         }
+        is_open = matches!(event, Event::Mark(Mark::StepBegin));
     }
+    // What begins after the last optimizer's step is no step: a validation, a checkpoint, or what was cut off.
+    let unfinished = if is_open && begins.len() > 1 && !ends.is_empty() { begins.pop() } else { None };
     if begins.is_empty() {
         return None;
     }
     // The end of each step is its last mark before the next begins or, if there is none, the beginning of the next.
     let mut spans: Vec<(u32, u32)> = Vec::new();
     for (i, &begin) in begins.iter().enumerate() {
-        let next = begins.get(i + 1).copied().unwrap_or(trace.requests.len() as u32);
+        let next = begins.get(i + 1).copied().or(unfinished).unwrap_or(trace.requests.len() as u32);
         let mark = ends[..ends.partition_point(|&end| end <= next)].last().copied();
         spans.push((begin, mark.filter(|&end| end > begin).unwrap_or(next)));
     }
@@ -82,4 +86,37 @@ pub fn annotations(trace: &Trace) -> Option<Vec<u32>> {
         starts.dedup();
         (starts.len() >= 2).then_some(starts)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use stalloc_trace::{RawEvent, StackId, TraceBuilder};
+
+    use super::*;
+
+    /// Steps of two requests each; after them one more begins, and asks for so many.
+    fn trace_with_a_rest(of: u64) -> Trace {
+        let mut builder = TraceBuilder::new(0);
+        let mut alloc = |builder: &mut TraceBuilder, number: u64| {
+            let alloc = RawEvent::Alloc { address: (1 + number) << 20, size: 512, stream: 0, stack: StackId::NONE };
+            builder.push(alloc, None);
+        };
+        for step in 0..3 {
+            builder.push(RawEvent::Mark(Mark::StepBegin), None);
+            alloc(&mut builder, 2 * step);
+            alloc(&mut builder, 2 * step + 1);
+            builder.push(RawEvent::Mark(Mark::StepEnd), None);
+        }
+        builder.push(RawEvent::Mark(Mark::StepBegin), None);
+        (0..of).for_each(|number| alloc(&mut builder, 6 + number));
+        builder.finish()
+    }
+
+    #[test]
+    fn what_begins_and_never_ends_after_steps_that_ended_is_no_step() {
+        let (starts, others) = steps(&trace_with_a_rest(5)).unwrap();
+        assert_eq!(starts, [0, 2, 4, 6]);
+        assert_eq!(others, [6], "a last validation is what comes after the steps");
+        assert_eq!(steps(&trace_with_a_rest(0)).unwrap().0, [0, 2, 4, 6]);
+    }
 }

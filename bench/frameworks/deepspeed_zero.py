@@ -1,0 +1,30 @@
+"""DeepSpeed: ZeRO, stage 2 or 3, with its own optimizer of the configuration."""
+
+import argparse
+
+import deepspeed
+import torch
+from tiny import STEPS, Tokens, language_model
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--stage", type=int, default=2)
+parser.add_argument("--local_rank", type=int, default=0)
+options = parser.parse_args()
+config = {
+    "train_micro_batch_size_per_gpu": 8,
+    "gradient_accumulation_steps": 2,
+    "gradient_clipping": 1.0,
+    "bf16": {"enabled": True},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True}},
+    "zero_optimization": {"stage": options.stage, "overlap_comm": True},
+}
+deepspeed.init_distributed()
+with deepspeed.zero.Init(config_dict_or_path=config, enabled=options.stage == 3):
+    model = language_model()
+engine, _, _, _ = deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())
+for number, batch in enumerate(torch.utils.data.DataLoader(Tokens(), batch_size=8)):
+    batch = {name: tensor.to(engine.device) for name, tensor in batch.items()}
+    engine.backward(engine(**batch).loss)
+    engine.step()
+    if number + 1 == 2 * STEPS:
+        break

@@ -1,0 +1,117 @@
+//! Ranks that do the same share one plan: known by what their traces hold, and kept as one file on the disk.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustc_hash::FxHashMap;
+use stalloc_trace::Trace;
+
+use super::summary;
+
+/// What two traces have in common if they are alike: a hash of their events, addresses and times aside, and how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Content(u64, usize);
+
+/// What a trace holds. O(events).
+pub fn content(trace: &Trace) -> Content {
+    Content(summary::content(trace), trace.events.len())
+}
+
+/// What was made of traces, found again by a trace that is alike.
+#[derive(Debug)]
+pub struct Alike<T> {
+    files: FxHashMap<(u64, u64), T>,
+    contents: FxHashMap<Content, T>,
+}
+
+impl<T> Default for Alike<T> {
+    fn default() -> Self {
+        Alike { files: FxHashMap::default(), contents: FxHashMap::default() }
+    }
+}
+
+impl<T: Clone> Alike<T> {
+    /// What was made of the same file under another name. O(1): the file is not read.
+    pub fn of_file(&self, path: &Path) -> Option<T> {
+        self.files.get(&identity(path)?).cloned()
+    }
+
+    /// What was made of a trace of this content; the next one finds it by `path` too.
+    pub fn of_content(&mut self, path: &Path, content: Content) -> Option<T> {
+        let made = self.contents.get(&content).cloned()?;
+        self.note_file(path, made.clone());
+        Some(made)
+    }
+
+    /// Remembers what was made of a trace.
+    pub fn add(&mut self, path: &Path, content: Content, made: T) {
+        self.note_file(path, made.clone());
+        self.contents.insert(content, made);
+    }
+
+    fn note_file(&mut self, path: &Path, made: T) {
+        if let Some(identity) = identity(path) {
+            self.files.insert(identity, made);
+        }
+    }
+}
+
+/// Which file a path leads to: its device's and its own number.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
+}
+
+/// Has `path` hold what `first` holds: one file on the disk where the file system can, else a copy. Whole or not at all.
+///
+/// # Errors
+/// If it can be neither.
+pub fn share(first: &Path, path: &Path) -> io::Result<()> {
+    if identity(first).is_some() && identity(first) == identity(path) {
+        return Ok(());
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let made = fs::hard_link(first, &new).or_else(|_| fs::copy(first, &new).map(|_| ()));
+    let moved = made.and_then(|()| fs::rename(&new, path));
+    if moved.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    moved
+}
+
+/// Where ranks of one job, each in a process of its own, keep the plan of traces that are alike: one plans, the others wait for it.
+pub struct Shared {
+    /// The plan, if somebody was first.
+    pub plan: PathBuf,
+    _lock: Option<File>,
+}
+
+/// Waits until nobody else plans this content in `folder`. Where files cannot be locked nobody waits, and two may do the same work.
+pub fn shared(folder: &Path, content: Content) -> Shared {
+    let name = format!(".shared-{:016x}-{}", content.0, content.1);
+    let lock = File::options().create(true).append(true).open(folder.join(format!("{name}.lock")));
+    let lock = lock.and_then(|file| file.lock().map(|()| file)).ok();
+    Shared { plan: folder.join(format!("{name}.plan")), _lock: lock }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_file_is_one_on_the_disk_and_replaces_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["rank0_dev0.plan", "rank1_dev0.plan"].map(|name| folder.path().join(name));
+        fs::write(&first, b"new").unwrap();
+        fs::write(&second, b"old").unwrap();
+        share(&first, &second).unwrap();
+        share(&first, &second).unwrap();
+        assert_eq!(fs::read(&second).unwrap(), b"new");
+        assert_eq!(identity(&first), identity(&second));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+        assert!(share(&folder.path().join("none"), &second).is_err());
+        assert_eq!(fs::read(&second).unwrap(), b"new");
+    }
+}

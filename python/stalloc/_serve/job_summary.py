@@ -1,0 +1,122 @@
+"""One summary for a job of several ranks, said by rank 0 at its end.
+
+Each process leaves its figures in a folder that all of them see: the one of the plans, or, on one machine, a private one of
+this launch. Rank 0 waits for the others, which end at about the same time, and no longer than a job may be kept from ending.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Mapping
+
+from stalloc import _native
+from stalloc._common.output import say
+from stalloc._serve.settings import Settings
+
+#: Seconds that rank 0 waits for the figures of the others. A rank that was killed leaves none.
+PATIENCE = 10.0
+
+#: Jobs up to this many ranks have a line of figures from each of them; larger ones from rank 0 alone, and the summary.
+MOST_LINES = 8
+
+
+def world_size(environment: Mapping[str, str]) -> int:
+    """How many processes the launcher started; 1 if it does not say."""
+    names = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+    return next((int(value) for name in names if (value := environment.get(name, "")).isdecimal()), 1)
+
+
+def is_told(settings: Settings) -> bool:
+    """Whether this process prints lines of its own at its end."""
+    return settings.rank == 0 or world_size(os.environ) <= MOST_LINES
+
+
+class Meeting:
+    """Where the ranks of this launch leave their figures."""
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
+        self.rank, self.size = settings.rank, world_size(environment)
+        self._folder = _folder(settings, environment) if settings.is_one_of_several and self.size > 1 else None
+
+    def begin(self) -> None:
+        """Forget what an earlier job of this folder left."""
+        if self._folder is not None:
+            self._file(self.rank).unlink(missing_ok=True)
+
+    def leave(self, figures: dict[int, dict[str, Any]]) -> None:
+        """Leave this rank's figures, by device."""
+        if self._folder is None:
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = self._folder / f".rank{self.rank}.{os.getpid()}"
+        new.write_text(json.dumps(figures))
+        new.replace(self._file(self.rank))
+
+    def sum_up(self, patience: float = PATIENCE) -> str | None:
+        """The summary, once all are there or the patience is over; None in any rank but the first."""
+        if self._folder is None or self.rank != 0:
+            return None
+        until = time.monotonic() + patience
+        missing, ranks = set(range(self.size)), {}
+        while True:
+            for rank in sorted(missing):
+                try:
+                    ranks[rank] = json.loads(self._file(rank).read_text())
+                    missing.discard(rank)
+                except (OSError, ValueError):
+                    continue
+            if not missing or time.monotonic() >= until:
+                break
+            time.sleep(0.05)
+        for rank in ranks:
+            self._file(rank).unlink(missing_ok=True)
+        try:
+            self._folder.rmdir()
+        except OSError:  # somebody is late
+            pass
+        return summary(ranks, self.size)
+
+    def _file(self, rank: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"rank{rank}.json"
+
+
+def _folder(settings: Settings, environment: Mapping[str, str]) -> Path | None:
+    job = environment.get("SLURM_JOB_ID") or environment.get("TORCHELASTIC_RUN_ID") or "job"
+    name = f".served-{job}-{environment.get('MASTER_PORT', '')}".replace("/", "_")
+    if settings.path is not None:
+        return settings.path / name
+    if environment.get("LOCAL_WORLD_SIZE") == environment.get("WORLD_SIZE"):
+        # What one launcher started has one parent.
+        return Path(tempfile.gettempdir()) / f"stalloc-{os.getuid()}-{os.getppid()}{name}"
+    return None
+
+
+def summary(ranks: dict[int, dict[str, dict[str, Any]]], size: int) -> str | None:
+    """A line on all ranks, from their figures by device; None if nobody left any."""
+    served = [(rank, figures) for rank, devices in sorted(ranks.items()) for figures in devices.values()]
+    if not served:
+        return None
+    rank, largest = max(served, key=lambda one: one[1]["peak_reserved"])
+    shares = [100 * figures["efficiency"] for _, figures in served]
+    plans = {figures["plan"] for _, figures in served if figures.get("plan")}
+    followed = f"; {len(plans)} plan{'s' if len(plans) > 1 else ''} for all" if plans else ""
+    absent = f" ({size - len(ranks)} of {size} told nothing)" if len(ranks) < size else ""
+    return (
+        f"job of {size} ranks{absent}: most is held by rank {rank}, {_native.format_bytes(largest['peak_reserved'])}; "
+        f"efficiency {min(shares):.1f} % at least, {statistics.median(shares):.1f} % in the median, {max(shares):.1f} % at most; "
+        f"{sum(figures['remaps'] for _, figures in served):,} remaps{followed}"
+    )
+
+
+def at_exit(meeting: Meeting, figures: dict[int, dict[str, Any]], quiet: bool) -> None:
+    """Leave this rank's figures and, in rank 0, say what all came to."""
+    meeting.leave(figures)
+    line = None if quiet else meeting.sum_up()
+    if line is not None:
+        say(line)
