@@ -216,6 +216,8 @@ def main() -> None:
             for line in rows[name]["said"]:
                 print(f"{name} said: {line}", file=sys.stderr)
             is_good &= rows[name].get("steps") == STEPS
+            # Two of these commands may be at work.
+            rows = (json.loads(kept.read_text()) if kept.exists() else {}) | {name: rows[name]}
             kept.write_text(json.dumps(rows, indent=1))
             shutil.rmtree(folder)
     if options.write:

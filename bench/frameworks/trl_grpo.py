@@ -14,7 +14,6 @@ config = GRPOConfig(
     per_device_train_batch_size=8,
     num_generations=4,
     max_completion_length=32,
-    beta=0.04,
     bf16=True,
     save_strategy="no",
     report_to="none",

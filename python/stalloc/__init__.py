@@ -14,7 +14,7 @@ from stalloc._common import build as _build
 
 _build.check()
 
-from stalloc._enable import enable, memory_stats  # noqa: E402
+from stalloc._enable import enable, memory_stats, release_memory  # noqa: E402
 from stalloc._files import plan, simulate  # noqa: E402
 from stalloc._fit import fit  # noqa: E402
 from stalloc._native import __version__  # noqa: E402
@@ -37,6 +37,7 @@ __all__ = [
     "plan",
     "read_trace",
     "record",
+    "release_memory",
     "report",
     "simulate",
     "step",

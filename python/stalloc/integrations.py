@@ -17,13 +17,17 @@ from typing import Any
 
 from stalloc._frameworks.memory_figures import memory_figures, verdict
 
-__all__ = ["AccelerateTracker", "LightningCallback", "TransformersCallback", "memory_figures", "verdict"]
+__all__ = ["memory_figures", "verdict"]
 
 _MODULES = {
     "AccelerateTracker": "accelerate_tracker",
     "LightningCallback": "lightning_callback",
     "TransformersCallback": "transformers_callback",
 }
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -69,11 +69,13 @@ def test_the_environment_alone_traces_and_serves_as_the_artifact_lays_out_its_fo
         assert process.returncode == 0, process.stderr
         return process
 
+    nothing = alone(PROGRAMS / "gpt.py", "1", mode="Alloc")
+    assert "neither a plan nor a trace for rank 0" in nothing.stderr
     process = alone(PROGRAMS / "gpt.py", "4", mode="Trace")
-    plan = tmp_path / "output" / "plan" / "rank0_dev0.plan"
-    plan.parent.mkdir(parents=True)
-    assert run("plan", tmp_path / "trace" / "rank0_dev0.trace", "-o", plan).returncode == 0, process.stderr
-    assert served(alone(PROGRAMS / "gpt.py", "6", mode="Alloc")) > 99.9
+    assert f"recording is kept in {tmp_path}/trace/rank0_dev0.trace: the same folder with STALLOC_MODE=Alloc" in process.stderr
+    process = alone(PROGRAMS / "gpt.py", "6", mode="Alloc")
+    assert served(process) > 99.9
+    assert f"{tmp_path}/output/plan/rank0_dev0.plan: planned from the recording" in process.stderr
     # A script that enables stalloc as well is served once, and told so if it wants something else.
     code = "import stalloc; stalloc.enable(); stalloc.enable('torch'); import torch; torch.ones(1, device='cuda'); print(stalloc.memory_stats()['requests'])"
     process = alone("-c", code, mode="Alloc")

@@ -1,6 +1,8 @@
 """Ranks of a distributed job, each without the others."""
 
+import json
 import re
+import shutil
 import sys
 
 from runs import PROGRAMS, run
@@ -53,6 +55,27 @@ def test_each_rank_that_a_launcher_starts_follows_its_own_plan_on_its_own_gpu(re
     requests = {str(trace["rank"]): f"{trace['requests']:,}" for trace in alone.summary["traces"]}
     assert requests["0"] != requests["1"]
     assert sorted(served) == [(rank, rank, "100.00", requests[rank]) for rank in "01"], process.stderr
+    assert re.search(r"job of 2 ranks: most is held by rank 1, .* MiB; efficiency .* 0 remaps; 2 plans for all", process.stderr)
+    assert process.stderr.count("job of 2 ranks") == 1, "rank 0 alone says it"
+    # The report sums all ranks up, and shows one of each kind.
+    report = json.loads(run("report", alone.directory, "--json").stdout)["ranks"]
+    assert report["kinds"] == [[0], [1]] and report["largest"]["rank"] == 1
+
+
+def test_alike_ranks_share_one_plan_and_are_told_of_once(tmp_path):
+    command = ("trace", "--dry-run", "h100-80gb", "-o", tmp_path, "--world-size", "8", "--ranks", "0,1,7", "--")
+    assert run(*command, sys.executable, PROGRAMS / "ranks.py").returncode == 0
+    for copy in range(8, 64):  # more ranks that do what rank 7 does, each in a file of its own
+        shutil.copy(tmp_path / "rank7_dev0.trace", tmp_path / f"rank{copy}_dev0.trace")
+    planned = json.loads(run("plan", tmp_path, "--json").stdout)["plans"]
+    assert len(planned) == 59 and sum(one["same_as"] is None for one in planned) == 2
+    assert len({path.stat().st_ino for path in tmp_path.glob("*.plan")}) == 2
+    shown = run("report", tmp_path).stdout
+    assert "59 ranks, 2 of them different; most is needed by rank 0" in shown
+    assert "rank 1 stands for 57 more: 7 to 63" in shown
+    ranks = json.loads(run("report", tmp_path, "--json").stdout)["ranks"]
+    (expandable,) = (one for one in ranks["efficiency"] if one["allocator"] == "pytorch-expandable")
+    assert 0 < expandable["min"] <= expandable["median"] <= expandable["max"] <= 1
 
 
 def test_asynchronous_collectives_hold_their_tensors_as_long_as_a_gpu_is_busy_with_them(record):

@@ -40,15 +40,13 @@ pub fn plan_file(
     .and_then(|(json, notes)| Ok((json.map_err(failed)?, notes)))
 }
 
+/// Plans that were written, with a sentence each, and what the user should know.
+type PlansAndNotes = (Vec<(PathBuf, String)>, Vec<String>);
+
 /// Plans what a folder holds and has no plan of, into another folder: see [`refresh::folder`]. ``rank``: which process of several
 /// this is. Returns the plans that were written with a sentence each, and what the user should know.
 #[pyfunction]
-pub fn plan_folder(
-    py: Python<'_>,
-    folder: PathBuf,
-    out: PathBuf,
-    rank: Option<u32>,
-) -> PyResult<(Vec<(PathBuf, String)>, Vec<String>)> {
+pub fn plan_folder(py: Python<'_>, folder: PathBuf, out: PathBuf, rank: Option<u32>) -> PyResult<PlansAndNotes> {
     py.detach(|| {
         let (mut notes, mut planned) = (Notes::default(), Vec::new());
         let wanted = Wanted { folder: &folder, out: &out, rank, frozen: false };

@@ -41,7 +41,9 @@ class Meeting:
 
     def __init__(self, settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
         self.rank, self.size = settings.rank, world_size(environment)
-        self._folder = _folder(settings, environment) if settings.is_one_of_several and self.size > 1 else None
+        # A rank of a dry run that runs alone waits for nobody.
+        has_others = settings.is_one_of_several and self.size > 1 and "STALLOC_TRACE_ALONE" not in environment
+        self._folder = _folder(settings, environment) if has_others else None
 
     def begin(self) -> None:
         """Forget what an earlier job of this folder left."""

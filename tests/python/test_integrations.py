@@ -1,0 +1,58 @@
+"""Memory figures reach the logs of real frameworks; and a quick-start script or two, another every day, runs in every way.
+
+The frameworks are in an environment of their own, which is made where it can be. Where it cannot, these tests say so and are skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from runs import COMMAND, run
+
+ROOT = Path(__file__).parents[2]
+FIGURES = {"memory/peak_allocated_gib", "memory/peak_reserved_gib", "memory/efficiency"}
+
+
+@pytest.fixture(scope="module")
+def frameworks():
+    """The interpreter that has the frameworks."""
+    try:
+        made = subprocess.run([ROOT / "scripts" / "python-env", "frameworks"], text=True, capture_output=True, timeout=400)
+    except subprocess.TimeoutExpired:
+        pytest.skip("NOT TRIED: the environment of the frameworks was not made within 400 seconds")
+    if made.returncode:
+        pytest.skip(f"NOT TRIED: the environment of the frameworks cannot be made: {made.stderr.strip()[-300:]}")
+    return made.stdout.strip()
+
+
+def test_figures_and_marks_reach_the_logs_of_trainer_lightning_and_accelerate(frameworks, tmp_path):
+    program = ROOT / "bench" / "frameworks" / "callbacks.py"
+    env = {"STEPS": "4", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(COMMAND.parents[2])}
+    process = run("run", "--dry-run", "h100-80gb", "--", frameworks, program, env=env, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr[-3000:]
+    logs = json.loads(process.stdout.splitlines()[-1])
+    of_training = [line for line in logs["trainer"] if "loss" in line]
+    assert len(of_training) == 4 and all(line.keys() >= FIGURES for line in logs["trainer"][:-1])
+    served = of_training[-1]
+    assert 0 < served["memory/efficiency"] <= 1 and served["memory/peak_allocated_gib"] > 0.1
+    assert "memory/remaps" in served, "stalloc serves it, and says so"
+    assert any((tmp_path / "trainer").rglob("events.out.tfevents*")), "TensorBoard has its file"
+    lines = list(csv.DictReader(io.StringIO(logs["lightning"])))
+    assert len(lines) == 4 and all(float(line["memory/efficiency"]) > 0 for line in lines)
+    assert [line["step"] for line in logs["accelerate"]] == [0, 1] and logs["accelerate"][1]["loss"] == 1.0
+    assert logs["accelerate"][1].keys() >= FIGURES
+    assert process.stderr.count("GiB reserved for") == 3, "each says the verdict at its end"
+
+
+@pytest.mark.skipif(os.environ.get("STALLOC_FRAMEWORKS") != "1", reason="NOT TRIED: set STALLOC_FRAMEWORKS=1, as .ci/run does")
+def test_the_framework_whose_turn_it_is_works_in_every_way(frameworks):
+    command = [frameworks, ROOT / "bench" / "frameworks.py", "--rotate", "1"]
+    process = subprocess.run(command, text=True, capture_output=True, env=os.environ | {"PYTHONPATH": str(COMMAND.parents[2])})
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "failed" not in process.stdout and process.stdout.count("\n") == 3
