@@ -74,6 +74,7 @@ JOBS = {
 USUAL = (
     r"(rank\d+ )?dev\d+: [\d.]+ % of [\d,]+ requests at planned offsets",
     r"(rank\d+ )?dev\d+: [\d,]+ steps[;:]",
+    r"(rank\d+ )?dev\d+: requests that were not at planned offsets: ",
     r"\S+\.plan: [\d,]+ planned into",
     r"\S+\.plan: planned from",
     r"recording is kept in",
@@ -125,7 +126,8 @@ class Trial:
         (plan,) = json.loads(self.stalloc("plan", traces, "-o", plans, "--json").stdout)["plans"]
         row["planned"] = plan["summary"]["static"]["requests"] / max(trace["requests"], 1)
         row["promised"] = plan["summary"]["efficiency"]
-        replayed = json.loads(self.stalloc("simulate", traces, "--json").stdout)
+        rivals = ("--allocator", "pytorch", "--allocator", "pytorch-expandable")
+        replayed = json.loads(self.stalloc("simulate", traces, *rivals, "--json").stdout)
         row["simulated"] = {one["allocator"]: one["efficiency"] for one in replayed["results"]}
         row["run"] = served(self.stalloc("run", *GPU, "--plan", plans, "--frozen", *self.job.ranks, *self.program()))
         row["auto"] = served(self.stalloc("run", *GPU, *self.job.ranks, *self.program()))

@@ -4,6 +4,7 @@ import argparse
 
 import deepspeed
 import torch
+import torch._dynamo  # noqa: F401  (with PyTorch 2.15 it cannot be imported any more inside zero.Init)
 from tiny import STEPS, Tokens, language_model
 
 parser = argparse.ArgumentParser()

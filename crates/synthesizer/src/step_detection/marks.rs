@@ -97,7 +97,7 @@ mod tests {
     /// Steps of two requests each; after them one more begins, and asks for so many.
     fn trace_with_a_rest(of: u64) -> Trace {
         let mut builder = TraceBuilder::new(0);
-        let mut alloc = |builder: &mut TraceBuilder, number: u64| {
+        let alloc = |builder: &mut TraceBuilder, number: u64| {
             let alloc = RawEvent::Alloc { address: (1 + number) << 20, size: 512, stream: 0, stack: StackId::NONE };
             builder.push(alloc, None);
         };
