@@ -62,11 +62,32 @@ fn recordings_that_differ_are_told_by_the_exit_status() {
     assert_eq!(different.status.code(), Some(1));
     let info = json(&different);
     assert_eq!(info["same"], false);
+    let device = &info["devices"][0];
+    // Three are served and one is given back, and one of those served is another.
+    assert_eq!((&device["events_a"], &device["events_b"], &device["same_events"]), (&4.into(), &4.into(), &3.into()));
+    assert_eq!((&device["peak_allocated_a"], &device["peak_allocated_b"]), (&3072.into(), &5120.into()));
     let first = &info["devices"][0]["first"][0];
     assert_eq!(
         (&first["kind"], &first["a"]["size"], &first["b"]["size"]),
         (&"changed".into(), &2048.into(), &4096.into())
     );
+}
+
+/// A log of PyTorch's allocator that says nothing of the GPU but the size of one request.
+fn asked_for(size: u64) -> String {
+    format!("1 0x1000 1024 0\n1 0x40000000 {size} 0\n0 0x1000 1024 0\n")
+}
+
+#[test]
+fn the_kind_of_gpu_is_told_by_the_workspace_that_only_some_take() {
+    let folder = tempfile::tempdir().unwrap();
+    for (size, class) in
+        [(8_519_680, "other".into()), (8_519_681, serde_json::Value::Null), (33_554_432, serde_json::Value::Null)]
+    {
+        let path = write(folder.path(), "log.txt", &asked_for(size));
+        let info = json(&stalloc(&["info", "--json", path.to_str().unwrap()]));
+        assert_eq!(info["devices"][0]["gpu_class"], class, "{size}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Whether two recordings ask for the same memory.
 
 use serde::Serialize;
-use stalloc_trace::{Difference, Recording, RequestId, Trace};
+use stalloc_trace::{Difference, Event, Recording, RequestId, Trace};
 
 use crate::describing::frame_text;
 
@@ -27,6 +27,20 @@ pub struct DeviceComparison {
     pub requests_a: u64,
     /// Requests of the second.
     pub requests_b: u64,
+    /// Events of the first: requests that it saw served or given back.
+    pub events_a: u64,
+    /// Events of the second.
+    pub events_b: u64,
+    /// Events that are the same in both, at the same place of the order.
+    pub same_events: u64,
+    /// The largest number of live bytes of the first.
+    pub peak_allocated_a: u64,
+    /// The same of the second.
+    pub peak_allocated_b: u64,
+    /// What the first had reserved at most, where it says so.
+    pub peak_reserved_a: Option<u64>,
+    /// The same of the second.
+    pub peak_reserved_b: Option<u64>,
     /// Requests that are the same in both.
     pub aligned: u64,
     /// How many differ.
@@ -91,10 +105,21 @@ fn device(a: &Trace, b: &Trace, shown: usize) -> DeviceComparison {
         device: a.device,
         requests_a: a.requests.len() as u64,
         requests_b: b.requests.len() as u64,
+        events_a: events(a),
+        events_b: events(b),
+        same_events: comparison.same_events,
+        peak_allocated_a: a.peak_allocated(),
+        peak_allocated_b: b.peak_allocated(),
+        peak_reserved_a: a.peak_reserved(),
+        peak_reserved_b: b.peak_reserved(),
         aligned: comparison.aligned,
         differences: comparison.differences,
         first: comparison.first.iter().map(|difference| describe(difference, a, b)).collect(),
     }
+}
+
+fn events(trace: &Trace) -> u64 {
+    trace.events.iter().filter(|event| matches!(event, Event::Alloc(_) | Event::FreeRequested(_))).count() as u64
 }
 
 fn describe(difference: &Difference, a: &Trace, b: &Trace) -> DifferenceInfo {

@@ -7,6 +7,8 @@ use stalloc_plan::{Entry, Plan, SectionKind};
 use stalloc_synthesizer::{Witness, steps};
 use stalloc_trace::{Event, Frame, Instance, Recording, StackId, Trace};
 
+use crate::gpu_class::GpuClass;
+
 /// A recording; serialises to what `stalloc info --json` prints of one. Sizes in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordingInfo<'a> {
@@ -64,6 +66,9 @@ pub struct DeviceInfo<'a> {
     pub fingerprint: String,
     /// Values that the program read back from the device.
     pub host_reads: Vec<HostReadInfo>,
+    /// What kind of GPU it was, where the recording does not name it and the libraries' workspaces tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_class: Option<GpuClass>,
     /// The recorded allocator's settings, where the recording says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<SettingsInfo>,
@@ -132,6 +137,7 @@ impl<'a> DeviceInfo<'a> {
             seconds: span.map(|(first, last)| (last - first) as f64 / 1e6),
             fingerprint: format!("{:016x}", trace.fingerprint()),
             host_reads: host_reads(trace),
+            gpu_class: if trace.metadata.contains_key("device_name") { None } else { GpuClass::of(trace) },
             settings: trace.settings.as_ref().map(|settings| SettingsInfo {
                 expandable_segments: settings.expandable_segments,
                 max_split_size: settings.max_split_size,

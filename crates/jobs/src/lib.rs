@@ -13,6 +13,7 @@ pub mod comparing;
 pub mod describing;
 mod error;
 pub mod fit;
+mod gpu_class;
 pub mod inputs;
 pub mod planning;
 pub mod recorded;
@@ -22,4 +23,5 @@ pub mod verifying;
 mod watch;
 
 pub use crate::error::Error;
+pub use crate::gpu_class::GpuClass;
 pub use crate::watch::{Notes, Silent, Watch};

@@ -31,6 +31,9 @@ pub enum Difference {
 pub struct Comparison {
     /// Requests that are the same in both, lifetimes aside.
     pub aligned: u64,
+    /// Events (requests served and given back) that are the same in both: of aligned requests that are given back at the
+    /// same place of the order, two.
+    pub same_events: u64,
     /// How many differences there are.
     pub differences: u64,
     /// The first of them, in the order of the traces; those of lifetimes come after the others.
@@ -74,6 +77,8 @@ pub fn compare(a: &Trace, b: &Trace, most: usize) -> Comparison {
     let freed_a = side_a.freed(pairs.iter().map(|pair| pair.0));
     let freed_b = side_b.freed(pairs.iter().map(|pair| pair.1));
     for (&(i, j), (a, b)) in pairs.iter().zip(freed_a.iter().zip(&freed_b)) {
+        let is_served_here = side_a.trace.request(side_a.requests[i]).alloc.is_some();
+        result.same_events += u64::from(is_served_here) + u64::from(a == b && a.is_some());
         if a != b {
             result.add(Difference::FreedElsewhere(side_a.requests[i], side_b.requests[j]), most);
         }

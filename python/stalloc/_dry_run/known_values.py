@@ -48,7 +48,7 @@ _UNDECLARED = {"aten::native_batch_norm": 0b11000, "aten::cudnn_batch_norm": 0b1
 _OVERWRITING = frozenset("copy fill zero random".split())
 _LARGEST = 1 << 20
 #: The versions of PyTorch that may be observed. How PyTorch passes a callback is the one thing that cannot be looked up at run time.
-_OLDEST, _NEWEST = (2, 8), (2, 15)
+_OLDEST, _NEWEST = (2, 6), (2, 15)
 
 #: The operations that are computed, by the number that the native side has for each.
 _operations: dict[int, _Operation] = {}

@@ -100,6 +100,7 @@ fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
     if device.out_of_memory > 0 {
         lines.push(format!("requests that failed for lack of memory: {}", device.out_of_memory));
     }
+    lines.extend(device.gpu_class.map(|class| format!("GPU: {}", class.text())));
     if let Some(settings) = &device.settings {
         let mut set = Vec::new();
         set.extend(settings.expandable_segments.then(|| "expandable segments".to_owned()));

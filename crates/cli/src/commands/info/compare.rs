@@ -40,6 +40,15 @@ fn print(info: &Comparison) -> Result<(), Error> {
             output::count(device.aligned),
             output::count(device.differences)
         ))?;
+        output::line(&format!(
+            "  {} of {} events are the same, in order; peak allocated {} in A, {} in B; peak reserved {} in A, {} in B",
+            output::count(device.same_events),
+            output::count(device.events_a),
+            output::bytes(device.peak_allocated_a),
+            output::bytes(device.peak_allocated_b),
+            device.peak_reserved_a.map_or("unknown".to_owned(), output::bytes),
+            device.peak_reserved_b.map_or("unknown".to_owned(), output::bytes),
+        ))?;
         for difference in &device.first {
             output::line(&format!("  {}", difference.kind))?;
             for (name, request) in [("A", &difference.a), ("B", &difference.b)] {
