@@ -62,8 +62,8 @@ def checkout(program: dict, cache: Path, repositories: Path | None) -> Path:
     folder = cache / name
     if not folder.exists():
         run("git", "clone", "--quiet", "--no-checkout", source, folder)
-        # The snapshots are large, and read from the repository itself.
-        run("git", "-C", folder, "sparse-checkout", "set", "--no-cone", "/*", "!*.pickle")
+        # The rest can be large; the snapshots are read from the repository itself.
+        run("git", "-C", folder, "sparse-checkout", "set", "--no-cone", "*.py", *program.get("files", []))
     run("git", "-C", folder, "checkout", "--quiet", "--force", program["commit"])
     for edit in program.get("edits", []):
         path = folder / edit["file"]
