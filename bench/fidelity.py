@@ -1,4 +1,4 @@
-"""Run strangers' programs without a GPU beside the memory snapshots that they took of them on real ones.
+"""Run strangers' programs without a GPU, next to the memory snapshots that they took of them on real ones.
 
     python bench/fidelity.py --stalloc $(scripts/python-package --release)/stalloc/_bin/stalloc [--only TEXT] [--write]
 
@@ -55,8 +55,8 @@ def environment(program: dict, cache: Path, uv: str) -> Path:
     return interpreter
 
 
-def checkout(program: dict, cache: Path, repositories: Path | None) -> Path:
-    """A clean work tree of a program at its commit, with its edits."""
+def clone(program: dict, cache: Path, repositories: Path | None) -> Path:
+    """A clone of a program's repository."""
     name = program["repository"].replace("/", "+")
     source = repositories / name if repositories and (repositories / name).exists() else f"https://github.com/{program['repository']}"
     folder = cache / name
@@ -64,18 +64,23 @@ def checkout(program: dict, cache: Path, repositories: Path | None) -> Path:
         run("git", "clone", "--quiet", "--no-checkout", source, folder)
         # The rest can be large; the snapshots are read from the repository itself.
         run("git", "-C", folder, "sparse-checkout", "set", "--no-cone", "*.py", *program.get("files", []))
-    run("git", "-C", folder, "checkout", "--quiet", "--force", program["commit"])
-    for edit in program.get("edits", []):
-        path = folder / edit["file"]
+    return folder
+
+
+def check_out(program: dict, recording: dict, tree: Path) -> None:
+    """The files of a program's commit, with the edits that a recording needs."""
+    run("git", "-C", tree, "checkout", "--quiet", "--force", program["commit"])
+    for edit in recording.get("edits", []):
+        path = tree / edit["file"]
         text = path.read_text()
         if edit["old"] not in text:
             raise Failed(f"{program['repository']}: {edit['file']} does not have {edit['old']!r}")
         path.write_text(text.replace(edit["old"], edit["new"]))
-    return folder
 
 
 def replay(program: dict, recording: dict, tree: Path, interpreter: Path, stalloc: Path) -> dict:
     """What `stalloc info --compare` says of a published snapshot and of what the dry run of its program wrote."""
+    check_out(program, recording, tree)
     name = f"{program['snapshots']}/{recording['snapshot']}"
     published = tree / ".published.pickle"
     published.write_bytes(run_bytes("git", "-C", tree, "show", f"{program['commit']}:{name}"))
@@ -144,7 +149,7 @@ def main() -> int:
             continue
         try:
             interpreter = environment(program, options.cache, options.uv)
-            tree = checkout(program, options.cache, options.repositories)
+            tree = clone(program, options.cache, options.repositories)
         except Failed as error:
             print(error, file=sys.stderr, flush=True)
             failures += len(chosen)
