@@ -22,7 +22,6 @@ from pathlib import Path
 import page
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "fidelity.md"
 PROGRAMS = ROOT / "bench" / "fidelity.toml"
 HEADER = "| repository | recording | PyTorch, GPU | events the same, in order | peak allocated, real / dry | peak reserved, real / dry |\n|---|---|---|---|---|---|"
 #: Lines of a program's output that are shown when it fails.
@@ -70,7 +69,7 @@ def clone(program: dict, cache: Path, repositories: Path | None) -> Path:
 def check_out(program: dict, recording: dict, tree: Path) -> None:
     """The files of a program's commit, with the edits that a recording needs."""
     run("git", "-C", tree, "checkout", "--quiet", "--force", program["commit"])
-    for edit in recording.get("edits", []):
+    for edit in [*program.get("edits", []), *recording.get("edits", [])]:
         path = tree / edit["file"]
         text = path.read_text()
         if edit["old"] not in text:
@@ -85,9 +84,11 @@ def replay(program: dict, recording: dict, tree: Path, interpreter: Path, stallo
     published = tree / ".published.pickle"
     published.write_bytes(run_bytes("git", "-C", tree, "show", f"{program['commit']}:{name}"))
     folder = tree / program.get("in", ".")
+    folder.mkdir(exist_ok=True)
     dumps = program.get("dumps", "")
     written = folder / (dumps if dumps.endswith(".pickle") else dumps + Path(name).name)
     # The published file may lie where the program writes.
+    written.parent.mkdir(parents=True, exist_ok=True)
     written.unlink(missing_ok=True)
     command = shlex.split(recording["command"]) + shlex.split(program.get("arguments", ""))
     search = os.pathsep.join(str(tree / part) for part in program.get("path", []))
@@ -176,8 +177,8 @@ def main() -> int:
     total = f"{same:,} of {real:,} events of {count} recordings are the same, in order; {exact_peaks} of {count} peaks are equal to the byte."
     print(total)
     if options.write:
-        page.write("total", total, PAGE)
-        page.write("programs", HEADER + "\n" + "\n".join(rows), PAGE)
+        page.write("total", total, "fidelity.md")
+        page.write("programs", HEADER + "\n" + "\n".join(rows), "fidelity.md")
     return 1 if failures else 0
 
 
