@@ -1,6 +1,6 @@
 """Reinforcement learning with training and rollout on one GPU: how much of it is stranded when they change places.
 
-Each step trains on texts of different lengths, moves the optimizer's states to the host, wakes the rollout engine (weights of its own
+Each step trains on texts of different lengths, takes the optimizer's states to the host, wakes the rollout engine (weights of its own
 are filled from the trainer's), gives cached memory back (`torch.cuda.empty_cache()`), and takes what is free for a key-value
 cache. Then it generates, puts the engine to sleep, gives memory back and loads the states again. Stranded is what the process holds of the GPU
 beyond its live tensors right after each `empty_cache()`: nobody can use it, neither the engine nor another process.

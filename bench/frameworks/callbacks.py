@@ -27,7 +27,8 @@ def with_trainer() -> list[dict]:
         seed=1,
     )
     model = language_model(layers=1)
-    trainer = Trainer(model, arguments, train_dataset=Tokens(), eval_dataset=Tokens(8), callbacks=[TransformersCallback()])
+    trainer = Trainer(model, arguments, train_dataset=Tokens(), eval_dataset=Tokens(8))
+    TransformersCallback.attach(trainer)
     trainer.train()
     return trainer.state.log_history
 

@@ -14,7 +14,7 @@ LENGTH, VOCABULARY = 256, 8192
 
 
 def language_model(layers: int = 4, length: int = 1024):
-    """A small Llama with random weights, and one that shares nothing with it at each call."""
+    """A small Llama with random weights, another one at each call."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(

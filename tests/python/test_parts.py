@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "_serve": {"_common", "_steps", "_dry_run", "_native"},
     "_host": {"_steps", "_serve", "_native"},
     "_enable": {"_common", "_record", "_serve"},
+    "integrations": {"_common", "_enable", "_steps"},
     "_files": {"_common", "_native"},
     "_fit": set(),
     "_read": {"_native"},

@@ -55,7 +55,7 @@ EXCEPTIONS: dict[str, list[tuple[str, str, str]]] = {
         (r"crates/report/web/build\.mjs|tests/browser/.*", r"\bextra\b", "further arguments of a function"),
     ],
     r"utili[sz]ation": [
-        (r"python/stalloc/_serve/report\.py|docs/serving\.md", r"utilization:", "the artifact's line, word for word"),
+        (r"python/stalloc/_serve/report\.py|docs/(serving|artifact)\.md", r"utilization:", "the artifact's line, word for word"),
         (r"crates/dryrun-setup/src/nvidia_smi\.rs", r"utilization\.", "NVIDIA's names"),
     ],
     "moves": [

@@ -10,7 +10,7 @@ from typing import Any
 from accelerate.tracking import GeneralTracker, on_main_process
 
 from stalloc._common.output import say
-from stalloc._frameworks.memory_figures import memory_figures, verdict
+from stalloc.integrations.memory_figures import memory_figures, verdict
 
 
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc]

@@ -10,7 +10,7 @@ except ImportError:  # the package of the older name
     from pytorch_lightning import Callback
 
 from stalloc._common.output import say
-from stalloc._frameworks.memory_figures import memory_figures, verdict
+from stalloc.integrations.memory_figures import memory_figures, verdict
 from stalloc._steps import marks
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    from stalloc.integrations import TransformersCallback   # Trainer(..., callbacks=[TransformersCallback()])
+    from stalloc.integrations import TransformersCallback   # TransformersCallback.attach(trainer)
     from stalloc.integrations import LightningCallback      # Trainer(..., callbacks=[LightningCallback()])
     from stalloc.integrations import AccelerateTracker      # Accelerator(log_with=[AccelerateTracker("out")])
     from stalloc.integrations import memory_figures         # any other loop: log(memory_figures())
@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from stalloc._frameworks.memory_figures import memory_figures, verdict
+from stalloc.integrations.memory_figures import memory_figures, verdict
 
 __all__ = ["memory_figures", "verdict"]
 
@@ -33,4 +33,4 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"stalloc._frameworks.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(f"stalloc.integrations.{_MODULES[name]}"), name)

@@ -7,16 +7,24 @@ from typing import Any
 from transformers import TrainerCallback
 
 from stalloc._common.output import say
-from stalloc._frameworks.memory_figures import memory_figures, verdict
+from stalloc.integrations.memory_figures import memory_figures, verdict
 from stalloc._steps import marks
 
 
 class TransformersCallback(TrainerCallback):  # type: ignore[misc]
-    """``Trainer(..., callbacks=[TransformersCallback()])``; TRL's and PEFT's trainers take it too.
+    """``TransformersCallback.attach(trainer)``; TRL's trainers and PEFT's models take it too.
 
-    Each line that the trainer logs gets the figures of `memory_figures`, wherever it reports to: put this callback first, as
-    ``callbacks=`` does, and TensorBoard, Weights & Biases and the others see them. At the end the verdict is said.
+    Each line that the trainer logs gets the figures of `memory_figures`: in TensorBoard, Weights & Biases or wherever it reports to, and in
+    its history. At the end the verdict is said. In ``Trainer(..., callbacks=[TransformersCallback()])`` it works too, but the
+    trainer asks its reporters first, so that only its history and progress lines have the figures.
     """
+
+    @classmethod
+    def attach(cls, trainer: Any) -> TransformersCallback:
+        """Have a trainer call a new callback, before those that report."""
+        callback = cls()
+        trainer.callback_handler.callbacks.insert(0, callback)
+        return callback
 
     def __init__(self) -> None:
         self._step = marks.step()
@@ -40,8 +48,13 @@ class TransformersCallback(TrainerCallback):  # type: ignore[misc]
             marks.phase("checkpoint")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        if logs is not None:
-            logs.update(memory_figures())
+        if logs is None:
+            return
+        figures = memory_figures()
+        logs.update(figures)
+        # The trainer has noted a copy of the line before it asks anybody.
+        if state.log_history:
+            state.log_history[-1].update(figures)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._end_step()
