@@ -75,3 +75,10 @@ def test_small_integers_are_zeros_where_that_is_asked_for(record):
     lines = dict(line.split(" ", 1) for line in recorded.process.stderr.splitlines())
     assert lines["orders"].endswith("but [[0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0], [0, 0], 0, [0, 0]]")
     assert lines["unknown"] == "0.0 False 0"
+
+
+def test_a_kernel_of_the_programs_own_ends_what_is_known_of_its_arguments_alone(record):
+    recorded = record("own_kernels.py")
+    lines = recorded.process.stderr.splitlines()
+    assert "after a kernel 5 [5] [2, 4, 16] [3, 4]" in lines, recorded.process.stderr
+    assert "of a kernel [0, 0]" in lines, "the kernel wrote there, and nobody knows what"

@@ -116,6 +116,14 @@ exports! {
         operations::end().into()
     }
 
+    fn stalloc_dryrun_launch_begin() {
+        operations::launch_begins();
+    }
+
+    fn stalloc_dryrun_launch_end() {
+        operations::launch_ends();
+    }
+
     fn stalloc_dryrun_known(start: u64, bytes: usize, target: u64) -> c_int {
         let mut memory = memory();
         let source = match target {

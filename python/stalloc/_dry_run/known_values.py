@@ -17,6 +17,7 @@ import os
 from typing import Any, Optional, Sequence
 
 from stalloc import _native
+from stalloc._dry_run import triton_kernels
 
 _OTHER, _COMPUTED, _COUNTED, _DRAWN, _CHECK, _MADE = range(6)
 
@@ -94,6 +95,7 @@ def _install(torch: Any) -> None:
         functools.partial(_classify, torch),
         functools.partial(_compute, torch),
     )
+    triton_kernels.install()
 
 
 def _keys(torch: Any, tensor: Any) -> int:

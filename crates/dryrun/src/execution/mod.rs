@@ -53,9 +53,12 @@ pub fn work() {
     }
 }
 
-/// A kernel of a program's own code was launched on `stream`: inside of an operation or not, it may write anywhere.
+/// A kernel of a program's own code was launched on `stream`: inside of an operation or not, it may write anywhere, unless
+/// somebody tells what it writes.
 pub fn launch(stream: Handle) {
-    UNKNOWN_WRITES.fetch_add(1, Relaxed);
+    if !operations::is_launch_told() {
+        UNKNOWN_WRITES.fetch_add(1, Relaxed);
+    }
     checks::launched(0);
     collective(stream);
 }

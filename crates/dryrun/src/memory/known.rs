@@ -3,7 +3,7 @@
 //! Kernels compute nothing here, so most of it is unknown. Known are the bytes that the program itself copied from the host or set
 //! with memset, and what an observer of the program's operations computed on the host and told us ([`Known::write`]). What ends the
 //! knowledge of a place is a write to it. A kernel that was launched outside of any observed operation may have written anywhere: it
-//! ends all knowledge, as do calls of libraries.
+//! ends all knowledge, as do calls of libraries, unless whoever launched it tells what it may have written.
 
 use super::{
     ranges::Ranges,
