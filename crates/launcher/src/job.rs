@@ -76,10 +76,13 @@ impl Job {
             }
             Purpose::Serve | Purpose::Follow => {
                 command.env("STALLOC_MODE", if self.purpose == Purpose::Serve { "Auto" } else { "Alloc" });
-                match &self.plans {
-                    Some(directory) => command.env("STALLOC_MODEL_INFO_PATH", directory),
-                    None => command.env_remove("STALLOC_MODEL_INFO_PATH"),
-                };
+                // The second says that the folder's traces have been planned.
+                for name in ["STALLOC_MODEL_INFO_PATH", "STALLOC_PLANNED"] {
+                    match &self.plans {
+                        Some(directory) => command.env(name, directory),
+                        None => command.env_remove(name),
+                    };
+                }
                 command.env_remove("STALLOC_TRACE_DIR");
                 if let Some(more) = self.solid {
                     // 1 says as large as the plan.

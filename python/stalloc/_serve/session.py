@@ -150,6 +150,8 @@ def _plans(folder: Path, settings: Settings) -> dict[int, Path]:
     """The plans of this process's rank, made first of the traces that are there: as the artifact lays out its folder, or all in it."""
     own = settings.rank if settings.is_one_of_several else None
     plans: dict[int, Path] = _native.serve_plans(folder, settings.rank)
+    if os.environ.get("STALLOC_PLANNED") == str(folder):  # `stalloc run` has planned what there is, and said what is not used
+        return plans
     if settings.traces.is_dir():
         _plan(settings.traces, folder / "output" / "plan", own, settings)
     elif not plans and folder.is_dir():
