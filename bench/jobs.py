@@ -18,17 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import page
+from allocators import ALLOCATORS
 from jobs import JOBS, KINDS, Job
 
 ROOT = Path(__file__).resolve().parent.parent
-ALLOCATORS = {
-    "pytorch": "PyTorch",
-    "pytorch-expandable": "expandable",
-    "gmlake": "GMLake",
-    "stalloc-open": "stalloc, open",
-    "stalloc": "stalloc, planned",
-    "stalloc-auto": "stalloc, auto",
-}
 #: Those that remap memory.
 REMAPPING = ("stalloc-open", "stalloc", "stalloc-auto")
 #: Memory of the device in the replays that count remaps, as a multiple of the peak of live bytes.

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 import page
+from allocators import ALLOCATORS
 
 #: Of the table in the page.
 MARK = "cells, written by bench/matrix.py"
@@ -44,14 +45,6 @@ SETTINGS = {
 }
 #: 28 layers do not divide into 4 stages of 2 chunks.
 STAGES = {"qwen2.5-7b": ["--pipeline", "2"]}
-ALLOCATORS = {
-    "pytorch": "PyTorch",
-    "pytorch-expandable": "expandable",
-    "gmlake": "GMLake",
-    "stalloc-open": "stalloc, open",
-    "stalloc": "stalloc, planned",
-    "stalloc-auto": "stalloc, auto",
-}
 LARGEST_MICRO_BATCH = 256
 #: Steps that are recorded: auto learns in the first of them.
 STEPS = 10
