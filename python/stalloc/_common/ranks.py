@@ -7,6 +7,7 @@ from typing import Mapping
 #: torchrun's name, then those of Slurm, Open MPI and MPICH.
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
 def of(environment: Mapping[str, str]) -> int | None:
@@ -18,6 +19,12 @@ def of(environment: Mapping[str, str]) -> int | None:
 def local(environment: Mapping[str, str]) -> int | None:
     """The rank among those of this machine, from 0; None if nobody says."""
     return _first(_LOCAL_RANK, environment)
+
+
+def count(environment: Mapping[str, str]) -> int:
+    """How many processes the launcher started; 1 if nobody says."""
+    size = _first(_SIZE, environment)
+    return 1 if size is None else size
 
 
 def _first(names: tuple[str, ...], environment: Mapping[str, str]) -> int | None:

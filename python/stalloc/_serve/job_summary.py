@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from stalloc import _native
+from stalloc._common import ranks as launched
 from stalloc._common.output import say
 from stalloc._serve.settings import Settings
 
@@ -25,22 +26,16 @@ PATIENCE = 10.0
 MOST_LINES = 8
 
 
-def world_size(environment: Mapping[str, str]) -> int:
-    """How many processes the launcher started; 1 if it does not say."""
-    names = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-    return next((int(value) for name in names if (value := environment.get(name, "")).isdecimal()), 1)
-
-
 def is_told(settings: Settings) -> bool:
     """Whether this process prints lines of its own at its end."""
-    return settings.rank == 0 or world_size(os.environ) <= MOST_LINES
+    return settings.rank == 0 or launched.count(os.environ) <= MOST_LINES
 
 
 class Meeting:
     """Where the ranks of this launch leave their figures."""
 
     def __init__(self, settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
-        self.rank, self.size = settings.rank, world_size(environment)
+        self.rank, self.size = settings.rank, launched.count(environment)
         # A rank of a dry run that runs alone waits for nobody.
         has_others = settings.is_one_of_several and self.size > 1 and "STALLOC_TRACE_ALONE" not in environment
         self._folder = _folder(settings, environment) if has_others else None
