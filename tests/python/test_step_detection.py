@@ -1,5 +1,6 @@
 """Steps of a script that marks none are found by its optimizers."""
 
+import random
 import warnings
 
 import pytest
@@ -85,6 +86,61 @@ def test_of_optimizers_that_step_one_right_after_the_other_the_last_ends_the_ste
         for optimizer in optimizers:
             optimizer.step()
     assert steps.said == "()]]()()("
+
+
+def test_the_steps_of_a_gan_are_those_of_its_critic_however_often_the_generator_steps(model, steps):
+    critic, generator = Optimizer(model), Optimizer(model)
+    for turn in range(6):
+        for _ in range(3):
+            model(torch.ones(2))
+            critic.step()
+        if turn % 2 == 0:
+            model(torch.ones(2))
+            generator.step()
+    assert steps.said == 18 * "()" + "("
+
+
+def test_optimizers_that_step_many_times_in_turn_all_make_steps(model, steps):
+    """As in PPO, where the actor and then the critic make several epochs."""
+    actor, critic = Optimizer(model), Optimizer(model)
+    for epochs in (3, 5, 2):
+        for optimizer in (actor, critic):
+            for _ in range(epochs):
+                model(torch.ones(2))
+                optimizer.step()
+    assert steps.said == 19 * "()" + "(", "the critic's first step alone was not known for one"
+
+
+def test_tasks_that_take_turns_by_chance_all_make_steps(model, steps):
+    optimizers = [Optimizer(model) for _ in range(3)]
+    tasks = [0, 0, 1, 1, 2, 2, *(random.Random(3).randrange(3) for _ in range(40))]
+    for task in tasks:
+        model(torch.ones(2))
+        optimizers[task].step()
+    assert steps.said == (len(tasks) - 2) * "()" + "(", "all but the first step of the second and third task"
+
+
+def test_a_pair_that_follows_a_first_stage_is_led_by_one_of_the_two(model, steps):
+    stage, critic, generator = (Optimizer(model) for _ in range(3))
+    for optimizer in (stage, stage, critic, generator, critic, generator, critic, generator):
+        model(torch.ones(2))
+        optimizer.step()
+    assert steps.said == 4 * "()" + "("
+
+
+def test_a_step_that_a_gradient_scaler_leaves_out_is_one_and_accumulation_makes_none(model, steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    before = model.weight.detach().clone()
+    for turn in range(4):
+        for _ in range(2):
+            loss = model(torch.ones(2)).sum() * (float("inf") if turn != 3 else 1.0)
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        assert torch.equal(model.weight, before) == (turn != 3), "the scaler leaves the first steps out"
+    assert steps.said == 4 * "()" + "("
 
 
 def test_what_is_called_between_the_first_two_steps_is_a_part_of_the_second(model, steps):

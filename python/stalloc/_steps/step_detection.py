@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-import weakref
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol
 
 
 class Steps(Protocol):
@@ -23,16 +23,21 @@ class Steps(Protocol):
 class StepDetector:
     """Finds steps in a script that marks none.
 
-    The first begins when a module is first called for training; one ends and the next begins when the leading optimizer
-    has stepped. That is the first optimizer, until another one steps twice without it. Where several step one right
-    after the other, no module being called in between, it is the last of them, so that no step begins in the midst of
-    theirs: the first step tells, which is why the second begins only with such a call.
+    The first begins when a module is first called for training; one ends and the next begins when a leading optimizer
+    has stepped. That is the first optimizer, and each that steps twice with no leader in between: a GAN's critic leads and
+    its generator, once in a while, does not; tasks that take turns by chance all do. A first one that never stepped twice in
+    a row leads no more then. Where several step one right after the other, no module being called in between, it is the
+    last of them that leads, so that no step begins in the midst of theirs: the first step tells, which is why the second
+    begins only with such a call. A gradient scaler that has an optimizer leave a step out ends it all the same.
     """
 
     def __init__(self, torch: Any, steps: Steps) -> None:
         self._steps = steps
-        self._leader: weakref.ref[Any] | None = None
-        self._others: dict[int, int] = {}
+        self._leaders: set[int] = set()
+        # Whether the first leader has shown by two steps in a row that it is one.
+        self._is_led = False
+        # Who has stepped since a leader did, and itself.
+        self._since: set[int] = set()
         self._torch = torch
         self._is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
         # Optimizers that stepped at the first step's end, while there may be more of them.
@@ -43,7 +48,8 @@ class StepDetector:
         # Our hook is there for a call or two, and does no harm when it is called twice.
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         self._on_call = register_module_forward_pre_hook
-        self._handles = [register_optimizer_step_post_hook(self._stepped), self._on_call(self._called)]
+        scaled = _ScaledSteps(torch.amp.GradScaler, self._stepped)
+        self._handles = [register_optimizer_step_post_hook(scaled.stepped), scaled, self._on_call(self._called)]
 
     def stop(self) -> None:
         """The script marks its steps itself."""
@@ -62,16 +68,19 @@ class StepDetector:
             if not self._steps.is_open:
                 self._steps.begin()
 
-    def _stepped(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+    def _stepped(self, optimizer: Any) -> None:
         if self._together is not None and self._steps_with_others(optimizer, self._together):
             return
-        leader = self._leader() if self._leader is not None else None
-        if leader is not optimizer:
-            count = self._others[id(optimizer)] = self._others.get(id(optimizer), 0) + 1
-            if leader is not None and count < 2:
-                return
-            self._leader = weakref.ref(optimizer)
-        self._others.clear()
+        number = id(optimizer)
+        if number in self._since and number not in self._leaders and not self._is_led:
+            self._leaders.clear()
+        if number in self._since or not self._leaders:
+            self._is_led |= number in self._since
+            self._leaders.add(number)
+        self._since.add(number)
+        if number not in self._leaders:
+            return
+        self._since = {number}
         if not self._steps.is_open:  # the model is no torch.nn.Module
             self._steps.begin()
         self._steps.end()
@@ -89,5 +98,36 @@ class StepDetector:
             self._steps.end()
             self._handles.append(self._on_call(self._called))
         together.add(id(optimizer))
-        self._leader = weakref.ref(optimizer)
+        self._leaders, self._since = {id(optimizer)}, {id(optimizer)}
         return True
+
+
+class _ScaledSteps:
+    """Tells of each step of an optimizer, and of those that a gradient scaler has it leave out."""
+
+    def __init__(self, scaler: Any, tell: Callable[[Any], None]) -> None:
+        self._scaler = scaler
+        self._tell = tell
+        self._heard = 0
+        self._step = step = scaler.step
+
+        @functools.wraps(step)
+        def told(this: Any, optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+            heard = self._heard
+            result = step(this, optimizer, *arguments, **keywords)
+            if heard == self._heard:
+                self._tell(optimizer)
+            return result
+
+        self._told = scaler.step = told
+
+    def stepped(self, optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        """The optimizer has stepped."""
+        self._heard += 1
+        self._tell(optimizer)
+
+    def remove(self) -> None:
+        """Nothing is told of steps that are left out any more."""
+        self._tell = lambda _optimizer: None
+        if self._scaler.step is self._told:
+            self._scaler.step = self._step
