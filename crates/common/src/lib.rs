@@ -1,8 +1,8 @@
-//! What crates of every floor need in one form only: [`figures`] for people, and [`whole_file`].
+//! What crates of every floor need in one form only: [`figures`] for people, [`whole_file`] and [`replace`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod figures;
 mod whole_file;
 
-pub use crate::whole_file::whole_file;
+pub use crate::whole_file::{replace, whole_file};

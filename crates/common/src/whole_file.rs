@@ -4,6 +4,24 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+/// What the names of unfinished files begin and end with.
+const PREFIX: &str = ".stalloc-";
+const SUFFIX: &str = ".tmp";
+
+/// Makes something that is no stream of bytes (a link) next to its place under a name that nobody has, and moves it there: what was
+/// there before is replaced. Processes of several machines or containers, which may have the same number, do not meet.
+///
+/// Two names of one file are left as they are by the system, so that a link to what is there already must not be asked for.
+///
+/// # Errors
+/// If `make` fails, or the system does.
+pub fn replace(path: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let folder = folder_of(path);
+    let made = tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder, make)?;
+    made.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
 /// Writes a file next to its place and moves it there once it is whole and on disk: no reader ever meets half of it, and a
 /// failure leaves what was there before. Where a link leads is replaced, not the link; what is no file (a terminal, a pipe)
 /// is written as it is.
@@ -15,12 +33,9 @@ pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
         return write(&mut File::create(path)?);
     }
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let folder = match target.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(&target);
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".stalloc-").suffix(".tmp");
+    builder.prefix(PREFIX).suffix(SUFFIX);
     // Temporary files are private to their owner; this one will be like any other.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
@@ -34,6 +49,13 @@ pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
     match File::open(folder) {
         Ok(folder) => folder.sync_all(),
         Err(_) => Ok(()),
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
     }
 }
 
@@ -63,6 +85,23 @@ mod tests {
         assert_eq!(
             (fs::read(&path).unwrap().as_slice(), names(folder.path())),
             (&b"first"[..], vec!["plan".to_owned()])
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_replaces_what_was_there_and_one_that_cannot_be_made_does_not() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        for target in ["first", "second"] {
+            replace(&link, |new| symlink(target, new)).unwrap();
+            assert_eq!(fs::read_link(&link).unwrap(), Path::new(target));
+        }
+        assert!(replace(&link, |new| fs::hard_link(folder.path().join("none"), new)).is_err());
+        assert_eq!(
+            (fs::read_link(&link).unwrap().as_path(), names(folder.path())),
+            (Path::new("second"), vec!["link".to_owned()])
         );
     }
 

@@ -222,9 +222,5 @@ fn link(target: &Path, directory: &Path, name: &str) -> io::Result<()> {
         return Ok(());
     }
     // Made under another name and renamed, so that another process never finds it missing; whatever was there is replaced.
-    let made = directory.join(format!("{name}.{}", process::id()));
-    match symlink(target, &made) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => fs::rename(&made, &link),
-    }
+    stalloc_common::replace(&link, |made| symlink(target, made))
 }

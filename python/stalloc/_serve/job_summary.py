@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import statistics
 import tempfile
 import time
@@ -84,11 +86,14 @@ class Meeting:
 
 
 def _folder(settings: Settings, environment: Mapping[str, str]) -> Path | None:
-    job = environment.get("SLURM_JOB_ID") or environment.get("TORCHELASTIC_RUN_ID") or "job"
-    name = f".served-{job}-{environment.get('MASTER_PORT', '')}".replace("/", "_")
+    is_of_one_host = environment.get("LOCAL_WORLD_SIZE", "") == environment.get("WORLD_SIZE")
+    # Several jobs may share the plans, those of other hosts too, and what launchers call them is often the same.
+    names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+    job = "-".join(environment.get(name, "") for name in names) + ("-" + platform.node() if is_of_one_host else "")
+    name = ".served-" + re.sub(r"[^\w.-]", "_", job)
     if settings.path is not None:
         return settings.path / name
-    if environment.get("LOCAL_WORLD_SIZE") == environment.get("WORLD_SIZE"):
+    if is_of_one_host:
         # What one launcher started has one parent.
         return Path(tempfile.gettempdir()) / f"stalloc-{os.getuid()}-{os.getppid()}{name}"
     return None

@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::fs;
 use std::hash::{Hash, Hasher};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHasher;
@@ -68,11 +69,7 @@ impl Cache {
         let (Some(path), Some(sources)) = (self.path(key), &notes.sources) else { return };
         let entry = Entry { key: key.to_owned(), sources: sources.clone(), outcome: outcome.clone() };
         let Ok(text) = serde_json::to_vec(&entry) else { return };
-        let made = path.with_extension(format!("{}.tmp", std::process::id()));
-        let written = fs::write(&made, text).and_then(|()| fs::rename(&made, &path));
-        if written.is_err() {
-            let _ = fs::remove_file(&made);
-        }
+        let _ = stalloc_common::whole_file(&path, |out| io::Write::write_all(out, &text));
     }
 
     /// Removes the older half of the entries where there are too many.

@@ -92,9 +92,9 @@ pub enum Error {
     #[error("no GPU is named: --dry-run h100-80gb, or several with commas")]
     NoGpu,
     /// A folder for a trial cannot be made.
-    #[error("cannot make {}: {source}", path.display())]
+    #[error("cannot make a folder in {}: {source}", path.display())]
     Scratch {
-        /// The folder.
+        /// Where it was to be.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,

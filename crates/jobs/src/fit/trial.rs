@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stalloc_dryrun_setup::DryRun;
 use stalloc_launcher::{Background, Job, Purpose, Rank, run_in_background};
 use stalloc_trace::Input;
+use tempfile::TempDir;
 
 use crate::fit::Error;
 use crate::fit::evaluate::{Device, evaluate};
@@ -93,8 +94,8 @@ pub fn run(
     setting: &Setting,
     stop: &AtomicBool,
 ) -> Result<Option<(Outcome, Notes)>, Error> {
-    let folder = Scratch::new()?;
-    let (traces, notes) = (folder.0.join("traces"), folder.0.join("notes"));
+    let folder = scratch()?;
+    let (traces, notes) = (folder.path().join("traces"), folder.path().join("notes"));
     let launch = stalloc_launcher::prepare(&traces)?;
     stalloc_launcher::prepare(&notes)?;
     let job = Job {
@@ -115,7 +116,7 @@ pub fn run(
     let mut process = job.process(rank)?;
     process.env("STALLOC_TRIAL_NOTES", &notes);
     without_expandable_segments(&mut process);
-    let log = folder.0.join("output.log");
+    let log = folder.path().join("output.log");
     let ended = run_in_background(&mut process, &log, setting.limit, stop)?;
     let notes = read_notes(&notes);
     let failed = |kind, status| {
@@ -199,29 +200,10 @@ fn last_lines(log: &Path) -> Vec<String> {
     lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
 }
 
-/// A folder of our own among the temporary files, which goes when it is dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self, Error> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("stalloc-fit-{}-{number}", std::process::id()));
-        let created = fs::create_dir(&path).or_else(|error| match error.kind() {
-            // Of a process that had our number and was killed.
-            std::io::ErrorKind::AlreadyExists => fs::remove_dir_all(&path).and_then(|()| fs::create_dir(&path)),
-            _ => Err(error),
-        });
-        created.map_err(|source| Error::Scratch { path: path.clone(), source })?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What is left is among the temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A folder of our own among the temporary files, which other machines may have too; it goes when it is dropped.
+fn scratch() -> Result<TempDir, Error> {
+    let made = tempfile::Builder::new().prefix("stalloc-fit-").tempdir();
+    made.map_err(|source| Error::Scratch { path: std::env::temp_dir(), source })
 }
 
 #[cfg(test)]
@@ -257,14 +239,5 @@ mod tests {
         let lines = last_lines(&log);
         assert_eq!((lines.len(), lines[LAST_LINES - 1].as_str()), (LAST_LINES, "line 99999"));
         assert!(last_lines(&directory.path().join("none")).is_empty());
-    }
-
-    #[test]
-    fn a_scratch_folder_goes_with_its_owner() {
-        let scratch = Scratch::new().unwrap();
-        let path = scratch.0.clone();
-        assert!(path.is_dir());
-        drop(scratch);
-        assert!(!path.exists());
     }
 }

@@ -68,17 +68,21 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 /// # Errors
 /// If it can be neither.
 pub fn share(first: &Path, path: &Path) -> io::Result<()> {
+    link(first, path).or_else(|_| {
+        let mut from = File::open(first)?;
+        stalloc_common::whole_file(path, |out| io::copy(&mut from, out).map(|_| ()))
+    })
+}
+
+/// Has `path` be another name of the file `first`.
+///
+/// # Errors
+/// If the file system has none.
+pub(super) fn link(first: &Path, path: &Path) -> io::Result<()> {
     if identity(first).is_some() && identity(first) == identity(path) {
         return Ok(());
     }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let made = fs::hard_link(first, &new).or_else(|_| fs::copy(first, &new).map(|_| ()));
-    let moved = made.and_then(|()| fs::rename(&new, path));
-    if moved.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    moved
+    stalloc_common::replace(path, |new| fs::hard_link(first, new))
 }
 
 /// Where ranks of one job, each in a process of its own, keep the plan of traces that are alike: one plans, the others wait for it.
@@ -111,7 +115,13 @@ mod tests {
         assert_eq!(fs::read(&second).unwrap(), b"new");
         assert_eq!(identity(&first), identity(&second));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+        // What a process of our number left, on another machine or killed, is not written into: it is another name of a plan.
+        let third = folder.path().join("rank2_dev0.plan");
+        fs::write(&third, b"another").unwrap();
+        fs::hard_link(&first, folder.path().join(format!(".rank1_dev0.plan.{}", std::process::id()))).unwrap();
+        share(&third, &second).unwrap();
+        assert_eq!((fs::read(&first).unwrap(), fs::read(&second).unwrap()), (b"new".to_vec(), b"another".to_vec()));
         assert!(share(&folder.path().join("none"), &second).is_err());
-        assert_eq!(fs::read(&second).unwrap(), b"new");
+        assert_eq!(fs::read(&second).unwrap(), b"another");
     }
 }

@@ -36,10 +36,7 @@ pub fn of_launch(folder: &Path, launch: &str, watch: &mut dyn Watch) -> Result<V
 /// Lets traces that are alike share one file on the disk, each under its own name. Where that cannot be, they stay as they are.
 pub fn store_once(folder: &Path, summaries: &[Summary]) {
     for (name, first) in summaries.iter().filter_map(|summary| Some((&summary.file, summary.same_as.as_ref()?))) {
-        let (path, new) = (folder.join(name), folder.join(format!(".{name}.{}", std::process::id())));
-        if fs::hard_link(folder.join(first), &new).is_ok() && fs::rename(&new, &path).is_err() {
-            let _ = fs::remove_file(&new);
-        }
+        let _ = alike::link(&folder.join(first), &folder.join(name));
     }
 }
 
