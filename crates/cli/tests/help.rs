@@ -57,6 +57,7 @@ fn help_says_what_it_said() {
     }
     let mut kept: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
     let mut wanted: Vec<PathBuf> = said.into_iter().map(|(path, _)| path).collect();
-    (kept.sort(), wanted.sort());
+    kept.sort();
+    wanted.sort();
     assert_eq!(kept, wanted, "one file for each command");
 }
