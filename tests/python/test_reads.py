@@ -22,14 +22,17 @@ def test_each_read_is_listed_with_its_place_and_sees_zero_or_the_answer(record, 
     assert recorded.process.stderr.split() == "loss 2.5 list [1, 2, 3] half 0.0 nonzero 7 back [1.0, 2.0]".split()
     (trace,) = recorded.summary["traces"]
     reads = [(read["count"], read["answer"]) for read in trace["host_reads"]]
-    assert reads[0] == (1, None), "zeros come first"
+    assert reads[:2] == [(1, None), (1, None)], "zeros come first"
+    changing = [read["may_change_memory"] for read in trace["host_reads"]]
+    assert changing == [True] + [False] * 7, "a length may; one floating-point number and what is answered do not"
+    assert f"reads.py:{line_of('reads.py', '# length')} " in trace["host_reads"][0]["stack"][0]
     given = [(1, "a check that holds"), (1, "by the user"), (1, "by the user"), (1, "every element"), (1, "every element"), (3, "by the user")]
-    assert sorted(reads[1:]) == given
-    assert [entry["answer"] for entry in recorded.entries() if entry["action"] == "host_read"].count(None) == 1
+    assert sorted(reads[2:]) == given
+    assert [entry["answer"] for entry in recorded.entries() if entry["action"] == "host_read"].count(None) == 2
     stacks = [read["stack"] for read in trace["host_reads"]]
     assert stacks.count([]) == 1, "autograd's thread has no Python stack"
     places = {stack[0].rsplit("/")[-1] for stack in stacks if stack}
-    expected = {f"reads.py:{line_of('reads.py', '# ' + name)} in <module>" for name in ("loss", "list", "half", "nonzero", "mask", "check")}
+    expected = {f"reads.py:{line_of('reads.py', '# ' + name)} in <module>" for name in ("loss", "list", "half", "length", "nonzero", "mask", "check")}
     assert places == expected, "what the program itself put there is known, and no decision"
 
 

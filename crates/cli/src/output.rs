@@ -29,11 +29,6 @@ pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
     stalloc_common::whole_file(path, write).map_err(|error| Error::write(path, error))
 }
 
-/// What a program saw in place of a value that a dry run does not compute.
-pub fn answer(answer: Option<&str>) -> String {
-    answer.map_or("zeros".to_owned(), |answer| format!("answered ({answer})"))
-}
-
 /// Ranks in order, those that follow one another as a range: `rank 3`, `ranks 0 to 6, 9`.
 pub fn ranks(ranks: &[u32]) -> String {
     let mut spans: Vec<(u32, u32)> = Vec::new();

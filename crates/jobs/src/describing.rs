@@ -87,6 +87,8 @@ pub struct HostReadInfo {
     pub bytes: u64,
     /// What gave the answers; null: the program saw zeros.
     pub answer: Option<String>,
+    /// Whether it may decide how much memory the program asks for; otherwise it is answered, or one floating-point number.
+    pub may_change_memory: bool,
 }
 
 /// Settings of PyTorch's allocator.
@@ -165,6 +167,7 @@ fn host_reads(trace: &Trace) -> Vec<HostReadInfo> {
         count: read.count,
         bytes: read.bytes,
         answer: read.answer.map(|answer| trace.string(answer).to_owned()),
+        may_change_memory: read.may_change_memory(),
     };
     trace.host_reads().into_iter().map(info).collect()
 }

@@ -17,6 +17,15 @@ pub struct HostReads {
     pub answer: Option<StringId>,
 }
 
+impl HostReads {
+    /// Whether what was read may decide how much memory the program asks for, judging by its size: a yes or no (one byte), a
+    /// length, a count or several numbers (eight bytes and more), or anything that an operation reads for itself, with no Python around it.
+    /// Two or four bytes are one floating-point number as a rule, a loss or a norm, which programs show. What was answered is as on a GPU.
+    pub fn may_change_memory(&self) -> bool {
+        self.answer.is_none() && (self.stack == StackId::NONE || !matches!(self.bytes / self.count.max(1), 2 | 4))
+    }
+}
+
 impl Trace {
     /// The marks, each with its time.
     pub fn marks(&self) -> impl Iterator<Item = (Time, &Mark)> {
@@ -26,7 +35,8 @@ impl Trace {
         })
     }
 
-    /// Where the program read values back from the device: what was not answered first, then what was read most often.
+    /// Where the program read values back from the device: what was not answered first, of that what may decide about memory
+    /// first, then what was read most often.
     pub fn host_reads(&self) -> Vec<HostReads> {
         let mut places: FxHashMap<_, HostReads> = FxHashMap::default();
         for (_, mark) in self.marks() {
@@ -37,7 +47,15 @@ impl Trace {
             }
         }
         let mut places: Vec<HostReads> = places.into_values().collect();
-        places.sort_by_key(|place| (place.answer.is_some(), std::cmp::Reverse(place.count), place.stack, place.answer));
+        places.sort_by_key(|place| {
+            (
+                place.answer.is_some(),
+                !place.may_change_memory(),
+                std::cmp::Reverse(place.count),
+                place.stack,
+                place.answer,
+            )
+        });
         places
     }
 }

@@ -87,6 +87,27 @@ fn host_reads_are_counted_by_place_and_those_without_an_answer_come_first() {
 }
 
 #[test]
+fn reads_that_may_change_memory_come_before_a_loss_that_is_read_more_often() {
+    let mut builder = TraceBuilder::new(0);
+    let checked = Some(builder.string("a check that holds"));
+    for (stack, bytes, answer) in [
+        (1, 4, None),
+        (1, 4, None),
+        (1, 4, None),
+        (2, 2, None),
+        (3, 8, None),
+        (4, 1, None),
+        (0, 4, None),
+        (6, 1, checked),
+    ] {
+        builder.push(RawEvent::Mark(Mark::HostRead { stack: StackId(stack), bytes, answer }), None);
+    }
+    let reads = builder.finish().host_reads();
+    let found: Vec<_> = reads.iter().map(|read| (read.stack.0, read.may_change_memory())).collect();
+    assert_eq!(found, [(0, true), (3, true), (4, true), (1, false), (2, false), (6, false)]);
+}
+
+#[test]
 fn one_request_too_many_is_one_difference() {
     let mut events: Vec<(i64, u64)> = (1..100).map(|n| (n * 512, 0)).collect();
     let a = trace(0, &events);

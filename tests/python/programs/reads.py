@@ -10,6 +10,7 @@ for _ in range(3):
 print("loss", loss)
 print("list", x.to(torch.int64).tolist())  # list
 print("half", x.to(torch.float16).sum().item())  # half
+length = int((x.sum() * 3).long())  # length
 print("nonzero", len(torch.nonzero(x)))  # nonzero
 print("back", back)
 x.requires_grad_()

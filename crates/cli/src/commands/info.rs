@@ -91,6 +91,9 @@ fn print_recording(path: &Path, recording: &Recording, json: bool) -> Result<(),
     output::next(&format!("stalloc report {}", path.display()), "who holds the memory, and what would need less")
 }
 
+/// Places where values are read that are shown.
+const READS_SHOWN: usize = 5;
+
 fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
     let mut lines = Vec::new();
     lines.extend(device.notes.iter().cloned());
@@ -115,17 +118,21 @@ fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
         ));
     }
     lines.extend(device.metadata.iter().map(|(key, value)| format!("{key}: {value}")));
-    for read in device.host_reads.iter().take(5) {
+    let (deciding, harmless): (Vec<_>, Vec<_>) = device.host_reads.iter().partition(|read| read.may_change_memory);
+    for read in deciding.iter().take(READS_SHOWN) {
         lines.push(format!(
-            "reads back from the device {} times, {} in all, {}: {}",
+            "reads zeros in place of what may decide about memory, {} times, {} in all: {}",
             output::count(read.count),
             output::bytes(read.bytes),
-            output::answer(read.answer.as_deref()),
             read.place
         ));
     }
-    if device.host_reads.len() > 5 {
-        lines.push(format!("and at {} other places", device.host_reads.len() - 5));
+    if deciding.len() > READS_SHOWN {
+        lines.push(format!("and at {} other places", deciding.len() - READS_SHOWN));
+    }
+    if !harmless.is_empty() {
+        let times: u64 = harmless.iter().map(|read| read.count).sum();
+        lines.push(format!("other reads of the device: {} times at {} places", output::count(times), harmless.len()));
     }
     for line in lines {
         let name = if named { format!("device {}: ", device.device) } else { String::new() };

@@ -238,18 +238,43 @@ fn print_reads(summary: &Summary) -> Result<(), Error> {
         output::count(reads),
         read_as(&summary.host_reads)
     ))?;
-    for HostReads { count, bytes, stack, answer } in summary.host_reads.iter().take(PLACES_SHOWN) {
-        let answer = output::answer(answer.as_deref());
-        output::line(&format!("  {} times, {}, {answer}", output::count(*count), output::bytes(*bytes)))?;
+    let (deciding, harmless): (Vec<_>, Vec<_>) = summary.host_reads.iter().partition(|read| read.may_change_memory);
+    if !deciding.is_empty() {
+        output::line(
+            "  what may decide about memory (a yes or no, a length, a count), read as zeros; --answer gives another value:",
+        )?;
+    }
+    for HostReads { count, bytes, stack, .. } in deciding.iter().take(PLACES_SHOWN) {
+        output::line(&format!("  {} times, {}", output::count(*count), output::bytes(*bytes)))?;
         for frame in stack.iter().take(FRAMES_SHOWN) {
             output::line(&format!("    {frame}"))?;
         }
     }
-    let more = summary.host_reads.len().saturating_sub(PLACES_SHOWN);
+    let more = deciding.len().saturating_sub(PLACES_SHOWN);
     if more > 0 {
         output::line(&format!("  and at {more} more places"))?;
     }
+    if !harmless.is_empty() {
+        output::line(&format!("  harmless: {}", places(&harmless)))?;
+    }
     Ok(())
+}
+
+/// Where values were read, in one line: `train.py:31, train.py:40 and 3 more places`.
+fn places(reads: &[&HostReads]) -> String {
+    let named: Vec<String> = reads.iter().filter_map(|read| read.stack.first()).map(|frame| short(frame)).collect();
+    let shown = named.iter().take(PLACES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match reads.len() - named.len().min(PLACES_SHOWN) {
+        0 => shown,
+        more if shown.is_empty() => format!("{more} places"),
+        more => format!("{shown} and {more} more places"),
+    }
+}
+
+/// `FILE:LINE` of `/path/FILE:LINE in FUNCTION`.
+fn short(frame: &str) -> String {
+    let place = frame.split(" in ").next().unwrap_or(frame);
+    place.rsplit('/').next().unwrap_or(place).to_owned()
 }
 
 /// What a program saw in place of values: `zeros: 9; answered: 3 (packed sequences: 1, by the user: 2)`.
@@ -282,10 +307,30 @@ mod tests {
             bytes: 4 * count,
             stack: Vec::new(),
             answer: answer.map(str::to_owned),
+            may_change_memory: answer.is_none(),
         };
         assert_eq!(read_as(&[read(1200, None), read(1, None)]), "zeros: 1,201");
         let reads = [read(7, None), read(2, Some("packed sequences")), read(1, Some("by the user"))];
         assert_eq!(read_as(&reads), "zeros: 7; answered: 3 (by the user: 1, packed sequences: 2)");
         assert_eq!(read_as(&reads[1..2]), "zeros: 0; answered: 2 (packed sequences: 2)");
+    }
+
+    #[test]
+    fn harmless_reads_are_named_in_one_line() {
+        let read = |frames: &[&str]| HostReads {
+            count: 1,
+            bytes: 4,
+            stack: frames.iter().map(|&frame| frame.to_owned()).collect(),
+            answer: None,
+            may_change_memory: false,
+        };
+        let reads =
+            [read(&["/a/train.py:31 in step", "/a/train.py:7 in main"]), read(&["train.py:40 in log"]), read(&[])];
+        let shown = |count: usize| places(&reads[..count].iter().collect::<Vec<_>>());
+        assert_eq!(shown(2), "train.py:31, train.py:40");
+        assert_eq!(shown(3), "train.py:31, train.py:40 and 1 more places");
+        let many: Vec<HostReads> = (0..10).map(|line| read(&[&format!("a.py:{line} in f")])).collect();
+        assert!(places(&many.iter().collect::<Vec<_>>()).ends_with("a.py:7 and 2 more places"));
+        assert_eq!(places(&[&reads[2]]), "1 places");
     }
 }

@@ -46,6 +46,8 @@ pub struct HostReads {
     pub bytes: u64,
     /// What gave the answers; none: the program saw zeros.
     pub answer: Option<String>,
+    /// Whether it may decide how much memory the program asks for; otherwise it is answered, or one floating-point number.
+    pub may_change_memory: bool,
     /// `FILE:LINE in FUNCTION`, innermost first.
     pub stack: Vec<String>,
 }
@@ -88,6 +90,7 @@ fn host_reads(trace: &Trace) -> Vec<HostReads> {
         count: read.count,
         bytes: read.bytes,
         answer: read.answer.map(|answer| trace.string(answer).to_owned()),
+        may_change_memory: read.may_change_memory(),
         stack: trace.stacks.get(read.stack).iter().map(text).collect(),
     };
     trace.host_reads().into_iter().map(place).collect()
