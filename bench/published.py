@@ -1,0 +1,170 @@
+"""Run strangers' training programs without a GPU, and hold the peaks against those that they measured on real ones and published.
+
+    python bench/published.py --stalloc $(scripts/python-package --release)/stalloc/_bin/stalloc [--only TEXT] [--write]
+
+The programs and the figures are listed in bench/published.toml; repositories and environments are those of bench/fidelity.py. With --write the
+tables go into docs/fidelity.md.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import fidelity
+import page
+
+FIGURES = Path(__file__).with_name("published.toml")
+GIB = 1 << 30
+OUT_OF_MEMORY = "out of memory"
+#: What the cards hold, GiB.
+CARDS = {"a100-80gb": 79.15, "h100-80gb": 79.19, "b200": 178.35, "rtx4090": 23.65, "sm=188,memory=97249MiB,capability=12.0,name=RTX PRO 6000": 94.97}
+HEADER = "| repository | what | peak of | published, GiB | dry run, GiB | off by at most |\n|---|---|---|---|---|---|"
+
+
+@dataclass
+class Peak:
+    """A published figure, as it is printed there, and what the dry run says, in GiB."""
+
+    source: str
+    published: str
+    unit: str
+    dry: float
+    card: float
+
+    @property
+    def real(self) -> float:
+        return float(self.published) / (GIB if self.unit == "bytes" else 1)
+
+    @property
+    def error(self) -> float:
+        """How far off, as a part of what is true."""
+        return abs(self.dry - self.real) / self.real
+
+    @property
+    def is_low(self) -> bool:
+        """Whether the program would not get through with what the dry run says."""
+        return self.dry < self.real and not self.same
+
+    @property
+    def same(self) -> bool:
+        """To the last digit that was published."""
+        if self.unit == "bytes":
+            return round(self.dry * GIB) == int(self.published)
+        return f"{self.dry:.{len(self.published.partition('.')[2])}f}" == self.published
+
+
+def measure(program: dict, figure: dict, tree: Path, interpreter: Path, stalloc: Path) -> str:
+    """All that a program prints in a dry run, also where it ends with an error."""
+    fidelity.check_out(program, figure, tree)
+    command = shlex.split(figure["command"]) + shlex.split(program.get("arguments", ""))
+    search = os.pathsep.join(str(tree / part) for part in program.get("path", []))
+    settings = {**os.environ, "PYTHONPATH": search, **fidelity.as_a_trial(tree)}
+    gpu = figure.get("gpu", program["gpu"])
+    options = shlex.split(program.get("options", ""))
+    words = [stalloc, "trace", "-o", tree / ".traces", "--dry-run", gpu, *options, "--", interpreter, *command]
+    done = subprocess.run([str(word) for word in words], text=True, capture_output=True, cwd=tree / program.get("in", "."), env=settings)
+    return done.stdout + done.stderr
+
+
+def table(rows: list[tuple[dict, dict, list[Peak]]]) -> str:
+    """A row for each command."""
+    lines = [HEADER]
+    for program, figure, peaks in rows:
+        published = ", ".join(f"{peak.real:.3f}".rstrip("0").rstrip(".") for peak in peaks)
+        dry = "the same" if all(peak.same for peak in peaks) else ", ".join(f"{peak.dry:.3f}" for peak in peaks)
+        off = "0" if dry == "the same" else f"{max(peak.error for peak in peaks):.2%}"
+        lines.append(f"| {program['repository']} | {figure['what']} | {figure['of']} | {published} | {dry} | {off} |")
+    return "\n".join(lines)
+
+
+def summary(peaks: list[Peak], refused: list[bool], fitted: int) -> str:
+    """What the tables come to, and the three measures of estimators."""
+    sources = len({peak.source for peak in peaks})
+    near = sum(peak.error <= 0.01 for peak in peaks)
+    low = sum(peak.is_low for peak in peaks)
+    saved = statistics.mean(0 if peak.is_low else peak.card - peak.dry for peak in peaks)
+    return (
+        f"{len(peaks)} published peaks of {sources} repositories: {near} within 1 % ({near / len(peaks):.0%}), {sum(peak.same for peak in peaks)} to the last digit,"
+        f" the worst off by {max(peak.error for peak in peaks):.2%}; median error {statistics.median(peak.error for peak in peaks):.4%}, mean"
+        f" {statistics.mean(peak.error for peak in peaks):.4%}. Taken as the limit, the dry run's figure would have failed for {low} ({low / len(peaks):.0%}, for want of"
+        f" {max((peak.real - peak.dry for peak in peaks if peak.is_low), default=0) * 1024:.0f} MiB at most) and saved {saved:.2f} GiB of a card on average."
+        f" {sum(refused)} of {len(refused)} runs that were out of memory are so in the dry run, and {fitted} that were not are not."
+    )
+
+
+def main() -> int:
+    """Run what is asked for and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stalloc", type=Path, required=True, help="the command of a built package")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "stalloc" / "fidelity")
+    parser.add_argument("--repositories", type=Path, help="a folder of clones named OWNER+NAME")
+    parser.add_argument("--uv", default="uv", help="the uv command")
+    parser.add_argument("--only", default="", help="figures whose repository, name or command holds this text")
+    parser.add_argument("--keep", type=Path, help="a file that what the programs print is kept in: what is there is not run again")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/fidelity.md")
+    options = parser.parse_args()
+    if options.write and options.only:
+        parser.error("--write takes the whole list")
+    options.cache.mkdir(parents=True, exist_ok=True)
+    kept = json.loads(options.keep.read_text()) if options.keep and options.keep.exists() else {}
+    rows, refused, fitted, failures = [], [], 0, 0
+    for program in tomllib.loads(FIGURES.read_text())["program"]:
+        chosen = [f for f in program["figure"] if options.only in f"{program['repository']} {f['what']} {f['command']}"]
+        if not chosen:
+            continue
+        try:
+            interpreter = fidelity.environment(program, options.cache, options.uv)
+            tree = fidelity.clone(program, options.cache, options.repositories)
+        except fidelity.Failed as error:
+            print(error, file=sys.stderr, flush=True)
+            failures += len(chosen)
+            continue
+        for figure in chosen:
+            name = f"{program['repository']}, {figure['what']}, {figure['of']}"
+            key = f"{program['repository']} {program['commit']} {figure['command']} {figure.get('gpu', program['gpu'])}"
+            try:
+                said = kept.get(key) or measure(program, figure, tree, interpreter, options.stalloc.resolve())
+            except fidelity.Failed as error:
+                print(error, file=sys.stderr, flush=True)
+                failures += 1
+                continue
+            values = re.findall(program["found"], said)
+            if options.keep and (figure["published"] == OUT_OF_MEMORY or len(values) == len(figure["published"])):
+                kept[key] = said
+                options.keep.write_text(json.dumps(kept))
+            if figure["published"] == OUT_OF_MEMORY:
+                refused.append("CUDA out of memory" in said)
+                print(f"{name}: out of memory there, {'here too' if refused[-1] else 'not here'}", flush=True)
+                continue
+            if len(values) != len(figure["published"]):
+                lines = "\n".join(said.splitlines()[-fidelity.LAST_LINES :])
+                print(f"{name}: {len(values)} figures in place of {len(figure['published'])}:\n{lines}", file=sys.stderr, flush=True)
+                failures += 1
+                continue
+            fitted += 1
+            scale = GIB if program["unit"] == "bytes" else 1
+            peaks = [
+                Peak(program["repository"], published, "GiB" if "." in published else "bytes", float(value) / scale, CARDS[figure.get("gpu", program["gpu"])])
+                for value, published in zip(values, figure["published"], strict=True)
+            ]
+            rows.append((program, figure, peaks))
+            print(table(rows[-1:]).splitlines()[-1], flush=True)
+    peaks = [peak for _, _, found in rows for peak in found]
+    if peaks:
+        print(summary(peaks, refused, fitted))
+    if options.write and peaks:
+        page.write("published total", summary(peaks, refused, fitted), "fidelity.md")
+        page.write("published", table(rows), "fidelity.md")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
