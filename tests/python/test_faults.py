@@ -1,9 +1,15 @@
-"""Nothing that goes wrong inside of stalloc, and no line that it cannot print, fails the job."""
+"""Nothing that goes wrong inside of stalloc, and no line that it cannot print, fails the job.
+
+``STALLOC_FAULTS=each scripts/test-python tests/python/test_faults.py`` has each function fail alone too, from its first and from a later call on.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
+from pathlib import Path
 
 import pytest
 from runs import PROGRAMS, run
@@ -30,6 +36,26 @@ def test_a_panic_in_every_function_that_pytorch_calls_leaves_the_job_alive(plann
     assert json.loads(process.stdout.splitlines()[-1]) == {"losses": 8}
     assert process.stderr.count("a fault on purpose in") > 3, process.stderr
     assert process.stderr.count("the job goes on without its plan") == 1
+
+
+#: The functions that C calls, by the way in, as `fault.rs` has them.
+SOURCES = Path(__file__).parents[2] / "crates/runtime/src"
+CALLED = {
+    way: re.findall(r'(?:contained|done)\(\s*"(\w+)"', (SOURCES / file).read_text())
+    for way, file in [("native", "table.rs"), ("pluggable", "pluggable/entries.rs")]
+}
+
+
+@pytest.mark.skipif(os.environ.get("STALLOC_FAULTS") != "each", reason="takes minutes: STALLOC_FAULTS=each; all at once is tried always")
+@pytest.mark.parametrize("call", [1, 40])
+@pytest.mark.parametrize(("way", "name"), [(way, name) for way, names in CALLED.items() for name in names])
+def test_a_panic_in_one_function_leaves_the_job_alive(planned, way, name, call):
+    faults = {"STALLOC_FAULT": f"{name}:{call}", "RUST_BACKTRACE": "0"}
+    process = serve(planned, sys.executable, PROGRAMS / "faults.py", STALLOC_BACKEND=way, **faults)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout.splitlines()[-1]) == {"losses": 8}
+    if not process.stderr.count(f"a fault on purpose in {name}"):
+        pytest.skip(f"{name} is not called {call} times")
 
 
 @pytest.mark.parametrize("nowhere", NOWHERE.values(), ids=NOWHERE.keys())
