@@ -1,7 +1,12 @@
 """torchtune: a Llama of its builders, its loss in chunks, activation checkpointing and its 8-bit-free optimizer step."""
 
 import torch
+import torchao.quantization
 from tiny import LENGTH, STEPS, VOCABULARY
+
+for name in ("int4_weight_only", "int8_dynamic_activation_int4_weight"):  # which torchtune imports and torchao 0.17 has dropped
+    setattr(torchao.quantization, name, getattr(torchao.quantization, name, None))
+
 from torchtune import training
 from torchtune.models.llama3 import llama3
 from torchtune.modules import TransformerSelfAttentionLayer

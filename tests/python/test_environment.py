@@ -61,6 +61,18 @@ def test_whatever_is_wrong_costs_one_line_and_the_program_runs(python, tmp_path)
     assert "No module named 'missing'" in start(python, "import missing", STALLOC_MODE="Torch").stderr
 
 
+def test_the_hook_of_the_artifacts_scripts_marks_modules_while_a_trace_is_taken_and_else_does_nothing(monkeypatch):
+    from torch import nn
+
+    from stalloc.utils.hook_model import hook_memory_model
+
+    for mode, hooks in (("Torch", 0), ("Alloc", 0), ("Trace", 1)):
+        monkeypatch.setenv("STALLOC_MODE", mode)
+        model = nn.Sequential(nn.Linear(2, 2))
+        assert hook_memory_model(model, None) is model
+        assert len(model[0]._forward_pre_hooks) == hooks, mode
+
+
 def test_the_environment_alone_traces_and_serves_as_the_artifact_lays_out_its_folder(python, planned, tmp_path):
     def alone(*program, mode, **env):
         said = ("env", "-u", "PYTHONPATH", f"STALLOC_MODE={mode}", f"STALLOC_MODEL_INFO_PATH={tmp_path}")

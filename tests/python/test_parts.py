@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "_host": {"_steps", "_serve", "_native"},
     "_enable": {"_common", "_record", "_serve"},
     "integrations": {"_common", "_enable", "_steps"},
+    "utils": {"_steps"},
     "_files": {"_common", "_native"},
     "_fit": set(),
     "_read": {"_native"},

@@ -62,6 +62,26 @@ def test_each_rank_that_a_launcher_starts_follows_its_own_plan_on_its_own_gpu(re
     assert report["kinds"] == [[0], [1]] and report["largest"]["rank"] == 1
 
 
+def test_eight_processes_of_torchrun_are_recorded_planned_once_and_served_from_that_plan(tmp_path):
+    launch = ("--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "8", PROGRAMS / "alike_ranks.py")
+    gpus = ("--dry-run", "h100-80gb", "--devices", "8")
+    recorded = run("trace", *gpus, "-o", tmp_path, *launch)
+    assert recorded.returncode == 0, recorded.stderr
+    assert "the same on ranks 1 to 7" in recorded.stdout and "rank1_dev1" not in recorded.stdout, recorded.stdout
+    assert len({path.stat().st_ino for path in tmp_path.glob("*.trace")}) == 8, "each says which GPU it is of"
+    planned = json.loads(run("plan", tmp_path, "--json").stdout)["plans"]
+    assert [one["same_as"] is None for one in planned] == [True] + 7 * [False]
+    assert planned[0]["summary"]["static"]["requests"] > 0
+    assert len({path.stat().st_ino for path in tmp_path.glob("*.plan")}) == 1
+    assert run("verify", tmp_path / "rank7_dev7.plan", tmp_path / "rank7_dev7.trace").returncode == 0
+    served = run("run", *gpus, "--plan", tmp_path, "--frozen", *launch)
+    assert served.returncode == 0, served.stderr
+    found = re.findall(r"rank(\d) dev(\d): ([\d.]+) % of [\d,]+ requests at planned offsets", served.stderr)
+    assert sorted(found) == [(rank, rank, "100.00") for rank in "01234567"], served.stderr
+    (summary,) = re.findall(r"job of 8 ranks: .*", served.stderr)
+    assert summary.endswith("0 remaps; 1 plan for all"), summary
+
+
 def test_alike_ranks_share_one_plan_and_are_told_of_once(tmp_path):
     command = ("trace", "--dry-run", "h100-80gb", "-o", tmp_path, "--world-size", "8", "--ranks", "0,1,7", "--")
     assert run(*command, sys.executable, PROGRAMS / "ranks.py").returncode == 0
@@ -69,6 +89,8 @@ def test_alike_ranks_share_one_plan_and_are_told_of_once(tmp_path):
         shutil.copy(tmp_path / "rank7_dev0.trace", tmp_path / f"rank{copy}_dev0.trace")
     planned = json.loads(run("plan", tmp_path, "--json").stdout)["plans"]
     assert len(planned) == 59 and sum(one["same_as"] is None for one in planned) == 2
+    elsewhere = tmp_path / "output" / "plan"
+    assert run("plan", tmp_path, "-o", elsewhere).returncode == 0 and len(list(elsewhere.iterdir())) == 59, "it is made"
     assert len({path.stat().st_ino for path in tmp_path.glob("*.plan")}) == 2
     shown = run("report", tmp_path).stdout
     assert "59 ranks, 2 of them different; most is needed by rank 0" in shown

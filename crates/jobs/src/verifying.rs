@@ -16,7 +16,10 @@ pub fn verify(path: &Path, input: Option<&Path>, watch: &mut dyn Watch) -> Resul
         let plan = inputs::plan(path)?;
         let verdict = plan.check();
         let Some(input) = input else { return Ok(verdict) };
-        let trace = inputs::trace(input, Some(plan.device), watch)?;
+        let recording = inputs::recording(input, watch)?;
+        // A plan that ranks share names the GPU of the first of them; what was recorded on one GPU alone is meant.
+        let device = (recording.traces.len() != 1).then_some(plan.device);
+        let trace = inputs::device(input, recording, device, watch)?;
         return Ok(verdict.and(plan.check_against(&trace)));
     }
     if input.is_some() {

@@ -21,7 +21,6 @@ def install(distributed: Any) -> None:
     if not distributed.is_available():
         return
     from torch.distributed import distributed_c10d as c10d
-    from torch.distributed import utils
 
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     is_wanted = "STALLOC_TRACE_ALONE" in os.environ
@@ -112,9 +111,15 @@ def install(distributed: Any) -> None:
     for name, function in {"init_process_group": init_alone, **functions}.items():
         setattr(c10d, name, function)
         setattr(distributed, name, function)
-    # DistributedDataParallel compares its parameters with those of other ranks: there are none to differ from.
-    utils._verify_param_shape_across_processes = either(utils._verify_param_shape_across_processes, nothing)
-    imports.after("torch.nn.parallel.distributed", lambda module: fake_reducer.install(module, lambda: is_alone))
+
+    def in_parallel(module: Any) -> None:
+        # DistributedDataParallel compares its parameters with those of other ranks: there are none to differ from, or what
+        # they send is not computed.
+        name = "_verify_param_shape_across_processes"
+        setattr(module, name, either(getattr(module, name), nothing, nothing if objects else None))
+        fake_reducer.install(module, lambda: is_alone)
+
+    imports.after("torch.nn.parallel.distributed", in_parallel)
 
 
 def flat(tensors: list[Any]) -> Any:

@@ -104,6 +104,10 @@ def _room(figures: dict[str, Any]) -> str:
     return "; there was room, STALLOC_TIGHT=1 holds less"
 
 
+#: Eight steps in a row are looked at, and those before them make optimizer states and buckets. With fewer nobody can say that steps vary.
+_FEW_STEPS = 12
+
+
 def _learned(figures: dict[str, Any]) -> str:
     steps, plans = figures["steps"], figures["plans"]
     if figures["planned"] and not plans:
@@ -111,8 +115,8 @@ def _learned(figures: dict[str, Any]) -> str:
     if plans:
         times = "one plan was" if plans == 1 else f"{plans:,} plans were"
         return f"{steps:,} steps; {times} learned from steps that repeat exactly"
-    if steps < 3:
-        return f"{steps:,} steps: too few to learn from"
+    if steps < _FEW_STEPS:
+        return f"{steps:,} steps: too few to learn from, so each request went where it fitted best"
     return f"{steps:,} steps; they vary, so each request went where it fitted best"
 
 

@@ -95,12 +95,8 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 impl Args {
     fn folder(&self) -> Result<(), Error> {
         let out = self.output.as_deref().unwrap_or(&self.input);
-        if !out.is_dir() {
-            return Err(Error::message(format!(
-                "{}: the plans of a folder need a folder that is there",
-                out.display()
-            )));
-        }
+        let problem = |error| Error::message(format!("{}: no folder for plans: {error}", out.display()));
+        std::fs::create_dir_all(out).map_err(problem)?;
         let which = (self.rank, self.device);
         let planned = planning::folder(&self.input, out, which, self.effort.options(), &mut Terminal::new())?;
         if self.json {

@@ -9,7 +9,7 @@ use stalloc_trace::Trace;
 
 use super::summary;
 
-/// What two traces have in common if they are alike: a hash of their events, addresses and times aside, and how many there are.
+/// What two traces have in common if they are alike: a hash of their events, GPUs, addresses and times aside, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Content(u64, usize);
 

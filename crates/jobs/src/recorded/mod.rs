@@ -33,10 +33,13 @@ pub fn of_launch(folder: &Path, launch: &str, watch: &mut dyn Watch) -> Result<V
     Ok(summaries)
 }
 
-/// Lets traces that are alike share one file on the disk, each under its own name. Where that cannot be, they stay as they are.
+/// Lets traces that are alike share one file on the disk, each under its own name. Where that cannot be, they stay as they are;
+/// those of different GPUs do too, since a trace says which GPU it is of.
 pub fn store_once(folder: &Path, summaries: &[Summary]) {
-    for (name, first) in summaries.iter().filter_map(|summary| Some((&summary.file, summary.same_as.as_ref()?))) {
-        let _ = alike::link(&folder.join(first), &folder.join(name));
+    let is_of = |file: &str, device| summaries.iter().any(|other| other.file == file && other.device == device);
+    for summary in summaries {
+        let Some(first) = summary.same_as.as_ref().filter(|first| is_of(first, summary.device)) else { continue };
+        let _ = alike::link(&folder.join(first), &folder.join(&summary.file));
     }
 }
 

@@ -30,9 +30,9 @@ pub struct Summary {
     pub host_reads: Vec<HostReads>,
     /// Events that could not be written, as on a full disk: the trace ends before them.
     pub lost_events: u64,
-    /// An earlier trace with the same events, addresses and times aside.
+    /// An earlier trace with the same events, GPUs, addresses and times aside.
     pub same_as: Option<String>,
-    /// Hash of the events, addresses and times aside.
+    /// Hash of the events, GPUs, addresses and times aside.
     #[serde(skip)]
     pub content: u64,
 }
@@ -71,14 +71,15 @@ pub fn of(path: &Path, trace: &Trace) -> Summary {
     }
 }
 
-/// Names, in each of `summaries`, the first that has the same events.
+/// Names, in each of `summaries`, the first that has the same events, if that is of another rank.
 pub fn find_alike(summaries: &mut [Summary]) {
-    let mut first: FxHashMap<(u64, u64), String> = FxHashMap::default();
+    let mut first: FxHashMap<(u64, u64), (u32, String)> = FxHashMap::default();
     for summary in summaries {
         let key = (summary.content, summary.events);
         match first.get(&key) {
-            Some(file) => summary.same_as = Some(file.clone()),
-            None => _ = first.insert(key, summary.file.clone()),
+            Some((rank, _)) if *rank == summary.rank => {}
+            Some((_, file)) => summary.same_as = Some(file.clone()),
+            None => _ = first.insert(key, (summary.rank, summary.file.clone())),
         }
     }
 }
@@ -96,10 +97,10 @@ fn host_reads(trace: &Trace) -> Vec<HostReads> {
     trace.host_reads().into_iter().map(place).collect()
 }
 
-/// Hash of everything that the program decided: the order of events, sizes, streams and marks.
+/// Hash of everything that the program decided: the order of events, sizes, streams and marks. Ranks of one machine do the same
+/// each on a GPU of its own, whose number does not count.
 pub(super) fn content(trace: &Trace) -> u64 {
     let mut hasher = FxHasher::default();
-    trace.device.hash(&mut hasher);
     for event in &trace.events {
         std::mem::discriminant(event).hash(&mut hasher);
         match event {

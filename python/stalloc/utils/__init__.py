@@ -1,0 +1,1 @@
+"""Names that training scripts for the artifact of the STAlloc paper import."""
