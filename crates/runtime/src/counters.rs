@@ -1,7 +1,7 @@
 //! The arena's share of what `torch.cuda.memory_stats()` tells, counted as PyTorch's allocator counts its own.
 
 /// Blocks up to this size count as small, bytes: PyTorch's border between its two pools.
-const SMALL: u64 = 1 << 20;
+pub const SMALL: u64 = 1 << 20;
 
 /// One quantity: what there is, the most there was, and what came and went.
 #[repr(C)]

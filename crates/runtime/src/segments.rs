@@ -5,6 +5,7 @@ use std::ops::Range;
 use stalloc_allocator::caching::BlockState;
 use stalloc_device::{Address, Stream};
 
+use crate::counters::SMALL;
 use crate::places;
 
 /// A part of a [`Segment`].
@@ -51,6 +52,39 @@ impl Segment {
     }
 }
 
+/// Whether a block counts as the arena's share of PyTorch's small pool.
+fn is_small(block: &Block) -> bool {
+    block.state == BlockState::Live && block.size <= SMALL
+}
+
+/// Bytes of small blocks in segments that hold small and large ones, as the arena's do.
+pub fn small_bytes(segments: &[Segment]) -> u64 {
+    let blocks = segments.iter().filter(|segment| holds_both(segment)).flat_map(|segment| &segment.blocks);
+    blocks.filter(|block| is_small(block)).map(|block| block.size).sum()
+}
+
+fn holds_both(segment: &Segment) -> bool {
+    segment.expandable && !segment.small
+}
+
+/// The same memory with small blocks in segments of their own, so that the sums over segments of a kind are the statistics by
+/// pool. Not for a snapshot with a history, whose entries tell of whole ranges.
+pub fn by_pool(segments: Vec<Segment>) -> Vec<Segment> {
+    let mut out = Vec::with_capacity(segments.len());
+    for segment in segments {
+        if !holds_both(&segment) {
+            out.push(segment);
+            continue;
+        }
+        for blocks in segment.blocks.chunk_by(|a, b| is_small(a) == is_small(b)) {
+            let size = blocks.iter().map(|block| block.size).sum();
+            let (address, small) = (blocks[0].address, is_small(&blocks[0]));
+            out.push(Segment { address, size, small, blocks: blocks.to_vec(), ..segment });
+        }
+    }
+    out
+}
+
 /// An arena's memory as segments, expandable unless it is one allocation, one for each part of its range that is mapped: live
 /// blocks, and what lies between them.
 pub fn of_arena(device: i32) -> Vec<Segment> {
@@ -84,4 +118,40 @@ pub fn of_arena(device: i32) -> Vec<Segment> {
         Segment { address, size, stream, small: false, expandable, pool: (0, 0), blocks: parts }
     };
     mapped.into_iter().map(segment).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_blocks_have_segments_of_their_own_and_no_byte_is_lost() {
+        let block = |address, size, state| Block { address, size, requested: size, state };
+        let (small, large) = (512, 4 << 20);
+        let blocks = vec![
+            block(0, small, BlockState::Live),
+            block(small, small, BlockState::Live),
+            block(2 * small, small, BlockState::Free),
+            block(3 * small, large, BlockState::Live),
+            block(3 * small + large, small, BlockState::Live),
+        ];
+        let whole = Segment {
+            address: 0,
+            size: 4 * small + large,
+            stream: 7,
+            small: false,
+            expandable: true,
+            pool: (0, 0),
+            blocks,
+        };
+        let cut = by_pool(vec![whole.clone()]);
+        let seen: Vec<_> = cut.iter().map(|one| (one.address, one.size, one.small, one.stream)).collect();
+        assert_eq!(
+            seen,
+            [(0, 2 * small, true, 7), (2 * small, small + large, false, 7), (3 * small + large, small, true, 7)]
+        );
+        assert_eq!(small_bytes(std::slice::from_ref(&whole)), 3 * small);
+        let one_allocation = Segment { expandable: false, ..whole };
+        assert_eq!(by_pool(vec![one_allocation.clone()]), [one_allocation]);
+    }
 }

@@ -94,7 +94,7 @@ class Figures {
   DeviceStats peaks;  // .peak alone
   StallocCounter segment{};  // the arena's memory as one segment: whether it holds any
 
-  // The arena's figures as PyTorch lays them out. Its memory counts as one large segment. The lock is held.
+  // The arena's figures as PyTorch lays them out. Its memory counts as one large segment, of both pools. The lock is held.
   DeviceStats laid_out(const StallocCounters& counters) {
     DeviceStats stats;
     auto set = [](Stat& stat, const StallocCounter& counter) {
@@ -121,6 +121,14 @@ class Figures {
     for (size_t type : {AGGREGATE, LARGE}) {
       set(stats.reserved_bytes[type], reserved);
       set(stats.segment[type], segment);
+    }
+    if (core->is_solid(index) != 1) {
+      // What lies under small blocks counts as small. The large ones' peak stays: it is the most that it can have been.
+      const Stat& small = stats.reserved_bytes[SMALL] = stats.allocated_bytes[SMALL];
+      Stat& large = stats.reserved_bytes[LARGE];
+      large.current -= small.current;
+      large.allocated += small.freed;
+      large.freed += small.allocated;
     }
     return stats;
   }

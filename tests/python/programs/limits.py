@@ -42,6 +42,15 @@ trainer = Trainer()
 for _ in range(4):
     trainer.step()
 
+# What no tensor needs is given back at once, and the number of bytes is told.
+big = torch.empty(256 * mib, dtype=torch.uint8, device="cuda")
+before = torch.cuda.memory_reserved()
+del big
+given = stalloc.release_memory()
+check(f"{given} bytes were given back", given == before - torch.cuda.memory_reserved() and given >= 256 * mib)
+check("with nothing left to give, nothing is said to be", stalloc.release_memory("cuda:0") == 0)
+check("what is in use stays", torch.cuda.memory_reserved() >= torch.cuda.memory_allocated() > 0)
+
 # What torch.accelerator says is what torch.cuda says, resets included.
 for name in ["memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"]:
     theirs, ours = getattr(torch.cuda, name)(), getattr(torch.accelerator, name)()
@@ -65,6 +74,19 @@ torch.cuda.reset_accumulated_memory_stats()
 torch.cuda.reset_peak_memory_stats()
 below = {name: value for name, value in torch.cuda.memory_stats().items() if value < 0 and name != "max_split_size"}
 check(f"figures below zero: {below}", not below)
+
+# With no history, the sums over segments of a kind are the statistics by pool.
+kept = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in [512, 3 * mib, 700, 1 * mib, 9 * mib, 512]]
+torch.cuda.synchronize()
+stats, sums = torch.cuda.memory_stats(), {}
+for segment in torch.cuda.memory_snapshot():
+    pool = f"{segment['segment_type']}_pool"
+    for name, size in [("allocated", "allocated_size"), ("active", "active_size"), ("reserved", "total_size"), ("requested", "requested_size")]:
+        key = f"{name}_bytes.{pool}.current"
+        sums[key] = sums.get(key, 0) + segment[size]
+different = {key: (value, stats[key]) for key, value in sums.items() if value != stats[key]}
+check(f"sums over segments are not the statistics: {different}", len(sums) == 8 and not different)
+del kept
 
 # A snapshot's segments are what is mapped.
 snapshot = torch.cuda.memory._snapshot()

@@ -23,6 +23,17 @@ impl Stats {
         self.large.set(large);
     }
 
+    /// The same with so much of what counted as large as small. The large ones' peak stays: it is the most that it can have been.
+    fn with_small(mut self, bytes: u64) -> Stats {
+        let bytes = bytes.min(self.large.current);
+        self.small.current += bytes;
+        self.small.allocated += bytes;
+        self.small.peak = self.small.peak.max(self.small.current);
+        self.large.current -= bytes;
+        self.large.freed += bytes;
+        self
+    }
+
     fn each(&mut self) -> [&mut Counter; 3] {
         [&mut self.all, &mut self.small, &mut self.large]
     }
@@ -147,6 +158,11 @@ impl Figures {
         self.inactive_split_bytes.set(inactive[0].bytes, inactive[1].bytes);
     }
 
+    /// The figures with so many of the arena's reserved bytes under small blocks.
+    pub fn with_small(self, bytes: u64) -> Figures {
+        Figures { reserved_bytes: self.reserved_bytes.with_small(bytes), ..self }
+    }
+
     fn each(&mut self) -> impl Iterator<Item = &mut Counter> {
         let stats =
             [&mut self.segment, &mut self.reserved_bytes, &mut self.inactive_split, &mut self.inactive_split_bytes];
@@ -199,6 +215,9 @@ mod tests {
         figures.reserve(4, 5, || unreachable!("the fallback holds what it held"));
         assert_eq!((figures.reserved_bytes.all.current, figures.reserved_bytes.all.peak), (9, 15));
         assert_eq!((figures.reserved_bytes.small.current, figures.reserved_bytes.large.current), (2, 7));
+        let by_pool = figures.with_small(1).reserved_bytes;
+        assert_eq!((by_pool.all.current, by_pool.small.current, by_pool.large.current), (9, 3, 6));
+        assert_eq!(by_pool.large.allocated - by_pool.large.freed, 6);
         figures.restart_peaks();
         assert_eq!(figures.reserved_bytes.all.peak, 9);
     }

@@ -365,18 +365,25 @@ impl Side {
 
     /// The statistics. O(blocks): some of them are found by looking.
     pub fn books(&self, device: i32) -> Books {
-        let segments = self.snapshot(device);
+        let segments = self.segments(device);
         let mut inner = self.lock();
         inner.recount(device);
         inner.reserve(arena_reserved(device));
         let (active, split) = snapshot::tally(&segments);
         inner.figures.look(active, split);
         let max_split_size = inner.settings.as_ref().and_then(|settings| settings.max_split_size);
-        Books { figures: inner.figures, counts: inner.counts.since(inner.counts_before), max_split_size }
+        let figures = inner.figures.with_small(segments::small_bytes(&segments));
+        Books { figures, counts: inner.counts.since(inner.counts_before), max_split_size }
     }
 
-    /// Every segment, the arena as one of them.
+    /// Every segment; while no history is kept, those of the arena by pool.
     pub fn snapshot(&self, device: i32) -> Snapshot {
+        let segments = self.segments(device);
+        if self.lock().history.is_kept() { segments } else { segments::by_pool(segments) }
+    }
+
+    /// Every segment, the arena's one for each part that is mapped.
+    fn segments(&self, device: i32) -> Snapshot {
         let arena = segments::of_arena(device);
         let inner = self.lock();
         let fallback =
