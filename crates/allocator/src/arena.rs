@@ -25,12 +25,14 @@ use crate::streams::{Owners, Streams};
 mod blocks;
 mod memory;
 mod pending;
+mod remap;
 mod search;
 
 pub use blocks::LiveBlock;
 pub use memory::Budget;
 use memory::Pressure;
 use pending::Pending;
+use remap::Left;
 
 /// Largest address range of an arena in granules, bytes 2 TiB.
 const MAX_GRANULES: u64 = u32::MAX as u64;
@@ -95,6 +97,8 @@ pub struct Arena<D: Device> {
     /// Streams that blocks were recorded on, by the block's first granule.
     recorded: FxHashMap<u32, Vec<Stream>>,
     pending: VecDeque<Pending<D::Event>>,
+    /// Old mappings of what was remapped, in the order of time.
+    left: VecDeque<Left<D::Event>>,
     /// Blocks that were given back during a capture: their events are recorded after it.
     deferred: Vec<u32>,
     capturing: bool,
@@ -161,6 +165,7 @@ impl<D: Device> Arena<D> {
             owners: Owners::new(granules),
             recorded: FxHashMap::default(),
             pending: VecDeque::new(),
+            left: VecDeque::new(),
             deferred: Vec::new(),
             capturing: false,
             planned_only: false,
@@ -255,7 +260,7 @@ impl<D: Device> Arena<D> {
             debug_assert!(false, "the gaps hold {range:?}, which is taken");
             return false;
         }
-        if self.back(range, pressure).is_err() || self.take_over(range, stream).is_err() {
+        if self.back(range, stream, pressure).is_err() || self.take_over(range, stream).is_err() {
             return false;
         }
         let (start, end) = (range.start as usize, range.end as usize);
@@ -415,7 +420,7 @@ impl<D: Device> Arena<D> {
 impl<D: Device> Drop for Arena<D> {
     fn drop(&mut self) {
         // Whether the device still exists is not known; there is nobody to tell if it does not.
-        if self.device.synchronize().is_ok() {
+        if self.device.synchronize().is_ok() && self.unmap_all_left().is_ok() {
             let _ = self.frames.release(&mut self.device);
         }
     }

@@ -164,6 +164,63 @@ impl Frames {
         self.touched(size, range).filter(|&frame| self.is_unmapped(frame)).count() as u64 * size
     }
 
+    /// The frames behind a range of granules that have no memory.
+    pub fn without_memory(&self, range: &Range<u32>) -> Vec<usize> {
+        let touched = self.frame.map_or(0..0, |size| self.touched(size, range));
+        touched.filter(|&frame| self.is_unmapped(frame)).collect()
+    }
+
+    /// Up to `count` frames with memory that `is_cold` says nobody uses, highest first.
+    pub fn cold(&self, count: usize, mut is_cold: impl FnMut(Range<u32>) -> bool) -> Vec<usize> {
+        let Some(size) = self.frame else { return Vec::new() };
+        let cold = (0..self.highest).rev().filter(|&frame| !self.is_unmapped(frame) && is_cold(granules(frame, size)));
+        cold.take(count).collect()
+    }
+
+    /// The granules of a frame.
+    pub fn granules_of(&self, frame: usize) -> Range<u32> {
+        granules(frame, self.frame.unwrap_or(0))
+    }
+
+    /// Puts the memory of one frame behind another, which has none. It stays mapped at the first, too: see [`Self::unmap_left`].
+    pub fn alias<D: Device>(&mut self, device: &mut D, from: usize, to: usize) -> Result<(), Error> {
+        let Some(size) = self.frame else { return Err(Error::Unsupported("map pages")) };
+        device.alias(self.base + from as u64 * size, self.base + to as u64 * size, size)?;
+        self.set_unmapped(from, size);
+        self.set_mapped(to, size);
+        self.settle();
+        Ok(())
+    }
+
+    /// Unmaps a frame whose memory is another's by now. Nothing may use its addresses any more.
+    pub fn unmap_left<D: Device>(&mut self, device: &mut D, frame: usize) -> Result<(), Error> {
+        let Some(size) = self.frame else { return Ok(()) };
+        device.unmap(self.base + frame as u64 * size, size)
+    }
+
+    fn set_mapped(&mut self, frame: usize, size: u64) {
+        self.unmapped[frame / 64] &= !(1 << (frame % 64));
+        self.mapped += size;
+        self.highest = self.highest.max(frame + 1);
+    }
+
+    fn set_unmapped(&mut self, frame: usize, size: u64) {
+        self.unmapped[frame / 64] |= 1 << (frame % 64);
+        self.mapped -= size;
+        self.solid = self.solid.min(frame);
+    }
+
+    /// Makes `solid` and `highest` true again.
+    fn settle(&mut self) {
+        let frames = self.frame.map_or(0, |size| (self.bytes / size) as usize);
+        while self.solid < frames && !self.is_unmapped(self.solid) {
+            self.solid += 1;
+        }
+        while self.highest > 0 && self.is_unmapped(self.highest - 1) {
+            self.highest -= 1;
+        }
+    }
+
     /// Puts memory behind a range of granules wherever there is none. If the device has none left, what was mapped
     /// until then stays.
     pub fn map<D: Device>(&mut self, device: &mut D, range: &Range<u32>) -> Result<(), Error> {
@@ -175,50 +232,22 @@ impl Frames {
         for frame in self.touched(size, range) {
             if self.is_unmapped(frame) {
                 device.map(self.base + frame as u64 * size, size)?;
-                self.unmapped[frame / 64] &= !(1 << (frame % 64));
-                self.mapped += size;
-                self.highest = self.highest.max(frame + 1);
+                self.set_mapped(frame, size);
             }
         }
-        while self.solid < (self.bytes / size) as usize && !self.is_unmapped(self.solid) {
-            self.solid += 1;
-        }
+        self.settle();
         Ok(())
     }
 
-    /// Takes memory away from frames that `is_cold` says nobody uses, highest first, until `bytes` are given back or
-    /// there are none left. The device must be idle. Returns the bytes given back.
-    pub fn unmap<D: Device>(
-        &mut self,
-        device: &mut D,
-        bytes: u64,
-        mut is_cold: impl FnMut(Range<u32>) -> bool,
-    ) -> Result<u64, Error> {
+    /// Takes memory away from frames, and gives it back to the device. Nothing may use their addresses any more. Returns the bytes.
+    pub fn unmap<D: Device>(&mut self, device: &mut D, frames: &[usize]) -> Result<u64, Error> {
         let Some(size) = self.frame else { return Ok(0) };
-        let mut given = 0;
-        for frame in (0..self.highest).rev() {
-            if given >= bytes {
-                break;
-            }
-            if self.is_unmapped(frame) || !is_cold(granules(frame, size)) {
-                continue;
-            }
+        for &frame in frames {
             device.unmap(self.base + frame as u64 * size, size)?;
-            self.unmapped[frame / 64] |= 1 << (frame % 64);
-            self.mapped -= size;
-            self.solid = self.solid.min(frame);
-            given += size;
+            self.set_unmapped(frame, size);
         }
-        while self.highest > 0 && self.is_unmapped(self.highest - 1) {
-            self.highest -= 1;
-        }
-        Ok(given)
-    }
-
-    /// Whether there is a frame with memory that `is_cold` says nobody uses.
-    pub fn has_cold(&self, mut is_cold: impl FnMut(Range<u32>) -> bool) -> bool {
-        let Some(size) = self.frame else { return false };
-        (0..self.highest).rev().any(|frame| !self.is_unmapped(frame) && is_cold(granules(frame, size)))
+        self.settle();
+        Ok(frames.len() as u64 * size)
     }
 
     /// Gives everything back to the device, which must be idle.
@@ -226,7 +255,8 @@ impl Frames {
         if self.frame.is_none() {
             return device.free(self.base);
         }
-        self.unmap(device, u64::MAX, |_| true)?;
+        let frames = self.cold(usize::MAX, |_| true);
+        self.unmap(device, &frames)?;
         device.release(self.base, self.bytes)
     }
 }

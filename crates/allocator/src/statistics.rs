@@ -71,7 +71,7 @@ pub struct Statistics {
     pub reserved: u64,
     /// The most device memory that was behind it.
     pub peak_reserved: u64,
-    /// Remaps: times that memory was taken from where no block was since the budget was used up. Each waits for the device.
+    /// Remaps: times that memory was taken from where no block was since the budget was used up.
     pub remaps: u64,
     /// Bytes taken so.
     pub remapped: u64,

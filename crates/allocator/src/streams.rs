@@ -73,6 +73,13 @@ impl Owners {
         parts.find(|(_, (_, owner))| *owner != stream).map(|(_, &(end, owner))| (owner, end))
     }
 
+    /// The streams that used a range last, some of them more than once.
+    pub fn users(&self, range: Range<u32>) -> impl Iterator<Item = u8> {
+        let first = self.ranges.range(..=range.start).next_back().map_or(0, |(&start, _)| start);
+        let only = if self.ranges.is_empty() { self.only } else { None };
+        self.ranges.range(first..range.end).map(|(_, &(_, owner))| owner).chain(only)
+    }
+
     /// `stream` owns the range from now on.
     pub fn take(&mut self, range: Range<u32>, stream: u8) {
         if self.ranges.is_empty() {

@@ -13,11 +13,7 @@ stalloc_tuning::tuned! {
 
     /// In tight mode, the part of the peak of live bytes that may be mapped beyond it: smaller is tighter and remaps more
     /// often.
-    tight_slack: u64 = 128;
-
-    /// A remap takes at least this part of what is mapped, if so much is cold: a larger piece makes fewer remaps, each of
-    /// which waits for the device, of more bytes, each of which is mapped again.
-    remap_share: u64 = 8;
+    tight_slack: u64 = 1024;
 
     /// Ranges that another stream used last which one search passes over before it takes one of them and waits.
     foreign_ranges: usize = 64;

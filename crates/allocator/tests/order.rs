@@ -1,10 +1,13 @@
 //! Random programs on several streams of a device whose events complete late: no block is handed out, and none is unmapped,
-//! while a stream may still use it. What is ordered before what is known from what the device was told, by vector clocks.
+//! while a stream may still use it: neither at its address, nor as memory that was behind another address before. What is ordered
+//! before what is known from what the device was told, by vector clocks.
 //!
 //! `STALLOC_ORDER_CASES=100000 cargo test -p stalloc-allocator --test order` tries more.
 #![allow(clippy::unwrap_used)]
 
 mod common;
+
+use std::collections::BTreeMap;
 
 use common::*;
 use proptest::prelude::*;
@@ -17,13 +20,63 @@ use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 struct Ordered {
     memory: Counting,
     order: Order,
+    /// Mappings: their bytes, and where their memory lies among all memory, each piece of which has a place of its own.
+    mapped: BTreeMap<Address, (u64, Address)>,
+    /// Where the next piece lies, and how often one was mapped a second time.
+    next: Address,
+    aliases: u64,
+    /// The driver maps memory once only.
+    maps_once: bool,
     /// What was wrong.
     wrong: Vec<String>,
     /// How often somebody waited.
     waits: [u64; 3],
 }
 
+/// Beyond all addresses of the device.
+const PHYSICAL: Address = 1 << 60;
+
 impl Ordered {
+    fn new(memory: Counting, seed: u64) -> Self {
+        let order = Order::new(Some(seed));
+        let maps_once = seed.is_multiple_of(8);
+        let mapped = BTreeMap::new();
+        Ordered { memory, order, mapped, next: PHYSICAL, aliases: 0, maps_once, wrong: Vec::new(), waits: [0; 3] }
+    }
+
+    /// New memory is behind an address.
+    fn put(&mut self, address: Address, bytes: u64) {
+        self.mapped.insert(address, (bytes, self.next));
+        self.next += bytes;
+    }
+
+    /// The memory behind a block, in pieces.
+    fn behind(&mut self, start: Address, bytes: u64) -> Vec<(Address, u64)> {
+        let mut pieces = Vec::new();
+        let (mut at, end) = (start, start + bytes);
+        while at < end {
+            let mapping = self.mapped.range(..=at).next_back().filter(|(from, (size, _))| *from + size > at);
+            let Some((&from, &(size, place))) = mapping else {
+                self.wrong.push(format!("there is no memory at {at:#x}"));
+                break;
+            };
+            let until = end.min(from + size);
+            pieces.push((place + (at - from), until - at));
+            at = until;
+        }
+        pieces
+    }
+
+    /// A block is handed out: its address, and the memory behind it. The answer: where that lies.
+    fn handed_out(&mut self, start: Address, bytes: u64, stream: Stream) -> Vec<(Address, u64)> {
+        let pieces = self.behind(start, bytes);
+        for &(start, bytes) in pieces.iter().chain(&[(start, bytes)]) {
+            let handed = self.order.handed_out(start, bytes, stream);
+            self.wrong.extend(handed.err().map(|violation| violation.to_string()));
+        }
+        pieces
+    }
+
     fn unmapped(&mut self, address: Address, bytes: u64) {
         self.wrong.extend(self.order.unmapped(address, bytes).err().map(|violation| violation.to_string()));
     }
@@ -33,12 +86,15 @@ impl Device for Ordered {
     type Event = Moment;
 
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
-        self.memory.alloc(bytes)
+        let address = self.memory.alloc(bytes)?;
+        self.put(address, bytes);
+        Ok(address)
     }
     // The driver waits for the device first.
     fn free(&mut self, address: Address) -> Result<(), Error> {
         self.order.wait_for_all();
         self.unmapped(address, 1);
+        self.mapped.remove(&address);
         self.memory.free(address)
     }
     fn page_size(&self) -> Option<u64> {
@@ -51,11 +107,27 @@ impl Device for Ordered {
         self.memory.release(address, bytes)
     }
     fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
-        self.memory.map(address, bytes)
+        if self.mapped.contains_key(&address) {
+            self.wrong.push(format!("{address:#x} is mapped twice"));
+        }
+        self.memory.map(address, bytes)?;
+        self.put(address, bytes);
+        Ok(())
+    }
+    fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
+        if self.maps_once {
+            return Err(Error::Unsupported("map a page twice"));
+        }
+        self.memory.alias(from, to, bytes)?;
+        self.aliases += 1;
+        self.mapped.insert(to, self.mapped[&from]);
+        Ok(())
     }
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         self.unmapped(address, bytes);
-        self.memory.unmap(address, bytes)
+        self.memory.unmap(address, bytes)?;
+        self.mapped.retain(|start, _| !(address..address + bytes).contains(start));
+        Ok(())
     }
     fn memory_info(&self) -> Result<MemoryInfo, Error> {
         self.memory.memory_info()
@@ -146,36 +218,39 @@ fn some_plan() -> impl Strategy<Value = Plan> {
     })
 }
 
-/// Violations, and how often somebody waited: the host for an event, a stream for an event, the host for the device. `more`: the arena
+/// Violations; how often somebody waited: the host for an event, a stream for an event, the host for the device; and how often memory was
+/// mapped a second time. `more`: the arena
 /// is one allocation, so many bytes larger than the plan.
-fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64) -> (Vec<String>, [u64; 3]) {
+fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64) -> (Vec<String>, [u64; 4]) {
     let memory = if more.is_none() { Counting::new(mib * MIB) } else { Counting::without_pages(mib * MIB) };
-    let device = Shared::new(Ordered { memory, order: Order::new(Some(seed)), wrong: Vec::new(), waits: [0; 3] });
+    let device = Shared::new(Ordered::new(memory, seed));
     let mut checked = match more {
         None => over(plan, device.clone()),
         Some(more) => solid(plan, device.clone(), (ARENA + more).min(mib * MIB)),
     };
-    let mut live: Vec<Served> = Vec::new();
+    let mut live: Vec<(Served, Vec<(Address, u64)>)> = Vec::new();
     for act in acts {
         match *act {
             Act::Malloc(size, stream) => {
                 if let Ok(served) = checked.try_malloc(size, stream) {
-                    let device = &mut *device.lock();
                     let bytes = size.max(1).next_multiple_of(512);
-                    let handed = device.order.handed_out(served.address, bytes, stream);
-                    device.wrong.extend(handed.err().map(|violation| violation.to_string()));
-                    live.push(served);
+                    let behind = device.lock().handed_out(served.address, bytes, stream);
+                    live.push((served, behind));
                 }
             }
             Act::Free(block) if !live.is_empty() => {
-                let block = live.swap_remove(block % live.len());
-                assert!(device.lock().order.given_back(block.address) > 0);
+                let (block, behind) = live.swap_remove(block % live.len());
+                for start in behind.iter().map(|(start, _)| *start).chain([block.address]) {
+                    assert!(device.lock().order.given_back(start) > 0);
+                }
                 checked.free(block);
             }
             Act::RecordStream(block, stream) if !live.is_empty() => {
-                let address = live[block % live.len()].address;
-                checked.allocator.record_stream(address, stream).unwrap();
-                device.lock().order.used_on(address, stream);
+                let (block, behind) = &live[block % live.len()];
+                checked.allocator.record_stream(block.address, stream).unwrap();
+                let order = &mut device.lock().order;
+                order.used_on(block.address, stream);
+                behind.iter().for_each(|(start, _)| order.used_on(*start, stream));
             }
             Act::Wait(from, to) => {
                 let order = &mut device.lock().order;
@@ -198,7 +273,8 @@ fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64) -> (V
         }
     }
     let device = device.lock();
-    (device.wrong.clone(), device.waits)
+    let [event, queued, all] = device.waits;
+    (device.wrong.clone(), [event, queued, all, device.aliases])
 }
 
 fn cases() -> u32 {
@@ -229,7 +305,7 @@ fn the_programs_make_streams_and_the_host_wait() {
     use proptest::test_runner::TestRunner;
 
     let mut runner = TestRunner::deterministic();
-    let mut waits = [0; 3];
+    let mut waits = [0; 4];
     for seed in 0..300 {
         let plan = some_plan().new_tree(&mut runner).unwrap().current();
         let acts = proptest::collection::vec(act(), 200).new_tree(&mut runner).unwrap().current();
@@ -238,4 +314,5 @@ fn the_programs_make_streams_and_the_host_wait() {
     }
     assert!(waits[1] > 100, "streams wait for events: {waits:?}");
     assert!(waits[0] + waits[2] > 30, "the host waits: {waits:?}");
+    assert!(waits[3] > 100, "memory is remapped: {waits:?}");
 }

@@ -38,6 +38,9 @@ impl Device for Lagging {
     fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         self.memory.map(address, bytes)
     }
+    fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
+        self.memory.alias(from, to, bytes)
+    }
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         self.memory.unmap(address, bytes)
     }
@@ -95,6 +98,27 @@ fn another_stream_takes_a_place_over_only_behind_an_event() {
         waits.push(device.lock().waits.clone());
     }
     assert_eq!(waits, [vec![], vec![(9, 5)], vec![(9, 5)], vec![(9, 5), (5, 9)]]);
+}
+
+#[test]
+fn memory_is_remapped_while_the_device_runs_and_another_stream_gets_it_behind_an_event() {
+    for (stream, waits) in [(5, vec![]), (9, vec![(9, 5)])] {
+        let device = Shared::new(Lagging { memory: Counting::new(8 * MIB), done: false, waits: Vec::new() });
+        let mut checked = over(&Plan::default(), device.clone());
+        let [first, between, last] = [2, 4, 2].map(|mib| checked.try_malloc(mib * MIB, 5).unwrap());
+        checked.free(first);
+        checked.free(last);
+        let large = checked.try_malloc(4 * MIB, stream).unwrap();
+        assert_eq!((large.source, checked.allocator.statistics().fallback), (Source::Open, 0));
+        device.lock().waits.dedup();
+        assert_eq!(device.lock().waits, waits);
+        assert!(!device.lock().done, "the host waits for nothing");
+        assert_eq!((device.lock().memory.used(), checked.allocator.statistics().remaps), (8 * MIB, 1));
+        checked.free(large);
+        checked.free(between);
+        checked.allocator.empty_cache().unwrap();
+        assert_eq!(device.lock().memory.used(), 0, "what is given back is mapped nowhere");
+    }
 }
 
 #[test]

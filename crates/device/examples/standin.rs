@@ -21,6 +21,10 @@ struct State {
     device: Counting,
     /// Memory handles and their sizes; a handle that was released while mapped is gone too.
     handles: HashMap<u64, usize>,
+    /// The size of every handle that there ever was.
+    sizes: HashMap<u64, usize>,
+    /// The handle of each mapping's memory.
+    mapped: HashMap<u64, u64>,
     events: HashMap<usize, ()>,
     /// Devices that may use a mapping, by its first address.
     access: HashMap<u64, Vec<c_int>>,
@@ -29,7 +33,15 @@ struct State {
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     let device = Counting::new(CAPACITY);
-    Mutex::new(State { device, handles: HashMap::new(), events: HashMap::new(), access: HashMap::new(), next: 1 })
+    Mutex::new(State {
+        device,
+        handles: HashMap::new(),
+        sizes: HashMap::new(),
+        mapped: HashMap::new(),
+        events: HashMap::new(),
+        access: HashMap::new(),
+        next: 1,
+    })
 });
 
 thread_local! {
@@ -105,6 +117,7 @@ both! {
         }
         state.next += 1;
         state.handles.insert(state.next, bytes);
+        state.sizes.insert(state.next, bytes);
         unsafe { *handle = state.next };
         Ok(())
     });
@@ -113,12 +126,27 @@ both! {
         if offset != 0 || state.handles.get(&handle) != Some(&bytes) {
             return Err(INVALID);
         }
-        state.device.map(address, bytes as u64).map_err(code)
+        let other = state.mapped.iter().find(|(_, other)| **other == handle).map(|(&other, _)| other);
+        match other {
+            Some(other) => state.device.alias(other, address, bytes as u64),
+            None => state.device.map(address, bytes as u64),
+        }
+        .map_err(code)?;
+        state.mapped.insert(address, handle);
+        Ok(())
+    });
+    cuMemRetainAllocationHandle, hipMemRetainAllocationHandle(handle: *mut u64, address: u64) with(|state| {
+        let mapped = *state.mapped.get(&address).ok_or(INVALID)?;
+        state.handles.insert(mapped, state.sizes[&mapped]);
+        unsafe { *handle = mapped };
+        Ok(())
     });
     cuMemUnmap, hipMemUnmap(address: u64, bytes: usize)
     with(|state| {
         state.device.unmap(address, bytes as u64).map_err(code)?;
-        state.access.retain(|start, _| !(address..address + bytes as u64).contains(start));
+        let range = address..address + bytes as u64;
+        state.access.retain(|start, _| !range.contains(start));
+        state.mapped.retain(|start, _| !range.contains(start));
         Ok(())
     });
     cuMemSetAccess, hipMemSetAccess(address: u64, _bytes: usize, access: *const [c_int; 3], count: usize) with(|state| {

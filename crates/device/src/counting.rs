@@ -18,7 +18,17 @@ pub struct Counting {
     next: Address,
     segments: BTreeMap<Address, u64>,
     reserved: BTreeMap<Address, u64>,
-    mapped: BTreeMap<Address, u64>,
+    mapped: BTreeMap<Address, Mapping>,
+    /// How often each piece of memory is mapped.
+    mappings: BTreeMap<u64, u32>,
+    /// Pieces of memory that were ever mapped.
+    pieces: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    bytes: u64,
+    piece: u64,
 }
 
 /// What addresses are aligned to, whether or not there are pages.
@@ -35,6 +45,8 @@ impl Counting {
             segments: BTreeMap::new(),
             reserved: BTreeMap::new(),
             mapped: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            pieces: 0,
         }
     }
 
@@ -63,6 +75,26 @@ impl Counting {
         Ok(address)
     }
 
+    /// Whether a range is one to map: of pages, reserved, and free.
+    fn check_place(&self, address: Address, bytes: u64) -> Result<(), Error> {
+        self.check_pages(address, bytes)?;
+        let end = address.checked_add(bytes).ok_or(Error::Unsupported("map outside a reserved range"))?;
+        let reserved = self.reserved.range(..=address).next_back();
+        if reserved.is_none_or(|(start, size)| end > start + size) {
+            return Err(Error::Unsupported("map outside a reserved range"));
+        }
+        let before = self.mapped.range(..end).next_back();
+        if before.is_some_and(|(start, mapping)| start + mapping.bytes > address) {
+            return Err(Error::Unsupported("map a page twice"));
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, address: Address, mapping: Mapping) {
+        self.mapped.insert(address, mapping);
+        *self.mappings.entry(mapping.piece).or_default() += 1;
+    }
+
     fn check_pages(&self, address: Address, bytes: u64) -> Result<(), Error> {
         let page = self.page.ok_or(Error::Unsupported("map pages"))?;
         if bytes == 0 || !address.is_multiple_of(page) || !bytes.is_multiple_of(page) {
@@ -70,11 +102,6 @@ impl Counting {
         }
         Ok(())
     }
-}
-
-/// The entry of a map of ranges that begins at or before an address.
-fn at_or_before(ranges: &BTreeMap<Address, u64>, address: Address) -> Option<(Address, u64)> {
-    ranges.range(..=address).next_back().map(|(&start, &bytes)| (start, bytes))
 }
 
 impl Device for Counting {
@@ -118,35 +145,44 @@ impl Device for Counting {
     }
 
     fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
-        self.check_pages(address, bytes)?;
-        let end = address.checked_add(bytes).ok_or(Error::Unsupported("map outside a reserved range"))?;
-        if at_or_before(&self.reserved, address).is_none_or(|(start, size)| end > start + size) {
-            return Err(Error::Unsupported("map outside a reserved range"));
-        }
-        if at_or_before(&self.mapped, end - 1).is_some_and(|(start, size)| start + size > address) {
-            return Err(Error::Unsupported("map a page twice"));
-        }
+        self.check_place(address, bytes)?;
         self.check_room(bytes)?;
         self.used += bytes;
-        self.mapped.insert(address, bytes);
+        self.pieces += 1;
+        self.put(address, Mapping { bytes, piece: self.pieces });
+        Ok(())
+    }
+
+    fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
+        self.check_place(to, bytes)?;
+        let mapping = self.mapped.get(&from).filter(|mapping| mapping.bytes == bytes);
+        let mapping = *mapping.ok_or(Error::Unsupported("map again what is not mapped"))?;
+        self.put(to, mapping);
         Ok(())
     }
 
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         let end = address.checked_add(bytes).ok_or(Error::Unsupported("unmap what is not mapped"))?;
         let mut at = address;
-        for (&start, &size) in self.mapped.range(address..end) {
+        for (&start, mapping) in self.mapped.range(address..end) {
             if start != at {
                 break;
             }
-            at += size;
+            at += mapping.bytes;
         }
         if bytes == 0 || at != end {
             return Err(Error::Unsupported("unmap what is not mapped"));
         }
-        while let Some((&start, &size)) = self.mapped.range(address..end).next() {
+        while let Some((&start, &mapping)) = self.mapped.range(address..end).next() {
             self.mapped.remove(&start);
-            self.used -= size;
+            let left = self.mappings.get_mut(&mapping.piece).map(|mappings| {
+                *mappings -= 1;
+                *mappings
+            });
+            if left == Some(0) {
+                self.mappings.remove(&mapping.piece);
+                self.used -= mapping.bytes;
+            }
         }
         Ok(())
     }

@@ -85,7 +85,17 @@ pub trait Device {
     /// Puts new physical memory behind a page-aligned part of a reserved range.
     fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error>;
 
-    /// Takes physical memory away from a range that was mapped by one or more whole calls of [`Device::map`].
+    /// Puts the memory behind one mapping behind another part of a reserved range, too: `from` and `bytes` are those of one whole call
+    /// of [`Device::map`] or of this. What a stream was given by way of one address is seen by way of the other by all that comes after
+    /// it in the order of streams. The memory is given back with its last mapping.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where memory is mapped once only.
+    fn alias(&mut self, _from: Address, _to: Address, _bytes: u64) -> Result<(), Error> {
+        Err(Error::Unsupported("map a page twice"))
+    }
+
+    /// Takes a range that was mapped by one or more whole calls of [`Device::map`] and [`Device::alias`] off its physical memory.
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error>;
 
     /// Lets another device of the machine, by its ordinal, read and write what is mapped here, now and from now on. What

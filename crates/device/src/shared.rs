@@ -59,6 +59,10 @@ impl<D: Device> Device for Shared<D> {
         self.lock().map(address, bytes)
     }
 
+    fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
+        self.lock().alias(from, to, bytes)
+    }
+
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         self.lock().unmap(address, bytes)
     }

@@ -41,6 +41,7 @@ fn maps_pages(device: &mut impl Device) {
     let Some(page) = device.page_size() else {
         assert!(device.reserve(2 * MIB).is_err());
         assert!(device.map(2 * MIB, 2 * MIB).is_err());
+        assert!(device.alias(2 * MIB, 4 * MIB, 2 * MIB).is_err());
         assert!(device.unmap(2 * MIB, 2 * MIB).is_err());
         return;
     };
@@ -58,6 +59,18 @@ fn maps_pages(device: &mut impl Device) {
     assert_eq!(device.memory_info().unwrap(), before);
     device.map(base, 8 * page).unwrap();
     device.unmap(base, 8 * page).unwrap();
+    // One page behind two addresses.
+    device.map(base, page).unwrap();
+    device.alias(base, base + 4 * page, page).unwrap();
+    assert_eq!(device.memory_info().unwrap().free, before.free - page, "a second mapping takes no memory");
+    assert!(device.alias(base, base + 4 * page, page).is_err(), "the place is taken");
+    assert!(device.alias(base + page, base + 5 * page, page).is_err(), "there is no memory");
+    device.unmap(base, page).unwrap();
+    assert_eq!(device.memory_info().unwrap().free, before.free - page, "the other mapping holds it");
+    device.alias(base + 4 * page, base, page).unwrap();
+    device.unmap(base + 4 * page, page).unwrap();
+    device.unmap(base, page).unwrap();
+    assert_eq!(device.memory_info().unwrap(), before);
     device.release(base, 8 * page).unwrap();
     assert_eq!(device.memory_info().unwrap(), before);
 }
@@ -142,7 +155,9 @@ fn opens_its_memory_to_a_peer(mut device: Gpu, library: &Path) {
     device.allow_peer(1).unwrap();
     device.map(base + page, 2 * page).unwrap();
     assert_eq!((may_use(base), may_use(base + page)), (2, 2));
-    device.unmap(base, 3 * page).unwrap();
+    device.alias(base, base + 3 * page, page).unwrap();
+    assert_eq!(may_use(base + 3 * page), 2);
+    device.unmap(base, 4 * page).unwrap();
     device.release(base, 4 * page).unwrap();
 }
 

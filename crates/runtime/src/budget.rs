@@ -71,12 +71,14 @@ pub struct Budgeted<D> {
     device: D,
     budget: &'static Budget,
     held: u64,
+    /// Bytes that are mapped a second time. The first that are unmapped count as theirs, so `held` is never too small.
+    aliased: u64,
 }
 
 impl<D: Device> Budgeted<D> {
     /// A device that nothing was taken from yet.
     pub fn new(device: D, budget: &'static Budget) -> Self {
-        Budgeted { device, budget, held: 0 }
+        Budgeted { device, budget, held: 0, aliased: 0 }
     }
 
     fn check(&self, bytes: u64) -> Result<(), Error> {
@@ -128,10 +130,18 @@ impl<D: Device> Device for Budgeted<D> {
         Ok(())
     }
 
+    fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
+        self.device.alias(from, to, bytes)?;
+        self.aliased += bytes;
+        Ok(())
+    }
+
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         self.device.unmap(address, bytes)?;
         self.budget.changed();
-        self.held = self.held.saturating_sub(bytes);
+        let aliased = self.aliased.min(bytes);
+        self.aliased -= aliased;
+        self.held = self.held.saturating_sub(bytes - aliased);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use super::search::own_part;
 use crate::Error;
 use crate::frames::FrameSet;
 use crate::script::{GRANULE, Key, Script};
-use crate::tuning::{remap_share, tight_slack};
+use crate::tuning::tight_slack;
 
 /// How much device memory an arena may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,10 +50,15 @@ impl<D: Device> Arena<D> {
         parts.find_map(|part| own_part(owners, part, key))
     }
 
-    /// Puts memory behind a range.
+    /// Puts memory behind a range, for a stream to use.
     #[inline]
-    pub(super) fn back(&mut self, range: &Range<u32>, pressure: Pressure) -> Result<(), stalloc_device::Error> {
-        if self.frames.is_backed(range) { Ok(()) } else { self.map(range, pressure) }
+    pub(super) fn back(
+        &mut self,
+        range: &Range<u32>,
+        stream: u8,
+        pressure: Pressure,
+    ) -> Result<(), stalloc_device::Error> {
+        if self.frames.is_backed(range) { Ok(()) } else { self.map(range, stream, pressure) }
     }
 
     /// Bytes that may be mapped, with a block of so many granules more alive than now.
@@ -69,7 +74,7 @@ impl<D: Device> Arena<D> {
     }
 
     #[cold]
-    fn map(&mut self, range: &Range<u32>, pressure: Pressure) -> Result<(), stalloc_device::Error> {
+    fn map(&mut self, range: &Range<u32>, stream: u8, pressure: Pressure) -> Result<(), stalloc_device::Error> {
         let missing = self.frames.missing(range);
         let limit = self.limit(range.end - range.start);
         let excess = (self.frames.mapped() + missing).saturating_sub(limit);
@@ -82,16 +87,27 @@ impl<D: Device> Arena<D> {
             if pressure == Pressure::Refuse {
                 return Err(full);
             }
-            self.unmap_cold(excess.max(self.frames.mapped() / remap_share()), range.clone())?;
+            // The budget may have become smaller.
+            self.give_back_cold(excess.saturating_sub(missing), range)?;
+            self.remap(range, excess.min(missing), stream)?;
         }
-        let mut result = self.frames.map(&mut self.device, range);
+        let mut result = self.map_more(range);
         if pressure == Pressure::Remap && matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
-            let missing = self.frames.missing(range);
-            self.unmap_cold(missing.max(self.frames.mapped() / remap_share()), range.clone())?;
-            result = self.frames.map(&mut self.device, range);
+            self.remap(range, u64::MAX, stream)?;
+            result = self.map_more(range);
         }
         self.note_reserved();
         result
+    }
+
+    /// Takes memory of the device for what has none of a range.
+    fn map_more(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
+        if !self.left.is_empty() {
+            for frame in self.frames.without_memory(range) {
+                self.unmap_left(frame)?;
+            }
+        }
+        self.frames.map(&mut self.device, range)
     }
 
     fn note_reserved(&mut self) {
@@ -99,22 +115,27 @@ impl<D: Device> Arena<D> {
         self.statistics.peak_reserved = self.statistics.peak_reserved.max(self.frames.mapped());
     }
 
-    /// Takes the memory away from frames without a block, those in `spared` excepted.
-    fn unmap_cold(&mut self, bytes: u64, spared: Range<u32>) -> Result<u64, stalloc_device::Error> {
-        let taken = &self.taken;
-        let is_cold = |frame: Range<u32>| {
+    /// The frames of so many bytes without a block, highest first, those of `spared` excepted.
+    pub(super) fn cold_frames(&self, bytes: u64, spared: &Range<u32>) -> Vec<usize> {
+        let Some(size) = self.frames.frame() else { return Vec::new() };
+        let count = usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX);
+        self.frames.cold(count, |frame| {
             let is_spared = frame.start < spared.end && spared.start < frame.end;
-            !is_spared && taken.is_free(frame.start as usize, frame.end as usize)
-        };
-        if !self.frames.has_cold(is_cold) {
+            !is_spared && self.taken.is_free(frame.start as usize, frame.end as usize)
+        })
+    }
+
+    /// Takes the memory away from frames without a block, those of `spared` excepted. Waits for the device.
+    fn give_back_cold(&mut self, bytes: u64, spared: &Range<u32>) -> Result<u64, stalloc_device::Error> {
+        let cold = self.cold_frames(bytes, spared);
+        if cold.is_empty() {
             return Ok(0);
         }
         // Freed blocks may still be in use by what the device has been given.
         self.device.synchronize()?;
-        let given = self.frames.unmap(&mut self.device, bytes, is_cold);
+        self.unmap_all_left()?;
+        let given = self.frames.unmap(&mut self.device, &cold);
         self.note_reserved();
-        self.statistics.remapped += given.as_ref().unwrap_or(&0);
-        self.statistics.remaps += 1;
         given
     }
 
@@ -126,11 +147,7 @@ impl<D: Device> Arena<D> {
         }
         self.device.synchronize()?;
         self.poll_all();
-        let (remaps, remapped) = (self.statistics.remaps, self.statistics.remapped);
-        let given = self.unmap_cold(bytes, 0..0);
-        // Asked for: not a remap.
-        (self.statistics.remaps, self.statistics.remapped) = (remaps, remapped);
-        Ok(given?)
+        Ok(self.give_back_cold(bytes, &(0..0))?)
     }
 
     /// Whether memory for a plan is there in addition to what lives now and is not in its way: one that needs more than there is

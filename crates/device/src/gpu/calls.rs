@@ -231,9 +231,33 @@ impl Calls {
         // SAFETY: `handle` is a place for the answer, the properties are valid during the call.
         let code = unsafe { (calls.create)(&mut handle, length, &self.properties(), 0) };
         self.check_memory("creating memory", code)?;
-        // SAFETY: the handle was just made with this length; the driver refuses a range that is not reserved.
+        self.map_handle(calls, handle, address, bytes, peers)
+    }
+
+    /// Maps the memory of a mapping at a second address as well.
+    pub fn alias(&self, from: Address, to: Address, bytes: u64, peers: &[c_int]) -> Result<(), Failure> {
+        let calls = self.virtual_memory()?;
+        let _current = self.relaxed()?;
+        let mut handle = 0;
+        // SAFETY: `handle` is a place for the answer; the driver refuses an address that is not mapped.
+        let code = unsafe { (calls.retain_handle)(&mut handle, ptr::with_exposed_provenance_mut(from as usize)) };
+        self.check_memory("finding a mapping's memory", code)?;
+        self.map_handle(calls, handle, to, bytes, peers)
+    }
+
+    /// Maps memory for this device and for `peers`, and lets go of its handle.
+    fn map_handle(
+        &self,
+        calls: &Virtual,
+        handle: u64,
+        address: Address,
+        bytes: u64,
+        peers: &[c_int],
+    ) -> Result<(), Failure> {
+        let length = bytes as usize;
+        // SAFETY: the caller owns the handle, whose memory has this length; the driver refuses a range that is not reserved.
         let mapped = unsafe { (calls.map)(address, length, 0, handle, 0) };
-        // SAFETY: the handle was just made and is not used again.
+        // SAFETY: the caller gave the handle up.
         let released = unsafe { (calls.release)(handle) };
         self.check_memory("mapping memory", mapped)?;
         self.check("releasing a handle", released)?;

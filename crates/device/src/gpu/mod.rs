@@ -92,6 +92,15 @@ impl Gpu {
         }
     }
 
+    /// A driver refuses what is mapped already, too; not every stand-in does.
+    fn check_free(&self, address: Address, bytes: u64) -> Result<(), Error> {
+        let before = self.mapped.range(..address.saturating_add(bytes)).next_back();
+        if before.is_some_and(|(&start, &length)| start + length > address) {
+            return Err(Error::Unsupported("map a page twice"));
+        }
+        Ok(())
+    }
+
     fn explain<T>(&self, result: Result<T, calls::Failure>, requested: u64) -> Result<T, Error> {
         result.map_err(|failure| match failure {
             calls::Failure::OutOfMemory => self.out_of_memory(requested),
@@ -124,13 +133,19 @@ impl Device for Gpu {
     }
 
     fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
-        // A driver refuses this too; not every stand-in does.
-        let before = self.mapped.range(..address.saturating_add(bytes)).next_back();
-        if before.is_some_and(|(&start, &length)| start + length > address) {
-            return Err(Error::Unsupported("map a page twice"));
-        }
+        self.check_free(address, bytes)?;
         self.explain(self.calls.map(address, bytes, &self.peers), bytes)?;
         self.mapped.insert(address, bytes);
+        Ok(())
+    }
+
+    fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
+        self.check_free(to, bytes)?;
+        if self.mapped.get(&from) != Some(&bytes) {
+            return Err(Error::Unsupported("map again what is not mapped"));
+        }
+        self.explain(self.calls.alias(from, to, bytes, &self.peers), bytes)?;
+        self.mapped.insert(to, bytes);
         Ok(())
     }
 

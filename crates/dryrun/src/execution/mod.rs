@@ -122,6 +122,8 @@ pub struct Execution {
     captures_begun: u64,
     /// What comes before what, if that is checked.
     order: Option<Order>,
+    /// The memory behind each block that an allocator told of, start and bytes of each piece.
+    behind_blocks: HashMap<u64, Vec<(u64, u64)>>,
 }
 
 static EXECUTION: LazyLock<Mutex<Execution>> = LazyLock::new(|| {

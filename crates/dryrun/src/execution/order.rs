@@ -4,7 +4,7 @@
 //! complaint says which memory was handed out, used, or taken away while somebody else may still use it.
 
 use super::{Execution, Handle, execution, streams::LEGACY};
-use crate::{config::config, log};
+use crate::{config::config, log, memory::memory};
 use stalloc_order::{Moment, Order, Violation};
 use std::{
     ffi::c_int,
@@ -120,12 +120,27 @@ exports! {
             return 0;
         }
         let stream = name(stream, device.unsigned_abs());
-        if let Some(order) = &mut execution().order {
+        let behind = if what == 0 { memory().virtual_memory().0.behind(address, bytes) } else { Vec::new() };
+        let execution = &mut *execution();
+        if let Some(order) = &mut execution.order {
+            // The memory behind a block is ordered as its addresses are: pages can be mapped elsewhere while they are in use.
+            let behind_blocks = &mut execution.behind_blocks;
             match what {
-                0 => check(order.handed_out(address, bytes, stream)),
-                1 => order.used_on(address, stream),
+                0 => {
+                    check(order.handed_out(address, bytes, stream));
+                    behind.iter().for_each(|&(start, bytes)| check(order.handed_out(start, bytes, stream)));
+                    behind_blocks.insert(address, behind);
+                }
+                1 => {
+                    order.used_on(address, stream);
+                    let behind = behind_blocks.get(&address).into_iter().flatten();
+                    behind.for_each(|&(start, _)| order.used_on(start, stream));
+                }
                 2 => {
                     order.given_back(address);
+                    for (start, _) in behind_blocks.remove(&address).into_iter().flatten() {
+                        order.given_back(start);
+                    }
                 }
                 _ => {}
             }

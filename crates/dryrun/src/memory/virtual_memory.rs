@@ -6,6 +6,9 @@ use super::{Device, VIRTUAL_BASE, VIRTUAL_SPAN, device::GRANULE, ranges::Ranges,
 use crate::errors::{INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY, Status};
 use std::collections::HashMap;
 
+/// Where memory lies that is behind addresses: beyond all of these.
+const PHYSICAL_BASE: u64 = 1 << 60;
+
 /// A handle of physical memory.
 pub type PhysicalHandle = u64;
 
@@ -15,6 +18,8 @@ struct Physical {
     bytes: u64,
     handles: u32,
     mappings: u32,
+    /// Where it begins if all memory that was ever created lay in a row.
+    place: u64,
 }
 
 /// Reservations, physical memory and mappings.
@@ -24,6 +29,7 @@ pub struct VirtualMemory {
     mappings: Ranges<PhysicalHandle>,
     physical: HashMap<PhysicalHandle, Physical>,
     created: u64,
+    created_bytes: u64,
 }
 
 impl VirtualMemory {
@@ -65,7 +71,8 @@ impl VirtualMemory {
         }
         devices.get_mut(device as usize).ok_or(INVALID_DEVICE)?.charge(bytes)?;
         self.created += 1;
-        let physical = Physical { device, bytes, handles: 1, mappings: 0 };
+        let physical = Physical { device, bytes, handles: 1, mappings: 0, place: self.created_bytes };
+        self.created_bytes += bytes;
         self.physical.insert(self.created, physical);
         Ok(self.created)
     }
@@ -128,6 +135,21 @@ impl VirtualMemory {
     pub fn mapped(&self, address: u64) -> Option<(u32, u64, u64)> {
         let (start, bytes, handle) = self.mappings.find(address)?;
         Some((self.device(*handle)?, start, bytes))
+    }
+
+    /// The memory behind a range, start and bytes of each piece; memory that is behind two addresses is the same piece.
+    pub fn behind(&self, start: u64, bytes: u64) -> Vec<(u64, u64)> {
+        let (mut at, end) = (start, start.saturating_add(bytes));
+        let mut pieces = Vec::new();
+        while at < end
+            && let Some((from, length, handle)) = self.mappings.find(at)
+            && let Some(physical) = self.physical.get(handle)
+        {
+            let until = end.min(from + length);
+            pieces.push((PHYSICAL_BASE + physical.place + (at - from), until - at));
+            at = until;
+        }
+        pieces
     }
 
     fn drop_unused(&mut self, devices: &mut [Device], handle: PhysicalHandle) {

@@ -56,6 +56,10 @@ impl<D: Device> Device for Gate<D> {
         self.device.map(address, bytes)
     }
 
+    fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
+        self.device.alias(from, to, bytes)
+    }
+
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         self.check_keeping()?;
         self.device.unmap(address, bytes)
