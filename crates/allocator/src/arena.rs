@@ -102,6 +102,8 @@ pub struct Arena<D: Device> {
     /// Blocks that were given back during a capture: their events are recorded after it.
     deferred: Vec<u32>,
     capturing: bool,
+    /// Bytes that may be remapped before places on mapped memory are preferred.
+    allowance: u64,
     /// What has no planned offset, or not now, is left to the fallback.
     planned_only: bool,
     /// What rounding added to the request that is being served.
@@ -168,6 +170,7 @@ impl<D: Device> Arena<D> {
             left: VecDeque::new(),
             deferred: Vec::new(),
             capturing: false,
+            allowance: 0,
             planned_only: false,
             slack: 0,
             statistics,

@@ -15,6 +15,10 @@ stalloc_tuning::tuned! {
     /// often.
     tight_slack: u64 = 1024;
 
+    /// After a remap, this part of what is mapped may be remapped too before places on mapped memory are preferred again: more packs
+    /// blocks better and remaps more often.
+    remap_share: u64 = 32;
+
     /// Ranges that another stream used last which one search passes over before it takes one of them and waits.
     foreign_ranges: usize = 64;
 

@@ -9,7 +9,7 @@ use super::search::own_part;
 use crate::Error;
 use crate::frames::FrameSet;
 use crate::script::{GRANULE, Key, Script};
-use crate::tuning::tight_slack;
+use crate::tuning::{remap_share, tight_slack};
 
 /// How much device memory an arena may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Budget {
 /// What to do where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressure {
-    /// Do not map: there may be a place on mapped memory.
+    /// Remap no more than the last remap allowed: there may be a place on mapped memory.
     Refuse,
     /// Take the memory from where no block is.
     Remap,
@@ -76,6 +76,7 @@ impl<D: Device> Arena<D> {
     #[cold]
     fn map(&mut self, range: &Range<u32>, stream: u8, pressure: Pressure) -> Result<(), stalloc_device::Error> {
         let missing = self.frames.missing(range);
+        let may_remap = pressure == Pressure::Remap || missing <= self.allowance;
         let limit = self.limit(range.end - range.start);
         let excess = (self.frames.mapped() + missing).saturating_sub(limit);
         if excess > 0 {
@@ -84,20 +85,31 @@ impl<D: Device> Arena<D> {
                 free: missing - excess.min(missing),
                 total: limit,
             };
-            if pressure == Pressure::Refuse {
+            if !may_remap {
                 return Err(full);
             }
             // The budget may have become smaller.
             self.give_back_cold(excess.saturating_sub(missing), range)?;
             self.remap(range, excess.min(missing), stream)?;
+            self.allow(pressure, missing);
         }
         let mut result = self.map_more(range);
-        if pressure == Pressure::Remap && matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
+        if may_remap && matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
             self.remap(range, u64::MAX, stream)?;
+            self.allow(pressure, missing);
             result = self.map_more(range);
         }
         self.note_reserved();
         result
+    }
+
+    /// Says how much may be remapped from now on before places on mapped memory are preferred. There blocks lie where they happen to
+    /// fit, so that fewer and fewer pages are without one.
+    fn allow(&mut self, pressure: Pressure, remapped: u64) {
+        self.allowance = match pressure {
+            Pressure::Remap => self.frames.mapped() / remap_share(),
+            Pressure::Refuse => self.allowance.saturating_sub(remapped),
+        };
     }
 
     /// Takes memory of the device for what has none of a range.
