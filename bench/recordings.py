@@ -28,12 +28,13 @@ def row(command: str, recording: Path, device: int) -> str:
     said = simulate(command, recording, device)
     peak = said["peak_allocated"]
     results = {result["allocator"]: result for result in said["results"]}
-    cells = [recording.name.split(".")[0], str(device), f"{said['requests']:,}", f"{peak // MIB:,}"]
-    cells.append(f"{results['recorded']['efficiency']:.3f}" if "recorded" in results else "-")
+    cells = [recording.name.removesuffix(".zst").removesuffix(".pickle"), str(device), f"{said['requests']:,}", f"{peak / MIB:,.0f}"]
+    reserved = said["actual_peak_reserved"]
+    cells.append(f"{peak / reserved:.3f}" if reserved else "-")
     for name in ALLOCATORS:
         capacity = results[name]["smallest_capacity"]
         cells.append(f"{results[name]['efficiency']:.3f} · {1000 * capacity / peak:.0f}" if capacity else "-")
-    cells.append(f"{100 * results['stalloc']['planned']:.0f} %")
+    cells.append(f"{100 * results['stalloc']['planned'] / said['requests']:.0f} %")
     return "| " + " | ".join(cells) + " |"
 
 

@@ -17,7 +17,7 @@ stalloc_tuning::tuned! {
 
     /// After a remap, this part of what is mapped may be remapped too before places on mapped memory are preferred again: more packs
     /// blocks better and remaps more often.
-    remap_share: u64 = 32;
+    remap_share: u64 = 128;
 
     /// Ranges that another stream used last which one search passes over before it takes one of them and waits.
     foreign_ranges: usize = 64;
