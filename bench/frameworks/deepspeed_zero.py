@@ -6,6 +6,7 @@ import deepspeed
 import torch
 import torch._dynamo  # noqa: F401  (with PyTorch 2.15 it cannot be imported any more inside zero.Init)
 from tiny import STEPS, Tokens, language_model
+from transformers.integrations import HfDeepSpeedConfig
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--stage", type=int, default=2)
@@ -20,8 +21,9 @@ config = {
     "zero_optimization": {"stage": options.stage, "overlap_comm": True},
 }
 deepspeed.init_distributed()
-with deepspeed.zero.Init(config_dict_or_path=config, enabled=options.stage == 3):
-    model = language_model()
+# transformers has to know of stage 3 before it makes a model: it begins zero.Init itself then, and leaves what is not there alone.
+known = HfDeepSpeedConfig(config) if options.stage == 3 else None
+model = language_model()
 engine, _, _, _ = deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())
 for number, batch in enumerate(torch.utils.data.DataLoader(Tokens(), batch_size=8)):
     batch = {name: tensor.to(engine.device) for name, tensor in batch.items()}
