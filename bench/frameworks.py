@@ -185,10 +185,19 @@ def shown(name: str, row: dict) -> str:
     )
 
 
+#: Where the table is: its mark, and the page.
+PAGE = ("frameworks", "frameworks.md")
+
 HEAD = (
     "| framework | requests | steps | peak allocated | E PyTorch | E expandable | E planned | run | auto | environment |\n"
     "|---|---:|---:|---:|---:|---:|---:|---|---|---|"
 )
+
+
+def put(name: str, row: str) -> None:
+    """Put a row into the page, whose other rows stay."""
+    rows = {line.split("|")[1].strip(): line for line in page.read(*PAGE).splitlines()[2:]} | {name: row}
+    page.write(PAGE[0], "\n".join([HEAD, *(rows[name] for name in JOBS if name in rows)]), PAGE[1])
 
 
 def main() -> None:
@@ -203,8 +212,6 @@ def main() -> None:
     if options.rotate:
         first = datetime.date.today().timetuple().tm_yday * options.rotate
         names = [STEADY[(first + number) % len(STEADY)] for number in range(min(options.rotate, len(STEADY)))]
-    kept = ROOT / "target" / "frameworks.json"
-    rows = json.loads(kept.read_text()) if kept.exists() else {}
     is_good = True
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -214,20 +221,16 @@ def main() -> None:
             folder.mkdir()
             trial = Trial(JOBS[name], folder, python)
             try:
-                rows[name] = trial.all()
+                row = trial.all()
             except Failed as failure:
-                rows[name] = {"failed": str(failure), "said": trial.said}
-            print(shown(name, rows[name]), flush=True)
-            for line in rows[name]["said"]:
+                row = {"failed": str(failure), "said": trial.said}
+            print(shown(name, row), flush=True)
+            for line in row["said"]:
                 print(f"{name} said: {line}", file=sys.stderr)
-            is_good &= rows[name].get("steps") == STEPS
-            # Two of these commands may be at work.
-            rows = (json.loads(kept.read_text()) if kept.exists() else {}) | {name: rows[name]}
-            kept.write_text(json.dumps(rows, indent=1))
+            is_good &= row.get("steps") == STEPS
+            if options.write:
+                put(name, shown(name, row))
             shutil.rmtree(folder)
-    if options.write:
-        table = [HEAD, *(shown(name, rows[name]) for name in JOBS if name in rows)]
-        page.write("frameworks", "\n".join(table), "frameworks.md")
     sys.exit(0 if is_good else 1)
 
 
