@@ -36,6 +36,36 @@ fn the_demo_plans_checks_compares_and_writes_a_report() {
     assert!(folder.path().join("demo.plan").exists());
 }
 
+/// Work is bounded by the length of the input, not by the sizes in it: a block of 128 TiB has 67 million pages.
+#[test]
+fn a_log_of_one_huge_block_is_read_by_every_command_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("mem_log_dev0.txt");
+    fs::write(&log, "1 0x1e919e00 140737488355328 0x0\n").unwrap();
+    let (plan, page) = (folder.path().join("huge.plan"), folder.path().join("huge.html"));
+    let commands: [&[&str]; 4] = [
+        &["info", text(&log)],
+        &["plan", text(&log), "-o", text(&plan)],
+        &["simulate", text(&log)],
+        &["report", text(&log), "-o", text(&page)],
+    ];
+    for arguments in commands {
+        let begun = Command::new(env!("CARGO_BIN_EXE_stalloc"))
+            .args(arguments)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        let mut child = begun.unwrap();
+        // A hang is minutes or for ever; this takes under a second.
+        let ended = (0..600).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            child.try_wait().unwrap().is_some()
+        });
+        let _ = child.kill();
+        assert!(ended, "{arguments:?} hangs");
+    }
+}
+
 #[test]
 fn a_recording_is_planned_verified_and_simulated_with_figures_that_agree() {
     let folder = tempfile::tempdir().unwrap();
