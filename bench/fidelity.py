@@ -90,17 +90,24 @@ def replay(program: dict, recording: dict, tree: Path, interpreter: Path, stallo
     # The published file may lie where the program writes.
     written.parent.mkdir(parents=True, exist_ok=True)
     written.unlink(missing_ok=True)
-    command = shlex.split(recording["command"]) + shlex.split(program.get("arguments", ""))
-    search = os.pathsep.join(str(tree / part) for part in program.get("path", []))
-    settings = {**os.environ, "PYTHONPATH": search, **as_a_trial(tree), **program.get("environment", {}), **recording.get("environment", {})}
-    gpu = recording.get("gpu", program["gpu"])
-    run(stalloc, "trace", "-o", tree / ".traces", "--dry-run", gpu, "--", interpreter, *command, cwd=folder, env=settings)
+    command, settings = dry_run(program, recording, tree, interpreter, stalloc)
+    run(*command, cwd=folder, env=settings)
     if not written.exists():
         raise Failed(f"{program['repository']}: no snapshot at {written.relative_to(tree)}")
     done = subprocess.run([stalloc, "info", "--compare", "--json", published, written], text=True, capture_output=True)
     if done.returncode not in (0, 1):
         raise Failed(done.stderr)
     return json.loads(done.stdout)["devices"][0]
+
+
+def dry_run(program: dict, entry: dict, tree: Path, interpreter: Path, stalloc: Path) -> tuple[list[object], dict[str, str]]:
+    """The command that runs a program without a GPU as an entry of its list says, and its environment."""
+    words = shlex.split(entry["command"]) + shlex.split(program.get("arguments", ""))
+    search = os.pathsep.join(str(tree / part) for part in program.get("path", []))
+    settings = {**os.environ, "PYTHONPATH": search, **as_a_trial(tree), **program.get("environment", {}), **entry.get("environment", {})}
+    options = shlex.split(program.get("options", ""))
+    trace = [stalloc, "trace", "-o", tree / ".traces", "--dry-run", entry.get("gpu", program["gpu"]), *options]
+    return [*trace, "--", interpreter, *words], settings
 
 
 def as_a_trial(tree: Path) -> dict[str, str]:
@@ -137,13 +144,19 @@ def first_difference(found: dict) -> Iterator[str]:
                 yield from (f"      {line}" for line in lines)
 
 
-def main() -> int:
-    """Replay what is asked for and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """The options of a command that runs strangers' programs."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stalloc", type=Path, required=True, help="the command of a built package")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "stalloc" / "fidelity")
     parser.add_argument("--repositories", type=Path, help="a folder of clones named OWNER+NAME")
     parser.add_argument("--uv", default="uv", help="the uv command")
+    return parser
+
+
+def main() -> int:
+    """Replay what is asked for and print the table."""
+    parser = arguments(__doc__)
     parser.add_argument("--only", default="", help="recordings whose repository or file name holds this text")
     parser.add_argument("--write", action="store_true", help="put the table into docs/fidelity.md")
     options = parser.parse_args()

@@ -6,11 +6,8 @@ The programs and the figures are listed in bench/published.toml; repositories an
 tables go into docs/fidelity.md.
 """
 
-import argparse
 import json
-import os
 import re
-import shlex
 import statistics
 import subprocess
 import sys
@@ -64,13 +61,9 @@ class Peak:
 def measure(program: dict, figure: dict, tree: Path, interpreter: Path, stalloc: Path) -> str:
     """All that a program prints in a dry run, also where it ends with an error."""
     fidelity.check_out(program, figure, tree)
-    command = shlex.split(figure["command"]) + shlex.split(program.get("arguments", ""))
-    search = os.pathsep.join(str(tree / part) for part in program.get("path", []))
-    settings = {**os.environ, "PYTHONPATH": search, **fidelity.as_a_trial(tree)}
-    gpu = figure.get("gpu", program["gpu"])
-    options = shlex.split(program.get("options", ""))
-    words = [stalloc, "trace", "-o", tree / ".traces", "--dry-run", gpu, *options, "--", interpreter, *command]
-    done = subprocess.run([str(word) for word in words], text=True, capture_output=True, cwd=tree / program.get("in", "."), env=settings)
+    command, settings = fidelity.dry_run(program, figure, tree, interpreter, stalloc)
+    words = [str(word) for word in command]
+    done = subprocess.run(words, text=True, capture_output=True, cwd=tree / program.get("in", "."), env=settings)
     return done.stdout + done.stderr
 
 
@@ -102,11 +95,7 @@ def summary(peaks: list[Peak], refused: list[bool], fitted: int) -> str:
 
 def main() -> int:
     """Run what is asked for and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stalloc", type=Path, required=True, help="the command of a built package")
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "stalloc" / "fidelity")
-    parser.add_argument("--repositories", type=Path, help="a folder of clones named OWNER+NAME")
-    parser.add_argument("--uv", default="uv", help="the uv command")
+    parser = fidelity.arguments(__doc__)
     parser.add_argument("--only", default="", help="figures whose repository, name or command holds this text")
     parser.add_argument("--keep", type=Path, help="a file that what the programs print is kept in: what is there is not run again")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/fidelity.md")
