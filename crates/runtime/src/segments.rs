@@ -63,7 +63,8 @@ pub fn small_bytes(segments: &[Segment]) -> u64 {
     blocks.filter(|block| is_small(block)).map(|block| block.size).sum()
 }
 
-fn holds_both(segment: &Segment) -> bool {
+/// Whether small and large blocks lie in a segment, as in the arena's; one of the fallback's holds one kind.
+pub fn holds_both(segment: &Segment) -> bool {
     segment.expandable && !segment.small
 }
 

@@ -1,4 +1,4 @@
-//! The C interface: `python/stalloc/shim/core.h` in Rust. Change both together, and append only.
+//! The C interface: `python/stalloc/shim/core.h` in Rust. Change both together, and the version with them.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::places;
 use crate::segments::{self, Segment};
 
 /// Version of the table.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -66,6 +66,7 @@ pub struct CorePart {
     stream: *mut c_void,
     state: u32,
     begins: u32,
+    small: u32,
 }
 
 impl CorePart {
@@ -82,6 +83,7 @@ impl CorePart {
                 BlockState::Pending => 2,
             },
             begins: u32::from(number == 0),
+            small: u32::from(segment.small),
         })
     }
 }
@@ -97,18 +99,15 @@ pub struct Core {
     capturing: extern "C" fn(i32, i32),
     trim: extern "C" fn(i32) -> u64,
     arena: unsafe extern "C" fn(i32, *mut CoreArena),
-    blocks: unsafe extern "C" fn(i32, *mut CoreBlock, usize) -> usize,
-    fallback_reserved: extern "C" fn(i32, u64),
     counters: unsafe extern "C" fn(i32, *mut Counters, i32, i32),
     owns: unsafe extern "C" fn(*const c_void, *mut i32) -> i32,
     allow_peer: extern "C" fn(i32, i32) -> i32,
     fallback_holds: extern "C" fn(i32, u64, u64),
     limit: extern "C" fn(i32, u64),
-    mapped: unsafe extern "C" fn(i32, *mut CoreRange, usize) -> usize,
     is_solid: extern "C" fn(i32) -> i32,
     memory_changes: extern "C" fn(i32) -> u64,
     memory: unsafe extern "C" fn(i32, *mut CoreRange, usize, *mut u64) -> usize,
-    parts: unsafe extern "C" fn(i32, *mut CorePart, usize) -> usize,
+    parts: unsafe extern "C" fn(i32, i32, *mut CorePart, usize) -> usize,
 }
 
 static CORE: Core = Core {
@@ -120,14 +119,11 @@ static CORE: Core = Core {
     capturing,
     trim,
     arena,
-    blocks,
-    fallback_reserved,
     counters,
     owns,
     allow_peer,
     fallback_holds,
     limit,
-    mapped,
     is_solid,
     memory_changes,
     memory,
@@ -220,22 +216,6 @@ unsafe extern "C" fn arena(device: i32, out: *mut CoreArena) {
 }
 
 /// # Safety
-/// `out` has room for `capacity` blocks.
-unsafe extern "C" fn blocks(device: i32, out: *mut CoreBlock, capacity: usize) -> usize {
-    let blocks = contained("blocks", || places::blocks(device), Vec::new);
-    for (i, &block) in blocks.iter().take(capacity).enumerate() {
-        // SAFETY: the caller's promise, and `i < capacity`.
-        unsafe { *out.add(i) = block.into() };
-    }
-    blocks.len()
-}
-
-// Of shims before version 4.
-extern "C" fn fallback_reserved(device: i32, bytes: u64) {
-    contained("fallback_reserved", || places::fallback_holds(device, bytes, 0), || ());
-}
-
-/// # Safety
 /// `out` is null or may be written.
 unsafe extern "C" fn counters(device: i32, out: *mut Counters, peaks: i32, totals: i32) {
     let counters = || places::counters(device, peaks != 0, totals != 0);
@@ -272,14 +252,6 @@ extern "C" fn limit(device: i32, bytes: u64) {
 
 /// # Safety
 /// `out` has room for `capacity` parts.
-unsafe extern "C" fn mapped(device: i32, out: *mut CoreRange, capacity: usize) -> usize {
-    let parts = contained("mapped", || places::mapped(device).0, Vec::new);
-    // SAFETY: the caller's promise.
-    unsafe { copy(&parts, out, capacity) }
-}
-
-/// # Safety
-/// `out` has room for `capacity` parts.
 unsafe fn copy(parts: &[Range<Address>], out: *mut CoreRange, capacity: usize) -> usize {
     for (i, part) in parts.iter().take(capacity).enumerate() {
         // SAFETY: the caller's promise, and `i < capacity`.
@@ -311,8 +283,12 @@ unsafe extern "C" fn memory(device: i32, out: *mut CoreRange, capacity: usize, c
 
 /// # Safety
 /// `out` has room for `capacity` parts.
-unsafe extern "C" fn parts(device: i32, out: *mut CorePart, capacity: usize) -> usize {
-    let segments = contained("parts", || segments::of_arena(device), Vec::new);
+unsafe extern "C" fn parts(device: i32, by_pool: i32, out: *mut CorePart, capacity: usize) -> usize {
+    let segments = || {
+        let segments = segments::of_arena(device);
+        if by_pool == 0 { segments } else { segments::by_pool(segments) }
+    };
+    let segments = contained("parts", segments, Vec::new);
     let parts = segments.iter().flat_map(CorePart::of);
     let mut count = 0;
     for part in parts {

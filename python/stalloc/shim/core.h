@@ -1,14 +1,15 @@
 // The C interface between the shims and the Rust core. The core fills the table; a shim calls through it.
 //
-// No function throws or ends the process, whatever goes wrong in it, and none calls back into the shim. Every one may be called from any thread.
+// No function throws or ends the process, whatever goes wrong in it, and none calls back into the shim. Every one may be called
+// from any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 extern "C" {
 
-// Grows by appending; a shim refuses a core that is older than what it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 6;
+// A shim refuses a core of another version than it was compiled for.
+constexpr uint32_t STALLOC_CORE_VERSION = 7;
 
 // A live block of an arena.
 struct StallocBlock {
@@ -39,6 +40,7 @@ struct StallocPart {
   void* stream;        // its segment's
   uint32_t state;      // 0: free; 1: in use; 2: given back, but another stream has not done with it
   uint32_t begins;     // 1: the first of its segment
+  uint32_t small;      // 1: its segment is for small requests
 };
 
 // One quantity: what there is, the most there was, and what came and went.
@@ -84,12 +86,6 @@ struct StallocCore {
   // The arena's range and the memory behind it.
   void (*arena)(int device, StallocArena* out);
 
-  // Copies up to `capacity` live blocks in the order of addresses; returns how many there are.
-  size_t (*blocks)(int device, StallocBlock* out, size_t capacity);
-
-  // The fallback's reserved bytes, after they may have changed.
-  void (*fallback_reserved)(int device, uint64_t bytes);
-
   // What is counted of the arena; then peaks begin again at what there is, and totals at nothing, if they are to.
   void (*counters)(int device, StallocCounters* out, int restart_peaks, int restart_totals);
 
@@ -106,21 +102,19 @@ struct StallocCore {
   // It keeps what it has. UINT64_MAX: no limit.
   void (*limit)(int device, uint64_t bytes);
 
-  // Copies up to `capacity` parts of the arena's range that have memory behind them, in the order of addresses; returns how
-  // many there are.
-  size_t (*mapped)(int device, StallocRange* out, size_t capacity);
-
   // Whether the arena is one allocation of the driver's: 1 if so.
   int (*is_solid)(int device);
 
   // How often the memory behind the arena changed so far. Takes no lock.
   uint64_t (*memory_changes)(int device);
 
-  // As `mapped`, and the number of changes that led to it.
+  // Copies up to `capacity` parts of the arena's range that have memory behind them, in the order of addresses; returns how many
+  // there are. `changes` is how often that memory had changed then.
   size_t (*memory)(int device, StallocRange* out, size_t capacity, uint64_t* changes);
 
   // Copies up to `capacity` parts of the arena's segments, all as they are at one moment, in the order of addresses; returns how
-  // many there are.
-  size_t (*parts)(int device, StallocPart* out, size_t capacity);
+  // many there are. With `by_pool`, small blocks have segments of their own, so that the sums over segments of a kind are the
+  // statistics by pool.
+  size_t (*parts)(int device, int by_pool, StallocPart* out, size_t capacity);
 };
 }

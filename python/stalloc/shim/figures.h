@@ -18,8 +18,8 @@ constexpr size_t AGGREGATE = 0, SMALL = 1, LARGE = 2;
 
 // Statistics that both sides have, and whose peaks are of their sum.
 constexpr StatArray DeviceStats::* kSums[] = {
-    &DeviceStats::allocation,      &DeviceStats::active,       &DeviceStats::segment,        &DeviceStats::allocated_bytes,
-    &DeviceStats::reserved_bytes,  &DeviceStats::active_bytes, &DeviceStats::requested_bytes};
+    &DeviceStats::allocation,     &DeviceStats::active,       &DeviceStats::segment,        &DeviceStats::allocated_bytes,
+    &DeviceStats::reserved_bytes, &DeviceStats::active_bytes, &DeviceStats::requested_bytes};
 
 // The native allocator's figures as last read, and the peaks of the sum of both sides.
 //
@@ -91,7 +91,7 @@ class Figures {
   std::atomic<bool> changed{true};
   std::mutex mutex;
   DeviceStats outside;
-  DeviceStats peaks;  // .peak alone
+  DeviceStats peaks;         // .peak alone
   StallocCounter segment{};  // the arena's memory as one segment: whether it holds any
 
   // The arena's figures as PyTorch lays them out. Its memory counts as one large segment, of both pools. The lock is held.

@@ -229,8 +229,7 @@ class History {
   }
 
   // The lock is held, as it is in `complete`: entries are in the order of time.
-  void add(TraceEntry::Action action, const char* name, uint64_t address, size_t size, void* stream, Stack stack,
-           Notes notes) {
+  void add(TraceEntry::Action action, const char* name, uint64_t address, size_t size, void* stream, Stack stack, Notes notes) {
     if (std::find(skipped.begin(), skipped.end(), name) != skipped.end()) return;
     if (when < RecordContext::ALLOC) stack = nullptr;
     entries.push_back(make_entry<TraceEntry>(action, c10::DeviceIndex(index), size_t(address), size,

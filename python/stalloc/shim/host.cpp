@@ -76,7 +76,8 @@ struct Host final : c10::Allocator {
 
 // Installs the allocator; either table may be null. Returns null, or what went wrong.
 extern "C" const char* stalloc_host_install(const StallocCore* table, const StallocHostLog* recorder) {
-  if (table != nullptr && table->version < STALLOC_CORE_VERSION) return "the shim is newer than the stalloc library";
+  if (table != nullptr && table->version != STALLOC_CORE_VERSION)
+    return "the shim and the stalloc library are of different versions";
   if (next != nullptr) return "it is installed already";
   core = table;
   log = recorder;

@@ -1,15 +1,29 @@
 // How much device memory a program allows itself (torch.cuda.set_per_process_memory_fraction), arena and native allocator
 // together.
 #pragma once
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <string>
 
 #include "core.h"
 
 namespace stalloc {
+
+// How much memory a device has.
+inline uint64_t device_bytes(c10::DeviceIndex index) {
+  c10::DeviceIndex current = 0;
+  C10_CUDA_CHECK(c10::cuda::GetDevice(&current));
+  C10_CUDA_CHECK(c10::cuda::SetDevice(index));
+  size_t free = 0, total = 0;
+  auto result = cudaMemGetInfo(&free, &total);
+  C10_CUDA_CHECK(c10::cuda::SetDevice(current));
+  C10_CUDA_CHECK(result);
+  return total;
+}
 
 // The limit of one device.
 //
@@ -85,15 +99,5 @@ class Limit {
 
   uint64_t bytes() const { return exists() ? uint64_t(fraction * double(total)) : UINT64_MAX; }
 };
-
-// The native allocator's text with the limit that the program has set in place of what it was told.
-inline std::string with_limit(std::string text, const std::string& allowed) {
-  const size_t end = text.find(" allowed; ");
-  if (end == std::string::npos) return text;
-  const size_t unit = text.rfind(' ', end - 1);
-  const size_t number = unit == std::string::npos ? unit : text.rfind(' ', unit - 1);
-  if (number == std::string::npos) return text;
-  return text.replace(number + 1, end - number - 1, allowed);
-}
 
 }  // namespace stalloc

@@ -53,10 +53,11 @@ struct TellsMemoryFraction<Native, std::void_t<decltype(&Native::getMemoryFracti
 
 // An entry of the history, outside all private pools. Older versions' entries do not name their pool.
 template <typename Entry, typename Time, typename Stack>
-Entry make_entry(typename Entry::Action action, c10::DeviceIndex device, size_t address, size_t size, cudaStream_t stream, Time time,
-                 Stack stack) {
+Entry make_entry(typename Entry::Action action, c10::DeviceIndex device, size_t address, size_t size, cudaStream_t stream,
+                 Time time, Stack stack) {
   using Pool = c10::cuda::MempoolId_t;
-  if constexpr (std::is_constructible_v<Entry, decltype(action), decltype(device), size_t, size_t, cudaStream_t, Pool, Time, Stack>)
+  if constexpr (std::is_constructible_v<Entry, decltype(action), decltype(device), size_t, size_t, cudaStream_t, Pool, Time,
+                                        Stack>)
     return Entry(action, device, address, size, stream, Pool{0, 0}, time, std::move(stack));
   else
     return Entry(action, device, address, size, stream, time, std::move(stack));
@@ -79,7 +80,8 @@ void note(Entry&, Notes&, long) {}
 
 // The sanitizer for streams is told of memory. In older versions it knows of no device but CUDA's.
 template <typename Trace>
-auto tell_allocation(const Trace& trace, uintptr_t address, int) -> decltype(trace->trace_gpu_memory_allocation(c10::kCUDA, address)) {
+auto tell_allocation(const Trace& trace, uintptr_t address, int)
+    -> decltype(trace->trace_gpu_memory_allocation(c10::kCUDA, address)) {
   trace->trace_gpu_memory_allocation(c10::kCUDA, address);
 }
 template <typename Trace>

@@ -1,10 +1,10 @@
 // The shim's history with a core that we play: what it notes when threads come in a bad order, and what it asks.
-#include "../../../python/stalloc/shim/history.h"
-
 #include <chrono>
 #include <future>
 #include <sstream>
 #include <thread>
+
+#include "../../../python/stalloc/shim/history.h"
 
 namespace {
 

@@ -4,7 +4,8 @@ use stalloc_allocator::caching::BlockState;
 
 use super::fallback::Fallback;
 use super::figures::Held;
-use crate::segments::{Block, Segment};
+use crate::counters::SMALL;
+use crate::segments::{Block, Segment, holds_both};
 
 /// Segments in no particular order.
 pub type Snapshot = Vec<Segment>;
@@ -51,8 +52,7 @@ pub fn tally(segments: &Snapshot) -> ([Held; 2], [Held; 2]) {
     for segment in segments {
         let in_use = segment.blocks.iter().any(|block| block.state != BlockState::Free);
         for block in &segment.blocks {
-            // The arena holds small and large blocks; a segment of the fallback holds one kind.
-            let small = if segment.expandable && !segment.small { block.size <= 1 << 20 } else { segment.small };
+            let small = if holds_both(segment) { block.size <= SMALL } else { segment.small };
             let to = match block.state {
                 BlockState::Free if !in_use => continue,
                 BlockState::Free => &mut inactive[usize::from(!segment.small)],

@@ -1,0 +1,118 @@
+// Memory that ran out, as the program hears of it: once, after every attempt, with the arena's share and the program's own limit
+// in the exception's text.
+#pragma once
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core.h"
+#include "device.h"
+
+namespace stalloc {
+
+using c10::cuda::CUDACachingAllocator::OutOfMemoryObserver;
+
+// Larger requests are refused by the native allocator without being counted.
+constexpr size_t LARGEST_COUNTED = size_t(1) << 60;
+
+// Bytes as the native allocator writes them.
+inline std::string written(uint64_t bytes) {
+  char text[32];
+  const double kib = 1024.0;
+  if (bytes <= 1024)
+    std::snprintf(text, sizeof text, "%llu bytes", static_cast<unsigned long long>(bytes));
+  else if (bytes <= (1 << 20))
+    std::snprintf(text, sizeof text, "%.2f KiB", double(bytes) / kib);
+  else if (bytes <= (1 << 30))
+    std::snprintf(text, sizeof text, "%.2f MiB", double(bytes) / kib / kib);
+  else
+    std::snprintf(text, sizeof text, "%.2f GiB", double(bytes) / kib / kib / kib);
+  return text;
+}
+
+// The native allocator's text with the limit that the program has set in place of what it was told.
+inline std::string with_limit(std::string text, const std::string& allowed) {
+  const size_t end = text.find(" allowed; ");
+  if (end == std::string::npos) return text;
+  const size_t unit = text.rfind(' ', end - 1);
+  const size_t number = unit == std::string::npos ? unit : text.rfind(' ', unit - 1);
+  if (number == std::string::npos) return text;
+  return text.replace(number + 1, end - number - 1, allowed);
+}
+
+// Puts the arena's share into the text.
+inline void add_arena(c10::OutOfMemoryError& error, const Device& device) {
+  StallocArena arena{};
+  device.core->arena(device.index, &arena);
+  if (arena.reserved == 0) return;
+  StallocCounters counters{};
+  device.core->counters(device.index, &counters, 0, 0);
+  const auto mib = [](uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
+  error.add_context("stalloc: the planned arena holds " + mib(arena.reserved) +
+                    " of this GPU in addition to what is named above, " + mib(counters.all.bytes.current) +
+                    " of it in use by tensors.");
+}
+
+// What the native allocator's observer was last told in this thread.
+struct Told {
+  int64_t device = -1;
+  size_t size = 0, total = 0, free = 0;
+};
+inline thread_local Told told;
+
+// The program's observers of memory that ran out. They are told of exceptions that it gets, not of attempts that are made again.
+class OutOfMemory {
+ public:
+  // Adds an observer. True for the first: then `note` is to be attached to the native allocator.
+  bool attach(OutOfMemoryObserver observer) {
+    std::lock_guard<std::mutex> lock(mutex);
+    observers.push_back(std::move(observer));
+    return observers.size() == 1;
+  }
+
+  // The native allocator's observer: keeps what this thread's last attempt was told.
+  static void note(int64_t device, size_t size, size_t total, size_t free) { told = {device, size, total, free}; }
+
+  // The program never hears of this thread's last attempt.
+  static void forget() { told.device = -1; }
+
+  // To be called where the native allocator's exception is caught: throws it as the program gets it.
+  [[noreturn]] void explain(Device& device, size_t size) {
+    const bool is_limited = device.limit.exists();
+    if (size < LARGEST_COUNTED) device.out_of_memory.fetch_add(1, std::memory_order_relaxed);
+    if (std::exchange(told.device, -1) == device.index) {
+      const auto last = told;
+      for (const auto& observer : listening())
+        observer(device.index, last.size, is_limited ? size_t(device.limit.allowed()) : last.total, last.free);
+    }
+    try {
+      throw;
+    } catch (c10::OutOfMemoryError& error) {
+      if (is_limited) {
+        auto text = with_limit(error.msg(), written(device.limit.allowed()));
+        c10::OutOfMemoryError limited({__func__, __FILE__, uint32_t(__LINE__)}, std::move(text));
+        add_arena(limited, device);
+        throw limited;
+      }
+      add_arena(error, device);
+      throw;
+    }
+  }
+
+ private:
+  std::mutex mutex;
+  std::vector<OutOfMemoryObserver> observers;
+
+  // A copy: an observer may attach another.
+  std::vector<OutOfMemoryObserver> listening() {
+    std::lock_guard<std::mutex> lock(mutex);
+    return observers;
+  }
+};
+
+}  // namespace stalloc

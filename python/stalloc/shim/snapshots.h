@@ -1,0 +1,122 @@
+// PyTorch's memory history and snapshots, with the arena's share in them.
+#pragma once
+#include <c10/util/ApproximateClock.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core.h"
+#include "history.h"
+#include "statistics.h"
+
+namespace stalloc {
+
+using c10::cuda::CUDACachingAllocator::BlockInfo;
+using c10::cuda::CUDACachingAllocator::SegmentInfo;
+
+// Adds the arena's segments of one device, with the stacks that its history knows. While no history is kept, small blocks have
+// segments of their own: the entries of a history tell of whole ranges.
+inline void append_arena(const StallocCore* core, int index, History& history, std::vector<SegmentInfo>& segments) {
+  const int by_pool = History::any_enabled() ? 0 : 1;
+  auto parts = all_of<StallocPart>([&](auto* out, size_t room) { return core->parts(index, by_pool, out, room); });
+  auto stacks = history.stacks();
+  const bool is_solid = core->is_solid(index) == 1;
+  for (const auto& part : parts) {
+    if (part.begins == 1) {
+      SegmentInfo segment;
+      segment.device = c10::DeviceIndex(index);
+      segment.address = part.address;
+      segment.stream = static_cast<cudaStream_t>(part.stream);
+      segment.is_large = part.small == 0;
+      segment.is_expandable = !is_solid;
+      segments.push_back(std::move(segment));
+    }
+    BlockInfo block;
+    block.size = part.size;
+    block.requested_size = part.requested;
+    block.allocated = part.state == 1;
+    block.active = part.state != 0;
+    if (auto stack = stacks.find(part.address); block.active && stack != stacks.end())
+      block.context_when_allocated = stack->second;
+    auto& segment = segments.back();
+    segment.total_size += block.size;
+    segment.requested_size += block.requested_size;
+    if (block.active) segment.active_size += block.size;
+    if (block.allocated) segment.allocated_size += block.size;
+    segment.blocks.push_back(std::move(block));
+  }
+}
+
+template <typename Native>
+struct Snapshots : Statistics<Native> {
+  using Statistics<Native>::Statistics;
+  using Statistics<Native>::core;
+  using Statistics<Native>::devices;
+  using Statistics<Native>::next;
+  using Statistics<Native>::notes;
+  using Statistics<Native>::ours;
+  using Statistics<Native>::owner;
+
+  // From now to a snapshot it sees how fast the processor's clock runs: one that is made then sees next to nothing.
+  c10::ApproximateClockToUnixTimeConverter clock;
+
+  void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear,
+                     const std::vector<std::string>& skip) {
+    next->recordHistory(enabled, recorder, length, level, clear, skip);
+    remember(enabled, recorder, length, level, clear, skip);
+  }
+  void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear) {
+    next->recordHistory(enabled, recorder, length, level, clear);
+    remember(enabled, recorder, length, level, clear, {});
+  }
+  void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level) {
+    next->recordHistory(enabled, recorder, length, level);
+    remember(enabled, recorder, length, level, false, {});
+  }
+  void remember(bool on, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear,
+                const std::vector<std::string>& skip) {
+    if (!on) History::enable(false);
+    for (auto& device : devices) device->history.set(core, on, recorder, length, level, clear, skip);
+    if (on) History::enable(true);
+  }
+
+  native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) {
+    auto result = next->snapshot(pool, traces);
+    return pool == MempoolId_t{0, 0} ? with_arena(std::move(result), traces) : result;
+  }
+  native::SnapshotInfo snapshot(MempoolId_t pool) {
+    auto result = next->snapshot(pool);
+    return pool == MempoolId_t{0, 0} ? with_arena(std::move(result), true) : result;
+  }
+  native::SnapshotInfo snapshot() { return with_arena(next->snapshot(), true); }
+
+  native::SnapshotInfo with_arena(native::SnapshotInfo result, bool traces) {
+    auto to_unix = clock.makeConverter();
+    for (size_t index = 0; index < devices.size(); ++index) {
+      auto& history = devices[index]->history;
+      append_arena(core, int(index), history, result.segments);
+      if (!traces || index >= result.device_traces.size()) continue;
+      history.complete_frees(core);
+      history.merge_into(result.device_traces[index], to_unix);
+    }
+    return result;
+  }
+
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* address) {
+    StallocBlock block{};
+    if (!ours(address, &block)) return next->getContextForPointer(address);
+    auto* device = block.address == uint64_t(address) ? owner(address) : nullptr;
+    return device != nullptr ? device->history.stack_of(block.address) : nullptr;
+  }
+
+  void annotateMemory(const void* address, const std::string& text) {
+    StallocBlock block{};
+    auto* device = owner(address);
+    if (device == nullptr || !ours(address, &block)) return next->annotateMemory(address, text);
+    if (History::any_enabled()) device->history.annotated(block, {notes().compile_context, text});
+  }
+};
+
+}  // namespace stalloc

@@ -1,0 +1,81 @@
+// PyTorch's statistics with the arena's share, and the program's limit of both together.
+#pragma once
+#include <mutex>
+#include <utility>
+
+#include "devices.h"
+#include "out_of_memory.h"
+
+namespace stalloc {
+
+template <typename Native>
+struct Statistics : Devices<Native> {
+  using Devices<Native>::Devices;
+  using Devices<Native>::core;
+  using Devices<Native>::find;
+  using Devices<Native>::next;
+  using Devices<Native>::trim;
+
+  OutOfMemory out_of_memory;
+
+  // Reads the native allocator's figures again. Takes its lock, so only when they may have changed.
+  C10_NOINLINE void refresh(Device& device) {
+    learn_limit(device);
+    device.figures.refresh([&] { return next->initialized() ? next->getDeviceStats(device.index) : DeviceStats(); });
+  }
+
+  DeviceStats getDeviceStats(c10::DeviceIndex index) {
+    auto* device = find(index);
+    auto stats = next->getDeviceStats(index);
+    if (device == nullptr) return stats;
+    stats.num_ooms = device->out_of_memory.load(std::memory_order_relaxed);
+    return device->figures.sum(stats);
+  }
+
+  void resetAccumulatedStats(c10::DeviceIndex index) {
+    next->resetAccumulatedStats(index);
+    if (auto* device = find(index)) {
+      device->figures.reset_totals();
+      device->out_of_memory.store(0, std::memory_order_relaxed);
+    }
+  }
+
+  void resetPeakStats(c10::DeviceIndex index) {
+    next->resetPeakStats(index);
+    if (auto* device = find(index)) device->figures.reset_peaks(next->getDeviceStats(index));
+  }
+
+  // The limit that the environment sets (PYTORCH_ALLOC_CONF=per_process_memory_fraction:...).
+  void learn_limit(Device& device) {
+    if constexpr (TellsMemoryFraction<Native>::value) {
+      if (!next->initialized()) return;
+      std::call_once(device.limit_is_known, [&] {
+        double share = next->getMemoryFraction(device.index);
+        if (share < 1.0) device.limit.set(share, device_bytes(device.index));
+      });
+    }
+  }
+
+  void setMemoryFraction(double share, c10::DeviceIndex index) {
+    next->setMemoryFraction(share, index);
+    auto* device = find(index);
+    if (device == nullptr) return;
+    std::call_once(device->limit_is_known, [] {});
+    device->limit.set(share, device_bytes(index));
+    // What is held beyond it and not in use goes back now: it would be served from without a question.
+    StallocArena arena{};
+    core->arena(index, &arena);
+    if (device->limit.exists() && arena.reserved > device->limit.allowed()) trim(*device);
+  }
+
+  double getMemoryFraction(c10::DeviceIndex index) {
+    auto* device = find(index);
+    return device != nullptr && device->limit.exists() ? device->limit.share() : next->getMemoryFraction(index);
+  }
+
+  void attachOutOfMemoryObserver(OutOfMemoryObserver observer) {
+    if (out_of_memory.attach(std::move(observer))) next->attachOutOfMemoryObserver(&OutOfMemory::note);
+  }
+};
+
+}  // namespace stalloc
