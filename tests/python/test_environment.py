@@ -40,6 +40,22 @@ def served(process):
     return float(found[1])
 
 
+#: A train script as the artifact's README has its users write it, around the pretraining script.
+TRAIN_SCRIPT = """
+set -e
+export STALLOC_TRACE_FAST_MODE=1 STALLOC_LIB_PATH=/opt/artifact/Allocator
+export STALLOC_MODEL_INFO_PATH=$SAVED/gpt-node0
+if [ "$STALLOC_MODE" = Trace ]; then
+    rm -rf $STALLOC_MODEL_INFO_PATH/trace
+    mkdir -p $STALLOC_MODEL_INFO_PATH/trace $STALLOC_MODEL_INFO_PATH/output
+elif [ "$STALLOC_MODE" = Alloc ]; then
+    export STALLOC_LOG_LEVEL=1
+    [ -e $STALLOC_MODEL_INFO_PATH/output/plan ] || exit 1
+fi
+"$@" --steps 3
+"""
+
+
 def test_an_interpreter_that_is_told_nothing_imports_nothing(python):
     code = "import sys; print([name for name in sys.modules if 'stalloc' in name], [f for f in sys.meta_path if 'stalloc' in str(f)])"
     process = start(python, code)
@@ -94,3 +110,35 @@ def test_the_environment_alone_traces_and_serves_as_the_artifact_lays_out_its_fo
     assert process.stdout == "1\n"
     assert process.stderr.count("set up already, for mode alloc") == 1
     assert "PyTorch's allocator:" not in process.stderr
+
+
+def test_the_runs_of_the_artifacts_readme_go_through_on_a_megatron_script_with_its_hook(python, planned, tmp_path):
+    script = (SOURCES.parent / "examples" / "megatron_gpt.py").read_text()
+    hooked = script.replace("import argparse\n", "from stalloc.utils.hook_model import hook_memory_model\n\nimport argparse\n", 1)
+    hooked = hooked.replace("model = model.cuda().bfloat16()", "model = hook_memory_model(model.cuda().bfloat16(), options)")
+    assert hooked.count("hook_memory_model") == 2
+    (tmp_path / "pretrain_gpt.py").write_text(hooked)
+    (tmp_path / "train.sh").write_text(TRAIN_SCRIPT)
+    sizes = "--layers 4 --hidden 64 --heads 4 --key-value-heads 4 --feed-forward 128 --length 32 --vocabulary 128".split()
+
+    def train(mode):
+        said = ("env", "-u", "PYTHONPATH", f"STALLOC_MODE={mode}", f"SAVED={tmp_path}", "bash", tmp_path / "train.sh")
+        # `stalloc run` is here only for its stand-in GPU: what it says to the program is taken away again.
+        begin = ("run", "--plan", planned, "--frozen", "--dry-run", "h100-80gb", "--", *said)
+        return run(*begin, python, tmp_path / "pretrain_gpt.py", *sizes, env={"STALLOC_LOG_LEVEL": "0"})
+
+    assert train("Alloc").returncode == 1, "the script asks for a plan"
+    torch = train("Torch")
+    assert torch.returncode == 0, torch.stderr
+    assert len(re.findall(r"dev0 : max_reserved:[\d.]+, max_allocated:[\d.]+, \w+:[\d.]+%$", torch.stdout + torch.stderr, re.M)) == 3
+    trace = train("Trace")
+    saved = tmp_path / "gpt-node0"
+    assert trace.returncode == 0 and (saved / "trace" / "rank0_dev0.trace").is_file(), trace.stderr
+    planned_now = run("plan", saved / "trace", "-o", saved / "output" / "plan")
+    assert planned_now.returncode == 0, planned_now.stderr
+    alloc = train("Alloc")
+    assert alloc.returncode == 0, alloc.stderr
+    assert served(alloc) > 99.9
+    for process in (torch, trace, alloc):
+        assert process.stdout.count("peak allocated") == 3, process.stdout
+        assert "Traceback" not in process.stderr
