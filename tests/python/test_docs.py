@@ -118,3 +118,8 @@ def test_each_variable_that_the_environment_page_has_is_one_that_the_code_has():
     code = sources()
     for name in re.findall(r"`(STALLOC_\w+)`", (ROOT / "docs/environment.md").read_text()):
         assert name in code, name
+
+
+def test_the_table_of_versions_has_every_pair_that_is_tried():
+    checked = subprocess.run([ROOT / "scripts/test-matrix", "--check"], text=True, capture_output=True)
+    assert checked.returncode == 0, checked.stdout
