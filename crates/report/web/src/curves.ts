@@ -59,6 +59,7 @@ export class Curves {
   private byCategory = false;
   private seconds = false;
   private dragged = false;
+  private resting = 0;
 
   constructor(
     private readonly device: Device,
@@ -248,7 +249,9 @@ export class Curves {
     this.host.dataset.t0 = String(t0);
     this.host.dataset.t1 = String(t1);
     this.plot?.setData(this.data());
-    this.showCursor();
+    // New text has the page laid out anew, which takes as long as all else in a frame: it waits until the view rests.
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => this.showCursor(), 100);
   }
 
   private resize(): void {

@@ -4,11 +4,12 @@ import { describe, describeGap, find } from "./describe";
 import { choice, el, fill, toggle } from "./dom";
 import { type Device, UNIT } from "./model";
 import type { Painter } from "./painter";
-import { type Host, type PaintRange, Panel } from "./panel";
+import { type Host, Panel } from "./panel";
 import type { RasterRequest } from "./raster";
 import type { Hole } from "./schema";
 import { Shades } from "./shading";
 import { onTheme, rgb } from "./theme";
+import type { Window } from "./tiles";
 import type { View } from "./view";
 
 /** Frames of a call stack in a tip, and in a description that is kept. */
@@ -94,17 +95,17 @@ export class Maps implements Host {
     panel.canvas.focus({ preventScroll: true });
   }
 
-  paint(layout: number, range: PaintRange): Promise<ImageData> {
-    return this.painter.paint(this.deviceKey, this.device, this.picture(layout, range));
+  paint(layout: number, window: Window): Promise<ImageData> {
+    return this.painter.paint(this.deviceKey, this.device, this.picture(layout, window));
   }
 
-  paintNow(layout: number, range: PaintRange): ImageData {
-    return this.painter.paintNow(this.device, this.picture(layout, range));
+  paintNow(layout: number, window: Window): ImageData {
+    return this.painter.paintNow(this.device, this.picture(layout, window));
   }
 
-  private picture(layout: number, range: PaintRange): RasterRequest {
+  private picture(layout: number, window: Window): RasterRequest {
     const { shades } = this;
-    return { layout, ...range, shade: shades.of(layout), palette: shades.palette(), paper: rgb("paper"), waste: rgb("waste-soft") };
+    return { layout, ...window, shade: shades.of(layout), palette: shades.palette(), paper: rgb("paper"), waste: rgb("waste-soft") };
   }
 
   hover(panel: Panel, time: number, address: number, x: number, y: number): void {

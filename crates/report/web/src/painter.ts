@@ -10,6 +10,7 @@ export class Painter {
   private readonly worker = new Worker(URL.createObjectURL(new Blob([WORKER_SOURCE], { type: "text/javascript" })));
   private readonly waiting = new Map<number, (picture: ImageData) => void>();
   private readonly sent = new Set<string>();
+  private readonly shades = new Map<Uint8Array, number>();
   private next = 0;
 
   constructor() {
@@ -25,10 +26,19 @@ export class Painter {
       this.sent.add(key);
       this.send({ kind: "device", key, device: rasterDevice(device) });
     }
+    // Shades are long: each is sent once.
+    const { shade, ...rest } = request;
+    let name = this.shades.get(shade);
+    if (name === undefined) {
+      name = this.shades.size;
+      this.shades.set(shade, name);
+      this.send({ kind: "shade", name, shade });
+    }
+    const shadeName = name;
     const id = this.next++;
     return new Promise((resolve) => {
       this.waiting.set(id, resolve);
-      this.send({ kind: "paint", key, id, request });
+      this.send({ kind: "paint", key, id, shade: shadeName, request: rest });
     });
   }
 

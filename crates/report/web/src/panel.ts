@@ -1,4 +1,4 @@
-// One allocator's map on a canvas: a picture that a worker painted, moved and stretched to what is seen, and marks on it.
+// One allocator's map on a canvas: tiles that a worker painted, and marks on them.
 
 import { GUTTER } from "./curves";
 import { el } from "./dom";
@@ -6,25 +6,16 @@ import { bytes } from "./format";
 import { listen } from "./gestures";
 import { type Device, type Layout, UNIT } from "./model";
 import { colour } from "./theme";
+import { Tiles, type Window } from "./tiles";
 import type { View } from "./view";
-
-interface Picture {
-  image: HTMLCanvasElement;
-  t0: number;
-  t1: number;
-  a0: number;
-  a1: number;
-  /** Width, in time and addresses, of the view that it was painted for. */
-  span: [number, number];
-}
 
 /** What a panel needs of the maps around it. */
 export interface Host {
   readonly view: View;
   readonly device: Device;
   readonly showHoles: boolean;
-  paint(layout: number, range: PaintRange): Promise<ImageData>;
-  paintNow(layout: number, range: PaintRange): ImageData;
+  paint(layout: number, window: Window): Promise<ImageData>;
+  paintNow(layout: number, window: Window): ImageData;
   hover(panel: Panel, time: number, address: number, x: number, y: number): void;
   leave(): void;
   pin(panel: Panel, time: number, address: number): void;
@@ -36,26 +27,14 @@ export interface Host {
   choose(panel: Panel, block: number | null): void;
 }
 
-/** A range of time and addresses, and the size of its picture in pixels. */
-export interface PaintRange {
-  /** Width, in time and addresses, of the view that it is painted for. */
-  span: [number, number];
-  t0: number;
-  t1: number;
-  a0: number;
-  a1: number;
-  width: number;
-  height: number;
-}
-
 /** One allocator's map. */
 export class Panel {
   readonly element: HTMLElement;
   readonly canvas = el("canvas", { tabindex: 0, role: "img" });
-  private picture: Picture | null = null;
-  private busy = false;
-  private stale = true;
-  private painted: [number, number] = [0, 0];
+  /** Size of the canvas, CSS pixels: known without asking, which would lay the page out in the midst of a frame. */
+  width = 0;
+  height = 0;
+  private readonly tiles: Tiles;
 
   constructor(
     readonly maps: Host,
@@ -79,85 +58,47 @@ export class Panel {
       ),
       this.canvas,
     );
+    this.tiles = new Tiles(maps.view.end, maps.view.height, (window) => maps.paint(index, window), () => this.draw());
     listen(this);
-    new ResizeObserver(() => this.refresh()).observe(this.canvas);
+    new ResizeObserver(() => {
+      this.measure();
+      this.refresh();
+    }).observe(this.canvas);
   }
 
   /** The whole picture is out of date (colours, data). */
   invalidate(): void {
-    this.painted = [0, 0];
+    this.tiles.invalidate();
     this.refresh();
   }
 
   /** Paints what is seen before it returns. */
   paintNow(): void {
+    this.measure();
     if (this.width <= GUTTER) return;
-    const range = this.range();
-    this.take(this.maps.paintNow(this.index, range), range, [0, 0]);
+    this.tiles.take(this.window(), (window) => this.maps.paintNow(this.index, window));
+    this.draw();
   }
 
   refresh(): void {
+    if (this.width <= GUTTER || !this.element.isConnected) return;
     this.draw();
-    this.stale = !this.covers();
-    void this.request();
+    this.tiles.look(this.window());
   }
 
-  // Whether the picture is of the view's scale and reaches beyond it, so that panning needs no new one yet.
-  private covers(): boolean {
-    const { picture } = this;
+  private measure(): void {
+    this.width = this.canvas.clientWidth;
+    this.height = this.canvas.clientHeight;
+  }
+
+  // What is seen, in pixels of the tiles: two for a CSS pixel at most.
+  private window(): Window {
     const { view } = this.maps;
-    if (!picture || this.width !== this.painted[0] || this.height !== this.painted[1]) return false;
-    const [time, address] = [view.t1 - view.t0, view.a1 - view.a0];
-    const near = (a: number, b: number): boolean => Math.abs(a - b) <= 1e-6 * b;
-    if (!near(time, picture.span[0]) || !near(address, picture.span[1])) return false;
-    const reaches = (low: number, high: number, end: number, from: number, to: number, margin: number): boolean =>
-      low <= Math.max(0, from - margin) && high >= Math.min(end, to + margin);
-    return reaches(picture.t0, picture.t1, view.end, view.t0, view.t1, time / 8) && reaches(picture.a0, picture.a1, view.height, view.a0, view.a1, 0);
-  }
-
-  get width(): number {
-    return this.canvas.clientWidth;
-  }
-
-  get height(): number {
-    return this.canvas.clientHeight;
-  }
-
-  private async request(): Promise<void> {
-    if (this.busy || !this.stale || this.width <= GUTTER || !this.element.isConnected) return;
-    this.busy = true;
-    this.stale = false;
-    const range = this.range();
-    const size: [number, number] = [this.width, this.height];
-    const pixels = await this.maps.paint(this.index, range);
-    this.busy = false;
-    this.take(pixels, range, size);
-    this.canvas.dataset.painted = String(Number(this.canvas.dataset.painted ?? 0) + 1);
-    void this.request();
-  }
-
-  // What to paint for what is seen now.
-  private range(): PaintRange {
-    const { view } = this.maps;
-    // Half a screen more on each side, so that panning shows something at once.
-    const time = (view.t1 - view.t0) / 2;
-    const address = view.a1 - view.a0 < view.height ? (view.a1 - view.a0) / 4 : 0;
-    const t0 = Math.max(0, view.t0 - time);
-    const t1 = Math.min(view.end, view.t1 + time);
-    const a0 = Math.max(0, view.a0 - address);
-    const a1 = Math.min(view.height, view.a1 + address);
     const ratio = Math.min(2, devicePixelRatio);
-    const width = Math.round(((this.width - GUTTER) * ratio * (t1 - t0)) / (view.t1 - view.t0));
-    const height = Math.round((this.height * ratio * (a1 - a0)) / (view.a1 - view.a0));
-    return { t0, t1, a0, a1, span: [view.t1 - view.t0, view.a1 - view.a0], width: Math.max(1, width), height: Math.max(1, height) };
-  }
-
-  private take(pixels: ImageData, { t0, t1, a0, a1, span }: PaintRange, size: [number, number]): void {
-    const image = el("canvas", { width: pixels.width, height: pixels.height });
-    image.getContext("2d")?.putImageData(pixels, 0, 0);
-    this.picture = { image, t0, t1, a0, a1, span };
-    this.painted = size;
-    this.draw();
+    const width = Math.max(1, Math.round((this.width - GUTTER) * ratio));
+    const height = Math.max(1, Math.round(this.height * ratio));
+    const [perTime, perUnit] = [width / view.span[0], height / view.span[1]];
+    return { perTime, perUnit, left: Math.round(view.t0 * perTime), top: -Math.round(view.a0 * perUnit) - height, width, height };
   }
 
   x(time: number): number {
@@ -179,10 +120,6 @@ export class Panel {
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
     }
-    canvas.dataset.t0 = String(view.t0);
-    canvas.dataset.t1 = String(view.t1);
-    canvas.dataset.a0 = String(view.a0);
-    canvas.dataset.a1 = String(view.a1);
     const g = canvas.getContext("2d");
     if (!g) return;
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -192,11 +129,10 @@ export class Panel {
     g.beginPath();
     g.rect(GUTTER, 0, width - GUTTER, height);
     g.clip();
-    const { picture } = this;
-    if (picture) {
-      g.imageSmoothingEnabled = false;
-      g.drawImage(picture.image, this.x(picture.t0), this.y(picture.a1), this.x(picture.t1) - this.x(picture.t0), this.y(picture.a0) - this.y(picture.a1));
-    }
+    g.setTransform(1, 0, 0, 1, 0, 0);
+    g.imageSmoothingEnabled = false;
+    const whole = this.tiles.draw(g, this.window(), Math.round(GUTTER * ratio), Math.max(1, ratio / 2));
+    g.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.drawPeak(g);
     const failed = this.maps.device.figures.out_of_memory;
     if (failed) this.drawMoment(g, failed.time, "out of memory", 18);
@@ -208,6 +144,10 @@ export class Panel {
     }
     g.restore();
     this.drawAxis(g);
+    const { dataset } = canvas;
+    for (const edge of ["t0", "t1", "a0", "a1"] as const) dataset[edge] = String(view[edge]);
+    if (whole) dataset.painted = "yes";
+    else delete dataset.painted;
   }
 
   private drawAxis(g: CanvasRenderingContext2D): void {

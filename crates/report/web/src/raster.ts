@@ -2,6 +2,7 @@
 // million blocks shows how full the memory is instead of whichever block happened to be painted last.
 
 import type { Rgb } from "./theme";
+import type { Window } from "./tiles";
 
 /** What the painter knows of a device. */
 export interface RasterDevice {
@@ -11,14 +12,8 @@ export interface RasterDevice {
   layouts: { address: Uint32Array; segments: { begin: Uint32Array; end: Uint32Array; offset: Uint32Array; size: Uint32Array } }[];
 }
 
-export interface RasterRequest {
+export interface RasterRequest extends Window {
   layout: number;
-  t0: number;
-  t1: number;
-  a0: number;
-  a1: number;
-  width: number;
-  height: number;
   /** Index into `palette` for each block. */
   shade: Uint8Array;
   palette: Rgb[];
@@ -57,12 +52,27 @@ function painter(sum: Float32Array, width: number, height: number): Fill {
   };
 }
 
-/** The picture, RGBA. O(blocks + pixels). */
+/** Blocks of which the latest end is known together. */
+const CHUNK = 256;
+const ends = new WeakMap<Uint32Array, Uint32Array>();
+
+/** The latest end in each chunk of blocks, so that a chunk that is over before a time need not be looked at. */
+function latest(free: Uint32Array): Uint32Array {
+  let latest = ends.get(free);
+  if (!latest) {
+    latest = new Uint32Array(Math.ceil(free.length / CHUNK));
+    for (let i = 0; i < free.length; i++) if (free[i] > latest[(i / CHUNK) | 0]) latest[(i / CHUNK) | 0] = free[i];
+    ends.set(free, latest);
+  }
+  return latest;
+}
+
+/** The picture, RGBA. O(blocks that are seen + pixels). */
 export function paint(device: RasterDevice, request: RasterRequest): Uint8ClampedArray<ArrayBuffer> {
-  const { t0, t1, a0, a1, width, height, palette, shade, paper, waste } = request;
+  const { perTime, perUnit, left, top, width, height, palette, shade, paper, waste } = request;
   const { address, segments } = device.layouts[request.layout];
-  const perTime = width / (t1 - t0);
-  const perUnit = height / (a1 - a0);
+  const [t0, t1] = [left / perTime, (left + width) / perTime];
+  const [a0, a1] = [-(top + height) / perUnit, -top / perUnit];
   const blocks = new Float32Array(width * height * 4);
   const held = new Float32Array(width * height * 4);
   const fillBlock = painter(blocks, width, height);
@@ -71,17 +81,22 @@ export function paint(device: RasterDevice, request: RasterRequest): Uint8Clampe
     const low = segments.offset[i];
     const high = low + segments.size[i];
     if (segments.begin[i] >= t1 || segments.end[i] <= t0 || low >= a1 || high <= a0) continue;
-    fillHeld((segments.begin[i] - t0) * perTime, (segments.end[i] - t0) * perTime, (a1 - high) * perUnit, (a1 - low) * perUnit, 0, 0, 0, false);
+    fillHeld(segments.begin[i] * perTime - left, segments.end[i] * perTime - left, -high * perUnit - top, -low * perUnit - top, 0, 0, 0, false);
   }
   const { alloc, free, units } = device;
+  const until = latest(free);
   for (let i = 0; i < alloc.length; i++) {
+    if (i % CHUNK === 0 && until[i / CHUNK] <= t0) {
+      i += CHUNK - 1;
+      continue;
+    }
     if (alloc[i] >= t1) break;
     if (free[i] <= t0 || address[i] === 0) continue;
     const low = address[i] - 1;
     const high = low + units[i];
     if (low >= a1 || high <= a0) continue;
     const [r, g, b] = palette[shade[i]];
-    fillBlock((alloc[i] - t0) * perTime, (free[i] - t0) * perTime, (a1 - high) * perUnit, (a1 - low) * perUnit, r, g, b, true);
+    fillBlock(alloc[i] * perTime - left, free[i] * perTime - left, -high * perUnit - top, -low * perUnit - top, r, g, b, true);
   }
   const pixels = new Uint8ClampedArray(width * height * 4);
   for (let at = 0; at < pixels.length; at += 4) {

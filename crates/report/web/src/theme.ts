@@ -2,9 +2,14 @@
 
 export type Rgb = [number, number, number];
 
+// Asking the style sheet costs a recalculation in the midst of a frame, so it is asked once.
+const known = new Map<string, string>();
+
 /** The value of a custom property, such as `--waste`. */
 export function colour(name: string): string {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const value = known.get(name) ?? getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  known.set(name, value);
+  return value;
 }
 
 /** A `#rrggbb` colour as numbers. */
@@ -40,3 +45,6 @@ export function onTheme(listener: (atOnce: boolean) => void): void {
   addEventListener("beforeprint", () => listener(true));
   addEventListener("afterprint", () => listener(false));
 }
+
+// The first listener, so that every other one finds the new colours.
+onTheme(() => known.clear());

@@ -6,6 +6,8 @@ export class View {
   t1: number;
   a0: number;
   a1: number;
+  /** Width of what is seen in time and in addresses; panning leaves it as it is to the last bit, which t1 - t0 is not. */
+  readonly span: [number, number];
   /** Time under the pointer; null when it is elsewhere. */
   cursor: number | null = null;
   /** The moment whose holders are shown; null: the peak. */
@@ -23,6 +25,7 @@ export class View {
     this.t1 = end;
     this.a0 = 0;
     this.a1 = height;
+    this.span = [end, height];
   }
 
   onChange(listener: () => void): void {
@@ -35,7 +38,7 @@ export class View {
 
   /** Shows a range of time, clamped to the trace; at least four events wide. */
   times(t0: number, t1: number): void {
-    const width = Math.min(this.end, Math.max(Math.min(4, this.end), t1 - t0));
+    const width = this.keep(0, Math.min(this.end, Math.max(Math.min(4, this.end), t1 - t0)));
     this.t0 = Math.min(Math.max(0, t0), this.end - width);
     this.t1 = this.t0 + width;
     this.announce();
@@ -43,7 +46,7 @@ export class View {
 
   /** Shows a range of addresses, clamped; at least four units high. */
   addresses(a0: number, a1: number): void {
-    const height = Math.min(this.height, Math.max(4, a1 - a0));
+    const height = this.keep(1, Math.min(this.height, Math.max(4, a1 - a0)));
     this.a0 = Math.min(Math.max(0, a0), this.height - height);
     this.a1 = this.a0 + height;
     this.announce();
@@ -90,6 +93,12 @@ export class View {
   point(time: number | null): void {
     this.cursor = time;
     for (const listener of this.pointed) listener();
+  }
+
+  // A width that differs from the one before by what arithmetic loses is the one before.
+  private keep(axis: 0 | 1, width: number): number {
+    if (Math.abs(width - this.span[axis]) > 1e-7 * width) this.span[axis] = width;
+    return this.span[axis];
   }
 
   // Many changes within one frame are drawn once.
