@@ -3,11 +3,12 @@
 //!
 //! Between two allocations under one call of a function, a line of that function that lies before the last one means that
 //! a loop went back. The outermost function where that happens often is taken for the one with the loop over batches.
-//! Loops inside of modules are over layers, and models are built in loops too: neither counts.
+//! Loops inside of modules are over layers, those inside of an optimizer's step over parameters, and models are built in
+//! loops too: none of these counts.
 
 use std::collections::HashMap;
 
-use stalloc_trace::site::is_python;
+use stalloc_trace::site::{is_python, split_forward};
 use stalloc_trace::{Frame, StackId, StringId, Time, Trace};
 
 /// Fewer turns are no loop to speak of.
@@ -15,6 +16,8 @@ const TURNS: usize = 4;
 
 /// Files and functions that a model is built, moved or called by.
 const CALLS: [&str; 2] = ["_call_impl", "_wrapped_call_impl"];
+/// Every optimizer's step is called by PyTorch's wrapper, also that of an optimizer that the user wrote.
+const OPTIMIZERS: &str = "torch/optim/";
 const BUILDS: [&str; 3] = ["__init__", "_apply", "_init_group"];
 
 /// A function that was called along a path, by number.
@@ -68,15 +71,16 @@ impl Paths {
         self.depths.get(node as usize).copied().unwrap_or(u32::MAX)
     }
 
-    /// The functions and lines from the outermost frame to the first module; `None` for what builds a model.
+    /// The functions and lines from the outermost frame to the first module or optimizer; `None` for what builds a model.
     fn of(&mut self, trace: &Trace, frames: &[Frame]) -> Option<Path> {
+        let (frames, _) = split_forward(frames, |id| trace.string(id));
         if frames.iter().any(|frame| BUILDS.contains(&trace.string(frame.function))) {
             return None;
         }
         let mut path = Vec::new();
         let mut above = None;
         for frame in frames.iter().rev().filter(|frame| is_python(trace.string(frame.file))) {
-            if CALLS.contains(&trace.string(frame.function)) {
+            if CALLS.contains(&trace.string(frame.function)) || trace.string(frame.file).contains(OPTIMIZERS) {
                 break;
             }
             let new = self.nodes.len() as Node;

@@ -132,6 +132,29 @@ fn a_validation_that_no_step_mark_knows_grows_by_the_turns_of_its_loop() {
 }
 
 #[test]
+fn the_states_that_the_user_s_own_optimizer_makes_in_its_first_step_are_no_growth() {
+    let mut maker = Maker::new();
+    let mut state = |line| {
+        let frames = [
+            ("/job/my_optimizer.py", line, "step"),
+            ("/venv/site-packages/torch/optim/optimizer.py", 493, "wrapper"),
+            ("/job/train.py", 9, "main"),
+        ];
+        let frames = frames.map(|(file, line, function)| Frame {
+            file: maker.builder.string(file),
+            function: maker.builder.string(function),
+            line,
+        });
+        maker.builder.stack(&frames)
+    };
+    let states = [state(74), state(75)];
+    for i in 0..40u64 {
+        maker.alloc(i << 30, 4 * MIB, states[i as usize % 2]);
+    }
+    assert_eq!(device(maker.trace()).growth, None, "it is a loop over parameters");
+}
+
+#[test]
 fn the_text_names_the_verdict_the_first_line_and_what_to_do_within_the_width() {
     let mut maker = Maker::new();
     let line =
