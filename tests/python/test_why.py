@@ -150,3 +150,19 @@ def test_the_terminal_says_it_within_its_width_and_names_the_next_command(ours, 
     assert "What to do" in text and text.splitlines()[-1].startswith("Next: stalloc report "), text
     missing = run("report", folder / "traces", "--rank", "99")
     assert missing.returncode == 2 and "has no rank 99" in missing.stderr
+
+
+def test_in_anomaly_mode_a_backward_pass_is_named_by_the_lines_of_its_forward_pass(tmp_path):
+    program = PROGRAMS / "forward_lines.py"
+    lines = program.read_text().splitlines()
+    square = next(number for number, line in enumerate(lines, 1) if "# square" in line)
+    done = dry_run(tmp_path / "traces", sys.executable, program, "none")
+    assert done.returncode == 0, done.stderr
+    # PyTorch's own snapshot, which no recorder of ours had a hand in.
+    done = dry_run(tmp_path / "none", "env", "-u", "STALLOC_TRACE_DIR", sys.executable, program, tmp_path / "own.pickle")
+    assert (tmp_path / "own.pickle").exists(), done.stderr
+    for recording in (tmp_path / "traces", tmp_path / "own.pickle"):
+        sites = {one["site"]: one["bytes"] for one in report(recording)["devices"][0]["peak_by_site"]}
+        # 64 MiB of gradient of `square`, and what its backward pass needs for it.
+        assert sites.get(f"programs/forward_lines.py:{square} <module> (backward)", 0) >= 64 << 20, sites
+        assert not any("Backward" in site for site in sites), sites

@@ -6,6 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use stalloc_recorder::Recorder;
+use stalloc_trace::site::{BACKWARD_PASS, forward_frame};
 use stalloc_trace::{Frame, RawEvent, SegmentAction, StackId};
 
 /// Entries of one device, and what has been seen of them.
@@ -79,6 +80,21 @@ impl<'py> Entries<'py> {
                 }
             };
             stack.push(known);
+        }
+        // Texts of Python's `traceback`, outermost first, in PyTorch's anomaly mode.
+        if let Some(forward) = entry.get_item("forward_frames")? {
+            let texts: Vec<String> = forward.extract().unwrap_or_default();
+            let known = texts.iter().rev().filter_map(|text| forward_frame(text));
+            let frames = known.map(|(file, line, function)| Frame {
+                file: recorder.string(file),
+                function: recorder.string(function),
+                line,
+            });
+            let frames: Vec<Frame> = frames.collect();
+            if !frames.is_empty() {
+                stack.push(Frame { file: recorder.string(""), function: recorder.string(BACKWARD_PASS), line: 0 });
+                stack.extend(frames);
+            }
         }
         Ok(recorder.stack(stack))
     }

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use stalloc_trace::site::BACKWARD_PASS;
+use stalloc_trace::site::{BACKWARD_PASS, split_forward};
 use stalloc_trace::{Frame, Request, StackId, Time, Trace};
 
 use crate::steps::StepSpan;
@@ -143,9 +143,9 @@ struct StackHints {
 impl StackHints {
     fn new(trace: &Trace) -> Self {
         let frames = |says: &dyn Fn(&str, &str) -> bool| -> Vec<bool> {
-            let stack = |i: usize| trace.stacks.get(StackId(i as u32)).iter();
+            let stack = |i: usize| split_forward(trace.stacks.get(StackId(i as u32)), |id| trace.string(id)).0;
             let frame = |frame: &Frame| says(trace.string(frame.file), trace.string(frame.function));
-            (0..trace.stacks.len()).map(|i| stack(i).any(frame)).collect()
+            (0..trace.stacks.len()).map(|i| stack(i).iter().any(frame)).collect()
         };
         StackHints {
             builds: frames(&|file, function| {

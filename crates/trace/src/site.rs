@@ -46,7 +46,25 @@ const EVERYWHERE: [&str; 7] = [
 ];
 
 /// The one frame, without a file, of what a thread without Python asked for: autograd's threads run the backward pass.
+///
+/// Where it is known which line of the forward pass a backward pass's block is for, that line and its callers follow this frame.
 pub const BACKWARD_PASS: &str = "backward pass";
+
+/// File, line and function of a frame as Python's `traceback` writes it.
+pub fn forward_frame(text: &str) -> Option<(&str, u32, &str)> {
+    let (file, rest) = text.trim_start().strip_prefix("File \"")?.split_once("\", line ")?;
+    let (line, rest) = rest.split_once(", in ")?;
+    Some((file, line.parse().ok()?, rest.lines().next()?))
+}
+
+/// The frames of a request itself, and those of the forward pass that its backward pass is for.
+pub fn split_forward<'a, 'f>(frames: &'f [Frame], text: impl Fn(StringId) -> &'a str) -> (&'f [Frame], &'f [Frame]) {
+    let is_mark = |frame: &Frame| text(frame.function) == BACKWARD_PASS && text(frame.file).is_empty();
+    match frames.iter().position(is_mark) {
+        Some(mark) if mark + 1 < frames.len() => frames.split_at(mark + 1),
+        _ => (frames, &[]),
+    }
+}
 
 /// How far a frame of this file is from the user's own code: 0 the user's, 1 an installed package's, 2 PyTorch's or the interpreter's,
 /// 3 no Python.
@@ -66,8 +84,16 @@ pub fn distance(file: &str) -> u8 {
 }
 
 /// The name of the place that a call stack, innermost frame first, was recorded at; `None` for the empty one. `text` knows the
-/// frames' strings.
+/// frames' strings. What no Python asked for is named by the line of the forward pass that it is for, where that is known.
 pub fn site<'a>(frames: &[Frame], text: impl Fn(StringId) -> &'a str) -> Option<String> {
+    let (frames, forward) = split_forward(frames, &text);
+    if !forward.is_empty() && !frames.iter().any(|frame| distance(text(frame.file)) < 2) {
+        return innermost(forward, &text).map(|line| format!("{line} (backward)"));
+    }
+    innermost(frames, &text)
+}
+
+fn innermost<'a>(frames: &[Frame], text: &impl Fn(StringId) -> &'a str) -> Option<String> {
     let mut python: Vec<(u8, &Frame)> = frames.iter().map(|frame| (distance(text(frame.file)), frame)).collect();
     python.retain(|(distance, _)| *distance < 3);
     // The innermost of those nearest to the user.
@@ -97,5 +123,32 @@ fn tail(path: &str) -> &str {
     match (slashes.next(), slashes.next()) {
         (Some(_), Some(second)) => &path[second + 1..],
         _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_traceback_is_read_and_anything_else_is_none() {
+        let line = "  File \"/job/a, in b.py\", line 10, in <module>\n    loss = net(x)\n";
+        assert_eq!(forward_frame(line), Some(("/job/a, in b.py", 10, "<module>")));
+        for odd in
+            ["", "File", "  File \"a.py\"", "  File \"a.py\", line x, in f", "  File \"a.py\", line 99999999999, in f"]
+        {
+            assert_eq!(forward_frame(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn what_python_asked_for_keeps_its_own_line_and_the_rest_has_that_of_the_forward_pass() {
+        let texts = ["", BACKWARD_PASS, "/job/train.py", "main", "/job/hook.py", "hook", "libtorch.so", "empty_cuda"];
+        let frame = |file, function, line| Frame { file: StringId(file), function: StringId(function), line };
+        let name = |frames: &[Frame]| site(frames, |id| texts[id.0 as usize]);
+        let (mark, forward, hook) = (frame(0, 1, 0), frame(2, 3, 7), frame(4, 5, 3));
+        assert_eq!(name(&[frame(6, 7, 0), mark, forward]).as_deref(), Some("job/train.py:7 main (backward)"));
+        assert_eq!(name(&[hook, mark, forward]).as_deref(), Some("job/hook.py:3 hook"));
+        assert_eq!(name(&[mark]).as_deref(), Some(BACKWARD_PASS));
     }
 }

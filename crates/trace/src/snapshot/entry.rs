@@ -1,5 +1,6 @@
 //! One entry of a device's trace.
 
+use super::stacks::Frames;
 use crate::error::{Fault, Place, Result};
 use crate::pickle::{Arena, Fields, Value};
 
@@ -28,20 +29,20 @@ pub(super) struct Entry {
     pub(super) stream: u64,
     pub(super) device_free: u64,
     pub(super) time_us: Option<u64>,
-    pub(super) frames: Value,
+    pub(super) frames: Frames,
 }
 
 /// Reads the entries of one device.
 pub(super) struct Entries<'a> {
     arena: &'a Arena,
     device: u32,
-    fields: Fields<7>,
+    fields: Fields<8>,
     unknown: usize,
 }
 
 impl<'a> Entries<'a> {
     pub(super) fn new(arena: &'a Arena, device: u32) -> Self {
-        let names = ["action", "addr", "size", "stream", "time_us", "frames", "device_free"];
+        let names = ["action", "addr", "size", "stream", "time_us", "frames", "device_free", "forward_frames"];
         Entries { arena, device, fields: Fields::new(names), unknown: 0 }
     }
 
@@ -58,7 +59,7 @@ impl<'a> Entries<'a> {
         if !entry.is_dict() {
             return Err(Fault::damaged(place(""), format!("is {}, not a dict", arena.describe(entry))));
         }
-        let [action, address, size, stream, time_us, frames, device_free] = self.fields.of(arena, entry);
+        let [action, address, size, stream, time_us, own, device_free, forward] = self.fields.of(arena, entry);
         let action = match arena.as_bytes(action) {
             Some(b"alloc") => Action::Alloc,
             Some(b"free_requested") => Action::FreeRequested,
@@ -86,7 +87,7 @@ impl<'a> Entries<'a> {
             stream: number(stream, ".stream", false)?,
             device_free: number(device_free, ".device_free", false)?,
             time_us: arena.as_int(time_us).and_then(|time| u64::try_from(time).ok()),
-            frames,
+            frames: Frames { own, forward },
         };
         if moves_memory && entry.address.checked_add(entry.size).is_none() {
             return Err(Fault::damaged(place(".size"), format!("is {}: beyond any address space", entry.size)));

@@ -9,12 +9,11 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::entry::{Action, Entry};
-use super::stacks::StackReader;
+use super::stacks::{Frames, StackReader};
 use super::state::SegmentRecord;
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Result};
 use crate::model::{StackId, rounded};
-use crate::pickle::Value;
 use crate::state::{AllocatorSettings, Block, BlockState, MemoryState, Pool};
 
 /// Requests of up to this many bytes are served from the small pool.
@@ -31,7 +30,7 @@ struct Live {
     block: Option<u64>,
     stream: u64,
     pending: bool,
-    frames: Value,
+    frames: Frames,
 }
 
 /// The allocator's state, going back in time.
@@ -196,7 +195,7 @@ impl Past {
 
 impl Live {
     fn freed(entry: &Entry, pending: bool) -> Self {
-        Live { requested: entry.size, block: None, stream: entry.stream, pending, frames: Value::MISSING }
+        Live { requested: entry.size, block: None, stream: entry.stream, pending, frames: Frames::MISSING }
     }
 }
 

@@ -6,12 +6,25 @@ use crate::builder::TraceBuilder;
 use crate::error::{Budget, Result};
 use crate::model::{Frame, StackId};
 use crate::pickle::{Arena, Fields, Value};
+use crate::site::{BACKWARD_PASS, forward_frame};
+
+/// A call stack: a list of frames, and the forward pass's lines that a backward pass's block is for, where PyTorch wrote them
+/// (in its anomaly mode), as texts of Python's `traceback`, outermost first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frames {
+    pub(super) own: Value,
+    pub(super) forward: Value,
+}
+
+impl Frames {
+    pub(super) const MISSING: Frames = Frames { own: Value::MISSING, forward: Value::MISSING };
+}
 
 /// Reads lists of frames.
 pub(super) struct StackReader<'a> {
     arena: &'a Arena,
     fields: Fields<3>,
-    known: FxHashMap<(u32, u32), StackId>,
+    known: FxHashMap<[(u32, u32); 2], StackId>,
     frames: FxHashMap<Value, Frame>,
     scratch: Vec<Frame>,
 }
@@ -27,16 +40,18 @@ impl<'a> StackReader<'a> {
         }
     }
 
-    /// The stack of a list of frames; none if it is no list.
-    pub(super) fn read(&mut self, list: Value, builder: &mut TraceBuilder, budget: &mut Budget) -> Result<StackId> {
-        if !list.is_list() {
+    /// The stack of lists of frames; none if they are no lists.
+    pub(super) fn read(&mut self, frames: Frames, builder: &mut TraceBuilder, budget: &mut Budget) -> Result<StackId> {
+        let Frames { own: list, forward } = frames;
+        if !list.is_list() && !forward.is_list() {
             return Ok(StackId::NONE);
         }
         let arena = self.arena;
-        if let Some(&id) = self.known.get(&arena.identity(list)) {
+        let key = [arena.identity(list), arena.identity(forward)];
+        if let Some(&id) = self.known.get(&key) {
             return Ok(id);
         }
-        let count = arena.len(list) as u64;
+        let count = (arena.len(list) + arena.len(forward)) as u64;
         budget.charge(64 + count * 2 * size_of::<Frame>() as u64)?;
         self.scratch.clear();
         for item in arena.items(list).into_iter().flatten() {
@@ -50,9 +65,26 @@ impl<'a> StackReader<'a> {
             };
             self.scratch.push(frame);
         }
+        self.read_forward(forward, builder, budget)?;
         let id = builder.stack(&self.scratch);
-        self.known.insert(arena.identity(list), id);
+        self.known.insert(key, id);
         Ok(id)
+    }
+
+    fn read_forward(&mut self, list: Value, builder: &mut TraceBuilder, budget: &mut Budget) -> Result<()> {
+        let begin = self.scratch.len();
+        for item in self.arena.items(list).into_iter().flatten() {
+            budget.charge(32)?;
+            let text = self.arena.as_str(item).unwrap_or_default();
+            if let Some((file, line, function)) = forward_frame(&text) {
+                self.scratch.push(Frame { file: builder.string(file), function: builder.string(function), line });
+            }
+        }
+        if self.scratch.len() > begin {
+            self.scratch.push(Frame { file: builder.string(""), function: builder.string(BACKWARD_PASS), line: 0 });
+            self.scratch[begin..].reverse();
+        }
+        Ok(())
     }
 
     fn frame(&mut self, item: Value, builder: &mut TraceBuilder, budget: &mut Budget) -> Result<Frame> {

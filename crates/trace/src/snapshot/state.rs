@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::entry::number;
-use super::stacks::StackReader;
+use super::stacks::{Frames, StackReader};
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Fault, Place, Result};
 use crate::model::StackId;
@@ -32,7 +32,7 @@ pub(super) struct BlockRecord {
     pub(super) size: u64,
     pub(super) requested: u64,
     pub(super) state: BlockState,
-    pub(super) frames: Value,
+    pub(super) frames: Frames,
 }
 
 /// The segments of each device, in the order of addresses.
@@ -57,7 +57,7 @@ pub(super) fn read(arena: &Arena, list: Value, budget: &mut Budget) -> Result<BT
             "is_expandable",
             "blocks",
         ]),
-        block: Fields::new(["address", "size", "requested_size", "state", "frames", "history"]),
+        block: Fields::new(["address", "size", "requested_size", "state", "frames", "history", "forward_frames"]),
         history: Fields::new(["real_size", "frames"]),
     };
     for (index, item) in items.enumerate() {
@@ -78,7 +78,7 @@ pub(super) fn read(arena: &Arena, list: Value, budget: &mut Budget) -> Result<BT
 struct Reader<'a> {
     arena: &'a Arena,
     segment: Fields<8>,
-    block: Fields<6>,
+    block: Fields<7>,
     history: Fields<2>,
 }
 
@@ -131,7 +131,7 @@ impl Reader<'_> {
         if !item.is_dict() {
             return Err(Fault::damaged(place(""), format!("is {}, not a dict", arena.describe(item))));
         }
-        let [address, size, requested, state, frames, history] = self.block.of(arena, item);
+        let [address, size, requested, state, frames, history, forward] = self.block.of(arena, item);
         // Versions before 2.1 keep stack and requested size in a history, latest first, and have no addresses.
         let latest = arena.items(history).and_then(|mut items| items.next());
         let [real_size, old_frames] = latest.map_or([Value::MISSING; 2], |latest| self.history.of(arena, latest));
@@ -160,7 +160,7 @@ impl Reader<'_> {
             size,
             requested,
             state,
-            frames: if frames.is_absent() { old_frames } else { frames },
+            frames: Frames { own: if frames.is_absent() { old_frames } else { frames }, forward },
         })
     }
 }
