@@ -37,3 +37,9 @@ def test_a_training_job_from_its_plan_keeps_the_order(planned, way):
     order, complaints = order_of("gpt.py", "8", before=("--plan", planned, "--frozen"), STALLOC_BACKEND=way, STALLOC_TIGHT="1")
     assert order["violations"] == 0 and complaints == []
     assert order["blocks"] > 1000
+
+
+def test_graphs_that_share_pages_keep_the_order():
+    order, complaints = order_of("graphs.py")
+    assert order["violations"] == 0 and complaints == []
+    assert order["blocks"] > 5000

@@ -25,6 +25,7 @@ use crate::streams::{Owners, Streams};
 mod blocks;
 mod memory;
 mod pending;
+mod pools;
 mod remap;
 mod search;
 
@@ -32,6 +33,8 @@ pub use blocks::LiveBlock;
 pub use memory::Budget;
 use memory::Pressure;
 use pending::Pending;
+use pools::Pools;
+pub use pools::{PoolId, PoolPart};
 use remap::Left;
 
 /// Largest address range of an arena in granules, bytes 2 TiB.
@@ -104,6 +107,8 @@ pub struct Arena<D: Device> {
     capturing: bool,
     /// Bytes that may be remapped before places on mapped memory are preferred.
     allowance: u64,
+    /// Memory of graphs; none where the device maps no pages.
+    pools: Option<Pools<D::Event>>,
     /// What has no planned offset, or not now, is left to the fallback.
     planned_only: bool,
     /// What rounding added to the request that is being served.
@@ -128,7 +133,10 @@ impl<D: Device> Arena<D> {
         let total = device.memory_info()?.total;
         // The range is rounded up to frames: leave room for that.
         let growth = total.saturating_mul(2).min((MAX_GRANULES * GRANULE).saturating_sub(planned) / 2);
-        let frames = Frames::new(&mut device, planned, growth)?;
+        let for_pools = pools::addresses(total, device.page_size());
+        let with_pools = Frames::new(&mut device, planned, growth, for_pools);
+        // Where there are not so many addresses, pools are the fallback's.
+        let frames = with_pools.or_else(|_| Frames::new(&mut device, planned, growth, 0))?;
         Ok(Arena::over(device, script, frames, budget))
     }
 
@@ -155,7 +163,10 @@ impl<D: Device> Arena<D> {
         let statistics = Statistics { arena: planned, reserved, peak_reserved: reserved, ..Statistics::default() };
         let mut blocks = FxHashMap::default();
         blocks.reserve(script.slots.min(1 << 16) * 2);
+        let pools = frames.frame().filter(|_| frames.beyond() > 0);
+        let pools = pools.map(|page| Pools::new(frames.base() + frames.bytes(), frames.beyond(), page));
         Arena {
+            pools,
             cursor: Cursor::new(&script),
             taken: RangeSet::new(granules as usize),
             blocks,
@@ -283,7 +294,7 @@ impl<D: Device> Arena<D> {
         self.journal.push(Event::Alloc { start: range.start, granules, stream });
         let statistics = &mut self.statistics;
         statistics.allocated += block.bytes();
-        statistics.peak_allocated = statistics.peak_allocated.max(statistics.allocated);
+        statistics.peak_allocated = statistics.peak_allocated.max(statistics.allocated + statistics.pools);
         true
     }
 
@@ -311,13 +322,18 @@ impl<D: Device> Arena<D> {
 
     /// Whether an address lies in the arena.
     pub fn owns(&self, address: Address) -> bool {
+        self.addresses().contains(&address)
+    }
+
+    /// Whether an address lies in what is planned and searched, and not in a pool.
+    fn is_open(&self, address: Address) -> bool {
         address >= self.frames.base() && address - self.frames.base() < self.frames.bytes()
     }
 
     /// The first granule of the live block at an address.
     fn start_of(&self, address: Address) -> Result<u32, Error> {
         let offset = address.wrapping_sub(self.frames.base());
-        let is_start = self.owns(address) && offset.is_multiple_of(GRANULE);
+        let is_start = self.is_open(address) && offset.is_multiple_of(GRANULE);
         let start = is_start.then_some((offset / GRANULE) as u32);
         start.ok_or(Error::UnknownAddress(address))
     }
@@ -328,6 +344,9 @@ impl<D: Device> Arena<D> {
     /// # Errors
     /// [`Error::UnknownAddress`] if no live block begins there.
     pub fn free(&mut self, address: Address) -> Result<LiveBlock, Error> {
+        if let Some(block) = self.pool_free(address) {
+            return Ok(block);
+        }
         let start = self.start_of(address)?;
         let Some(block) = self.blocks.remove(&start) else { return Err(Error::UnknownAddress(address)) };
         if block.recorded {
@@ -355,6 +374,9 @@ impl<D: Device> Arena<D> {
     /// # Errors
     /// [`Error::UnknownAddress`] if no live block begins there.
     pub fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error> {
+        if self.pool_record_stream(address, stream) {
+            return Ok(());
+        }
         let start = self.start_of(address)?;
         let block = self.blocks.get_mut(&start).filter(|block| !block.pending);
         let block = block.ok_or(Error::UnknownAddress(address))?;
@@ -407,10 +429,10 @@ impl<D: Device> Arena<D> {
         self.statistics
     }
 
-    /// Device memory behind the arena now, bytes.
+    /// Device memory behind the arena and its pools now, bytes.
     #[inline]
     pub fn reserved(&self) -> u64 {
-        self.statistics.reserved
+        self.statistics.reserved + self.statistics.pools
     }
 
     /// Whether the program has left the plan before: [`Statistics::departure`] says where.
@@ -424,6 +446,9 @@ impl<D: Device> Drop for Arena<D> {
     fn drop(&mut self) {
         // Whether the device still exists is not known; there is nobody to tell if it does not.
         if self.device.synchronize().is_ok() && self.unmap_all_left().is_ok() {
+            if let Some(pools) = &mut self.pools {
+                pools.release(&mut self.device);
+            }
             let _ = self.frames.release(&mut self.device);
         }
     }

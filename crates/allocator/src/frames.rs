@@ -48,6 +48,8 @@ pub struct Frames {
     base: Address,
     /// Bytes of the range.
     bytes: u64,
+    /// Bytes of addresses behind it that are reserved for others.
+    beyond: u64,
     /// Bytes of a frame; `None` if the range is one allocation.
     frame: Option<u64>,
     /// One bit per frame that has no memory.
@@ -66,13 +68,22 @@ fn granules(frame: usize, size: u64) -> Range<u32> {
 }
 
 impl Frames {
-    /// A range for `plan` bytes, and `growth` more where the device can map pages.
-    pub fn new<D: Device>(device: &mut D, plan: u64, growth: u64) -> Result<Self, Error> {
+    /// A range for `plan` bytes, and `growth` more where the device can map pages; then `beyond` more, a multiple of a page, for others.
+    pub fn new<D: Device>(device: &mut D, plan: u64, growth: u64, beyond: u64) -> Result<Self, Error> {
         let Some(page) = device.page_size() else {
             let plan = plan.max(GRANULE);
             let bytes = plan + device.free_addresses().min(growth) / GRANULE * GRANULE;
             let base = device.alloc(bytes)?;
-            return Ok(Frames { base, bytes, frame: None, unmapped: Vec::new(), mapped: plan, solid: 0, highest: 0 });
+            return Ok(Frames {
+                base,
+                bytes,
+                beyond: 0,
+                frame: None,
+                unmapped: Vec::new(),
+                mapped: plan,
+                solid: 0,
+                highest: 0,
+            });
         };
         // Larger frames would be fewer to map, but each holds memory for as long as anything in it lives: at 8 MiB the
         // smallest device for jobs whose steps vary is up to 2.5 % larger than at 2 MiB.
@@ -81,12 +92,13 @@ impl Frames {
         let bytes = plan.checked_add(growth).and_then(|bytes| bytes.max(1).checked_next_multiple_of(frame));
         let bytes = bytes.ok_or(too_large)?;
         let count = (bytes / frame) as usize;
-        let base = device.reserve(bytes)?;
+        let base = device
+            .reserve(bytes.checked_add(beyond).ok_or(Error::Unsupported("reserve more than its address space"))?)?;
         let mut unmapped = vec![u64::MAX; count.div_ceil(64)];
         if !count.is_multiple_of(64) {
             unmapped[count / 64] = (1 << (count % 64)) - 1;
         }
-        Ok(Frames { base, bytes, frame: Some(frame), unmapped, mapped: 0, solid: 0, highest: 0 })
+        Ok(Frames { base, bytes, beyond, frame: Some(frame), unmapped, mapped: 0, solid: 0, highest: 0 })
     }
 
     /// A range of `bytes` that is one allocation, all of it there from the beginning.
@@ -94,7 +106,7 @@ impl Frames {
         let bytes = bytes.max(1).checked_next_multiple_of(GRANULE);
         let bytes = bytes.ok_or(Error::Unsupported("allocate more than its address space"))?;
         let base = device.alloc(bytes)?;
-        Ok(Frames { base, bytes, frame: None, unmapped: Vec::new(), mapped: bytes, solid: 0, highest: 0 })
+        Ok(Frames { base, bytes, beyond: 0, frame: None, unmapped: Vec::new(), mapped: bytes, solid: 0, highest: 0 })
     }
 
     /// First address of the range.
@@ -110,6 +122,11 @@ impl Frames {
     /// Length of the range in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes of addresses behind the range that are reserved for others.
+    pub fn beyond(&self) -> u64 {
+        self.beyond
     }
 
     /// Device memory behind the range, bytes.
@@ -257,6 +274,6 @@ impl Frames {
         }
         let frames = self.cold(usize::MAX, |_| true);
         self.unmap(device, &frames)?;
-        device.release(self.base, self.bytes)
+        device.release(self.base, self.bytes + self.beyond)
     }
 }

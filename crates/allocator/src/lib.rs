@@ -18,7 +18,7 @@ mod statistics;
 mod streams;
 mod tuning;
 
-pub use arena::{Arena, Budget, LiveBlock, Served};
+pub use arena::{Arena, Budget, LiveBlock, PoolId, PoolPart, Served};
 pub use frames::FrameSet;
 pub use journal::Event;
 pub use locked::Locked;

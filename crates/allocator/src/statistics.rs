@@ -71,6 +71,8 @@ pub struct Statistics {
     pub reserved: u64,
     /// The most device memory that was behind it.
     pub peak_reserved: u64,
+    /// Device memory behind pools of graphs now.
+    pub pools: u64,
     /// Remaps: times that memory was taken from where no block was since the budget was used up.
     pub remaps: u64,
     /// Bytes taken so.
@@ -79,7 +81,7 @@ pub struct Statistics {
     pub plans: u64,
     /// Live bytes in the arena.
     pub allocated: u64,
-    /// The most live bytes in the arena.
+    /// The most live bytes in the arena, and memory behind pools, at once.
     pub peak_allocated: u64,
     /// The first request that the plan did not expect.
     pub departure: Option<Departure>,

@@ -36,8 +36,8 @@ pub use messages::say;
 pub use place::{Handed, Report};
 pub use places::{
     HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, forbid_waits, free, is_solid,
-    mapped, memory_changes, on_departure, prepare, record_stream, report, serve, set_capturing, set_limit, step_begin,
-    trim,
+    mapped, memory_changes, on_departure, pool_begin, pool_end, pool_parts, pool_restore, pool_serve, prepare,
+    record_stream, report, serve, set_capturing, set_limit, step_begin, trim,
 };
 pub use solid::set as set_solid;
 pub use table::{Core, CoreArena, CoreBlock, CorePart, CoreRange, core};

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use stalloc_allocator::{Error, GRANULE, LiveBlock, Statistics};
+use stalloc_allocator::{Error, GRANULE, LiveBlock, PoolId, Statistics};
 use stalloc_device::{Address, Stream};
 use stalloc_plan::Plan;
 
@@ -175,6 +175,46 @@ impl Place {
         let first = answer.departed && !inner.departed;
         inner.departed |= first;
         (handed, first)
+    }
+
+    /// A graph holds a pool from now on; false if there are no pools here.
+    pub fn pool_begin(&self, id: PoolId) -> bool {
+        if !self.active.load(Ordering::Acquire) {
+            return false;
+        }
+        let inner = &mut *self.lock();
+        if let State::Prepared(..) = inner.state {
+            self.open(inner);
+        }
+        let State::Open(arena) = &mut inner.state else { return false };
+        self.guarded(|| arena.pool_begin(id)).unwrap_or(false)
+    }
+
+    /// Serves a request from a pool, or leaves it to the fallback.
+    pub fn pool_serve(&self, id: PoolId, size: u64, stream: Stream) -> Option<Handed> {
+        if !self.active.load(Ordering::Acquire) {
+            return None;
+        }
+        let inner = &mut *self.lock();
+        let State::Open(arena) = &mut inner.state else { return None };
+        let (address, reserved) = self.guarded(|| (arena.pool_serve(id, size, stream), arena.reserved()))?;
+        inner.note_reserved(reserved);
+        let address = address?;
+        let bytes = size.max(1).next_multiple_of(GRANULE);
+        inner.counters.add(bytes, size);
+        inner.note_allocated();
+        Some(Handed { address, bytes, reserved })
+    }
+
+    /// Makes other blocks live in a pool: what was freed, and what is live.
+    pub fn pool_restore(&self, id: PoolId, blocks: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>) {
+        let inner = &mut *self.lock();
+        let State::Open(arena) = &mut inner.state else { return Default::default() };
+        let Some((freed, live)) = self.guarded(|| arena.pool_restore(id, blocks)) else { return Default::default() };
+        freed.iter().for_each(|block| inner.counters.remove(block.size, block.requested));
+        live.iter().for_each(|block| inner.counters.add(block.size, block.requested));
+        inner.note_allocated();
+        (freed, live)
     }
 
     #[cold]

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stalloc_allocator::{Arena, Error, LiveBlock};
+use stalloc_allocator::{Arena, Error, LiveBlock, PoolId, PoolPart};
 use stalloc_common::figures;
 use stalloc_device::{Address, Device, Gpu, Host, Shared, Stream};
 use stalloc_plan::Plan;
@@ -165,6 +165,38 @@ pub fn free(address: Address) -> Option<(i32, LiveBlock)> {
         order::given_back(device, address);
     }
     Some((device, place.free(address)?))
+}
+
+/// A graph holds a pool of a device's arena from now on; false if it has none.
+pub fn pool_begin(device: i32, id: PoolId) -> bool {
+    place(device).is_some_and(|place| place.pool_begin(id))
+}
+
+/// See [`Arena::pool_end`].
+pub fn pool_end(device: i32, id: PoolId) {
+    if let Some(place) = place(device) {
+        place.with(|arena| arena.pool_end(id));
+    }
+}
+
+/// Serves `size` bytes of a pool; `None`: ask the fallback.
+pub fn pool_serve(device: i32, id: PoolId, size: u64, stream: Stream) -> Option<Handed> {
+    let handed = place(device)?.pool_serve(id, size, stream)?;
+    order::handed_out(device, handed.address, handed.bytes, stream);
+    Some(handed)
+}
+
+/// All memory of a device's pools, in the order of addresses.
+pub fn pool_parts(device: i32) -> Vec<PoolPart> {
+    place(device).and_then(|place| place.with(|arena| arena.pool_parts())).unwrap_or_default()
+}
+
+/// See [`Arena::pool_restore`].
+pub fn pool_restore(device: i32, id: PoolId, blocks: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>) {
+    let (freed, live) = place(device).map(|place| place.pool_restore(id, blocks)).unwrap_or_default();
+    freed.iter().for_each(|block| order::given_back(device, block.address));
+    live.iter().for_each(|block| order::handed_out(device, block.address, block.size, block.stream));
+    (freed, live)
 }
 
 /// The live block that an address lies in.

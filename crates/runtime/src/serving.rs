@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stalloc_allocator::{Arena, Error, Event, FrameSet, LiveBlock, Script, Statistics};
+use stalloc_allocator::{Arena, Error, Event, FrameSet, LiveBlock, PoolId, PoolPart, Script, Statistics};
 use stalloc_device::{Address, Device, Stream};
 
 /// What came of a request.
@@ -50,6 +50,16 @@ pub trait Serving: Send {
     fn addresses(&self) -> Range<Address>;
     /// See [`Arena::mapped`].
     fn mapped(&self) -> Vec<Range<Address>>;
+    /// See [`Arena::pool_begin`].
+    fn pool_begin(&mut self, id: PoolId) -> bool;
+    /// See [`Arena::pool_end`].
+    fn pool_end(&mut self, id: PoolId);
+    /// See [`Arena::pool_serve`].
+    fn pool_serve(&mut self, id: PoolId, size: u64, stream: Stream) -> Option<Address>;
+    /// See [`Arena::pool_parts`].
+    fn pool_parts(&self) -> Vec<PoolPart>;
+    /// See [`Arena::pool_restore`].
+    fn pool_restore(&mut self, id: PoolId, blocks: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>);
     /// See [`Arena::is_solid`].
     fn is_solid(&self) -> bool;
     /// See [`Arena::reserved`].
@@ -110,6 +120,21 @@ where
     }
     fn mapped(&self) -> Vec<Range<Address>> {
         self.mapped()
+    }
+    fn pool_begin(&mut self, id: PoolId) -> bool {
+        self.pool_begin(id)
+    }
+    fn pool_end(&mut self, id: PoolId) {
+        self.pool_end(id);
+    }
+    fn pool_serve(&mut self, id: PoolId, size: u64, stream: Stream) -> Option<Address> {
+        self.pool_serve(id, size, stream)
+    }
+    fn pool_parts(&self) -> Vec<PoolPart> {
+        self.pool_parts()
+    }
+    fn pool_restore(&mut self, id: PoolId, blocks: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>) {
+        self.pool_restore(id, blocks)
     }
     fn is_solid(&self) -> bool {
         self.is_solid()

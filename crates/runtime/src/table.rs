@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
 
-use stalloc_allocator::LiveBlock;
 use stalloc_allocator::caching::BlockState;
+use stalloc_allocator::{LiveBlock, PoolPart};
 use stalloc_device::Address;
 
 use crate::counters::Counters;
@@ -14,7 +14,7 @@ use crate::places;
 use crate::segments::{self, Segment};
 
 /// Version of the table.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -88,6 +88,22 @@ impl CorePart {
     }
 }
 
+/// A part of a pool's memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CorePoolPart {
+    pool: [u64; 2],
+    block: CoreBlock,
+    free: u32,
+}
+
+impl From<PoolPart> for CorePoolPart {
+    fn from(part: PoolPart) -> Self {
+        let pool = [part.pool.0, part.pool.1];
+        CorePoolPart { pool, block: part.block.into(), free: u32::from(part.free) }
+    }
+}
+
 /// The functions that a shim calls. See `core.h` for what each does.
 #[repr(C)]
 pub struct Core {
@@ -108,6 +124,11 @@ pub struct Core {
     memory_changes: extern "C" fn(i32) -> u64,
     memory: unsafe extern "C" fn(i32, *mut CoreRange, usize, *mut u64) -> usize,
     parts: unsafe extern "C" fn(i32, i32, *mut CorePart, usize) -> usize,
+    pool_begin: extern "C" fn(i32, u64, u64) -> i32,
+    pool_end: extern "C" fn(i32, u64, u64),
+    pool_serve: unsafe extern "C" fn(i32, u64, u64, usize, *mut c_void, *mut usize) -> *mut c_void,
+    pool_parts: unsafe extern "C" fn(i32, *mut CorePoolPart, usize) -> usize,
+    pool_restore: unsafe extern "C" fn(i32, u64, u64, *const CoreBlock, usize) -> usize,
 }
 
 static CORE: Core = Core {
@@ -128,6 +149,11 @@ static CORE: Core = Core {
     memory_changes,
     memory,
     parts,
+    pool_begin,
+    pool_end,
+    pool_serve,
+    pool_parts,
+    pool_restore,
 };
 
 /// The table, for a shim.
@@ -299,4 +325,62 @@ unsafe extern "C" fn parts(device: i32, by_pool: i32, out: *mut CorePart, capaci
         count += 1;
     }
     count
+}
+
+extern "C" fn pool_begin(device: i32, first: u64, second: u64) -> i32 {
+    i32::from(contained("pool_begin", || places::pool_begin(device, (first, second)), || false))
+}
+
+extern "C" fn pool_end(device: i32, first: u64, second: u64) {
+    contained("pool_end", || places::pool_end(device, (first, second)), || ());
+}
+
+/// # Safety
+/// `rounded` is null or may be written.
+unsafe extern "C" fn pool_serve(
+    device: i32,
+    first: u64,
+    second: u64,
+    bytes: usize,
+    stream: *mut c_void,
+    rounded: *mut usize,
+) -> *mut c_void {
+    let serve = || places::pool_serve(device, (first, second), bytes as u64, address(stream));
+    let Some(handed) = contained("pool_serve", serve, || None) else { return ptr::null_mut() };
+    if !rounded.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *rounded = handed.bytes as usize };
+    }
+    pointer(handed.address)
+}
+
+/// # Safety
+/// `out` has room for `capacity` parts.
+unsafe extern "C" fn pool_parts(device: i32, out: *mut CorePoolPart, capacity: usize) -> usize {
+    let parts = contained("pool_parts", || places::pool_parts(device), Vec::new);
+    for (i, &part) in parts.iter().take(capacity).enumerate() {
+        // SAFETY: the caller's promise, and `i < capacity`.
+        unsafe { *out.add(i) = part.into() };
+    }
+    parts.len()
+}
+
+/// # Safety
+/// There are `count` blocks at `blocks`.
+unsafe extern "C" fn pool_restore(
+    device: i32,
+    first: u64,
+    second: u64,
+    blocks: *const CoreBlock,
+    count: usize,
+) -> usize {
+    let read = |i| {
+        // SAFETY: the caller's promise, and `i < count`.
+        let block: CoreBlock = unsafe { *blocks.add(i) };
+        let CoreBlock { address, size, requested, stream, .. } = block;
+        LiveBlock { address, size, requested, stream: stream.expose_provenance() as u64, pending: false }
+    };
+    let blocks: Vec<LiveBlock> = (0..count).map(read).collect();
+    let restore = || places::pool_restore(device, (first, second), &blocks).1.len();
+    contained("pool_restore", restore, || 0)
 }

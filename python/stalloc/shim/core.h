@@ -9,7 +9,7 @@
 extern "C" {
 
 // A shim refuses a core of another version than it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 7;
+constexpr uint32_t STALLOC_CORE_VERSION = 8;
 
 // A live block of an arena.
 struct StallocBlock {
@@ -59,6 +59,13 @@ struct StallocPool {
 struct StallocCounters {
   StallocPool all, small, large;
   StallocCounter reserved;  // device memory behind the arena, bytes
+};
+
+// A part of the memory of a pool of graphs: a block, or what is free between two. Each piece of memory is in one part.
+struct StallocPoolPart {
+  uint64_t pool[2];
+  StallocBlock block;
+  uint32_t free;  // 1: no block
 };
 
 struct StallocCore {
@@ -116,5 +123,19 @@ struct StallocCore {
   // many there are. With `by_pool`, small blocks have segments of their own, so that the sums over segments of a kind are the
   // statistics by pool.
   size_t (*parts)(int device, int by_pool, StallocPart* out, size_t capacity);
+
+  // A graph, or who runs before it is captured, holds a pool of the arena's from now on, until `pool_end`: 1; 0 if the arena has
+  // no pools. A pool's addresses stay its own while anybody holds it.
+  int (*pool_begin)(int device, uint64_t first, uint64_t second);
+  void (*pool_end)(int device, uint64_t first, uint64_t second);
+
+  // As `serve`, from a pool; while a graph is captured, too.
+  void* (*pool_serve)(int device, uint64_t first, uint64_t second, size_t bytes, void* stream, size_t* rounded);
+
+  // Copies up to `capacity` parts of all pools, in the order of addresses; returns how many there are.
+  size_t (*pool_parts)(int device, StallocPoolPart* out, size_t capacity);
+
+  // What lives in a pool is freed, and these blocks, which lived there at one moment, live again; returns how many of them do.
+  size_t (*pool_restore)(int device, uint64_t first, uint64_t second, const StallocBlock* blocks, size_t count);
 };
 }

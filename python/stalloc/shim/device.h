@@ -7,18 +7,20 @@
 #include "figures.h"
 #include "history.h"
 #include "limit.h"
+#include "pools.h"
 
 namespace stalloc {
 
 struct Device {
   Device(const StallocCore* table, int number)
-      : core(table), index(c10::DeviceIndex(number)), figures(table, number), history(number), limit(table, number) {}
+      : core(table), index(c10::DeviceIndex(number)), figures(table, number), history(number), limit(table, number), pools(table, number) {}
 
   const StallocCore* core;
   c10::DeviceIndex index;
   Figures figures;
   History history;
   Limit limit;
+  Pools pools;
   std::once_flag limit_is_known;
   std::atomic<int> redirected{0};  // private pools that are being allocated to
   std::atomic<int> captures{0};

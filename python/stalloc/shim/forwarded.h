@@ -7,7 +7,6 @@
 
 #include <memory>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -29,8 +28,6 @@ struct Forwarded : Native {
   std::string name() { return next->name(); }
   bool isEnabled() const { return next->isEnabled(); }
   void copy_data(void* to, const void* from, size_t bytes) const { next->copy_data(to, from, bytes); }
-  // PyTorch tells by it what it may take out of a graph's pool. Pools are the native allocator's, and so is its deleter.
-  c10::DeleterFnPtr raw_deleter() const { return next->raw_deleter(); }
   c10::DataPtr allocateWithAddress(size_t size, void* address) { return next->allocateWithAddress(size, address); }
   std::shared_ptr<void> getIpcDevPtr(std::string handle) { return next->getIpcDevPtr(std::move(handle)); }
 
@@ -41,25 +38,10 @@ struct Forwarded : Native {
   }
 
   // Private pools.
-  void releasePool(c10::DeviceIndex d, MempoolId_t p) { next->releasePool(d, p); }
   int getPoolUseCount(c10::DeviceIndex d, MempoolId_t p) { return next->getPoolUseCount(d, p); }
-  void createOrIncrefPool(c10::DeviceIndex d, MempoolId_t p, std::shared_ptr<Native> a) {
-    next->createOrIncrefPool(d, p, std::move(a));
-  }
-  void createOrIncrefPool(c10::DeviceIndex d, MempoolId_t p, Native* a) { next->createOrIncrefPool(d, p, a); }
-  void ensureExistsAndIncrefPool(c10::DeviceIndex d, MempoolId_t p) { next->ensureExistsAndIncrefPool(d, p); }
   void setUseOnOOM(c10::DeviceIndex d, MempoolId_t p, bool use) { next->setUseOnOOM(d, p, use); }
   void setUseOnOOM(c10::DeviceIndex d, MempoolId_t p) { next->setUseOnOOM(d, p); }
   void setNoSplit(c10::DeviceIndex d, MempoolId_t p) { next->setNoSplit(d, p); }
-  bool checkPoolLiveAllocations(c10::DeviceIndex d, MempoolId_t p, const std::unordered_set<void*>& live) {
-    return next->checkPoolLiveAllocations(d, p, live);
-  }
-  std::shared_ptr<native::AllocatorState> getCheckpointState(c10::DeviceIndex d, MempoolId_t p) {
-    return next->getCheckpointState(d, p);
-  }
-  native::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex d, std::shared_ptr<native::AllocatorState> s) {
-    return next->setCheckpointPoolState(d, std::move(s));
-  }
 
   // Histories and observers.
   bool isHistoryEnabled() { return next->isHistoryEnabled(); }

@@ -11,7 +11,8 @@
 //   statistics.h     figures and limits
 //   snapshots.h      histories and snapshots
 //   sharing.h        other processes and devices
-//   front.cpp        serving: requests, frees, pools
+//   graphs.h         graph capture and pools; pools.h has a device's
+//   front.cpp        serving: requests and frees
 //
 // Besides: core.h (the arena: functions in Rust), listeners.h (who is told of what the arena does), out_of_memory.h (the
 // exception) and versions.h (what PyTorch's versions call by other names, or do not have).
@@ -26,15 +27,14 @@
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "core.h"
+#include "graphs.h"
 #include "listeners.h"
 #include "out_of_memory.h"
-#include "sharing.h"
 #include "versions.h"
 
 namespace {
@@ -50,8 +50,8 @@ using IsInteresting = bool (*)();
 IsInteresting memory_saver() { return reinterpret_cast<IsInteresting>(dlsym(RTLD_DEFAULT, "tms_get_interesting_region")); }
 
 template <typename Native>
-struct Front final : stalloc::Sharing<Native> {
-  using Base = stalloc::Sharing<Native>;
+struct Front final : stalloc::Graphs<Native> {
+  using Base = stalloc::Graphs<Native>;
   using Base::Base;
   using Base::core;
   using Base::devices;
@@ -79,7 +79,11 @@ struct Front final : stalloc::Sharing<Native> {
     const auto index = current_device();
     if (void* address = serve(index, size, c10::cuda::getCurrentCUDAStream(index).stream()))
       return {address, address, &release, c10::Device(c10::DeviceType::CUDA, index)};
-    return fall_back(index, size, [&] { return next->allocate(size); });
+    auto served = fall_back(index, size, [&] { return next->allocate(size); });
+    // What lies in a pool has one deleter, whoever served it.
+    if (auto* device = find(index); device != nullptr && device->redirected.load(std::memory_order_acquire) > 0)
+      served.compare_exchange_deleter(next->raw_deleter(), &release);
+    return served;
   }
 
   void* raw_alloc(size_t size) {
@@ -95,16 +99,24 @@ struct Front final : stalloc::Sharing<Native> {
   // Null: the request is the native allocator's.
   void* serve(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
     auto* device = find(index);
-    if (size == 0 || device == nullptr || device->redirected.load(std::memory_order_acquire) > 0) return nullptr;
+    if (size == 0 || device == nullptr) return nullptr;
     if (C10_UNLIKELY(!is_caching.load(std::memory_order_relaxed) || (is_saved != nullptr && is_saved()))) return nullptr;
     if (C10_UNLIKELY(device->figures.is_outside_changed())) refresh(*device);
     size_t rounded = 0;
-    void* address = core->serve(index, size, stream, &rounded);
+    void* address = nullptr;
+    stalloc::Pools::Route route;
+    if (C10_UNLIKELY(device->redirected.load(std::memory_order_acquire) > 0)) route = device->pools.route(stream);
+    if (C10_LIKELY(!route.is_redirected))
+      address = core->serve(index, size, stream, &rounded);
+    else if (route.is_ours)
+      address = core->pool_serve(index, route.pool.first, route.pool.second, size, stream, &rounded);
     if (C10_LIKELY(address != nullptr)) stalloc::tell_allocated(*device, address, size, rounded, stream, [&] { return notes(); });
     return address;
   }
 
-  static void release(void* address) { installed->freed(address); }
+  static void release(void* address) { installed->raw_delete(address); }
+  // PyTorch tells by it what it may take out of a graph's pool.
+  c10::DeleterFnPtr raw_deleter() const { return &release; }
 
   void raw_delete(void* address) {
     // What lies in an arena and is not live there (after a fault, or in a forked child) is nobody else's either.
@@ -177,32 +189,6 @@ struct Front final : stalloc::Sharing<Native> {
   }
   void trim_all() {
     for (auto& device : devices) trim(*device);
-  }
-
-  // ---- private pools and graph capture: the native allocator's ------------------------------------------------------
-
-  void beginAllocateToPool(c10::DeviceIndex index, MempoolId_t pool, std::function<bool(cudaStream_t)> filter) {
-    next->beginAllocateToPool(index, pool, std::move(filter));
-    auto* device = find(index);
-    if (device == nullptr) return;
-    bool is_first = device->redirected.fetch_add(1, std::memory_order_acq_rel) == 0;
-    if (!stalloc::MarksCaptures<Native>::value && is_first) core->capturing(index, 1);
-  }
-  void endAllocateToPool(c10::DeviceIndex index, MempoolId_t pool) {
-    if (auto* device = find(index)) {
-      bool is_last = device->redirected.fetch_sub(1, std::memory_order_acq_rel) == 1;
-      if (!stalloc::MarksCaptures<Native>::value && is_last) core->capturing(index, 0);
-    }
-    next->endAllocateToPool(index, pool);
-  }
-  // Several threads may capture at once.
-  void markCaptureBegin(c10::DeviceIndex index) {
-    if (auto* device = find(index); device != nullptr && device->captures.fetch_add(1) == 0) core->capturing(index, 1);
-    next->markCaptureBegin(index);
-  }
-  void markCaptureEnd(c10::DeviceIndex index) {
-    next->markCaptureEnd(index);
-    if (auto* device = find(index); device != nullptr && device->captures.fetch_sub(1) == 1) core->capturing(index, 0);
   }
 };
 

@@ -49,6 +49,46 @@ inline void append_arena(const StallocCore* core, int index, History& history, s
   }
 }
 
+// Blocks up to this size count as small, bytes: PyTorch's border between its two pools.
+constexpr uint64_t SMALL_BLOCK = 1 << 20;
+
+// Adds the segments of the pools of graphs of one device: of one of them, or of all for {0, 0}. What follows in addresses, in a pool
+// and of one kind, is one segment.
+inline void append_pools(const StallocCore* core, int index, MempoolId_t pool, History& history, std::vector<SegmentInfo>& segments) {
+  auto stacks = history.stacks();
+  uint64_t end = 0;
+  for (const auto& part : pool_parts(core, index)) {
+    const MempoolId_t id{part.pool[0], part.pool[1]};
+    if (pool != MempoolId_t{0, 0} && pool != id) continue;
+    const bool is_large = part.free == 1 || part.block.size > SMALL_BLOCK;
+    const bool follows = end == part.block.address && segments.back().owner_private_pool_id == id;
+    end = part.block.address + part.block.size;
+    if (!follows || segments.back().is_large != is_large) {
+      SegmentInfo segment;
+      segment.device = c10::DeviceIndex(index);
+      segment.address = part.block.address;
+      segment.stream = static_cast<cudaStream_t>(part.block.stream);
+      segment.is_large = is_large;
+      segment.is_expandable = true;
+      segment.owner_private_pool_id = id;
+      segments.push_back(std::move(segment));
+    }
+    BlockInfo block;
+    block.size = part.block.size;
+    block.requested_size = part.block.requested;
+    block.allocated = part.free == 0 && part.block.pending == 0;
+    block.active = part.free == 0;
+    if (auto stack = stacks.find(part.block.address); block.active && stack != stacks.end())
+      block.context_when_allocated = stack->second;
+    auto& segment = segments.back();
+    segment.total_size += block.size;
+    segment.requested_size += block.requested_size;
+    if (block.active) segment.active_size += block.size;
+    if (block.allocated) segment.allocated_size += block.size;
+    segment.blocks.push_back(std::move(block));
+  }
+}
+
 template <typename Native>
 struct Snapshots : Statistics<Native> {
   using Statistics<Native>::Statistics;
@@ -83,14 +123,17 @@ struct Snapshots : Statistics<Native> {
   }
 
   native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) {
-    auto result = next->snapshot(pool, traces);
-    return pool == MempoolId_t{0, 0} ? with_arena(std::move(result), traces) : result;
+    return with_pools(next->snapshot(pool, traces), pool, traces);
   }
   native::SnapshotInfo snapshot(MempoolId_t pool) {
-    auto result = next->snapshot(pool);
-    return pool == MempoolId_t{0, 0} ? with_arena(std::move(result), true) : result;
+    return with_pools(next->snapshot(pool), pool, true);
   }
-  native::SnapshotInfo snapshot() { return with_arena(next->snapshot(), true); }
+  native::SnapshotInfo snapshot() { return with_pools(next->snapshot(), {0, 0}, true); }
+
+  native::SnapshotInfo with_pools(native::SnapshotInfo result, MempoolId_t pool, bool traces) {
+    for (auto& device : devices) append_pools(core, device->index, pool, device->history, result.segments);
+    return pool == MempoolId_t{0, 0} ? with_arena(std::move(result), traces) : result;
+  }
 
   native::SnapshotInfo with_arena(native::SnapshotInfo result, bool traces) {
     auto to_unix = clock.makeConverter();

@@ -29,7 +29,9 @@ struct Statistics : Devices<Native> {
     auto stats = next->getDeviceStats(index);
     if (device == nullptr) return stats;
     stats.num_ooms = device->out_of_memory.load(std::memory_order_relaxed);
-    return device->figures.sum(stats);
+    auto sum = device->figures.sum(stats);
+    device->pools.add_to(sum);
+    return sum;
   }
 
   void resetAccumulatedStats(c10::DeviceIndex index) {

@@ -32,7 +32,10 @@ impl<D: Device> Arena<D> {
 
     /// The live block that an address lies in. O(1) at its start, O(blocks) inside of it.
     pub fn block_around(&self, address: Address) -> Option<LiveBlock> {
-        if !self.owns(address) {
+        if let Some(block) = self.pool_block_around(address) {
+            return Some(block);
+        }
+        if !self.is_open(address) {
             return None;
         }
         let contains = |block: &LiveBlock| (block.address..block.address + block.size).contains(&address);
@@ -46,9 +49,9 @@ impl<D: Device> Arena<D> {
         blocks
     }
 
-    /// The arena's address range.
+    /// The arena's address range, its pools' included.
     pub fn addresses(&self) -> Range<Address> {
-        self.frames.base()..self.frames.base() + self.frames.bytes()
+        self.frames.base()..self.frames.base() + self.frames.bytes() + self.frames.beyond()
     }
 
     /// The parts of the address range that have device memory behind them, in order. O(frames).

@@ -61,14 +61,15 @@ impl<D: Device> Arena<D> {
         if self.frames.is_backed(range) { Ok(()) } else { self.map(range, stream, pressure) }
     }
 
-    /// Bytes that may be mapped, with a block of so many granules more alive than now.
+    /// Bytes that may be mapped outside of pools, with a block of so many granules more alive than now.
     fn limit(&self, granules: u32) -> u64 {
         match self.budget {
             Budget::Device => u64::MAX,
             Budget::Tight => {
-                let live = self.statistics.allocated + u64::from(granules) * GRANULE;
+                let pools = self.statistics.pools;
+                let live = self.statistics.allocated + u64::from(granules) * GRANULE + pools;
                 let peak = live.max(self.statistics.peak_allocated).max(self.script.expected_peak);
-                peak + peak / tight_slack()
+                (peak + peak / tight_slack()).saturating_sub(pools)
             }
         }
     }
@@ -159,7 +160,7 @@ impl<D: Device> Arena<D> {
         }
         self.device.synchronize()?;
         self.poll_all();
-        Ok(self.give_back_cold(bytes, &(0..0))?)
+        Ok(self.give_back_pools() + self.give_back_cold(bytes, &(0..0))?)
     }
 
     /// Whether memory for a plan is there in addition to what lives now and is not in its way: one that needs more than there is

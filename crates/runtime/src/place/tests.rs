@@ -62,6 +62,19 @@ impl Serving for Faulty {
     fn mapped(&self) -> Vec<Range<Address>> {
         Vec::new()
     }
+    fn pool_begin(&mut self, _: PoolId) -> bool {
+        true
+    }
+    fn pool_end(&mut self, _: PoolId) {}
+    fn pool_serve(&mut self, _: PoolId, _: u64, _: Stream) -> Option<Address> {
+        panic!("a fault")
+    }
+    fn pool_parts(&self) -> Vec<stalloc_allocator::PoolPart> {
+        Vec::new()
+    }
+    fn pool_restore(&mut self, _: PoolId, _: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>) {
+        panic!("a fault")
+    }
     fn is_solid(&self) -> bool {
         false
     }
@@ -88,6 +101,15 @@ fn after_a_fault_in_a_request_the_fallback_serves() {
     let place = place(|_| opened(true, false));
     assert_eq!(place.serve(512, 0), (None, false));
     assert_eq!(place.serve(512, 0), (None, false));
+}
+
+#[test]
+fn after_a_fault_in_a_pool_the_fallback_serves() {
+    let place = place(|_| opened(false, false));
+    assert!(place.pool_begin((0, 1)));
+    assert_eq!(place.pool_serve((0, 1), 512, 0), None);
+    assert!(!place.pool_begin((0, 1)), "nothing more is served");
+    assert_eq!(place.pool_restore((0, 1), &[]), (Vec::new(), Vec::new()));
 }
 
 #[test]
