@@ -13,7 +13,12 @@ namespace stalloc {
 
 struct Device {
   Device(const StallocCore* table, int number)
-      : core(table), index(c10::DeviceIndex(number)), figures(table, number), history(number), limit(table, number), pools(table, number) {}
+      : core(table),
+        index(c10::DeviceIndex(number)),
+        figures(table, number),
+        history(number),
+        limit(table, number),
+        pools(table, number) {}
 
   const StallocCore* core;
   c10::DeviceIndex index;

@@ -17,9 +17,11 @@ inline std::vector<StallocPoolPart> pool_parts(const StallocCore* core, int inde
   return all_of<StallocPoolPart>([&](auto* out, size_t room) { return core->pool_parts(index, out, room); });
 }
 
-// Adds what a pool holds to PyTorch's statistics. What it holds only grows as long as somebody holds it. Older versions do not tell.
+// Adds what a pool holds to PyTorch's statistics. What it holds only grows as long as somebody holds it. Older versions do not
+// tell.
 template <typename Stats>
-auto add_reserved(Stats& stats, c10::cuda::MempoolId_t pool, int64_t bytes, int) -> decltype(void(stats.reserved_bytes_by_private_pools)) {
+auto add_reserved(Stats& stats, c10::cuda::MempoolId_t pool, int64_t bytes, int)
+    -> decltype(void(stats.reserved_bytes_by_private_pools)) {
   constexpr size_t AGGREGATE = 0, LARGE = 2;
   for (size_t type : {AGGREGATE, LARGE}) {
     auto& reserved = stats.reserved_bytes_by_private_pools[pool][type];

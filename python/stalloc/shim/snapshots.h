@@ -52,9 +52,10 @@ inline void append_arena(const StallocCore* core, int index, History& history, s
 // Blocks up to this size count as small, bytes: PyTorch's border between its two pools.
 constexpr uint64_t SMALL_BLOCK = 1 << 20;
 
-// Adds the segments of the pools of graphs of one device: of one of them, or of all for {0, 0}. What follows in addresses, in a pool
-// and of one kind, is one segment.
-inline void append_pools(const StallocCore* core, int index, MempoolId_t pool, History& history, std::vector<SegmentInfo>& segments) {
+// Adds the segments of the pools of graphs of one device: of one of them, or of all for {0, 0}. What follows in addresses, in a
+// pool and of one kind, is one segment.
+inline void append_pools(const StallocCore* core, int index, MempoolId_t pool, History& history,
+                         std::vector<SegmentInfo>& segments) {
   auto stacks = history.stacks();
   uint64_t end = 0;
   for (const auto& part : pool_parts(core, index)) {
@@ -122,12 +123,8 @@ struct Snapshots : Statistics<Native> {
     if (on) History::enable(true);
   }
 
-  native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) {
-    return with_pools(next->snapshot(pool, traces), pool, traces);
-  }
-  native::SnapshotInfo snapshot(MempoolId_t pool) {
-    return with_pools(next->snapshot(pool), pool, true);
-  }
+  native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) { return with_pools(next->snapshot(pool, traces), pool, traces); }
+  native::SnapshotInfo snapshot(MempoolId_t pool) { return with_pools(next->snapshot(pool), pool, true); }
   native::SnapshotInfo snapshot() { return with_pools(next->snapshot(), {0, 0}, true); }
 
   native::SnapshotInfo with_pools(native::SnapshotInfo result, MempoolId_t pool, bool traces) {
