@@ -310,9 +310,9 @@ impl<E> Pools<E> {
         let bytes = self.page_bytes();
         for (index, page) in (0..).zip(pages) {
             let to = self.place_address(first + index);
-            let home = page.and_then(|page| self.pages.get(&page)).and_then(|page| page.views.first());
-            let result = match home {
-                Some(&home) => device.alias(self.place_address(home), to, bytes),
+            let view = page.and_then(|page| self.pages.get(&page)).and_then(|page| page.views.first());
+            let result = match view {
+                Some(&view) => device.alias(self.place_address(view), to, bytes),
                 None => device.map(to, bytes),
             };
             if let Err(error) = result {
