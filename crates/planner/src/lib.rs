@@ -21,6 +21,7 @@ mod hash;
 mod improve;
 mod lifetimes;
 mod luby;
+mod merge;
 mod model;
 mod problem;
 mod rules;
@@ -28,6 +29,7 @@ mod skyline;
 mod solve;
 mod split;
 mod sweep;
+mod turns;
 mod windows;
 
 // The exhaustive search of the tests is shared with those outside, which call the crate by its name.

@@ -62,11 +62,22 @@ pub struct Parts {
     pub windows: bool,
     /// Beams over skylines.
     pub beams: bool,
+    /// Items that go together, merged.
+    pub merges: bool,
 }
 
 impl Default for Parts {
     fn default() -> Self {
-        Parts { best_fit: true, orders: true, cores: true, exact: true, any_valley: true, windows: true, beams: true }
+        Parts {
+            best_fit: true,
+            orders: true,
+            cores: true,
+            exact: true,
+            any_valley: true,
+            windows: true,
+            beams: true,
+            merges: true,
+        }
     }
 }
 

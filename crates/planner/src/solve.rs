@@ -1,9 +1,12 @@
 //! The whole: prepare, solve each part, improve the worst, put the parts together.
 
+use std::cell::OnceCell;
+
 use crate::clock::Clock;
 use crate::greedy::{Places, greedy};
-use crate::improve::Improver;
+use crate::merge::Merged;
 use crate::problem::{Part, Problem, prepare};
+use crate::turns::{Goal, Turns};
 use crate::{Effort, Error, Instance, Options, Solution};
 
 /// Quick planning is content this near the bound: one in so many.
@@ -52,17 +55,17 @@ fn target(parts: &[Part]) -> u64 {
 
 /// Improves the worst part until it is at the target, in units, or the work allowed is done.
 fn improve(parts: &[Part], all: &mut [Places], target: u64, options: &Options, clock: &Clock) -> Improved {
-    let mut improvers: Vec<Option<Improver>> = parts.iter().map(|_| None).collect();
+    let merged: Vec<OnceCell<Option<Merged>>> = parts.iter().map(|_| OnceCell::new()).collect();
+    let mut turns: Vec<Turns> = parts.iter().map(|_| Turns::default()).collect();
     let mut improved = Improved::default();
     let mut target = target;
     while let Some(worst) = (0..parts.len()).rev().max_by_key(|&p| all[p].top) {
         if all[worst].top <= target || improved.work >= clock.work || clock.is_over() {
             break;
         }
-        let part = &parts[worst];
-        let left = clock.work - improved.work;
-        let improver = improvers[worst].get_or_insert_with(|| Improver::new(part, clock.threads, options));
-        improved.work += improver.round(&mut all[worst], &mut improved.proven, target, left, clock);
+        let goal = Goal { target, left: clock.work - improved.work, options, clock };
+        let (part, best) = (&parts[worst], &mut all[worst]);
+        improved.work += turns[worst].next(part, &merged[worst], best, &mut improved.proven, goal);
         target = target.max(improved.proven);
     }
     improved

@@ -64,6 +64,7 @@ fn leave_out(parts: &mut Parts, name: &str) {
         "any_valley" => parts.any_valley = false,
         "windows" => parts.windows = false,
         "beams" => parts.beams = false,
+        "merges" => parts.merges = false,
         other => println!("no part is called {other}"),
     }
 }

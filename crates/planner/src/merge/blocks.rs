@@ -1,0 +1,272 @@
+//! Blocks: items that keep their places to each other, seen from outside as one item.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+
+use crate::bound::loads;
+use crate::clock::is_over;
+use crate::problem::Part;
+
+/// No block.
+const NONE: u32 = u32::MAX;
+
+/// Blocks of one key that are looked at, at most.
+const LOOKED_AT: usize = 16;
+
+/// Blocks after which one looks at the clock.
+const BETWEEN_LOOKS: u32 = 1024;
+
+/// What a block is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    Item(u32),
+    /// The second on top of the first.
+    Stack(u32, u32),
+    /// Both on one floor, the second after the first.
+    Row(u32, u32),
+}
+
+impl Made {
+    /// The two that it is made of.
+    pub fn pair(self) -> Option<(u32, u32)> {
+        match self {
+            Made::Item(_) => None,
+            Made::Stack(a, b) | Made::Row(a, b) => Some((a, b)),
+        }
+    }
+}
+
+/// The lifetime and the size that hold all that it is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    pub lower: u32,
+    /// One past the last section; in a ring it may exceed their number.
+    pub upper: u32,
+    pub size: u64,
+    pub made: Made,
+}
+
+impl Block {
+    pub fn length(&self) -> u32 {
+        self.upper - self.lower
+    }
+
+    pub fn area(&self) -> f64 {
+        f64::from(self.length()) * self.size as f64
+    }
+}
+
+/// Blocks by two of their lifetime's ends and size.
+#[derive(Default)]
+struct Index(FxHashMap<(u32, u64), Vec<u32>>);
+
+impl Index {
+    fn add(&mut self, key: (u32, u64), block: u32) {
+        self.0.entry(key).or_default().push(block);
+    }
+
+    /// The newest whole one, but none of some.
+    fn find(&mut self, key: (u32, u64), whole: &[bool], but: [u32; 2]) -> Option<u32> {
+        let list = self.0.get_mut(&key)?;
+        while list.last().is_some_and(|&block| !whole[block as usize]) {
+            list.pop();
+        }
+        list.iter().rev().take(LOOKED_AT).copied().find(|block| whole[*block as usize] && !but.contains(block))
+    }
+}
+
+/// The blocks of a part.
+pub(super) struct Blocks {
+    pub all: Vec<Block>,
+    /// Whether it is in no other.
+    whole: Vec<bool>,
+    /// How many are.
+    pub count: usize,
+    sections: u32,
+    ring: bool,
+    /// What may still be lost, by section.
+    room: Vec<u64>,
+    same: Index,
+    starts: Index,
+    ends: Index,
+    until: Option<Instant>,
+    /// Merges tried so far, and whether the time is up.
+    tried: u32,
+    pub late: bool,
+    /// Whole blocks of which it is not known whether they go with another.
+    new: VecDeque<u32>,
+}
+
+impl Blocks {
+    /// Each item a block; so much may be lost that no load exceeds `limit`. O(n).
+    pub fn new(part: &Part, limit: u64, until: Option<Instant>) -> Blocks {
+        let room = loads(part).into_iter().map(|load| limit.saturating_sub(part.base).saturating_sub(load)).collect();
+        let mut blocks = Blocks {
+            all: Vec::with_capacity(2 * part.items.len()),
+            whole: Vec::with_capacity(2 * part.items.len()),
+            count: 0,
+            sections: part.sections,
+            ring: part.ring,
+            room,
+            same: Index::default(),
+            starts: Index::default(),
+            ends: Index::default(),
+            until,
+            tried: 0,
+            late: false,
+            new: VecDeque::new(),
+        };
+        for (item, k) in part.items.iter().zip(0..) {
+            blocks.add(Block { lower: item.lower, upper: item.upper, size: item.size, made: Made::Item(k) });
+        }
+        blocks
+    }
+
+    /// Whether the time is up, of which it is asked now and then.
+    fn is_late(&mut self) -> bool {
+        self.tried = self.tried.wrapping_add(1);
+        self.late = self.late || (self.tried.is_multiple_of(BETWEEN_LOOKS) && is_over(self.until));
+        self.late
+    }
+
+    /// The whole ones.
+    pub fn whole(&self) -> impl Iterator<Item = u32> {
+        (0..self.all.len() as u32).filter(|&block| self.whole[block as usize])
+    }
+
+    pub fn is_whole(&self, block: u32) -> bool {
+        self.whole[block as usize]
+    }
+
+    /// A section, or the one around the ring that it is.
+    pub fn wrap(&self, section: u32) -> u32 {
+        if self.ring && section >= self.sections { section - self.sections } else { section }
+    }
+
+    fn add(&mut self, block: Block) -> u32 {
+        let id = self.all.len() as u32;
+        self.same.add((block.lower, u64::from(block.upper)), id);
+        self.starts.add((block.lower, block.size), id);
+        self.ends.add((self.wrap(block.upper), block.size), id);
+        self.all.push(block);
+        self.whole.push(true);
+        self.new.push_back(id);
+        self.count += 1;
+        id
+    }
+
+    fn remove(&mut self, block: u32) {
+        self.whole[block as usize] = false;
+        self.count -= 1;
+    }
+
+    /// Two as one. In a ring no row may go all around.
+    pub fn merge(&mut self, made: Made) -> u32 {
+        let Some((a, b)) = made.pair() else { return NONE };
+        let block = self.joined(self.all[a as usize], self.all[b as usize], made);
+        self.remove(a);
+        self.remove(b);
+        self.add(block)
+    }
+
+    /// One that holds two, which begin or end together if they are stacked.
+    pub fn joined(&self, a: Block, b: Block, made: Made) -> Block {
+        if let Made::Row(..) = made {
+            let end = self.wrap(a.upper);
+            let gap = if b.lower >= end { b.lower - end } else { b.lower + self.sections - end };
+            return Block { lower: a.lower, upper: a.upper + gap + b.length(), size: a.size.max(b.size), made };
+        }
+        let longer = if a.length() >= b.length() { a } else { b };
+        Block { size: a.size.saturating_add(b.size), made, ..longer }
+    }
+
+    /// Whether a row of so many sections may be.
+    pub fn may_be(&self, length: u32) -> bool {
+        !self.ring || length < self.sections
+    }
+
+    /// One that goes with a block and leaves nothing empty.
+    pub fn partner(&mut self, of: u32, but: u32) -> Option<Made> {
+        let block = self.all[of as usize];
+        let but = [of, but];
+        if let Some(other) = self.same.find((block.lower, u64::from(block.upper)), &self.whole, but) {
+            return Some(Made::Stack(of, other));
+        }
+        let fits = |blocks: &Blocks, other: u32| blocks.may_be(block.length() + blocks.all[other as usize].length());
+        let after = self.wrap(block.upper);
+        let next = self.starts.find((after, block.size), &self.whole, but).filter(|&other| fits(self, other));
+        if let Some(other) = next {
+            return Some(Made::Row(of, other));
+        }
+        let before = self.ends.find((block.lower, block.size), &self.whole, but).filter(|&other| fits(self, other));
+        before.map(|other| Made::Row(other, of))
+    }
+
+    /// Merges what goes together and leaves nothing empty, until nothing does.
+    pub fn merge_exact(&mut self) {
+        while let Some(block) = self.new.pop_front() {
+            if self.is_late() {
+                self.new.clear();
+                return;
+            }
+            if self.is_whole(block)
+                && let Some(made) = self.partner(block, block)
+            {
+                self.merge(made);
+            }
+        }
+    }
+
+    /// What was merged, but goes no further, is taken apart where one of the two goes with another: what went together by
+    /// chance is most often left over. True if fewer blocks are left.
+    pub fn repair(&mut self) -> bool {
+        let count = self.count;
+        for block in 0..self.all.len() as u32 {
+            let Some((a, b)) = self.all[block as usize].made.pair() else { continue };
+            if !self.is_whole(block) || self.late {
+                continue;
+            }
+            self.remove(block);
+            let other =
+                [(a, b), (b, a)].into_iter().find_map(|(one, rest)| Some((self.partner(one, rest)?, one, rest)));
+            match other {
+                Some((made, one, rest)) => {
+                    // `one` is whole for a moment.
+                    self.whole[one as usize] = true;
+                    self.count += 1;
+                    self.add(self.all[rest as usize]);
+                    self.merge(made);
+                    self.merge_exact();
+                }
+                None => {
+                    self.whole[block as usize] = true;
+                    self.count += 1;
+                }
+            }
+        }
+        self.count < count
+    }
+
+    /// Takes the room that something lost of a section and so many more takes, if there is so much.
+    pub fn lose(&mut self, pieces: &[(u32, u32, u64)]) -> bool {
+        for (k, &(from, length, height)) in pieces.iter().enumerate() {
+            let sections = || (from..from + length).map(|s| self.wrap(s) as usize);
+            if sections().any(|s| self.room[s] < height) {
+                for &(from, length, height) in &pieces[..k] {
+                    for s in from..from + length {
+                        let s = self.wrap(s) as usize;
+                        self.room[s] += height;
+                    }
+                }
+                return false;
+            }
+            for s in from..from + length {
+                let s = self.wrap(s) as usize;
+                self.room[s] -= height;
+            }
+        }
+        true
+    }
+}
