@@ -56,7 +56,7 @@ fn target(parts: &[Part]) -> u64 {
 /// Improves the worst part until it is at the target, in units, or the work allowed is done.
 fn improve(parts: &[Part], all: &mut [Places], target: u64, options: &Options, clock: &Clock) -> Improved {
     let merged: Vec<OnceCell<Option<Merged>>> = parts.iter().map(|_| OnceCell::new()).collect();
-    let mut turns: Vec<Turns> = parts.iter().map(|_| Turns::default()).collect();
+    let mut turns: Vec<Turns> = parts.iter().map(Turns::new).collect();
     let mut improved = Improved::default();
     let mut target = target;
     while let Some(worst) = (0..parts.len()).rev().max_by_key(|&p| all[p].top) {

@@ -13,6 +13,10 @@ use crate::problem::Part;
 /// Work on one lossy merge, times a term of Luby's sequence.
 const ON_ONE: u64 = 20_000_000;
 
+/// Work on the part itself before anything is merged: for each item, and at most. Training steps are solved by then.
+const BEFORE_PER_ITEM: u64 = 2000;
+const BEFORE: u64 = 20_000_000;
+
 /// A merge that leaves more than so many in ten of the items is not worth a turn.
 const FEWER: usize = 9;
 
@@ -31,7 +35,6 @@ pub(crate) struct Goal<'a> {
 }
 
 /// How far the turns of a part have come.
-#[derive(Default)]
 pub(crate) struct Turns<'a> {
     whole: Option<Improver<'a>>,
     exact: Option<(Improver<'a>, Places)>,
@@ -42,6 +45,11 @@ pub(crate) struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
+    pub fn new(part: &Part) -> Turns<'a> {
+        let before = (BEFORE_PER_ITEM * part.items.len() as u64).min(BEFORE);
+        Turns { whole: None, exact: None, made: 0, spent: [0, before, before] }
+    }
+
     /// The turn of whatever had least work so far; the work done. `merged` is made when its turn comes.
     pub fn next(
         &mut self,
