@@ -42,6 +42,18 @@ fn a_recording_is_summed_up() {
 }
 
 #[test]
+fn what_an_arena_would_reserve_is_said_with_and_without_a_plan() {
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.trace");
+    let device = &json(&stalloc(&["info", demo, "--json"]))["devices"][0];
+    let figure = |name: &str| device["arena"][name].as_u64().unwrap();
+    let peak = device["peak_allocated"].as_u64().unwrap();
+    assert!(peak <= figure("planned") && figure("planned") < figure("open"), "{device}");
+    assert!(figure("open") < peak + peak / 100, "{device}");
+    let shown = text(&stalloc(&["info", demo]).stdout);
+    assert!(shown.contains("(99.9 %) with no plan") && shown.contains("(100.0 %) with one from this"), "{shown}");
+}
+
+#[test]
 fn an_instance_is_summed_up() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), "a.csv", "id,lower,upper,size\n0,0,5,10\n1,3,9,20\n");

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use stalloc_plan::{Entry, Plan, SectionKind};
+use stalloc_planner::{Effort, Options};
+use stalloc_simulator::Kind;
 use stalloc_synthesizer::{Witness, steps};
 use stalloc_trace::{Event, Frame, Instance, Recording, StackId, Trace};
 
 use crate::gpu_class::GpuClass;
+use crate::simulating::{Replays, simulate};
+use crate::{Watch, planning};
 
 /// A recording; serialises to what `stalloc info --json` prints of one. Sizes in bytes.
 #[derive(Clone, Debug, Serialize)]
@@ -69,11 +73,23 @@ pub struct DeviceInfo<'a> {
     /// What kind of GPU it was, where the recording does not name it and the libraries' workspaces tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_class: Option<GpuClass>,
+    /// What our arena would reserve for the same requests, once that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arena: Option<ArenaInfo>,
     /// The recorded allocator's settings, where the recording says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<SettingsInfo>,
     /// What the recorder noted of the process.
     pub metadata: &'a BTreeMap<String, String>,
+}
+
+/// What our arena would reserve at most, bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ArenaInfo {
+    /// With no plan.
+    pub open: u64,
+    /// With a plan from this recording.
+    pub planned: u64,
 }
 
 /// Values read back at one place of the program.
@@ -119,6 +135,26 @@ pub fn recording(recording: &Recording) -> RecordingInfo<'_> {
     }
 }
 
+impl RecordingInfo<'_> {
+    /// Replays each device's requests through our arena, with no plan and with one made quickly from the recording; a device
+    /// whose events contradict each other is left out. O(n log n).
+    pub fn try_arenas(&mut self, recording: &Recording, watch: &mut dyn Watch) {
+        for (device, trace) in self.devices.iter_mut().zip(&recording.traces) {
+            let effort = Options { effort: Effort::Quick, ..planning::usual_effort() };
+            let planned = planning::trace(trace, effort, watch).ok();
+            let replays = Replays { plan: planned.map(|(plan, _)| plan), ..Replays::default() };
+            if replays.plan.is_none() {
+                continue;
+            }
+            let kinds = [Kind::StallocOpen, Kind::Stalloc];
+            let Ok(comparison) = simulate(trace, &kinds, replays, watch) else { continue };
+            if let [open, planned] = comparison.results.as_slice() {
+                device.arena = Some(ArenaInfo { open: open.peak_reserved, planned: planned.peak_reserved });
+            }
+        }
+    }
+}
+
 impl<'a> DeviceInfo<'a> {
     fn new(trace: &'a Trace) -> Self {
         let steps = steps(trace);
@@ -137,6 +173,7 @@ impl<'a> DeviceInfo<'a> {
             out_of_memory: trace.events.iter().filter(|e| matches!(e, Event::OutOfMemory { .. })).count() as u64,
             call_stacks: trace.stacks.len() as u64 - 1,
             seconds: span.map(|(first, last)| (last - first) as f64 / 1e6),
+            arena: None,
             fingerprint: format!("{:016x}", trace.fingerprint()),
             host_reads: host_reads(trace),
             gpu_class: if trace.metadata.contains_key("device_name") { None } else { GpuClass::of(trace) },

@@ -52,7 +52,8 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 }
 
 fn print_recording(path: &Path, recording: &Recording, json: bool) -> Result<(), Error> {
-    let info = describing::recording(recording);
+    let mut info = describing::recording(recording);
+    info.try_arenas(recording, &mut Terminal::new());
     if json {
         return output::json(&info);
     }
@@ -97,6 +98,14 @@ const READS_SHOWN: usize = 5;
 fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
     let mut lines = Vec::new();
     lines.extend(device.notes.iter().cloned());
+    if let Some(arena) = &device.arena {
+        let figure = |reserved: u64| {
+            let used = output::percent(device.peak_allocated as f64 / reserved.max(1) as f64);
+            format!("{} ({used})", output::bytes(reserved))
+        };
+        let (open, planned) = (figure(arena.open), figure(arena.planned));
+        lines.push(format!("stalloc would reserve {open} with no plan, {planned} with one from this recording"));
+    }
     if let Some(seconds) = device.seconds {
         lines.push(format!("recorded over {seconds:.2} s"));
     }
