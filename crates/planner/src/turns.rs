@@ -38,8 +38,9 @@ pub(crate) struct Goal<'a> {
 pub(crate) struct Turns<'a> {
     whole: Option<Improver<'a>>,
     exact: Option<(Improver<'a>, Places)>,
-    /// Lossy merges so far.
+    /// Lossy merges so far, and which of their kinds comes first.
     made: u64,
+    first: Option<u64>,
     /// Work done on the part itself, with nothing lost, and with something lost; all of it for what has no turns.
     spent: [u64; 3],
 }
@@ -47,7 +48,7 @@ pub(crate) struct Turns<'a> {
 impl<'a> Turns<'a> {
     pub fn new(part: &Part) -> Turns<'a> {
         let before = (BEFORE_PER_ITEM * part.items.len() as u64).min(BEFORE);
-        Turns { whole: None, exact: None, made: 0, spent: [0, before, before] }
+        Turns { whole: None, exact: None, made: 0, first: None, spent: [0, before, before] }
     }
 
     /// The turn of whatever had least work so far; the work done. `merged` is made when its turn comes.
@@ -103,8 +104,18 @@ impl<'a> Turns<'a> {
     fn lossy(&mut self, part: &Part, best: &mut Places, goal: Goal) -> Option<u64> {
         let Goal { target, options, clock, .. } = goal;
         let gap = best.top - target;
+        let merge = |limit: u64, k: u64| worth(part, Merged::lossy(part, limit, k, options.seed, clock.until));
+        let first = match self.first {
+            Some(first) => first,
+            None => {
+                // The kind that leaves the fewest items, of those that are likely to be right.
+                let fewest =
+                    Merged::LIKELY.into_iter().filter_map(|k| Some((merge(target, k)?.part.items.len(), k))).min();
+                *self.first.insert(fewest?.1)
+            }
+        };
         let limit = target + gap / 8 * EIGHTHS[(self.made / Merged::LOSSY) as usize % EIGHTHS.len()];
-        let made = worth(part, Merged::lossy(part, limit, self.made, options.seed, clock.until))?;
+        let made = merge(limit, self.made + first)?;
         self.made += 1;
         let mut places = greedy(&made.part, target, options.parts, clock)?;
         let mut improver = Improver::new(&made.part, clock.threads, options);

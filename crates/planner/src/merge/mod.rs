@@ -49,6 +49,9 @@ impl Merged {
     /// Lossy merges that differ in more than chance.
     pub const LOSSY: u64 = KINDS.len() as u64;
 
+    /// Those that hardly anything but equal sizes brings together.
+    pub const LIKELY: [u64; 2] = [0, 2];
+
     /// With nothing lost. `None` if it is not done in time, or if there are alignments or too many items.
     pub fn exact(part: &Part, until: Option<Instant>) -> Option<Merged> {
         Merged::new(part, 0, &[], 0, until)
