@@ -140,7 +140,8 @@ def main():
     three = [Recorder(device) for device in range(3)]
     for index, recorder in enumerate(three):
         train(recorder, 6 + 4 * index, 3, 3 * MIB)
-    snapshot(out / "three_devices.pickle", three)
+    for name in ["three_devices", "three_devices_of_a_training_that_has_a_long_name"]:
+        snapshot(out / f"{name}.pickle", three)
     failing = [Recorder(device) for device in range(2)]
     for recorder in failing:
         train(recorder, 8, 3, 3 * MIB)

@@ -431,7 +431,7 @@ await test("every colour of the map is named, whatever it stands for", async () 
 });
 
 await test("on a phone everything fits the width and the answer is on the first screen", async () => {
-  for (const name of ["out_of_memory", "training", "three_devices"]) {
+  for (const name of ["out_of_memory", "training", "three_devices_of_a_training_that_has_a_long_name"]) {
     const { html } = report(`phone-${name}`, [input(`${name}.pickle`)]);
     const { page, errors } = await open(chromium, html, { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
     const wide = await page.evaluate(() => document.documentElement.scrollWidth);
