@@ -112,8 +112,8 @@ impl Candidates {
             let block = self.all[k as usize].block;
             let (lower, upper) = (block.lower, blocks.wrap(block.upper));
             // Of two whole blocks, each pair once.
-            let beside = of(&self.starting, lower).chain(of(&self.ending, upper)).filter(|&other| !first || other > k);
-            made.extend(beside.map(|other| Made::Stack(k, other)));
+            let alike = of(&self.starting, lower).chain(of(&self.ending, upper)).filter(|&other| !first || other > k);
+            made.extend(alike.map(|other| Made::Stack(k, other)));
             made.extend(of(&self.starting, upper).map(|other| Made::Row(k, other)));
             if !first {
                 made.extend(of(&self.ending, lower).map(|other| Made::Row(other, k)));

@@ -29,7 +29,7 @@ const MOST_ITEMS: usize = 1 << 18;
 /// Work counted for each item that is merged with nothing lost.
 const WORK_PER_ITEM: u64 = 16;
 
-/// What lossy merges look for, in turns; each again and again, those to the left first.
+/// What lossy merges look for, in turns; each until it finds nothing more, those to the left first.
 const KINDS: [&[Kind]; 3] = [
     &[Kind::Rows(2), Kind::Rows(3)],
     &[Kind::Rows(2), Kind::Rows(3), Kind::Stacks(2), Kind::Stacks(3)],
