@@ -2,13 +2,14 @@
 
 Process groups become PyTorch's `fake` ones, whatever back end the program asks for: collectives return at once and
 leave their outputs as they would be if all ranks held the same. Collectives of Python objects, which no `fake` group
-has, get the same meaning here.
+has, get the same meaning here. A program that asks for the back end of a group is told what it asked for.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 from typing import Any, Callable
 
 from stalloc._common import imports
@@ -24,8 +25,10 @@ def install(distributed: Any) -> None:
 
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     is_wanted = "STALLOC_TRACE_ALONE" in os.environ
-    init_process_group, new_group = c10d.init_process_group, c10d.new_group
+    init_process_group, new_group, get_backend = c10d.init_process_group, c10d.new_group, c10d.get_backend
     is_alone = False
+    #: The back end that the program asked for, by group.
+    asked_for: dict[Any, Any] = {}
 
     def init_alone(*args: Any, **options: Any) -> None:
         nonlocal is_alone
@@ -36,10 +39,21 @@ def install(distributed: Any) -> None:
 
         is_alone = True
         init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
+        asked_for[c10d._get_default_group()] = args[0] if args else options.get("backend")
 
-    def new_group_alone(ranks: Any = None, *_args: Any, **options: Any) -> Any:
+    def new_group_alone(ranks: Any = None, timeout: Any = None, backend: Any = None, *_args: Any, **options: Any) -> Any:
         kept = ("use_local_synchronization", "group_desc", "sort_ranks")
-        return new_group(ranks, **{name: value for name, value in options.items() if name in kept})
+        group = new_group(ranks, **{name: value for name, value in options.items() if name in kept})
+        asked_for[group] = backend or asked_for.get(c10d._get_default_group())
+        return group
+
+    def get_backend_alone(group: Any = None) -> str:
+        used: str = get_backend(group)
+        # PyTorch's own modules know of `fake` groups; programs do not, and look `nccl` up in tables of theirs.
+        if sys._getframe(2).f_globals.get("__name__", "").startswith("torch."):
+            return used
+        asked = str(asked_for.get(group if group is not None else c10d._get_default_group())).lower()
+        return asked if asked in ("nccl", "gloo") else used
 
     def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
         object_list[:] = [obj] * c10d.get_world_size(group)
@@ -74,6 +88,7 @@ def install(distributed: Any) -> None:
 
     replacements: dict[str, Callable[..., Any]] = {
         "new_group": new_group_alone,
+        "get_backend": get_backend_alone,
         "all_gather": all_gather_alone,
         "all_reduce": all_reduce_alone,
         "reduce_scatter": reduce_scatter_alone,

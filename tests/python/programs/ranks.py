@@ -12,6 +12,8 @@ if sys.argv[1:] == ["fail"] and rank == 2:
     sys.exit(5)
 torch.cuda.set_device(0)
 pair = dist.new_group([rank, (rank + 1) % world], backend="gloo")
+assert (dist.get_backend(), dist.get_backend(pair), dist.get_backend(dist.new_group([rank]))) == ("nccl", "gloo", "nccl")
+assert eval("dist.get_backend()", {"__name__": "torch.distributed.pipelining", "dist": dist}) == "fake"
 print(f"rank {rank} of {world}, group {dist.get_world_size(pair)}")
 names = [None] * world
 dist.all_gather_object(names, f"rank {rank}")
