@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +36,12 @@ GPU = ("--dry-run", "h100-80gb")
 
 @dataclass(frozen=True)
 class Job:
-    """A script with its options, alone or one rank of so many."""
+    """A script with its options, alone or one rank of so many, in an environment of scripts/python-env."""
 
     script: str
     options: tuple[str, ...] = ()
     world_size: int = 1
+    environment: str = "frameworks"
 
     @property
     def ranks(self) -> tuple[str, ...]:
@@ -68,6 +68,9 @@ JOBS = {
         "../../examples/megatron_gpt.py", ("--layers", "4", "--micro-batches", "4", "--data", "8", "--steps", str(STEPS)), 8
     ),
     "torch.compile (nanoGPT's loop)": Job("nanogpt.py"),
+    "Colossal-AI ZeRO-2": Job("colossal_booster.py", ("--plugin", "zero-2"), 8, "colossal"),
+    "Colossal-AI tensor parallel": Job("colossal_booster.py", ("--plugin", "tensor-parallel"), 8, "colossal"),
+    "Colossal-AI Gemini": Job("colossal_booster.py", ("--plugin", "gemini"), 8, "colossal"),
 }
 
 #: Those that --rotate takes turns with: they have been seen to work in every way.
@@ -92,12 +95,12 @@ class Failed(Exception):
 class Trial:
     """One framework, tried in every way."""
 
-    def __init__(self, job: Job, folder: Path, python: Path) -> None:
+    def __init__(self, job: Job, folder: Path) -> None:
         import stalloc
 
         self.job = job
         self.folder = folder
-        self.python = python
+        self.python = interpreter(job.environment)
         self.command = Path(stalloc.__file__).parent / "_bin" / "stalloc"
         self.said: list[str] = []
 
@@ -115,13 +118,14 @@ class Trial:
             raise Failed(last_line(done.stderr))
         return done
 
-    def program(self, python: Path | str = sys.executable) -> tuple[str, ...]:
-        return ("--", str(python), str((SCRIPTS / self.job.script).resolve()), *self.job.options)
+    def program(self, python: Path) -> tuple[str, ...]:
+        return (str(python), str((SCRIPTS / self.job.script).resolve()), *self.job.options)
 
     def all(self) -> dict[str, object]:
         """The figures of a row."""
         traces = self.folder / "job" / "trace"
-        recorded = json.loads(self.stalloc("trace", *GPU, "--json", "-o", traces, *self.job.ranks, *self.program()).stdout)
+        program = ("--", *self.program(self.python))
+        recorded = json.loads(self.stalloc("trace", *GPU, "--json", "-o", traces, *self.job.ranks, *program).stdout)
         (trace,) = recorded["traces"]
         row: dict[str, object] = {name: trace[name] for name in ("requests", "steps", "peak_allocated")}
         plans = self.folder / "plans"
@@ -132,11 +136,11 @@ class Trial:
         rivals = ("--allocator", "pytorch", "--allocator", "pytorch-expandable")
         replayed = json.loads(self.stalloc("simulate", traces, *rivals, "--json").stdout)
         row["simulated"] = {one["allocator"]: one["efficiency"] for one in replayed["results"]}
-        row["run"] = served(self.stalloc("run", *GPU, "--plan", plans, "--frozen", *self.job.ranks, *self.program()))
-        row["auto"] = served(self.stalloc("run", *GPU, *self.job.ranks, *self.program()))
+        row["run"] = served(self.stalloc("run", *GPU, "--plan", plans, "--frozen", *self.job.ranks, *program))
+        row["auto"] = served(self.stalloc("run", *GPU, *self.job.ranks, *program))
         # The command is here for its stand-in GPU alone: its own ways of saying things are taken away again.
         alone = ("--", "env", "-u", "PYTHONPATH", "STALLOC_MODE=Alloc", f"STALLOC_MODEL_INFO_PATH={traces.parent}")
-        environment = (*alone, f"PYTHONPATH={SCRIPTS}", *self.program(self.python)[1:])
+        environment = (*alone, f"PYTHONPATH={SCRIPTS}", *self.program(installed(self.folder / "venv", self.python)))
         row["environment"] = served(self.stalloc("run", *GPU, *self.job.ranks, *environment))
         row["said"] = sorted(set(self.said))
         return row
@@ -158,15 +162,22 @@ def served(process: subprocess.CompletedProcess[str]) -> dict[str, float]:
     return {"planned": float(planned), "remaps": int(remaps.replace(",", "")), "efficiency": float(efficiency)}
 
 
-def installed(folder: Path) -> Path:
-    """An interpreter whose site-packages is as the installed package leaves it, over the one that runs this."""
+@functools.cache
+def interpreter(environment: str) -> Path:
+    """The one of an environment, which is made if it is not there."""
+    return Path(subprocess.check_output([ROOT / "scripts" / "python-env", environment], text=True).strip())
+
+
+def installed(folder: Path, python: Path) -> Path:
+    """An interpreter whose site-packages is as the installed package leaves it, over that of an environment."""
     import stalloc
 
-    venv.create(folder, with_pip=False, symlinks=True)
+    subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
+    packages = subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for name in ("stalloc.pth", "_stalloc_startup.py"):
         shutil.copy(ROOT / "python" / name, site)
-    (site / "packages.pth").write_text(f"{Path(stalloc.__file__).parents[1]}\n{sysconfig.get_path('purelib')}\n")
+    (site / "packages.pth").write_text(f"{Path(stalloc.__file__).parents[1]}\n{packages}")
     return folder / "bin" / "python"
 
 
@@ -215,11 +226,10 @@ def main() -> None:
     is_good = True
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory() as scratch:
-        python = installed(Path(scratch) / "venv")
         for number, name in enumerate(names):
             folder = Path(scratch) / str(number)
             folder.mkdir()
-            trial = Trial(JOBS[name], folder, python)
+            trial = Trial(JOBS[name], folder)
             try:
                 row = trial.all()
             except Failed as failure:
