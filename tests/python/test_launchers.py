@@ -65,7 +65,7 @@ def test_a_second_recording_of_the_same_rank_replaces_the_first(tmp_path):
 
 def test_a_full_disk_ends_a_recording_with_the_number_of_lost_events_and_another_exit_status(tmp_path):
     whole = json.loads(trace(tmp_path / "whole", "full").stdout)["traces"][0]
-    process = trace(tmp_path / "cut", "full", "20000")
+    process = trace(tmp_path / "cut", "full", "20000", tmp_path / "cut")
     assert process.returncode == 1, process.stderr
     (row,) = json.loads(process.stdout)["traces"]
     assert row["events"] > 1000 and row["lost_events"] > 10_000

@@ -6,6 +6,7 @@ import resource
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 
@@ -23,8 +24,11 @@ if what == "size":  # one tensor, of so many bytes
     tensor = torch.empty(int(sys.argv[2]), dtype=torch.uint8, device="cuda")
 elif what == "full":  # no file grows beyond so many bytes from here on; a full disk is not to be had everywhere
     allocate(500)
-    time.sleep(1)
     if len(sys.argv) > 2:
+        for _ in range(1000):
+            if any(file.stat().st_size > 2000 for file in Path(sys.argv[3]).glob("*.trace")):
+                break  # what was allocated so far is written
+            time.sleep(0.01)
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
     allocate(20_000)
 elif what == "signals":  # says which signals come, and ends at the last with a status of its own
