@@ -143,6 +143,20 @@ def test_a_step_that_a_gradient_scaler_leaves_out_is_one_and_accumulation_makes_
     assert steps.said == 4 * "()" + "("
 
 
+def test_steps_are_found_where_the_only_gradient_scaler_is_cudas(model, monkeypatch):
+    monkeypatch.delattr(torch.amp, "GradScaler")  # as before PyTorch 2.3
+    steps = Steps()
+    detector = StepDetector(torch, steps)
+    try:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(torch.ones(2)).sum().backward()
+            optimizer.step()
+    finally:
+        detector.stop()
+    assert steps.said == 2 * "()" + "("
+
+
 def test_what_is_called_between_the_first_two_steps_is_a_part_of_the_second(model, steps):
     optimizer = Optimizer(model)
     model(torch.ones(2))

@@ -55,5 +55,5 @@ def _is_large_weight(tensor: Any) -> bool:
         and tensor.device.type == "cpu"
         and tensor.is_floating_point()
         and tensor.dim() > 1
-        and tensor.nbytes >= _LARGE
+        and tensor.numel() * tensor.element_size() >= _LARGE  # PyTorch 2.0 has no nbytes
     )

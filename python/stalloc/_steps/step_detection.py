@@ -48,7 +48,9 @@ class StepDetector:
         # Our hook is there for a call or two, and does no harm when it is called twice.
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         self._on_call = register_module_forward_pre_hook
-        scaled = _ScaledSteps(torch.amp.GradScaler, self._stepped)
+        # Before PyTorch 2.3 there is CUDA's alone.
+        scaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler
+        scaled = _ScaledSteps(scaler, self._stepped)
         self._handles = [register_optimizer_step_post_hook(scaled.stepped), scaled, self._on_call(self._called)]
 
     def stop(self) -> None:
