@@ -61,8 +61,8 @@ def clone(program: dict, cache: Path, repositories: Path | None) -> Path:
     folder = cache / name
     if not folder.exists():
         run("git", "clone", "--quiet", "--no-checkout", source, folder)
-        # The rest can be large; the snapshots are read from the repository itself.
-        run("git", "-C", folder, "sparse-checkout", "set", "--no-cone", "*.py", *program.get("files", []))
+    # The rest can be large; the snapshots are read from the repository itself.
+    run("git", "-C", folder, "sparse-checkout", "set", "--no-cone", "*.py", *program.get("files", []))
     return folder
 
 

@@ -7,6 +7,7 @@ tables go into docs/fidelity.md.
 """
 
 import json
+import math
 import re
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ import page
 
 FIGURES = Path(__file__).with_name("published.toml")
 GIB = 1 << 30
+UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GB": 10**9, "GiB": GIB}
 OUT_OF_MEMORY = "out of memory"
 #: What the cards hold, GiB.
 CARDS = {"a100-80gb": 79.15, "h100-80gb": 79.19, "b200": 178.35, "rtx4090": 23.65, "sm=188,memory=97249MiB,capability=12.0,name=RTX PRO 6000": 94.97}
@@ -28,7 +30,7 @@ HEADER = "| repository | what | peak of | published, GiB | dry run, GiB | off by
 
 @dataclass
 class Peak:
-    """A published figure, as it is printed there, and what the dry run says, in GiB."""
+    """A published figure, as it is printed there and in which unit, and what the dry run says, in GiB."""
 
     source: str
     published: str
@@ -38,7 +40,7 @@ class Peak:
 
     @property
     def real(self) -> float:
-        return float(self.published) / (GIB if self.unit == "bytes" else 1)
+        return float(self.published) * UNITS[self.unit] / GIB
 
     @property
     def error(self) -> float:
@@ -53,9 +55,10 @@ class Peak:
     @property
     def same(self) -> bool:
         """To the last digit that was published."""
-        if self.unit == "bytes":
-            return round(self.dry * GIB) == int(self.published)
-        return f"{self.dry:.{len(self.published.partition('.')[2])}f}" == self.published
+        dry = self.dry * GIB / UNITS[self.unit]
+        if "." in self.published:
+            return f"{dry:.{len(self.published.partition('.')[2])}f}" == self.published
+        return math.floor(dry) == int(self.published)
 
 
 def measure(program: dict, figure: dict, tree: Path, interpreter: Path, stalloc: Path) -> str:
@@ -119,6 +122,8 @@ def main() -> int:
         for figure in chosen:
             name = f"{program['repository']}, {figure['what']}, {figure['of']}"
             key = f"{program['repository']} {program['commit']} {figure['command']} {figure.get('gpu', program['gpu'])}"
+            if edits := figure.get("edits"):
+                key += f" {json.dumps(edits)}"
             try:
                 said = kept.get(key) or measure(program, figure, tree, interpreter, options.stalloc.resolve())
             except fidelity.Failed as error:
@@ -139,9 +144,10 @@ def main() -> int:
                 failures += 1
                 continue
             fitted += 1
-            scale = GIB if program["unit"] == "bytes" else 1
+            scale = UNITS[program["unit"]] / GIB
+            unit = program.get("published_in", program["unit"])
             peaks = [
-                Peak(program["repository"], published, "GiB" if "." in published else "bytes", float(value) / scale, CARDS[figure.get("gpu", program["gpu"])])
+                Peak(program["repository"], published, unit, float(value) * scale, CARDS[figure.get("gpu", program["gpu"])])
                 for value, published in zip(values, figure["published"], strict=True)
             ]
             rows.append((program, figure, peaks))
