@@ -72,7 +72,10 @@ def finish(rank: int) -> None:
     """Write everything and end the files."""
 
 def abandon() -> None:
-    """Stop recording as things are: after an error, or in a forked child, which is not the recorded process."""
+    """Stop recording as things are, after an error."""
+
+def leave_to_parent() -> None:
+    """Stop recording in a forked child, which is not the recorded process."""
 
 def is_recording() -> bool:
     """Whether this process is being recorded."""

@@ -39,8 +39,9 @@ mod _native {
     #[pymodule_export]
     use super::record::{
         abandon, agrees, attach, detach, finish, forget_recent, has_new_peak, history, host_read, is_recording,
-        late_stacks, log, mark_module_enter, mark_module_exit, mark_phase, mark_step_begin, mark_step_end, on_flush,
-        show_progress, stack_at, stack_of_failed, stacks, start, step_differs, wait_for_stacks,
+        late_stacks, leave_to_parent, log, mark_module_enter, mark_module_exit, mark_phase, mark_step_begin,
+        mark_step_end, on_flush, show_progress, stack_at, stack_of_failed, stacks, start, step_differs,
+        wait_for_stacks,
     };
 
     #[pymodule_export]

@@ -110,6 +110,10 @@ extern "C" fn pending_call(_nothing: *mut c_void) -> c_int {
 }
 
 fn call_on_flush() {
+    // Asked for before a fork and made in the child, where whoever held the lock may not be.
+    if current().is_none() {
+        return;
+    }
     Python::attach(|py| {
         let callable = {
             let slot = ON_FLUSH.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,11 +168,17 @@ pub fn is_recording() -> bool {
     current().is_some()
 }
 
-/// Stops recording as things are: after an error, or in a forked child, which is not the recorded process.
+/// Stops recording as things are, after an error.
 #[pyfunction]
 pub fn abandon() {
     RECORDS.store(false, Ordering::Release);
     on_flush(None);
+}
+
+/// Stops recording in a forked child, which is not the recorded process. No lock is taken: the flushing thread may have held it, and is not in the child.
+#[pyfunction]
+pub fn leave_to_parent() {
+    RECORDS.store(false, Ordering::Release);
 }
 
 /// Writes everything and ends the files.

@@ -71,7 +71,7 @@ def _start(torch: Any, early: Early) -> None:
 def _in_child() -> None:
     """A forked child cannot use CUDA, and the files are its parent's."""
     script.listen(script.Listener())
-    _native.abandon()
+    _native.leave_to_parent()
 
 
 def _number(name: str, default: int) -> int:
