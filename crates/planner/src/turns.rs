@@ -105,17 +105,19 @@ impl<'a> Turns<'a> {
         let Goal { target, options, clock, .. } = goal;
         let gap = best.top - target;
         let merge = |limit: u64, k: u64| worth(part, Merged::lossy(part, limit, k, options.seed, clock.until));
-        let first = match self.first {
-            Some(first) => first,
+        let made = match self.first {
+            Some(first) => {
+                let limit = target + gap / 8 * EIGHTHS[(self.made / Merged::LOSSY) as usize % EIGHTHS.len()];
+                merge(limit, self.made + first)?
+            }
             None => {
                 // The kind that leaves the fewest items, of those that are likely to be right.
-                let fewest =
-                    Merged::LIKELY.into_iter().filter_map(|k| Some((merge(target, k)?.part.items.len(), k))).min();
-                *self.first.insert(fewest?.1)
+                let likely = Merged::LIKELY.into_iter().filter_map(|k| Some((k, merge(target, k)?)));
+                let (first, made) = likely.min_by_key(|(k, made)| (made.part.items.len(), *k))?;
+                self.first = Some(first);
+                made
             }
         };
-        let limit = target + gap / 8 * EIGHTHS[(self.made / Merged::LOSSY) as usize % EIGHTHS.len()];
-        let made = merge(limit, self.made + first)?;
         self.made += 1;
         let mut places = greedy(&made.part, target, options.parts, clock)?;
         let mut improver = Improver::new(&made.part, clock.threads, options);
