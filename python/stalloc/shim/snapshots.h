@@ -16,6 +16,17 @@ namespace stalloc {
 using c10::cuda::CUDACachingAllocator::BlockInfo;
 using c10::cuda::CUDACachingAllocator::SegmentInfo;
 
+// Adds a block to the segment that it lies in, with the stack that the history knows of its address.
+template <typename Stacks>
+void append_block(SegmentInfo& segment, BlockInfo block, uint64_t address, const Stacks& stacks) {
+  if (auto stack = stacks.find(address); block.active && stack != stacks.end()) block.context_when_allocated = stack->second;
+  segment.total_size += block.size;
+  segment.requested_size += block.requested_size;
+  if (block.active) segment.active_size += block.size;
+  if (block.allocated) segment.allocated_size += block.size;
+  segment.blocks.push_back(std::move(block));
+}
+
 // Adds the arena's segments of one device, with the stacks that its history knows. While no history is kept, small blocks have
 // segments of their own: the entries of a history tell of whole ranges.
 inline void append_arena(const StallocCore* core, int index, History& history, std::vector<SegmentInfo>& segments) {
@@ -38,14 +49,7 @@ inline void append_arena(const StallocCore* core, int index, History& history, s
     block.requested_size = part.requested;
     block.allocated = part.state == 1;
     block.active = part.state != 0;
-    if (auto stack = stacks.find(part.address); block.active && stack != stacks.end())
-      block.context_when_allocated = stack->second;
-    auto& segment = segments.back();
-    segment.total_size += block.size;
-    segment.requested_size += block.requested_size;
-    if (block.active) segment.active_size += block.size;
-    if (block.allocated) segment.allocated_size += block.size;
-    segment.blocks.push_back(std::move(block));
+    append_block(segments.back(), std::move(block), part.address, stacks);
   }
 }
 
@@ -79,14 +83,7 @@ inline void append_pools(const StallocCore* core, int index, MempoolId_t pool, H
     block.requested_size = part.block.requested;
     block.allocated = part.free == 0 && part.block.pending == 0;
     block.active = part.free == 0;
-    if (auto stack = stacks.find(part.block.address); block.active && stack != stacks.end())
-      block.context_when_allocated = stack->second;
-    auto& segment = segments.back();
-    segment.total_size += block.size;
-    segment.requested_size += block.requested_size;
-    if (block.active) segment.active_size += block.size;
-    if (block.allocated) segment.allocated_size += block.size;
-    segment.blocks.push_back(std::move(block));
+    append_block(segments.back(), std::move(block), part.block.address, stacks);
   }
 }
 
