@@ -12,7 +12,7 @@ def fit(
     gpus: str | Iterable[str] = "h100-80gb",
     *,
     vary: Mapping[str, Iterable[Any]] | None = None,
-    world_size: int | None = None,
+    world_size: int | str | None = None,
     ranks: Iterable[int] = (),
     steps: int = 3,
 ) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def fit(
         command: The command with ``{NAME}`` where values belong, as a list of words or as a shell would read it.
         gpus: Presets (``"h100-80gb"``), or descriptions (``"sm=132,memory=80GiB,capability=9.0,name=mine"``).
         vary: For each name a ``range``, of which the largest value that fits is searched, or the values to try.
-        world_size: Ranks of the job, each of which is run alone.
+        world_size: Ranks of the job, each of which is run alone; names of ``vary`` multiplied, as in ``"{TP}x{PP}x{DP}"``, for several jobs.
         ranks: The ranks to try; by default those that may differ.
         steps: Training steps of each trial.
 

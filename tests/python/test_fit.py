@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -82,6 +83,24 @@ def test_every_combination_of_lists_is_tried_and_a_range_searched_for_each(cache
     assert [candidate["values"]["MB"] for candidate in answer["candidates"]] == [4, 16, 4, 16]
 
 
+def test_what_fits_is_a_page_with_charts_and_their_values_as_tables(cache, tmp_path):
+    command = (*PROGRAM, "--batch", "{MB}", "--width", "{WIDTH}")
+    lists = ("--vary", "MB=4..16:12", "--vary", "WIDTH=512,1024")
+    fit(*lists, "-o", str(tmp_path / "fits.html"), "--", *command, cache=cache)
+    page = (tmp_path / "fits.html").read_text()
+    assert "<h1>The largest MB that fits</h1>" in page and page.count("<section") == 1 and "<h2 id=\"c0\">tiny</h2>" in page
+    rows = re.findall(r'<tr><th scope="row">(\w+)</th>(.*?)</tr>', page)
+    assert [(name, re.findall("<td>(.*?)</td>", cells)) for name, cells in rows] == [("512", 3 * ["16 or more"]), ("1024", 3 * ["4"])]
+    assert page.count("<circle") == 6 and not re.search(r"https?:|<script", page)
+    # Without a range the memory that each value needs, next to the card's.
+    fit("--vary", "MB=4,16", "--vary", "WIDTH=512,1024", "-o", str(tmp_path / "needs.html"), "--", *command, cache=cache)
+    page = (tmp_path / "needs.html").read_text()
+    assert "<h1>What it needs</h1>" in page and page.count("<section") == 2 and "the card: 512.0 MiB" in page
+    assert "tiny, WIDTH=1024" in page and page.count("does not fit</td>") == 3 and page.count(", fits</td>") == 9
+    process = run("fit", "--dry-run", TINY, "-o", tmp_path / "none" / "x.html", "--", *PROGRAM, env=cache)
+    assert process.returncode == 2 and process.stderr == f"stalloc: --output: there is no folder {tmp_path / 'none'}\n"
+
+
 def test_what_the_script_refuses_is_said_apart_and_the_rest_is_found(cache):
     answer = fit("--vary", "MB=0..3", "--", *PROGRAM, "--batch", "{MB}", "--most", "2", cache=cache)
     assert answer["largest"][TINY]["stalloc"] == {"MB": 2}
@@ -133,8 +152,44 @@ def test_ranks_that_differ_are_found_once_and_the_fullest_decides(cache):
         assert small["allocators"][name]["fits"]
         at_edge = large["allocators"][name]
         assert at_edge["edge"] and not at_edge["fits"], "fits if NCCL takes its least"
+    assert {verdict["rank"] for verdict in large["allocators"].values()} == {2}, "the one that needs most, under each allocator"
     text = run("fit", "--dry-run", UNLINKED, *question, env=cache).stdout
-    assert "tried: ranks 0 to 2" in text and "the same: ranks 0, 1" in text and "edge, -" in text
+    assert "tried: ranks 0 to 2 of 3" in text and "the same: ranks 0, 1" in text and "edge, -" in text
+
+
+def test_worlds_are_lists_multiplied_and_every_stage_of_a_pipeline_is_tried(cache):
+    stages = ("--world-size", "{STAGES}x2", "--vary", "STAGES=1,8")
+    answer = fit(*stages, "--", *PROGRAM, "--pipeline", "{STAGES}", cache=cache, gpu=UNLINKED)
+    small, large = answer["frontier"]
+    assert (small["world_size"], large["world_size"], answer["world_size"]) == (2, 16, None)
+    assert small["same_ranks"] == [[0], [1]] and answer["same_ranks"] == []
+    # Of sixteen ranks the first two, those at the quarters, the last, and the stages of the first one's pipeline.
+    assert large["same_ranks"] == [[0, 1, 4, 6, 8, 10, 12, 14], [2], [15]]
+    fullest = trial(answer, STAGES=8)
+    assert {verdict["rank"] for verdict in fullest["allocators"].values()} == {2}
+    text = run("fit", "--dry-run", UNLINKED, *stages, "--", *PROGRAM, "--pipeline", "{STAGES}", env=cache).stdout
+    assert "tried with STAGES=1: ranks 0, 1 of 2" in text and "tried with STAGES=8: ranks 0 to 2, 4, 6, 8, 10, 12, 14, 15 of 16" in text
+    unlikely = fit("--world-size", "4", "--ranks", "1,3", "--", *PROGRAM, "--pipeline", "4", cache=cache, gpu=UNLINKED)
+    assert unlikely["same_ranks"] == [[1], [3]], "only those that were asked for"
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("sleep 654", "ended because it took too long (--trial-limit)"),
+        ("trap '' TERM INT HUP; while :; do sleep 654; done", "ended because it took too long (--trial-limit)"),
+        ("yes $(printf '\\377\\r\\033[2J much') | head -c 30000000; exit 3", "the command failed with status 3"),
+        ("kill -9 $$", "killed (exit status 137)"),
+        ("echo usage: x; echo x: error: no such size >&2; exit 2", "was refused by the script"),
+        ("exit 0", "allocated no GPU memory through PyTorch"),
+    ],
+)
+def test_a_command_that_misbehaves_is_told_and_leaves_nothing_running(cache, script, said):
+    process = run("fit", "--dry-run", TINY, "--trial-limit", "2", "--", "sh", "-c", script, env=cache)
+    assert process.returncode == 2 and process.stdout.strip() == ""
+    assert said in process.stderr and "nothing is known about its memory" in process.stderr and "fit" not in process.stderr.replace("stalloc fit", "")
+    assert len(process.stderr) < 20_000
+    assert subprocess.run(["pgrep", "-f", "sleep 654"], capture_output=True).returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -143,8 +198,13 @@ def test_ranks_that_differ_are_found_once_and_the_fullest_decides(cache):
         (("--vary", "MB=1..8", "--", "true"), "{MB} is nowhere in the command"),
         (("--", "true", "{MB}"), "the command has {MB}: say what to try with --vary MB="),
         (("--vary", "MB=8..1", "--", "true", "{MB}"), "1 comes before 8"),
+        (("--vary", "MB=1,2", "--vary", "MB=3,4", "--", "true", "{MB}"), "it is given twice"),
+        (("--vary", "MB=0..99999999999", "--", "true", "{MB}"), "the range is too long to search"),
         (("--vary", "A=1..8", "--vary", "B=1..8", "--", "true", "{A}", "{B}"), "A and B are both ranges"),
         (("--world-size", "2", "--ranks", "2", "--", "true"), "rank 2 of 2"),
+        (("--world-size", "{W}", "--vary", "W=1..8", "--", "true"), "--world-size {W} has W, which is a range"),
+        (("--world-size", "{W}x2", "--vary", "W=4,full", "--", "true"), "--world-size {W}x2 is no number of ranks with W=full"),
+        (("--world-size", "{W}", "--", "true"), "the command has {W}"),
         (("--", "/no/such/command"), "cannot run /no/such/command"),
     ],
 )

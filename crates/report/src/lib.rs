@@ -15,6 +15,7 @@ mod device;
 mod failure;
 mod figures;
 mod free_ranges;
+pub mod frontier;
 mod growth;
 mod holders;
 mod holes;

@@ -19,8 +19,12 @@ _COLLECTIVES = (
     *("_reduce_scatter_base", "all_reduce_coalesced", "all_gather_coalesced"),
 )
 
+#: Those between two ranks, as the stages of a pipeline call them.
+_BETWEEN_TWO = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
+
 _used: set[Any] = set()
 _all_to_all: set[Any] = set()
+_between_two: set[Any] = set()
 
 
 def install(folder: str) -> None:
@@ -70,13 +74,14 @@ def _listen(distributed: Any) -> None:
     for name in _COLLECTIVES:
         original = getattr(c10d, name, None)
         if original is not None:
-            wrapped = _noting(original, name.startswith("all_to_all"))
+            also = _all_to_all if name.startswith("all_to_all") else _between_two if name in _BETWEEN_TWO else set()
+            wrapped = _noting(original, also)
             for module in (c10d, distributed):
                 if getattr(module, name, None) is original:
                     setattr(module, name, wrapped)
 
 
-def _noting(original: Callable[..., Any], is_all_to_all: bool) -> Callable[..., Any]:
+def _noting(original: Callable[..., Any], also: set[Any]) -> Callable[..., Any]:
     import torch
 
     # A compiler that follows the program would follow us; it knows the answer of this one.
@@ -85,13 +90,19 @@ def _noting(original: Callable[..., Any], is_all_to_all: bool) -> Callable[..., 
     @functools.wraps(original)
     def called(*arguments: Any, **options: Any) -> Any:
         if not is_compiling():
-            group = options.get("group") or next((a for a in arguments if _is_group(a)), None)
-            _used.add(group)
-            if is_all_to_all:
-                _all_to_all.add(group)
+            groups = _groups_of(arguments, options)
+            _used.update(groups)
+            also.update(groups)
         return original(*arguments, **options)
 
     return called
+
+
+def _groups_of(arguments: tuple[Any, ...], options: dict[str, Any]) -> set[Any]:
+    operations = options.get("p2p_op_list") or (arguments[0] if arguments else None)
+    if isinstance(operations, list) and operations and hasattr(operations[0], "op"):  # of a batch each has its own
+        return {operation.group for operation in operations}
+    return {options.get("group") or next((a for a in arguments if _is_group(a)), None)}
 
 
 def _is_group(value: Any) -> bool:
@@ -102,7 +113,7 @@ def _is_group(value: Any) -> bool:
 
 def _groups() -> dict[str, Any]:
     """This rank's groups of two and more: a communicator is for the ranks, however many groups have the same ones."""
-    none = {"used": [], "unused": [], "all_to_all": 0}
+    none = {"used": [], "unused": [], "all_to_all": 0, "stages": []}
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return none
@@ -119,6 +130,7 @@ def _groups() -> dict[str, Any]:
             "used": sorted(map(len, used)),
             "unused": sorted(map(len, mine - used)),
             "all_to_all": max((len(ranks.get(group, ())) for group in _all_to_all), default=0),
+            "stages": sorted({rank for group in _between_two for rank in ranks.get(group, ())}),
         }
     except (AttributeError, ImportError, RuntimeError):  # another version's internals
         return none

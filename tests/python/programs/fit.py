@@ -9,6 +9,7 @@ parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--width", type=int, default=1024)
 parser.add_argument("--most", type=int, default=1000, help="larger batches are refused")
 parser.add_argument("--fail", action="store_true")
+parser.add_argument("--pipeline", type=int, help="stages of a pipeline, the second of which holds more")
 parser.add_argument("--limit", type=float, default=1.0, help="the share of the GPU that the program allows itself")
 options = parser.parse_args()
 if not 0 < options.batch <= options.most:
@@ -27,6 +28,13 @@ if world_size > 1:
 
     dist.init_process_group("nccl")
     dist.new_group([rank])
+    if options.pipeline:
+        stage = world_size // options.pipeline
+        groups = [dist.new_group(range(first, world_size, stage)) for first in range(stage)]
+        message = torch.zeros(8, device="cuda")
+        dist.batch_isend_irecv([dist.P2POp(dist.isend, message, (rank + stage) % world_size, groups[rank % stage])])[0].wait()
+        if rank // stage == 1:
+            more = torch.empty(16 << 20, device="cuda")
     if rank == world_size - 1:  # as the last stage of a pipeline, which has the loss
         held = torch.empty(8 << 20, device="cuda")
 

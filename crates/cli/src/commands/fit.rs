@@ -1,11 +1,13 @@
 //! `stalloc fit`: what fits, tried without a GPU.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stalloc_dryrun_setup::{Gpu, find_all};
 use stalloc_jobs::fit::{
-    self, ALLOCATORS, Answer, Candidate, Failure, FailureKind, Fits, Question, Setting, Variable, Verdict,
+    self, ALLOCATORS, Answer, Candidate, Failure, FailureKind, Fits, Frontier, Question, Setting, Variable, Verdict,
+    WorldSize,
 };
 
 use crate::commands::trace::{Answers, failed};
@@ -37,9 +39,9 @@ pub struct Args {
     /// may be repeated
     #[arg(long, value_name = "NAME=VALUES")]
     vary: Vec<String>,
-    /// How many ranks the job has: each is run alone, its collectives doing nothing
-    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..))]
-    world_size: Option<u32>,
+    /// How many ranks the job has, as a number or as lists multiplied ({TP}x{PP}x{DP}): each is run alone, its collectives doing nothing
+    #[arg(long, value_name = "W")]
+    world_size: Option<WorldSize>,
     /// Which ranks of --world-size to try; by default all of up to eight, else the first two, those at the quarters and the last
     #[arg(long, value_name = "R,R...", value_delimiter = ',', requires = "world_size")]
     ranks: Vec<u32>,
@@ -60,6 +62,9 @@ pub struct Args {
     no_cache: bool,
     #[command(flatten)]
     answers: Answers,
+    /// Write the answer as a page with a chart and its table
+    #[arg(short, long, value_name = "FILE.html")]
+    output: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -71,6 +76,11 @@ pub struct Args {
 /// Runs `stalloc fit`.
 pub fn run(args: Args) -> Result<Outcome, Error> {
     let message = |error: fit::Error| Error::message(error.to_string());
+    // Trials take minutes; a folder that is not there is known now.
+    let folder = args.output.as_deref().and_then(Path::parent).filter(|folder| *folder != Path::new(""));
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Err(Error::message(format!("--output: there is no folder {}", folder.display())));
+    }
     let mut gpus = Vec::new();
     for list in &args.dry_run {
         gpus.extend(find_all(list).map_err(|error| Error::message(error.to_string()))?);
@@ -113,6 +123,10 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     } else {
         print(&question, &answer)?;
         print_next(&question, &answer)?;
+    }
+    if let Some(path) = &args.output {
+        output::whole_file(path, |file| file.write_all(fit::page(&question, &answer).as_bytes()))?;
+        eprintln!("stalloc: wrote {}", path.display());
     }
     if answer.is_interrupted {
         eprintln!("stalloc: stopped; this is what was found so far");
@@ -217,22 +231,37 @@ fn span(low: u64, high: u64) -> String {
 }
 
 fn print_ranks(answer: &Answer) -> Result<(), Error> {
-    if answer.ranks.len() < 2 {
-        return Ok(());
+    // Combinations whose ranks are alike in the same way are named together.
+    let mut worlds: Vec<(&Frontier, Vec<String>)> = Vec::new();
+    for row in
+        answer.frontier.iter().filter(|row| row.classes.iter().map(|class| class.members.len()).sum::<usize>() > 1)
+    {
+        let name = words(&row.fixed);
+        match worlds.iter_mut().find(|(other, _)| other.world_size == row.world_size && other.classes == row.classes) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => worlds.push((row, vec![name])),
+        }
     }
-    output::line(&format!("tried: {}", output::ranks(&answer.ranks)))?;
-    for class in answer.classes.iter().filter(|class| class.members.len() > 1) {
-        output::line(&format!("  the same: {}", output::ranks(&class.members)))?;
+    for (row, names) in &worlds {
+        let with = if worlds.len() > 1 { format!(" with {}", names.join("; ")) } else { String::new() };
+        let mut tried: Vec<u32> = row.classes.iter().flat_map(|class| class.members.clone()).collect();
+        tried.sort_unstable();
+        let of = row.world_size.map_or(String::new(), |size| format!(" of {}", output::count(u64::from(size))));
+        output::line(&format!("tried{with}: {}{of}", output::ranks(&tried)))?;
+        for class in row.classes.iter().filter(|class| class.members.len() > 1) {
+            output::line(&format!("  the same: {}", output::ranks(&class.members)))?;
+        }
     }
-    output::line("")
+    if worlds.is_empty() { Ok(()) } else { output::line("") }
 }
 
 /// A command without variables: yes or no.
 fn print_one(candidate: &Candidate) -> Result<(), Error> {
-    let mut table = Table::new(&["allocator", "fits", "peak reserved", "needed in all", "left", "smallest GPU"]);
+    let mut table = Table::new(&heads("fits", candidate.ranks.len() > 1));
     for (kind, verdict) in ALLOCATORS.iter().zip(&candidate.verdicts) {
         let mut row = vec![kind.name().to_owned(), fits(verdict), output::bytes(verdict.peak_reserved)];
-        row.extend(rest(verdict));
+        row.extend(rest(verdict, candidate.ranks.len() > 1));
         table.row(row);
     }
     output::line(&peak(candidate))?;
@@ -259,7 +288,11 @@ fn print_next(question: &Question, answer: &Answer) -> Result<(), Error> {
     match smallest {
         Some(tried) => {
             let gpu = tried.gpu.name;
-            let record = format!("stalloc trace --dry-run {gpu} -o traces -- {}", command(&tried.values));
+            let row = answer.frontier.iter().find(|row| row.fixed.iter().all(|value| tried.values.contains(value)));
+            let rank = row.and_then(|row| row.world_size).map_or(String::new(), |size| {
+                format!(" --world-size {size} --rank {}", tried.fullest.map_or(0, |(rank, _)| rank))
+            });
+            let record = format!("stalloc trace --dry-run {gpu}{rank} -o traces -- {}", command(&tried.values));
             output::next(&record, "then `stalloc report traces`: who holds the memory")
         }
         None => Ok(()),
@@ -272,11 +305,12 @@ fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), 
         return Ok(());
     };
     let name = &question.variables[searched].name;
+    let has_ranks = answer.candidates.iter().any(|candidate| candidate.ranks.len() > 1);
     for row in answer.frontier.iter().filter(|row| row.gpu == *gpu) {
         let with = if row.fixed.is_empty() { String::new() } else { format!(" with {}", words(&row.fixed)) };
         let so_far = if row.is_complete { "" } else { ", so far" };
         output::line(&format!("  the largest {name}{with}{so_far}"))?;
-        let mut table = Table::new(&["allocator", name, "peak reserved", "needed in all", "left", "smallest GPU"]);
+        let mut table = Table::new(&heads(name, has_ranks));
         for (index, kind) in ALLOCATORS.iter().enumerate() {
             let Some(values) = &row.largest[index] else {
                 table.row(vec![kind.name().to_owned(), "none".to_owned()]);
@@ -287,7 +321,7 @@ fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), 
             let found = answer.candidates.iter().find(|candidate| candidate.gpu == *gpu && candidate.values == *values);
             if let Some(verdict) = found.and_then(|candidate| candidate.verdicts.get(index)) {
                 cells.push(output::bytes(verdict.peak_reserved));
-                cells.extend(rest(verdict));
+                cells.extend(rest(verdict, has_ranks));
             }
             table.row(cells);
         }
@@ -340,12 +374,21 @@ fn fits(verdict: &Verdict) -> String {
     .to_owned()
 }
 
-fn rest(verdict: &Verdict) -> Vec<String> {
-    vec![
+/// What the columns of an allocator's row are; of a job of ranks also the one that needs most.
+fn heads(second: &str, has_ranks: bool) -> Vec<&str> {
+    let mut heads = vec!["allocator", second, "peak reserved", "needed in all", "left", "smallest GPU"];
+    heads.extend(has_ranks.then_some("needs most"));
+    heads
+}
+
+fn rest(verdict: &Verdict, has_ranks: bool) -> Vec<String> {
+    let mut cells = vec![
         verdict.needed.map_or("unknown".to_owned(), output::bytes),
         verdict.left.map_or(String::new(), signed),
         verdict.smallest_gpu.unwrap_or("none").to_owned(),
-    ]
+    ];
+    cells.extend(has_ranks.then(|| format!("rank {}", verdict.rank.0)));
+    cells
 }
 
 fn signed(bytes: i64) -> String {

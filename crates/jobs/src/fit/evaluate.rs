@@ -53,6 +53,9 @@ pub struct Device {
     pub content: u64,
     /// Most live bytes at once.
     pub peak_allocated: u64,
+    /// The ranks of its pipeline, if it is a stage of one.
+    #[serde(default)]
+    pub stages: Vec<u32>,
     /// What is taken outside PyTorch.
     pub outside: Outside,
     /// What each allocator makes of it, in the order of [`ALLOCATORS`].
@@ -104,6 +107,7 @@ pub fn evaluate(
         requests: trace.requests.len() as u64,
         content,
         peak_allocated: trace.peak_allocated(),
+        stages: groups.map(|groups| groups.stages.clone()).unwrap_or_default(),
         needs: ALLOCATORS.into_iter().map(need).collect::<Result<_, _>>()?,
         outside,
     })

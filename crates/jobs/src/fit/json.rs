@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::fit::evaluate::{ALLOCATORS, Fits};
-use crate::fit::report::{Answer, Candidate, Verdict};
+use crate::fit::report::{Answer, Candidate, Frontier, Verdict};
 use crate::fit::values::Assignment;
 use crate::fit::{Outside, Question};
 
@@ -24,16 +24,37 @@ pub fn json(question: &Question, answer: &Answer) -> Value {
             (kind.name().to_owned(), values.as_ref().map_or(Value::Null, object))
         };
         let largest: Map<String, Value> = ALLOCATORS.iter().zip(&row.largest).map(of).collect();
-        json!({"gpu": row.gpu.name, "values": object(&row.fixed), "largest": largest, "complete": row.is_complete})
+        json!({
+            "gpu": row.gpu.name,
+            "values": object(&row.fixed),
+            "largest": largest,
+            "complete": row.is_complete,
+            "world_size": row.world_size,
+            "same_ranks": same_ranks(row),
+        })
     });
+    // Where every combination has the same.
+    let first = answer.frontier.first();
+    let world_size =
+        first.and_then(|row| row.world_size).filter(|size| all_have(answer, |row| row.world_size == Some(*size)));
+    let same =
+        first.map(same_ranks).filter(|same| all_have(answer, |row| same_ranks(row) == *same)).unwrap_or_default();
     json!({
         "candidates": answer.candidates.iter().map(candidate).collect::<Vec<_>>(),
         "largest": question.gpus.iter().map(|gpu| (gpu.name.to_owned(), largest(gpu))).collect::<Map<_, _>>(),
         "frontier": frontier.collect::<Vec<_>>(),
-        "world_size": question.world_size,
-        "same_ranks": answer.classes.iter().map(|class| &class.members).collect::<Vec<_>>(),
+        "world_size": world_size,
+        "same_ranks": same,
         "interrupted": answer.is_interrupted,
     })
+}
+
+fn same_ranks(row: &Frontier) -> Vec<&Vec<u32>> {
+    row.classes.iter().map(|class| &class.members).collect()
+}
+
+fn all_have(answer: &Answer, is_so: impl Fn(&Frontier) -> bool) -> bool {
+    answer.frontier.iter().all(is_so)
 }
 
 fn candidate(candidate: &Candidate) -> Value {
@@ -69,6 +90,7 @@ fn allocator(verdict: &Verdict) -> Value {
         "peak_reserved": verdict.peak_reserved,
         "needed": verdict.needed,
         "left": verdict.left,
+        "rank": verdict.rank.0,
         "smallest_gpu": verdict.smallest_gpu,
     })
 }

@@ -9,12 +9,14 @@ mod evaluate;
 mod json;
 mod notes;
 mod outside;
+mod picture;
 mod ranks;
 mod report;
 mod scheduler;
 mod search;
 mod trial;
 mod values;
+mod world;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,10 +27,12 @@ use stalloc_dryrun_setup::{DryRun, Gpu};
 pub use evaluate::{ALLOCATORS, Device, Fits, Need};
 pub use json::json;
 pub use outside::{Outside, Part};
+pub use picture::page;
 pub use report::{Answer, Candidate, Frontier, Trouble, Verdict};
 pub use scheduler::{Event, Tried};
 pub use trial::{Failure, FailureKind, Outcome, Setting};
 pub use values::{Assignment, Values, Variable, substitute};
+pub use world::WorldSize;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -42,7 +46,7 @@ pub struct Question {
     /// The variables.
     pub variables: Vec<Variable>,
     /// Ranks of the job; none for a program that is started as it is.
-    pub world_size: Option<u32>,
+    pub world_size: Option<WorldSize>,
     /// The ranks to try; none: those that may differ.
     pub ranks: Vec<u32>,
     /// What is the same in every trial.
@@ -77,6 +81,14 @@ pub enum Error {
     /// Two ranges.
     #[error("{0} and {1} are both ranges, of which one can be searched: give the other as a list, {1}=A,B,C")]
     TwoRanges(String, String),
+    /// The world size is no number of ranks, or one that changes within a search.
+    #[error("--world-size {text} {what}")]
+    WorldSize {
+        /// What was given.
+        text: String,
+        /// What is wrong.
+        what: String,
+    },
     /// Too many combinations.
     #[error("the lists have more than {} combinations; shorten them", values::MOST_COMBINATIONS)]
     TooMany,
@@ -115,15 +127,16 @@ impl From<stalloc_dryrun_setup::SetupError> for Error {
 /// # Errors
 /// If the question is invalid, or the command cannot be started at all.
 pub fn fit(question: &Question, watch: &mut dyn FnMut(Event<'_>), stop: &AtomicBool) -> Result<Answer, Error> {
-    values::check(&question.variables, &question.command)?;
+    values::check(&question.variables, &question.command, question.world_size.as_ref())?;
     if question.gpus.is_empty() {
         return Err(Error::NoGpu);
     }
-    let world_size = question.world_size.unwrap_or(1);
-    if let Some(&rank) = question.ranks.iter().find(|&&rank| rank >= world_size) {
-        return Err(Error::Rank { rank, world_size });
-    }
     let lines = scheduler::lines(question)?;
+    for world_size in lines.iter().map(|line| line.world_size.unwrap_or(1)) {
+        if let Some(&rank) = question.ranks.iter().find(|&&rank| rank >= world_size) {
+            return Err(Error::Rank { rank, world_size });
+        }
+    }
     let stand_ins = question
         .gpus
         .iter()

@@ -35,6 +35,9 @@ pub struct Groups {
     pub unused: Vec<u32>,
     /// Ranks of the largest group with an all-to-all; 0: none was called.
     pub all_to_all: u32,
+    /// The ranks of the groups in which single ranks sent to each other, as the stages of a pipeline do.
+    #[serde(default)]
+    pub stages: Vec<u32>,
 }
 
 /// A share of the memory outside PyTorch.
@@ -111,7 +114,7 @@ mod tests {
     fn a_process_alone_has_its_context_only() {
         let outside = of("h100-80gb", 1, None);
         assert_eq!((outside.low, outside.high), (510 * MIB, 680 * MIB));
-        let unlinked = of("rtx4090", 1, Some(Groups { used: vec![1], unused: vec![], all_to_all: 0 }));
+        let unlinked = of("rtx4090", 1, Some(Groups { used: vec![1], unused: vec![], all_to_all: 0, stages: vec![] }));
         assert_eq!(unlinked.parts.len(), 1);
     }
 
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn an_all_to_all_may_take_gigabytes_more() {
-        let groups = |all_to_all| Some(Groups { used: vec![8], unused: vec![], all_to_all });
+        let groups = |all_to_all| Some(Groups { used: vec![8], unused: vec![], all_to_all, stages: vec![] });
         let (without, with) = (of("h100-80gb", 8, groups(0)), of("h100-80gb", 8, groups(8)));
         assert_eq!((with.low - without.low, with.high - without.high), (0, ALL_TO_ALL_OF_8));
         assert_eq!(of("h100-80gb", 8, groups(4)).high - without.high, ALL_TO_ALL_OF_8 / 2);

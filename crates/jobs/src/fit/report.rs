@@ -7,7 +7,7 @@ use stalloc_dryrun_setup::{GPUS, Gpu};
 use crate::fit::Question;
 use crate::fit::evaluate::{ALLOCATORS, Device, Fits};
 use crate::fit::outside::Outside;
-use crate::fit::ranks::{Class, to_try};
+use crate::fit::ranks::Class;
 use crate::fit::scheduler::{Found, Line, Tried, points};
 use crate::fit::search::{self, Next};
 use crate::fit::trial::Failure;
@@ -24,6 +24,8 @@ pub struct Verdict {
     pub needed: Option<u64>,
     /// What is left of the card then, negative where it is missing; bytes.
     pub left: Option<i64>,
+    /// The rank and its device that need most under this allocator.
+    pub rank: (u32, u32),
     /// The preset with the least memory that would do.
     pub smallest_gpu: Option<&'static str>,
 }
@@ -64,6 +66,10 @@ pub struct Frontier {
     pub is_end: Vec<bool>,
     /// Whether the search came to its end.
     pub is_complete: bool,
+    /// How many ranks the job has; none for a program that is started as it is.
+    pub world_size: Option<u32>,
+    /// The ranks that were tried, those together that are alike.
+    pub classes: Vec<Class>,
 }
 
 /// What stands in the way of an answer, for the reader.
@@ -82,10 +88,6 @@ pub struct Answer {
     pub candidates: Vec<Candidate>,
     /// The largest values, a row for each GPU and combination of the lists.
     pub frontier: Vec<Frontier>,
-    /// The ranks that were tried.
-    pub ranks: Vec<u32>,
-    /// Those of them that were alike.
-    pub classes: Vec<Class>,
     /// Whether it was stopped before everything was tried.
     pub is_interrupted: bool,
     /// Whether something did not run.
@@ -128,13 +130,19 @@ pub fn verdict(devices: &[Device], allocator: usize, gpu: &Gpu) -> Verdict {
     let needs = || devices.iter().map(|device| (device, &device.needs[allocator]));
     let needed =
         |(device, need): (&Device, &crate::fit::Need)| Some(need.smallest?.saturating_add(device.outside.high));
-    let needed = needs().map(needed).collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max());
+    // What cannot be found is more than what can; of equals the first rank.
+    let most = needs().max_by_key(|&(device, need)| {
+        let needed = needed((device, need));
+        (needed.is_none(), needed, need.peak_reserved, std::cmp::Reverse((device.rank, device.device)))
+    });
+    let needed = most.and_then(needed);
     let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     Verdict {
         fits: needs().map(|(_, need)| need.fits).min().unwrap_or(Fits::No),
         peak_reserved: needs().map(|(_, need)| need.peak_reserved).max().unwrap_or(0),
         needed,
         left: needed.map(|needed| signed(gpu.total).saturating_sub(signed(needed))),
+        rank: most.map_or((0, 0), |(device, _)| (device.rank, device.device)),
         smallest_gpu: None,
     }
 }
@@ -164,8 +172,15 @@ pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicB
         for &place in &places {
             candidates.push(candidate(gpu, line.values(&question.variables, place), &found.tried[&(index, place)]));
         }
-        let mut row =
-            Frontier { gpu, fixed: line.fixed.clone(), largest: Vec::new(), is_end: Vec::new(), is_complete: true };
+        let mut row = Frontier {
+            gpu,
+            fixed: line.fixed.clone(),
+            largest: Vec::new(),
+            is_end: Vec::new(),
+            is_complete: true,
+            world_size: line.world_size,
+            classes: found.classes.get(&index).cloned().unwrap_or_default(),
+        };
         for allocator in 0..ALLOCATORS.len() {
             let known = points(found, index, allocator, &gpu);
             let place = match search::next(line.count(), &known) {
@@ -187,14 +202,7 @@ pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicB
         _ if failed == candidates.len() => Some(Trouble::NothingRan),
         _ => Some(Trouble::SomeFailed),
     };
-    Answer {
-        ranks: question.world_size.map_or(Vec::new(), |world_size| to_try(world_size, &question.ranks)),
-        classes: (0..lines.len()).find_map(|line| found.classes.get(&line)).cloned().unwrap_or_default(),
-        is_interrupted: stop.load(Ordering::Relaxed),
-        candidates,
-        frontier,
-        trouble,
-    }
+    Answer { is_interrupted: stop.load(Ordering::Relaxed), candidates, frontier, trouble }
 }
 
 fn candidate(gpu: Gpu, values: Assignment, tried: &Tried) -> Candidate {

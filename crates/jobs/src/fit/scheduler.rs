@@ -1,6 +1,6 @@
 //! Which trial runs when: several at once, the ones that the search needs first.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,6 +21,9 @@ use crate::fit::{Error, Question};
 /// Trials at once that a machine with many cores runs: each takes about 1 GB of host memory.
 const MOST_AT_ONCE: usize = 8;
 
+/// Stages of a pipeline that are tried.
+const MOST_STAGES: usize = 32;
+
 /// How often the watcher is told that time passes.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -33,6 +36,8 @@ pub struct Line {
     pub fixed: Assignment,
     /// The searched variable, if there is one: its place among the variables, its first value, how far apart, how many.
     pub range: Option<(usize, i64, i64, u64)>,
+    /// Ranks of the job; none for a program that is started as it is.
+    pub world_size: Option<u32>,
 }
 
 impl Line {
@@ -60,9 +65,24 @@ pub fn lines(question: &Question) -> Result<Vec<Line>, Error> {
         Values::Range { first, step, count } => Some((at, first, step, count)),
         Values::List(_) => None,
     });
+    let size = |fixed: &Assignment| match &question.world_size {
+        None => Ok(None),
+        Some(size) => size.of(fixed).map(Some).ok_or_else(|| Error::WorldSize {
+            text: size.to_string(),
+            what: format!("is no number of ranks with {}", words(fixed)),
+        }),
+    };
     let combinations = values::combinations(&question.variables)?;
-    let line = |gpu| combinations.iter().map(move |fixed| Line { gpu, fixed: fixed.clone(), range });
+    let sized = combinations.into_iter().map(|fixed| Ok((size(&fixed)?, fixed))).collect::<Result<Vec<_>, Error>>()?;
+    let line = |gpu| {
+        sized.iter().map(move |(world_size, fixed)| Line { gpu, fixed: fixed.clone(), range, world_size: *world_size })
+    };
     Ok((0..question.gpus.len()).flat_map(line).collect())
+}
+
+/// `MB=8 SEQ=4096`.
+pub fn words(values: &Assignment) -> String {
+    values.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
 /// What one trial of a line said.
@@ -219,7 +239,7 @@ impl Work<'_> {
             match tried {
                 Ok(Some((tried, is_cached))) => {
                     if known.is_none() && tried.failure.is_none() {
-                        shared.found.classes.insert(line, self.classes(&tried));
+                        shared.found.classes.insert(line, alike(&tried));
                     }
                     let tried = Arc::new(tried);
                     shared.found.tried.insert((line, place), Arc::clone(&tried));
@@ -238,7 +258,7 @@ impl Work<'_> {
         let mut later = None;
         for (index, line) in self.lines.iter().enumerate() {
             // Which ranks differ is found once; only then is the rest worth starting.
-            let is_first = self.ranks().len() > 1 && !shared.found.classes.contains_key(&index);
+            let is_first = self.ranks(index).len() > 1 && !shared.found.classes.contains_key(&index);
             if is_first && shared.running.iter().any(|(other, _)| *other == index) {
                 continue;
             }
@@ -257,42 +277,35 @@ impl Work<'_> {
         later
     }
 
-    /// The ranks that are tried first.
-    fn ranks(&self) -> Vec<u32> {
-        to_try(self.question.world_size.unwrap_or(1), &self.question.ranks)
-    }
-
-    fn classes(&self, tried: &Tried) -> Vec<Class> {
-        let content = |&rank: &u32| {
-            let of_rank = tried.devices.iter().filter(|device| device.rank == rank);
-            (rank, of_rank.map(|device| device.content).collect::<Vec<_>>())
-        };
-        match self.question.world_size {
-            Some(_) => classes(&self.ranks().iter().map(content).collect::<Vec<_>>()),
-            None => Vec::new(),
-        }
+    /// The ranks of a line that are tried first.
+    fn ranks(&self, line: usize) -> Vec<u32> {
+        to_try(self.lines[line].world_size.unwrap_or(1), &self.question.ranks)
     }
 
     /// Tries a place of a line: every rank the first time, then one of each class. None if it was stopped.
     fn trial(&self, line: usize, place: u64, known: Option<&[Class]>) -> Result<Option<(Tried, bool)>, Error> {
-        let ranks = match (self.question.world_size, known) {
-            (None, _) => vec![None],
+        let world_size = self.lines[line].world_size;
+        let mut ranks: VecDeque<Option<u32>> = match (world_size, known) {
+            (None, _) => VecDeque::from([None]),
             (Some(_), Some(classes)) => classes.iter().map(|class| Some(class.rank)).collect(),
-            (Some(_), None) => self.ranks().into_iter().map(Some).collect(),
+            (Some(_), None) => self.ranks(line).into_iter().map(Some).collect(),
         };
         let values = self.lines[line].values(&self.question.variables, place);
         let command = values::substitute(&self.question.command, &values);
         let stand_in = &self.stand_ins[self.lines[line].gpu];
         let one = |rank: Option<u32>| {
-            let rank = rank.and_then(|rank| Some(Rank { rank, world_size: self.question.world_size? }));
+            let rank = rank.and_then(|rank| Some(Rank { rank, world_size: world_size? }));
             self.one(&command, stand_in, rank)
         };
         // The first trial of a world is the only one of its line: its ranks share the cores.
         let several = if known.is_none() && ranks.len() > 1 { self.at_once } else { 1 };
         let mut tried = Tried { devices: Vec::new(), failure: None };
         let mut all_cached = true;
-        for group in ranks.chunks(several.max(1)) {
+        let mut begun: HashSet<Option<u32>> = ranks.iter().copied().collect();
+        while !ranks.is_empty() {
+            let group: Vec<_> = ranks.drain(..several.max(1).min(ranks.len())).collect();
             let outcomes: Vec<_> = std::thread::scope(|scope| {
+                let one = &one;
                 let started: Vec<_> = group.iter().map(|&rank| (rank, scope.spawn(move || one(rank)))).collect();
                 started.into_iter().map(|(rank, thread)| (rank, thread.join())).collect()
             });
@@ -311,7 +324,14 @@ impl Work<'_> {
             if tried.failure.is_some() {
                 break;
             }
+            // Of a large world the other stages of the first rank's pipeline, which it named by what it sent them.
+            if known.is_none() && self.question.ranks.is_empty() {
+                let stages = tried.devices.iter().min_by_key(|device| device.rank).map(|first| first.stages.clone());
+                let others = stages.into_iter().flatten().take(MOST_STAGES).map(Some);
+                ranks.extend(others.filter(|rank| begun.insert(*rank)));
+            }
         }
+        tried.devices.sort_by_key(|device| (device.rank, device.device));
         Ok(Some((tried, all_cached)))
     }
 
@@ -346,6 +366,18 @@ impl Work<'_> {
         }
         Ok(Some((outcome, false)))
     }
+}
+
+/// The ranks of a first trial, those together that recorded the same.
+fn alike(tried: &Tried) -> Vec<Class> {
+    let mut recorded: Vec<(u32, Vec<u64>)> = Vec::new();
+    for device in &tried.devices {
+        match recorded.last_mut() {
+            Some((rank, contents)) if *rank == device.rank => contents.push(device.content),
+            _ => recorded.push((device.rank, vec![device.content])),
+        }
+    }
+    classes(&recorded)
 }
 
 /// What the trials of a line said about one allocator.

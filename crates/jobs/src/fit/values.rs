@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use crate::fit::Error;
+use crate::fit::{Error, WorldSize};
 
 /// The most values that one variable's list, or one range, stands for.
 const MOST_VALUES: u64 = 1 << 32;
@@ -90,7 +90,8 @@ fn list(values: &str) -> Result<Vec<String>, String> {
     Ok(values)
 }
 
-fn is_name(text: &str) -> bool {
+/// Whether a text can be a name.
+pub fn is_name(text: &str) -> bool {
     !text.starts_with(|c: char| c.is_ascii_digit())
         && !text.is_empty()
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -101,13 +102,15 @@ fn is_name(text: &str) -> bool {
 ///
 /// # Errors
 /// What does not belong, in a sentence.
-pub fn check(variables: &[Variable], command: &[OsString]) -> Result<(), Error> {
+pub fn check(variables: &[Variable], command: &[OsString], world_size: Option<&WorldSize>) -> Result<(), Error> {
     for (index, variable) in variables.iter().enumerate() {
         if variables[..index].iter().any(|other| other.name == variable.name) {
             return Err(Error::Vary { text: variable.name.clone(), what: "it is given twice".to_owned() });
         }
     }
-    let asked: Vec<String> = command.iter().flat_map(|word| names(word)).collect();
+    let of_world: Vec<&str> = world_size.iter().flat_map(|size| size.names()).collect();
+    let asked: Vec<String> =
+        command.iter().flat_map(|word| names(word)).chain(of_world.iter().map(|name| (*name).to_owned())).collect();
     if let Some(variable) = variables.iter().find(|variable| !asked.contains(&variable.name)) {
         return Err(Error::NotInCommand(variable.name.clone()));
     }
@@ -118,6 +121,10 @@ pub fn check(variables: &[Variable], command: &[OsString]) -> Result<(), Error> 
         variables.iter().filter(|v| matches!(v.values, Values::Range { .. })).map(|v| v.name.as_str()).collect();
     if let [first, second, ..] = ranges[..] {
         return Err(Error::TwoRanges(first.to_owned(), second.to_owned()));
+    }
+    if let (Some(searched), Some(size)) = (ranges.first().filter(|name| of_world.contains(name)), world_size) {
+        let what = format!("has {searched}, which is a range: give it as a list, {searched}=A,B,C");
+        return Err(Error::WorldSize { text: size.to_string(), what });
     }
     Ok(())
 }
@@ -253,14 +260,22 @@ mod tests {
     #[test]
     fn names_in_the_command_and_variables_belong_together() {
         let command = words(&["train.py", "--mb={MB}", "--json", "{\"x\": {1}}", "{{SHELL}}"]);
-        assert!(check(&variables(&["MB=1..4"]), &command).is_ok());
-        let message = |texts: &[&str]| check(&variables(texts), &command).unwrap_err().to_string();
+        assert!(check(&variables(&["MB=1..4"]), &command, None).is_ok());
+        let message = |texts: &[&str]| check(&variables(texts), &command, None).unwrap_err().to_string();
         assert!(message(&["MB=1..4", "SEQ=1,2"]).contains("{SEQ} is nowhere in the command"));
         assert!(message(&[]).contains("--vary MB="), "{}", message(&[]));
         let two = words(&["{A}", "{B}"]);
-        let message = check(&variables(&["A=1..4", "B=1..4"]), &two).unwrap_err().to_string();
+        let message = check(&variables(&["A=1..4", "B=1..4"]), &two, None).unwrap_err().to_string();
         assert!(message.contains("A and B"), "{message}");
-        assert!(check(&variables(&["A=1", "A=2"]), &two).is_err());
+        assert!(check(&variables(&["A=1", "A=2"]), &two, None).is_err());
+        let size: WorldSize = "{A}x{C}".parse().unwrap();
+        assert!(
+            check(&variables(&["A=1", "B=1..2", "C=2"]), &two, Some(&size)).is_ok(),
+            "C is in the world size alone"
+        );
+        let message = check(&variables(&["A=1..2", "B=1", "C=2"]), &two, Some(&size)).unwrap_err().to_string();
+        assert!(message.contains("--world-size {A}x{C} has A, which is a range"), "{message}");
+        assert!(check(&variables(&["A=1", "B=1"]), &two, Some(&size)).is_err(), "C has no values");
     }
 
     #[test]
