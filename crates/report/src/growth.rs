@@ -12,12 +12,17 @@ use crate::steps::StepSpan;
 /// What climbs, if anything does: over steps, else over the turns of the program's loop. O(requests log steps).
 pub fn growth(trace: &Trace, steps: &[StepSpan], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
     let begins: Vec<Time> = steps.iter().map(|step| step.begin).collect();
-    climbing(trace, &begins, peak, sites).or_else(|| climbing(trace, &turns(trace), peak, sites))
+    climbing(trace, &begins, &[], peak, sites).or_else(|| climbing(trace, &turns(trace), steps, peak, sites))
 }
 
-fn climbing(trace: &Trace, begins: &[Time], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
+fn climbing(trace: &Trace, begins: &[Time], steps: &[StepSpan], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
     let found = climb(&kept(trace, begins), peak)?;
     let Climb { first, last, bytes } = found;
+    // Micro-batches pile up in one of several steps, as a pipeline fills, and are gone before the next.
+    let is_within = |step: &StepSpan| step.begin <= begins[first] && begins[last] <= step.end;
+    if steps.len() > 1 && steps.iter().any(is_within) {
+        return None;
+    }
     // What is kept at the last boundary and was not at the first one of those that climb.
     let stays = |request: &&Request| {
         let (begin, end) = lifetime(request);

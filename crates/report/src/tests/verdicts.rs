@@ -132,6 +132,30 @@ fn a_validation_that_no_step_mark_knows_grows_by_the_turns_of_its_loop() {
 }
 
 #[test]
+fn micro_batches_that_pile_up_in_each_step_are_no_growth() {
+    let pile = |marked: bool| {
+        let mut maker = Maker::new();
+        let lines = [maker.stack("train.py", 5, "<module>"), maker.stack("train.py", 6, "<module>")];
+        for step in 0..3u64 {
+            if marked {
+                maker.event(RawEvent::Mark(stalloc_trace::Mark::StepBegin));
+            }
+            let address = |micro: u64, i: u64| (step + 1) << 44 | (micro + 1) << 38 | i << 32;
+            for (micro, i) in (0..12).flat_map(|micro| [(micro, 0), (micro, 1)]) {
+                maker.alloc(address(micro, i), 8 * MIB, lines[i as usize]);
+            }
+            if marked {
+                (0..12).flat_map(|micro| [(micro, 0), (micro, 1)]).for_each(|(micro, i)| maker.free(address(micro, i)));
+                maker.event(RawEvent::Mark(stalloc_trace::Mark::StepEnd));
+            }
+        }
+        device(maker.trace()).growth
+    };
+    assert_eq!(pile(true), None, "they are gone before the next step");
+    assert!(pile(false).is_some(), "nothing is given back");
+}
+
+#[test]
 fn the_states_that_the_user_s_own_optimizer_makes_in_its_first_step_are_no_growth() {
     let mut maker = Maker::new();
     let mut state = |line| {
