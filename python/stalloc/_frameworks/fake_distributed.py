@@ -40,6 +40,7 @@ def install(distributed: Any) -> None:
         is_alone = True
         init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
         asked_for[c10d._get_default_group()] = args[0] if args else options.get("backend")
+        c10d.ProcessGroup.name = name_alone
 
     def new_group_alone(ranks: Any = None, timeout: Any = None, backend: Any = None, *_args: Any, **options: Any) -> Any:
         kept = ("use_local_synchronization", "group_desc", "sort_ranks")
@@ -47,13 +48,20 @@ def install(distributed: Any) -> None:
         asked_for[group] = backend or asked_for.get(c10d._get_default_group())
         return group
 
-    def get_backend_alone(group: Any = None) -> str:
-        used: str = get_backend(group)
+    def told(used: str, group: Any, caller: Any) -> str:
         # PyTorch's own modules know of `fake` groups; programs do not, and look `nccl` up in tables of theirs.
-        if sys._getframe(2).f_globals.get("__name__", "").startswith("torch."):
+        if caller.f_globals.get("__name__", "").startswith("torch."):
             return used
         asked = str(asked_for.get(group if group is not None else c10d._get_default_group())).lower()
         return asked if asked in ("nccl", "gloo") else used
+
+    def get_backend_alone(group: Any = None) -> str:
+        return told(get_backend(group), group, sys._getframe(2))
+
+    own_name = c10d.ProcessGroup.name
+
+    def name_alone(group: Any) -> str:
+        return told(own_name(group), group, sys._getframe(1))
 
     def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
         object_list[:] = [obj] * c10d.get_world_size(group)

@@ -13,6 +13,7 @@ if sys.argv[1:] == ["fail"] and rank == 2:
 torch.cuda.set_device(0)
 pair = dist.new_group([rank, (rank + 1) % world], backend="gloo")
 assert (dist.get_backend(), dist.get_backend(pair), dist.get_backend(dist.new_group([rank]))) == ("nccl", "gloo", "nccl")
+assert (dist.group.WORLD.name(), pair.name()) == ("nccl", "gloo"), "a group's own name"
 assert eval("dist.get_backend()", {"__name__": "torch.distributed.pipelining", "dist": dist}) == "fake"
 print(f"rank {rank} of {world}, group {dist.get_world_size(pair)}")
 names = [None] * world

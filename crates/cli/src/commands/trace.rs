@@ -221,19 +221,24 @@ fn print(directory: &Path, summaries: &[Summary]) -> Result<(), Error> {
     if let Some(most) = differing.iter().max_by_key(|summary| summary.peak_allocated).filter(|_| differing.len() > 1) {
         output::line(&format!("most is needed by {}: {}", most.file, output::bytes(most.peak_allocated)))?;
     }
-    for summary in differing {
-        print_reads(summary)?;
+    // Ranks that read the same are told of once.
+    for (at, summary) in differing.iter().enumerate() {
+        if differing[..at].iter().all(|other| other.host_reads != summary.host_reads) {
+            let alike = differing[at + 1..].iter().filter(|other| other.host_reads == summary.host_reads);
+            print_reads(summary, &alike.map(|other| other.rank).collect::<Vec<_>>())?;
+        }
     }
     output::next(&format!("stalloc report {}", directory.display()), "who holds the memory, and what would need less")
 }
 
-fn print_reads(summary: &Summary) -> Result<(), Error> {
+fn print_reads(summary: &Summary, alike: &[u32]) -> Result<(), Error> {
     let reads: u64 = summary.host_reads.iter().map(|place| place.count).sum();
     if reads == 0 {
         return Ok(());
     }
+    let alike = if alike.is_empty() { String::new() } else { format!(" (the same on {})", output::ranks(alike)) };
     output::line(&format!(
-        "{}: the program read {} values from the device that a dry run does not compute: {}",
+        "{}{alike}: the program read {} values from the device that a dry run does not compute: {}",
         summary.file,
         output::count(reads),
         read_as(&summary.host_reads)
