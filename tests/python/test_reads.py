@@ -1,6 +1,9 @@
 """Values that a dry run does not compute: noted, answered, never in the way."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from runs import PROGRAMS
@@ -71,6 +74,17 @@ def test_small_integers_are_computed_as_on_the_host(record):
     (trace,) = recorded.summary["traces"]
     answers = {read["answer"]: read["count"] for read in trace["host_reads"]}
     assert answers.keys() == {None, "drawn at random", "a check that holds", "every element"}, "what is computed is no decision"
+
+
+def test_modules_are_given_what_a_host_that_computes_gives_them(record, tmp_path):
+    """Masks of padded and of whole rows, packed rows, generation, and routes: decided by values of transformers' models."""
+    program, settings = PROGRAMS / "decided_by_values.py", {"CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([sys.executable, PROGRAMS / "shapes.py", tmp_path / "host", program], check=True, env=os.environ | settings)
+    record("shapes.py", str(tmp_path / "dry"), str(program))
+    record("shapes.py", str(tmp_path / "zeros"), str(program), ok=False, STALLOC_DRYRUN_VALUES="0")
+    host, dry, zeros = ((tmp_path / name).read_text().splitlines() for name in ("host", "dry", "zeros"))
+    assert len(host) == 350 and any("3x1x12x12" in line for line in host) and dry == host
+    assert zeros != host, "the values decide"
 
 
 def test_small_integers_are_zeros_where_that_is_asked_for(record):
