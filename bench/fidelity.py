@@ -11,6 +11,7 @@ command that made it. A program runs under `stalloc trace --dry-run` and writes 
 import argparse
 import hashlib
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -69,6 +70,10 @@ def clone(program: dict, cache: Path, repositories: Path | None) -> Path:
 def check_out(program: dict, recording: dict, tree: Path) -> None:
     """The files of a program's commit, with the edits that a recording needs."""
     run("git", "-C", tree, "checkout", "--quiet", "--force", program["commit"])
+    if notebook := program.get("notebook"):
+        cells = json.loads((tree / notebook).read_text())["cells"]
+        text = "\n\n".join("".join(cells[index]["source"]) for index in recording["cells"])
+        (tree / notebook).with_suffix(".py").write_text(text + "\n")
     for edit in [*program.get("edits", []), *recording.get("edits", [])]:
         path = tree / edit["file"]
         text = path.read_text()
@@ -77,9 +82,33 @@ def check_out(program: dict, recording: dict, tree: Path) -> None:
         path.write_text(text.replace(edit["old"], edit["new"]))
 
 
+def make_checkpoint(program: dict, tree: Path, interpreter: Path) -> None:
+    """A checkpoint of the sizes that a program loads, where weights that nobody computes with would be fetched: a file of nothing but a hole."""
+    if (checkpoint := program.get("checkpoint")) is None or (tree / checkpoint["folder"] / "model.safetensors").exists():
+        return
+    folder = tree / checkpoint["folder"]
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(checkpoint["config"]))
+    ask = (
+        "import json, sys, torch; from transformers import AutoConfig, AutoModelForCausalLM as Model\n"
+        "with torch.device('meta'): model = Model.from_config(AutoConfig.from_pretrained(sys.argv[1]))\n"
+        "print(json.dumps({name: list(weight.shape) for name, weight in model.state_dict().items()}))"
+    )
+    shapes = json.loads(run(interpreter, "-c", ask, folder).stdout.splitlines()[-1])
+    end, header = 0, {"__metadata__": {"format": "pt"}}
+    for name, shape in shapes.items():
+        begin, end = end, end + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    words = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(words).to_bytes(8, "little") + words)
+        file.truncate(8 + len(words) + end)
+
+
 def replay(program: dict, recording: dict, tree: Path, interpreter: Path, stalloc: Path) -> dict:
     """What `stalloc info --compare` says of a published snapshot and of what the dry run of its program wrote."""
     check_out(program, recording, tree)
+    make_checkpoint(program, tree, interpreter)
     name = f"{program['snapshots']}/{recording['snapshot']}"
     published = tree / ".published.pickle"
     published.write_bytes(run_bytes("git", "-C", tree, "show", f"{program['commit']}:{name}"))
