@@ -90,7 +90,9 @@ def test_alike_ranks_share_one_plan_and_are_told_of_once(tmp_path):
     planned = json.loads(run("plan", tmp_path, "--json").stdout)["plans"]
     assert len(planned) == 59 and sum(one["same_as"] is None for one in planned) == 2
     elsewhere = tmp_path / "output" / "plan"
-    assert run("plan", tmp_path, "-o", elsewhere).returncode == 0 and len(list(elsewhere.iterdir())) == 59, "it is made"
+    told = run("plan", tmp_path, "-o", elsewhere)
+    assert told.returncode == 0 and len(list(elsewhere.iterdir())) == 59, "it is made"
+    assert told.stdout.count(" planned into ") == 2 and told.stdout.count(" steps were found by ") == 2, told.stdout
     assert len({path.stat().st_ino for path in tmp_path.glob("*.plan")}) == 2
     shown = run("report", tmp_path).stdout
     assert "59 ranks, 2 of them different; most is needed by rank 0" in shown

@@ -112,6 +112,7 @@ def test_with_nothing_but_the_command_every_request_is_served_by_the_arena(tmp_p
     process = learn("gpt.py", "3")
     assert process.returncode == 0, process.stderr
     assert ", 0 by PyTorch's allocator" in process.stderr, process.stderr
+    assert "dev0: 3 steps: too few to learn from" in process.stderr, process.stderr
 
 
 def test_a_folder_that_cannot_be_written_costs_a_line_and_what_was_learned(tmp_path):

@@ -60,8 +60,8 @@ def per_step(torch: Any) -> None:
             )
 
 
-def at_exit(torch: Any, settings: Settings) -> None:
-    """A line per device, and one on where the program left its plan."""
+def at_exit(torch: Any, settings: Settings, begun: int) -> None:
+    """A line per device, and one on where the program left its plan. Of the steps so many have only begun."""
     if not torch.cuda.is_initialized():
         return
     for device in range(torch.cuda.device_count()):
@@ -79,7 +79,7 @@ def at_exit(torch: Any, settings: Settings) -> None:
             f"efficiency {100 * figures['efficiency']:.1f} %{_room(figures)}"
         )
         if settings.mode is Mode.AUTO:
-            say(f"{name}: {_learned(figures)}")
+            say(f"{name}: {_learned(figures, max(0, figures['steps'] - begun))}")
             continue
         causes = {cause: count for cause, count in figures["causes"].items() if count}
         if causes:
@@ -108,8 +108,8 @@ def _room(figures: dict[str, Any]) -> str:
 _FEW_STEPS = 12
 
 
-def _learned(figures: dict[str, Any]) -> str:
-    steps, plans = figures["steps"], figures["plans"]
+def _learned(figures: dict[str, Any], steps: int) -> str:
+    plans = figures["plans"]
     if figures["planned"] and not plans:
         return f"{steps:,} steps; they are the plan's"
     if plans:

@@ -78,7 +78,7 @@ def prepare(torch: Any, settings: Settings) -> None:
         process = os.getpid()
         meeting = job_summary.Meeting(settings)
         _begin(meeting)
-        atexit.register(lambda: _end(torch, settings, meeting) if os.getpid() == process else None)
+        atexit.register(lambda: _end(torch, settings, meeting, steps) if os.getpid() == process else None)
 
 
 def _begin(meeting: job_summary.Meeting) -> None:
@@ -88,10 +88,11 @@ def _begin(meeting: job_summary.Meeting) -> None:
         pass
 
 
-def _end(torch: Any, settings: Settings, meeting: job_summary.Meeting) -> None:
+def _end(torch: Any, settings: Settings, meeting: job_summary.Meeting, steps: Steps) -> None:
     try:
         if not settings.quiet and job_summary.is_told(settings):
-            report.at_exit(torch, settings)
+            # What begins with the optimizer's last step is none.
+            report.at_exit(torch, settings, begun=int(steps.is_open))
         if settings.mode is Mode.AUTO and settings.path is not None:
             _keep(settings.path, settings)
         job_summary.at_exit(meeting, report.of_all(torch, _followed), settings.quiet)

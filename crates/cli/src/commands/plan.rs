@@ -110,6 +110,9 @@ impl Args {
             let others = if alike > 0 { format!("; {alike} more share it") } else { String::new() };
             let path = first.plan.display();
             output::line(&format!("{path}: {requests} planned into {peak}, efficiency {efficiency}{others}"))?;
+            for note in &first.summary.notes {
+                output::line(&format!("  {note}"))?;
+            }
         }
         output::next(&format!("stalloc run --plan {} -- COMMAND", out.display()), "serves the job from these plans")
     }
