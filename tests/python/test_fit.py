@@ -136,6 +136,12 @@ def test_a_program_sees_the_card_that_is_asked_for_not_the_ample_one(cache, tmp_
     assert seen.read_text() == "tiny, 512 MiB\n" + 3 * f"free 0 {512 << 20}\n"
 
 
+def test_a_program_with_convolutions_may_need_a_workspace_of_cudnns(cache):
+    with_one = fit("--", *PROGRAM, "--convolution", cache=cache)["candidates"][0]
+    assert with_one["outside"]["parts"][1:] == [{"name": "cuDNN's workspaces", "low": 0, "high": 130 << 20}]
+    assert with_one["allocators"]["pytorch"]["needed"] >= with_one["peak_allocated"] + (16 + 130 << 20)
+
+
 def test_ranks_that_differ_are_found_once_and_the_fullest_decides(cache):
     question = ("--world-size", "3", "--vary", "MB=2,12", "--", *PROGRAM, "--batch", "{MB}")
     answer = fit(*question, cache=cache, gpu=UNLINKED)

@@ -25,6 +25,7 @@ _BETWEEN_TWO = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 _used: set[Any] = set()
 _all_to_all: set[Any] = set()
 _between_two: set[Any] = set()
+_has_convolutions = False
 
 
 def install(folder: str) -> None:
@@ -37,12 +38,13 @@ def install(folder: str) -> None:
 
     sys.addaudithook(heard)
     imports.after("torch.distributed", _listen)
+    imports.after("torch.nn.modules.conv", _see_convolutions)
     process = os.getpid()
 
     def write() -> None:
         if os.getpid() != process:  # a forked child: what it is made of is its parent's
             return
-        note = {"sources": sorted(_sources(set(files))), "groups": _groups()}
+        note = {"sources": sorted(_sources(set(files))), "groups": _groups() | {"convolutions": _has_convolutions}}
         Path(folder, f"{process}.json").write_text(json.dumps(note))
 
     atexit.register(write)
@@ -64,6 +66,18 @@ def _sources(files: set[str]) -> set[str]:
             if os.path.isfile(file) and not file.startswith(("/proc/", "/sys/", "/dev/", sys.base_prefix + "/lib/python")):
                 found.add(file)
     return found
+
+
+def _see_convolutions(conv: Any) -> None:
+    made = conv._ConvNd.__init__
+
+    @functools.wraps(made)
+    def seen(*arguments: Any, **options: Any) -> None:
+        global _has_convolutions
+        _has_convolutions = True
+        made(*arguments, **options)
+
+    conv._ConvNd.__init__ = seen
 
 
 def _listen(distributed: Any) -> None:

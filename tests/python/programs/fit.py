@@ -9,6 +9,7 @@ parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--width", type=int, default=1024)
 parser.add_argument("--most", type=int, default=1000, help="larger batches are refused")
 parser.add_argument("--fail", action="store_true")
+parser.add_argument("--convolution", action="store_true")
 parser.add_argument("--pipeline", type=int, help="stages of a pipeline, the second of which holds more")
 parser.add_argument("--limit", type=float, default=1.0, help="the share of the GPU that the program allows itself")
 options = parser.parse_args()
@@ -39,6 +40,8 @@ if world_size > 1:
         held = torch.empty(8 << 20, device="cuda")
 
 model = torch.nn.Sequential(*(torch.nn.Linear(options.width, options.width, bias=False) for _ in range(4))).cuda()
+if options.convolution:
+    torch.nn.Conv2d(1, 1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _step in range(4):
     data = torch.zeros(options.batch * 1024, options.width, device="cuda")
