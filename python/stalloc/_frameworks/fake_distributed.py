@@ -91,6 +91,16 @@ def install(distributed: Any) -> None:
         _copies = flat(input_list) if all(other.shape == output.shape for other in input_list) else None
         return reduce_scatter(output, input_list, *args, **options)
 
+    batch_isend_irecv = c10d.batch_isend_irecv
+
+    def batch_alone(p2p_op_list: list[Any]) -> list[Any]:
+        try:
+            works: list[Any] = batch_isend_irecv(p2p_op_list)
+        except RuntimeError:  # a `fake` group of an older PyTorch starts no batch
+            c10d._world.pg_coalesce_state.clear()
+            works = [one.op(one.tensor, one.peer, one.group) for one in p2p_op_list]
+        return [work for work in works if work is not None]
+
     def nothing(*_args: Any, **_options: Any) -> None:
         """The objects of a broadcast stay what they are here; nobody has to be waited for."""
 
@@ -100,6 +110,7 @@ def install(distributed: Any) -> None:
         "all_gather": all_gather_alone,
         "all_reduce": all_reduce_alone,
         "reduce_scatter": reduce_scatter_alone,
+        "batch_isend_irecv": batch_alone,
         "all_gather_object": all_gather_object,
         "gather_object": gather_object,
         "scatter_object_list": scatter_object_list,

@@ -15,6 +15,17 @@ pair = dist.new_group([rank, (rank + 1) % world], backend="gloo")
 assert (dist.get_backend(), dist.get_backend(pair), dist.get_backend(dist.new_group([rank]))) == ("nccl", "gloo", "nccl")
 assert (dist.group.WORLD.name(), pair.name()) == ("nccl", "gloo"), "a group's own name"
 assert eval("dist.get_backend()", {"__name__": "torch.distributed.pipelining", "dist": dist}) == "fake"
+
+
+def starts_no_batch(*_arguments, **_options):
+    raise RuntimeError("getBackendName is not implemented")  # as of PyTorch 2.5's fake groups
+
+
+starts, dist.distributed_c10d._coalescing_manager = dist.distributed_c10d._coalescing_manager, starts_no_batch
+message = torch.zeros(8, device="cuda")
+works = dist.batch_isend_irecv([dist.P2POp(way, message, (rank + 1) % world) for way in (dist.isend, dist.irecv)])
+assert len(works) == 2 and all(work.wait() for work in works)
+dist.distributed_c10d._coalescing_manager = starts
 print(f"rank {rank} of {world}, group {dist.get_world_size(pair)}")
 names = [None] * world
 dist.all_gather_object(names, f"rank {rank}")
