@@ -17,6 +17,7 @@ use crate::cursor::{Cursor, Guess};
 use crate::frames::Frames;
 use crate::gaps::Gaps;
 use crate::journal::{Event, Journal};
+use crate::marks::Marks;
 use crate::ranges::RangeSet;
 use crate::script::{GRANULE, Key, Script};
 use crate::statistics::{Source, Statistics};
@@ -29,7 +30,7 @@ mod pools;
 mod remap;
 mod search;
 
-pub use blocks::LiveBlock;
+pub use blocks::{Freed, LiveBlock};
 pub use memory::Budget;
 use memory::Pressure;
 use pending::Pending;
@@ -39,10 +40,6 @@ use remap::Left;
 
 /// Largest address range of an arena in granules, bytes 2 TiB.
 const MAX_GRANULES: u64 = u32::MAX as u64;
-
-/// So many planned blocks are claimed before it is asked which of them are gone.
-/// Few with debug assertions, so that short tests come here too.
-const LEAST_UNCUT: usize = if cfg!(debug_assertions) { 4 } else { 1024 };
 
 /// A block in the arena.
 #[derive(Clone, Copy, Debug)]
@@ -91,9 +88,7 @@ pub struct Arena<D: Device> {
     /// What is free, in the order of addresses: exact once the blocks of `uncut` are cut out.
     gaps: Gaps,
     /// First granules of blocks that were claimed at planned addresses, some of them gone.
-    uncut: Vec<u32>,
-    /// With more than so many, those that are gone are forgotten.
-    most_uncut: usize,
+    uncut: Marks,
     budget: Budget,
     streams: Streams,
     owners: Owners,
@@ -171,8 +166,7 @@ impl<D: Device> Arena<D> {
             taken: RangeSet::new(granules as usize),
             blocks,
             gaps: Gaps::new(granules),
-            uncut: Vec::new(),
-            most_uncut: LEAST_UNCUT,
+            uncut: Marks::new(granules),
             budget,
             streams: Streams::default(),
             owners: Owners::new(granules),
@@ -197,6 +191,8 @@ impl<D: Device> Arena<D> {
     /// Follows the plan that was proposed from now on.
     #[cold]
     fn adopt(&mut self, mut script: Box<Script>) {
+        // What is not cut yet is at most what one plan has addresses for.
+        self.update_gaps();
         self.cursor = Cursor::new(&script);
         self.statistics.arena = u64::from(script.granules) * GRANULE;
         self.statistics.plans += 1;
@@ -285,11 +281,7 @@ impl<D: Device> Arena<D> {
         if found {
             self.gaps.take(range.clone());
         } else {
-            self.uncut.push(range.start);
-            // Only what is among the blocks stays on the list: this one, too.
-            if self.uncut.len() > self.most_uncut {
-                self.shrink_uncut();
-            }
+            self.uncut.insert(range.start);
         }
         self.journal.push(Event::Alloc { start: range.start, granules, stream });
         let statistics = &mut self.statistics;
@@ -343,9 +335,9 @@ impl<D: Device> Arena<D> {
     ///
     /// # Errors
     /// [`Error::UnknownAddress`] if no live block begins there.
-    pub fn free(&mut self, address: Address) -> Result<LiveBlock, Error> {
-        if let Some(block) = self.pool_free(address) {
-            return Ok(block);
+    pub fn free(&mut self, address: Address) -> Result<Freed, Error> {
+        if let Some(freed) = self.pool_free(address) {
+            return Ok(freed);
         }
         let start = self.start_of(address)?;
         let Some(block) = self.blocks.remove(&start) else { return Err(Error::UnknownAddress(address)) };
@@ -355,7 +347,7 @@ impl<D: Device> Arena<D> {
             self.statistics.allocated -= block.bytes();
             self.make_free(start, block);
         }
-        Ok(self.live(start, block))
+        Ok(block.into())
     }
 
     /// Forgets a block that is no longer among the blocks.

@@ -11,6 +11,7 @@ mod gaps;
 mod history;
 mod journal;
 mod locked;
+mod marks;
 mod planned;
 mod ranges;
 mod script;
@@ -18,7 +19,7 @@ mod statistics;
 mod streams;
 mod tuning;
 
-pub use arena::{Arena, Budget, LiveBlock, PoolId, PoolPart, Served};
+pub use arena::{Arena, Budget, Freed, LiveBlock, PoolId, PoolPart, Served};
 pub use frames::FrameSet;
 pub use journal::Event;
 pub use locked::Locked;

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use stalloc_allocator::{Error, GRANULE, LiveBlock, PoolId, Statistics};
+use stalloc_allocator::{Error, Freed, GRANULE, LiveBlock, PoolId, Statistics};
 use stalloc_device::{Address, Stream};
 use stalloc_plan::Plan;
 
@@ -250,7 +250,7 @@ impl Place {
 
     /// Takes a block back and says what it was; `None` if no live block begins at the address.
     #[inline]
-    pub fn free(&self, address: Address) -> Option<LiveBlock> {
+    pub fn free(&self, address: Address) -> Option<Freed> {
         let inner = &mut *self.lock();
         let State::Open(arena) = &mut inner.state else { return None };
         let block = self.guarded(|| arena.free(address))??;

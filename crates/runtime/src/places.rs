@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stalloc_allocator::{Arena, Error, LiveBlock, PoolId, PoolPart};
+use stalloc_allocator::{Arena, Error, Freed, LiveBlock, PoolId, PoolPart};
 use stalloc_common::figures;
 use stalloc_device::{Address, Device, Gpu, Host, Shared, Stream};
 use stalloc_plan::Plan;
@@ -159,7 +159,7 @@ pub fn serve(device: i32, size: u64, stream: Stream) -> Option<Handed> {
 }
 
 /// Takes a block back and returns its device and what it was; `None` if no live block begins at the address.
-pub fn free(address: Address) -> Option<(i32, LiveBlock)> {
+pub fn free(address: Address) -> Option<(i32, Freed)> {
     let (device, place) = owner(address)?;
     if device != HOST {
         order::given_back(device, address);

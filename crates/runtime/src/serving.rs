@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stalloc_allocator::{Arena, Error, Event, FrameSet, LiveBlock, PoolId, PoolPart, Script, Statistics};
+use stalloc_allocator::{Arena, Error, Event, FrameSet, Freed, LiveBlock, PoolId, PoolPart, Script, Statistics};
 use stalloc_device::{Address, Device, Stream};
 
 /// What came of a request.
@@ -21,7 +21,7 @@ pub trait Serving: Send {
     /// See [`Arena::serve`].
     fn serve(&mut self, size: u64, stream: Stream) -> Answer;
     /// See [`Arena::free`].
-    fn free(&mut self, address: Address) -> Option<LiveBlock>;
+    fn free(&mut self, address: Address) -> Option<Freed>;
     /// See [`Arena::record_stream`].
     fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error>;
     /// See [`Arena::allow_peer`].
@@ -76,7 +76,7 @@ where
         let address = self.serve(size, stream).map(|served| served.address);
         Answer { address, reserved: self.reserved(), departed: self.has_departed() }
     }
-    fn free(&mut self, address: Address) -> Option<LiveBlock> {
+    fn free(&mut self, address: Address) -> Option<Freed> {
         self.free(address).ok()
     }
     fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error> {

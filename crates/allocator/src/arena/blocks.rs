@@ -22,6 +22,22 @@ pub struct LiveBlock {
     pub pending: bool,
 }
 
+/// What a block was that was given back. Two words, so that a free returns it without a detour through memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freed {
+    /// Its length, rounded up as PyTorch counts, bytes.
+    pub size: u64,
+    /// Bytes that were asked for.
+    pub requested: u64,
+}
+
+impl From<Block> for Freed {
+    #[inline]
+    fn from(block: Block) -> Self {
+        Freed { size: block.bytes(), requested: block.bytes() - u64::from(block.slack) }
+    }
+}
+
 impl<D: Device> Arena<D> {
     /// The live block that begins at an address. O(1).
     pub fn block(&self, address: Address) -> Option<LiveBlock> {

@@ -16,7 +16,7 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHashSet};
 use stalloc_device::{Address, Device, Stream};
 
-use super::{Arena, LiveBlock, MAX_GRANULES};
+use super::{Arena, Freed, LiveBlock, MAX_GRANULES};
 use crate::gaps::Gaps;
 use crate::script::GRANULE;
 
@@ -489,7 +489,7 @@ impl<D: Device> Arena<D> {
     }
 
     /// Takes a pool's block back; `None` if none begins there.
-    pub(super) fn pool_free(&mut self, address: Address) -> Option<LiveBlock> {
+    pub(super) fn pool_free(&mut self, address: Address) -> Option<Freed> {
         let pools = self.pools.as_mut()?;
         let start = pools.start_of(address)?;
         let block = *pools.blocks.get(&start).filter(|block| !block.pending)?;
@@ -500,7 +500,7 @@ impl<D: Device> Arena<D> {
                 pools.waiting.push(Waiting { start, streams, events: None });
             }
         }
-        Some(pools.live(start, block))
+        Some(Freed { size: u64::from(block.granules) * GRANULE, requested: block.requested })
     }
 
     /// See [`Arena::record_stream`]; false if no block of a pool begins there.
@@ -556,7 +556,8 @@ impl<D: Device> Arena<D> {
     pub fn pool_restore(&mut self, id: PoolId, blocks: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>) {
         let parts = self.pool_parts();
         let live = parts.into_iter().filter(|part| part.pool == id && !part.free && !part.block.pending);
-        let freed: Vec<LiveBlock> = live.filter_map(|part| self.pool_free(part.block.address)).collect();
+        let freed: Vec<LiveBlock> =
+            live.map(|part| part.block).filter(|block| self.pool_free(block.address).is_some()).collect();
         let Some(pools) = &mut self.pools else { return (freed, Vec::new()) };
         let restored = blocks.iter().filter(|block| pools.restore(id, block)).copied().collect();
         (freed, restored)

@@ -100,8 +100,8 @@ impl<D: Device> Arena<D> {
 
     /// Cuts the blocks at planned addresses out of the gaps. They are not cut when they are claimed, since most die
     /// before anything is searched: each costs this once at most.
-    fn update_gaps(&mut self) {
-        for start in std::mem::take(&mut self.uncut) {
+    pub(super) fn update_gaps(&mut self) {
+        while let Some(start) = self.uncut.pop() {
             if let Some(block) = self.blocks.get_mut(&start)
                 && !block.in_gaps
             {
@@ -109,17 +109,6 @@ impl<D: Device> Arena<D> {
                 self.gaps.take(start..start + block.granules);
             }
         }
-    }
-
-    /// Forgets which planned blocks are not cut out of the gaps, of those that are gone: as many as there are blocks
-    /// stay at most.
-    #[cold]
-    pub(super) fn shrink_uncut(&mut self) {
-        let blocks = &self.blocks;
-        self.uncut.sort_unstable();
-        self.uncut.dedup();
-        self.uncut.retain(|start| blocks.get(start).is_some_and(|block| !block.in_gaps));
-        self.most_uncut = (2 * self.uncut.len()).max(super::LEAST_UNCUT);
     }
 
     /// Whether a range is free once the events that other streams' blocks wait for are asked.

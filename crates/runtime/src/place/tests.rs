@@ -22,7 +22,7 @@ impl Serving for Faulty {
         self.next += size;
         Answer { address: Some(self.next - size), reserved: 0, departed: false }
     }
-    fn free(&mut self, _: Address) -> Option<LiveBlock> {
+    fn free(&mut self, _: Address) -> Option<Freed> {
         assert!(!self.in_free, "a fault");
         None
     }
