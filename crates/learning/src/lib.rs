@@ -7,10 +7,11 @@
 //! 3. proposes to the arena what comes out, and tells the answer to [`Learning::answered`].
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use stalloc_allocator::{Event, FrameSet, GRANULE, Script, Statistics};
 use stalloc_plan::Plan;
-use stalloc_synthesizer::{Learner, Options, recent_steps};
+use stalloc_synthesizer::{Around, Draft, Learner, Options, recent_steps};
 use stalloc_trace::StackId;
 use stalloc_trace::growth::{Growing, GrowthWatch};
 
@@ -36,13 +37,17 @@ pub struct Learning {
     /// Whether memory grows, where anybody wants to know.
     growth: Option<GrowthWatch>,
     growing: Option<Growing>,
+    /// What the plan was made of that waits for its answer, if another can be made of it.
+    draft: Option<Draft>,
 }
 
 /// A change of plan.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Proposal {
     /// What is to be followed; empty: nothing.
     pub script: Script,
+    /// What lives already and stays where it is, granules.
+    staying: Vec<Range<u32>>,
 }
 
 impl Learning {
@@ -98,12 +103,13 @@ impl Learning {
             if self.is_served_well() == Some(true) {
                 return None;
             }
-            let plan = draft.plan(|start| Some(start * GRANULE));
             // Without a plan the arena goes on as it is.
-            return plan.ok().and_then(|plan| Script::new(&plan).ok()).map(|script| Proposal { script });
+            let proposal = Proposal::around(&draft, Around::Between)?;
+            self.draft = Some(draft);
+            return Some(proposal);
         }
         let leaves = self.has_plan && !self.learner.repeats_now() && self.is_served_well() == Some(false);
-        leaves.then(|| Proposal { script: Script::default() })
+        leaves.then(Proposal::default)
     }
 
     /// Whether the plan that is followed serves most requests of the last steps; `None` where that is not known yet.
@@ -113,16 +119,21 @@ impl Learning {
         (self.served.len() > 2).then_some(planned > 0 && planned as f64 >= good_share() * requests as f64)
     }
 
-    /// Whether the arena took what was proposed.
-    pub fn answered(&mut self, is_plan: bool, accepted: bool) {
+    /// Whether the arena took what was proposed. What is to be proposed instead, if it did not and there is something else:
+    /// a plan that needs less memory, though more of it has to be remapped.
+    pub fn answered(&mut self, is_plan: bool, accepted: bool) -> Option<Proposal> {
+        let draft = self.draft.take();
         if accepted {
             self.has_plan = is_plan;
             self.served.clear();
+        } else if let Some(tighter) = draft.and_then(|draft| Proposal::around(&draft, Around::Above)) {
+            return Some(tighter);
         }
         if is_plan != accepted {
             // A plan that there is no memory for now, or that is of no use now, may be of use later.
             self.learner.forget_draft();
         }
+        None
     }
 
     /// A plan of all that is known, for keeping; `None` where that is not the whole program, or does not repeat.
@@ -147,14 +158,24 @@ fn watched(watch: &mut GrowthWatch, event: Event) -> Option<Growing> {
 }
 
 impl Proposal {
+    fn around(draft: &Draft, around: Around) -> Option<Proposal> {
+        let drafted = draft.plan(|start| Some(start * GRANULE), around).ok()?;
+        let granule = |at: u64| u32::try_from(at / GRANULE).unwrap_or(u32::MAX);
+        let staying = drafted.staying.iter().map(|stays| granule(stays.start)..granule(stays.end)).collect();
+        Some(Proposal { script: Script::new(&drafted.plan).ok()?, staying })
+    }
+
     /// Whether it is a plan with offsets.
     pub fn is_plan(&self) -> bool {
         !self.script.is_empty()
     }
 
-    /// The pieces of memory that its offsets touch, where the device maps pieces of so many bytes. O(offsets).
+    /// The pieces of memory that its offsets and what stays touch, where the device maps pieces of so many bytes. O(offsets).
     pub fn frames(&self, size: Option<u64>) -> FrameSet {
-        size.map_or_else(FrameSet::default, |size| self.script.frames(size))
+        let Some(size) = size else { return FrameSet::default() };
+        let mut frames = self.script.frames(size);
+        self.staying.iter().for_each(|stays| frames.insert(stays.clone(), size));
+        frames
     }
 }
 
@@ -227,7 +248,9 @@ mod tests {
     fn a_plan_that_found_no_memory_is_proposed_again_later() {
         let (mut said, mut learning) = (Said::default(), Learning::default());
         with_proposal(&mut said, &mut learning);
-        learning.answered(true, false);
+        let tighter = learning.answered(true, false).expect("another plan");
+        assert!(tighter.is_plan());
+        assert!(learning.answered(true, false).is_none());
         assert!(with_proposal(&mut said, &mut learning).is_plan());
     }
 }

@@ -93,13 +93,15 @@ fn learn_everywhere() {
 fn learn(learning: &mut Learning, place: &Place) {
     hear(learning, place);
     let Some(now) = place.with(|arena| arena.statistics()) else { return };
-    let Some(proposal) = learning.think(&now) else { return };
     let size = place.with(|arena| arena.frame_bytes()).flatten();
-    let (is_plan, frames) = (proposal.is_plan(), proposal.frames(size));
-    let answer = place.with(|arena| (arena.take_retired(), arena.propose(proposal.script, &frames)));
-    let (retired, accepted) = answer.unwrap_or((None, false));
-    drop(retired);
-    learning.answered(is_plan, accepted);
+    let mut proposed = learning.think(&now);
+    while let Some(proposal) = proposed {
+        let (is_plan, frames) = (proposal.is_plan(), proposal.frames(size));
+        let answer = place.with(|arena| (arena.take_retired(), arena.propose(proposal.script, &frames)));
+        let (retired, accepted) = answer.unwrap_or((None, false));
+        drop(retired);
+        proposed = learning.answered(is_plan, accepted);
+    }
 }
 
 fn hear(learning: &mut Learning, place: &Place) {

@@ -29,11 +29,13 @@ impl<D: Device, F: Allocator> Auto<D, F> {
         let arena = self.served.arena_mut();
         let is_whole = arena.take_journal(self.learning.journal());
         self.learning.hear(is_whole);
-        let Some(proposal) = self.learning.think(&arena.statistics()) else { return };
-        drop(arena.take_retired());
-        let (is_plan, frames) = (proposal.is_plan(), proposal.frames(arena.frame_bytes()));
-        let accepted = arena.propose(proposal.script, &frames);
-        self.learning.answered(is_plan, accepted);
+        let mut proposed = self.learning.think(&arena.statistics());
+        while let Some(proposal) = proposed {
+            drop(arena.take_retired());
+            let (is_plan, frames) = (proposal.is_plan(), proposal.frames(arena.frame_bytes()));
+            let accepted = arena.propose(proposal.script, &frames);
+            proposed = self.learning.answered(is_plan, accepted);
+        }
     }
 }
 

@@ -67,6 +67,19 @@ fn a_job_that_repeats_is_learned_while_it_runs_and_then_remaps_nothing() {
     assert!(auto.remaps_by_step[8..].iter().all(|&remaps| remaps == 0), "{:?}", auto.remaps_by_step);
 }
 
+#[test]
+fn a_job_that_repeats_is_planned_on_a_device_that_it_nearly_fills_too() {
+    let run = Training { steps: 16, layers: 6, marks: true, ..Training::default() };
+    let trace = recorded(&run);
+    let capacity = trace.peak_allocated() / 100 * 101;
+    let options = Options { capacity: Some(capacity), ..Options::default() };
+    let replay = |kind| replay(&trace, kind, &options, &mut |_, _| {}).expect("a replay");
+    let (open, auto) = (replay(Kind::StallocOpen), replay(Kind::StallocAuto));
+    assert!(open.remaps_by_step[8..].iter().all(|&remaps| remaps > 0), "{:?}", open.remaps_by_step);
+    assert!(auto.planned > Some(run_requests(&run) / 2), "{:?} of {}", auto.planned, run_requests(&run));
+    assert!(auto.remaps_by_step[8..].iter().all(|&remaps| remaps == 0), "{:?}", auto.remaps_by_step);
+}
+
 fn run_requests(run: &Training) -> u64 {
     recorded(run).requests.len() as u64
 }

@@ -30,6 +30,7 @@ mod unmarked;
 
 pub use draft::Draft;
 pub use learner::{Key, Learner};
+pub use make::{Around, Drafted};
 pub use step_detection::{Steps, Witness};
 pub use synthesize::{Dynamic, Error, Options, Static, Summary, plan, steps};
 pub use tuning::{TUNED, recent_steps};

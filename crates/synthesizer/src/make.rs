@@ -12,14 +12,32 @@ use crate::outline::{Outline, outline};
 use crate::synthesize::Error;
 use crate::tuning::running_work;
 
+/// Where the steps of a running program are placed: what lives already and stays keeps its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Around {
+    /// As low as possible, between what stays: most of the memory that is mapped now is used where it is.
+    Between,
+    /// Above all of it: steps are packed as tightly as if nothing were there, on memory that has to be remapped once. What is lost is
+    /// what pages that hold something of it have left over.
+    Above,
+}
+
+/// A plan for a running program.
+#[derive(Clone, Debug)]
+pub struct Drafted {
+    /// The plan.
+    pub plan: Plan,
+    /// What lives already and stays, bytes: disjoint, ascending.
+    pub staying: Vec<Range<u64>>,
+}
+
 impl Draft {
     /// A plan for the running program: what lives now and stays keeps its offset (bytes), which `fixed` knows by what the
-    /// caller calls a request; `None` where it is not in the arena. The steps are placed around it, as low as possible. A
-    /// draft of nothing gives a plan without slots.
+    /// caller calls a request; `None` where it is not in the arena. A draft of nothing gives a plan without slots.
     ///
     /// # Errors
     /// If the planner refuses, or the plan does not pass its independent check.
-    pub fn plan(&self, fixed: impl Fn(u64) -> Option<u64>) -> Result<Plan, Error> {
+    pub fn plan(&self, fixed: impl Fn(u64) -> Option<u64>, around: Around) -> Result<Drafted, Error> {
         let options = stalloc_planner::Options {
             effort: Effort::Quick,
             work_limit: Some(running_work()),
@@ -27,10 +45,16 @@ impl Draft {
         };
         let ends = ends::find(self);
         let staying = ends.staying.iter().filter_map(|live| Some((fixed(live.id)?, live.size)));
-        let walls = merged(staying.map(|(start, size)| start..start.saturating_add(size)).collect());
-        let plan = self.make(ends, &walls, &mut Budget::new(&options))?.plan;
+        let staying = merged(staying.map(|(start, size)| start..start.saturating_add(size)).collect());
+        let below = staying.last().map(|last| 0..last.end);
+        let walls = if around == Around::Above { below.as_slice() } else { &staying };
+        let plan = self.make(ends, walls, &mut Budget::new(&options))?.plan;
         let verdict = plan.check();
-        if verdict.ok { Ok(plan) } else { Err(Error::Unsound(verdict.problems.into_iter().next().unwrap_or_default())) }
+        if verdict.ok {
+            Ok(Drafted { plan, staying })
+        } else {
+            Err(Error::Unsound(verdict.problems.into_iter().next().unwrap_or_default()))
+        }
     }
 
     /// A plan around walls.

@@ -6,8 +6,13 @@ use proptest::prelude::*;
 use stalloc_plan::{Entry, Plan};
 use stalloc_planner::Effort;
 use stalloc_synthesizer::testing::Training;
-use stalloc_synthesizer::{Learner, Options, plan};
+use stalloc_synthesizer::{Around, Learner, Options, plan};
 use stalloc_trace::{Event, Mark, Trace};
+
+/// A plan of what repeats now, with nothing in the arena.
+fn plan_now(learner: &mut Learner) -> Plan {
+    learner.draft().plan(|_| None, Around::Between).expect("a plan").plan
+}
 
 /// Feeds a trace as a running job would, and does something at each step's end.
 fn hear(learner: &mut Learner, trace: &Trace, mut after_step: impl FnMut(&mut Learner)) {
@@ -96,7 +101,7 @@ fn a_draft_is_due_when_a_kind_of_step_came_twice_and_not_before_or_again() {
     hear(&mut learner, &trace, |learner| {
         if learner.is_draft_due() {
             due.push(learner.steps());
-            let drafted = learner.draft().plan(|_| None).expect("a plan");
+            let drafted = plan_now(learner);
             assert_eq!(drafted.sections.len(), 1);
         }
     });
@@ -112,7 +117,7 @@ fn a_second_phase_of_a_job_is_drafted_when_it_repeats() {
     let mut due = Vec::new();
     hear(&mut learner, &trace, |learner| {
         if learner.is_draft_due() {
-            due.push((learner.steps(), learner.draft().plan(|_| None).expect("a plan").sections.len()));
+            due.push((learner.steps(), plan_now(learner).sections.len()));
         }
     });
     assert_eq!(due, [(4, 1), (43, 2)]);
@@ -131,7 +136,7 @@ fn a_phase_that_is_over_is_left_out_of_plans_and_what_comes_at_an_even_pace_is_n
     let (mut learner, mut drafted) = (Learner::new(), Vec::new());
     hear(&mut learner, &trace, |learner| {
         if learner.steps() == 44 || learner.steps() == 89 {
-            drafted.push(learner.draft().plan(|_| None).expect("a plan").sections.len());
+            drafted.push(plan_now(learner).sections.len());
         }
     });
     // The first phase was there for longer than it is gone at step 44, but not at the end.
@@ -218,7 +223,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_stays_keeps_its_offset_and_nothing_planned_meets_it(training in training(), gap in 0u64..4, missing in 0u64..9) {
+    fn what_stays_keeps_its_offset_and_nothing_planned_meets_it(
+        training in training(),
+        gap in 0u64..4,
+        missing in 0u64..9,
+        around in prop_oneof![Just(Around::Between), Just(Around::Above)],
+    ) {
         let trace = training.trace();
         let offsets = lowest(&trace);
         let at = |id: u64| offsets[id as usize] + gap * 512 * id;
@@ -230,13 +240,18 @@ proptest! {
             let draft = learner.draft();
             // Some are not in the arena.
             let known = |id: u64| (id % 9 != missing).then_some(at(id));
-            let plan = draft.plan(known).expect("a plan");
+            let drafted = draft.plan(known, around).expect("a plan");
+            let plan = drafted.plan;
             let staying: Vec<u64> = draft.staying().filter(|&id| known(id).is_some()).collect();
             let fixed: Vec<(u64, u64)> =
                 staying.iter().map(|&id| (at(id), at(id) + trace.requests[id as usize].rounded())).collect();
             assert_clear_of(&plan, &fixed);
             assert!(plan.sections.iter().all(|s| s.entries.iter().any(|e| matches!(e, Entry::Slot(_)))));
             assert!(fixed.iter().all(|&(_, end)| end <= plan.arena));
+            let stays = |at: u64| drafted.staying.iter().any(|range| range.contains(&at));
+            assert!(fixed.iter().all(|&(start, end)| stays(start) && stays(end - 1)));
+            let top = fixed.iter().map(|&(_, end)| end).max().unwrap_or(0);
+            assert!(around == Around::Between || plan.slots.iter().all(|slot| slot.offset >= top));
         });
     }
 }
@@ -270,7 +285,7 @@ fn hear_unmarked(learner: &mut Learner, trace: &Trace) -> Vec<(usize, usize)> {
                 learner.alloc(id.0.into(), trace.request(*id).size, trace.request(*id).stream.0);
                 asked += 1;
                 if learner.is_draft_due() {
-                    due.push((asked, learner.draft().plan(|_| None).expect("a plan").sections.len()));
+                    due.push((asked, plan_now(learner).sections.len()));
                 }
             }
             Event::FreeCompleted(id) => learner.free(id.0.into()),

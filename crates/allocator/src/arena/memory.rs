@@ -163,17 +163,13 @@ impl<D: Device> Arena<D> {
         Ok(self.give_back_pools() + self.give_back_cold(bytes, &(0..0))?)
     }
 
-    /// Whether memory for a plan is there in addition to what lives now and is not in its way: one that needs more than there is
-    /// would be remapped in every step. `frames` are those of its script. O(frames + blocks).
-    fn has_memory_for(&mut self, script: &Script, plan: &FrameSet) -> bool {
+    /// Whether there is memory for a plan and what stays beside it: one that needs more than there is would be remapped in every
+    /// step. O(1).
+    fn has_memory_for(&mut self, script: &Script, frames: &FrameSet) -> bool {
         if script.granules as usize > self.taken.len() {
             return false;
         }
         let Some(size) = self.frames.frame() else { return true };
-        let mut frames = plan.clone();
-        for (&start, block) in &self.blocks {
-            frames.insert(block.range(start), size);
-        }
         let limit = match self.budget {
             Budget::Tight => self.limit(0),
             Budget::Device => self.device.memory_info().map_or(u64::MAX, |info| info.free + self.frames.mapped()),
@@ -182,8 +178,8 @@ impl<D: Device> Arena<D> {
     }
 
     /// Has a plan followed from the next step on (at once, where the program marks no steps), if there is memory for it: false
-    /// if there is not. What lives stays where it is. `frames`: those of its offsets, by [`Script::frames`]. O(frames +
-    /// blocks); the step's beginning itself costs O(1).
+    /// if there is not. What lives stays where it is. `frames`: those of its offsets, by [`Script::frames`], and of what lives now
+    /// and stays. O(1), and so is the step's beginning itself.
     pub fn propose(&mut self, script: Script, frames: &FrameSet) -> bool {
         let fits = self.has_memory_for(&script, frames);
         if fits && self.statistics.steps == 0 {
