@@ -69,7 +69,7 @@ JOBS = {
     "buckets-batch3": llama(3, BUCKETS, 16),
     "any-length": llama(4, "256-2304", 4),
     "offload": Job("examples/offload.py", "varying", 5, options=SMALL),
-    "evaluation": Job("examples/evaluation.py", "repeating", 6, options=SMALL),
+    "evaluation": Job("examples/evaluation.py", "repeating", 10, options=SMALL),
     "translation": varying("translation", 6),
     "detection": varying("detection", 4),
     "gan": varying("gan", 4),

@@ -68,10 +68,11 @@ fn step(requests: usize, seed: u64) -> Vec<Option<(u64, bool)>> {
     acts
 }
 
-/// Runs a step; the time it took.
-fn run(acts: &[Option<(u64, bool)>], kept: &mut Vec<u64>) -> Result<Duration> {
+/// Runs a step; the time that its beginning took, and all of it.
+fn run(acts: &[Option<(u64, bool)>], kept: &mut Vec<u64>) -> Result<(Duration, Duration)> {
     let begun = Instant::now();
     step_begin();
+    let beginning = begun.elapsed();
     let mut temporary = None;
     for act in acts {
         match act {
@@ -91,7 +92,7 @@ fn run(acts: &[Option<(u64, bool)>], kept: &mut Vec<u64>) -> Result<Duration> {
         }
     }
     temporary.map(free);
-    Ok(begun.elapsed())
+    Ok((beginning, begun.elapsed()))
 }
 
 /// CPU time of the thread that learns until now.
@@ -133,15 +134,17 @@ fn long_steps(mode: &str, folder: &Path) -> Result<()> {
     prepare(HOST, plan);
     let (acts, mut kept) = (step(REQUESTS, 1), Vec::new());
     let (mut open, mut adopting, mut planned, mut most) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let mut adoptions = Vec::new();
     let begun = Instant::now();
     for number in 0..STEPS {
         let was = report(HOST).map_or(0, |report| report.arena.plans);
         let from = report(HOST).map_or(0, |report| report.arena.planned);
-        let took = run(&acts, &mut kept)?;
+        let (beginning, took) = run(&acts, &mut kept)?;
         let now = report(HOST).ok_or("no report")?.arena;
         if number > 0 {
             // The first step brings the arena's own memory in.
             let of = if now.plans > was {
+                adoptions.push(beginning);
                 &mut adopting
             } else if now.planned > from {
                 &mut planned
@@ -155,9 +158,10 @@ fn long_steps(mode: &str, folder: &Path) -> Result<()> {
     }
     let share = 100.0 * learning().as_secs_f64() / begun.elapsed().as_secs_f64();
     println!(
-        "| {mode} | {} | {} | {} | {share:.1} % | {} |",
+        "| {mode} | {} | {} | {} | {} | {share:.1} % | {} |",
         milliseconds(&mut open),
         milliseconds(&mut adopting),
+        milliseconds(&mut adoptions),
         milliseconds(&mut planned),
         most - before
     );
@@ -205,7 +209,8 @@ fn main() -> Result<()> {
                 (PACE * REQUESTS as u32).as_millis()
             );
             println!(
-                "| | no plan | a plan is adopted | planned | learning, of a core | memory, MiB |\n|---|---|---|---|---:|---:|"
+                "| | no plan | a plan is adopted | its beginning | planned | learning, of a core | memory, MiB |\n\
+                 |---|---|---|---|---|---:|---:|"
             );
             for mode in ["auto", "open", "planned"] {
                 let done = Command::new(env::current_exe()?).arg(mode).arg(&folder).status()?;
