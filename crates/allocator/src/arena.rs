@@ -100,6 +100,8 @@ pub struct Arena<D: Device> {
     /// Blocks that were given back during a capture: their events are recorded after it.
     deferred: Vec<u32>,
     capturing: bool,
+    /// Most live bytes since idle memory was asked for last.
+    most_lately: u64,
     /// Bytes that may be remapped before places on mapped memory are preferred.
     allowance: u64,
     /// Memory of graphs; none where the device maps no pages.
@@ -175,6 +177,7 @@ impl<D: Device> Arena<D> {
             left: VecDeque::new(),
             deferred: Vec::new(),
             capturing: false,
+            most_lately: 0,
             allowance: 0,
             planned_only: false,
             slack: 0,
@@ -287,6 +290,7 @@ impl<D: Device> Arena<D> {
         let statistics = &mut self.statistics;
         statistics.allocated += block.bytes();
         statistics.peak_allocated = statistics.peak_allocated.max(statistics.allocated + statistics.pools);
+        self.most_lately = self.most_lately.max(statistics.allocated);
         true
     }
 

@@ -15,6 +15,10 @@ stalloc_tuning::tuned! {
     /// often.
     tight_slack: u64 = 1024;
 
+    /// In tight mode, what was idle for a while is given back if it is at least this part of what is mapped: smaller gives back more
+    /// often, and waits for the device each time.
+    idle_share: u64 = 16;
+
     /// After a remap, this part of what is mapped may be remapped too before places on mapped memory are preferred again: more packs
     /// blocks better and remaps more often.
     remap_share: u64 = 128;

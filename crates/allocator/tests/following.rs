@@ -178,6 +178,25 @@ fn an_evaluation_that_was_never_seen_is_served_in_the_arena_and_forgotten() {
 }
 
 #[test]
+fn a_tight_arena_gives_back_what_was_idle_for_a_while_and_takes_it_again_when_it_is_needed() {
+    let mut checked = trained(Counting::new(GIB));
+    let idle = |checked: &mut Checked<Shared<Counting>>| {
+        checked.allocator.arena_mut().give_back_idle().expect("a device that gives memory back")
+    };
+    checked.allocator.step_begin();
+    assert_eq!(idle(&mut checked), 0, "without tight mode what is mapped stays");
+    checked.allocator.arena_mut().set_budget(Budget::Tight);
+    assert_eq!(unplanned_in_a_step(&mut checked), 0);
+    let reserved = checked.allocator.reserved();
+    assert_eq!(idle(&mut checked), 0, "a step needed it since");
+    let given = idle(&mut checked);
+    assert!(given > reserved / 2, "no step came since: {given} of {reserved}");
+    assert_eq!(checked.allocator.reserved(), reserved - given);
+    assert_eq!(unplanned_in_a_step(&mut checked), 0);
+    assert_eq!(checked.allocator.reserved(), reserved);
+}
+
+#[test]
 fn a_step_that_is_cut_short_by_an_exception_costs_the_next_one_nothing() {
     let mut checked = trained(Counting::new(GIB));
     for length in [1, 7, 20, 30] {

@@ -168,6 +168,7 @@ enum Act {
     Adopt(bool),
     SetBudget(Budget),
     EmptyCache,
+    GiveBackIdle,
 }
 
 const STREAMS: Stream = 3;
@@ -190,6 +191,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => any::<bool>().prop_map(Act::Adopt),
         1 => proptest::sample::select(vec![Budget::Device, Budget::Tight]).prop_map(Act::SetBudget),
         1 => Just(Act::EmptyCache),
+        1 => Just(Act::GiveBackIdle),
     ]
 }
 
@@ -269,6 +271,7 @@ fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64) -> (V
             }
             Act::SetBudget(budget) => checked.allocator.arena_mut().set_budget(budget),
             Act::EmptyCache => checked.allocator.empty_cache().unwrap(),
+            Act::GiveBackIdle => drop(checked.allocator.arena_mut().give_back_idle().unwrap()),
             _ => {}
         }
     }

@@ -64,6 +64,7 @@ enum Act {
     Adopt(usize),
     SetBudget(Budget),
     EmptyCache,
+    GiveBackIdle,
     Capture(bool),
     FreeNonsense(u64),
 }
@@ -78,6 +79,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0..4usize).prop_map(Act::Adopt),
         1 => proptest::sample::select(vec![Budget::Device, Budget::Tight]).prop_map(Act::SetBudget),
         1 => Just(Act::EmptyCache),
+        1 => Just(Act::GiveBackIdle),
         1 => any::<bool>().prop_map(Act::Capture),
         1 => any::<u64>().prop_map(Act::FreeNonsense),
     ]
@@ -148,6 +150,7 @@ fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory) {
             }
             Act::StepBegin => checked.allocator.step_begin(),
             Act::EmptyCache => checked.allocator.empty_cache().unwrap(),
+            Act::GiveBackIdle => drop(checked.allocator.arena_mut().give_back_idle().unwrap()),
             Act::Capture(capturing) => checked.allocator.set_capturing(capturing),
             Act::FreeNonsense(address) if !live.iter().any(|served| served.address == address) => {
                 assert!(checked.allocator.free(address).is_err());

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use stalloc_allocator::{Error, Freed, GRANULE, LiveBlock, PoolId, Statistics};
 use stalloc_device::{Address, Stream};
@@ -12,6 +13,9 @@ use crate::counters::Counters;
 use crate::learning;
 use crate::messages::say;
 use crate::serving::Serving;
+
+/// How often memory that lies idle is looked for, where a step begins.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// What a place did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +63,8 @@ struct Inner {
     peak_reserved: u64,
     peak_allocated: u64,
     departed: bool,
+    /// When idle memory was looked for last.
+    looked: Option<Instant>,
     /// Devices that may use the arena's memory, one bit each.
     peers: u64,
 }
@@ -99,6 +105,7 @@ impl Place {
             peak_reserved: 0,
             peak_allocated: 0,
             departed: false,
+            looked: None,
             peers: 0,
         };
         Place {
@@ -267,6 +274,26 @@ impl Place {
         inner.peers |= 1 << peer;
         let State::Open(arena) = &mut inner.state else { return true };
         self.guarded(|| arena.allow_peer(peer).is_ok()).unwrap_or(false)
+    }
+
+    /// The program begins a step.
+    pub fn step_begin(&self) {
+        let inner = &mut *self.lock();
+        let State::Open(arena) = &mut inner.state else { return };
+        let is_due = inner.looked.get_or_insert_with(Instant::now).elapsed() >= IDLE;
+        let begin = || {
+            if is_due {
+                // What cannot be given back stays.
+                let _ = arena.give_back_idle();
+            }
+            arena.step_begin();
+            arena.reserved()
+        };
+        let Some(reserved) = self.guarded(begin) else { return };
+        inner.note_reserved(reserved);
+        if is_due {
+            inner.looked = Some(Instant::now());
+        }
     }
 
     /// Does something with the open arena.

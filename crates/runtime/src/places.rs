@@ -239,9 +239,7 @@ pub fn step_begin() {
     if fork::is_child() {
         return;
     }
-    for place in used() {
-        place.with(|arena| arena.step_begin());
-    }
+    used().iter().for_each(Place::step_begin);
     learning::step_begun();
 }
 

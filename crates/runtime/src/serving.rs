@@ -32,6 +32,8 @@ pub trait Serving: Send {
     fn step_begin(&mut self);
     /// See [`Arena::give_back`].
     fn give_back(&mut self, bytes: u64) -> Result<u64, Error>;
+    /// See [`Arena::give_back_idle`].
+    fn give_back_idle(&mut self) -> Result<u64, Error>;
     /// See [`Arena::keep_journal`].
     fn keep_journal(&mut self);
     /// See [`Arena::take_journal`].
@@ -93,6 +95,9 @@ where
     }
     fn give_back(&mut self, bytes: u64) -> Result<u64, Error> {
         self.give_back(bytes)
+    }
+    fn give_back_idle(&mut self) -> Result<u64, Error> {
+        self.give_back_idle()
     }
     fn keep_journal(&mut self) {
         self.keep_journal();

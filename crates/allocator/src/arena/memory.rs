@@ -9,7 +9,7 @@ use super::search::own_part;
 use crate::Error;
 use crate::frames::FrameSet;
 use crate::script::{GRANULE, Key, Script};
-use crate::tuning::{remap_share, tight_slack};
+use crate::tuning::{idle_share, remap_share, tight_slack};
 
 /// How much device memory an arena may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,7 +163,22 @@ impl<D: Device> Arena<D> {
         Ok(self.give_back_pools() + self.give_back_cold(bytes, &(0..0))?)
     }
 
-    /// Whether there is memory for a plan and what stays beside it: one that needs more than there is would be remapped in every
+    /// In tight mode, gives back what no block needed since this was asked last, if it is much. To be asked now and then, between two
+    /// steps, for a GPU that others use too. Returns the bytes. O(frames); waits for the device if anything is given back.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the device refuses.
+    pub fn give_back_idle(&mut self) -> Result<u64, Error> {
+        let most = std::mem::replace(&mut self.most_lately, self.statistics.allocated);
+        let idle = self.frames.mapped().saturating_sub(most + most / tight_slack());
+        let is_much = idle > 0 && idle >= self.frames.mapped() / idle_share();
+        if self.budget != Budget::Tight || !is_much || self.capturing || self.is_solid() {
+            return Ok(0);
+        }
+        Ok(self.give_back_cold(idle, &(0..0))?)
+    }
+
+    /// Whether there is memory for a plan and what stays: one that needs more than there is would be remapped in every
     /// step. O(1).
     fn has_memory_for(&mut self, script: &Script, frames: &FrameSet) -> bool {
         if script.granules as usize > self.taken.len() {

@@ -37,6 +37,9 @@ impl Serving for Faulty {
     fn give_back(&mut self, _: u64) -> Result<u64, Error> {
         Ok(0)
     }
+    fn give_back_idle(&mut self) -> Result<u64, Error> {
+        Ok(0)
+    }
     fn keep_journal(&mut self) {}
     fn take_journal(&mut self, _: &mut Vec<stalloc_allocator::Event>) -> bool {
         true
