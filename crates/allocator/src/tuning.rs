@@ -37,4 +37,13 @@ stalloc_tuning::tuned! {
 
     /// With more requests than this among the last 64 that do not fit, the position is unknown.
     misfits: u32 = 48;
+
+    /// A new region of memory that cannot be remapped has about this part of what there is: more means fewer and slower calls of
+    /// the driver, and more memory that is not needed. By replays of `bench/pinned.py`: activations 1.071 with 32, 1.055 with 64, 1.050
+    /// with 128 and with 256; calls of the driver 179, 221, 265, 267.
+    region_share: u64 = 128;
+
+    /// With this part of what is held in regions without a block, these become one: more merges less often. By the same replays the data
+    /// loader needs 1.081 with 2, 1.090 with 3, 1.028 with 4 and with 8.
+    merge_share: u64 = 4;
 }

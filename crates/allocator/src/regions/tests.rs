@@ -1,0 +1,151 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A device that hands out addresses, none twice and none next to another.
+#[derive(Default)]
+struct Addresses {
+    next: Address,
+    held: BTreeMap<Address, u64>,
+}
+
+impl Addresses {
+    fn take(&mut self, bytes: u64) -> Address {
+        let address = self.next + UNIT;
+        self.next = address + bytes;
+        self.held.insert(address, bytes);
+        address
+    }
+}
+
+fn take(regions: &mut Regions, device: &mut Addresses, (idle, bytes): (Vec<(Address, u64)>, u64)) {
+    idle.iter().for_each(|&(address, bytes)| assert_eq!(device.held.remove(&address), Some(bytes)));
+    assert!(regions.add(device.take(bytes), bytes));
+}
+
+fn serve(regions: &mut Regions, device: &mut Addresses, size: u64) -> Address {
+    if let Some(merged) = regions.merge_idle() {
+        assert!(merged.0.len() > 1);
+        take(regions, device, merged);
+    }
+    regions.serve(size).unwrap_or_else(|| {
+        let wanted = regions.merge_for(size).unwrap();
+        take(regions, device, wanted);
+        regions.serve(size).unwrap()
+    })
+}
+
+#[test]
+fn blocks_of_one_size_fill_their_regions() {
+    for size in [5000, 300_000, 3 * MIB, 21 * MIB + 1] {
+        let (mut regions, mut device) = (Regions::new(), Addresses::default());
+        let mut live = 0;
+        while live < 700 * MIB {
+            serve(&mut regions, &mut device, size);
+            live += size.next_multiple_of(UNIT);
+            let most = live + live / 20 + 2 * MIB;
+            assert!(regions.reserved() <= most, "{size}: {} for {live}", regions.reserved());
+        }
+        assert!(regions.len() < 400, "{size}: {} regions", regions.len());
+    }
+}
+
+#[test]
+fn a_block_is_found_by_every_address_in_it_and_freed_by_its_first() {
+    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let first = serve(&mut regions, &mut device, 10_000);
+    let second = serve(&mut regions, &mut device, 0);
+    assert_eq!(regions.around(first + 9_999), Some(first..first + 3 * UNIT));
+    assert_eq!(regions.around(second), Some(second..second + UNIT));
+    assert_eq!(regions.around(second + UNIT), None);
+    assert_eq!((regions.free(first + UNIT), regions.free(first - 1), regions.free(0)), (None, None, None));
+    assert_eq!(regions.free(first), Some(3 * UNIT));
+    assert_eq!((regions.free(first), regions.around(first)), (None, None));
+}
+
+#[test]
+fn regions_without_a_block_are_given_back_and_their_numbers_used_again() {
+    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    for _ in 0..3000 {
+        // 16 TiB of numbers are not enough for this, if they are used once.
+        let large = serve(&mut regions, &mut device, 8 << 30);
+        let small = serve(&mut regions, &mut device, 3 * MIB);
+        assert_eq!(regions.free(large), Some(8 << 30));
+        assert_eq!(regions.take_idle(u64::MAX), [(large, 8 << 30)]);
+        assert_eq!(regions.around(large), None);
+        regions.free(small).unwrap();
+        assert_eq!(regions.take_idle(u64::MAX).len(), 1);
+        assert!(regions.is_empty() && regions.reserved() == 0);
+    }
+}
+
+#[test]
+fn steps_of_other_sizes_hold_little_more_than_the_largest_needs_and_then_take_nothing() {
+    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let mut peak = 0;
+    let mut before = 0;
+    for pass in 0..8 {
+        before = device.next;
+        for scale in [100, 151, 59, 195] {
+            let sizes = (0..120).map(|layer| scale * [70_000, 9_000, 40_000][layer % 3]);
+            peak = peak.max(sizes.clone().sum());
+            let step: Vec<_> = sizes.map(|size| serve(&mut regions, &mut device, size)).collect();
+            step.into_iter().for_each(|address| assert!(regions.free(address).is_some()));
+        }
+        assert!(regions.reserved() <= peak + peak / 16, "pass {pass}: {} for {peak}", regions.reserved());
+    }
+    assert_eq!(device.next, before, "nothing was taken in the last pass");
+}
+
+#[test]
+fn what_cannot_be_counted_is_refused() {
+    let mut regions = Regions::new();
+    assert_eq!((regions.merge_for(u64::MAX), regions.serve(u64::MAX)), (None, None));
+    assert!(!regions.add(UNIT, 0) && !regions.add(17, MIB) && !regions.add(UNIT, u64::MAX));
+    assert!(regions.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn no_two_blocks_share_memory_and_each_lies_in_one_region(
+        acts in prop::collection::vec((0u8..8, 1u64..3 * MIB), 1..200),
+    ) {
+        let (mut regions, mut device) = (Regions::new(), Addresses::default());
+        let mut live: Vec<(Address, u64)> = Vec::new();
+        for (act, size) in acts {
+            match act {
+                0..5 => {
+                    let address = serve(&mut regions, &mut device, size);
+                    let end = address + size;
+                    prop_assert!(live.iter().all(|&(other, bytes)| end <= other || other + bytes <= address));
+                    let (&start, &bytes) = device.held.range(..=address).next_back().unwrap();
+                    prop_assert!(end <= start + bytes, "across two regions");
+                    live.push((address, size));
+                }
+                5..7 if !live.is_empty() => {
+                    let (address, bytes) = live.swap_remove(size as usize % live.len());
+                    prop_assert_eq!(regions.free(address), Some(bytes.next_multiple_of(UNIT)));
+                }
+                _ => {
+                    for (address, bytes) in regions.take_idle(u64::MAX) {
+                        prop_assert_eq!(device.held.remove(&address), Some(bytes));
+                        let end = address + bytes;
+                        prop_assert!(live.iter().all(|&(other, size)| end <= other || other + size <= address));
+                    }
+                }
+            }
+            prop_assert_eq!(regions.reserved(), device.held.values().sum::<u64>());
+            prop_assert_eq!(regions.blocks().count(), live.len());
+            for &(address, bytes) in &live {
+                prop_assert_eq!(regions.around(address + bytes - 1).map(|range| range.start), Some(address));
+            }
+        }
+        live.iter().for_each(|&(address, _)| assert!(regions.free(address).is_some()));
+        regions.take_idle(u64::MAX);
+        prop_assert_eq!(regions.reserved(), 0);
+    }
+}
