@@ -11,7 +11,7 @@ mod host;
 mod shared;
 
 pub use counting::Counting;
-pub use gpu::{Event, Gpu};
+pub use gpu::{Event, Gpu, HostMemory};
 pub use host::Host;
 pub use shared::Shared;
 
@@ -124,4 +124,36 @@ pub trait Device {
 
     /// Blocks the caller until the device has done all that it was given.
     fn synchronize(&mut self) -> Result<(), Error>;
+}
+
+/// Page-locked memory of the host, which all GPUs of the process read and write, and what orders its use.
+///
+/// Nothing is borrowed for longer than a call, so that nobody has to hold a lock while a driver works.
+pub trait PageLocked {
+    /// An event recorded on a stream.
+    type Event;
+
+    /// Takes memory, with the driver of a GPU (`cudaHostAlloc`).
+    ///
+    /// # Errors
+    /// If the host has no more, or the driver refuses.
+    fn alloc(&self, device: u32, bytes: u64) -> Result<Address, Error>;
+
+    /// Gives back what [`PageLocked::alloc`] handed out (`cudaFreeHost`).
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    fn free(&self, device: u32, address: Address) -> Result<(), Error>;
+
+    /// Records an event on a GPU's stream.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    fn record(&self, device: u32, stream: Stream) -> Result<Self::Event, Error>;
+
+    /// Whether all that came before an event has completed.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    fn completed(&self, event: &Self::Event) -> Result<bool, Error>;
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::ptr;
 
 use super::sys::{
-    AccessDescription, AllocationProperties, Binding, Code, Driver, EVENT_DISABLE_TIMING, Location, MAPS_PAGES,
-    NOT_READY, OUT_OF_MEMORY, READ_WRITE, RELAXED, Virtual,
+    AccessDescription, AllocationProperties, Binding, Code, Driver, EVENT_DISABLE_TIMING, HostMemory, Location,
+    MAPS_PAGES, NOT_READY, OUT_OF_MEMORY, READ_WRITE, RELAXED, Virtual,
 };
 use crate::{Address, Error, MemoryInfo, Stream};
 
@@ -202,6 +202,34 @@ impl Calls {
         let _current = self.relaxed()?;
         // SAFETY: the driver refuses an address that it did not hand out.
         self.check("freeing", unsafe { (self.driver.basic.mem_free)(address) })
+    }
+
+    fn host_memory(&self) -> Result<&HostMemory, Error> {
+        self.driver.host_memory.as_ref().ok_or(Error::Unsupported("lock pages of the host"))
+    }
+
+    /// Takes page-locked memory of the host, which every device of the process may use.
+    pub fn alloc_host(&self, bytes: u64) -> Result<Address, Failure> {
+        let alloc = self.host_memory()?.alloc;
+        let _current = self.relaxed()?;
+        let bytes = usize::try_from(bytes.max(1)).map_err(|_| Failure::OutOfMemory)?;
+        let mut address = 0;
+        // SAFETY: `address` is a place for the answer; no flags, as PyTorch does.
+        self.check_memory("allocating page-locked memory", unsafe { alloc(&mut address, bytes, 0) })?;
+        Ok(address)
+    }
+
+    pub fn free_host(&self, address: Address) -> Result<(), Error> {
+        let free = self.host_memory()?.free;
+        let _current = self.relaxed()?;
+        // SAFETY: the driver refuses an address that it did not hand out.
+        self.check("freeing page-locked memory", unsafe { free(address) })
+    }
+
+    /// As [`Calls::is_complete`], also while another thread captures a graph.
+    pub fn is_complete_relaxed(&self, event: *mut c_void) -> Result<bool, Error> {
+        let _current = self.relaxed()?;
+        self.is_complete(event)
     }
 
     pub fn reserve(&self, bytes: u64, alignment: u64) -> Result<Address, Error> {

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use crate::{Address, Device, Error, MemoryInfo, Stream};
 
 mod calls;
+mod host_memory;
 mod sys;
 
 use calls::Calls;
+pub use host_memory::HostMemory;
 use sys::{Driver, Flavour};
 
 /// A device of NVIDIA or AMD.

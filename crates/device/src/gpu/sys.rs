@@ -126,6 +126,14 @@ functions! {
 }
 
 functions! {
+    /// Page-locked memory of the host.
+    HostMemory {
+        alloc: "cuMemHostAlloc", "hipHostMalloc", fn(*mut u64, usize, c_uint);
+        free: "cuMemFreeHost", "hipHostFree", fn(u64);
+    }
+}
+
+functions! {
     /// How a CUDA device is made current: by its primary context, which PyTorch uses too.
     Contexts {
         retain: "cuDevicePrimaryCtxRetain", "", fn(*mut *mut c_void, c_int);
@@ -159,6 +167,7 @@ pub enum Binding {
 pub struct Driver {
     pub basic: Basic,
     pub virtual_memory: Option<Virtual>,
+    pub host_memory: Option<HostMemory>,
     pub binding: Binding,
     error_string: ErrorString,
 }
@@ -189,6 +198,7 @@ impl Driver {
         Ok(Driver {
             basic: Basic::load(&library, flavour)?,
             virtual_memory: Virtual::load(&library, flavour).ok(),
+            host_memory: HostMemory::load(&library, flavour).ok(),
             binding: match flavour {
                 Flavour::Cuda => Binding::Contexts(Contexts::load(&library, flavour)?),
                 Flavour::Hip => Binding::Current(Current::load(&library, flavour)?),
