@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 /// A stream's handle.
 pub type Stream = u64;
 
+/// The host among streams: memory that the host itself uses is handed out to it. When it gives that back it is done with it.
+pub const HOST: Stream = Stream::MAX;
+
 /// A place in the order: all that a stream was given before an event, and all that this waited for.
 #[derive(Clone, Debug, Default)]
 pub struct Moment(Clock);
@@ -143,7 +146,8 @@ impl Order {
     /// block begins there.
     pub fn given_back(&mut self, start: u64) -> u64 {
         let streams = self.blocks.streams_of(start);
-        let uses = streams.into_iter().map(|stream| (stream, self.work(stream))).collect();
+        let uses =
+            streams.into_iter().filter(|&stream| stream != HOST).map(|stream| (stream, self.work(stream))).collect();
         self.blocks.give_back(start, uses)
     }
 

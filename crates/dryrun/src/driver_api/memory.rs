@@ -6,7 +6,7 @@ use crate::{
     execution::{Handle, execution},
     ffi::{In, Out},
     memory::{HostKind, Place, memory, plain},
-    runtime_api::{allocate, copy_now, copy_on, current_device, fill_on, free},
+    runtime_api::{allocate, copy_now, copy_on, current_device, fill_on, free, free_host},
 };
 use std::ffi::{c_int, c_uint};
 
@@ -98,7 +98,7 @@ exports! {
     }
 
     fn cuMemFreeHost(address: u64) -> Status {
-        end(memory().host().free(address, HostKind::Locked))
+        end(free_host(address))
     }
 
     fn cuMemHostRegister_v2(address: u64, bytes: usize, _flags: c_uint) -> Status {

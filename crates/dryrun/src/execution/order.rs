@@ -4,7 +4,11 @@
 //! complaint says which memory was handed out, used, or taken away while somebody else may still use it.
 
 use super::{Execution, Handle, execution, streams::LEGACY};
-use crate::{config::config, log, memory::memory};
+use crate::{
+    config::config,
+    log,
+    memory::{is_device, memory},
+};
 use stalloc_order::{Moment, Order, Violation};
 use std::{
     ffi::c_int,
@@ -95,6 +99,10 @@ pub fn accessed(start: u64, bytes: u64, stream: Handle) {
         && let Some((order, name)) = execution().ordered(stream)
     {
         check(order.accessed(start, bytes, name));
+        // Whether the allocator was told of it or not.
+        if !is_device(start) {
+            order.used_on(start, name);
+        }
     }
 }
 

@@ -29,7 +29,16 @@ pub fn free(address: u64) -> Result<(), Status> {
     memory().free(address)
 }
 
-/// Tells which memory of a device a copy uses.
+/// Gives page-locked memory of the host back.
+pub fn free_host(address: u64) -> Result<(), Status> {
+    let place = memory().place(address);
+    if let Place::Host { start, bytes, .. } = place {
+        unmapped(start, bytes);
+    }
+    memory().host().free(address, HostKind::Locked)
+}
+
+/// Tells which memory a copy uses.
 fn uses(rows: Rows, stream: Handle) {
     let bytes = |pitch: usize| pitch.saturating_mul(rows.height.saturating_sub(1)).saturating_add(rows.width) as u64;
     accessed(rows.destination, bytes(rows.destination_pitch), stream);
@@ -147,7 +156,7 @@ exports! {
         if address == 0 {
             return SUCCESS;
         }
-        end(memory().host().free(address, HostKind::Locked))
+        end(free_host(address))
     }
 
     fn cudaHostRegister(address: u64, bytes: usize, _flags: c_uint) -> Status {
