@@ -43,3 +43,9 @@ def test_graphs_that_share_pages_keep_the_order():
     order, complaints = order_of("graphs.py")
     assert order["violations"] == 0 and complaints == []
     assert order["blocks"] > 5000
+
+
+def test_pinned_memory_is_not_reused_before_copies_are_done():
+    order, complaints = order_of("pinned.py", SEED)
+    assert order["violations"] == 0 and complaints == []
+    assert order["blocks"] > 500

@@ -122,6 +122,16 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
         causes.set_item(cause, count)?;
     }
     out.set_item("causes", causes)?;
+    let pinned = runtime::pinned_counters(false, false);
+    for (name, value) in [
+        ("pinned_requests", pinned.blocks.allocated),
+        ("pinned_allocated", pinned.requested.current),
+        ("pinned_peak_allocated", pinned.requested.peak),
+        ("pinned_reserved", pinned.reserved.current),
+        ("pinned_peak_reserved", pinned.reserved.peak),
+    ] {
+        out.set_item(name, value)?;
+    }
     out.set_item("other_program", arena.is_of_another_program())?;
     if let Some(departure) = arena.departure {
         let first = PyDict::new(py);

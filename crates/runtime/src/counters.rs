@@ -1,5 +1,7 @@
 //! The arena's share of what `torch.cuda.memory_stats()` tells, counted as PyTorch's allocator counts its own.
 
+use std::time::Duration;
+
 /// Blocks up to this size count as small, bytes: PyTorch's border between its two pools.
 pub const SMALL: u64 = 1 << 20;
 
@@ -21,15 +23,17 @@ impl Counter {
     /// Nothing so far.
     pub const ZERO: Counter = Counter { current: 0, peak: 0, allocated: 0, freed: 0 };
 
+    /// So much came.
     #[inline]
-    fn add(&mut self, amount: u64) {
+    pub fn add(&mut self, amount: u64) {
         self.current += amount;
         self.allocated += amount;
         self.peak = self.peak.max(self.current);
     }
 
+    /// So much went that had come.
     #[inline]
-    fn remove(&mut self, amount: u64) {
+    pub fn remove(&mut self, amount: u64) {
         self.current -= amount;
         self.freed += amount;
     }
@@ -52,6 +56,44 @@ impl Counter {
     /// What came and went is counted from here.
     pub fn restart_totals(&mut self) {
         (self.allocated, self.freed) = (0, 0);
+    }
+}
+
+/// How long calls of one kind took, microseconds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durations {
+    /// All together.
+    pub total: u64,
+    /// The longest.
+    pub longest: u64,
+    /// The shortest; 0 before the first.
+    pub shortest: u64,
+    /// How many.
+    pub count: u64,
+}
+
+impl Durations {
+    /// None so far.
+    pub const NONE: Durations = Durations { total: 0, longest: 0, shortest: 0, count: 0 };
+
+    /// One more call took so long.
+    pub fn add(&mut self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.total = self.total.saturating_add(took);
+        self.count += 1;
+        self.longest = self.longest.max(took);
+        self.shortest = if self.shortest == 0 { took } else { self.shortest.min(took) };
+    }
+
+    /// The longest and the shortest are those from here on.
+    pub fn restart_extremes(&mut self) {
+        (self.longest, self.shortest) = (0, 0);
+    }
+
+    /// Calls are counted from here.
+    pub fn restart_totals(&mut self) {
+        (self.total, self.count) = (0, 0);
     }
 }
 

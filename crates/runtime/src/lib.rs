@@ -7,7 +7,7 @@
 //!
 //! The rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever
 //! device it is on), `counters` (its share of PyTorch's statistics), `segments` (its share of snapshots), `places` (which device an address belongs to),
-//! `budget` (how much memory it may take), `solid` (how large one allocation is), `learning` (a thread that makes plans while the program runs), `fork` (children
+//! `budget` (how much memory it may take), `solid` (how large one allocation is), `pinned` (page-locked memory of the host), `learning` (a thread that makes plans while the program runs), `fork` (children
 //! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C), `order`
 //! (the stand-in CUDA hears of blocks).
 //! Another way in is [`pluggable`], which brings a fallback of its own.
@@ -20,6 +20,7 @@ mod fork;
 mod learning;
 mod messages;
 mod order;
+mod pinned;
 mod place;
 mod places;
 pub mod pluggable;
@@ -28,11 +29,12 @@ mod serving;
 mod solid;
 mod table;
 
-pub use counters::{Counter, Counters, Pool};
+pub use counters::{Counter, Counters, Durations, Pool};
 pub use fault::contained;
 pub use folder::plans;
 pub use learning::{keep as keep_learned, start as learn};
 pub use messages::say;
+pub use pinned::{PinnedCounters, counters as pinned_counters};
 pub use place::{Handed, Report};
 pub use places::{
     HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, forbid_waits, free, is_solid,

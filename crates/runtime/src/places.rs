@@ -14,6 +14,7 @@ use crate::fork;
 use crate::learning;
 use crate::messages::say;
 use crate::order;
+use crate::pinned;
 use crate::place::{Handed, Open, Place, Report};
 use crate::serving::Serving;
 use crate::solid;
@@ -131,6 +132,7 @@ pub(crate) fn all() -> impl Iterator<Item = (i32, &'static Place)> {
 
 /// No place serves anything more, after a fault around them. Takes no lock.
 pub(crate) fn retire() {
+    pinned::retire();
     used().iter().for_each(Place::retire);
 }
 
@@ -227,8 +229,9 @@ pub fn device_of(address: Address) -> Option<i32> {
     Some(index as i32 + HOST)
 }
 
-/// See [`Arena::set_capturing`].
+/// See [`Arena::set_capturing`]. Pinned memory is served to no graph either.
 pub fn set_capturing(device: i32, capturing: bool) {
+    pinned::set_capturing(device, capturing);
     if let Some(place) = place(device) {
         place.with(|arena| arena.set_capturing(capturing));
     }

@@ -10,11 +10,12 @@ use stalloc_device::Address;
 
 use crate::counters::Counters;
 use crate::fault::contained;
+use crate::pinned::{self, PinnedCounters};
 use crate::places;
 use crate::segments::{self, Segment};
 
 /// Version of the table.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -129,6 +130,11 @@ pub struct Core {
     pool_serve: unsafe extern "C" fn(i32, u64, u64, usize, *mut c_void, *mut usize) -> *mut c_void,
     pool_parts: unsafe extern "C" fn(i32, *mut CorePoolPart, usize) -> usize,
     pool_restore: unsafe extern "C" fn(i32, u64, u64, *const CoreBlock, usize) -> usize,
+    pinned_serve: extern "C" fn(i32, usize) -> *mut c_void,
+    pinned_release: extern "C" fn(*mut c_void),
+    pinned_record: extern "C" fn(*const c_void, i32, *mut c_void) -> i32,
+    pinned_trim: extern "C" fn() -> u64,
+    pinned_counters: unsafe extern "C" fn(*mut PinnedCounters, i32, i32),
 }
 
 static CORE: Core = Core {
@@ -154,6 +160,11 @@ static CORE: Core = Core {
     pool_serve,
     pool_parts,
     pool_restore,
+    pinned_serve,
+    pinned_release,
+    pinned_record,
+    pinned_trim,
+    pinned_counters,
 };
 
 /// The table, for a shim.
@@ -383,4 +394,33 @@ unsafe extern "C" fn pool_restore(
     let blocks: Vec<LiveBlock> = (0..count).map(read).collect();
     let restore = || places::pool_restore(device, (first, second), &blocks).1.len();
     contained("pool_restore", restore, || 0)
+}
+
+extern "C" fn pinned_serve(device: i32, bytes: usize) -> *mut c_void {
+    let address = contained("pinned_serve", || pinned::serve(device, bytes as u64), || None);
+    address.map_or_else(ptr::null_mut, pointer)
+}
+
+// After a fault a block is not handed out again: it may have been given back or not.
+extern "C" fn pinned_release(freed: *mut c_void) {
+    contained("pinned_release", || pinned::free(address(freed)), || true);
+}
+
+extern "C" fn pinned_record(used: *const c_void, device: i32, stream: *mut c_void) -> i32 {
+    i32::from(contained("pinned_record", || pinned::record(address(used), device, address(stream)), || false))
+}
+
+extern "C" fn pinned_trim() -> u64 {
+    contained("pinned_trim", pinned::trim, || 0)
+}
+
+/// # Safety
+/// `out` is null or may be written.
+unsafe extern "C" fn pinned_counters(out: *mut PinnedCounters, peaks: i32, totals: i32) {
+    let counters = || pinned::counters(peaks != 0, totals != 0);
+    let counters = contained("pinned_counters", counters, || PinnedCounters::NONE);
+    if !out.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *out = counters };
+    }
 }

@@ -138,7 +138,7 @@ def _serve(torch: Any, settings: Settings) -> bool:
             _native.serve_learn(device)
     if front is None:
         pluggable.when_used(torch, lambda: _take_its_place(torch))
-    elif (problem := _install(front)) is not None:
+    elif (problem := _install(front, settings)) is not None:
         say(f"this process runs with PyTorch's allocator: {problem}")
         return False
     _watch_for_another(torch)
@@ -283,9 +283,19 @@ def _front(settings: Settings) -> ctypes.CDLL | None:
         return None
 
 
-def _install(front: ctypes.CDLL) -> str | None:
+def _install(front: ctypes.CDLL, settings: Settings) -> str | None:
+    table = _native.serve_table()
     install = front.stalloc_front_install
     install.restype = ctypes.c_char_p
     install.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    problem: bytes | None = install(_native.serve_table(), MOST_GPUS)
-    return None if problem is None else problem.decode()
+    problem: bytes | None = install(table, MOST_GPUS)
+    if problem is not None:
+        return problem.decode()
+    if settings.pinned:
+        install_pinned = front.stalloc_pinned_install
+        install_pinned.restype = ctypes.c_char_p
+        install_pinned.argtypes = [ctypes.c_void_p]
+        problem = install_pinned(table)
+        if problem is not None:
+            say(f"pinned memory is PyTorch's own: {problem.decode()}")
+    return None

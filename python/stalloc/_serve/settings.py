@@ -55,6 +55,7 @@ class Settings:
     is_one_of_several: bool  # a launcher says which rank this is
     quiet: bool
     backend: Backend | None  # None: the first that can be had
+    pinned: bool = True  # pinned memory of the host is served too
     solid: int | None = None  # the arena is one allocation, so many bytes larger than its plan needs; None: it need not be
 
     @staticmethod
@@ -83,6 +84,7 @@ class Settings:
             is_one_of_several=rank is not None,
             quiet=level.isdigit() and int(level) >= 3,
             backend=Backend(backend) if backend else None,
+            pinned=_pinned(environment),
             solid=_solid(environment.get("STALLOC_SOLID", "") if solid is None else solid),
         )
 
@@ -91,6 +93,12 @@ class Settings:
         """Where traces go, as the artifact lays out its folder."""
         assert self.path is not None
         return self.path / "trace"
+
+
+def _pinned(environment: Mapping[str, str]) -> bool:
+    """Whether pinned memory is served: not where the program's settings say how PyTorch is to hold it."""
+    told = (environment.get(name, "") for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"))
+    return environment.get("STALLOC_PINNED") != "0" and not any("pinned_" in text for text in told)
 
 
 def _solid(wish: bool | int | str) -> int | None:

@@ -9,7 +9,7 @@
 extern "C" {
 
 // A shim refuses a core of another version than it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 8;
+constexpr uint32_t STALLOC_CORE_VERSION = 9;
 
 // A live block of an arena.
 struct StallocBlock {
@@ -66,6 +66,22 @@ struct StallocPoolPart {
   uint64_t pool[2];
   StallocBlock block;
   uint32_t free;  // 1: no block
+};
+
+// How long calls of one kind took, microseconds.
+struct StallocDurations {
+  uint64_t total, longest, shortest, count;
+};
+
+// What is counted of pinned memory.
+struct StallocPinned {
+  StallocCounter blocks;     // that the program has, or that streams have not done with
+  StallocCounter bytes;      // theirs, rounded up
+  StallocCounter requested;  // bytes that the program asked for and has
+  StallocCounter regions;    // what the blocks lie in
+  StallocCounter reserved;   // their bytes
+  StallocDurations taking;   // calls of the driver that took a region
+  StallocDurations giving_back;
 };
 
 struct StallocCore {
@@ -137,5 +153,20 @@ struct StallocCore {
 
   // What lives in a pool is freed, and these blocks, which lived there at one moment, live again; returns how many of them do.
   size_t (*pool_restore)(int device, uint64_t first, uint64_t second, const StallocBlock* blocks, size_t count);
+
+  // Serves `bytes` of pinned memory; new memory is taken with the driver of a GPU. Null: the request is PyTorch's.
+  void* (*pinned_serve)(int device, size_t bytes);
+
+  // Takes back what `pinned_serve` handed out. It is handed out again once the streams that used it are done.
+  void (*pinned_release)(void* address);
+
+  // A stream of a GPU was given work on the pinned block that an address lies in: 1; 0 if that is no block of ours.
+  int (*pinned_record)(const void* address, int device, void* stream);
+
+  // Gives pinned memory back that holds no block; returns the bytes.
+  uint64_t (*pinned_trim)();
+
+  // What is counted of pinned memory; then peaks begin again at what there is, and totals at nothing, if they are to.
+  void (*pinned_counters)(StallocPinned* out, int restart_peaks, int restart_totals);
 };
 }

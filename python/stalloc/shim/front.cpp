@@ -14,8 +14,8 @@
 //   graphs.h         graph capture and pools; pools.h has a device's
 //   front.cpp        serving: requests and frees
 //
-// Besides: core.h (the arena: functions in Rust), listeners.h (who is told of what the arena does), out_of_memory.h (the
-// exception) and versions.h (what PyTorch's versions call by other names, or do not have).
+// Besides: pinned.h (pinned memory of the host), core.h (the arena: functions in Rust), listeners.h (who is told of what the
+// arena does), out_of_memory.h (the exception) and versions.h (what PyTorch's versions call by other names, or do not have).
 //
 // Compiled once per version of PyTorch, whose allocators have different virtual methods: see forwarded.h. A pure virtual one that
 // is missing here ends the compilation, and the job runs without this shim.
@@ -25,6 +25,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <dlfcn.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+#include <torch/version.h>
 
 #include <atomic>
 #include <memory>
@@ -36,6 +37,11 @@
 #include "listeners.h"
 #include "out_of_memory.h"
 #include "versions.h"
+// PyTorch 2.8 is the first whose allocator of pinned memory can be replaced.
+#define STALLOC_PINNED (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8))
+#if STALLOC_PINNED
+#include "pinned.h"
+#endif
 
 namespace {
 
@@ -215,5 +221,23 @@ extern "C" const char* stalloc_front_install(const StallocCore* table, int devic
   } catch (...) {
     return "PyTorch refused it";
   }
+  return nullptr;
+}
+
+// Installs the front of PyTorch's allocator of pinned memory, once the other is. Returns null, or what went wrong.
+extern "C" const char* stalloc_pinned_install(const StallocCore* table) {
+#if STALLOC_PINNED
+  using Front = stalloc::pinned::Front<at::HostAllocator>;
+  if (table == nullptr || table->version != STALLOC_CORE_VERSION || Front::installed != nullptr) return nullptr;
+  try {
+    Front::installed = new Front(table, at::getHostAllocator(at::kCUDA));
+    at::setHostAllocator(at::kCUDA, Front::installed, 1);
+  } catch (const std::exception& e) {
+    static std::string error = e.what();
+    return error.c_str();
+  }
+#else
+  (void)table;
+#endif
   return nullptr;
 }
