@@ -6,7 +6,9 @@
 
 Rivals are installed into --environment, a virtual environment that is made where there is none: OmniMalloc (its SuperMalloc,
 TelaMalloc and simulated annealing; the best of the three counts, each with the whole limit) and OR-tools' CP-SAT, told the load
-as a lower bound. Instances are CSV files and names that `tight` knows. Every answer is checked here, by code that shares nothing
+as a lower bound. MiniMalloc (github.com/google/minimalloc, its program `minimalloc`) takes part where `--minimalloc` names it; it only answers
+whether a capacity is enough, so it is asked about the load first, then about whatever is enough, then halfway between the best so far and the highest that
+it gave up, each time for a part of what is left of the limit. Instances are CSV files and names that `tight` knows. Every answer is checked here, by code that shares nothing
 with any of them. One that is given up (too long, too much memory, wrong) is shown as `-`. Ratios are peak to largest live load.
 """
 
@@ -82,6 +84,32 @@ def solve(rival, buffers, limit):
     return [offsets[i] for i in range(len(buffers))]
 
 
+def minimalloc(program, path, out, limit):
+    """MiniMalloc, asked about one capacity after another within the limit; the best answer is left in `out`."""
+    buffers, until = read(path)[0], time.monotonic() + limit
+    answer = out.with_suffix(".answer")
+
+    def ask_for(capacity, share):
+        left = until - time.monotonic()
+        if left <= 0:
+            return None
+        answer.unlink(missing_ok=True)
+        command = [program, f"--capacity={capacity}", f"--timeout={left * share}s", f"--input={path}", f"--output={answer}"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        top = peak(buffers, read(answer)[1]) if answer.exists() else None
+        if top is not None:
+            answer.replace(out)
+        return top
+
+    low = load(buffers)
+    best = ask_for(low, 0.4) or ask_for(2 * low, 0.8)
+    low += 1
+    while best is not None and low < best and time.monotonic() < until:
+        middle = (low + best - 1) // 2
+        top = ask_for(middle, 0.3)
+        low, best = (low, top) if top is not None else (middle + 1, best)
+
+
 def cp_sat(buffers, limit):
     """Offsets by CP-SAT: rectangles of fixed extent in time that do not overlap, the highest top as low as can be."""
     from ortools.sat.python import cp_model
@@ -138,13 +166,18 @@ def main():
     parser.add_argument("--environment", type=Path, default=Path(tempfile.gettempdir()) / "stalloc-rival-planners")
     parser.add_argument("--limits", default="0.1,1,10", help="seconds, separated by commas")
     parser.add_argument("--rivals", default=",".join(RIVALS))
+    parser.add_argument("--minimalloc", type=Path, help="MiniMalloc's program")
     parser.add_argument("--solve", nargs=4, metavar=("RIVAL", "CSV", "LIMIT", "OUT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.solve:
         rival, path, limit, out = options.solve
+        if rival == "minimalloc":
+            minimalloc(options.minimalloc, Path(path), Path(out), float(limit))
+            return
         Path(out).write_text(json.dumps(solve(rival, read(path)[0], float(limit))))
         return
     python, rivals = environment(options.environment), options.rivals.split(",")
+    rivals += ["minimalloc"] if options.minimalloc else []
     print(f"| instance | buffers | limit, s | stalloc | {' | '.join(rivals)} |\n|---|---|---|{'---|' * (len(rivals) + 1)}")
     behind = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -163,8 +196,10 @@ def main():
                 ours = [options.stalloc, "plan", bare, "-o", out, "--time-limit", str(limit), "--threads", "2", "--json"]
                 answers = [ask(ours, out, buffers, limit)]
                 for rival in rivals:
-                    out = Path(folder) / "plan.json"
-                    answers.append(ask([python, __file__, "--solve", rival, bare, str(limit), out], out, buffers, limit))
+                    out = Path(folder) / ("plan.csv" if rival == "minimalloc" else "plan.json")
+                    command = [python, __file__, "--solve", rival, bare, str(limit), out]
+                    command += ["--minimalloc", options.minimalloc] if options.minimalloc else []
+                    answers.append(ask(command, out, buffers, limit))
                 best = min((ratio for ratio, _ in answers[1:] if ratio), default=None)
                 behind += best is not None and (answers[0][0] is None or answers[0][0] > best + 1e-9)
                 cells = [f"{ratio:.4f} ({seconds:.1f} s)" if ratio else "-" for ratio, seconds in answers]
