@@ -183,10 +183,12 @@ fn known(mut pieces: Vec<Piece>, seed: u64) -> Known {
     }
 }
 
-/// An instance by its name, such as `cut:5000`, `slack15:300`, `chain:1000` or `pools:1000`.
-pub fn by_name(name: &str, seed: u64) -> Option<Known> {
-    let (kind, buffers) = name.split_once(':')?;
-    let buffers = buffers.parse().ok()?;
+/// An instance by its name, such as `cut:5000`, `slack15:300`, `chain:1000` or `pools:1000`; `cut:5000:2` is another of its kind,
+/// from the seed 2 (otherwise 1).
+pub fn by_name(name: &str) -> Option<Known> {
+    let (kind, rest) = name.split_once(':')?;
+    let (buffers, seed) = rest.split_once(':').unwrap_or((rest, "1"));
+    let (buffers, seed) = (buffers.parse().ok()?, seed.parse().ok()?);
     match kind {
         "cut" => Some(cut(buffers, seed)),
         "walls" => Some(walls(buffers, seed)),

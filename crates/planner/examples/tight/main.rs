@@ -1,7 +1,8 @@
 //! The planner on tight instances, most with an optimum known by construction.
 //!
 //! `cargo run -p stalloc-planner --release --example tight -- [--limit SECONDS] [--work UNITS] [--threads N]
-//! [--seeds N] [--quick] [--without PART] [--write FOLDER] NAME...`, where a name is `cut:5000`, `slack15:300`, `chain:1000`, `pools:1000` or the path
+//! [--seeds N] [--quick] [--without PART] [--write FOLDER] NAME...`, where a name is `cut:5000`, `slack15:300`, `chain:1000`, `pools:1000`
+//! (`pools:1000:2` for another seed than 1) or the path
 //! of an instance's CSV. With `--write`, each instance is written as CSV, with the offsets of a best solution, instead.
 
 mod generate;
@@ -35,7 +36,7 @@ fn main() {
             "--without" => leave_out(&mut options.parts, &words.next().unwrap_or_default()),
             "--write" => write = words.next(),
             name => {
-                let known = match generate::by_name(name, 1) {
+                let known = match generate::by_name(name) {
                     Some(known) => Ok(known),
                     None => read::csv(Path::new(name)).map(|instance| Known { instance, offsets: vec![], optimum: 0 }),
                 };
