@@ -35,7 +35,7 @@ pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> 
     }
     let mut improved = Improved::default();
     if !quick {
-        improved = improve(&problem.parts, &mut all, target, options, &clock);
+        improved = improve(instance, &problem.parts, &mut all, target, options, &clock);
     }
     assemble(instance, &problem, &all, &improved)
 }
@@ -54,7 +54,14 @@ fn target(parts: &[Part]) -> u64 {
 }
 
 /// Improves the worst part until it is at the target, in units, or the work allowed is done.
-fn improve(parts: &[Part], all: &mut [Places], target: u64, options: &Options, clock: &Clock) -> Improved {
+fn improve(
+    instance: &Instance,
+    parts: &[Part],
+    all: &mut [Places],
+    target: u64,
+    options: &Options,
+    clock: &Clock,
+) -> Improved {
     let merged: Vec<OnceCell<Option<Merged>>> = parts.iter().map(|_| OnceCell::new()).collect();
     let mut turns: Vec<Turns> = parts.iter().map(Turns::new).collect();
     let mut improved = Improved::default();
@@ -63,7 +70,7 @@ fn improve(parts: &[Part], all: &mut [Places], target: u64, options: &Options, c
         if all[worst].top <= target || improved.work >= clock.work || clock.is_over() {
             break;
         }
-        let goal = Goal { target, left: clock.work - improved.work, options, clock };
+        let goal = Goal { instance, target, left: clock.work - improved.work, options, clock };
         let (part, best) = (&parts[worst], &mut all[worst]);
         improved.work += turns[worst].next(part, &merged[worst], best, &mut improved.proven, goal);
         target = target.max(improved.proven);

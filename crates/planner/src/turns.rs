@@ -2,16 +2,19 @@
 
 use std::cell::OnceCell;
 
-use crate::Options;
 use crate::clock::Clock;
 use crate::greedy::{Places, greedy};
 use crate::improve::Improver;
 use crate::luby::luby;
-use crate::merge::Merged;
+use crate::merge::{Lossy, Merged};
 use crate::problem::Part;
+use crate::{Instance, Options};
 
-/// Work on one lossy merge, times a term of Luby's sequence.
+/// Work on what one lossy merge leaves, times a term of Luby's sequence.
 const ON_ONE: u64 = 20_000_000;
+
+/// And on merging itself.
+const ON_MERGING: u64 = 40_000_000;
 
 /// Work on the part itself before anything is merged: for each item, and at most. Training steps are solved by then.
 const BEFORE_PER_ITEM: u64 = 2000;
@@ -20,12 +23,16 @@ const BEFORE: u64 = 20_000_000;
 /// A merge that leaves more than so many in ten of the items is not worth a turn.
 const FEWER: usize = 9;
 
+/// Where something is likely to be missing, they get so many times the work.
+const SHARE: u64 = 8;
+
 /// Lossy merges may fill the loads up to the target, or so many eighths of the gap above it, in turn.
 const EIGHTHS: [u64; 4] = [0, 1, 2, 4];
 
 /// What is aimed at, and with what.
 #[derive(Clone, Copy)]
 pub(crate) struct Goal<'a> {
+    pub instance: &'a Instance,
     /// The least top that counts.
     pub target: u64,
     /// Work left.
@@ -38,9 +45,11 @@ pub(crate) struct Goal<'a> {
 pub(crate) struct Turns<'a> {
     whole: Option<Improver<'a>>,
     exact: Option<(Improver<'a>, Places)>,
-    /// Lossy merges so far, and which of their kinds comes first.
+    /// Lossy merges so far, and how many of the last were not worth it.
     made: u64,
-    first: Option<u64>,
+    idle: u64,
+    /// So many times as much work as others is theirs.
+    share: u64,
     /// Work done on the part itself, with nothing lost, and with something lost; all of it for what has no turns.
     spent: [u64; 3],
 }
@@ -48,7 +57,7 @@ pub(crate) struct Turns<'a> {
 impl<'a> Turns<'a> {
     pub fn new(part: &Part) -> Turns<'a> {
         let before = (BEFORE_PER_ITEM * part.items.len() as u64).min(BEFORE);
-        Turns { whole: None, exact: None, made: 0, first: None, spent: [0, before, before] }
+        Turns { whole: None, exact: None, made: 0, idle: 0, share: 1, spent: [0, before, before] }
     }
 
     /// The turn of whatever had least work so far; the work done. `merged` is made when its turn comes.
@@ -71,7 +80,8 @@ impl<'a> Turns<'a> {
             1 => self.exact(part, merged, best, goal),
             _ => self.lossy(part, best, goal),
         };
-        self.spent[which] = work.map_or(u64::MAX, |work| self.spent[which].saturating_add(work));
+        let counts = work.map_or(u64::MAX, |work| if which == 2 { work / self.share } else { work });
+        self.spent[which] = self.spent[which].saturating_add(counts);
         work.unwrap_or(0)
     }
 
@@ -83,7 +93,7 @@ impl<'a> Turns<'a> {
         best: &mut Places,
         goal: Goal,
     ) -> Option<u64> {
-        let made = merged.get_or_init(|| worth(part, Merged::exact(part, goal.clock.until)));
+        let made = merged.get_or_init(|| Merged::exact(part, goal.clock.until).filter(|made| is_worth(part, made)));
         let made = made.as_ref()?;
         let (improver, places) = match &mut self.exact {
             Some(exact) => exact,
@@ -100,40 +110,43 @@ impl<'a> Turns<'a> {
         Some(work)
     }
 
-    /// Another merge that loses something, for a while.
+    /// Another merge that loses something, for a while. `None` if none of all kinds was worth it.
     fn lossy(&mut self, part: &Part, best: &mut Places, goal: Goal) -> Option<u64> {
         let Goal { target, options, clock, .. } = goal;
         let gap = best.top - target;
-        let merge = |limit: u64, k: u64| worth(part, Merged::lossy(part, limit, k, options.seed, clock.until));
-        let made = match self.first {
-            Some(first) => {
-                let limit = target + gap / 8 * EIGHTHS[(self.made / Merged::LOSSY) as usize % EIGHTHS.len()];
-                merge(limit, self.made + first)?
-            }
-            None => {
-                // The kind that leaves the fewest items, of those that are likely to be right.
-                let likely = Merged::LIKELY.into_iter().filter_map(|k| Some((k, merge(target, k)?)));
-                let (first, made) = likely.min_by_key(|(k, made)| (made.part.items.len(), *k))?;
-                self.first = Some(first);
-                made
-            }
+        let limit = target + gap / 8 * EIGHTHS[(self.made / Merged::LOSSY) as usize % EIGHTHS.len()];
+        let length = luby(self.made + 1);
+        let most = goal.left.min(ON_ONE.saturating_mul(length));
+        let how = Lossy {
+            instance: goal.instance,
+            limit,
+            k: self.made,
+            seed: options.seed,
+            work: (goal.left / 2).min(ON_MERGING.saturating_mul(length)),
         };
+        let made = Merged::lossy(part, how, clock.until)?;
         self.made += 1;
+        let mut work = made.work;
+        if !is_worth(part, &made) {
+            self.idle += 1;
+            return (self.idle < Merged::LOSSY).then_some(work);
+        }
+        self.idle = 0;
+        self.share = if made.likely { SHARE } else { 1 };
         let mut places = greedy(&made.part, target, options.parts, clock)?;
         let mut improver = Improver::new(&made.part, clock.threads, options);
-        let mut work = made.work;
-        let most = goal.left.min(ON_ONE * luby(self.made));
-        while work < most && places.top > target && !clock.is_over() {
-            work += improver.round(&mut places, &mut 0, target, most - work, clock);
+        let until = made.work + most.min(goal.left.saturating_sub(work));
+        while work < until && places.top > target && !clock.is_over() {
+            work += improver.round(&mut places, &mut 0, target, until - work, clock);
         }
         offer(&made, part, &places, best);
         Some(work)
     }
 }
 
-/// A merge, if it leaves so few items that it is worth a turn.
-fn worth(part: &Part, merged: Option<Merged>) -> Option<Merged> {
-    merged.filter(|merged| merged.part.items.len() * 10 <= part.items.len() * FEWER)
+/// Whether a merge leaves so few items that it is worth a turn.
+fn is_worth(part: &Part, merged: &Merged) -> bool {
+    merged.part.items.len() * 10 <= part.items.len() * FEWER
 }
 
 /// Takes a solution of what was merged, if it is better.

@@ -5,8 +5,11 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
+use super::holes::Hole;
+use super::wheels::{Wheel, merge_wheels};
 use crate::bound::loads;
 use crate::clock::is_over;
+use crate::hash::Rng;
 use crate::problem::Part;
 
 /// No block.
@@ -22,20 +25,33 @@ const BETWEEN_LOOKS: u32 = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Made {
     Item(u32),
+    /// Nothing: what is likely to be missing.
+    Hole,
     /// The second on top of the first.
     Stack(u32, u32),
     /// Both on one floor, the second after the first.
     Row(u32, u32),
+    /// One of the wheels.
+    Wheel(u32),
 }
 
 impl Made {
     /// The two that it is made of.
     pub fn pair(self) -> Option<(u32, u32)> {
         match self {
-            Made::Item(_) => None,
+            Made::Item(_) | Made::Hole | Made::Wheel(_) => None,
             Made::Stack(a, b) | Made::Row(a, b) => Some((a, b)),
         }
     }
+}
+
+/// Where what goes with a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// On top of it, or below.
+    Same,
+    After,
+    Before,
 }
 
 /// The lifetime and the size that hold all that it is made of.
@@ -77,11 +93,22 @@ impl Index {
     }
 }
 
+/// How far merging had come.
+#[derive(Clone)]
+pub(super) struct Snapshot {
+    whole: Vec<u32>,
+    all: usize,
+    room: Vec<u64>,
+}
+
 /// The blocks of a part.
 pub(super) struct Blocks {
     pub all: Vec<Block>,
+    pub wheels: Vec<Wheel>,
     /// Whether it is in no other.
     whole: Vec<bool>,
+    /// Those that are, and some that were.
+    alive: Vec<u32>,
     /// How many are.
     pub count: usize,
     sections: u32,
@@ -106,6 +133,8 @@ impl Blocks {
         let mut blocks = Blocks {
             all: Vec::with_capacity(2 * part.items.len()),
             whole: Vec::with_capacity(2 * part.items.len()),
+            wheels: Vec::new(),
+            alive: Vec::new(),
             count: 0,
             sections: part.sections,
             ring: part.ring,
@@ -124,16 +153,121 @@ impl Blocks {
         blocks
     }
 
-    /// Whether the time is up, of which it is asked now and then.
-    fn is_late(&mut self) -> bool {
-        self.tried = self.tried.wrapping_add(1);
-        self.late = self.late || (self.tried.is_multiple_of(BETWEEN_LOOKS) && is_over(self.until));
+    /// By how much what is missing grows where a section begins.
+    pub fn change(&self, section: u32) -> i64 {
+        let at = |s: Option<u32>| s.and_then(|s| self.room.get(s as usize)).map_or(0, |&room| room as i64);
+        at(Some(section)) - at(section.checked_sub(1))
+    }
+
+    /// What may still be lost, by section.
+    pub fn room(&self) -> &[u64] {
+        &self.room
+    }
+
+    /// Adds what is likely to be missing, if there is room.
+    pub fn add_hole(&mut self, (lower, upper, size): Hole) -> Option<u32> {
+        let block = Block { lower, upper, size, made: Made::Hole };
+        self.lose(&[(lower, upper - lower, size)]).then(|| self.add(block))
+    }
+
+    /// What is whole, and what may still be lost.
+    pub fn snapshot(&mut self) -> Snapshot {
+        Snapshot { whole: self.whole(), all: self.all.len(), room: self.room.clone() }
+    }
+
+    /// As it was when a snapshot was taken.
+    pub fn restore(&mut self, from: &Snapshot) {
+        self.all.truncate(from.all);
+        self.whole.clear();
+        self.whole.resize(from.all, false);
+        self.alive.clone_from(&from.whole);
+        self.room.copy_from_slice(&from.room);
+        self.count = from.whole.len();
+        self.new.clear();
+        (self.same, self.starts, self.ends) = Default::default();
+        for &id in &from.whole {
+            self.whole[id as usize] = true;
+            self.index(id);
+        }
+    }
+
+    /// Takes a whole block apart, so many levels of it; holes that come out are gone.
+    pub fn open(&mut self, block: u32, levels: u32, rng: &mut Rng) {
+        self.remove(block);
+        let mut rest = vec![(block, levels)];
+        while let Some((id, levels)) = rest.pop() {
+            let b = self.all[id as usize];
+            if self.is_hole(id) {
+                (b.lower..b.upper).for_each(|s| self.room[s as usize] += b.size);
+                continue;
+            }
+            if let Made::Wheel(wheel) = b.made
+                && levels > 0
+            {
+                rest.extend(self.wheels[wheel as usize].map(|k| (k, levels - 1)));
+                continue;
+            }
+            match b.made.pair().filter(|_| levels > 0) {
+                Some((x, y)) => {
+                    self.gain(b, x, y);
+                    rest.extend([(x, levels - 1), (y, levels - 1)]);
+                    let (last, other) = (rest.len() - 1, rng.next() as usize % rest.len());
+                    rest.swap(last, other);
+                }
+                None => {
+                    self.add(b);
+                }
+            }
+        }
+    }
+
+    /// Gives back what was lost when two became one.
+    fn gain(&mut self, whole: Block, x: u32, y: u32) {
+        let (x, y) = (self.all[x as usize], self.all[y as usize]);
+        for s in whole.lower..whole.upper {
+            let height = |b: Block| if (b.lower..b.upper).contains(&s) { b.size } else { 0 };
+            let inside =
+                if let Made::Stack(..) = whole.made { height(x) + height(y) } else { height(x).max(height(y)) };
+            self.room[s as usize] += whole.size - inside;
+        }
+    }
+
+    /// Takes away the holes that went with nothing.
+    pub fn drop_holes(&mut self) {
+        for block in self.whole() {
+            let b = self.all[block as usize];
+            if self.is_hole(block) {
+                self.remove(block);
+                (b.lower..b.upper).for_each(|s| self.room[s as usize] += b.size);
+            }
+        }
+    }
+
+    /// Whether there is nothing in it.
+    fn is_hole(&self, block: u32) -> bool {
+        match self.all[block as usize].made {
+            Made::Hole => true,
+            Made::Item(_) | Made::Wheel(_) => false,
+            Made::Stack(a, b) | Made::Row(a, b) => self.is_hole(a) && self.is_hole(b),
+        }
+    }
+
+    /// Whether the time is up.
+    pub fn is_late(&mut self) -> bool {
+        self.late = self.late || is_over(self.until);
         self.late
     }
 
+    /// The same, asked so often that one looks at the clock now and then only.
+    fn is_late_now_and_then(&mut self) -> bool {
+        self.tried = self.tried.wrapping_add(1);
+        if self.tried.is_multiple_of(BETWEEN_LOOKS) { self.is_late() } else { self.late }
+    }
+
     /// The whole ones.
-    pub fn whole(&self) -> impl Iterator<Item = u32> {
-        (0..self.all.len() as u32).filter(|&block| self.whole[block as usize])
+    pub fn whole(&mut self) -> Vec<u32> {
+        self.alive.retain(|&block| self.whole[block as usize]);
+        self.alive.clone()
     }
 
     pub fn is_whole(&self, block: u32) -> bool {
@@ -145,21 +279,44 @@ impl Blocks {
         if self.ring && section >= self.sections { section - self.sections } else { section }
     }
 
-    fn add(&mut self, block: Block) -> u32 {
+    pub fn add(&mut self, block: Block) -> u32 {
         let id = self.all.len() as u32;
-        self.same.add((block.lower, u64::from(block.upper)), id);
-        self.starts.add((block.lower, block.size), id);
-        self.ends.add((self.wrap(block.upper), block.size), id);
         self.all.push(block);
         self.whole.push(true);
+        self.alive.push(id);
+        self.index(id);
         self.new.push_back(id);
         self.count += 1;
         id
     }
 
+    fn index(&mut self, id: u32) {
+        let block = self.all[id as usize];
+        self.same.add((block.lower, u64::from(block.upper)), id);
+        self.starts.add((block.lower, block.size), id);
+        self.ends.add((self.wrap(block.upper), block.size), id);
+    }
+
     fn remove(&mut self, block: u32) {
         self.whole[block as usize] = false;
         self.count -= 1;
+    }
+
+    /// A whole one that begins at a section and has some size, but none of some.
+    pub fn starting(&mut self, lower: u32, size: u64, but: [u32; 2]) -> Option<u32> {
+        self.starts.find((lower, size), &self.whole, but)
+    }
+
+    /// A whole one of a lifetime, but none of some.
+    pub fn living(&mut self, lower: u32, upper: u32, but: [u32; 2]) -> Option<u32> {
+        self.same.find((lower, u64::from(upper)), &self.whole, but)
+    }
+
+    /// Five as one.
+    pub fn merge_wheel(&mut self, block: Block, wheel: Wheel) {
+        wheel.into_iter().for_each(|k| self.remove(k));
+        self.wheels.push(wheel);
+        self.add(Block { made: Made::Wheel(self.wheels.len() as u32 - 1), ..block });
     }
 
     /// Two as one. In a ring no row may go all around.
@@ -189,25 +346,38 @@ impl Blocks {
 
     /// One that goes with a block and leaves nothing empty.
     pub fn partner(&mut self, of: u32, but: u32) -> Option<Made> {
-        let block = self.all[of as usize];
-        let but = [of, but];
+        match self.partner_of(self.all[of as usize], [of, but])? {
+            (other, Side::Same) => Some(Made::Stack(of, other)),
+            (other, Side::After) => Some(Made::Row(of, other)),
+            (other, Side::Before) => Some(Made::Row(other, of)),
+        }
+    }
+
+    /// One that goes with such a block, but none of some.
+    pub fn partner_of(&mut self, block: Block, but: [u32; 2]) -> Option<(u32, Side)> {
         if let Some(other) = self.same.find((block.lower, u64::from(block.upper)), &self.whole, but) {
-            return Some(Made::Stack(of, other));
+            return Some((other, Side::Same));
         }
         let fits = |blocks: &Blocks, other: u32| blocks.may_be(block.length() + blocks.all[other as usize].length());
         let after = self.wrap(block.upper);
         let next = self.starts.find((after, block.size), &self.whole, but).filter(|&other| fits(self, other));
         if let Some(other) = next {
-            return Some(Made::Row(of, other));
+            return Some((other, Side::After));
         }
         let before = self.ends.find((block.lower, block.size), &self.whole, but).filter(|&other| fits(self, other));
-        before.map(|other| Made::Row(other, of))
+        before.map(|other| (other, Side::Before))
     }
 
-    /// Merges what goes together and leaves nothing empty, until nothing does.
+    /// Merges all that goes together and leaves nothing empty, what went together by chance otherwise.
+    pub fn merge_all(&mut self) {
+        self.merge_exact();
+        while !self.late && (self.repair() || (!self.ring && merge_wheels(self) > 0)) {}
+    }
+
+    /// Merges pairs that go together and leave nothing empty, until none does.
     pub fn merge_exact(&mut self) {
         while let Some(block) = self.new.pop_front() {
-            if self.is_late() {
+            if self.is_late_now_and_then() {
                 self.new.clear();
                 return;
             }
@@ -223,7 +393,7 @@ impl Blocks {
     /// chance is most often left over. True if fewer blocks are left.
     pub fn repair(&mut self) -> bool {
         let count = self.count;
-        for block in 0..self.all.len() as u32 {
+        for block in self.whole() {
             let Some((a, b)) = self.all[block as usize].made.pair() else { continue };
             if !self.is_whole(block) || self.late {
                 continue;

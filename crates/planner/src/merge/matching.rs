@@ -90,12 +90,12 @@ struct Candidates {
 }
 
 impl Candidates {
-    fn whole(blocks: &Blocks) -> Candidates {
-        let make = |id: u32| {
+    fn whole(blocks: &mut Blocks) -> Candidates {
+        let make = |blocks: &Blocks, id: u32| {
             let block = Block { made: Made::Item(id), ..blocks.all[id as usize] };
             Candidate { block, lost: 0.0, members: [id, NONE, NONE] }
         };
-        let all: Vec<Candidate> = blocks.whole().map(make).collect();
+        let all: Vec<Candidate> = blocks.whole().into_iter().map(|id| make(blocks, id)).collect();
         let (mut starting, mut ending) = (Lists::default(), Lists::default());
         for (c, k) in all.iter().zip(0..) {
             starting.entry(c.block.lower).or_insert_with(Vec::new).push(k);
@@ -231,6 +231,8 @@ impl Candidates {
         let mut whole = |k: u32| self.realise(blocks, self.all[k as usize].block.made);
         let made = match made {
             Made::Item(block) => return block,
+            // No candidate is made of these.
+            Made::Hole | Made::Wheel(_) => return NONE,
             Made::Stack(a, b) => Made::Stack(whole(a), whole(b)),
             Made::Row(a, b) => Made::Row(whole(a), whole(b)),
         };

@@ -3,25 +3,31 @@
 //! Two of one lifetime go on top of each other, and of two of one size, where one begins as the other ends, the second
 //! takes the first one's place: nothing is lost, and what they become may go with another again. So a rectangle that was
 //! cut into pieces is put together from its pieces, in O(n log n), and so are most of the published instances. Where pieces
-//! are missing, blocks are merged that leave something empty, as long as there is room for it (`matching`).
+//! are missing, what the loads say of them is filled in (`holes`, `fill`), or blocks are merged that leave something empty, as
+//! long as there is room for it (`matching`).
 //!
 //! That a solution has them together is likely, not certain: blocks are placed in turns with the part itself.
 
 mod blocks;
+mod fill;
+mod holes;
 mod matching;
 #[cfg(test)]
 mod tests;
+mod times;
+mod wheels;
 
 use std::cmp::Reverse;
 use std::time::Instant;
 
+use crate::Instance;
 use crate::bound::loads;
-use crate::clock::is_over;
 use crate::greedy::Places;
 use crate::hash::{Rng, mix};
 use crate::problem::{Item, Part};
 use blocks::{Blocks, Made};
 use matching::Kind;
+use wheels::Wheel;
 
 /// Merging more items than this takes more memory than it is worth.
 const MOST_ITEMS: usize = 1 << 18;
@@ -29,18 +35,41 @@ const MOST_ITEMS: usize = 1 << 18;
 /// Work counted for each item that is merged with nothing lost.
 const WORK_PER_ITEM: u64 = 16;
 
-/// What lossy merges look for, in turns; each until it finds nothing more, those to the left first.
+/// What lossy merges look for in turns, after what is missing of a line was filled in; each until it finds nothing more, those to
+/// the left first.
 const KINDS: [&[Kind]; 3] = [
     &[Kind::Rows(2), Kind::Rows(3)],
     &[Kind::Rows(2), Kind::Rows(3), Kind::Stacks(2), Kind::Stacks(3)],
     &[Kind::Pauses],
 ];
 
+/// Work on filling in, for each item.
+const FILL_PER_ITEM: u64 = 8000;
+
+/// What is lost above this is not computed with.
+const HIGHEST: u64 = i64::MAX as u64 / 16;
+
+/// How items are merged that lose something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lossy<'a> {
+    pub instance: &'a Instance,
+    /// No load may exceed it.
+    pub limit: u64,
+    /// Which of all that there are.
+    pub k: u64,
+    pub seed: u64,
+    /// Work on one merge, at most.
+    pub work: u64,
+}
+
 /// A part of fewer items, of which every solution is one of the whole part.
 pub(crate) struct Merged {
     pub part: Part,
     /// All that there are; items of the part are numbered by them.
     blocks: Vec<blocks::Block>,
+    wheels: Vec<Wheel>,
+    /// Whether the part seems to be a rectangle of which pieces are missing.
+    pub likely: bool,
     /// Work that merging took.
     pub work: u64,
 }
@@ -49,43 +78,37 @@ impl Merged {
     /// Lossy merges that differ in more than chance.
     pub const LOSSY: u64 = KINDS.len() as u64;
 
-    /// Those that hardly anything but equal sizes brings together.
-    pub const LIKELY: [u64; 2] = [0, 2];
-
     /// With nothing lost. `None` if it is not done in time, or if there are alignments or too many items.
     pub fn exact(part: &Part, until: Option<Instant>) -> Option<Merged> {
-        Merged::new(part, 0, &[], 0, until)
+        let mut merging = Merging::new(part, 0, until)?;
+        merging.blocks.merge_all();
+        merging.end(part)
     }
 
-    /// Of those that lose something, but so little that no load exceeds `limit`, the `k`-th. `None` if it is not done in time.
-    pub fn lossy(part: &Part, limit: u64, k: u64, seed: u64, until: Option<Instant>) -> Option<Merged> {
-        let kinds = KINDS[k as usize % KINDS.len()];
-        Merged::new(part, limit, kinds, mix(seed ^ mix(k)), until)
-    }
-
-    fn new(part: &Part, limit: u64, kinds: &[Kind], seed: u64, until: Option<Instant>) -> Option<Merged> {
-        if part.aligned || part.items.len() > MOST_ITEMS {
-            return None;
+    /// One that loses something, but so little that no load exceeds the limit. `None` if it is not done in time.
+    pub fn lossy(part: &Part, how: Lossy, until: Option<Instant>) -> Option<Merged> {
+        let kinds = KINDS[how.k as usize % KINDS.len()];
+        let mut rng = Rng::new(mix(how.seed ^ mix(how.k)));
+        let exact = if how.limit < HIGHEST { times::exact_times(part, how.instance) } else { None };
+        let part = exact.as_ref().unwrap_or(part);
+        let mut merging = Merging::new(part, how.limit, until)?;
+        merging.blocks.merge_all();
+        if exact.is_some() {
+            let work = how.work.min(FILL_PER_ITEM * part.items.len() as u64);
+            let (likely, done) = fill::fill(&mut merging.blocks, &mut rng, work);
+            (merging.likely, merging.work) = (likely, merging.work + done);
         }
-        let mut blocks = Blocks::new(part, limit, until);
-        let mut work = WORK_PER_ITEM * part.items.len() as u64;
-        let mut rng = Rng::new(seed);
-        blocks.merge_exact();
-        while blocks.repair() {}
         // What is found by one kind may make room for those before it.
         let mut next = 0;
         while let Some(&kind) = kinds.get(next) {
-            if is_over(until) {
+            if merging.blocks.is_late() {
                 return None;
             }
-            let (merged, looked) = matching::round(&mut blocks, kind, &mut rng);
-            work += looked;
+            let (merged, looked) = matching::round(&mut merging.blocks, kind, &mut rng);
+            merging.work += looked;
             next = if merged > 0 { 0 } else { next + 1 };
         }
-        if blocks.late {
-            return None;
-        }
-        Some(Merged { part: reduced(part, &blocks), blocks: blocks.all, work })
+        merging.end(part)
     }
 
     /// A solution of the part from one of the merged part.
@@ -95,6 +118,14 @@ impl Merged {
         while let Some((block, offset)) = rest.pop() {
             match self.blocks[block as usize].made {
                 Made::Item(k) => offsets[k as usize] = offset,
+                Made::Hole => {}
+                Made::Wheel(wheel) => {
+                    let wheel = self.wheels[wheel as usize];
+                    let [below, middle] = [wheel[0], wheel[1]].map(|k| self.blocks[k as usize].size);
+                    let first = offset.saturating_add(below);
+                    let above = [offset, first, first.saturating_add(middle), first, offset];
+                    rest.extend(wheel.into_iter().zip(above));
+                }
                 Made::Row(a, b) => rest.extend([(a, offset), (b, offset)]),
                 Made::Stack(a, b) => {
                     rest.extend([(a, offset), (b, offset.saturating_add(self.blocks[a as usize].size))]);
@@ -105,9 +136,45 @@ impl Merged {
     }
 }
 
+/// A merge at work.
+struct Merging {
+    blocks: Blocks,
+    likely: bool,
+    work: u64,
+}
+
+impl Merging {
+    /// `None` if there are alignments or too many items.
+    fn new(part: &Part, limit: u64, until: Option<Instant>) -> Option<Merging> {
+        if part.aligned || part.items.len() > MOST_ITEMS {
+            return None;
+        }
+        Some(Merging {
+            blocks: Blocks::new(part, limit, until),
+            likely: false,
+            work: WORK_PER_ITEM * part.items.len() as u64,
+        })
+    }
+
+    /// What is left; `None` if the time was up.
+    fn end(mut self, part: &Part) -> Option<Merged> {
+        if self.blocks.late {
+            return None;
+        }
+        let reduced = reduced(part, &mut self.blocks);
+        Some(Merged {
+            part: reduced,
+            blocks: self.blocks.all,
+            wheels: self.blocks.wheels,
+            likely: self.likely,
+            work: self.work,
+        })
+    }
+}
+
 /// The whole blocks as items, by their blocks' numbers; in sections that begin where one of them begins or ends.
-fn reduced(part: &Part, blocks: &Blocks) -> Part {
-    let whole: Vec<u32> = blocks.whole().collect();
+fn reduced(part: &Part, blocks: &mut Blocks) -> Part {
+    let whole: Vec<u32> = blocks.whole();
     let make = |&id: &u32| {
         let b = blocks.all[id as usize];
         Item { lower: b.lower, upper: b.upper, size: b.size, align: 1, id }
