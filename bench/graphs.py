@@ -8,6 +8,7 @@ its graphs are gone.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import subprocess
@@ -24,6 +25,13 @@ BEGINS, ENDS = 54321, 54322
 SHAPES = (1, 3, 6, 10, 16, 24, 40, 64)
 
 
+def memory_calls() -> int:
+    """How often the stand-in GPU was asked for memory, for its mapping, or to take it back."""
+    text = ctypes.create_string_buffer(1 << 16)
+    ctypes.CDLL(None).stalloc_dryrun_summary(text, ctypes.c_size_t(len(text)))
+    return json.loads(text.value)["memory_calls"]
+
+
 class Needed:
     """Follows PyTorch's history: what lives in each pool, and what is needed in all."""
 
@@ -34,6 +42,7 @@ class Needed:
         torch.cuda.init()
         torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)
         self.pools: list[object] = []
+        self.calls: list[int] = []  # of the driver for memory, in each capture
         for owner, begin, end in (
             (torch.cuda.CUDAGraph, "capture_begin", "capture_end"),
             (torch._C, "_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool"),
@@ -47,12 +56,14 @@ class Needed:
 
         def marked(*arguments, **options):
             if not is_begin:
+                self.calls[-1] += memory_calls()
                 function(*arguments, **options)
             torch.empty(size, dtype=torch.uint8, device="cuda")
             if is_begin:
                 pools = [value for value in (*arguments, *options.values()) if isinstance(value, tuple)]
                 self.pools.append(pools[0] if pools else object())
                 function(*arguments, **options)
+                self.calls.append(-memory_calls())
 
         setattr(owner, name, marked)
 
@@ -87,6 +98,9 @@ class Needed:
             "in_pools": sum(part["total_size"] for part in of_pools),
             "pools": {str(key): value for key, value in most.items()},
             "retries": stats["num_alloc_retries"],
+            "captures": len(self.calls),
+            "calls": sum(self.calls),
+            "most_calls": max(self.calls),
         }
 
 
@@ -224,7 +238,8 @@ def row(workload) -> str:
         f"{found['reserved'] / found['needed']:.3f} · {found['reserved_at_end'] / found['needed_at_end']:.3f}" for found in figures.values()
     ]
     what = " ".join((workload.__doc__ or "").split()).rstrip(".")
-    return f"| {what} | {needed['needed'] >> 20:,} · {needed['needed_at_end'] >> 20:,} | {' | '.join(ratios)} |"
+    calls = " · ".join(f"{found['calls'] / found['captures']:.1f}" for found in figures.values())
+    return f"| {what} | {needed['needed'] >> 20:,} · {needed['needed_at_end'] >> 20:,} | {' | '.join(ratios)} | {calls} |"
 
 
 def main() -> None:
@@ -234,7 +249,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.child:
         return child(options.child)
-    lines = ["| workload | needed, MiB | PyTorch | expandable segments | stalloc |", "|---|---:|---:|---:|---:|"]
+    lines = ["| workload | needed, MiB | PyTorch | expandable segments | stalloc | calls in a capture |", "|---|---:|---:|---:|---:|---:|"]
     for workload in WORKLOADS:
         if options.only in (None, workload.__name__):
             lines.append(row(workload))
