@@ -387,7 +387,7 @@ pub fn trim() -> u64 {
     if fork::is_child() { 0 } else { PINNED.trim() }
 }
 
-/// See [`Pinned::counters`].
+/// What is counted; then peaks and totals begin again, those that are to.
 pub fn counters(peaks: bool, totals: bool) -> PinnedCounters {
     if fork::is_child() { PinnedCounters::NONE } else { PINNED.counters(peaks, totals) }
 }
