@@ -94,8 +94,8 @@ def replay(folder: Path, rounds: int, unplanned: bool, backend: str) -> None:
     native = library.pairs_allocator()
     os.environ |= {"STALLOC_LOG_LEVEL": "3", "STALLOC_BACKEND": backend}
     stalloc.enable(mode="alloc", path=str(folder))
-    ours = library.pairs_allocator()
     torch.cuda.init()
+    ours = library.pairs_allocator()
     if backend == "pluggable":  # PyTorch's own is not in use then
         library.pairs_init.argtypes = [ctypes.c_void_p, ctypes.c_int]
         library.pairs_init(native, torch.cuda.device_count())
