@@ -6,7 +6,7 @@ use crate::{
     execution::{Handle, new_handle},
     ffi::{In, Out, text},
     loaded,
-    memory::memory,
+    memory::{Place, memory},
     runtime_api::{allocate, current_device},
 };
 use std::{
@@ -148,6 +148,20 @@ exports! {
 
     fn ncclMemFree(address: u64) -> c_int {
         if address == 0 || memory().free(address).is_ok() { SUCCESS } else { UNHANDLED_CUDA_ERROR }
+    }
+
+    // Registers what lies in one allocation or mapping, as the library does.
+    fn ncclCommRegister(communicator: Handle, address: u64, bytes: usize, handle: Out<Handle>) -> c_int {
+        let Place::Device { start, bytes: length, .. } = memory().place(address) else { return INVALID_ARGUMENT };
+        if find(communicator).is_none() || address.saturating_add(bytes as u64) > start + length {
+            return INVALID_ARGUMENT;
+        }
+        handle.set(new_handle());
+        SUCCESS
+    }
+
+    fn ncclCommDeregister(communicator: Handle, _handle: Handle) -> c_int {
+        find(communicator).map_or(INVALID_ARGUMENT, |_| SUCCESS)
     }
 
     fn ncclRedOpCreatePreMulSum(operation: Out<c_int>) -> c_int {
