@@ -88,8 +88,9 @@ exports! {
         end(unmapped)
     }
 
-    fn cuMemSetAccess(_start: u64, _bytes: usize, _descriptions: *const c_void, _count: usize) -> Status {
-        SUCCESS
+    fn cuMemSetAccess(start: u64, bytes: usize, _descriptions: *const c_void, _count: usize) -> Status {
+        count_call();
+        end(memory().virtual_memory().0.set_access(start, bytes as u64))
     }
 
     fn cuMemGetAccess(flags: Out<u64>, _location: *const c_void, _address: u64) -> Status {
@@ -98,6 +99,7 @@ exports! {
     }
 
     fn cuMemRetainAllocationHandle(place: Out<PhysicalHandle>, address: u64) -> Status {
+        count_call();
         end(memory().virtual_memory().0.retain(address).map(|handle| place.set(handle)))
     }
 

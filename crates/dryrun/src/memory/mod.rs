@@ -34,7 +34,7 @@ use std::sync::{
 };
 use virtual_memory::VirtualMemory;
 
-/// Calls that took memory from a device, gave it back, mapped or unmapped it.
+/// Calls that took memory from a device, gave it back, mapped it, opened it to a device, or unmapped it.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 /// Counts such a call.

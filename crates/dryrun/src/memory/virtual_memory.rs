@@ -22,11 +22,18 @@ struct Physical {
     place: u64,
 }
 
+#[derive(Debug)]
+struct Mapping {
+    handle: PhysicalHandle,
+    /// A device may use it.
+    is_accessible: bool,
+}
+
 /// Reservations, physical memory and mappings.
 #[derive(Debug, Default)]
 pub struct VirtualMemory {
     reservations: Ranges<()>,
-    mappings: Ranges<PhysicalHandle>,
+    mappings: Ranges<Mapping>,
     physical: HashMap<PhysicalHandle, Physical>,
     created: u64,
     created_bytes: u64,
@@ -93,22 +100,34 @@ impl VirtualMemory {
             .is_some_and(|(from, length, ())| start.checked_add(bytes).is_some_and(|end| end <= from + length));
         let physical =
             self.physical.get_mut(&handle).filter(|physical| physical.bytes == bytes).ok_or(INVALID_VALUE)?;
-        if !inside || !self.mappings.insert(start, bytes, handle) {
+        if !inside || !self.mappings.insert(start, bytes, Mapping { handle, is_accessible: false }) {
             return Err(INVALID_VALUE);
         }
         physical.mappings += 1;
         Ok(())
     }
 
-    /// Unmaps the mappings that make up `[start, start + bytes)`.
-    pub fn unmap(&mut self, devices: &mut [Device], start: u64, bytes: u64) -> Result<(), Status> {
+    /// The mappings that make up `[start, start + bytes)`; an error if some of it is not mapped, or a mapping is in it in part.
+    fn whole_mappings(&self, start: u64, bytes: u64) -> Result<Vec<u64>, Status> {
         let inside = self.mappings.within(start, bytes);
         let covered: u64 = inside.iter().filter_map(|at| self.mappings.at(*at)).map(|(length, _)| length).sum();
-        if covered != bytes || bytes == 0 {
-            return Err(INVALID_VALUE);
+        if covered == bytes && bytes > 0 { Ok(inside) } else { Err(INVALID_VALUE) }
+    }
+
+    /// Gives access to the mappings that make up `[start, start + bytes)`.
+    pub fn set_access(&mut self, start: u64, bytes: u64) -> Result<(), Status> {
+        for at in self.whole_mappings(start, bytes)? {
+            if let Some(mapping) = self.mappings.note_mut(at) {
+                mapping.is_accessible = true;
+            }
         }
-        for at in inside {
-            if let Some((_, handle)) = self.mappings.remove(at) {
+        Ok(())
+    }
+
+    /// Unmaps the mappings that make up `[start, start + bytes)`.
+    pub fn unmap(&mut self, devices: &mut [Device], start: u64, bytes: u64) -> Result<(), Status> {
+        for at in self.whole_mappings(start, bytes)? {
+            if let Some((_, Mapping { handle, .. })) = self.mappings.remove(at) {
                 if let Some(physical) = self.physical.get_mut(&handle) {
                     physical.mappings -= 1;
                 }
@@ -120,8 +139,7 @@ impl VirtualMemory {
 
     /// The handle that is mapped at `address`, retained once more.
     pub fn retain(&mut self, address: u64) -> Result<PhysicalHandle, Status> {
-        let (_, _, handle) = self.mappings.find(address).ok_or(INVALID_VALUE)?;
-        let handle = *handle;
+        let (_, _, &Mapping { handle, .. }) = self.mappings.find(address).ok_or(INVALID_VALUE)?;
         self.physical.get_mut(&handle).ok_or(INVALID_VALUE)?.handles += 1;
         Ok(handle)
     }
@@ -131,10 +149,10 @@ impl VirtualMemory {
         self.physical.get(&handle).map(|physical| physical.device)
     }
 
-    /// The mapping that holds `address`: device, start, length.
+    /// The mapping that holds `address` if a device may use it: device, start, length.
     pub fn mapped(&self, address: u64) -> Option<(u32, u64, u64)> {
-        let (start, bytes, handle) = self.mappings.find(address)?;
-        Some((self.device(*handle)?, start, bytes))
+        let (start, bytes, mapping) = self.mappings.find(address).filter(|(_, _, mapping)| mapping.is_accessible)?;
+        Some((self.device(mapping.handle)?, start, bytes))
     }
 
     /// The memory behind a range, start and bytes of each piece; memory that is behind two addresses is the same piece.
@@ -142,8 +160,8 @@ impl VirtualMemory {
         let (mut at, end) = (start, start.saturating_add(bytes));
         let mut pieces = Vec::new();
         while at < end
-            && let Some((from, length, handle)) = self.mappings.find(at)
-            && let Some(physical) = self.physical.get(handle)
+            && let Some((from, length, mapping)) = self.mappings.find(at)
+            && let Some(physical) = self.physical.get(&mapping.handle)
         {
             let until = end.min(from + length);
             pieces.push((PHYSICAL_BASE + physical.place + (at - from), until - at));
