@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stalloc_device::{Address, Device, Error};
+use stalloc_device::{Address, Backing, Device, Error};
 
 use crate::script::GRANULE;
 
@@ -246,14 +246,18 @@ impl Frames {
             self.mapped = self.mapped.max(u64::from(range.end) * GRANULE);
             return Ok(());
         };
-        for frame in self.touched(size, range) {
-            if self.is_unmapped(frame) {
-                device.map(self.base + frame as u64 * size, size)?;
-                self.set_mapped(frame, size);
+        let (wanted, mut result) = (self.without_memory(range), Ok(()));
+        for run in wanted.chunk_by(|one, next| one + 1 == *next) {
+            let pieces = vec![Backing { bytes: size, from: None }; run.len()];
+            let mapped;
+            (mapped, result) = device.map_run(self.base + run[0] as u64 * size, &pieces);
+            run[..mapped].iter().for_each(|&frame| self.set_mapped(frame, size));
+            if result.is_err() {
+                break;
             }
         }
         self.settle();
-        Ok(())
+        result
     }
 
     /// Takes memory away from frames, and gives it back to the device. Nothing may use their addresses any more. Returns the bytes.

@@ -5,7 +5,7 @@
 #![allow(clippy::missing_safety_doc, clippy::unwrap_used, clippy::undocumented_unsafe_blocks, missing_docs)]
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::{LazyLock, Mutex};
 
@@ -19,15 +19,13 @@ const CAPACITY: u64 = 64 << 20;
 
 struct State {
     device: Counting,
-    /// Memory handles and their sizes; a handle that was released while mapped is gone too.
+    /// Memory handles and their sizes.
     handles: HashMap<u64, usize>,
-    /// The size of every handle that there ever was.
-    sizes: HashMap<u64, usize>,
     /// The handle of each mapping's memory.
     mapped: HashMap<u64, u64>,
     events: HashMap<usize, ()>,
     /// Devices that may use a mapping, by its first address.
-    access: HashMap<u64, Vec<c_int>>,
+    access: HashMap<u64, HashSet<c_int>>,
     next: u64,
 }
 
@@ -36,7 +34,6 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     Mutex::new(State {
         device,
         handles: HashMap::new(),
-        sizes: HashMap::new(),
         mapped: HashMap::new(),
         events: HashMap::new(),
         access: HashMap::new(),
@@ -117,7 +114,6 @@ both! {
         }
         state.next += 1;
         state.handles.insert(state.next, bytes);
-        state.sizes.insert(state.next, bytes);
         unsafe { *handle = state.next };
         Ok(())
     });
@@ -135,27 +131,12 @@ both! {
         state.mapped.insert(address, handle);
         Ok(())
     });
-    cuMemRetainAllocationHandle, hipMemRetainAllocationHandle(handle: *mut u64, address: u64) with(|state| {
-        let mapped = *state.mapped.get(&address).ok_or(INVALID)?;
-        state.handles.insert(mapped, state.sizes[&mapped]);
-        unsafe { *handle = mapped };
-        Ok(())
-    });
     cuMemUnmap, hipMemUnmap(address: u64, bytes: usize)
     with(|state| {
         state.device.unmap(address, bytes as u64).map_err(code)?;
         let range = address..address + bytes as u64;
         state.access.retain(|start, _| !range.contains(start));
         state.mapped.retain(|start, _| !range.contains(start));
-        Ok(())
-    });
-    cuMemSetAccess, hipMemSetAccess(address: u64, _bytes: usize, access: *const [c_int; 3], count: usize) with(|state| {
-        for &[location, device, flags] in unsafe { std::slice::from_raw_parts(access, count) } {
-            if (location, flags) != (1, 3) || !(0..=PEER).contains(&device) {
-                return Err(INVALID);
-            }
-            state.access.entry(address).or_default().push(device);
-        }
         Ok(())
     });
     cuMemGetAllocationGranularity, hipMemGetAllocationGranularity(
@@ -180,6 +161,38 @@ both! {
     cuStreamWaitEvent, hipStreamWaitEvent(_stream: usize, event: usize, _flags: c_uint)
     with(|state| alive(state, event));
     cuCtxSynchronize, hipDeviceSynchronize() with(|_| Ok(()));
+}
+
+/// Opens a range that is made up of whole mappings, no more than `most`.
+unsafe fn set_access(address: u64, bytes: usize, access: *const [c_int; 3], count: usize, most: usize) -> c_int {
+    with(|state| {
+        let range = address..address + bytes as u64;
+        let inside: Vec<_> = state.mapped.iter().filter(|(start, _)| range.contains(start)).collect();
+        let covered: usize = inside.iter().map(|(_, handle)| state.handles[handle]).sum();
+        if covered != bytes || inside.len() > most {
+            return Err(INVALID);
+        }
+        for &[location, device, flags] in unsafe { std::slice::from_raw_parts(access, count) } {
+            if (location, flags) != (1, 3) || !(0..=PEER).contains(&device) {
+                return Err(INVALID);
+            }
+            for &(&start, _) in &inside {
+                state.access.entry(start).or_default().insert(device);
+            }
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemSetAccess(address: u64, bytes: usize, access: *const [c_int; 3], count: usize) -> c_int {
+    unsafe { set_access(address, bytes, access, count, usize::MAX) }
+}
+
+/// Its documentation does not say that a range may be more than one mapping.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipMemSetAccess(address: u64, bytes: usize, access: *const [c_int; 3], count: usize) -> c_int {
+    unsafe { set_access(address, bytes, access, count, 1) }
 }
 
 fn alive(state: &State, event: usize) -> Result<(), c_int> {
@@ -244,7 +257,7 @@ pub unsafe extern "C" fn hipGetErrorString(_code: c_int) -> *const c_char {
 /// How many devices may use the mapping that begins at an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn standin_may_use(address: u64) -> u64 {
-    STATE.lock().unwrap().access.get(&address).map_or(0, Vec::len) as u64
+    STATE.lock().unwrap().access.get(&address).map_or(0, HashSet::len) as u64
 }
 
 /// Bytes taken, memory handles and events that are still there.

@@ -56,6 +56,15 @@ pub struct MemoryInfo {
     pub total: u64,
 }
 
+/// A piece of what [`Device::map_run`] maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backing {
+    /// Its length.
+    pub bytes: u64,
+    /// The mapping whose memory it gets; `None`: new memory.
+    pub from: Option<Address>,
+}
+
 /// Device memory and what orders its use.
 pub trait Device {
     /// An event recorded on a stream.
@@ -93,6 +102,23 @@ pub trait Device {
     /// [`Error::Unsupported`] where memory is mapped once only.
     fn alias(&mut self, _from: Address, _to: Address, _bytes: u64) -> Result<(), Error> {
         Err(Error::Unsupported("map a page twice"))
+    }
+
+    /// Puts memory behind the pieces of a range, one after the other: as [`Device::map`] and [`Device::alias`] do, with fewer calls of the
+    /// driver. Stops at the first that is refused. Returns how many were mapped, which stay, and why not all were.
+    fn map_run(&mut self, to: Address, pieces: &[Backing]) -> (usize, Result<(), Error>) {
+        let mut at = to;
+        for (index, piece) in pieces.iter().enumerate() {
+            let mapped = match piece.from {
+                Some(from) => self.alias(from, at, piece.bytes),
+                None => self.map(at, piece.bytes),
+            };
+            if mapped.is_err() {
+                return (index, mapped);
+            }
+            at += piece.bytes;
+        }
+        (pieces.len(), Ok(()))
     }
 
     /// Takes a range that was mapped by one or more whole calls of [`Device::map`] and [`Device::alias`] off its physical memory.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Address, Device, Error, MemoryInfo, Stream};
+use crate::{Address, Backing, Device, Error, MemoryInfo, Stream};
 
 /// A handle to a device that several allocators draw on, such as an arena and its fallback. Cloning it makes
 /// another handle to the same device.
@@ -61,6 +61,10 @@ impl<D: Device> Device for Shared<D> {
 
     fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
         self.lock().alias(from, to, bytes)
+    }
+
+    fn map_run(&mut self, to: Address, pieces: &[Backing]) -> (usize, Result<(), Error>) {
+        self.lock().map_run(to, pieces)
     }
 
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {

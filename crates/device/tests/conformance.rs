@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stalloc_device::{Counting, Device, Error, Gpu, Host, Shared};
+use stalloc_device::{Address, Backing, Counting, Device, Error, Gpu, Host, Shared};
 
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 64 * MIB;
@@ -71,7 +71,26 @@ fn maps_pages(device: &mut impl Device) {
     device.unmap(base + 4 * page, page).unwrap();
     device.unmap(base, page).unwrap();
     assert_eq!(device.memory_info().unwrap(), before);
+    maps_runs(device, base, page);
     device.release(base, 8 * page).unwrap();
+    assert_eq!(device.memory_info().unwrap(), before);
+}
+
+/// A run is what its pieces are one by one, as far as it goes.
+fn maps_runs(device: &mut impl Device, base: Address, page: u64) {
+    let before = device.memory_info().unwrap();
+    let piece = |pages, from| Backing { bytes: pages * page, from };
+    assert_eq!(device.map_run(base, &[]), (0, Ok(())));
+    let run = [piece(1, None), piece(2, None), piece(1, Some(base)), piece(2, Some(base + page))];
+    assert_eq!(device.map_run(base, &run), (4, Ok(())));
+    assert_eq!(device.memory_info().unwrap().free, before.free - 3 * page);
+    let (count, refused) = device.map_run(base + 6 * page, &[piece(1, None), piece(2, Some(base))]);
+    assert!(count == 1 && refused.is_err(), "memory is mapped as it was");
+    let (count, refused) = device.map_run(base + 7 * page, &[piece(before.total / page, None)]);
+    assert!(count == 0 && refused.is_err());
+    device.unmap(base, 3 * page).unwrap();
+    assert_eq!(device.memory_info().unwrap().free, before.free - 4 * page, "the second mappings hold it");
+    device.unmap(base + 3 * page, 4 * page).unwrap();
     assert_eq!(device.memory_info().unwrap(), before);
 }
 
@@ -147,7 +166,7 @@ fn opens_its_memory_to_a_peer(mut device: Gpu, library: &Path) {
         library.get::<unsafe extern "C" fn(u64) -> u64>(c"standin_may_use").unwrap()(address)
     };
     let page = device.page_size().unwrap();
-    let base = device.reserve(4 * page).unwrap();
+    let base = device.reserve(7 * page).unwrap();
     device.map(base, page).unwrap();
     assert!(device.allow_peer(7).is_err(), "there is no such device");
     assert_eq!(may_use(base), 1);
@@ -155,10 +174,14 @@ fn opens_its_memory_to_a_peer(mut device: Gpu, library: &Path) {
     device.allow_peer(1).unwrap();
     device.map(base + page, 2 * page).unwrap();
     assert_eq!((may_use(base), may_use(base + page)), (2, 2));
+    let run = [None, None, Some(base)].map(|from| Backing { bytes: page, from });
+    assert_eq!(device.map_run(base + 4 * page, &run), (3, Ok(())));
+    assert_eq!([4, 5, 6].map(|index| may_use(base + index * page)), [2; 3]);
+    device.unmap(base + 4 * page, 3 * page).unwrap();
     device.alias(base, base + 3 * page, page).unwrap();
     assert_eq!(may_use(base + 3 * page), 2);
     device.unmap(base, 4 * page).unwrap();
-    device.release(base, 4 * page).unwrap();
+    device.release(base, 7 * page).unwrap();
 }
 
 /// A driver leaves work behind that threads do when they end, so its code must still be there when its last device is gone.

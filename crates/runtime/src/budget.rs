@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use stalloc_device::{Address, Device, Error, MemoryInfo, Stream};
+use stalloc_device::{Address, Backing, Device, Error, MemoryInfo, Stream};
 
 /// What arena and fallback of one device may hold together. Read and written without a lock.
 #[derive(Debug)]
@@ -134,6 +134,27 @@ impl<D: Device> Device for Budgeted<D> {
         self.device.alias(from, to, bytes)?;
         self.aliased += bytes;
         Ok(())
+    }
+
+    fn map_run(&mut self, to: Address, pieces: &[Backing]) -> (usize, Result<(), Error>) {
+        // As far as the budget goes.
+        let (mut fits, mut new) = (0, 0);
+        for piece in pieces {
+            new += if piece.from.is_none() { piece.bytes } else { 0 };
+            if self.check(new).is_err() {
+                break;
+            }
+            fits += 1;
+        }
+        let (count, result) = self.device.map_run(to, &pieces[..fits]);
+        for piece in &pieces[..count] {
+            *if piece.from.is_none() { &mut self.held } else { &mut self.aliased } += piece.bytes;
+        }
+        if count > 0 {
+            self.budget.changed();
+        }
+        let within = if fits < pieces.len() { self.check(new) } else { Ok(()) };
+        (count, result.and(within))
     }
 
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {

@@ -10,6 +10,9 @@ use super::sys::{
 };
 use crate::{Address, Error, MemoryInfo, Stream};
 
+/// A handle of memory that can be mapped.
+pub type Memory = u64;
+
 /// Why a call that takes memory failed.
 pub enum Failure {
     /// The device has no memory left.
@@ -249,63 +252,50 @@ impl Calls {
         self.check("releasing addresses", unsafe { release(address, bytes as usize) })
     }
 
-    /// Creates memory, maps it for this device and for `peers`, and lets go of its handle: it lives as long as it is
-    /// mapped.
-    pub fn map(&self, address: Address, bytes: u64, peers: &[c_int]) -> Result<(), Failure> {
+    /// Creates memory and maps it; its handle. Nobody may use it yet.
+    pub fn map(&self, address: Address, bytes: u64) -> Result<Memory, Failure> {
         let calls = self.virtual_memory()?;
         let _current = self.relaxed()?;
-        let length = bytes as usize;
         let mut handle = 0;
         // SAFETY: `handle` is a place for the answer, the properties are valid during the call.
-        let code = unsafe { (calls.create)(&mut handle, length, &self.properties(), 0) };
+        let code = unsafe { (calls.create)(&mut handle, bytes as usize, &self.properties(), 0) };
         self.check_memory("creating memory", code)?;
-        self.map_handle(calls, handle, address, bytes, peers)
+        self.map_again(handle, address, bytes).inspect_err(|_| {
+            // SAFETY: the handle is nobody else's.
+            unsafe { (calls.release)(handle) };
+        })?;
+        Ok(handle)
     }
 
-    /// Maps the memory of a mapping at a second address as well.
-    pub fn alias(&self, from: Address, to: Address, bytes: u64, peers: &[c_int]) -> Result<(), Failure> {
-        let calls = self.virtual_memory()?;
+    /// Maps memory at one more address. Nobody may use it there yet.
+    pub fn map_again(&self, memory: Memory, address: Address, bytes: u64) -> Result<(), Failure> {
+        let map = self.virtual_memory()?.map;
         let _current = self.relaxed()?;
-        let mut handle = 0;
-        // SAFETY: `handle` is a place for the answer; the driver refuses an address that is not mapped.
-        let code = unsafe { (calls.retain_handle)(&mut handle, ptr::with_exposed_provenance_mut(from as usize)) };
-        self.check_memory("finding a mapping's memory", code)?;
-        self.map_handle(calls, handle, to, bytes, peers)
-    }
-
-    /// Maps memory for this device and for `peers`, and lets go of its handle.
-    fn map_handle(
-        &self,
-        calls: &Virtual,
-        handle: u64,
-        address: Address,
-        bytes: u64,
-        peers: &[c_int],
-    ) -> Result<(), Failure> {
-        let length = bytes as usize;
         // SAFETY: the caller owns the handle, whose memory has this length; the driver refuses a range that is not reserved.
-        let mapped = unsafe { (calls.map)(address, length, 0, handle, 0) };
-        // SAFETY: the caller gave the handle up.
-        let released = unsafe { (calls.release)(handle) };
-        self.check_memory("mapping memory", mapped)?;
-        self.check("releasing a handle", released)?;
-        let access: Vec<_> = [self.device].iter().chain(peers).map(|&device| Calls::access(device)).collect();
-        // SAFETY: as many descriptions as are said are passed, and the range was just mapped.
-        let code = unsafe { (calls.set_access)(address, length, access.as_ptr(), access.len()) };
-        self.check_memory("giving access to memory", code).inspect_err(|_| {
-            // SAFETY: the range was just mapped as a whole.
-            unsafe { (calls.unmap)(address, length) };
-        })
+        self.check_memory("mapping memory", unsafe { map(address, bytes as usize, 0, memory, 0) })
     }
 
-    /// Opens a mapping to other devices.
-    pub fn allow(&self, address: Address, bytes: u64, peers: &[c_int]) -> Result<(), Error> {
-        let calls = self.virtual_memory()?;
+    /// Lets go of memory, which is given back once it is mapped nowhere.
+    pub fn release(&self, memory: Memory) -> Result<(), Error> {
+        let release = self.virtual_memory()?.release;
         let _current = self.relaxed()?;
-        let access: Vec<_> = peers.iter().map(|&device| Calls::access(device)).collect();
+        // SAFETY: the caller gives the handle up.
+        self.check("releasing a handle", unsafe { release(memory) })
+    }
+
+    /// Whether [`Calls::allow`] takes a range of several mappings. CUDA's documentation says so, HIP's does not.
+    pub fn opens_runs(&self) -> bool {
+        matches!(self.driver.binding, Binding::Contexts(_))
+    }
+
+    /// Opens mappings that make up a range to this device and to others.
+    pub fn allow(&self, address: Address, bytes: u64, peers: &[c_int]) -> Result<(), Failure> {
+        let set_access = self.virtual_memory()?.set_access;
+        let _current = self.relaxed()?;
+        let access: Vec<_> = [self.device].iter().chain(peers).map(|&device| Calls::access(device)).collect();
         // SAFETY: as many descriptions as are said are passed; the driver refuses a range that is not mapped.
-        let code = unsafe { (calls.set_access)(address, bytes as usize, access.as_ptr(), access.len()) };
-        self.check("giving another device access to memory", code)
+        let code = unsafe { set_access(address, bytes as usize, access.as_ptr(), access.len()) };
+        self.check_memory("giving access to memory", code)
     }
 
     pub fn unmap(&self, address: Address, bytes: u64) -> Result<(), Error> {

@@ -8,13 +8,13 @@ use std::ffi::{OsStr, c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Address, Device, Error, MemoryInfo, Stream};
+use crate::{Address, Backing, Device, Error, MemoryInfo, Stream};
 
 mod calls;
 mod host_memory;
 mod sys;
 
-use calls::Calls;
+use calls::{Calls, Memory};
 pub use host_memory::HostMemory;
 use sys::{Driver, Flavour};
 
@@ -23,10 +23,18 @@ use sys::{Driver, Flavour};
 pub struct Gpu {
     calls: Arc<Calls>,
     page: Option<u64>,
-    /// Mappings that have memory, start to length: a driver only unmaps whole ones.
-    mapped: BTreeMap<Address, u64>,
+    /// Mappings by their start: a driver only unmaps whole ones.
+    mapped: BTreeMap<Address, Mapping>,
+    /// How often each piece of memory is mapped.
+    mappings: BTreeMap<Memory, u32>,
     /// Other devices that may use what is mapped, as the driver knows them.
     peers: Vec<c_int>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    bytes: u64,
+    memory: Memory,
 }
 
 /// An event of a [`Gpu`], destroyed when it is dropped.
@@ -83,7 +91,7 @@ impl Gpu {
     fn open(library: &OsStr, flavour: Flavour, ordinal: u32) -> Result<Self, Error> {
         let calls = Calls::new(Driver::load(library, flavour)?, ordinal)?;
         let page = calls.page_size();
-        Ok(Gpu { calls: Arc::new(calls), page, mapped: BTreeMap::new(), peers: Vec::new() })
+        Ok(Gpu { calls: Arc::new(calls), page, mapped: BTreeMap::new(), mappings: BTreeMap::new(), peers: Vec::new() })
     }
 
     /// What to say if memory runs out.
@@ -97,10 +105,50 @@ impl Gpu {
     /// A driver refuses what is mapped already, too; not every stand-in does.
     fn check_free(&self, address: Address, bytes: u64) -> Result<(), Error> {
         let before = self.mapped.range(..address.saturating_add(bytes)).next_back();
-        if before.is_some_and(|(&start, &length)| start + length > address) {
+        if before.is_some_and(|(&start, mapping)| start + mapping.bytes > address) {
             return Err(Error::Unsupported("map a page twice"));
         }
         Ok(())
+    }
+
+    /// Maps a piece, which nobody may use yet.
+    fn put(&mut self, at: Address, piece: Backing) -> Result<(), Error> {
+        let Backing { bytes, from } = piece;
+        self.check_free(at, bytes)?;
+        let memory = match from {
+            None => self.explain(self.calls.map(at, bytes), bytes)?,
+            Some(from) => {
+                let mapping = self.mapped.get(&from).filter(|mapping| mapping.bytes == bytes);
+                let memory = mapping.ok_or(Error::Unsupported("map again what is not mapped"))?.memory;
+                self.explain(self.calls.map_again(memory, at, bytes), bytes)?;
+                memory
+            }
+        };
+        *self.mappings.entry(memory).or_default() += 1;
+        self.mapped.insert(at, Mapping { bytes, memory });
+        Ok(())
+    }
+
+    /// Lets all devices that may use what is mapped here use the mappings from one address to another.
+    fn open_run(&self, start: Address, end: Address) -> Result<(), Error> {
+        let open = |at, bytes| self.explain(self.calls.allow(at, bytes, &self.peers), bytes);
+        if start < end && self.calls.opens_runs() {
+            return open(start, end - start);
+        }
+        self.mapped.range(start..end).try_for_each(|(&at, mapping)| open(at, mapping.bytes))
+    }
+
+    /// One mapping of this memory less.
+    fn let_go(&mut self, memory: Memory) -> Result<(), Error> {
+        let left = self.mappings.get_mut(&memory).map_or(0, |mappings| {
+            *mappings -= 1;
+            *mappings
+        });
+        if left > 0 {
+            return Ok(());
+        }
+        self.mappings.remove(&memory);
+        self.calls.release(memory)
     }
 
     fn explain<T>(&self, result: Result<T, calls::Failure>, requested: u64) -> Result<T, Error> {
@@ -135,33 +183,43 @@ impl Device for Gpu {
     }
 
     fn map(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
-        self.check_free(address, bytes)?;
-        self.explain(self.calls.map(address, bytes, &self.peers), bytes)?;
-        self.mapped.insert(address, bytes);
-        Ok(())
+        self.map_run(address, &[Backing { bytes, from: None }]).1
     }
 
     fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
-        self.check_free(to, bytes)?;
-        if self.mapped.get(&from) != Some(&bytes) {
-            return Err(Error::Unsupported("map again what is not mapped"));
+        self.map_run(to, &[Backing { bytes, from: Some(from) }]).1
+    }
+
+    fn map_run(&mut self, to: Address, pieces: &[Backing]) -> (usize, Result<(), Error>) {
+        let (mut at, mut count, mut result) = (to, 0, Ok(()));
+        for &piece in pieces {
+            result = self.put(at, piece);
+            if result.is_err() {
+                break;
+            }
+            at += piece.bytes;
+            count += 1;
         }
-        self.explain(self.calls.alias(from, to, bytes, &self.peers), bytes)?;
-        self.mapped.insert(to, bytes);
-        Ok(())
+        if let Err(error) = self.open_run(to, at) {
+            // Nobody may use it, so it is as if it had not been mapped.
+            let _ = self.unmap(to, at - to);
+            return (0, Err(error));
+        }
+        (count, result)
     }
 
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         let mut end = address;
         while end < address.saturating_add(bytes) {
-            end += self.mapped.get(&end).ok_or(Error::Unsupported("unmap what is not mapped"))?;
+            end += self.mapped.get(&end).ok_or(Error::Unsupported("unmap what is not mapped"))?.bytes;
         }
         if bytes == 0 || end != address.saturating_add(bytes) {
             return Err(Error::Unsupported("unmap what is not mapped"));
         }
-        while let Some((&start, &length)) = self.mapped.range(address..end).next() {
-            self.calls.unmap(start, length)?;
+        while let Some((&start, &mapping)) = self.mapped.range(address..end).next() {
+            self.calls.unmap(start, mapping.bytes)?;
             self.mapped.remove(&start);
+            self.let_go(mapping.memory)?;
         }
         Ok(())
     }
@@ -171,8 +229,8 @@ impl Device for Gpu {
         if self.peers.contains(&peer) {
             return Ok(());
         }
-        for (&start, &length) in &self.mapped {
-            self.calls.allow(start, length, &[peer])?;
+        for (&start, mapping) in &self.mapped {
+            self.explain(self.calls.allow(start, mapping.bytes, &[peer]), 0)?;
         }
         self.peers.push(peer);
         Ok(())

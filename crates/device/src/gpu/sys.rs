@@ -119,7 +119,6 @@ functions! {
         create: "cuMemCreate", "hipMemCreate", fn(*mut u64, usize, *const AllocationProperties, u64);
         release: "cuMemRelease", "hipMemRelease", fn(u64);
         map: "cuMemMap", "hipMemMap", fn(u64, usize, usize, u64, u64);
-        retain_handle: "cuMemRetainAllocationHandle", "hipMemRetainAllocationHandle", fn(*mut u64, *mut c_void);
         unmap: "cuMemUnmap", "hipMemUnmap", fn(u64, usize);
         set_access: "cuMemSetAccess", "hipMemSetAccess", fn(u64, usize, *const AccessDescription, usize);
     }

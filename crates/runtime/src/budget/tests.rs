@@ -33,6 +33,21 @@ fn memory_ends_where_the_budget_does_and_comes_back_with_what_is_given_back() {
     device.map(base + 5 * PAGE, 4 * PAGE).unwrap();
 }
 
+#[test]
+fn a_run_is_mapped_as_far_as_the_budget_goes() {
+    static BUDGET: Budget = Budget::new();
+    let mut device = Budgeted::new(Counting::new(1 << 30), &BUDGET);
+    let base = device.reserve(16 * PAGE).unwrap();
+    BUDGET.set_limit(3 * PAGE);
+    let run = [None, Some(base), None, None, None].map(|from| Backing { bytes: PAGE, from });
+    let (count, result) = device.map_run(base, &run);
+    assert_eq!((count, device.held, device.aliased), (4, 3 * PAGE, PAGE));
+    assert!(matches!(result, Err(Error::OutOfMemory { free: 0, .. })), "{result:?}");
+    assert_eq!(BUDGET.changes(), 1);
+    device.unmap(base, 4 * PAGE).unwrap();
+    assert_eq!((device.held, device.aliased), (0, 0));
+}
+
 /// What a stream was given.
 #[derive(Clone, Copy, PartialEq)]
 enum Work {

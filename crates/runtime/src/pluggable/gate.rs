@@ -1,6 +1,6 @@
 //! A device as an allocator may use it while a CUDA graph is captured.
 
-use stalloc_device::{Address, Device, Error, MemoryInfo, Stream};
+use stalloc_device::{Address, Backing, Device, Error, MemoryInfo, Stream};
 
 /// Passes everything on, except for what would break a capture or take memory from a graph.
 #[derive(Debug)]
@@ -58,6 +58,10 @@ impl<D: Device> Device for Gate<D> {
 
     fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
         self.device.alias(from, to, bytes)
+    }
+
+    fn map_run(&mut self, to: Address, pieces: &[Backing]) -> (usize, Result<(), Error>) {
+        self.device.map_run(to, pieces)
     }
 
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
