@@ -64,6 +64,10 @@ pub struct Parts {
     pub beams: bool,
     /// Items that go together, merged.
     pub merges: bool,
+    /// In merges, what is likely to be missing, filled in.
+    pub filling: bool,
+    /// In merges, wheels.
+    pub wheels: bool,
 }
 
 impl Default for Parts {
@@ -77,6 +81,8 @@ impl Default for Parts {
             windows: true,
             beams: true,
             merges: true,
+            filling: true,
+            wheels: true,
         }
     }
 }

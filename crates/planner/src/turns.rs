@@ -93,7 +93,9 @@ impl<'a> Turns<'a> {
         best: &mut Places,
         goal: Goal,
     ) -> Option<u64> {
-        let made = merged.get_or_init(|| Merged::exact(part, goal.clock.until).filter(|made| is_worth(part, made)));
+        let made = merged.get_or_init(|| {
+            Merged::exact(part, goal.options.parts, goal.clock.until).filter(|made| is_worth(part, made))
+        });
         let made = made.as_ref()?;
         let (improver, places) = match &mut self.exact {
             Some(exact) => exact,
@@ -122,6 +124,7 @@ impl<'a> Turns<'a> {
             limit,
             k: self.made,
             seed: options.seed,
+            parts: options.parts,
             work: (goal.left / 2).min(ON_MERGING.saturating_mul(length)),
         };
         let made = Merged::lossy(part, how, clock.until)?;

@@ -107,6 +107,8 @@ fn variants(ablate: bool) -> Vec<(Option<&'static str>, Parts)> {
         (Some("without exact search of what is small"), Parts { exact: false, ..all }),
         (Some("without beams"), Parts { beams: false, ..all }),
         (Some("without merges"), Parts { merges: false, ..all }),
+        (Some("without filling in"), Parts { filling: false, ..all }),
+        (Some("without wheels"), Parts { wheels: false, ..all }),
         (Some("without any exact search"), Parts { exact: false, cores: false, ..all }),
         (Some("branching at the lowest valley from the left only"), Parts { any_valley: false, ..all }),
     ]

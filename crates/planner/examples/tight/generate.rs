@@ -14,7 +14,7 @@ pub struct Known {
 }
 
 /// SplitMix64.
-struct Rng(u64);
+pub struct Rng(pub u64);
 
 impl Rng {
     fn next(&mut self) -> u64 {
@@ -25,7 +25,7 @@ impl Rng {
     }
 
     /// From 0 to `n - 1`; 0 if `n` is.
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
 }

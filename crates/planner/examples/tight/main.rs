@@ -2,10 +2,11 @@
 //!
 //! `cargo run -p stalloc-planner --release --example tight -- [--limit SECONDS] [--work UNITS] [--threads N]
 //! [--seeds N] [--quick] [--without PART] [--write FOLDER] NAME...`, where a name is `cut:5000`, `slack15:300`, `chain:1000`, `pools:1000`
-//! (`pools:1000:2` for another seed than 1) or the path
+//! (`pools:1000:2` for another seed than 1), `stack:5000`, `micro_batches:5000`, `recomputation:5000` or the path
 //! of an instance's CSV. With `--write`, each instance is written as CSV, with the offsets of a best solution, instead.
 
 mod generate;
+mod nested;
 #[allow(dead_code, reason = "the table reads more")]
 #[path = "../table/read.rs"]
 mod read;
@@ -36,9 +37,10 @@ fn main() {
             "--without" => leave_out(&mut options.parts, &words.next().unwrap_or_default()),
             "--write" => write = words.next(),
             name => {
-                let known = match generate::by_name(name) {
+                let unknown = |instance| Known { instance, offsets: vec![], optimum: 0 };
+                let known = match generate::by_name(name).or_else(|| nested::by_name(name).map(unknown)) {
                     Some(known) => Ok(known),
-                    None => read::csv(Path::new(name)).map(|instance| Known { instance, offsets: vec![], optimum: 0 }),
+                    None => read::csv(Path::new(name)).map(unknown),
                 };
                 let outcome = known.and_then(|known| match &write {
                     Some(folder) => save(&known, &Path::new(folder).join(name.replace(':', "_")).with_extension("csv")),
@@ -53,6 +55,7 @@ fn main() {
             }
         }
     }
+    println!("peak resident memory: {} MiB", read::resident().map_or("?".into(), |kib| (kib / 1024).to_string()));
 }
 
 /// Leaves out a part of the planner.
@@ -66,6 +69,8 @@ fn leave_out(parts: &mut Parts, name: &str) {
         "windows" => parts.windows = false,
         "beams" => parts.beams = false,
         "merges" => parts.merges = false,
+        "filling" => parts.filling = false,
+        "wheels" => parts.wheels = false,
         other => println!("no part is called {other}"),
     }
 }

@@ -105,6 +105,8 @@ pub(super) struct Snapshot {
 pub(super) struct Blocks {
     pub all: Vec<Block>,
     pub wheels: Vec<Wheel>,
+    /// Whether wheels are merged.
+    pub merges_wheels: bool,
     /// Whether it is in no other.
     whole: Vec<bool>,
     /// Those that are, and some that were.
@@ -134,6 +136,7 @@ impl Blocks {
             all: Vec::with_capacity(2 * part.items.len()),
             whole: Vec::with_capacity(2 * part.items.len()),
             wheels: Vec::new(),
+            merges_wheels: !part.ring,
             alive: Vec::new(),
             count: 0,
             sections: part.sections,
@@ -371,7 +374,7 @@ impl Blocks {
     /// Merges all that goes together and leaves nothing empty, what went together by chance otherwise.
     pub fn merge_all(&mut self) {
         self.merge_exact();
-        while !self.late && (self.repair() || (!self.ring && merge_wheels(self) > 0)) {}
+        while !self.late && (self.repair() || (self.merges_wheels && merge_wheels(self) > 0)) {}
     }
 
     /// Merges pairs that go together and leave nothing empty, until none does.

@@ -20,11 +20,11 @@ mod wheels;
 use std::cmp::Reverse;
 use std::time::Instant;
 
-use crate::Instance;
 use crate::bound::loads;
 use crate::greedy::Places;
 use crate::hash::{Rng, mix};
 use crate::problem::{Item, Part};
+use crate::{Instance, Parts};
 use blocks::{Blocks, Made};
 use matching::Kind;
 use wheels::Wheel;
@@ -38,9 +38,9 @@ const WORK_PER_ITEM: u64 = 16;
 /// What lossy merges look for in turns, after what is missing of a line was filled in; each until it finds nothing more, those to
 /// the left first.
 const KINDS: [&[Kind]; 3] = [
+    &[Kind::Pauses],
     &[Kind::Rows(2), Kind::Rows(3)],
     &[Kind::Rows(2), Kind::Rows(3), Kind::Stacks(2), Kind::Stacks(3)],
-    &[Kind::Pauses],
 ];
 
 /// Work on filling in, for each item.
@@ -58,6 +58,7 @@ pub(crate) struct Lossy<'a> {
     /// Which of all that there are.
     pub k: u64,
     pub seed: u64,
+    pub parts: Parts,
     /// Work on one merge, at most.
     pub work: u64,
 }
@@ -79,8 +80,8 @@ impl Merged {
     pub const LOSSY: u64 = KINDS.len() as u64;
 
     /// With nothing lost. `None` if it is not done in time, or if there are alignments or too many items.
-    pub fn exact(part: &Part, until: Option<Instant>) -> Option<Merged> {
-        let mut merging = Merging::new(part, 0, until)?;
+    pub fn exact(part: &Part, parts: Parts, until: Option<Instant>) -> Option<Merged> {
+        let mut merging = Merging::new(part, 0, parts, until)?;
         merging.blocks.merge_all();
         merging.end(part)
     }
@@ -91,9 +92,9 @@ impl Merged {
         let mut rng = Rng::new(mix(how.seed ^ mix(how.k)));
         let exact = if how.limit < HIGHEST { times::exact_times(part, how.instance) } else { None };
         let part = exact.as_ref().unwrap_or(part);
-        let mut merging = Merging::new(part, how.limit, until)?;
+        let mut merging = Merging::new(part, how.limit, how.parts, until)?;
         merging.blocks.merge_all();
-        if exact.is_some() {
+        if exact.is_some() && how.parts.filling {
             let work = how.work.min(FILL_PER_ITEM * part.items.len() as u64);
             let (likely, done) = fill::fill(&mut merging.blocks, &mut rng, work);
             (merging.likely, merging.work) = (likely, merging.work + done);
@@ -145,15 +146,13 @@ struct Merging {
 
 impl Merging {
     /// `None` if there are alignments or too many items.
-    fn new(part: &Part, limit: u64, until: Option<Instant>) -> Option<Merging> {
+    fn new(part: &Part, limit: u64, parts: Parts, until: Option<Instant>) -> Option<Merging> {
         if part.aligned || part.items.len() > MOST_ITEMS {
             return None;
         }
-        Some(Merging {
-            blocks: Blocks::new(part, limit, until),
-            likely: false,
-            work: WORK_PER_ITEM * part.items.len() as u64,
-        })
+        let mut blocks = Blocks::new(part, limit, until);
+        blocks.merges_wheels &= parts.wheels;
+        Some(Merging { blocks, likely: false, work: WORK_PER_ITEM * part.items.len() as u64 })
     }
 
     /// What is left; `None` if the time was up.
