@@ -33,8 +33,6 @@ pub use tuning::TUNED;
 use stalloc_device::{Address, Stream};
 use thiserror::Error;
 
-pub mod caching;
-
 /// Why an allocation failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList};
-use stalloc_allocator::caching::BlockState;
+use stalloc_caching::BlockState;
 use stalloc_runtime::Counter;
 use stalloc_runtime::pluggable::{self, Action, Level, Segment, Stack, Stats};
 
@@ -17,7 +17,7 @@ use crate::settings;
 #[pyfunction]
 pub fn pluggable_install<'py>(py: Python<'py>, settings: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
     let read = settings::read(settings);
-    pluggable::install(&stalloc_allocator::caching::Settings {
+    pluggable::install(&stalloc_caching::Settings {
         expandable_segments: read.expandable_segments,
         max_split_size: read.max_split_size,
         garbage_collection_threshold: read.garbage_collection_threshold,

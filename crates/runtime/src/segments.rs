@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stalloc_allocator::caching::BlockState;
+use stalloc_caching::BlockState;
 use stalloc_device::{Address, Stream};
 
 use crate::counters::SMALL;

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
 
-use stalloc_allocator::caching::BlockState;
 use stalloc_allocator::{LiveBlock, PoolPart};
+use stalloc_caching::BlockState;
 use stalloc_device::Address;
 
 use crate::counters::Counters;

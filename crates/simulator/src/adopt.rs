@@ -1,7 +1,7 @@
 //! Starting from the state that a snapshot's trace starts from.
 
 use rustc_hash::FxHashMap;
-use stalloc_allocator::caching::{Adopted, Part};
+use stalloc_caching::{Adopted, Part};
 use stalloc_trace::{BlockState, Event, MemoryState, Pool, Segment, SegmentAction, Trace};
 
 /// Two mapped pieces of one expandable range lie no further apart than this.

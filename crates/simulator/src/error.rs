@@ -1,6 +1,6 @@
 //! Why a replay cannot be made.
 
-use stalloc_allocator::caching::AdoptError;
+use stalloc_caching::AdoptError;
 use thiserror::Error as ThisError;
 
 /// Why a replay cannot be made.

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use stalloc_allocator::caching;
+use stalloc_caching as caching;
 use stalloc_plan::Plan;
 use stalloc_trace::Trace;
 

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use stalloc_allocator::caching::Caching;
 use stalloc_allocator::{Allocator, Arena, Budget, Error as AllocatorError, PlannedAllocator};
+use stalloc_caching::Caching;
 use stalloc_device::{Address, Stream};
 use stalloc_plan::Plan;
 use stalloc_trace::{Event, RequestId, SegmentAction, Trace, rounded};
@@ -65,7 +65,7 @@ fn arena(
     plan: &Plan,
     device: &Recorder,
     options: &Options<'_>,
-    settings: stalloc_allocator::caching::Settings,
+    settings: stalloc_caching::Settings,
 ) -> Result<PlannedAllocator<Recorder, Caching<Recorder>>, Error> {
     let budget = if options.capacity.is_some() { Budget::Device } else { Budget::Tight };
     let arena = Arena::new(device.clone(), plan, budget).map_err(Error::Allocator)?;

@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 use stalloc_allocator::Error;
-use stalloc_allocator::caching::{BlockState, Cache, Segment, Settings};
+use stalloc_caching::{BlockState, Cache, Segment, Settings};
 use stalloc_device::{Address, Device, MemoryInfo, Stream};
 
 use super::gate::Gate;

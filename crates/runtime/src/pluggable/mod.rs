@@ -14,7 +14,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stalloc_allocator::caching::Settings;
+use stalloc_caching::Settings;
 use stalloc_device::{Address, Stream};
 
 use crate::fork;

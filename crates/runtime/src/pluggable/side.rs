@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stalloc_allocator::Error;
-use stalloc_allocator::caching::Settings;
+use stalloc_caching::Settings;
 use stalloc_device::{Address, Gpu, Host, Stream};
 
 use super::exception::Kind;

@@ -1,6 +1,6 @@
 //! What lies where, as PyTorch's memory snapshots tell it.
 
-use stalloc_allocator::caching::BlockState;
+use stalloc_caching::BlockState;
 
 use super::fallback::Fallback;
 use super::figures::Held;

@@ -12,8 +12,8 @@
 mod script;
 
 use rustc_hash::FxHashMap;
-use stalloc_allocator::caching::{Caching, Settings};
 use stalloc_allocator::{Allocator, Error as AllocatorError};
+use stalloc_caching::{Caching, Settings};
 use stalloc_device::Stream;
 use stalloc_trace::{Event, MemoryState, RequestId, SegmentAction, Time, Trace};
 

@@ -21,8 +21,8 @@
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
-use stalloc_allocator::caching::{Caching, SMALL_SIZE, Settings as CachingSettings};
 use stalloc_allocator::{Allocator, Error};
+use stalloc_caching::{Caching, SMALL_SIZE, Settings as CachingSettings};
 use stalloc_device::{Address, Device, Error as DeviceError, Stream};
 use stalloc_trace::rounded;
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use stalloc_device::{Address, Counting, Device, Error as DeviceError, MemoryInfo, Stream};
 
 use super::*;
-use crate::Allocator;
+use stalloc_allocator::Allocator;
 
 mod expandable;
 mod failures;

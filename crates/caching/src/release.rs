@@ -2,8 +2,8 @@
 
 use stalloc_device::Device;
 
-use super::{BlockId, Cache, NONE};
-use crate::Error;
+use crate::{BlockId, Cache, NONE};
+use stalloc_allocator::Error;
 
 impl<D: Device> Cache<D> {
     /// Gives everything cached back to the device, after waiting for all outstanding events.

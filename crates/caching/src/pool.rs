@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 use stalloc_device::{Address, Stream};
 
-use super::block::BlockId;
-use super::index::FreeIndex;
+use crate::block::BlockId;
+use crate::index::FreeIndex;
 
 /// The pools that serve every request; other owners' pools (of CUDA graphs, say) can only be adopted.
 pub(super) const GENERAL: u32 = 0;

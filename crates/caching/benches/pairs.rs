@@ -1,12 +1,12 @@
 //! What a malloc and its free cost: from the plan, by the search in the arena, and in the model of PyTorch's caching
 //! allocator, on the same request sequence. Nothing here asks a real device, so this is bookkeeping alone.
 //!
-//! `cargo bench -p stalloc-allocator`; an item is a pair.
+//! `cargo bench -p stalloc-caching`; an item is a pair.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use stalloc_allocator::caching::{Caching, Settings};
 use stalloc_allocator::{Allocator, Arena, Budget, PlannedAllocator, Statistics};
+use stalloc_caching::{Caching, Settings};
 use stalloc_device::{Address, Counting, Shared};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 

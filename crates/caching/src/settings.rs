@@ -1,4 +1,4 @@
-//! How a [`Cache`](super::Cache) behaves: the options of `PYTORCH_CUDA_ALLOC_CONF` and the sizes that follow from them.
+//! How a [`Cache`](crate::Cache) behaves: the options of `PYTORCH_CUDA_ALLOC_CONF` and the sizes that follow from them.
 
 /// Every block is a multiple of this many bytes.
 pub const MIN_BLOCK: u64 = 512;

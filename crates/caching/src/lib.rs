@@ -9,7 +9,7 @@
 //! such segments can be [adopted](Cache::adopt), their memory then stays apart.
 //!
 //! [`Cache`] is the bookkeeping and borrows its device at each call, so that it can share one with others;
-//! [`Caching`] owns its device and is an [`Allocator`](crate::Allocator).
+//! [`Caching`] owns its device and is an [`Allocator`](stalloc_allocator::Allocator).
 //!
 //! An operation costs O(log n) in free blocks of its stream and allocates no host memory once the slabs are warm.
 
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 use stalloc_device::{Address, Device, Stream};
 
-use crate::Error;
+use stalloc_allocator::Error;
 
 mod adopt;
 mod alone;

@@ -2,7 +2,7 @@
 
 use stalloc_device::{Address, Device, Stream};
 
-use super::{BlockId, Cache, NONE};
+use crate::{BlockId, Cache, NONE};
 
 /// What a block is to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Segment {
     pub size: u64,
     /// The stream that its blocks are for.
     pub stream: Stream,
-    /// Whether it is for requests up to [`SMALL_SIZE`](super::SMALL_SIZE).
+    /// Whether it is for requests up to [`SMALL_SIZE`](crate::SMALL_SIZE).
     pub small: bool,
     /// Whether it is a part of an expandable range.
     pub expandable: bool,

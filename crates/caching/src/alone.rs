@@ -2,8 +2,8 @@
 
 use stalloc_device::{Address, Device, Stream};
 
-use super::{Cache, Settings};
-use crate::{Allocator, Error};
+use crate::{Cache, Settings};
+use stalloc_allocator::{Allocator, Error};
 
 /// The caching allocator with a device of its own.
 pub struct Caching<D: Device> {

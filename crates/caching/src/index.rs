@@ -5,7 +5,7 @@
 
 use stalloc_device::Address;
 
-use super::block::{Block, BlockId};
+use crate::block::{Block, BlockId};
 
 /// Longest array.
 const CHUNK: usize = 64;

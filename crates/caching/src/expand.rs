@@ -2,9 +2,9 @@
 
 use stalloc_device::{Address, Device, Error as DeviceError, Stream};
 
-use super::block::{Block, BlockId, NONE};
-use super::{Cache, SMALL_SEGMENT};
-use crate::Error;
+use crate::block::{Block, BlockId, NONE};
+use crate::{Cache, SMALL_SEGMENT};
+use stalloc_allocator::Error;
 
 /// Largest address range that is reserved at once.
 const MAX_RANGE: u64 = 1 << 46;

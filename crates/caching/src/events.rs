@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use stalloc_device::Device;
 
-use super::{BlockId, Cache, Outstanding};
-use crate::Error;
+use crate::{BlockId, Cache, Outstanding};
+use stalloc_allocator::Error;
 
 impl<D: Device> Cache<D> {
     /// Records an event on every stream that uses a block. On failure the block stays as it was.

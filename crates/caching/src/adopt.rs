@@ -3,10 +3,10 @@
 use stalloc_device::{Address, Device, Stream};
 use thiserror::Error;
 
-use super::block::{Block, BlockId, NONE};
-use super::expand::Range;
-use super::pool::GENERAL;
-use super::{Cache, MIN_BLOCK, SMALL_SEGMENT};
+use crate::block::{Block, BlockId, NONE};
+use crate::expand::Range;
+use crate::pool::GENERAL;
+use crate::{Cache, MIN_BLOCK, SMALL_SEGMENT};
 
 /// A piece of a segment to adopt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
