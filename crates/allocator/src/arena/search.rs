@@ -60,7 +60,6 @@ impl<D: Device> Arena<D> {
         if !self.pending.is_empty() {
             self.poll_all();
         }
-        self.update_gaps();
         // A block among planned addresses would push planned ones away in every step that it lives. That the addresses above
         // are others costs nothing: memory is where blocks are.
         let above = if above_plan() { self.script.granules } else { 0 };
@@ -89,6 +88,9 @@ impl<D: Device> Arena<D> {
 
     /// Where a request fits best; only where no other stream was last, unless `others` may have been.
     pub(super) fn tightest(&mut self, window: Range<u32>, key: Key, others: bool) -> Option<u32> {
+        if window.start < self.script.granules {
+            self.update_gaps();
+        }
         let (width, owners) = (key.granules(), &mut self.owners);
         if !best_fit() {
             let within = |gap: Range<u32>| gap.start.max(window.start)..gap.end.min(window.end);
@@ -98,8 +100,8 @@ impl<D: Device> Arena<D> {
         first(self.gaps.fits(window, width), owners, key, others)
     }
 
-    /// Cuts the blocks at planned addresses out of the gaps. They are not cut when they are claimed, since most die
-    /// before anything is searched: each costs this once at most.
+    /// Cuts the blocks at planned addresses out of the gaps. They are not cut when they are claimed, since most die before anything is
+    /// searched among planned addresses: each costs this once at most.
     pub(super) fn update_gaps(&mut self) {
         while let Some(start) = self.uncut.pop() {
             if let Some(block) = self.blocks.get_mut(&start)
