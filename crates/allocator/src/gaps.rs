@@ -106,30 +106,11 @@ impl Gaps {
     }
 
     /// Where `width` units fit, best first: where such a range starts within the window, and how far it is free.
-    pub fn fits(&self, window: Range<u32>, width: u32) -> impl Iterator<Item = Range<u32>> + '_ {
+    pub fn fits(&self, window: Range<u32>, width: u32) -> Fits<'_> {
         let (from, to) = (window.start, window.end);
-        // A gap that begins before the window counts with what lies inside of it, and goes before others of its class.
         let across = self.before(from).map(|at| self.gap(at)).filter(|gap| gap.start < from && gap.end > from);
         let across = across.map(|gap| from..gap.end.min(to));
-        let place = across.as_ref().map_or(0, |range| class(range.end - range.start));
-        let tighter = self.within(class(width)..place, window.clone());
-        let others = self.within(place.max(class(width))..CLASSES, window);
-        tighter.chain(across).chain(others).filter(move |range| range.end.saturating_sub(range.start) >= width)
-    }
-
-    /// The gaps of some classes that begin in a window, as far as it goes: by class, then by address.
-    fn within(&self, classes: Range<usize>, window: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
-        let (from, to) = (window.start, window.end);
-        let rest = if classes.is_empty() { 0 } else { self.filled & (u128::MAX << classes.start) };
-        let filled = std::iter::successors(next_bit(rest), move |&class| {
-            let above = if class + 1 < CLASSES { u128::MAX << (class + 1) } else { 0 };
-            next_bit(rest & above)
-        });
-        filled.take_while(move |&class| class < classes.end).flat_map(move |class| {
-            let list = &self.classes[class];
-            let first = list.partition_point(|gap| gap.start < from);
-            list[first..].iter().take_while(move |gap| gap.start < to).map(move |gap| gap.start..gap.end.min(to))
-        })
+        Fits { gaps: self, window, width, classes: self.filled & (u128::MAX << class(width)), list: [].iter(), across }
     }
 
     /// Every gap of at least `width` units, by address. O(gaps).
@@ -204,9 +185,48 @@ impl Gaps {
     }
 }
 
-/// The lowest bit that is set.
-fn next_bit(bits: u128) -> Option<usize> {
-    (bits != 0).then(|| bits.trailing_zeros() as usize)
+/// Free ranges in which so many units fit, the best first.
+#[derive(Debug)]
+pub struct Fits<'a> {
+    gaps: &'a Gaps,
+    window: Range<u32>,
+    width: u32,
+    /// Classes that are still to be looked at, a bit each.
+    classes: u128,
+    /// The rest of the class that is looked at.
+    list: std::slice::Iter<'a, Gap>,
+    /// What a gap that begins before the window has inside of it: before others of its class.
+    across: Option<Range<u32>>,
+}
+
+impl Iterator for Fits<'_> {
+    type Item = Range<u32>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Range<u32>> {
+        loop {
+            for gap in self.list.by_ref().take_while(|gap| gap.start < self.window.end) {
+                let range = gap.start..gap.end.min(self.window.end);
+                if range.end - range.start >= self.width {
+                    return Some(range);
+                }
+            }
+            let next = self.classes.trailing_zeros() as usize;
+            if let Some(range) = self.across.take_if(|range| class(range.end - range.start) <= next) {
+                self.list = [].iter();
+                if range.end - range.start >= self.width {
+                    return Some(range);
+                }
+            } else if next < CLASSES {
+                self.classes &= self.classes - 1;
+                let list = &self.gaps.classes[next];
+                let first = list.partition_point(|gap| gap.start < self.window.start);
+                self.list = list[first..].iter();
+            } else {
+                return None;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
