@@ -127,7 +127,7 @@ def _classify(torch: Any, number: int, name: str, overload: str) -> tuple[int, i
         return _CHECK, writes, fresh
     if base.startswith(("empty", "new_empty", "_empty", "resize")):
         return _MADE, writes, fresh
-    plain = base if base.startswith("__") else base.rstrip("_")
+    plain = base if base.startswith("__") else base.removeprefix("_foreach_").rstrip("_")
     if plain in _OVERWRITING:
         fresh |= 1
     kind = (
@@ -179,6 +179,8 @@ def _compute(torch: Any, number: int, inputs: list[Any], is_unknown: bool) -> Op
                 results = operation.function(*positional, **named)
         except (RuntimeError, NotImplementedError, IndexError, TypeError):
             return None
+        if results is None:  # in place, on a list: what the optimizers' steps are counted with
+            results = positional[0]
         return [_output(torch, result) for result in (results if isinstance(results, (tuple, list)) else [results])]
 
 

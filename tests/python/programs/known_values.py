@@ -47,12 +47,22 @@ def packed(d):
     return segments, causal & (segments[0, :, None] == segments[0, None])
 
 
+def lists(d):
+    counts = [torch.tensor(3.0).to(d), torch.tensor([1, 2]).to(d), torch.zeros(4, 4, dtype=torch.int64).to(d).t()[1:3, ::2]]
+    torch._foreach_add_(counts, 1)
+    torch._foreach_mul_(counts[1:], [2, 3])
+    sums = torch._foreach_add(counts, counts, alpha=2)
+    torch._foreach_zero_(counts[:1])
+    torch._foreach_copy_(counts[1:2], [torch.tensor([7, 8]).to(d)])
+    return tuple(counts), tuple(sums), counts[0].item(), torch._foreach_neg(counts)[1].max().item()
+
+
 def flat(value):
     values = value if isinstance(value, (tuple, list)) else [value]
     return [v.tolist() if isinstance(v, torch.Tensor) else v for one in values for v in (flat(one) if isinstance(one, tuple) else [one])]
 
 
-for function in (lengths, counts, orders, in_place, slices, packed):
+for function in (lengths, counts, orders, in_place, slices, packed, lists):
     reused = torch.empty(64, dtype=torch.int64, device="cuda")
     reused.fill_(9)
     del reused

@@ -61,8 +61,8 @@ pub struct Running {
     operation: &'static Operation,
     /// Type, sizes and bytes of each output, where they were computed, and whether from drawn numbers.
     results: Option<(Computed, bool)>,
-    /// Addresses and bytes that it writes to.
-    written: Vec<(usize, usize)>,
+    /// The inputs that it writes to.
+    written: Vec<View>,
     /// Elements of the first input.
     numel: usize,
 }
@@ -105,7 +105,7 @@ impl Running {
         // SAFETY: by the contract of this function.
         unsafe {
             for index in (0..inputs.1.min(64)).filter(|index| operation.writes >> index & 1 == 1) {
-                running.note_written(value(index), layout);
+                collect(value(index), layout, &mut running.written);
             }
             if matches!(operation.kind, Kind::Other | Kind::Check | Kind::Made) {
                 return running;
@@ -144,18 +144,21 @@ impl Running {
         let mut tensors = Vec::new();
         // SAFETY: by the contract of this function.
         unsafe { (0..outputs.1).for_each(|index| collect(outputs.0 + index * VALUE, layout, &mut tensors)) };
+        // An operation in place on a list gives nothing back: what it wrote to are its outputs.
+        let (outputs, others) = if outputs.1 == 0 { (&self.written, &tensors) } else { (&tensors, &self.written) };
         let (mut results, drawn) = match self.results {
-            Some((results, drawn)) if results.len() == tensors.len() => (results.into_iter(), drawn),
+            Some((results, drawn)) if results.len() == outputs.len() => (results.into_iter(), drawn),
             _ => {
                 // What it writes to may have gaps, whose values it leaves: nobody looks at where they are.
-                self.written.iter().for_each(|(address, bytes)| stand_in::forget(*address, *bytes));
+                let spans = others.iter().filter_map(|view| Some((view.data, span(view)?)));
+                spans.for_each(|(address, bytes)| stand_in::forget(address, bytes));
                 (Vec::new().into_iter(), false)
             }
         };
-        for view in tensors {
+        for view in outputs {
             match results.next() {
-                Some((kind, sizes, bytes)) if kind == view.kind && sizes == view.sizes => store(&view, &bytes, drawn),
-                _ => forget(&view),
+                Some((kind, sizes, bytes)) if kind == view.kind && sizes == view.sizes => store(view, &bytes, drawn),
+                _ => forget(view),
             }
         }
     }
@@ -170,15 +173,6 @@ impl Running {
             },
             _ => None,
         }
-    }
-
-    /// # Safety
-    /// A value must be at `value`.
-    unsafe fn note_written(&mut self, value: usize, layout: &Layout) {
-        let mut tensors = Vec::new();
-        // SAFETY: by the contract of this function.
-        unsafe { collect(value, layout, &mut tensors) };
-        self.written.extend(tensors.iter().filter_map(|view| Some((view.data, span(view)?))));
     }
 }
 
