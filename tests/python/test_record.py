@@ -1,6 +1,7 @@
 """What `stalloc trace` records of a program is what PyTorch says the program did."""
 
 import json
+import os
 import pickle
 import re
 import signal
@@ -184,3 +185,13 @@ def test_steps_phases_and_modules_that_a_script_marks(record):
     for index, entry in enumerate(entries):
         if entry["action"] == "step_begin":
             assert entries[index + 1]["size"] == 12345
+
+
+def test_a_script_whose_name_is_not_utf_8_is_recorded_without_call_stacks(record, tmp_path):
+    """PyTorch cannot read its own memory history then."""
+    script = tmp_path / os.fsdecode(b"caf\xe9.py")
+    script.write_text("import torch\nkept = torch.zeros(1 << 20, device='cuda')\n")
+    recorded = record(script)
+    assert recorded.summary["traces"][0]["requests"] == 1
+    assert recorded.process.stderr.count("call stacks end here: PyTorch cannot read") == 1, recorded.process.stderr
+    assert "Traceback" not in recorded.process.stderr

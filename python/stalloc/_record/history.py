@@ -109,29 +109,37 @@ class History:
             return
         self._is_reading = True
         try:
-            if self._is_late:
-                self._read_late(at_once)
-                return
-            devices = self._snapshot()["device_traces"]
-            if self.tracks and not self._is_checked:
-                self.tracks = all([_native.agrees(device, entries) for device, entries in enumerate(devices)])
-                self._is_checked = self.tracks
-                if not self.tracks:
-                    say("the allocator's tracker and PyTorch's memory history differ: recording from the history")
-                    _native.detach()
-                elif not self._has_stacks:
-                    self._off()
-                    return
-            self._restart()
-            for device, entries in enumerate(devices):
-                if not self.tracks:
-                    _native.history(device, entries)
-                elif not _native.stacks(device, entries):
-                    _native.log("call stacks end here: other threads allocated while the history was read")
-                    self._off()
-                    return
+            self._read(at_once)
+        except (RuntimeError, UnicodeError) as error:  # PyTorch's own: of a file whose name is not UTF-8, for example
+            end = "call stacks end here" if self.tracks else "the recording ends here"
+            say(f"{end}: PyTorch cannot read its memory history ({str(error).partition('(')[0].strip()})")
+            self._off()
         finally:
             self._is_reading = False
+
+    def _read(self, at_once: bool) -> None:
+        """Take what the history holds."""
+        if self._is_late:
+            self._read_late(at_once)
+            return
+        devices = self._snapshot()["device_traces"]
+        if self.tracks and not self._is_checked:
+            self.tracks = all([_native.agrees(device, entries) for device, entries in enumerate(devices)])
+            self._is_checked = self.tracks
+            if not self.tracks:
+                say("the allocator's tracker and PyTorch's memory history differ: recording from the history")
+                _native.detach()
+            elif not self._has_stacks:
+                self._off()
+                return
+        self._restart()
+        for device, entries in enumerate(devices):
+            if not self.tracks:
+                _native.history(device, entries)
+            elif not _native.stacks(device, entries):
+                _native.log("call stacks end here: other threads allocated while the history was read")
+                self._off()
+                return
 
     def _read_late(self, at_once: bool) -> None:
         """Tell the stacks of what lived at a new peak, and of what lives now."""
