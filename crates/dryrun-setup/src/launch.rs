@@ -103,7 +103,7 @@ impl DryRun {
     /// # Errors
     /// The directory of links cannot be made.
     pub fn environment(&self) -> Result<Vec<(&'static str, OsString)>, SetupError> {
-        let links = links(&self.library, &cache_directory()?)?;
+        let links = links_somewhere(&self.library, &cache_directory()?, &env::temp_dir())?;
         let first = |value: PathBuf, variable: &str| {
             let mut joined = value.into_os_string();
             if let Some(rest) = env::var_os(variable).filter(|rest| !rest.is_empty()) {
@@ -188,6 +188,15 @@ pub(crate) fn private_directory(shared: &Path) -> Result<PathBuf, SetupError> {
         }
     }
     Err(failed(shared, io::ErrorKind::AlreadyExists.into()))
+}
+
+/// Makes the directory of links under `cache`, else in a private one of `shared`: some containers have a cache that nobody may write to,
+/// and paths of people's names have spaces.
+pub(crate) fn links_somewhere(library: &Path, cache: &Path, shared: &Path) -> Result<PathBuf, SetupError> {
+    links(library, cache).or_else(|error| {
+        let instead = private_directory(shared).and_then(|private| links(library, &private));
+        instead.map_err(|_| error)
+    })
 }
 
 /// Makes the directory of links to `library` under `cache`; several processes may do so at once.

@@ -95,6 +95,23 @@ fn a_directory_that_the_loader_would_cut_is_refused() {
 }
 
 #[test]
+fn where_the_cache_cannot_be_used_the_links_are_in_a_private_directory_of_the_temporary_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let (library, shared) = (directory.path().join("libstalloc_dryrun.so"), directory.path().join("shared"));
+    fs::write(&library, b"").unwrap();
+    fs::create_dir(&shared).unwrap();
+    let usable = directory.path().join("cache");
+    for cache in [library.join("no folder"), library.join("no_folder"), directory.path().join("some body")] {
+        let links = launch::links_somewhere(&library, &cache, &shared).unwrap();
+        assert!(links.starts_with(launch::private_directory(&shared).unwrap()));
+        assert_eq!(fs::read_link(links.join("libcuda.so.1")).unwrap(), library);
+        let error = launch::links_somewhere(&library, &cache, &library).unwrap_err().to_string();
+        assert!(error.contains(&cache.display().to_string()), "what was to be used is named: {error}");
+    }
+    assert!(launch::links_somewhere(&library, &usable, &shared).unwrap().starts_with(usable), "the cache comes first");
+}
+
+#[test]
 fn a_gpu_can_be_described_from_nothing_or_from_a_preset() {
     let mine = find("sm=132,memory=80GiB,capability=9.0,name=My card").unwrap();
     assert_eq!((mine.multiprocessors, mine.total, mine.capability, mine.product), (132, 80 << 30, (9, 0), "My card"));
