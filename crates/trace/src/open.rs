@@ -7,11 +7,15 @@ use std::path::Path;
 use crate::error::{Budget, Fault, Place, ReadError, Result};
 use crate::input::{Input as Source, Progress};
 use crate::instance::{self, Instance};
-use crate::model::Recording;
+use crate::model::{Recording, Trace};
+use crate::state::MemoryState;
 use crate::{format, paper_log, snapshot};
 
 /// Memory that a reader may take by default, whatever the file claims, bytes. A snapshot of 1 GB takes 0.7 GB.
 pub const MEMORY_LIMIT: u64 = 4 << 30;
+
+/// More than any device has, and any job that a dry run is asked about needs, bytes.
+const LARGEST_DEVICE: u64 = 64 << 40;
 
 /// Environment variable that sets another limit, in GiB.
 const LIMIT_VARIABLE: &str = "STALLOC_READ_GIB";
@@ -59,6 +63,26 @@ pub fn read_bytes(bytes: &[u8], limit: u64) -> Result<Input> {
 }
 
 fn read<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, device: u32) -> Result<Input> {
+    let input = read_any(file, total, progress, limit, device)?;
+    if let Input::Recording(recording) = &input {
+        recording.traces.iter().try_for_each(fits_a_device)?;
+    }
+    Ok(input)
+}
+
+/// Models of allocators keep a record of each page, so that a recording of sizes that no device has would take all memory.
+fn fits_a_device(trace: &Trace) -> Result<()> {
+    let states = [&trace.initial, &trace.last].into_iter().flatten();
+    let reserved = |state: &MemoryState| state.segments.iter().fold(0u64, |sum, one| sum.saturating_add(one.size));
+    let held = states.map(reserved).max().unwrap_or(0).max(trace.peak_allocated());
+    if held <= LARGEST_DEVICE {
+        return Ok(());
+    }
+    let problem = format!("device {} holds {} TiB at once, more than any has", trace.device, held >> 40);
+    Err(Fault::damaged(Place::File, problem))
+}
+
+fn read_any<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, device: u32) -> Result<Input> {
     let mut input = Source::open(file, total, progress)?;
     let budget = Budget::new(limit);
     // A compressed file may break off in what is looked at here; only our own format makes sense up to there.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use stalloc_trace::format::write_recording;
-use stalloc_trace::{Fault, Input, Place, Recording, open, read_bytes};
+use stalloc_trace::{Fault, Input, Place, RawEvent, Recording, StackId, TraceBuilder, open, read_bytes};
 
 /// Enough for every honest file here.
 const LIMIT: u64 = 64 << 20;
@@ -115,6 +115,26 @@ fn lengths_that_nothing_backs_take_no_memory() {
 }
 
 #[test]
+fn more_memory_at_once_than_any_device_has_is_refused() {
+    let (tib, most) = (1 << 40, 64);
+    let held = |count: i64, size: i64| {
+        let blocks: Vec<_> = (1..=count).map(|at| entry("alloc", &int(at << 44), &int(size))).collect();
+        snapshot(&blocks, &[])
+    };
+    assert_eq!(recording(&held(most, tib)).traces[0].peak_allocated(), 64 << 40);
+    assert!(refused(&held(most, tib + 512)).to_string().contains("more than any has"));
+    refused(&held(1, 1 << 60));
+    refused(&held(10, 1 << 62));
+    let segment = |size: i64| {
+        let numbers = [("device", int(0)), ("address", int(1 << 20)), ("total_size", int(size)), ("stream", int(0))];
+        let fields = numbers.each_ref().map(|(name, value)| (*name, value.as_slice()));
+        snapshot(&[], &[dict(&[&fields[..], &[("segment_type", &text("large")), ("blocks", b"]")]].concat())])
+    };
+    assert_eq!(recording(&segment(64 << 40)).traces.len(), 1);
+    refused(&segment((64 << 40) + 512));
+}
+
+#[test]
 fn nesting_of_any_depth_does_not_overflow_the_stack() {
     const DEEP: usize = 1_000_000;
     refused(&pickle(&[&vec![b'('; DEEP]]));
@@ -200,9 +220,12 @@ fn sizes_and_addresses_that_cannot_be_are_named_with_their_place() {
 
 #[test]
 fn sizes_as_large_as_can_be_do_not_overflow() {
-    let huge = int(i64::MAX);
-    let entries: Vec<Vec<u8>> = (0..8).map(|n| entry("alloc", &int(n), &huge)).collect();
-    let trace = recording(&snapshot(&entries, &[])).traces.remove(0);
+    let mut builder = TraceBuilder::new(0);
+    for address in 0..8 {
+        let alloc = RawEvent::Alloc { address, size: i64::MAX as u64, stream: 0, stack: StackId::NONE };
+        builder.push(alloc, None);
+    }
+    let trace = builder.finish();
     assert_eq!(trace.peak_allocated(), u64::MAX);
     assert!(trace.fingerprint() > 0);
 }

@@ -231,7 +231,7 @@ fn a_compressed_file_cut_off_anywhere_is_read_up_to_its_last_whole_part() {
     let mut random = 1u64;
     for i in 0..60_000 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let alloc = RawEvent::Alloc { address: i << 40, size: random >> 32, stream: 0, stack: StackId::NONE };
+        let alloc = RawEvent::Alloc { address: i << 40, size: random >> 36, stream: 0, stack: StackId::NONE };
         writer.push(&alloc, None).unwrap();
         if i % 4_000 == 0 {
             writer.flush().unwrap();
