@@ -185,7 +185,8 @@ fn finish(job: &Job, ended: &[Ended], json: bool, stores_once: bool) -> Result<O
     if summaries.is_empty() {
         let hint = if job.dry_run.is_some() { "" } else { "; on a machine without one, add --dry-run h100-80gb" };
         return Err(Error::message(format!(
-            "nothing was recorded: the command allocated no memory of a CUDA device through PyTorch{hint}"
+            "nothing was recorded: unless a line above says why, the command allocated no memory of a CUDA device \
+             through PyTorch{hint}"
         )));
     }
     let lost: u64 = summaries.iter().map(|summary| summary.lost_events).sum();
