@@ -6,6 +6,7 @@
 
 mod commands;
 mod error;
+mod input;
 mod output;
 mod progress;
 

@@ -273,3 +273,33 @@ fn of_a_folder_a_plan_is_made_next_to_each_trace_that_was_asked_for() {
         assert!(String::from_utf8_lossy(&output.stderr).contains("holds no trace"), "{command}");
     }
 }
+
+#[test]
+fn standard_input_and_pipes_are_inputs_of_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let csv = folder.path().join("solved.csv");
+    fs::write(&csv, "id,lower,upper,size,offset\n0,0,5,8,0\n1,2,6,4,8\n").unwrap();
+    let command = env!("CARGO_BIN_EXE_stalloc");
+    for arguments in ["info --json", "plan --json", "verify --json"] {
+        for input in [format!("- < {}", text(&csv)), format!("<(cat {})", text(&csv))] {
+            let piped = Command::new("bash").args(["-c", &format!("{command} {arguments} {input}")]).output().unwrap();
+            assert!(json(&piped).is_object());
+        }
+        let script = format!("cat {} | {command} {arguments} -", text(&csv));
+        assert!(json(&Command::new("bash").args(["-c", &script]).output().unwrap()).is_object());
+    }
+}
+
+#[test]
+fn an_output_that_is_the_recording_itself_is_refused_and_the_recording_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("demo.trace");
+    fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.trace"), &recording).unwrap();
+    let before = fs::read(&recording).unwrap();
+    for command in ["plan", "report"] {
+        let refused = stalloc(&[command, text(&recording), "-o", text(&recording)]);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("would be lost"));
+        assert_eq!(fs::read(&recording).unwrap(), before);
+    }
+}

@@ -10,6 +10,7 @@ use stalloc_jobs::inputs;
 use stalloc_trace::{Input, Instance, Recording};
 
 use crate::error::{Error, Outcome};
+use crate::input;
 use crate::output::{self, Table};
 use crate::progress::Terminal;
 
@@ -21,7 +22,7 @@ use crate::progress::Terminal;
                         Exit status: 0 if done, 1 if with --compare they differ, 2 if a file cannot be read.")]
 pub struct Args {
     /// A snapshot, a trace, a folder of traces, a mem_log, a CSV instance or a plan
-    #[arg(required = true, num_args = 1..=2, value_name = "INPUT")]
+    #[arg(required = true, num_args = 1..=2, value_name = "INPUT", value_parser = input::parser())]
     inputs: Vec<PathBuf>,
     /// Compare two recordings request by request
     #[arg(long)]

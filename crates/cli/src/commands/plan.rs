@@ -9,6 +9,7 @@ use stalloc_synthesizer::Summary;
 use stalloc_trace::{Input, Instance, Trace};
 
 use crate::error::{Error, Outcome};
+use crate::input;
 use crate::output::{self, Table};
 use crate::progress::Terminal;
 
@@ -22,6 +23,7 @@ use crate::progress::Terminal;
 pub struct Args {
     /// A recording (PyTorch snapshot, stalloc trace, mem_log), a folder of traces, or an instance as CSV
     /// (id,lower,upper,size)
+    #[arg(value_parser = input::parser())]
     input: PathBuf,
     /// Where to write the plan, or the CSV with offsets; for a folder, another folder
     #[arg(short, long, value_name = "OUT")]
@@ -85,6 +87,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     }
     match inputs::open(&args.input, &mut Terminal::new())? {
         Input::Recording(recording) => {
+            input::keep(&args.input, args.output.as_deref())?;
             args.trace(&inputs::device(&args.input, recording, args.device, &mut Terminal::new())?)?;
         }
         Input::Instance(instance) => args.instance(&instance)?,

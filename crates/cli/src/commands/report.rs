@@ -11,6 +11,7 @@ use stalloc_trace::Recording;
 
 use crate::commands::ranks::Ranks;
 use crate::error::{Error, Outcome};
+use crate::input;
 use crate::output;
 use crate::progress::Terminal;
 
@@ -25,7 +26,7 @@ use crate::progress::Terminal;
 )]
 pub struct Args {
     /// Snapshots, traces, mem_logs or folders of traces; the first is compared with each of the others
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = input::parser())]
     inputs: Vec<PathBuf>,
     /// The page to write
     #[arg(short, long, value_name = "FILE.html")]
@@ -64,6 +65,10 @@ struct WithRanks<'a> {
 
 /// Reads, plans and replays once; writes whatever was asked for.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
+    for input in &args.inputs {
+        let outputs = [&args.output, &args.svg, &args.png, &args.snapshot];
+        outputs.into_iter().try_for_each(|output| input::keep(input, output.as_deref()))?;
+    }
     let read = args.inputs.iter().map(|path| read(path, args)).collect::<Result<Vec<_>, Error>>()?;
     let (inputs, kinds): (Vec<Input>, Vec<Option<Vec<Kind>>>) = read.into_iter().unzip();
     let report = Report::new(&inputs);

@@ -7,6 +7,7 @@ use stalloc_jobs::simulating::{Replays, simulate};
 use stalloc_simulator::{Comparison, Kind};
 
 use crate::error::{Error, Outcome};
+use crate::input;
 use crate::output::{self, Table};
 use crate::progress::Terminal;
 
@@ -23,6 +24,7 @@ use crate::progress::Terminal;
                         Exit status: 0 if done, 1 if with --capacity no allocator fits, 2 if a file cannot be read.")]
 pub struct Args {
     /// A recording: a PyTorch snapshot, a stalloc trace, a folder of traces, or a mem_log of the paper's artifact
+    #[arg(value_parser = input::parser())]
     input: PathBuf,
     /// Device to look at; by default the one that ran out of memory, else the fullest
     #[arg(long, value_name = "N")]

@@ -7,6 +7,7 @@ use stalloc_jobs::verifying::verify;
 use stalloc_plan::Verdict;
 
 use crate::error::{Error, Outcome};
+use crate::input;
 use crate::output;
 use crate::progress::Terminal;
 
@@ -18,8 +19,10 @@ use crate::progress::Terminal;
                         Exit status: 0 if all is well, 1 if not, 2 if a file cannot be read.")]
 pub struct Args {
     /// A plan, or a CSV instance with an offset column
+    #[arg(value_parser = input::parser())]
     plan: PathBuf,
     /// The recording that the plan was made from, or another of the same program
+    #[arg(value_parser = input::parser())]
     input: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
