@@ -18,6 +18,10 @@ const NONE: u32 = u32::MAX;
 /// Blocks of one key that are looked at, at most.
 const LOOKED_AT: usize = 16;
 
+/// Sections that are looked at in the time of one unit of work, and how many of them a look for blocks of a key is worth.
+const LOOKED_AT_FOR_A_UNIT: u64 = 32;
+const KEY: u64 = 128;
+
 /// Blocks after which one looks at the clock.
 const BETWEEN_LOOKS: u32 = 1024;
 
@@ -117,6 +121,8 @@ pub(super) struct Blocks {
     ring: bool,
     /// What may still be lost, by section.
     room: Vec<u64>,
+    /// Sections and keys looked at so far.
+    looked_at: u64,
     same: Index,
     starts: Index,
     ends: Index,
@@ -142,6 +148,7 @@ impl Blocks {
             sections: part.sections,
             ring: part.ring,
             room,
+            looked_at: 0,
             same: Index::default(),
             starts: Index::default(),
             ends: Index::default(),
@@ -160,6 +167,11 @@ impl Blocks {
     pub fn change(&self, section: u32) -> i64 {
         let at = |s: Option<u32>| s.and_then(|s| self.room.get(s as usize)).map_or(0, |&room| room as i64);
         at(Some(section)) - at(section.checked_sub(1))
+    }
+
+    /// The work of looking at keys and sections so far.
+    pub fn work(&self) -> u64 {
+        self.looked_at / LOOKED_AT_FOR_A_UNIT
     }
 
     /// What may still be lost, by section.
@@ -358,6 +370,7 @@ impl Blocks {
 
     /// One that goes with such a block, but none of some.
     pub fn partner_of(&mut self, block: Block, but: [u32; 2]) -> Option<(u32, Side)> {
+        self.looked_at += KEY;
         if let Some(other) = self.same.find((block.lower, u64::from(block.upper)), &self.whole, but) {
             return Some((other, Side::Same));
         }
@@ -425,6 +438,7 @@ impl Blocks {
     /// Takes the room that something lost of a section and so many more takes, if there is so much.
     pub fn lose(&mut self, pieces: &[(u32, u32, u64)]) -> bool {
         for (k, &(from, length, height)) in pieces.iter().enumerate() {
+            self.looked_at += u64::from(length);
             let sections = || (from..from + length).map(|s| self.wrap(s) as usize);
             if sections().any(|s| self.room[s] < height) {
                 for &(from, length, height) in &pieces[..k] {

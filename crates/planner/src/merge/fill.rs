@@ -160,8 +160,12 @@ fn confirm(blocks: &mut Blocks, rng: &mut Rng) -> (usize, u64) {
             add((lower, upper, last.unsigned_abs()));
         }
         let size_change = size as i64;
-        let same = order[n + 1..].iter().map(|&o| blocks.all[o as usize]).take_while(|b| b.size == size);
-        let nexts = same.map(|b| b.lower).filter(|&next| next > upper).take(NEXT);
+        // Those of one size are in order of their begins.
+        let others = &order[n + 1..];
+        let other = |o: u32| blocks.all[o as usize];
+        let after = others.partition_point(|&o| (other(o).size, other(o).lower) <= (size, upper));
+        let nexts = others[after..].iter().map(|&o| other(o)).take_while(|b| b.size == size).take(NEXT);
+        let nexts = nexts.map(|b| b.lower);
         let from = starting.partition_point(|&l| l <= (lower, upper));
         let ends = starting[from..].iter().take(NEAREST).take_while(|l| l.0 == lower).map(|l| l.1);
         for end in nexts.chain(ends) {

@@ -51,8 +51,8 @@ impl Candidate {
 }
 
 /// One round: merges all that is found, what loses least first, as far as there is room and the finds do not exclude each
-/// other. How many, and the work done.
-pub(super) fn round(blocks: &mut Blocks, kind: Kind, rng: &mut Rng) -> (usize, u64) {
+/// other; no more once so much work is done. How many, and the work done.
+pub(super) fn round(blocks: &mut Blocks, kind: Kind, rng: &mut Rng, most: u64) -> (usize, u64) {
     let mut candidates = Candidates::whole(blocks);
     match kind {
         Kind::Rows(most) | Kind::Stacks(most) => (2..=most).for_each(|_| candidates.grow(blocks)),
@@ -63,15 +63,19 @@ pub(super) fn round(blocks: &mut Blocks, kind: Kind, rng: &mut Rng) -> (usize, u
         Kind::Stacks(_) => candidates.stacks(),
         Kind::Pauses => candidates.pauses(),
     };
-    let work = 4 * candidates.all.len() as u64 + found.len() as u64;
+    let looking = 4 * (candidates.all.len() + found.len()) as u64;
+    let before = blocks.work();
     // Noise, so that each time others come first.
     found.iter_mut().for_each(|f| f.0 *= 1.0 + (rng.next() % 1024) as f64 / 1024.0);
     found.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut merged = 0;
     for (_, made) in found {
+        if looking + blocks.work() - before > most {
+            break;
+        }
         merged += usize::from(candidates.merge(blocks, made));
     }
-    (merged, work)
+    (merged, looking + blocks.work() - before)
 }
 
 type Lists<K> = FxHashMap<K, Vec<u32>>;
@@ -132,9 +136,12 @@ impl Candidates {
         order.sort_unstable_by_key(|&k| (self.all[k as usize].block.size, self.all[k as usize].block.lower, k));
         for (n, &k) in order.iter().enumerate() {
             let block = self.all[k as usize].block;
-            let same =
-                order[n + 1..].iter().map(|&o| (o, self.all[o as usize].block)).take_while(|o| o.1.size == block.size);
-            let after: Vec<u32> = same.filter(|o| o.1.lower > block.upper).take(NEXT).map(|o| o.0).collect();
+            // Those of one size are in order of their begins.
+            let others = &order[n + 1..];
+            let other = |o: u32| self.all[o as usize].block;
+            let from = others.partition_point(|&o| (other(o).size, other(o).lower) <= (block.size, block.upper));
+            let after: Vec<u32> =
+                others[from..].iter().copied().take_while(|&o| other(o).size == block.size).take(NEXT).collect();
             after.into_iter().for_each(|other| self.add(blocks, Made::Row(k, other)));
         }
     }

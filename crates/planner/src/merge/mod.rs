@@ -59,7 +59,7 @@ pub(crate) struct Lossy<'a> {
     pub k: u64,
     pub seed: u64,
     pub parts: Parts,
-    /// Work on one merge, at most.
+    /// Work on filling in, at most, and on all else.
     pub work: u64,
 }
 
@@ -100,13 +100,14 @@ impl Merged {
             (merging.likely, merging.work) = (likely, merging.work + done);
         }
         // What is found by one kind may make room for those before it.
-        let mut next = 0;
-        while let Some(&kind) = kinds.get(next) {
+        let (mut next, mut left) = (0, how.work);
+        while let Some(&kind) = kinds.get(next).filter(|_| left > 0) {
             if merging.blocks.is_late() {
                 return None;
             }
-            let (merged, looked) = matching::round(&mut merging.blocks, kind, &mut rng);
+            let (merged, looked) = matching::round(&mut merging.blocks, kind, &mut rng, left);
             merging.work += looked;
+            left = left.saturating_sub(looked);
             next = if merged > 0 { 0 } else { next + 1 };
         }
         merging.end(part)
