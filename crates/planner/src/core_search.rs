@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::first_fit::FirstFit;
-use crate::greedy::Places;
+use crate::greedy::{FIRST_FIT_WORK, Places};
 use crate::hash::mix;
 use crate::luby::luby;
 use crate::problem::{Part, Problem, prepare};
@@ -79,7 +79,7 @@ impl CoreSearch {
         let others = arrange(part, heaviest, OTHERS[(turn % OTHERS.len() as u64) as usize]);
         let before = fit.work;
         let offsets = complete(fit, order, &others);
-        work += 2 * (fit.work - before);
+        work += FIRST_FIT_WORK * (fit.work - before);
         let Some(offsets) = offsets else { return (None, work) };
         for (i, (item, offset)) in part.items.iter().zip(&offsets).enumerate() {
             self.blame[i] += u32::from(offset.saturating_add(item.size) > target);

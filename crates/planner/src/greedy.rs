@@ -10,6 +10,7 @@ use crate::first_fit::FirstFit;
 use crate::problem::Part;
 use crate::rules::{Heaviest, Order, Rule, all, arrange, core, long};
 use crate::skyline::best_fit;
+use crate::stretches::Stretches;
 use crate::sweep::{sweep, sweep_around};
 
 /// Offsets of a part's items and the highest top.
@@ -33,6 +34,8 @@ pub(crate) enum Way {
     Sweep { backwards: bool },
     /// First fit in order of time around what is fixed, in a ring too.
     Around,
+    /// Stretches that are too high in the best so far, then the rest around them.
+    Stretches,
     /// Best fit over the skyline.
     BestFit(Order),
     /// First fit, where some items are fixed.
@@ -40,9 +43,10 @@ pub(crate) enum Way {
 }
 
 /// The fastest and most successful first.
-const WAYS: [Way; 10] = [
+const WAYS: [Way; 11] = [
     Way::Sweep { backwards: false },
     Way::Sweep { backwards: true },
+    Way::Stretches,
     Way::BestFit(all(Rule::Lower)),
     Way::BestFit(all(Rule::Area)),
     Way::BestFit(core(0, Rule::Length, Rule::Length)),
@@ -72,11 +76,12 @@ pub(crate) const FIRST_FITS: [Order; 14] = [
 ];
 
 /// The best of the fast orders: by top, then by place in the list. Ends when `enough` is reached or time is up; one
-/// way is always tried to its end.
-pub(crate) fn greedy(part: &Part, enough: u64, parts: Parts, clock: &Clock) -> Option<Places> {
+/// way is always tried to its end. And the work of those ways that count theirs, first fit.
+pub(crate) fn greedy(part: &Part, enough: u64, parts: Parts, clock: &Clock) -> Option<(Places, u64)> {
     let runs = Runs::new(part);
     let possible = |way: &Way| match way {
         Way::Sweep { .. } => part.fixed.is_empty() && !part.ring,
+        Way::Stretches => parts.stretches && Stretches::can_place(part),
         Way::BestFit(_) => part.fixed.is_empty() && parts.best_fit,
         Way::Around | Way::FirstFit(_) => true,
     };
@@ -85,23 +90,35 @@ pub(crate) fn greedy(part: &Part, enough: u64, parts: Parts, clock: &Clock) -> O
         ways.push(Way::Around);
         ways.extend(FIRST_FITS.map(Way::FirstFit));
     }
-    let mut best: Option<Places> = None;
+    let (mut best, mut work): (Option<Places>, u64) = (None, 0);
     for batch in ways.chunks(clock.threads_for(part)) {
-        if best.as_ref().is_some_and(|b| b.top <= enough || clock.is_over()) {
+        if best.as_ref().is_some_and(|b| b.top <= enough || work > clock.work || clock.is_over()) {
             break;
         }
-        let limit = best.as_ref().map_or(u64::MAX, |b| b.top);
+        let so_far = best.as_ref();
+        let limit = so_far.map_or(u64::MAX, |b| b.top);
         // One is always tried to its end.
         let deadline = clock.until.filter(|_| best.is_some());
-        for found in clock.all(batch, |way| runs.run(*way, limit, clock.work, deadline)) {
+        let run = |way: &Way| match (way, so_far) {
+            (Way::Stretches, Some(best)) => {
+                (Stretches::fast().improve(part, best, enough, (0, parts), (u64::MAX, deadline)).0, 0)
+            }
+            _ => runs.run(*way, limit, clock.work.saturating_sub(work), deadline),
+        };
+        let before = work;
+        for (found, spent) in clock.all(batch, run) {
+            work = work.max(before + spent);
             match &best {
                 Some(b) if b.top <= found.as_ref().map_or(u64::MAX, |f| f.top) || b.top <= enough => {}
                 _ => best = found.or(best),
             }
         }
     }
-    best
+    Some((best?, work))
 }
+
+/// Work that first fit counts for each item that it looks at.
+pub(crate) const FIRST_FIT_WORK: u64 = 2;
 
 /// What the runs over a part share.
 struct Runs<'a> {
@@ -118,28 +135,32 @@ impl<'a> Runs<'a> {
     }
 
     /// `None` if the way ends no lower than `limit`, if there is a limit and first fit takes more than `work`, or if it is not
-    /// done in time.
-    fn run(&self, way: Way, limit: u64, work: u64, deadline: Option<Instant>) -> Option<Places> {
+    /// done in time; and its work, if it counts that.
+    fn run(&self, way: Way, limit: u64, work: u64, deadline: Option<Instant>) -> (Option<Places>, u64) {
         let part = self.part;
+        let mut spent = 0;
         let arranged = |order| arrange(part, self.heaviest.get_or_init(|| Heaviest::new(part)), order);
         let offsets = match way {
             Way::Sweep { backwards } => sweep(part, backwards, limit),
             Way::Around => sweep_around(part, limit),
+            Way::Stretches => None,
             Way::BestFit(order) => {
                 best_fit(part, self.layout.get_or_init(|| Layout::new(&part.items)), &arranged(order), limit, deadline)
             }
             Way::FirstFit(order) => {
                 let idle = self.fits.lock().ok().and_then(|mut fits| fits.pop());
                 let mut fit = idle.unwrap_or_else(|| FirstFit::new(part));
-                let most = if limit == u64::MAX { u64::MAX } else { work };
+                let most = if limit == u64::MAX { u64::MAX } else { work / FIRST_FIT_WORK };
                 fit.deadline = deadline;
+                let before = fit.work;
                 let offsets = fit.run(&arranged(order), limit, most);
+                spent = FIRST_FIT_WORK * (fit.work - before);
                 if let Ok(mut fits) = self.fits.lock() {
                     fits.push(fit);
                 }
                 offsets
             }
         };
-        offsets.map(|offsets| Places::new(part, offsets))
+        (offsets.map(|offsets| Places::new(part, offsets)), spent)
     }
 }

@@ -28,6 +28,7 @@ mod rules;
 mod skyline;
 mod solve;
 mod split;
+mod stretches;
 mod sweep;
 mod turns;
 mod windows;

@@ -62,6 +62,8 @@ pub struct Parts {
     pub windows: bool,
     /// Beams over skylines.
     pub beams: bool,
+    /// Stretches of time that are too high, placed before all else.
+    pub stretches: bool,
     /// Items that go together, merged.
     pub merges: bool,
     /// In merges, what is likely to be missing, filled in.
@@ -80,6 +82,7 @@ impl Default for Parts {
             any_valley: true,
             windows: true,
             beams: true,
+            stretches: true,
             merges: true,
             filling: true,
             wheels: true,

@@ -17,25 +17,31 @@ const QUICK_ENOUGH: u64 = 1000;
 /// # Errors
 /// When the instance is invalid or no solution fits in 64 bits.
 pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> {
-    let clock = Clock::new(options);
+    solve_within(instance, options, &Clock::new(options))
+}
+
+/// The same within what a clock allows, whatever the limits of the options.
+pub(crate) fn solve_within(instance: &Instance, options: &Options, clock: &Clock) -> Result<Solution, Error> {
     let problem = prepare(instance)?;
     let quick = options.effort == Effort::Quick;
     // What is enough in units, as far as whole units are enough.
     let target = target(&problem.parts).max(options.enough / problem.unit);
     let enough = if quick { target.saturating_add(target / QUICK_ENOUGH) } else { target };
     let mut all = Vec::with_capacity(problem.parts.len());
+    let mut improved = Improved::default();
     // What one part cannot avoid, the others need not try to.
     let mut worst = enough;
     for part in &problem.parts {
-        let places = greedy(part, worst, options.parts, &clock).ok_or(Error::TooLarge)?;
+        let left = Clock { work: clock.work.saturating_sub(improved.work), ..*clock };
+        let (places, work) = greedy(part, worst, options.parts, &left).ok_or(Error::TooLarge)?;
+        improved.work += work;
         if quick {
             worst = worst.max(places.top);
         }
         all.push(places);
     }
-    let mut improved = Improved::default();
     if !quick {
-        improved = improve(instance, &problem.parts, &mut all, target, options, &clock);
+        improve(instance, &problem.parts, &mut all, (target, &mut improved), options, clock);
     }
     assemble(instance, &problem, &all, &improved)
 }
@@ -58,13 +64,12 @@ fn improve(
     instance: &Instance,
     parts: &[Part],
     all: &mut [Places],
-    target: u64,
+    (target, improved): (u64, &mut Improved),
     options: &Options,
     clock: &Clock,
-) -> Improved {
+) {
     let merged: Vec<OnceCell<Option<Merged>>> = parts.iter().map(|_| OnceCell::new()).collect();
     let mut turns: Vec<Turns> = parts.iter().map(Turns::new).collect();
-    let mut improved = Improved::default();
     let mut target = target;
     while let Some(worst) = (0..parts.len()).rev().max_by_key(|&p| all[p].top) {
         if all[worst].top <= target || improved.work >= clock.work || clock.is_over() {
@@ -75,7 +80,6 @@ fn improve(
         improved.work += turns[worst].next(part, &merged[worst], best, &mut improved.proven, goal);
         target = target.max(improved.proven);
     }
-    improved
 }
 
 fn assemble(instance: &Instance, problem: &Problem, all: &[Places], improved: &Improved) -> Result<Solution, Error> {

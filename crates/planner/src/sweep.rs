@@ -51,9 +51,9 @@ pub(crate) fn sweep(part: &Part, backwards: bool, limit: u64) -> Option<Vec<u64>
 /// `None` as soon as a top reaches `limit`. O(n log n) where few fixed items begin during an item's life.
 pub(crate) fn sweep_around(part: &Part, limit: u64) -> Option<Vec<u64>> {
     let m = part.sections;
-    let mut fit = FirstFit::new(part);
     let mut wrapping: Vec<u32> = (0..part.items.len() as u32).filter(|&i| part.items[i as usize].upper > m).collect();
     wrapping.sort_by_key(|&i| Reverse(part.items[i as usize].length()));
+    let mut fit = (!wrapping.is_empty()).then(|| FirstFit::new(part));
     let mut offsets = vec![0; part.items.len()];
     // What has its place already, piece by piece: (from when, until when, first address, one past the last).
     let mut solid: Vec<(u32, u32, u64, u64)> = Vec::new();
@@ -65,7 +65,7 @@ pub(crate) fn sweep_around(part: &Part, limit: u64) -> Option<Vec<u64>> {
     part.fixed.iter().for_each(|(item, offset)| add(item, *offset));
     for i in wrapping {
         let item = &part.items[i as usize];
-        let top = fit.place(i);
+        let Some(top) = fit.as_mut().map(|fit| fit.place(i)) else { break };
         if top >= limit {
             return None;
         }

@@ -100,10 +100,10 @@ impl<'a> Turns<'a> {
         let (improver, places) = match &mut self.exact {
             Some(exact) => exact,
             None => {
-                let places = greedy(&made.part, goal.target, goal.options.parts, goal.clock)?;
+                let (places, greedy_work) = greedy(&made.part, goal.target, goal.options.parts, goal.clock)?;
                 offer(made, part, &places, best);
                 self.exact = Some((Improver::new(&made.part, goal.clock.threads, goal.options), places));
-                return Some(made.work);
+                return Some(made.work + greedy_work);
             }
         };
         // That blocks cannot be placed so low says nothing of the items.
@@ -136,7 +136,8 @@ impl<'a> Turns<'a> {
         }
         self.idle = 0;
         self.share = if made.likely { SHARE } else { 1 };
-        let mut places = greedy(&made.part, target, options.parts, clock)?;
+        let (mut places, greedy_work) = greedy(&made.part, target, options.parts, clock)?;
+        work += greedy_work;
         let mut improver = Improver::new(&made.part, clock.threads, options);
         let until = made.work + most.min(goal.left.saturating_sub(work));
         while work < until && places.top > target && !clock.is_over() {

@@ -106,6 +106,7 @@ fn variants(ablate: bool) -> Vec<(Option<&'static str>, Parts)> {
         (Some("without cores"), Parts { cores: false, ..all }),
         (Some("without exact search of what is small"), Parts { exact: false, ..all }),
         (Some("without beams"), Parts { beams: false, ..all }),
+        (Some("without stretches"), Parts { stretches: false, ..all }),
         (Some("without merges"), Parts { merges: false, ..all }),
         (Some("without filling in"), Parts { filling: false, ..all }),
         (Some("without wheels"), Parts { wheels: false, ..all }),

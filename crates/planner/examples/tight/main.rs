@@ -3,7 +3,7 @@
 //! `cargo run -p stalloc-planner --release --example tight -- [--limit SECONDS] [--work UNITS] [--threads N]
 //! [--seeds N] [--quick] [--without PART] [--write FOLDER] NAME...`, where a name is `cut:5000`, `slack15:300`, `chain:1000`, `pools:1000`
 //! (`pools:1000:2` for another seed than 1), `stack:5000`, `micro_batches:5000`, `recomputation:5000` or the path
-//! of an instance's CSV. With `--write`, each instance is written as CSV, with the offsets of a best solution, instead.
+//! of an instance's CSV. With `--write`, each instance is written as CSV, with the offsets of a best solution where one is known, instead.
 
 mod generate;
 mod nested;
@@ -68,6 +68,7 @@ fn leave_out(parts: &mut Parts, name: &str) {
         "any_valley" => parts.any_valley = false,
         "windows" => parts.windows = false,
         "beams" => parts.beams = false,
+        "stretches" => parts.stretches = false,
         "merges" => parts.merges = false,
         "filling" => parts.filling = false,
         "wheels" => parts.wheels = false,
@@ -78,9 +79,10 @@ fn leave_out(parts: &mut Parts, name: &str) {
 fn save(known: &Known, path: &Path) -> Result<(), String> {
     let write = || {
         let mut out = std::io::BufWriter::new(std::fs::File::create(path)?);
-        writeln!(out, "id,lower,upper,size,offset")?;
-        for (id, (b, offset)) in known.instance.buffers.iter().zip(&known.offsets).enumerate() {
-            writeln!(out, "{id},{},{},{},{offset}", b.lower, b.upper, b.size)?;
+        let known_offset = |id: usize| known.offsets.get(id).map(|offset| format!(",{offset}")).unwrap_or_default();
+        writeln!(out, "id,lower,upper,size{}", if known.offsets.is_empty() { "" } else { ",offset" })?;
+        for (id, b) in known.instance.buffers.iter().enumerate() {
+            writeln!(out, "{id},{},{},{}{}", b.lower, b.upper, b.size, known_offset(id))?;
         }
         out.flush()
     };

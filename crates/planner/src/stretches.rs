@@ -1,0 +1,340 @@
+//! Stretches of time in which a plan of a large part is too high, placed alone, and all that lives outside of them in order of
+//! time around them.
+//!
+//! Where the load is near its maximum for short times only, first fit in order of time is as good as can be nearly everywhere,
+//! but meets the heaviest sections with the free addresses in pieces. So they are placed first, as if nothing else were there:
+//! a stretch has few buffers, and is most often solved at once. What is too high after that makes a stretch longer, or another one.
+
+use std::time::Instant;
+
+use crate::bound::loads;
+use crate::clock::{Clock, is_over};
+use crate::greedy::Places;
+use crate::hash::mix;
+use crate::problem::{Item, Part};
+use crate::solve::solve_within;
+use crate::sweep::sweep_around;
+use crate::{Buffer, Instance, Options, Parts};
+
+/// Sections on either side of an item that is too high which a stretch begins with; in turn.
+const WIDTHS: [u32; 3] = [64, 16, 256];
+
+/// Sweeps of one round, at most.
+const SWEEPS: u32 = 6;
+
+/// Work that a sweep counts for each item.
+const SWEEP_WORK: u64 = 32;
+
+/// Work on one stretch beyond the fast orders, for each of its items; or as much as a sweep is, if that is more.
+const WORK_PER_ITEM: u64 = 1000;
+
+/// One in so many of all items may be in stretches, at first and then; when there are more, it begins anew.
+const SHARE: [usize; 2] = [8, 2];
+
+/// What is smaller than that is placed as a whole.
+const FEWEST_ITEMS: usize = 1024;
+
+/// Stretches at most; what else is too high has its turn after the next sweep.
+const MOST: usize = 256;
+
+/// Sections that are placed alone.
+#[derive(Clone, Debug, Default)]
+struct Stretch {
+    from: u32,
+    to: u32,
+    /// Its items, with their offsets, once it was placed; and their top.
+    placed: Vec<(u32, u64)>,
+    top: u64,
+    /// How often it was placed.
+    tries: u64,
+}
+
+/// What is known of a part's stretches.
+#[derive(Debug)]
+pub(crate) struct Stretches {
+    all: Vec<Stretch>,
+    /// How often it began anew.
+    begun: u64,
+    share: usize,
+    /// Whether stretches are placed by more than the fast orders.
+    thorough: bool,
+}
+
+impl Stretches {
+    /// By the fast orders alone, for few items.
+    pub fn fast() -> Stretches {
+        Stretches { all: vec![], begun: 0, share: SHARE[0], thorough: false }
+    }
+
+    /// By all means; otherwise than another of another number.
+    pub fn new(number: u64) -> Stretches {
+        Stretches { all: vec![], begun: number, share: SHARE[1], thorough: true }
+    }
+
+    /// Whether a part is one that can be placed so.
+    pub fn can_place(part: &Part) -> bool {
+        !part.ring && !part.aligned && part.fixed.is_empty() && part.items.len() >= FEWEST_ITEMS
+    }
+
+    /// Goes on for a round, at first from what is too high in the best places known; a solution, and the work done.
+    pub fn improve(
+        &mut self,
+        part: &Part,
+        best: &Places,
+        target: u64,
+        (seed, parts): (u64, Parts),
+        (left, until): (u64, Option<Instant>),
+    ) -> (Option<Places>, u64) {
+        let mut work = 0;
+        let mut found: Option<Places> = None;
+        if self.all.is_empty() {
+            self.grow(part, &best.offsets, target);
+        }
+        let sweep_work = SWEEP_WORK * part.items.len() as u64;
+        for _ in 0..SWEEPS {
+            let Some(order) = self.gather(part) else {
+                self.begin_anew();
+                break;
+            };
+            for (stretch, items) in self.all.iter_mut().zip(&order) {
+                let most = if self.thorough { sweep_work.max(WORK_PER_ITEM * items.len() as u64) } else { 0 };
+                let clock = Clock { until, threads: 1, work: most.min(left.saturating_sub(work)) };
+                work += stretch.place(part, items, target, (seed, parts), &clock);
+            }
+            let Some(places) = self.sweep(part) else { break };
+            work += sweep_work;
+            let enough = self.all.iter().map(|s| s.top).fold(target, u64::max);
+            let done = places.top <= enough;
+            if !done {
+                self.grow(part, &places.offsets, enough);
+            }
+            if found.as_ref().is_none_or(|found| places.top < found.top) {
+                found = Some(places);
+            }
+            if done || work > left || is_over(until) {
+                break;
+            }
+        }
+        (found.filter(|found| found.top < best.top), work)
+    }
+
+    fn begin_anew(&mut self) {
+        self.all.clear();
+        self.begun += 1;
+    }
+
+    /// Makes stretches longer, or new ones, where something is above a height.
+    fn grow(&mut self, part: &Part, offsets: &[u64], height: u64) {
+        let width = WIDTHS[self.begun as usize % WIDTHS.len()];
+        let known = self.all.len();
+        for (item, offset) in part.items.iter().zip(offsets) {
+            if offset.saturating_add(item.size) <= height {
+                continue;
+            }
+            let near = self.all.iter().rposition(|s| {
+                let away = s.to - s.from;
+                item.lower <= s.to.saturating_add(away) && s.from.saturating_sub(away) <= item.upper
+            });
+            let at = near.unwrap_or(self.all.len());
+            if at == MOST {
+                return;
+            }
+            if near.is_none() {
+                self.all.push(Stretch { from: item.lower, to: item.upper, ..Stretch::default() });
+            }
+            let stretch = &mut self.all[at];
+            let more = if at < known && !stretch.placed.is_empty() { (stretch.to - stretch.from) / 2 } else { width };
+            stretch.placed.clear();
+            stretch.from = stretch.from.min(item.lower.saturating_sub(more));
+            stretch.to = stretch.to.max(item.upper.saturating_add(more)).min(part.sections);
+        }
+    }
+
+    /// Joins stretches of which items live together; the items of each, or `None` if they are too many.
+    fn gather(&mut self, part: &Part) -> Option<Vec<Vec<u32>>> {
+        loop {
+            self.join_overlapping();
+            let mut items = vec![Vec::new(); self.all.len()];
+            let mut spans: Vec<(u32, u32)> = self.all.iter().map(|s| (s.from, s.to)).collect();
+            for (item, i) in part.items.iter().zip(0..) {
+                let k = self.all.partition_point(|s| s.to <= item.lower);
+                if self.all.get(k).is_some_and(|s| s.from < item.upper) {
+                    items[k].push(i);
+                    spans[k] = (spans[k].0.min(item.lower), spans[k].1.max(item.upper));
+                }
+            }
+            if self.share * items.iter().map(Vec::len).sum::<usize>() > part.items.len() {
+                return None;
+            }
+            let mut reached = 0;
+            let mut joined = false;
+            for (k, &(begin, end)) in spans.iter().enumerate() {
+                if k > 0 && begin < reached {
+                    self.all[k].from = self.all[k - 1].to - 1;
+                    joined = true;
+                }
+                reached = reached.max(end);
+            }
+            if !joined {
+                return Some(items);
+            }
+        }
+    }
+
+    fn join_overlapping(&mut self) {
+        self.all.sort_by_key(|s| (s.from, s.to));
+        let mut joined: Vec<Stretch> = Vec::with_capacity(self.all.len());
+        for stretch in self.all.drain(..) {
+            match joined.last_mut() {
+                Some(last) if stretch.from < last.to => {
+                    last.to = last.to.max(stretch.to);
+                    last.placed.clear();
+                }
+                _ => joined.push(stretch),
+            }
+        }
+        self.all = joined;
+    }
+
+    /// All that is in no stretch, in order of time from each stretch on: to the left and to the right, as far as to where the
+    /// load between two is least.
+    fn sweep(&self, part: &Part) -> Option<Places> {
+        let loads = loads(part);
+        let least = |from: u32, to: u32| (from..to).min_by_key(|&s| loads[s as usize]).unwrap_or(to);
+        // For each stretch, from where on what comes before it belongs to it.
+        let ends = std::iter::once(None).chain(self.all.iter().map(|s| Some(s.to)));
+        let begins: Vec<u32> =
+            self.all.iter().zip(ends).map(|(s, end)| end.map_or(0, |end| least(end, s.from))).collect();
+        let before = |item: &Item| {
+            let next = self.all.partition_point(|s| s.from < item.upper);
+            begins.get(next).is_some_and(|&begin| begin <= item.lower)
+        };
+        let mut offsets = vec![u64::MAX; part.items.len()];
+        for &(i, offset) in self.all.iter().flat_map(|s| &s.placed) {
+            offsets[i as usize] = offset;
+        }
+        place_around(part, &mut offsets, true, before)?;
+        place_around(part, &mut offsets, false, |_| true)?;
+        Some(Places::new(part, offsets))
+    }
+}
+
+/// Places some of what has no offset yet (`u64::MAX`) around all that has one, in order of time or against it.
+fn place_around(part: &Part, offsets: &mut [u64], backwards: bool, chosen: impl Fn(&Item) -> bool) -> Option<()> {
+    let mut rest = Part { sections: part.sections, base: part.base, bound: part.bound, ..Part::default() };
+    for (item, i) in part.items.iter().zip(0..) {
+        let offset = offsets[i as usize];
+        if offset == u64::MAX && !chosen(item) {
+            continue;
+        }
+        let mut item = Item { id: i, ..*item };
+        if backwards {
+            (item.lower, item.upper) = (part.sections - item.upper, part.sections - item.lower);
+        }
+        match offset {
+            u64::MAX => rest.items.push(item),
+            offset => rest.fixed.push((item, offset)),
+        }
+    }
+    rest.items.sort_unstable_by_key(|i| (i.lower, !i.upper, !i.size, i.id));
+    for (item, offset) in rest.items.iter().zip(sweep_around(&rest, u64::MAX)?) {
+        offsets[item.id as usize] = offset;
+    }
+    Some(())
+}
+
+impl Stretch {
+    /// Places its items as if there were no others, if that was not done; the work done.
+    fn place(&mut self, part: &Part, items: &[u32], target: u64, (seed, parts): (u64, Parts), clock: &Clock) -> u64 {
+        if !self.placed.is_empty() && self.top <= target {
+            return 0;
+        }
+        let buffer = |&i: &u32| {
+            let Item { lower, upper, size, .. } = part.items[i as usize];
+            let (lower, upper) = (lower.max(self.from).into(), upper.min(self.to).into());
+            Buffer { lower, upper, size, alignment: 1, fixed: None }
+        };
+        let instance = Instance { buffers: items.iter().map(buffer).collect(), period: None };
+        self.tries += 1;
+        let options = Options {
+            seed: mix(seed ^ self.tries),
+            enough: target - part.base,
+            parts: Parts { stretches: false, ..parts },
+            ..Options::default()
+        };
+        // The part itself has a plan, so that its stretches have.
+        let Ok(solution) = solve_within(&instance, &options, clock) else { return 1 };
+        if self.placed.is_empty() || part.base + solution.peak < self.top {
+            self.top = part.base + solution.peak;
+            self.placed = items.iter().copied().zip(solution.offsets.iter().map(|o| part.base + o)).collect();
+        }
+        solution.work + SWEEP_WORK * items.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::Rng;
+    use crate::problem::prepare;
+    use crate::sweep::sweep;
+
+    /// Short lifetimes in a row, so that there are many stretches, and now and then a long one.
+    fn random(buffers: u64, rng: &mut Rng) -> Instance {
+        let mut below = |n: u64| rng.next() % n;
+        let mut buffer = |_| {
+            let lower = below(buffers);
+            let length = if below(8) == 0 { 1 + below(buffers / 2) } else { 1 + below(8) };
+            Buffer { lower, upper: lower + length, size: 1 + below(32), alignment: 1, fixed: None }
+        };
+        Instance { buffers: (0..buffers).map(&mut buffer).collect(), period: None }
+    }
+
+    fn overlap(part: &Part, offsets: &[u64]) -> bool {
+        let all: Vec<(&Item, u64)> = part.items.iter().zip(offsets.iter().copied()).collect();
+        all.iter().enumerate().any(|(k, (a, from))| {
+            let meets = |(b, other): &(&Item, u64)| {
+                a.lower < b.upper && b.lower < a.upper && *from < other + b.size && *other < from + a.size
+            };
+            *from < part.base || all[..k].iter().any(meets)
+        })
+    }
+
+    #[test]
+    fn whatever_is_found_around_stretches_overlaps_nowhere_and_is_lower() {
+        let mut rng = Rng::new(1);
+        let (mut better, mut reached) = (0, 0);
+        for k in 0..400 {
+            let instance = random(40 + k % 60, &mut rng);
+            for part in prepare(&instance).expect("sound").parts {
+                let places = Places::new(&part, sweep(&part, false, u64::MAX).expect("no limit"));
+                let stretches = if k % 2 == 0 { Stretches::fast() } else { Stretches::new(k) };
+                let mut stretches = Stretches { share: 1, ..stretches };
+                let how = ((k, Parts::default()), (100_000, None));
+                let Some(found) = stretches.improve(&part, &places, part.bound, how.0, how.1).0 else { continue };
+                assert!(!overlap(&part, &found.offsets), "{k}");
+                assert_eq!(found, Places::new(&part, found.offsets.clone()), "{k}");
+                assert!(part.bound <= found.top && found.top < places.top, "{k}");
+                better += 1;
+                reached += u32::from(found.top == part.bound);
+            }
+        }
+        assert!(better > 100 && reached > 50, "{better} {reached}");
+    }
+
+    #[test]
+    fn stretches_of_which_items_live_together_are_joined() {
+        // The second and the third live together, but in neither of the stretches around the first and the last.
+        let lives = [(0, 2), (1, 5), (4, 9), (8, 10)];
+        let item =
+            |(id, &(lower, upper)): (usize, &(u32, u32))| Item { lower, upper, size: 1, align: 1, id: id as u32 };
+        let part = Part { items: lives.iter().enumerate().map(item).collect(), sections: 10, ..Part::default() };
+        let stretch = |from, to| Stretch { from, to, ..Stretch::default() };
+        let mut stretches = Stretches { all: vec![stretch(8, 10), stretch(0, 2)], share: 1, ..Stretches::fast() };
+        assert_eq!(stretches.gather(&part), Some(vec![vec![0, 1, 2, 3]]));
+        assert_eq!(stretches.all.iter().map(|s| (s.from, s.to)).collect::<Vec<_>>(), [(0, 10)]);
+        let mut apart = Stretches { all: vec![stretch(9, 10), stretch(0, 1)], share: 1, ..Stretches::fast() };
+        assert_eq!(apart.gather(&part), Some(vec![vec![0], vec![3]]));
+        assert_eq!(Stretches { share: 3, ..apart }.gather(&part), None);
+    }
+}
