@@ -7,18 +7,12 @@ so far. A captured graph needs at its replay what it freed while it was captured
 its graphs are gone.
 """
 
-import argparse
 import ctypes
 import json
-import os
-import subprocess
-import sys
 import tempfile
-from pathlib import Path
 
-import page
+import harness
 
-ROOT = Path(__file__).resolve().parent.parent
 WAYS = ("native", "expandable", "stalloc")
 #: Sizes of the blocks that mark where a pool is allocated to, bytes; nothing else is of these sizes.
 BEGINS, ENDS = 54321, 54322
@@ -104,12 +98,8 @@ class Needed:
         }
 
 
-def model(layers: int = 8, width: int = 768, vocabulary: int = 32000):
-    sys.path.insert(0, str(ROOT / "examples"))
-    import gpt
-    import torch
-
-    return gpt.GPT(vocabulary, 512, width, 12, layers).to("cuda", torch.bfloat16)
+def model():
+    return harness.model(length=512, width=768, heads=12)
 
 
 def shapes(order):
@@ -203,60 +193,27 @@ def compiled():
 WORKLOADS = (ascending, descending, training, layers, compiled)
 
 
-def child(name: str) -> None:
-    needed = Needed()
-    held = next(workload for workload in WORKLOADS if workload.__name__ == name)()
-    print(json.dumps(needed.figures()))
-    del held
-
-
-def measure(name: str, way: str) -> dict[str, int]:
-    import stalloc
-
-    program = str(Path(stalloc.__file__).parent / "_bin" / "stalloc")
-    env = dict(os.environ)
-    env.pop("PYTHONPATH", None)
-    if way == "expandable":
-        env["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    if way == "stalloc":
-        env["STALLOC_TIGHT"] = "1"  # without it, a device that is not full keeps mapped what once was
+def measure(workload, way: str) -> dict[str, int]:
+    env = {
+        "native": {},
+        "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        "stalloc": {"STALLOC_TIGHT": "1"},  # without it, a device that is not full keeps mapped what once was
+    }[way]
     with tempfile.TemporaryDirectory() as folder:
         # Recording leaves PyTorch's allocator as it is.
-        act = ["run"] if way == "stalloc" else ["trace", "-o", folder]
-        command = [program, *act, "--dry-run", "h100-80gb", "--", sys.executable, __file__, "--child", name]
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"needed"')]
-    if done.returncode != 0 or not lines:
-        raise SystemExit(f"{name} under {way} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return json.loads(lines[-1])
+        return harness.measure(__file__, workload, ["run"] if way == "stalloc" else ["trace", "-o", folder], env)
 
 
-def row(workload) -> str:
-    figures = {way: measure(workload.__name__, way) for way in WAYS}
-    needed = figures["stalloc"]
-    ratios = [
-        f"{found['reserved'] / found['needed']:.3f} · {found['reserved_at_end'] / found['needed_at_end']:.3f}" for found in figures.values()
+def row(workload) -> list[str]:
+    found = {way: measure(workload, way) for way in WAYS}
+    needed = found["stalloc"]
+    return [
+        f"{needed['needed'] >> 20:,} · {needed['needed_at_end'] >> 20:,}",
+        *(f"{way['reserved'] / way['needed']:.3f} · {way['reserved_at_end'] / way['needed_at_end']:.3f}" for way in found.values()),
+        " · ".join(f"{way['calls'] / way['captures']:.1f}" for way in found.values()),
     ]
-    what = " ".join((workload.__doc__ or "").split()).rstrip(".")
-    calls = " · ".join(f"{found['calls'] / found['captures']:.1f}" for found in figures.values())
-    return f"| {what} | {needed['needed'] >> 20:,} · {needed['needed_at_end'] >> 20:,} | {' | '.join(ratios)} | {calls} |"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--only", help="one workload, by the name of its function; otherwise all, and the page is written anew")
-    options = parser.parse_args()
-    if options.child:
-        return child(options.child)
-    lines = ["| workload | needed, MiB | PyTorch | expandable segments | stalloc | calls in a capture |", "|---|---:|---:|---:|---:|---:|"]
-    for workload in WORKLOADS:
-        if options.only in (None, workload.__name__):
-            lines.append(row(workload))
-            print(lines[-1], flush=True)
-    if options.only is None:
-        page.write("graphs", "\n".join(lines), "graphs.md")
 
 
 if __name__ == "__main__":
-    main()
+    head = ["workload", "needed, MiB", "PyTorch", "expandable segments", "stalloc", "calls in a capture"]
+    harness.main(WORKLOADS, lambda: Needed().figures, row, head, "graphs")

@@ -5,18 +5,12 @@
 What a job has is counted by the job: the bytes of each pinned tensor from when it is made until it is gone.
 """
 
-import argparse
-import json
-import os
-import subprocess
-import sys
+import random
 import threading
 import weakref
-from pathlib import Path
 
-import page
+import harness
 
-ROOT = Path(__file__).resolve().parent.parent
 WAYS = ("PyTorch", "stalloc")
 STEPS = 6
 
@@ -52,11 +46,7 @@ class Counted:
 
 
 def model():
-    sys.path.insert(0, str(ROOT / "examples"))
-    import gpt
-    import torch
-
-    return gpt.GPT(32000, 1024, 1280, 20, 8).to("cuda", torch.bfloat16)
+    return harness.model(length=1024, width=1280, heads=20)
 
 
 def to_host(tensor):
@@ -132,6 +122,87 @@ def weights():
     return kept
 
 
+def checkpoints():
+    """Checkpoints copied to the host while the one before is still being written, weights and states of AdamW."""
+    import torch
+
+    net = model()
+    adam = torch.optim.AdamW(net.parameters())
+    written = None
+    for step in range(2 * STEPS):
+        net(torch.zeros(4, 257, dtype=torch.long, device="cuda")).backward()
+        adam.step()
+        adam.zero_grad()
+        if step % 2:
+            states = [value for state in adam.state.values() for value in state.values() if value.is_cuda]
+            staged = [to_host(value) for value in (*net.state_dict().values(), *states)]
+            torch.cuda.synchronize()
+            written = staged  # those of the one before go one after the other
+            del staged
+    return written
+
+
+def caches():
+    """Key-value caches of 8 layers, of texts of many lengths, sent to the host and fetched again in any order."""
+    import torch
+
+    draw = random.Random(1)
+    waiting = []
+    for _ in range(300):
+        length = draw.randrange(100, 3000)
+        waiting.append([to_host(torch.empty(2, length, 20, 64, dtype=torch.bfloat16, device="cuda")) for _ in range(8)])
+        if len(waiting) > draw.randrange(10, 20):
+            for cache in waiting.pop(draw.randrange(len(waiting))):
+                cache.to("cuda", non_blocking=True)
+            torch.cuda.synchronize()
+
+
+def experts():
+    """Experts of many sizes kept on the host, fetched in any order and sent back changed."""
+    import torch
+
+    draw = random.Random(2)
+    kept = [to_host(torch.empty(draw.randrange(500, 6000), 1024, dtype=torch.bfloat16, device="cuda")) for _ in range(200)]
+    for _ in range(2000):
+        index = draw.randrange(len(kept))
+        changed = to_host(kept[index].to("cuda", non_blocking=True))
+        torch.cuda.synchronize()
+        kept[index] = changed
+    return kept
+
+
+class Speech:
+    """Sound of a length of its own."""
+
+    def __init__(self, many: int, seed: int) -> None:
+        draw = random.Random(seed)
+        self.lengths = [draw.randrange(20_000, 500_000) for _ in range(many)]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int):
+        import torch
+
+        return torch.zeros(self.lengths[index])
+
+
+def padded(sounds: list):
+    import torch
+
+    return torch.nn.utils.rnn.pad_sequence(sounds, batch_first=True), torch.tensor([len(sound) for sound in sounds])
+
+
+def speech():
+    """Two data loaders with `pin_memory`, for training and evaluation in turns: sound padded to the longest of its batch."""
+    from torch.utils.data import DataLoader
+
+    for _ in range(2):
+        for many, seed, batch in ((320, 1, 16), (96, 2, 24)):
+            for sounds, lengths in DataLoader(Speech(many, seed), batch_size=batch, num_workers=2, pin_memory=True, collate_fn=padded):
+                sounds.to("cuda", non_blocking=True), lengths.to("cuda", non_blocking=True)
+
+
 def together():
     """Optimizer states, activations and a data loader in one job."""
     held = optimizer()
@@ -140,68 +211,39 @@ def together():
     return held
 
 
-WORKLOADS = (optimizer, activations, loader, weights, together)
+WORKLOADS = (optimizer, activations, loader, weights, checkpoints, speech, caches, experts, together)
 
 
-def child(name: str) -> None:
+def start():
     import torch
 
     counted = Counted()
     torch.cuda.init()
-    held = next(workload for workload in WORKLOADS if workload.__name__ == name)()
-    torch.cuda.synchronize()
-    stats = torch.cuda.host_memory_stats()
-    print(
-        json.dumps(
-            {
-                "live": counted.peak,
-                "tensors": counted.made,
-                "reserved": stats["allocated_bytes.peak"],
-                "calls": stats["num_host_alloc"] + stats["num_host_free"],
-            }
-        )
-    )
-    del held
+
+    def figures() -> dict[str, int]:
+        torch.cuda.synchronize()
+        stats = torch.cuda.host_memory_stats()
+        return {
+            "live": counted.peak,
+            "tensors": counted.made,
+            "reserved": stats["allocated_bytes.peak"],
+            "calls": stats["num_host_alloc"] + stats["num_host_free"],
+            "taken": stats["allocated_bytes.allocated"],
+        }
+
+    return figures
 
 
-def measure(name: str, way: str) -> dict[str, int]:
-    import stalloc
-
-    program = str(Path(stalloc.__file__).parent / "_bin" / "stalloc")
-    env = {**os.environ, "STALLOC_PINNED": str(int(way == "stalloc"))}
-    env.pop("PYTHONPATH", None)
-    command = [program, "run", "--dry-run", "h100-80gb", "--", sys.executable, __file__, "--child", name]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"live"')]
-    if done.returncode != 0 or not lines:
-        raise SystemExit(f"{name} under {way} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return json.loads(lines[-1])
-
-
-def row(workload) -> str:
-    figures = {way: measure(workload.__name__, way) for way in WAYS}
-    ratios = [f"{found['reserved'] / found['live']:.3f}" for found in figures.values()]
-    calls = [f"{found['calls']:,}" for found in figures.values()]
-    what = " ".join((workload.__doc__ or "").split()).rstrip(".")
-    ours = figures["stalloc"]
-    return f"| {what} | {ours['tensors']:,} | {ours['live'] >> 20:,} | {' | '.join(ratios)} | {' | '.join(calls)} |"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--only", help="one workload, by the name of its function; otherwise all, and the page is written anew")
-    options = parser.parse_args()
-    if options.child:
-        return child(options.child)
-    lines = ["| job | tensors | live, MiB | PyTorch | stalloc | calls, PyTorch | calls, stalloc |", "|---|---:|---:|---:|---:|---:|---:|"]
-    for workload in WORKLOADS:
-        if options.only in (None, workload.__name__):
-            lines.append(row(workload))
-            print(lines[-1], flush=True)
-    if options.only is None:
-        page.write("pinned", "\n".join(lines), "pinned.md")
+def row(workload) -> list[str]:
+    found = {way: harness.measure(__file__, workload, ["run"], {"STALLOC_PINNED": str(int(way == "stalloc"))}) for way in WAYS}
+    ours = found["stalloc"]
+    return [
+        f"{ours['tensors']:,}",
+        f"{ours['live'] >> 20:,}",
+        *(f"{figures['reserved'] / figures['live']:.3f}" for figures in found.values()),
+        *(f"{figures['calls']:,} · {figures['taken'] / figures['live']:.1f}" for figures in found.values()),
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    harness.main(WORKLOADS, start, row, ["job", "tensors", "live, MiB", *WAYS, *(f"calls, {way}" for way in WAYS)], "pinned")
