@@ -3,19 +3,22 @@
 //! This is the bookkeeping alone. Whoever owns it takes regions from the device, and gives them back, without holding it locked; so
 //! nothing here calls a driver. A block lies in one region: drivers need not copy across two.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use stalloc_device::Address;
 
 use crate::gaps::Gaps;
-use crate::tuning::{merge_share, region_share};
+use crate::tuning::{break_share, driver_share, excess_share, loose_share, merge_share, region_share};
 
 /// What blocks are made of, bytes: a page of the host. Programs hand pinned blocks to direct input and output, which needs whole pages.
 pub const UNIT: u64 = 4096;
 
-/// A region is at least so large, bytes.
-const LEAST_REGION: u64 = 2 << 20;
+/// A region is at least so large, bytes, if others of its blocks' size may follow.
+const LEAST_REGION: u64 = 512 << 10;
+
+/// Units of the largest block that lies in regions of small ones. One of those would keep a large region from being idle.
+const SMALL: u32 = 32;
 
 /// Memory that was taken from the device as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +27,14 @@ struct Region {
     units: u32,
     /// Units of it that blocks have.
     used: u32,
+    /// Units of the blocks that it was taken for.
+    made_for: u32,
+}
+
+impl Region {
+    fn is_small(&self) -> bool {
+        self.made_for <= SMALL
+    }
 }
 
 /// A block, by its first unit.
@@ -34,19 +45,40 @@ struct Block {
     region: u32,
 }
 
+/// Regions of blocks of one kind, large or small.
+#[derive(Debug)]
+struct Kind {
+    /// Units that are free in regions with a block.
+    gaps: Gaps,
+    /// Regions without one: units of the blocks that each was taken for, its own, and the first.
+    idle: BTreeSet<(u32, u32, u32)>,
+}
+
+impl Kind {
+    fn new() -> Self {
+        let mut gaps = Gaps::new(u32::MAX);
+        gaps.take(0..u32::MAX);
+        Kind { gaps, idle: BTreeSet::new() }
+    }
+}
+
 /// Regions, and who has what of them. Units are numbered through all regions, with one that nobody has behind each.
 #[derive(Debug)]
 pub struct Regions {
     /// Units that are in no region.
     spare: Gaps,
-    /// Units of regions that are free.
-    gaps: Gaps,
+    large: Kind,
+    small: Kind,
     regions: BTreeMap<u32, Region>,
     by_address: BTreeMap<Address, u32>,
     blocks: BTreeMap<u32, Block>,
     reserved: u64,
-    /// Regions without a block, and their bytes.
-    idle_regions: usize,
+    /// Bytes of blocks, and the most that they were.
+    used: u64,
+    most_used: u64,
+    /// Bytes that were ever taken from the device.
+    taken: u64,
+    /// Bytes of idle regions of large blocks.
     idle: u64,
 }
 
@@ -59,25 +91,39 @@ impl Default for Regions {
 impl Regions {
     /// No region yet.
     pub fn new() -> Self {
-        let mut gaps = Gaps::new(u32::MAX);
-        gaps.take(0..u32::MAX);
         Regions {
             spare: Gaps::new(u32::MAX),
-            gaps,
+            large: Kind::new(),
+            small: Kind::new(),
             regions: BTreeMap::new(),
             by_address: BTreeMap::new(),
             blocks: BTreeMap::new(),
             reserved: 0,
-            idle_regions: 0,
+            used: 0,
+            most_used: 0,
+            taken: 0,
             idle: 0,
         }
     }
 
-    /// Serves `size` bytes where they fit best; `None` if they fit nowhere. O(log n).
+    fn kind(&mut self, is_small: bool) -> &mut Kind {
+        if is_small { &mut self.small } else { &mut self.large }
+    }
+
+    /// Serves `size` bytes where they fit well; `None` if they fit nowhere, or only in an idle region that had better stay whole. O(log n).
     pub fn serve(&mut self, size: u64) -> Option<Address> {
+        self.place(size, false)
+    }
+
+    /// Serves `size` bytes where they fit best, however badly; `None` if they fit nowhere. O(log n).
+    pub fn serve_anywhere(&mut self, size: u64) -> Option<Address> {
+        self.place(size, true)
+    }
+
+    fn place(&mut self, size: u64, anywhere: bool) -> Option<Address> {
         let units = units(size)?;
-        let start = self.gaps.fits(0..u32::MAX, units).next()?.start;
-        let (&first, region) = self.regions.range_mut(..=start).next_back()?;
+        let start = self.choose(units, anywhere)?;
+        let (&first, &region) = self.regions.range(..=start).next_back()?;
         let block = start..start + units;
         // What is free is decided by the blocks alone, however a place was found.
         let before = self.blocks.range(..block.end).next_back();
@@ -87,39 +133,93 @@ impl Regions {
             return None;
         }
         if region.used == 0 {
-            self.idle_regions -= 1;
-            self.idle -= u64::from(region.units) * UNIT;
+            self.set_idle(first, region, false);
+            self.kind(region.is_small()).gaps.give(first..first + region.units);
         }
-        region.used += units;
-        let address = region.address + u64::from(start - first) * UNIT;
-        self.gaps.take(block);
+        self.regions.entry(first).and_modify(|region| region.used += units);
+        self.kind(region.is_small()).gaps.take(block);
         self.blocks.insert(start, Block { units, region: first });
-        Some(address)
+        self.used += u64::from(units) * UNIT;
+        self.most_used = self.most_used.max(self.used);
+        Some(region.address + u64::from(start - first) * UNIT)
     }
 
-    /// Bytes that a new region should have for a request that fits nowhere: its own, and of as many others like it as make a share of
-    /// what is held. `None` if there can be none.
-    fn wanted(&self, size: u64) -> Option<u64> {
-        let own = u64::from(units(size)?) * UNIT;
-        let share = (self.reserved / region_share()).max(LEAST_REGION);
-        Some((share / own).max(1) * own)
+    /// The first unit of where a block goes: the tightest range in a region with blocks, or an idle region. One that was taken for
+    /// blocks like it is as good as a tight one. Any other would keep a part free, and it can be given back as a whole only: it is left whole,
+    /// unless much is idle and it serves many such blocks, or to keep it costs too much. O(log n), and O(idle regions) if none is like it.
+    fn choose(&mut self, units: u32, anywhere: bool) -> Option<u32> {
+        let is_small = units <= SMALL;
+        let kind = self.kind(is_small);
+        let gap = kind.gaps.fits(0..u32::MAX, units).next();
+        let loose = units + units / loose_share();
+        let like = kind.idle.range((units, units, 0)..).next().filter(|idle| idle.0 <= loose).copied();
+        let widest = |idle: &&(u32, u32, u32)| idle.1 >= units;
+        let idle = like.or_else(|| kind.idle.iter().filter(widest).min_by_key(|idle| idle.1).copied());
+        let is_tighter = |width: u32| gap.as_ref().is_none_or(|gap| width < gap.end - gap.start);
+        let Some((_, width, first)) = idle.filter(|idle| is_tighter(idle.1)) else { return gap.map(|gap| gap.start) };
+        let is_good = is_small || like.is_some() || width <= loose;
+        let is_plenty = self.idle >= self.reserved / merge_share() && width / units >= break_share();
+        if anywhere || is_good || is_plenty {
+            return Some(first);
+        }
+        let own = u64::from(units) * UNIT;
+        let is_dear = self.reserved + own > self.most_held(own)
+            && self.taken + own > self.reserved.saturating_mul(driver_share());
+        gap.map(|gap| gap.start).or(is_dear.then_some(first))
     }
 
-    /// Adds a region, page-aligned; false if it cannot be counted.
-    pub fn add(&mut self, address: Address, bytes: u64) -> bool {
+    /// What may be held for a further block of so many bytes.
+    fn most_held(&self, own: u64) -> u64 {
+        let used = self.most_used.max(self.used + own);
+        used + used / excess_share()
+    }
+
+    /// For a request that is not served: idle regions that go, so that what is held stays near what it has to be, and the bytes of
+    /// a new region, for the request and for others like it, if there is room for them. `None` if there can be no such region.
+    pub fn grow_for(&mut self, size: u64) -> Option<(Vec<(Address, u64)>, u64)> {
+        let units = units(size)?;
+        let own = u64::from(units) * UNIT;
+        let share = (self.reserved / region_share()).max(LEAST_REGION) / UNIT * UNIT;
+        if units <= SMALL {
+            return Some((Vec::new(), share));
+        }
+        let wanted = (share / own).max(1) * own;
+        let most = self.most_held(own);
+        let idle = self.take_idle_large((self.reserved + wanted).saturating_sub(most));
+        let bytes = if self.reserved + wanted > most { own } else { wanted };
+        Some((idle, bytes))
+    }
+
+    /// Adds a region, page-aligned, for requests like one of `size` bytes; false if it cannot be counted.
+    pub fn add(&mut self, address: Address, bytes: u64, size: u64) -> bool {
+        let made_for = units(size).unwrap_or(u32::MAX);
         let Ok(units) = u32::try_from(bytes / UNIT) else { return false };
         if units == 0 || units == u32::MAX || !address.is_multiple_of(UNIT) {
             return false;
         }
         let Some(first) = self.spare.fits(0..u32::MAX, units + 1).next().map(|range| range.start) else { return false };
         self.spare.take(first..first + units + 1);
-        self.gaps.give(first..first + units);
-        self.regions.insert(first, Region { address, units, used: 0 });
+        let region = Region { address, units, used: 0, made_for };
+        self.regions.insert(first, region);
         self.by_address.insert(address, first);
         self.reserved += u64::from(units) * UNIT;
-        self.idle += u64::from(units) * UNIT;
-        self.idle_regions += 1;
+        self.taken += u64::from(units) * UNIT;
+        self.set_idle(first, region, true);
         true
+    }
+
+    /// A region has no block any more, or is about to have one.
+    fn set_idle(&mut self, first: u32, region: Region, is_idle: bool) {
+        let kind = self.kind(region.is_small());
+        let bytes = u64::from(region.units) * UNIT;
+        if is_idle {
+            kind.idle.insert((region.made_for, region.units, first));
+        } else {
+            kind.idle.remove(&(region.made_for, region.units, first));
+        }
+        if !region.is_small() {
+            self.idle = if is_idle { self.idle + bytes } else { self.idle - bytes };
+        }
     }
 
     /// The first unit of the region that an address lies in, and the unit.
@@ -146,64 +246,69 @@ impl Regions {
             return None;
         }
         let block = self.blocks.remove(&start)?;
-        self.gaps.give(start..start + block.units);
-        if let Some(region) = self.regions.get_mut(&block.region) {
-            region.used -= block.units;
-            if region.used == 0 {
-                self.idle_regions += 1;
-                self.idle += u64::from(region.units) * UNIT;
-            }
+        let bytes = u64::from(block.units) * UNIT;
+        self.used -= bytes;
+        let region = self.regions.get_mut(&block.region)?;
+        region.used -= block.units;
+        let region = *region;
+        let gaps = &mut self.kind(region.is_small()).gaps;
+        gaps.give(start..start + block.units);
+        if region.used == 0 {
+            gaps.take(block.region..block.region + region.units);
+            self.set_idle(block.region, region, true);
         }
-        Some(u64::from(block.units) * UNIT)
+        Some(bytes)
     }
 
-    /// Forgets regions without a block, the smallest first, until they have so many bytes; the caller gives them back to the device:
-    /// address and bytes of each.
-    pub fn take_idle(&mut self, bytes: u64) -> Vec<(Address, u64)> {
-        let idle = self.regions.iter().filter(|(_, region)| region.used == 0);
-        let mut idle: Vec<_> = idle.map(|(&first, &region)| (first, region)).collect();
-        idle.sort_by_key(|&(first, region)| (region.units, first));
-        let mut taken = Vec::new();
-        let mut sum = 0;
-        for (first, region) in idle {
-            if sum >= bytes {
-                break;
+    /// Forgets all regions without a block; the caller gives them back to the device: address and bytes of each. What was needed and
+    /// what was taken so far count no more.
+    pub fn take_idle(&mut self) -> Vec<(Address, u64)> {
+        let small: Vec<_> = self.small.idle.iter().map(|idle| idle.2).collect();
+        let mut taken = self.take_idle_large(u64::MAX);
+        taken.extend(small.into_iter().filter_map(|first| self.remove(first)));
+        self.taken = self.reserved;
+        self.most_used = self.used;
+        taken
+    }
+
+    /// Forgets idle regions of large blocks, the smallest first, until they have so many bytes.
+    fn take_idle_large(&mut self, bytes: u64) -> Vec<(Address, u64)> {
+        let mut idle: Vec<_> = self.large.idle.iter().filter(|_| bytes > 0).map(|idle| (idle.1, idle.2)).collect();
+        idle.sort_unstable();
+        let (mut taken, mut sum) = (Vec::new(), 0);
+        for (_, first) in idle {
+            if sum < bytes
+                && let Some(region) = self.remove(first)
+            {
+                sum += region.1;
+                taken.push(region);
             }
-            taken.push(self.remove(first, region));
-            sum += u64::from(region.units) * UNIT;
         }
         taken
     }
 
-    /// For a request that fits nowhere: idle regions that go, and the bytes of the one that takes their place, as much as they had and
-    /// as the request needs. So what is held grows only by what is not there. `None` if there can be no such region.
-    pub fn merge_for(&mut self, size: u64) -> Option<(Vec<(Address, u64)>, u64)> {
-        let wanted = self.wanted(size)?;
-        let idle = self.take_idle(wanted);
-        let bytes = idle.iter().map(|&(_, bytes)| bytes).sum::<u64>().max(wanted);
-        Some((idle, bytes))
-    }
-
-    /// Where much of what is held is idle and lies in pieces: all idle regions, and the bytes of the one that takes their place. Steps of
-    /// other sizes fit in it as they would not in the pieces. There is less to merge each time, and soon nothing. O(1) if there is nothing.
-    pub fn merge_idle(&mut self) -> Option<(Vec<(Address, u64)>, u64)> {
-        if self.idle_regions < 2 || self.idle < self.reserved / merge_share() {
+    /// Where much of what is held is idle and lies in pieces, and would serve many requests of `size` bytes: all idle regions, and the
+    /// bytes of the one that takes their place. Steps of other sizes fit in it as they would not in the pieces. There is less to
+    /// merge each time, and soon nothing. O(1) if there is nothing.
+    pub fn merge_idle(&mut self, size: u64) -> Option<(Vec<(Address, u64)>, u64)> {
+        let units = units(size).filter(|&units| units > SMALL)?;
+        let many = u64::from(units) * UNIT * u64::from(break_share());
+        if self.large.idle.len() < 2 || self.idle < self.reserved / merge_share() || self.idle < many {
             return None;
         }
         let bytes = self.idle;
-        Some((self.take_idle(u64::MAX), bytes))
+        Some((self.take_idle_large(u64::MAX), bytes))
     }
 
-    fn remove(&mut self, first: u32, region: Region) -> (Address, u64) {
-        let bytes = u64::from(region.units) * UNIT;
-        self.gaps.take(first..first + region.units);
+    /// Forgets an idle region.
+    fn remove(&mut self, first: u32) -> Option<(Address, u64)> {
+        let region = self.regions.remove(&first)?;
+        self.set_idle(first, region, false);
         self.spare.give(first..first + region.units + 1);
-        self.regions.remove(&first);
         self.by_address.remove(&region.address);
+        let bytes = u64::from(region.units) * UNIT;
         self.reserved -= bytes;
-        self.idle -= bytes;
-        self.idle_regions -= 1;
-        (region.address, bytes)
+        Some((region.address, bytes))
     }
 
     /// How many regions there are.

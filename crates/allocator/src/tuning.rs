@@ -39,11 +39,22 @@ stalloc_tuning::tuned! {
     misfits: u32 = 48;
 
     /// A new region of memory that cannot be remapped has about this part of what there is: more means fewer and slower calls of
-    /// the driver, and more memory that is not needed. By replays of `bench/pinned.py`: activations 1.071 with 32, 1.055 with 64, 1.050
-    /// with 128 and with 256; calls of the driver 179, 221, 265, 267.
-    region_share: u64 = 128;
+    /// the driver, and more memory that is not needed. By replays of `bench/pinned.py` with 128, 256, 512: caches 1.105, 1.061, 1.063; all in
+    /// one job 1.004, 1.030, 1.011 with 247, 340, 478 calls.
+    region_share: u64 = 256;
 
-    /// With this part of what is held in regions without a block, these become one: more merges less often. By the same replays the data
-    /// loader needs 1.081 with 2, 1.090 with 3, 1.028 with 4 and with 8.
+    /// With this part of what is held in regions without a block, these become one: more merges less often.
     merge_share: u64 = 4;
+
+    /// An idle region is broken for a block if it serves so many like it.
+    break_share: u32 = 8;
+
+    /// A block that leaves this part of itself free in an idle region fits it well.
+    loose_share: u32 = 4;
+
+    /// Regions are kept idle until this part of what blocks need at the peak is held beyond it.
+    excess_share: u64 = 20;
+
+    /// Regions are exchanged to keep idle ones whole until so many times what is held was taken from the driver.
+    driver_share: u64 = 4;
 }

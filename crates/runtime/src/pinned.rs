@@ -85,9 +85,9 @@ struct Books<E> {
 }
 
 impl<E> Books<E> {
-    /// Hands out what fits.
-    fn claim(&mut self, size: u64) -> Option<Address> {
-        let address = self.regions.serve(size)?;
+    /// Hands out what fits well; or however badly.
+    fn claim(&mut self, size: u64, anywhere: bool) -> Option<Address> {
+        let address = if anywhere { self.regions.serve_anywhere(size) } else { self.regions.serve(size) }?;
         self.counters.blocks.add(1);
         self.counters.bytes.add(size.max(1).next_multiple_of(UNIT));
         self.counters.requested.add(size);
@@ -95,9 +95,9 @@ impl<E> Books<E> {
         Some(address)
     }
 
-    /// A region is there, taken by the driver of a GPU; false if it cannot be counted.
-    fn add(&mut self, (address, bytes): (Address, u64), taker: u32) -> bool {
-        let is_added = self.regions.add(address, bytes);
+    /// A region is there for requests like one of `size` bytes, taken by the driver of a GPU; false if it cannot be counted.
+    fn add(&mut self, (address, bytes): (Address, u64), taker: u32, size: u64) -> bool {
+        let is_added = self.regions.add(address, bytes, size);
         if is_added {
             self.takers.insert(address, taker);
             self.counters.regions.add(1);
@@ -161,32 +161,37 @@ impl<D: PageLocked> Pinned<D> {
             return None;
         }
         self.poll(false);
-        if let Some((idle, bytes)) = self.with(|books| books.regions.merge_idle()) {
+        if let Some((idle, bytes)) = self.with(|books| books.regions.merge_idle(size)) {
             self.give_back(idle);
             if let Ok(taken) = self.take(device, bytes) {
-                self.with(|books| books.add(taken, device));
+                self.with(|books| books.add(taken, device, size));
             }
         }
-        if let Some(address) = self.with(|books| books.claim(size)) {
+        if let Some(address) = self.with(|books| books.claim(size, false)) {
             return Some(address);
         }
         self.poll(true);
-        self.with(|books| books.claim(size)).or_else(|| self.grow(device, size))
+        self.with(|books| books.claim(size, false)).or_else(|| self.grow(device, size))
     }
 
-    /// Takes a region for a request, in place of idle ones that it does not fit in. If the host has not so much, one for the request alone; and if it has not that either, when
-    /// regions without a block are given back.
+    /// Takes a region for a request, in place of idle ones that it does not fit in. If the host has not so much, one for the request
+    /// alone; if it has not that either, the request goes where it fits badly, or idle regions are given back first.
     #[cold]
     fn grow(&self, device: u32, size: u64) -> Option<Address> {
-        let (idle, wanted) = self.with(|books| books.regions.merge_for(size))?;
+        let (idle, wanted) = self.with(|books| books.regions.grow_for(size))?;
         self.give_back(idle);
         let least = size.max(1).checked_next_multiple_of(UNIT)?;
         let mut taken = self.take(device, wanted);
         if taken.is_err() && wanted > least {
             taken = self.take(device, least);
         }
-        if taken.is_err() && self.trim() > 0 {
-            taken = self.take(device, least);
+        if taken.is_err() {
+            if let Some(address) = self.with(|books| books.claim(size, true)) {
+                return Some(address);
+            }
+            if self.trim() > 0 {
+                taken = self.take(device, least);
+            }
         }
         let taken = match taken {
             Ok(taken) => taken,
@@ -199,7 +204,7 @@ impl<D: PageLocked> Pinned<D> {
             }
         };
         // In the same turn: nobody else can have it.
-        let served = self.with(|books| if books.add(taken, device) { books.claim(size) } else { None });
+        let served = self.with(|books| if books.add(taken, device, size) { books.claim(size, true) } else { None });
         if served.is_none() {
             self.retire();
         }
@@ -300,7 +305,7 @@ impl<D: PageLocked> Pinned<D> {
     /// Gives regions without a block back to the host; their bytes.
     pub fn trim(&self) -> u64 {
         self.poll(true);
-        self.give_back(self.with(|books| books.regions.take_idle(u64::MAX)))
+        self.give_back(self.with(|books| books.regions.take_idle()))
     }
 
     /// Gives regions that are on the books no more back to the host; their bytes.

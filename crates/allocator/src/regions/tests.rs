@@ -11,6 +11,8 @@ const MIB: u64 = 1 << 20;
 struct Addresses {
     next: Address,
     held: BTreeMap<Address, u64>,
+    /// The most that was held.
+    most: u64,
 }
 
 impl Addresses {
@@ -18,24 +20,25 @@ impl Addresses {
         let address = self.next + UNIT;
         self.next = address + bytes;
         self.held.insert(address, bytes);
+        self.most = self.most.max(self.held.values().sum());
         address
     }
 }
 
-fn take(regions: &mut Regions, device: &mut Addresses, (idle, bytes): (Vec<(Address, u64)>, u64)) {
+fn take(regions: &mut Regions, device: &mut Addresses, (idle, bytes): (Vec<(Address, u64)>, u64), size: u64) {
     idle.iter().for_each(|&(address, bytes)| assert_eq!(device.held.remove(&address), Some(bytes)));
-    assert!(regions.add(device.take(bytes), bytes));
+    assert!(regions.add(device.take(bytes), bytes, size));
 }
 
 fn serve(regions: &mut Regions, device: &mut Addresses, size: u64) -> Address {
-    if let Some(merged) = regions.merge_idle() {
+    if let Some(merged) = regions.merge_idle(size) {
         assert!(merged.0.len() > 1);
-        take(regions, device, merged);
+        take(regions, device, merged, size);
     }
     regions.serve(size).unwrap_or_else(|| {
-        let wanted = regions.merge_for(size).unwrap();
-        take(regions, device, wanted);
-        regions.serve(size).unwrap()
+        let wanted = regions.grow_for(size).unwrap();
+        take(regions, device, wanted, size);
+        regions.serve_anywhere(size).unwrap()
     })
 }
 
@@ -50,7 +53,7 @@ fn blocks_of_one_size_fill_their_regions() {
             let most = live + live / 20 + 2 * MIB;
             assert!(regions.reserved() <= most, "{size}: {} for {live}", regions.reserved());
         }
-        assert!(regions.len() < 400, "{size}: {} regions", regions.len());
+        assert!(regions.len() < 1000, "{size}: {} regions", regions.len());
     }
 }
 
@@ -75,10 +78,10 @@ fn regions_without_a_block_are_given_back_and_their_numbers_used_again() {
         let large = serve(&mut regions, &mut device, 8 << 30);
         let small = serve(&mut regions, &mut device, 3 * MIB);
         assert_eq!(regions.free(large), Some(8 << 30));
-        assert_eq!(regions.take_idle(u64::MAX), [(large, 8 << 30)]);
+        assert_eq!(regions.take_idle(), [(large, 8 << 30)]);
         assert_eq!(regions.around(large), None);
         regions.free(small).unwrap();
-        assert_eq!(regions.take_idle(u64::MAX).len(), 1);
+        assert_eq!(regions.take_idle().len(), 1);
         assert!(regions.is_empty() && regions.reserved() == 0);
     }
 }
@@ -102,10 +105,83 @@ fn steps_of_other_sizes_hold_little_more_than_the_largest_needs_and_then_take_no
 }
 
 #[test]
+fn copies_made_before_the_old_ones_go_hold_little_more_than_the_largest_needs_and_soon_take_nothing() {
+    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let layer = [2560, 9_830_400, 7680, 3_276_800, 13_107_200, 2560, 13_107_200];
+    let mut sizes = vec![81_920_000, 2_621_440];
+    (0..8).for_each(|_| sizes.extend(layer));
+    sizes.push(81_920_000);
+    let peak = sizes.iter().sum::<u64>() + sizes[0];
+    let mut kept: Vec<_> = sizes.iter().map(|&size| serve(&mut regions, &mut device, size)).collect();
+    for pass in 0..20 {
+        let before = device.next;
+        for (kept, &size) in kept.iter_mut().zip(&sizes) {
+            let copy = serve(&mut regions, &mut device, size);
+            assert!(regions.free(std::mem::replace(kept, copy)).is_some());
+        }
+        assert!(regions.reserved() <= peak + peak / 20 + MIB, "pass {pass}: {} for {peak}", regions.reserved());
+        assert!(pass < 4 || device.next == before, "pass {pass} took memory");
+    }
+}
+
+#[test]
+fn blocks_go_where_blocks_like_them_were() {
+    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let _kept: Vec<_> = (0..500).map(|_| serve(&mut regions, &mut device, 2 * MIB)).collect();
+    let mut after_the_first = 0;
+    for pass in 0..5 {
+        let step: Vec<_> = (0..60).map(|n| serve(&mut regions, &mut device, (n / 20 + 1) * 700_000)).collect();
+        if pass == 0 {
+            after_the_first = device.next;
+        }
+        step.into_iter().for_each(|address| assert!(regions.free(address).is_some()));
+    }
+    assert_eq!(device.next, after_the_first);
+}
+
+#[test]
+fn a_small_block_keeps_no_large_region() {
+    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let mut before: Vec<Address> = Vec::new();
+    for batch in 0..60 {
+        // Batches of two kinds in turns, two at a time, and of each a few bytes.
+        let size =
+            if batch / 10 % 2 == 0 { 20 * MIB + batch * 7 % 9 * MIB / 2 } else { 40 * MIB + batch * 5 % 7 * MIB / 2 };
+        let batch = [size, 128].map(|size| serve(&mut regions, &mut device, size));
+        std::mem::replace(&mut before, batch.to_vec())
+            .into_iter()
+            .for_each(|gone| assert!(regions.free(gone).is_some()));
+    }
+    assert!(device.most < 92 * MIB, "{}", device.most);
+}
+
+#[test]
+fn blocks_of_many_sizes_that_go_in_any_order_hold_little_more_than_they_need() {
+    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let (mut live, mut bytes, mut peak, mut state) = (Vec::new(), 0, 0, 1_u64);
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for _ in 0..300 {
+        let size = 250_000 + draw(7_000_000);
+        live.push((0..8).map(|_| serve(&mut regions, &mut device, size)).collect::<Vec<_>>());
+        bytes += 8 * size.next_multiple_of(UNIT);
+        peak = peak.max(bytes);
+        if live.len() as u64 > 10 + draw(10) {
+            let gone = live.swap_remove(draw(live.len() as u64) as usize);
+            bytes -= gone.iter().filter_map(|&address| regions.free(address)).sum::<u64>();
+        }
+    }
+    let held = device.most;
+    assert!(held <= peak + peak / 6, "{held} for {peak}");
+}
+
+#[test]
 fn what_cannot_be_counted_is_refused() {
     let mut regions = Regions::new();
-    assert_eq!((regions.merge_for(u64::MAX), regions.serve(u64::MAX)), (None, None));
-    assert!(!regions.add(UNIT, 0) && !regions.add(17, MIB) && !regions.add(UNIT, u64::MAX));
+    assert_eq!((regions.grow_for(u64::MAX), regions.serve(u64::MAX)), (None, None));
+    assert!(!regions.add(UNIT, 0, 1) && !regions.add(17, MIB, 1) && !regions.add(UNIT, u64::MAX, 1));
     assert!(regions.is_empty());
 }
 
@@ -131,7 +207,7 @@ proptest! {
                     prop_assert_eq!(regions.free(address), Some(bytes.next_multiple_of(UNIT)));
                 }
                 _ => {
-                    for (address, bytes) in regions.take_idle(u64::MAX) {
+                    for (address, bytes) in regions.take_idle() {
                         prop_assert_eq!(device.held.remove(&address), Some(bytes));
                         let end = address + bytes;
                         prop_assert!(live.iter().all(|&(other, size)| end <= other || other + size <= address));
@@ -145,7 +221,7 @@ proptest! {
             }
         }
         live.iter().for_each(|&(address, _)| assert!(regions.free(address).is_some()));
-        regions.take_idle(u64::MAX);
+        regions.take_idle();
         prop_assert_eq!(regions.reserved(), 0);
     }
 }
