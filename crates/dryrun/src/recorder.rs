@@ -4,6 +4,7 @@ use crate::{
     config::config,
     execution::{self, operations},
     ffi::TextOut,
+    libraries::nccl,
     log,
     memory::{Source, counted_calls, host_bytes, host_bytes_mut, memory},
 };
@@ -179,6 +180,7 @@ fn summary() -> String {
             "bytes": BYTES.load(Relaxed),
         },
         "memory_calls": counted_calls(),
+        "registered": nccl::registered(),
         "launches": execution::work_done(),
         "not_imitated": log::all_not_imitated(),
         "order": {"blocks": blocks, "violations": violations},

@@ -142,6 +142,8 @@ def _serve(torch: Any, settings: Settings) -> bool:
         say(f"this process runs with PyTorch's allocator: {problem}")
         return False
     _watch_for_another(torch)
+    if settings.solid is None:
+        _register_no_pages()
     if _saves_memory() and not settings.quiet:
         say("torch_memory_saver is loaded: what its regions allocate is left to PyTorch's allocator, so that it can be paused")
     return True
@@ -191,6 +193,18 @@ def _not_wanted(torch: Any) -> str | None:
     if backend != "native":
         return f"the program's settings choose another allocator ({backend}); leave backend: out of PYTORCH_ALLOC_CONF"
     return None
+
+
+#: Variables that have NCCL's communicators register all memory of PyTorch's allocator.
+_REGISTER_ALL = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
+
+
+def _register_no_pages() -> None:
+    """NCCL cannot register what is mapped by pages: do what PyTorch does with expandable segments."""
+    for name in _REGISTER_ALL:
+        if os.environ.get(name, "").lower() in ("1", "y", "yes", "t", "true"):
+            os.environ[name] = "0"
+            say(f"{name} is switched off: NCCL cannot register an arena that is mapped by pages; with --solid it registers it as a whole")
 
 
 def _saves_memory() -> bool:

@@ -29,7 +29,8 @@ struct Device {
   std::once_flag limit_is_known;
   std::atomic<int> redirected{0};  // private pools that are being allocated to
   std::atomic<int> captures{0};
-  std::atomic<int64_t> out_of_memory{0};  // exceptions that the program got; the native allocator counts its attempts
+  std::atomic<bool> is_arena_told{false};  // to those who are told of segments
+  std::atomic<int64_t> out_of_memory{0};   // exceptions that the program got; the native allocator counts its attempts
 
   // Gives the arena's idle memory back; returns the bytes.
   template <typename MakeNotes>

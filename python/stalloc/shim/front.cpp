@@ -69,6 +69,8 @@ struct Front final : stalloc::Graphs<Native> {
   using Base::out_of_memory;
   using Base::owner;
   using Base::refresh;
+  using Base::tell_trackers;
+  using Base::trackers;
   using Base::trim;
 
   inline static Front* installed = nullptr;  // never destroyed: tensors outlive static destruction
@@ -90,7 +92,7 @@ struct Front final : stalloc::Graphs<Native> {
     auto served = fall_back(index, size, [&] { return next->allocate(size); });
     // What lies in a pool has one deleter, whoever served it.
     if (auto* device = find(index); device != nullptr && device->redirected.load(std::memory_order_acquire) > 0)
-      served.compare_exchange_deleter(next->raw_deleter(), &release);
+      (void)served.compare_exchange_deleter(next->raw_deleter(), &release);
     return served;
   }
 
@@ -118,6 +120,8 @@ struct Front final : stalloc::Graphs<Native> {
       address = core->serve(index, size, stream, &rounded);
     else if (route.is_ours)
       address = core->pool_serve(index, route.pool.first, route.pool.second, size, stream, &rounded);
+    if (C10_UNLIKELY(trackers.any.load(std::memory_order_relaxed) && address != nullptr && !device->is_arena_told.load()))
+      tell_trackers(*device);
     if (C10_LIKELY(address != nullptr)) stalloc::tell_allocated(*device, address, size, rounded, stream, [&] { return notes(); });
     return address;
   }

@@ -2,7 +2,10 @@
 #pragma once
 #include <c10/util/ApproximateClock.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,13 +30,13 @@ void append_block(SegmentInfo& segment, BlockInfo block, uint64_t address, const
   segment.blocks.push_back(std::move(block));
 }
 
-// Adds the arena's segments of one device, with the stacks that its history knows. While no history is kept, small blocks have
-// segments of their own: the entries of a history tell of whole ranges.
+// Adds the arena's segments of one device, with the stacks that its history knows. A solid arena is one. Otherwise, while no
+// history is kept, small blocks have segments of their own: the entries of a history tell of whole ranges.
 inline void append_arena(const StallocCore* core, int index, History& history, std::vector<SegmentInfo>& segments) {
-  const int by_pool = History::any_enabled() ? 0 : 1;
+  const bool is_solid = core->is_solid(index) == 1;
+  const int by_pool = History::any_enabled() || is_solid ? 0 : 1;
   auto parts = all_of<StallocPart>([&](auto* out, size_t room) { return core->parts(index, by_pool, out, room); });
   auto stacks = history.stacks();
-  const bool is_solid = core->is_solid(index) == 1;
   for (const auto& part : parts) {
     if (part.begins == 1) {
       SegmentInfo segment;
@@ -87,6 +90,13 @@ inline void append_pools(const StallocCore* core, int index, MempoolId_t pool, H
   }
 }
 
+// Who is told of new segments: NCCL's communicators, which register them.
+struct Trackers {
+  std::mutex mutex;
+  std::vector<native::AllocatorTraceTracker> all;
+  std::atomic<bool> any{false};
+};
+
 template <typename Native>
 struct Snapshots : Statistics<Native> {
   using Statistics<Native>::Statistics;
@@ -118,6 +128,31 @@ struct Snapshots : Statistics<Native> {
     if (!on) History::enable(false);
     for (auto& device : devices) device->history.set(core, on, recorder, length, level, clear, skip);
     if (on) History::enable(true);
+  }
+
+  Trackers trackers;
+
+  void attachAllocatorTraceTracker(native::AllocatorTraceTracker tracker) {
+    next->attachAllocatorTraceTracker(tracker);
+    std::lock_guard<std::mutex> lock(trackers.mutex);
+    trackers.all.push_back(std::move(tracker));
+    trackers.any.store(true);
+  }
+
+  // To be called once the arena is there. A solid one is a segment; what is mapped by pages cannot be registered.
+  C10_NOINLINE void tell_trackers(Device& device) {
+    if (device.is_arena_told.exchange(true) || core->is_solid(device.index) != 1) return;
+    std::vector<native::AllocatorTraceTracker> wanted;
+    {
+      std::lock_guard<std::mutex> lock(trackers.mutex);
+      wanted = trackers.all;
+    }
+    StallocArena arena{};
+    core->arena(device.index, &arena);
+    const auto entry =
+        make_entry<TraceEntry>(TraceEntry::SEGMENT_ALLOC, c10::DeviceIndex(device.index), size_t(arena.address),
+                               size_t(arena.size), nullptr, c10::getApproximateTime(), std::shared_ptr<c10::GatheredContext>());
+    for (const auto& tracker : wanted) tracker(entry);
   }
 
   native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) { return with_pools(next->snapshot(pool, traces), pool, traces); }

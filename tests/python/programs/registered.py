@@ -1,8 +1,13 @@
-"""Memory that libraries want to know: pools with NCCL's allocator, registered with a communicator, and symmetric memory. Prints what came of each."""
+"""Memory that libraries want to know: pools with NCCL's allocator, registered with a communicator, and symmetric memory. Prints what came of each.
 
+``registered.py early`` or ``late`` has one communicator and no pools, which is made before or after the first tensor.
+"""
+
+import ctypes
 import json
 import os
 import subprocess
+import sys
 import tempfile
 
 import torch
@@ -19,6 +24,18 @@ def outcome(name, act):
         found[name] = act()
     except Exception as error:
         found[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"
+
+
+def registered():
+    """What the stand-in's NCCL has registered: where it begins and ends."""
+    text = ctypes.create_string_buffer(1 << 16)
+    ctypes.CDLL(None).stalloc_dryrun_summary(text, ctypes.c_size_t(len(text)))
+    return sorted([address, address + size] for address, size in json.loads(text.value)["registered"])
+
+
+def lies_in(tensor, ranges):
+    end = tensor.data_ptr() + tensor.nbytes
+    return any(start <= tensor.data_ptr() and end <= stop for start, stop in ranges)
 
 
 SOURCE = """
@@ -55,17 +72,21 @@ def pool(backend, folder):
         nested = [torch.ones(1000, device="cuda") for _ in range(10)]
     after = torch.empty(5 * MIB, dtype=torch.uint8, device="cuda")
     segments = made.snapshot()
-    addresses = [(segment["address"], segment["address"] + segment["total_size"]) for segment in segments]
-
-    def lies(tensor):
-        return any(start <= tensor.data_ptr() < end for start, end in addresses)
-
-    answer = {"inside": [lies(inside), *map(lies, nested)], "outside": [lies(before), lies(after)], "uses": made.use_count()}
+    addresses = sorted([segment["address"], segment["address"] + segment["total_size"]] for segment in segments)
+    tensors, others = [inside, *nested], [before, after]
+    answer = {"inside": [lies_in(tensor, addresses) for tensor in tensors], "outside": [lies_in(tensor, addresses) for tensor in others]}
+    answer["uses"] = made.use_count()
     backend.allreduce([inside]).wait()  # makes the communicator
     backend.register_mem_pool(made)
-    backend.allreduce([inside]).wait()
+    answer["registered"] = registered() == addresses
+    with torch.cuda.use_mem_pool(made):
+        later = torch.ones(7 * MIB, device="cuda")
+    answer["later"] = [len(registered()) - len(addresses), lies_in(later, registered())]
+    backend.allreduce([inside, later][:1]).wait()
     torch.cuda.synchronize()
     backend.deregister_mem_pool(made)
+    answer["left"] = registered()
+    del later
     del inside, nested
     torch.cuda.empty_cache()
     return answer
@@ -81,12 +102,30 @@ def symmetric():
     return [tensor.numel(), tensor.data_ptr() != other.data_ptr()]
 
 
+def communicator(backend, is_early):
+    """Tensors and what is registered, with one communicator."""
+    first = None if is_early else torch.ones(3 * MIB, device="cuda")
+    if is_early:
+        backend.eager_connect_single_device(torch.device("cuda:0"))
+    else:
+        backend.allreduce([first]).wait()
+    tensors = [torch.ones(size, device="cuda") for size in (10, 100_000, 5 * MIB, 30 * MIB)]
+    for tensor in tensors:
+        backend.allreduce([tensor]).wait()
+    torch.cuda.synchronize()
+    ranges = registered()
+    return {"inside": [lies_in(tensor, ranges) for tensor in tensors], "ranges": len(ranges), "bytes": sum(b - a for a, b in ranges)}
+
+
 with tempfile.TemporaryDirectory() as folder:
     torch.cuda.set_device(0)
     store = dist.FileStore(os.path.join(folder, "store"), 1)
     # Made by hand: a rank that is run alone gets a group that does nothing.
     backend = dist.ProcessGroupNCCL(store, 0, 1)
-    outcome("pool", lambda: pool(backend, folder))
-    outcome("symmetric", symmetric)
+    if sys.argv[1:]:
+        outcome("pool", lambda: communicator(backend, sys.argv[1] == "early"))
+    else:
+        outcome("pool", lambda: pool(backend, folder))
+        outcome("symmetric", symmetric)
     print(json.dumps(found, sort_keys=True), flush=True)
     backend.abort()

@@ -2,5 +2,5 @@
 
 mod cublas;
 mod cudnn;
-mod nccl;
+pub mod nccl;
 mod nvml;

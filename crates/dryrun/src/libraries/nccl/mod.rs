@@ -10,7 +10,7 @@ use crate::{
     runtime_api::{allocate, current_device},
 };
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     ffi::{c_char, c_int, c_void},
     sync::{Mutex, PoisonError},
 };
@@ -28,6 +28,14 @@ struct Communicator {
 
 /// Those that exist.
 static COMMUNICATORS: Mutex<Option<HashMap<Handle, Communicator>>> = Mutex::new(None);
+
+/// Ranges that are registered: address and bytes of each, by handle.
+static REGISTERED: Mutex<BTreeMap<Handle, [u64; 2]>> = Mutex::new(BTreeMap::new());
+
+/// Address and bytes of each range that is registered with a communicator.
+pub fn registered() -> Vec<[u64; 2]> {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect()
+}
 
 fn add(place: Out<Handle>, ranks: c_int, rank: c_int, device: u32) -> c_int {
     if ranks < 1 || !(0..ranks).contains(&rank) {
@@ -156,12 +164,15 @@ exports! {
         if find(communicator).is_none() || address.saturating_add(bytes as u64) > start + length {
             return INVALID_ARGUMENT;
         }
-        handle.set(new_handle());
+        let new = new_handle();
+        REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).insert(new, [address, bytes as u64]);
+        handle.set(new);
         SUCCESS
     }
 
-    fn ncclCommDeregister(communicator: Handle, _handle: Handle) -> c_int {
-        find(communicator).map_or(INVALID_ARGUMENT, |_| SUCCESS)
+    fn ncclCommDeregister(communicator: Handle, handle: Handle) -> c_int {
+        let known = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        if known.is_some() && find(communicator).is_some() { SUCCESS } else { INVALID_ARGUMENT }
     }
 
     fn ncclRedOpCreatePreMulSum(operation: Out<c_int>) -> c_int {
