@@ -7,8 +7,10 @@ seconds, kept in the user's cache, keyed by everything that it was made from.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
+import io
 import os
 import platform
 import shutil
@@ -50,11 +52,10 @@ def load(name: str, folder: Path = SOURCES, gpu: bool = True) -> ctypes.CDLL:
 
 def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
     """Path of the compiled shim. Its name has the hash of its content: what was cut short or changed is built again."""
-    compiler = _compiler()
     source = folder / f"{name}.cpp"
-    command, libraries = [compiler, *_flags(gpu), str(source)], _libraries(gpu)
+    command, libraries = [_compiler(), *_flags(gpu)], _libraries(gpu)
     cache = _cache()
-    directory = cache / f"{name}-{_key([*command, *libraries], source)}"
+    directory = cache / f"{name}-{_key([*command, str(source), *libraries], source)}"
     try:
         for path in (cache, directory):
             _make_private(path)
@@ -64,7 +65,7 @@ def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
             library.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(dir=directory) as scratch:
             built = Path(scratch) / f"{name}.so"
-            _compile([*command, "-o", str(built), *libraries])
+            _compile([*command, str(_for_platform(source, Path(scratch))), "-o", str(built), *libraries])
             library = directory / f"{name}-{_hash(built)}.so"
             _sync(built)
             built.replace(library)  # in one step: two processes may build at once
@@ -78,17 +79,42 @@ def prebuild(name: str, folder: Path) -> Path:
     """Compile the shim for the installed PyTorch into `folder`, for a wheel to carry."""
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / _prebuilt_name(name, SOURCES)
-    _compile([_compiler(), *_flags(True), "-s", str(SOURCES / f"{name}.cpp"), "-o", str(library), *_libraries(True)])
+    with tempfile.TemporaryDirectory() as scratch:
+        source = _for_platform(SOURCES / f"{name}.cpp", Path(scratch))
+        _compile([_compiler(), *_flags(True), "-s", str(source), "-o", str(library), *_libraries(True)])
     return library
 
 
 def _prebuilt_name(name: str, folder: Path) -> str:
     """What a shim is called that was compiled from these sources for this very build of PyTorch."""
     torch = _torch()
-    parts = [torch.__version__, torch.version.git_version, torch.version.cuda, _cxx11_abi(), sys.platform, platform.machine()]
+    parts = [torch.__version__, torch.version.git_version, torch.version.cuda, torch.version.hip, _cxx11_abi(), sys.platform, platform.machine()]
     digest = hashlib.sha256("\0".join(map(str, parts)).encode())
     _add_sources(digest, folder / f"{name}.cpp")
     return f"{name}-{torch.__version__.partition('+')[0]}-{digest.hexdigest()[:16]}.so"
+
+
+def _for_platform(source: Path, scratch: Path) -> Path:
+    """The source to compile: on ROCm what PyTorch's own converter, which made PyTorch's headers there too, makes of it in `scratch`."""
+    if _torch().version.hip is None:
+        return source
+    from torch.utils.hipify import hipify_python
+
+    folder = scratch / "hip"
+    folder.mkdir()
+    for file in [source, *source.parent.glob("*.h")]:
+        shutil.copy(file, folder)
+    with contextlib.redirect_stdout(io.StringIO()):  # it tells of each file
+        made = hipify_python.hipify(
+            project_directory=str(folder),
+            output_directory=str(folder),
+            includes=[f"{folder}/*"],
+            header_include_dirs=[str(folder)],
+            is_pytorch_extension=True,
+        )
+    copy = folder / source.name
+    result = made.get(str(copy))
+    return Path(result.hipified_path) if result is not None and result.hipified_path else copy
 
 
 def _make_private(directory: Path) -> None:
@@ -158,9 +184,14 @@ def _compiler() -> str:
 def _flags(gpu: bool) -> list[str]:
     torch = _torch()
     root = Path(torch.__file__).parent / "include"
-    includes = [root, root / "torch/csrc/api/include", *(_cuda_headers() if gpu else [])]
+    is_hip = torch.version.hip is not None
+    includes = [root, root / "torch/csrc/api/include"]
+    if gpu:
+        includes += _hip_headers() if is_hip else _cuda_headers()
     standard = "-std=c++20" if _version() >= (2, 10) else "-std=c++17"
     flags = [standard, "-O2", "-fPIC", "-shared", "-DNDEBUG", f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi()}"]
+    if is_hip:
+        flags += ["-D__HIP_PLATFORM_AMD__=1", "-DUSE_ROCM=1"]
     return flags + [f"-isystem{path}" for path in includes]
 
 
@@ -181,10 +212,22 @@ def _cuda_headers() -> list[Path]:
     return [found[0], SOURCES / "stub"]
 
 
+def _hip_headers() -> list[Path]:
+    """The folder that holds HIP's headers."""
+    named = [os.environ[name] for name in ("ROCM_HOME", "ROCM_PATH") if os.environ.get(name)]
+    candidates = [Path(folder) / "include" for folder in [*named, "/opt/rocm", "/usr"]]
+    found = [path for path in candidates if (path / "hip/hip_runtime_api.h").exists()]
+    if not found:
+        raise ShimError("HIP's headers were not found; set ROCM_PATH to the folder of ROCm")
+    return found[:1] if found[0] != Path("/usr/include") else []  # where every compiler looks
+
+
 def _libraries(gpu: bool) -> list[str]:
-    lib = Path(_torch().__file__).parent / "lib"
+    torch = _torch()
+    lib = Path(torch.__file__).parent / "lib"
+    platform = "hip" if torch.version.hip is not None else "cuda"
     # Up to 2.5 what puts another allocator in place is in the library for Python.
-    names = ["c10", "c10_cuda", "torch_cuda", "torch_cpu", "torch", "torch_python"] if gpu else ["c10"]
+    names = ["c10", f"c10_{platform}", f"torch_{platform}", "torch_cpu", "torch", "torch_python"] if gpu else ["c10"]
     return [f"-L{lib}", *(f"-l{library}" for library in names)]
 
 
