@@ -69,7 +69,7 @@ def test_small_integers_are_computed_as_on_the_host(record):
     recorded = record("known_values.py")
     lines = dict(line.split(" ", 1) for line in recorded.process.stderr.splitlines())
     unknown = lines.pop("unknown")
-    assert lines == dict.fromkeys(("lengths", "counts", "orders", "in_place", "slices", "packed", "lists", "router"), "same")
+    assert lines == dict.fromkeys(("lengths", "counts", "orders", "in_place", "slices", "packed", "lists", "scaled", "router"), "same")
     assert unknown == "0.0 True 5"
     (trace,) = recorded.summary["traces"]
     answers = {read["answer"]: read["count"] for read in trace["host_reads"]}

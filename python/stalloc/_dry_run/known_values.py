@@ -35,7 +35,7 @@ _COMPUTED_NAMES = frozenset(
     " __irshift__ isin isnan isinf sum mean prod all any max min amax amin aminmax argmax argmin cumsum cumprod cummax cummin"
     " count_nonzero nansum bincount histc sort topk searchsorted bucketize median index _unsafe_index index_put _index_put_impl"
     " index_select index_add index_copy index_fill gather scatter scatter_add scatter_reduce take cat tril triu flip roll arange"
-    " linspace eye tril_indices triu_indices repeat_interleave masked_scatter copy fill zero".split()
+    " linspace eye tril_indices triu_indices repeat_interleave masked_scatter copy fill zero _amp_update_scale".split()
 )
 #: Those that read from the device how many elements they found, before they make their output.
 _COUNTED_NAMES = frozenset("nonzero masked_select _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive".split())
@@ -45,6 +45,8 @@ _CHOOSING = frozenset("topk sort argmax argmin max min".split())
 _RANDOM = frozenset("randint randperm random multinomial".split())
 #: Writes to inputs that are not declared.
 _UNDECLARED = {"aten::native_batch_norm": 0b11000, "aten::cudnn_batch_norm": 0b11000, "aten::miopen_batch_norm": 0b11000}
+#: Declared writes that are left out: gradients are finite, as on a GPU in nearly every step, so that no step is skipped and a loss's scale stays.
+_LEFT_OUT = {"aten::_amp_foreach_non_finite_check_and_unscale_": 0b10}
 #: Inputs that are written and not read, in operations whose first input is not an output alone.
 _OVERWRITING = frozenset("copy fill zero random".split())
 _LARGEST = 1 << 20
@@ -121,6 +123,7 @@ def _classify(torch: Any, number: int, name: str, overload: str) -> tuple[int, i
             writes |= 1 << index
             if argument.kwarg_only:
                 fresh |= 1 << index
+    writes &= ~_LEFT_OUT.get(name, 0)
     if namespace != "aten":
         return _OTHER, writes, fresh
     if base in ("equal", "allclose"):
@@ -151,6 +154,9 @@ class _Operation:
         self.function = function
         self.name = name
         self.arguments = [(argument.name, argument.kwarg_only) for argument in schema.arguments]
+        written = [argument.name for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write]
+        #: The arguments that are its results: it writes to more than it gives back.
+        self.written = written if len(written) > len(schema.returns) else []
 
 
 def _compute(torch: Any, number: int, inputs: list[Any], is_unknown: bool) -> Optional[list[Output]]:
@@ -179,8 +185,9 @@ def _compute(torch: Any, number: int, inputs: list[Any], is_unknown: bool) -> Op
                 results = operation.function(*positional, **named)
         except (RuntimeError, NotImplementedError, IndexError, TypeError):
             return None
-        if results is None:  # in place, on a list: what the optimizers' steps are counted with
-            results = positional[0]
+        if operation.written:
+            given = dict(zip((name for name, is_named in operation.arguments if not is_named), positional), **named)
+            results = _flattened([given[name] for name in operation.written])
         return [_output(torch, result) for result in (results if isinstance(results, (tuple, list)) else [results])]
 
 

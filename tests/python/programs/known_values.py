@@ -57,12 +57,24 @@ def lists(d):
     return tuple(counts), tuple(sums), counts[0].item(), torch._foreach_neg(counts)[1].max().item()
 
 
+def scaled(d):
+    scaler = torch.amp.GradScaler(d, init_scale=1024.0, growth_interval=2)
+    weight = torch.nn.Parameter(torch.ones(3).to(d))
+    optimizer, scales = torch.optim.SGD([weight], lr=0.1), []
+    for _ in range(5):
+        weight.grad = torch.full_like(weight, 2.0) * scaler.scale(torch.ones((), device=d))
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return scales
+
+
 def flat(value):
     values = value if isinstance(value, (tuple, list)) else [value]
     return [v.tolist() if isinstance(v, torch.Tensor) else v for one in values for v in (flat(one) if isinstance(one, tuple) else [one])]
 
 
-for function in (lengths, counts, orders, in_place, slices, packed, lists):
+for function in (lengths, counts, orders, in_place, slices, packed, lists, scaled):
     reused = torch.empty(64, dtype=torch.int64, device="cuda")
     reused.fill_(9)
     del reused

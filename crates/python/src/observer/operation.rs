@@ -144,8 +144,9 @@ impl Running {
         let mut tensors = Vec::new();
         // SAFETY: by the contract of this function.
         unsafe { (0..outputs.1).for_each(|index| collect(outputs.0 + index * VALUE, layout, &mut tensors)) };
-        // An operation in place on a list gives nothing back: what it wrote to are its outputs.
-        let (outputs, others) = if outputs.1 == 0 { (&self.written, &tensors) } else { (&tensors, &self.written) };
+        // An operation in place may write to more than it gives back, as those on lists do: what it wrote to are its outputs.
+        let gives_less = tensors.len() < self.written.len();
+        let (outputs, others) = if gives_less { (&self.written, &tensors) } else { (&tensors, &self.written) };
         let (mut results, drawn) = match self.results {
             Some((results, drawn)) if results.len() == outputs.len() => (results.into_iter(), drawn),
             _ => {
