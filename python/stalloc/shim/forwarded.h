@@ -50,7 +50,6 @@ struct Forwarded : Native {
   void setUserMetadata(const std::string& md) { next->setUserMetadata(md); }
   std::string getUserMetadata() { return next->getUserMetadata(); }
   void attachOomRejectionObserver(native::OomRejectionObserver o) { next->attachOomRejectionObserver(std::move(o)); }
-  void attachAllocatorTraceTracker(native::AllocatorTraceTracker t) { next->attachAllocatorTraceTracker(std::move(t)); }
 };
 
 }  // namespace stalloc
