@@ -24,6 +24,7 @@ mod luby;
 mod merge;
 mod model;
 mod problem;
+mod reach;
 mod rules;
 mod skyline;
 mod solve;

@@ -10,9 +10,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
+use crate::bound::loads;
 use crate::clock::is_over;
 use crate::finder::{Finder, Layout, NONE};
 use crate::problem::Part;
+use crate::reach::Reach;
 
 /// Items placed after which it looks at the clock.
 const PLACED_BETWEEN_LOOKS: usize = 256;
@@ -139,7 +141,7 @@ impl Skyline {
 }
 
 /// Places all items of a part that has no fixed ones; `order` lists the items, best first. Offsets by item, or `None`
-/// as soon as a top reaches `limit` or the time is up. O(n log n) when lifetimes nest, O(n sqrt n) at worst.
+/// as soon as it is certain that a top reaches `limit`, or the time is up. O(n log n) when lifetimes nest, O(n sqrt n) at worst.
 pub(crate) fn best_fit(
     part: &Part,
     layout: &Layout,
@@ -156,6 +158,19 @@ pub(crate) fn best_fit(
     let mut skyline = Skyline::new(part);
     let mut offsets = vec![0; n];
     let m = part.sections;
+    // Without a limit it runs to its end.
+    let mut reach = (limit < u64::MAX).then(|| {
+        let all_placed: Vec<u64> = loads(part).iter().map(|load| part.base.saturating_add(*load)).collect();
+        Reach::new(&all_placed)
+    });
+    let mut is_too_high = |from: u32, to: u32, lost: u64| {
+        reach.as_mut().is_some_and(|reach| {
+            let (from, to) = if from < m { (from, to) } else { (from - m, to - m) };
+            reach.lose(from, to.min(m), lost);
+            reach.lose(0, to.saturating_sub(m), lost);
+            reach.highest() >= limit
+        })
+    };
     let mut left = n;
     while left > 0 {
         let (at, floor) = skyline.valley();
@@ -172,6 +187,9 @@ pub(crate) fn best_fit(
         }
         if best == NONE {
             let wall = skyline.wall(at);
+            if is_too_high(at, end, wall - floor) {
+                return None;
+            }
             skyline.set(at, at, end, wall);
             continue;
         }
@@ -179,7 +197,8 @@ pub(crate) fn best_fit(
         let item = &part.items[i];
         let offset = floor.checked_next_multiple_of(item.align).unwrap_or(u64::MAX);
         let top = offset.saturating_add(item.size);
-        if top >= limit || (left.is_multiple_of(PLACED_BETWEEN_LOOKS) && is_over(deadline)) {
+        let raised = offset > floor && is_too_high(item.lower + shift, item.upper + shift, offset - floor);
+        if top >= limit || raised || (left.is_multiple_of(PLACED_BETWEEN_LOOKS) && is_over(deadline)) {
             return None;
         }
         offsets[i] = offset;
@@ -188,4 +207,39 @@ pub(crate) fn best_fit(
         skyline.set(at, item.lower + shift, item.upper + shift, top);
     }
     Some(offsets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::greedy::Places;
+    use crate::hash::Rng;
+    use crate::problem::prepare;
+    use crate::{Buffer, Instance};
+
+    #[test]
+    fn a_run_is_given_up_exactly_if_its_end_would_be_too_high() {
+        let mut rng = Rng::new(1);
+        let mut given_up = 0;
+        for k in 0..2000 {
+            let mut below = |n: u64| rng.next() % n;
+            let mut buffer = |_| {
+                let (lower, align) = (below(20), if k % 3 == 0 { below(6) } else { 0 });
+                Buffer { lower, upper: lower + 1 + below(12), size: 1 + below(32), alignment: 1 << align, fixed: None }
+            };
+            let buffers = (0..12).map(&mut buffer).collect();
+            let instance = Instance { buffers, period: (k % 2 == 0).then_some(20) };
+            for part in prepare(&instance).expect("sound").parts {
+                let layout = Layout::new(&part.items);
+                let order: Vec<u32> = (0..part.items.len() as u32).collect();
+                let run = |limit| best_fit(&part, &layout, &order, limit, None);
+                let whole = run(u64::MAX).expect("no limit");
+                let top = Places::new(&part, whole.clone()).top;
+                assert_eq!(run(top + 1), Some(whole), "{k}");
+                assert_eq!(run(top), None, "{k}");
+                given_up += 1;
+            }
+        }
+        assert!(given_up > 1000, "{given_up}");
+    }
 }
