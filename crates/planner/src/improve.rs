@@ -7,7 +7,6 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::beam::{Beam, Manner, Where};
 use crate::clock::Clock;
 use crate::core_search::CoreSearch;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
@@ -26,8 +25,8 @@ use crate::{Options, Parts};
 /// Up to so many items the exact search and windows are the best there is; above, they take turns with the others.
 const FEW_ITEMS: usize = 1024;
 
-/// Dives and beams over more items than that take more memory than they are worth (micro_batches:1000000 without stretches, 600
-/// million units: 437 MiB instead of 196, and 1.0211 instead of 1.0129); windows take their turns.
+/// Dives over more items than that take more memory than they are worth (micro_batches:1000000 without stretches, 600
+/// million units, with beams, which are gone: 437 MiB instead of 196, and 1.0211 instead of 1.0129); windows take their turns.
 const MOST_ITEMS: usize = 1 << 18;
 
 /// Work of the shortest restarts of the exact search towards the target and in between: for each item, and at least; each
@@ -45,13 +44,6 @@ const LONGEST_BETWEEN: u64 = 4;
 const RUNGS: u32 = 8;
 const RUNG_PATIENCE: u32 = 4;
 
-/// States of the narrowest beams, and of the widest; twice as many once all heights were tried.
-const WIDTH: [usize; 2] = [32, 1 << 14];
-
-/// Beams aim at so many heights, the next one after so many without success.
-const BEAM_RUNGS: u32 = 5;
-const BEAM_PATIENCE: u32 = 2;
-
 /// One restart in so many aims at the target itself; half as often once so many were tried.
 const STRAIGHT: u64 = 3;
 const SOON: u64 = 240;
@@ -64,8 +56,6 @@ const MEMORY: [usize; 2] = [1 << 18, 1 << 12];
 enum Kind {
     /// Exact search, from nothing to a solution.
     Dive,
-    /// Beam search, from nothing to a solution; as much work as dives and windows.
-    Beam,
     /// Exact search for a core, the others around it.
     Core,
     /// Windows of the best solution.
@@ -184,15 +174,8 @@ struct Lane<'a> {
     windows: Option<Windows<'a>>,
     stretches: Stretches,
     dives: Ladder,
-    /// In order of time and against it.
-    beam: [Option<Beam>; 2],
-    beams: Ladder,
-    width: usize,
     /// Rounds of each kind so far.
-    turns: [u64; 6],
-    /// Work done by beams, and by dives and windows.
-    by_beams: u64,
-    by_others: u64,
+    turns: [u64; 5],
     /// The style of the exact search that found the last solution.
     lucky: Option<Style>,
 }
@@ -201,8 +184,6 @@ struct Lane<'a> {
 /// after a success, higher after some failures, and from the highest lowest again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ladder {
-    rungs: u32,
-    patience: u32,
     rung: u32,
     failures: u32,
 }
@@ -213,16 +194,14 @@ impl Ladder {
         top - (top - target).div_ceil(2 << self.rung)
     }
 
-    /// Notes whether something was found; true once all rungs have failed.
-    fn note(&mut self, success: bool) -> bool {
+    /// Notes whether something was found.
+    fn note(&mut self, success: bool) {
         self.failures = if success { 0 } else { self.failures + 1 };
         if success {
             self.rung = self.rung.saturating_sub(1);
-        } else if self.failures >= self.patience {
-            (self.rung, self.failures) = ((self.rung + 1) % self.rungs, 0);
-            return self.rung == 0;
+        } else if self.failures >= RUNG_PATIENCE {
+            (self.rung, self.failures) = ((self.rung + 1) % RUNGS, 0);
         }
-        false
     }
 }
 
@@ -248,13 +227,8 @@ impl<'a> Lane<'a> {
             cores: CoreSearch::default(),
             windows: None,
             stretches: Stretches::new(number),
-            dives: Ladder { rungs: RUNGS, patience: RUNG_PATIENCE, ..Ladder::default() },
-            beam: [None, None],
-            beams: Ladder { rungs: BEAM_RUNGS, patience: BEAM_PATIENCE, ..Ladder::default() },
-            width: WIDTH[0],
-            turns: [0; 6],
-            by_beams: 0,
-            by_others: 0,
+            dives: Ladder::default(),
+            turns: [0; 5],
             lucky: None,
         }
     }
@@ -265,20 +239,13 @@ impl<'a> Lane<'a> {
         // The turn of this lane among all of a kind.
         let turn = self.turns[kind as usize] * self.lanes + self.number;
         self.turns[kind as usize] += 1;
-        let found = match kind {
+        match kind {
             Kind::Dive => self.search(turn, top, target),
-            Kind::Beam => self.search_beam(turn, top, target),
             Kind::Core => self.search_core(turn, top, target),
             Kind::Window => self.search_windows(best, target),
             Kind::Order => self.reorder(turn, top, target),
             Kind::Stretch => self.search_stretches(best, target),
-        };
-        match kind {
-            Kind::Beam => self.by_beams += found.work,
-            Kind::Dive | Kind::Window => self.by_others += found.work,
-            Kind::Core | Kind::Order | Kind::Stretch => {}
         }
-        found
     }
 
     /// What to do in a round: what the list says, or if that is left out, what comes nearest to it.
@@ -289,10 +256,6 @@ impl<'a> Lane<'a> {
         let kind = first.get(round).copied().unwrap_or(then[round % then.len()]);
         let many = self.part.items.len() > MOST_ITEMS;
         let kind = if many && kind == Dive && self.parts.windows { Window } else { kind };
-        let due = self.by_beams < self.by_others && !many;
-        if due && self.parts.beams && Beam::can_place(self.part) {
-            return Kind::Beam;
-        }
         let stretches = self.parts.stretches && Stretches::can_place(self.part);
         let cores = self.parts.cores && !self.part.aligned && self.part.fixed.is_empty();
         match kind {
@@ -363,29 +326,6 @@ impl<'a> Lane<'a> {
             self.dives.note(found);
         }
         Found { places, impossible: (outcome == Outcome::Impossible).then_some(limit), work }
-    }
-
-    /// A beam; wider ones once all heights were tried.
-    fn search_beam(&mut self, k: u64, top: u64, target: u64) -> Found {
-        let part = self.part;
-        let mirrored = matches!(k / 3 % 4, 0 | 3);
-        let beam = self.beam[usize::from(mirrored)].get_or_insert_with(|| Beam::new(part, mirrored));
-        let seed = mix(self.seed ^ mix(k));
-        let manner = Manner {
-            width: self.width,
-            valley: [Where::Lowest, Where::Leftmost, Where::Few][(k % 3) as usize],
-            squared: (k / 3).is_multiple_of(2),
-            weighted: seed.is_multiple_of(2),
-            noise: 1,
-            seed,
-        };
-        let before = beam.work;
-        let offsets = beam.run(self.beams.limit(top, target), manner, self.left, self.until);
-        let work = beam.work - before;
-        if self.beams.note(offsets.is_some()) {
-            self.width = (2 * self.width).min(WIDTH[1]);
-        }
-        Found { places: offsets.map(|offsets| Places::new(part, offsets)), impossible: None, work }
     }
 
     /// First fit in the orders of the list, then in those that are learnt.

@@ -7,7 +7,6 @@
 //!
 //! The crate knows sizes, times and offsets; no file and no GPU.
 
-mod beam;
 mod bound;
 mod check;
 mod clock;

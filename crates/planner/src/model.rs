@@ -60,8 +60,6 @@ pub struct Parts {
     pub any_valley: bool,
     /// Windows of a solution placed again by exact search.
     pub windows: bool,
-    /// Beams over skylines.
-    pub beams: bool,
     /// Stretches of time that are too high, placed before all else.
     pub stretches: bool,
     /// Items that go together, merged.
@@ -81,7 +79,6 @@ impl Default for Parts {
             exact: true,
             any_valley: true,
             windows: true,
-            beams: true,
             stretches: true,
             merges: true,
             filling: true,

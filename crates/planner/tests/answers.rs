@@ -50,7 +50,7 @@ fn three_arcs_that_overlap_in_pairs_are_proven_to_need_more_than_the_load() {
 fn windows_of_a_buffer_that_has_no_neighbours_are_passed_over() {
     let fixed = Buffer { fixed: Some(1), ..buffer(6, 8, 1) };
     let instance = Instance { buffers: vec![buffer(0, 1, 3), fixed], period: Some(7) };
-    let parts = Parts { orders: false, cores: false, exact: false, beams: false, ..Parts::default() };
+    let parts = Parts { orders: false, cores: false, exact: false, ..Parts::default() };
     let solution = solve(&instance, &Options { parts, ..options() }).expect("solvable");
     assert_eq!((solution.peak, check(&instance, &solution)), (5, Ok(())));
 }

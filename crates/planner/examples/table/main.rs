@@ -105,7 +105,6 @@ fn variants(ablate: bool) -> Vec<(Option<&'static str>, Parts)> {
         (Some("without first fit in many orders"), Parts { orders: false, ..all }),
         (Some("without cores"), Parts { cores: false, ..all }),
         (Some("without exact search of what is small"), Parts { exact: false, ..all }),
-        (Some("without beams"), Parts { beams: false, ..all }),
         (Some("without stretches"), Parts { stretches: false, ..all }),
         (Some("without merges"), Parts { merges: false, ..all }),
         (Some("without filling in"), Parts { filling: false, ..all }),

@@ -67,7 +67,6 @@ fn leave_out(parts: &mut Parts, name: &str) {
         "exact" => parts.exact = false,
         "any_valley" => parts.any_valley = false,
         "windows" => parts.windows = false,
-        "beams" => parts.beams = false,
         "stretches" => parts.stretches = false,
         "merges" => parts.merges = false,
         "filling" => parts.filling = false,
