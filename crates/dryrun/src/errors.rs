@@ -18,6 +18,8 @@ pub const OUT_OF_MEMORY: Status = 2;
 pub const INVALID_DEVICE: Status = 101;
 /// There is no context, or not this one.
 pub const INVALID_CONTEXT: Status = 201;
+/// The operating system refused.
+pub const OPERATING_SYSTEM: Status = 304;
 /// The handle is of nothing that exists.
 pub const INVALID_HANDLE: Status = 400;
 /// The call does not fit the state.
@@ -53,6 +55,12 @@ const TABLE: &[Row] = &[
     (100, c"cudaErrorNoDevice", c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected"),
     (INVALID_DEVICE, c"cudaErrorInvalidDevice", c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
     (INVALID_CONTEXT, c"cudaErrorDeviceUninitialized", c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+    (
+        OPERATING_SYSTEM,
+        c"cudaErrorOperatingSystem",
+        c"CUDA_ERROR_OPERATING_SYSTEM",
+        c"OS call failed or operation not supported on this OS",
+    ),
     (INVALID_HANDLE, c"cudaErrorInvalidResourceHandle", c"CUDA_ERROR_INVALID_HANDLE", c"invalid resource handle"),
     (
         ILLEGAL_STATE,

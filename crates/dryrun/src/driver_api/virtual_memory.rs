@@ -6,11 +6,13 @@ use crate::{
     errors::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status},
     execution::unmapped,
     ffi::{In, Out},
-    log,
     memory::{GRANULE, PhysicalHandle, count_call, memory},
     runtime_api::cudaDeviceGetDefaultMemPool,
 };
-use std::ffi::{c_int, c_void};
+use std::{
+    ffi::{c_int, c_void},
+    os::fd::{BorrowedFd, IntoRawFd, RawFd},
+};
 
 /// `CUmemAllocationProp`.
 #[repr(C)]
@@ -29,6 +31,8 @@ fn can_map() -> Result<(), Status> {
     if config().gpu.pages { Ok(()) } else { Err(NOT_SUPPORTED) }
 }
 
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: the only way in which memory gets to other processes here.
+const DESCRIPTOR: c_int = 1;
 const PINNED: c_int = 1;
 const ON_DEVICE: c_int = 1;
 
@@ -55,9 +59,13 @@ exports! {
             } else {
                 return Err(NOT_SUPPORTED);
             };
+            if ![0, DESCRIPTOR].contains(&properties.handle_types) {
+                return Err(NOT_SUPPORTED);
+            }
             let mut memory = memory();
             let (virtual_memory, devices) = memory.virtual_memory();
-            place.set(virtual_memory.create(devices, device, bytes as u64)?);
+            let is_exportable = properties.handle_types == DESCRIPTOR;
+            place.set(virtual_memory.create(devices, device, bytes as u64, is_exportable)?);
             Ok(())
         }))
     }
@@ -72,7 +80,7 @@ exports! {
     fn cuMemMap(start: u64, bytes: usize, offset: usize, handle: PhysicalHandle, _flags: u64) -> Status {
         count_call();
         end(if offset == 0 {
-            memory().virtual_memory().0.map(start, bytes as u64, handle)
+            memory().map(start, bytes as u64, handle)
         } else {
             Err(NOT_SUPPORTED)
         })
@@ -81,11 +89,7 @@ exports! {
     fn cuMemUnmap(start: u64, bytes: usize) -> Status {
         count_call();
         unmapped(start, bytes as u64);
-        let mut memory = memory();
-        let (virtual_memory, devices) = memory.virtual_memory();
-        let unmapped = virtual_memory.unmap(devices, start, bytes as u64);
-        memory.known().forget(start, bytes as u64);
-        end(unmapped)
+        end(memory().unmap(start, bytes as u64))
     }
 
     fn cuMemSetAccess(start: u64, bytes: usize, _descriptions: *const c_void, _count: usize) -> Status {
@@ -104,10 +108,12 @@ exports! {
     }
 
     fn cuMemGetAllocationPropertiesFromHandle(place: Out<AllocationProperties>, handle: PhysicalHandle) -> Status {
-        let device = memory().virtual_memory().0.device(handle);
-        end(device.ok_or(INVALID_VALUE).map(|device| place.set(AllocationProperties {
+        let mut memory = memory();
+        let virtual_memory = memory.virtual_memory().0;
+        let handle_types = if virtual_memory.is_exportable(handle) { DESCRIPTOR } else { 0 };
+        end(virtual_memory.device(handle).ok_or(INVALID_VALUE).map(|device| place.set(AllocationProperties {
             kind: PINNED,
-            handle_types: 0,
+            handle_types,
             location_kind: ON_DEVICE,
             location: device.cast_signed(),
             metadata: 0,
@@ -115,9 +121,20 @@ exports! {
         })))
     }
 
-    fn cuMemExportToShareableHandle(_place: *mut c_void, _handle: PhysicalHandle, _kind: c_int, _flags: u64) -> Status {
-        log::complain("sharing device memory between processes is not imitated, the program is told that it is not supported");
-        NOT_SUPPORTED
+    fn cuMemExportToShareableHandle(place: Out<c_int>, handle: PhysicalHandle, kind: c_int, _flags: u64) -> Status {
+        end(if kind == DESCRIPTOR {
+            memory().export(handle).map(|descriptor| place.set(descriptor.into_raw_fd()))
+        } else {
+            Err(NOT_SUPPORTED)
+        })
+    }
+
+    fn cuMemImportFromShareableHandle(place: Out<PhysicalHandle>, descriptor: *mut c_void, kind: c_int) -> Status {
+        end(match RawFd::try_from(descriptor.addr()) {
+            // SAFETY: a descriptor that the program has open, as it says; it is used during this call alone.
+            Ok(number) if kind == DESCRIPTOR => memory().import(unsafe { BorrowedFd::borrow_raw(number) }).map(|handle| place.set(handle)),
+            _ => Err(if kind == DESCRIPTOR { INVALID_VALUE } else { NOT_SUPPORTED }),
+        })
     }
 
     fn cuDeviceGetDefaultMemPool(pool: Out<u64>, device: c_int) -> Status {

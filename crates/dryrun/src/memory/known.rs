@@ -10,7 +10,10 @@ use super::{
     shared::{IpcHandle, Shared},
 };
 use crate::execution::unknown_writes;
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 /// Copies that are larger are not kept, in bytes: a mebi of 64-bit integers.
 const LARGEST: usize = 8 << 20;
@@ -66,8 +69,15 @@ pub struct Known {
     age: u64,
     kept: usize,
     unknown_writes: u64,
-    /// Allocations that other processes use too: what is known of them lies there.
-    shared: Ranges<Shared>,
+    /// Memory that other processes use too: what is known of it lies there.
+    shared: Ranges<Arc<Shared>>,
+}
+
+/// A part of a range: in one piece of shared memory, at an offset of it, or in none.
+struct Part {
+    start: u64,
+    bytes: u64,
+    shared: Option<(Arc<Shared>, u64)>,
 }
 
 impl Known {
@@ -78,47 +88,74 @@ impl Known {
 
     /// Shares the allocation of `bytes` at `start` with other processes, if it is not yet.
     pub fn share(&mut self, start: u64, bytes: u64) -> std::io::Result<IpcHandle> {
-        self.catch_up();
         if let Some((_, shared)) = self.shared.at(start) {
             return Ok(shared.handle());
         }
-        let shared = Shared::new(bytes)?;
-        for (&first, piece) in self.pieces.range(start..start.saturating_add(bytes)) {
-            match &piece.content {
-                Content::Bytes(bytes) => shared.write(first - start, bytes),
-                Content::Fill(value) => shared.fill(first - start, piece.end - first, *value),
-            }
-        }
-        self.forget(start, bytes);
+        let shared = Arc::new(Shared::new(bytes)?);
         let handle = shared.handle();
-        self.shared.insert(start, bytes, shared);
+        self.hand_over(start, shared);
         Ok(handle)
     }
 
-    /// An allocation of another process is at `start` now.
-    pub fn open(&mut self, start: u64, shared: Shared) {
+    /// What is known at `start`, and all that comes to be known there, lies in `shared` from now on.
+    pub fn hand_over(&mut self, start: u64, shared: Arc<Shared>) {
+        self.catch_up();
+        let bytes = shared.bytes();
+        let end = start.saturating_add(bytes);
+        for (&first, piece) in self.pieces.range(..end).rev().take_while(|(_, piece)| piece.end > start) {
+            let (from, to) = (first.max(start), piece.end.min(end));
+            match piece.part(first, from, to).content {
+                Content::Bytes(bytes) => shared.write(from - start, &bytes),
+                Content::Fill(value) => shared.fill(from - start, to - from, value),
+            }
+        }
+        self.forget_own(start, bytes);
+        self.shared.insert(start, bytes, shared);
+    }
+
+    /// Memory that another process shares is at `start` now.
+    pub fn open(&mut self, start: u64, shared: Arc<Shared>) {
         self.catch_up();
         self.shared.insert(start, shared.bytes(), shared);
     }
 
-    /// The allocation at `start` is gone, or closed.
+    /// The shared memory at `start` is gone, or closed.
     pub fn unshare(&mut self, start: u64) {
         self.shared.remove(start);
     }
 
-    /// The shared allocation that a range lies in, and the range's offset in it.
-    fn shared(&self, start: u64, bytes: u64) -> Option<(&Shared, u64)> {
-        let (first, length, shared) = self.shared.find(start)?;
-        let offset = start - first;
-        (bytes <= length - offset).then_some((shared, offset))
+    fn parts(&self, start: u64, bytes: u64) -> Vec<Part> {
+        let (mut at, end) = (start, start.saturating_add(bytes));
+        let mut parts = Vec::new();
+        while at < end {
+            let (until, shared) = match self.shared.find(at) {
+                Some((first, length, shared)) => (first + length, Some((Arc::clone(shared), at - first))),
+                None => (self.shared.next_start(at).unwrap_or(end), None),
+            };
+            let until = until.min(end);
+            parts.push(Part { start: at, bytes: until - at, shared });
+            at = until;
+        }
+        parts
     }
 
     /// `bytes` are at `start` now.
     pub fn write(&mut self, start: u64, bytes: &[u8], source: Source) {
         self.catch_up();
-        if let Some((shared, offset)) = self.shared(start, bytes.len() as u64) {
-            return shared.write(offset, bytes);
+        if self.shared.is_empty() {
+            return self.write_own(start, bytes, source);
         }
+        for part in self.parts(start, bytes.len() as u64) {
+            let from = (part.start - start) as usize;
+            let bytes = &bytes[from..from + part.bytes as usize];
+            match part.shared {
+                Some((shared, offset)) => shared.write(offset, bytes),
+                None => self.write_own(part.start, bytes, source),
+            }
+        }
+    }
+
+    fn write_own(&mut self, start: u64, bytes: &[u8], source: Source) {
         let end = start.saturating_add(bytes.len() as u64);
         if let Some((first, piece)) = self.pieces.range_mut(..=start).next_back()
             && piece.end >= end
@@ -129,7 +166,7 @@ impl Known {
             kept[from..from + bytes.len()].copy_from_slice(bytes);
             return;
         }
-        self.forget(start, bytes.len() as u64);
+        self.forget_own(start, bytes.len() as u64);
         if !bytes.is_empty() && bytes.len() <= LARGEST {
             self.insert(start, end, Content::Bytes(bytes.to_vec()), source);
         }
@@ -138,21 +175,32 @@ impl Known {
     /// `bytes` at `start` were set to `value`.
     pub fn filled(&mut self, start: u64, bytes: u64, value: u8) {
         self.catch_up();
-        if let Some((shared, offset)) = self.shared(start, bytes) {
-            return shared.fill(offset, bytes, value);
-        }
-        self.forget(start, bytes);
-        if bytes > 0 {
-            self.insert(start, start.saturating_add(bytes), Content::Fill(value), Source::Computed);
+        for part in self.parts(start, bytes) {
+            if let Some((shared, offset)) = part.shared {
+                shared.fill(offset, part.bytes, value);
+            } else {
+                self.forget_own(part.start, part.bytes);
+                let end = part.start.saturating_add(part.bytes);
+                self.insert(part.start, end, Content::Fill(value), Source::Computed);
+            }
         }
     }
 
     /// Something was written there, nobody knows what. O(log n) where nothing was known.
     pub fn forget(&mut self, start: u64, bytes: u64) {
         self.catch_up();
-        if let Some((shared, offset)) = self.shared(start, bytes) {
-            return shared.forget(offset, bytes);
+        if self.shared.is_empty() {
+            return self.forget_own(start, bytes);
         }
+        for part in self.parts(start, bytes) {
+            match part.shared {
+                Some((shared, offset)) => shared.forget(offset, part.bytes),
+                None => self.forget_own(part.start, part.bytes),
+            }
+        }
+    }
+
+    fn forget_own(&mut self, start: u64, bytes: u64) {
         let end = start.saturating_add(bytes);
         while let Some((&first, piece)) = self.pieces.range(..end).next_back()
             && piece.end > start
@@ -178,9 +226,16 @@ impl Known {
     /// How `bytes` at `start` are known, if all of them are. O(log n) where the first is not.
     pub fn source(&mut self, start: u64, bytes: u64) -> Option<Source> {
         self.catch_up();
-        if let Some((shared, offset)) = self.shared(start, bytes) {
-            return shared.is_known(offset, bytes).then_some(Source::Computed);
+        if self.shared.is_empty() {
+            return self.own_source(start, bytes);
         }
+        self.parts(start, bytes).into_iter().try_fold(Source::Computed, |source, part| match part.shared {
+            Some((shared, offset)) => shared.is_known(offset, part.bytes).then_some(source),
+            None => Some(source.max(self.own_source(part.start, part.bytes)?)),
+        })
+    }
+
+    fn own_source(&self, start: u64, bytes: u64) -> Option<Source> {
         let end = start.saturating_add(bytes);
         let (mut at, mut source) = (start, Source::Computed);
         while at < end {
@@ -194,9 +249,20 @@ impl Known {
     /// Reads `target.len()` bytes at `start`; none, and what is in `target` means nothing, unless all of them are known.
     pub fn read(&mut self, start: u64, target: &mut [u8]) -> Option<Source> {
         self.catch_up();
-        if let Some((shared, offset)) = self.shared(start, target.len() as u64) {
-            return shared.read(offset, target).then_some(Source::Computed);
+        if self.shared.is_empty() {
+            return self.read_own(start, target);
         }
+        self.parts(start, target.len() as u64).into_iter().try_fold(Source::Computed, |source, part| {
+            let from = (part.start - start) as usize;
+            let target = &mut target[from..from + part.bytes as usize];
+            match part.shared {
+                Some((shared, offset)) => shared.read(offset, target).then_some(source),
+                None => Some(source.max(self.read_own(part.start, target)?)),
+            }
+        })
+    }
+
+    fn read_own(&self, start: u64, target: &mut [u8]) -> Option<Source> {
         let end = start.saturating_add(target.len() as u64);
         let (mut at, mut source) = (start, Source::Computed);
         while at < end {
@@ -220,7 +286,7 @@ impl Known {
     pub fn moved(&mut self, from: u64, to: u64, bytes: u64) {
         self.catch_up();
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if length <= LARGEST && (!self.pieces.is_empty() || self.shared.iter().next().is_some()) {
+        if length <= LARGEST && !(self.pieces.is_empty() && self.shared.is_empty()) {
             let mut buffer = vec![0; length];
             if let Some(source) = self.read(from, &mut buffer) {
                 return self.write(to, &buffer, source);

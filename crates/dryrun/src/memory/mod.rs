@@ -24,13 +24,16 @@ pub use virtual_memory::PhysicalHandle;
 
 use crate::{
     config::config,
-    errors::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, OUT_OF_MEMORY, Status},
+    errors::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Status},
 };
 use host::Host;
 use shared::Shared;
-use std::sync::{
-    LazyLock, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 use virtual_memory::VirtualMemory;
 
@@ -161,7 +164,7 @@ impl Memory {
         }
         let shared = Shared::open(handle).map_err(|_| INVALID_HANDLE)?;
         let address = self.device(device)?.open(shared.bytes())?;
-        self.known.open(address, shared);
+        self.known.open(address, Arc::new(shared));
         Ok(address)
     }
 
@@ -169,6 +172,40 @@ impl Memory {
     pub fn close_shared(&mut self, address: u64) -> Result<(), Status> {
         self.devices.iter_mut().find_map(|device| device.close(address)).ok_or(INVALID_VALUE)?;
         self.known.unshare(address);
+        Ok(())
+    }
+
+    /// A descriptor of a handle's memory, by which other processes get it.
+    pub fn export(&mut self, handle: PhysicalHandle) -> Result<OwnedFd, Status> {
+        let (content, mappings) = self.virtual_memory.export(handle)?;
+        for start in mappings {
+            self.known.hand_over(start, Arc::clone(&content));
+        }
+        content.descriptor().map_err(|_| OPERATING_SYSTEM)
+    }
+
+    /// A handle of the memory that another process exported.
+    pub fn import(&mut self, descriptor: BorrowedFd<'_>) -> Result<PhysicalHandle, Status> {
+        let (content, device) = Shared::import(descriptor).map_err(|_| INVALID_VALUE)?;
+        self.device(device)?;
+        Ok(self.virtual_memory.import(device, content))
+    }
+
+    /// Maps the whole of a handle's memory at `start`.
+    pub fn map(&mut self, start: u64, bytes: u64, handle: PhysicalHandle) -> Result<(), Status> {
+        self.virtual_memory.map(start, bytes, handle)?;
+        if let Some(content) = self.virtual_memory.content(handle) {
+            self.known.open(start, content);
+        }
+        Ok(())
+    }
+
+    /// Unmaps the mappings that make up `[start, start + bytes)`.
+    pub fn unmap(&mut self, start: u64, bytes: u64) -> Result<(), Status> {
+        for mapping in self.virtual_memory.unmap(&mut self.devices, start, bytes)? {
+            self.known.unshare(mapping);
+        }
+        self.known.forget(start, bytes);
         Ok(())
     }
 

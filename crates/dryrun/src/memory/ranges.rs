@@ -49,6 +49,16 @@ impl<T> Ranges<T> {
         self.by_start.get_mut(&start).map(|(_, note)| note)
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_start.is_empty()
+    }
+
+    /// Where the first range begins that does not begin before an address.
+    pub fn next_start(&self, address: u64) -> Option<u64> {
+        self.by_start.range(address..).next().map(|(start, _)| *start)
+    }
+
     /// All ranges, in order: start, length, note.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &T)> {
         self.by_start.iter().map(|(start, (bytes, note))| (*start, *bytes, note))

@@ -1,7 +1,9 @@
-//! Allocations that another process uses too (CUDA IPC): what is known of their content lies in a file that both have open.
+//! Memory that another process uses too (CUDA IPC, descriptors of pages): what is known of its content lies in a file that both have
+//! open.
 
-use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::ffi::{CStr, CString};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::{io, process};
 
@@ -46,11 +48,23 @@ pub struct Shared {
 /// Bytes that are copied at once.
 const CHUNK: usize = 1 << 20;
 
+/// What the files of pages are called, with the number of their device behind it.
+const PAGE: &str = "stalloc-dryrun-page-";
+
 impl Shared {
     /// A new one, of which nothing is known.
     pub fn new(bytes: u64) -> io::Result<Self> {
+        Self::create(bytes, c"stalloc-dryrun")
+    }
+
+    /// A page of a device. The file's name says so, for whoever gets a descriptor of it.
+    pub fn page(bytes: u64, device: u32) -> io::Result<Self> {
+        Self::create(bytes, &CString::new(format!("{PAGE}{device}"))?)
+    }
+
+    fn create(bytes: u64, name: &CStr) -> io::Result<Self> {
         // SAFETY: the name ends with zero; the answer is checked.
-        let descriptor = unsafe { libc::memfd_create(c"stalloc-dryrun".as_ptr(), libc::MFD_CLOEXEC) };
+        let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -75,6 +89,22 @@ impl Shared {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(Self { file, bytes, inode })
+    }
+
+    /// A descriptor of it for others, theirs to close.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
+    }
+
+    /// The page that a descriptor is of, and its device. The descriptor stays the caller's.
+    pub fn import(descriptor: BorrowedFd<'_>) -> io::Result<(Self, u32)> {
+        let name = fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))?;
+        // As in "/memfd:stalloc-dryrun-page-0 (deleted)".
+        let device = name.to_str().and_then(|name| name.strip_prefix("/memfd:")?.strip_prefix(PAGE)?.split(' ').next());
+        let device = device.and_then(|device| device.parse().ok()).ok_or(io::ErrorKind::InvalidInput)?;
+        let file = File::from(descriptor.try_clone_to_owned()?);
+        let about = file.metadata()?;
+        Ok((Self { file, bytes: about.len() / 2, inode: about.ino() }, device))
     }
 
     /// Its length.
@@ -103,8 +133,11 @@ impl Shared {
     /// Nobody knows what is there.
     pub fn forget(&self, offset: u64, bytes: u64) {
         if offset == 0 && bytes == self.bytes {
-            // Cutting it off frees its room.
-            let _ = self.file.set_len(self.bytes).and_then(|()| self.file.set_len(2 * self.bytes));
+            // A hole frees its room; the length stays, by which others know what they open.
+            let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            let length = libc::off_t::try_from(2 * self.bytes).unwrap_or(0);
+            // SAFETY: takes numbers only, and the file is open.
+            unsafe { libc::fallocate(self.file.as_raw_fd(), how, 0, length) };
         } else {
             self.mark(offset, bytes, false);
         }

@@ -1,6 +1,6 @@
 //! Capacity, addresses, virtual memory, and what is known about content.
 use super::{
-    DEVICE_BASE, DEVICE_SPAN, Device, GRANULE, HostKind, Place, copy, fill, is_device,
+    DEVICE_BASE, DEVICE_SPAN, Device, GRANULE, HostKind, Memory, Place, copy, fill, is_device,
     known::{Known, Source},
     memory, plain,
     ranges::Ranges,
@@ -12,7 +12,7 @@ use crate::{
     execution::{self, operations, tests::alone},
 };
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs::File, os::fd::AsFd};
 
 /// A device of its own: `index` is not used by any other test; the process's own memory is at 0.
 fn device(index: u64, total: u64, context: u64) -> Device {
@@ -81,7 +81,7 @@ fn physical_memory_lives_until_its_handle_and_its_mapping_are_gone() {
     let mut devices = [device(5, 4 * GRANULE, 0)];
     let mut space = VirtualMemory::default();
     let start = space.reserve(8 * GRANULE, 0).unwrap();
-    let handle = space.create(&mut devices, 0, GRANULE).unwrap();
+    let handle = space.create(&mut devices, 0, GRANULE, false).unwrap();
     space.map(start + GRANULE, GRANULE, handle).unwrap();
     space.release(&mut devices, handle).unwrap();
     assert_eq!(devices[0].used(), GRANULE, "still mapped");
@@ -102,13 +102,13 @@ fn mappings_stay_inside_reservations_and_do_not_overlap() {
     let mut devices = [device(6, 8 * GRANULE, 0)];
     let mut space = VirtualMemory::default();
     let start = space.reserve(2 * GRANULE, 0).unwrap();
-    let [one, two] = [0, 1].map(|_| space.create(&mut devices, 0, GRANULE).unwrap());
+    let [one, two] = [0, 1].map(|_| space.create(&mut devices, 0, GRANULE, false).unwrap());
     space.map(start, GRANULE, one).unwrap();
     assert_eq!(space.map(start, GRANULE, two), Err(INVALID_VALUE));
     assert_eq!(space.map(start + 2 * GRANULE, GRANULE, two), Err(INVALID_VALUE));
     assert_eq!(space.map(u64::MAX, GRANULE, two), Err(INVALID_VALUE));
-    assert_eq!(space.create(&mut devices, 0, GRANULE + 1), Err(INVALID_VALUE));
-    assert_eq!(space.create(&mut devices, 0, 8 * GRANULE), Err(OUT_OF_MEMORY));
+    assert_eq!(space.create(&mut devices, 0, GRANULE + 1, false), Err(INVALID_VALUE));
+    assert_eq!(space.create(&mut devices, 0, 8 * GRANULE, false), Err(OUT_OF_MEMORY));
     assert_eq!(space.reserve(1, 0), Err(INVALID_VALUE));
     assert_eq!(space.reserve(1 << 62, 0), Err(OUT_OF_MEMORY));
     assert_eq!(space.unmap(&mut devices, start, 2 * GRANULE), Err(INVALID_VALUE));
@@ -281,7 +281,7 @@ fn what_one_process_writes_into_shared_memory_the_other_reads() {
     ours.filled(here + 4096, 3 << 20, 9);
     let handle = ours.share(here, 8 << 20).unwrap();
     assert_eq!(ours.share(here, 8 << 20).unwrap(), handle, "a second wish is for the same");
-    theirs.open(there, Shared::open(handle).unwrap());
+    theirs.open(there, Shared::open(handle).unwrap().into());
     let read = |known: &mut Known, start: u64, bytes: usize| {
         let mut target = vec![0; bytes];
         known.read(start, &mut target).map(|_| target)
@@ -299,6 +299,53 @@ fn what_one_process_writes_into_shared_memory_the_other_reads() {
     assert_eq!(read(&mut ours, here + 100, 3), None, "the allocation is gone");
     assert_eq!(read(&mut theirs, there + 100, 3), Some(vec![1, 7, 3]), "who has it open keeps it");
     assert!(Shared::open(handle).is_err());
+}
+
+#[test]
+fn who_imports_the_pages_of_another_process_reads_and_writes_what_it_does() {
+    let _alone = alone();
+    let mut ours = Memory::new(1, 4 * GRANULE, 0);
+    let mut theirs = Memory::new(1, 4 * GRANULE, 0);
+    let [here, there] = [&mut ours, &mut theirs].map(|memory| memory.virtual_memory.reserve(4 * GRANULE, 0).unwrap());
+    let pages = [0, 1, 2].map(|_| ours.virtual_memory.create(&mut ours.devices, 0, GRANULE, true).unwrap());
+    let private = ours.virtual_memory.create(&mut ours.devices, 0, GRANULE, false).unwrap();
+    ours.map(here, GRANULE, pages[0]).unwrap();
+    ours.map(here + GRANULE, GRANULE, pages[1]).unwrap();
+    let border = GRANULE - 2;
+    ours.known().copied(here + border, &[1, 2, 3, 4]);
+    assert!(matches!(ours.export(private), Err(INVALID_VALUE)), "it was not created to be shared");
+    let descriptors = pages.map(|page| ours.export(page).unwrap());
+    // Only two are mapped there, and between two pages of the importer's own.
+    for (index, descriptor) in descriptors.iter().take(2).enumerate() {
+        let page = theirs.import(descriptor.as_fd()).unwrap();
+        theirs.map(there + (1 + index as u64) * GRANULE, GRANULE, page).unwrap();
+    }
+    drop(descriptors);
+    assert_eq!(theirs.devices[0].used(), 0, "memory of another process counts there");
+    let own = theirs.virtual_memory.create(&mut theirs.devices, 0, GRANULE, false).unwrap();
+    theirs.map(there, GRANULE, own).unwrap();
+    let read = |memory: &mut Memory, start: u64, bytes: usize| {
+        let mut target = vec![0; bytes];
+        memory.known().read(start, &mut target).map(|_| target)
+    };
+    assert_eq!(read(&mut theirs, there + GRANULE + border, 4), Some(vec![1, 2, 3, 4]));
+    assert_eq!(theirs.known().source(there + GRANULE + border, 4), Some(Source::Computed));
+    assert_eq!(theirs.known().source(there + GRANULE + border, 5), None);
+    theirs.known().copied(there + GRANULE - 1, &[7, 8]);
+    assert_eq!(read(&mut theirs, there + GRANULE - 1, 2), Some(vec![7, 8]), "of two pages one is the importer's own");
+    assert_eq!(read(&mut ours, here, 1), Some(vec![8]));
+    theirs.known().filled(there + GRANULE + border + 1, 2, 9);
+    assert_eq!(read(&mut ours, here + border, 4), Some(vec![1, 9, 9, 4]));
+    ours.known().forget(here + border, 3);
+    assert_eq!(read(&mut theirs, there + 2 * GRANULE + 1, 1), Some(vec![4]));
+    assert_eq!(read(&mut theirs, there + 2 * GRANULE, 1), None);
+    // Unmapped and mapped anew, it is the same memory, while its owner knows nothing of addresses without any.
+    ours.unmap(here + GRANULE, GRANULE).unwrap();
+    assert_eq!(read(&mut ours, here + GRANULE + 1, 1), None);
+    ours.map(here + 2 * GRANULE, GRANULE, pages[1]).unwrap();
+    assert_eq!(read(&mut ours, here + 2 * GRANULE + 1, 1), Some(vec![4]));
+    let nothing = File::open("/dev/null").unwrap();
+    assert_eq!(theirs.import(nothing.as_fd()), Err(INVALID_VALUE));
 }
 
 #[test]

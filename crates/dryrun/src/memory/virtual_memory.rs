@@ -2,9 +2,9 @@
 //!
 //! Physical memory is only counted. It is given back when its handle is released and its last mapping is gone, whichever comes last.
 
-use super::{Device, VIRTUAL_BASE, VIRTUAL_SPAN, device::GRANULE, ranges::Ranges, reserve};
-use crate::errors::{INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY, Status};
-use std::collections::HashMap;
+use super::{Device, VIRTUAL_BASE, VIRTUAL_SPAN, device::GRANULE, ranges::Ranges, reserve, shared::Shared};
+use crate::errors::{INVALID_DEVICE, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Status};
+use std::{collections::HashMap, sync::Arc};
 
 /// Where memory lies that is behind addresses: beyond all of these.
 const PHYSICAL_BASE: u64 = 1 << 60;
@@ -20,6 +20,12 @@ struct Physical {
     mappings: u32,
     /// Where it begins if all memory that was ever created lay in a row.
     place: u64,
+    /// Other processes may get a descriptor of it.
+    is_exportable: bool,
+    /// It is another process's, which pays for it.
+    is_foreign: bool,
+    /// What is known of it, once other processes may have it.
+    content: Option<Arc<Shared>>,
 }
 
 #[derive(Debug)]
@@ -71,17 +77,66 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Creates physical memory on a device.
-    pub fn create(&mut self, devices: &mut [Device], device: u32, bytes: u64) -> Result<PhysicalHandle, Status> {
+    /// Creates physical memory on a device, of which other processes may get a descriptor or not.
+    pub fn create(
+        &mut self,
+        devices: &mut [Device],
+        device: u32,
+        bytes: u64,
+        is_exportable: bool,
+    ) -> Result<PhysicalHandle, Status> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
             return Err(INVALID_VALUE);
         }
         devices.get_mut(device as usize).ok_or(INVALID_DEVICE)?.charge(bytes)?;
+        let (place, content) = (self.created_bytes, None);
+        Ok(self.add(Physical {
+            device,
+            bytes,
+            handles: 1,
+            mappings: 0,
+            place,
+            is_exportable,
+            is_foreign: false,
+            content,
+        }))
+    }
+
+    fn add(&mut self, physical: Physical) -> PhysicalHandle {
         self.created += 1;
-        let physical = Physical { device, bytes, handles: 1, mappings: 0, place: self.created_bytes };
-        self.created_bytes += bytes;
+        self.created_bytes += physical.bytes;
         self.physical.insert(self.created, physical);
-        Ok(self.created)
+        self.created
+    }
+
+    /// A handle of memory that another process created on a device.
+    pub fn import(&mut self, device: u32, content: Shared) -> PhysicalHandle {
+        let (bytes, place, content) = (content.bytes(), self.created_bytes, Some(Arc::new(content)));
+        let (is_exportable, is_foreign) = (true, true);
+        self.add(Physical { device, bytes, handles: 1, mappings: 0, place, is_exportable, is_foreign, content })
+    }
+
+    /// What is known of a handle's memory, from now on shared with other processes; and where it is mapped if it was not shared before.
+    pub fn export(&mut self, handle: PhysicalHandle) -> Result<(Arc<Shared>, Vec<u64>), Status> {
+        let physical = self.physical.get_mut(&handle).filter(|physical| physical.is_exportable);
+        let physical = physical.ok_or(INVALID_VALUE)?;
+        if let Some(content) = &physical.content {
+            return Ok((Arc::clone(content), Vec::new()));
+        }
+        let content = Shared::page(physical.bytes, physical.device).map_err(|_| OPERATING_SYSTEM)?;
+        let content = physical.content.insert(Arc::new(content));
+        let mappings = self.mappings.iter().filter(|(_, _, mapping)| mapping.handle == handle);
+        Ok((Arc::clone(content), mappings.map(|(start, _, _)| start).collect()))
+    }
+
+    /// See [`Self::export`]: `None` as long as no other process may have it.
+    pub fn content(&self, handle: PhysicalHandle) -> Option<Arc<Shared>> {
+        self.physical.get(&handle)?.content.clone()
+    }
+
+    /// Whether other processes may get a descriptor of a handle's memory.
+    pub fn is_exportable(&self, handle: PhysicalHandle) -> bool {
+        self.physical.get(&handle).is_some_and(|physical| physical.is_exportable)
     }
 
     /// Releases a handle.
@@ -124,9 +179,10 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Unmaps the mappings that make up `[start, start + bytes)`.
-    pub fn unmap(&mut self, devices: &mut [Device], start: u64, bytes: u64) -> Result<(), Status> {
-        for at in self.whole_mappings(start, bytes)? {
+    /// Unmaps the mappings that make up `[start, start + bytes)`: where each began.
+    pub fn unmap(&mut self, devices: &mut [Device], start: u64, bytes: u64) -> Result<Vec<u64>, Status> {
+        let mappings = self.whole_mappings(start, bytes)?;
+        for &at in &mappings {
             if let Some((_, Mapping { handle, .. })) = self.mappings.remove(at) {
                 if let Some(physical) = self.physical.get_mut(&handle) {
                     physical.mappings -= 1;
@@ -134,7 +190,7 @@ impl VirtualMemory {
                 self.drop_unused(devices, handle);
             }
         }
-        Ok(())
+        Ok(mappings)
     }
 
     /// The handle that is mapped at `address`, retained once more.
@@ -176,6 +232,7 @@ impl VirtualMemory {
             return;
         }
         if let Some(physical) = self.physical.remove(&handle)
+            && !physical.is_foreign
             && let Some(device) = devices.get_mut(physical.device as usize)
         {
             device.credit(physical.bytes);
