@@ -7,6 +7,9 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::fs::File;
+use std::os::fd::IntoRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use stalloc_device::{Counting, Device, Error};
@@ -15,12 +18,15 @@ const INVALID: c_int = 1;
 /// The ordinal of the only other device, which can reach device 0.
 const PEER: c_int = 1;
 const NO_CONTEXT: c_int = 201;
+const NOT_PERMITTED: c_int = 800;
 const CAPACITY: u64 = 64 << 20;
 
 struct State {
     device: Counting,
     /// Memory handles and their sizes.
     handles: HashMap<u64, usize>,
+    /// Those of memory that was created for other processes too.
+    exportable: HashSet<u64>,
     /// The handle of each mapping's memory.
     mapped: HashMap<u64, u64>,
     events: HashMap<usize, ()>,
@@ -34,6 +40,7 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     Mutex::new(State {
         device,
         handles: HashMap::new(),
+        exportable: HashSet::new(),
         mapped: HashMap::new(),
         events: HashMap::new(),
         access: HashMap::new(),
@@ -105,19 +112,34 @@ both! {
     with(|state| state.device.release(address, bytes as u64).map_err(code));
     cuMemCreate, hipMemCreate(handle: *mut u64, bytes: usize, properties: *const [c_int; 8], _flags: u64) with(|state| {
         // Pinned memory of device 0.
-        let [kind, _, location, device, ..] = unsafe { *properties };
+        let [kind, handle_types, location, device, ..] = unsafe { *properties };
         if (kind, location, device) != (1, 1, 0) {
             return Err(INVALID);
+        }
+        if handle_types != 0 && (handle_types != 1 || KEEPS_ALL.load(Ordering::SeqCst)) {
+            return Err(NOT_PERMITTED);
         }
         if state.device.memory_info().map_err(code)?.free < bytes as u64 {
             return Err(2);
         }
         state.next += 1;
+        if handle_types != 0 {
+            state.exportable.insert(state.next);
+        }
         state.handles.insert(state.next, bytes);
         unsafe { *handle = state.next };
         Ok(())
     });
     cuMemRelease, hipMemRelease(handle: u64) with(|state| state.handles.remove(&handle).map(drop).ok_or(INVALID));
+    cuMemExportToShareableHandle, hipMemExportToShareableHandle(
+        descriptor: *mut c_int, handle: u64, kind: c_int, flags: u64
+    ) with(|state| {
+        if (kind, flags) != (1, 0) || !state.handles.contains_key(&handle) || !state.exportable.contains(&handle) {
+            return Err(INVALID);
+        }
+        unsafe { *descriptor = File::open("/dev/null").map_err(|_| INVALID)?.into_raw_fd() };
+        Ok(())
+    });
     cuMemMap, hipMemMap(address: u64, bytes: usize, offset: usize, handle: u64, _flags: u64) with(|state| {
         if offset != 0 || state.handles.get(&handle) != Some(&bytes) {
             return Err(INVALID);
@@ -210,10 +232,10 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(_device: c_int) -> c_int {
     0
 }
 
-/// Its one attribute is that it maps pages.
+/// Its attributes are that it maps pages, and that other processes get descriptors of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
-    unsafe { *value = c_int::from(attribute == 102) };
+    unsafe { *value = c_int::from([102, 103].contains(&attribute)) };
     0
 }
 
@@ -252,6 +274,14 @@ pub unsafe extern "C" fn cuGetErrorString(code: c_int, text: *mut *const c_char)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipGetErrorString(_code: c_int) -> *const c_char {
     c"some error".as_ptr()
+}
+
+/// From now on no memory is created for other processes, as in some containers.
+static KEEPS_ALL: AtomicBool = AtomicBool::new(false);
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn standin_keeps_all() {
+    KEEPS_ALL.store(true, Ordering::SeqCst);
 }
 
 /// How many devices may use the mapping that begins at an address.

@@ -3,6 +3,8 @@
 //! What allocates, plans or simulates is generic over it, so that what is simulated is what is shipped: the same code
 //! runs over CUDA, HIP, host memory, and [`Counting`], which only hands out numbers.
 
+use std::os::fd::OwnedFd;
+
 use thiserror::Error;
 
 mod counting;
@@ -123,6 +125,14 @@ pub trait Device {
 
     /// Takes a range that was mapped by one or more whole calls of [`Device::map`] and [`Device::alias`] off its physical memory.
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error>;
+
+    /// A descriptor by which other processes get the memory of the mapping that begins at an address. It keeps that memory.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where memory is this process's alone.
+    fn export(&mut self, _address: Address) -> Result<OwnedFd, Error> {
+        Err(Error::Unsupported("share its pages with other processes"))
+    }
 
     /// Lets another device of the machine, by its ordinal, read and write what is mapped here, now and from now on. What
     /// [`Device::alloc`] hands out is the program's own matter: the driver opens it to whoever enables peer access.

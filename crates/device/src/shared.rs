@@ -1,5 +1,6 @@
 //! One device behind several owners.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Address, Backing, Device, Error, MemoryInfo, Stream};
@@ -69,6 +70,10 @@ impl<D: Device> Device for Shared<D> {
 
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
         self.lock().unmap(address, bytes)
+    }
+
+    fn export(&mut self, address: Address) -> Result<OwnedFd, Error> {
+        self.lock().export(address)
     }
 
     fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {

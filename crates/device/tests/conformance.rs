@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use stalloc_device::{Address, Backing, Counting, Device, Error, Gpu, Host, Shared};
@@ -150,6 +151,7 @@ fn gpus_conform_and_leave_nothing_behind() {
     conforms(Gpu::hip_at(library.as_os_str(), 0).unwrap());
     opens_its_memory_to_a_peer(Gpu::cuda_at(library.as_os_str(), 0).unwrap(), &library);
     opens_its_memory_to_a_peer(Gpu::hip_at(library.as_os_str(), 0).unwrap(), &library);
+    exports_its_pages(&library);
     // SAFETY: the stand-in is this crate's own, and the function is declared like this there.
     let left_over = unsafe {
         let library = libloading::Library::new(library).unwrap();
@@ -182,6 +184,40 @@ fn opens_its_memory_to_a_peer(mut device: Gpu, library: &Path) {
     assert_eq!(may_use(base + 3 * page), 2);
     device.unmap(base, 4 * page).unwrap();
     device.release(base, 7 * page).unwrap();
+}
+
+/// As long as the driver creates memory for that; HIP's is never asked to.
+fn exports_its_pages(library: &Path) {
+    let unsupported = |refused| matches!(refused, Err(Error::Unsupported(_)));
+    let open = |device: &mut Gpu| {
+        let base = device.reserve(4 * device.page_size().unwrap()).unwrap();
+        device.map_run(base, &[Backing { bytes: 2 << 20, from: None }; 2]).1.unwrap();
+        base
+    };
+    let close = |mut device: Gpu, base| {
+        device.unmap(base, 4 << 20).unwrap();
+        device.release(base, 8 << 20).unwrap();
+    };
+    let mut cuda = Gpu::cuda_at(library.as_os_str(), 0).unwrap();
+    let base = open(&mut cuda);
+    let pages = [base, base + (2 << 20)].map(|page| cuda.export(page).unwrap());
+    assert_ne!(pages[0].as_raw_fd(), pages[1].as_raw_fd());
+    assert!(unsupported(cuda.export(base + 512)), "no page begins there");
+    assert!(unsupported(cuda.export(base + (4 << 20))), "no page is mapped there");
+    let mut hip = Gpu::hip_at(library.as_os_str(), 0).unwrap();
+    let other = open(&mut hip);
+    assert!(unsupported(hip.export(other)));
+    close(hip, other);
+    close(cuda, base);
+    // SAFETY: the stand-in is this crate's own, and the function is declared like this there.
+    unsafe {
+        let library = libloading::Library::new(library).unwrap();
+        library.get::<unsafe extern "C" fn()>(c"standin_keeps_all").unwrap()();
+    }
+    let mut keeps = Gpu::cuda_at(library.as_os_str(), 0).unwrap();
+    let base = open(&mut keeps);
+    assert!(unsupported(keeps.export(base)), "the job runs, and nothing is shared");
+    close(keeps, base);
 }
 
 /// A driver leaves work behind that threads do when they end, so its code must still be there when its last device is gone.

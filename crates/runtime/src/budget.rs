@@ -1,6 +1,7 @@
 //! What an arena may do with its device: how much memory it may hold (what the program allows itself, less what the fallback
 //! holds), and whether its streams may wait for each other; and how often its memory changed.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stalloc_device::{Address, Backing, Device, Error, MemoryInfo, Stream};
@@ -164,6 +165,10 @@ impl<D: Device> Device for Budgeted<D> {
         self.aliased -= aliased;
         self.held = self.held.saturating_sub(bytes - aliased);
         Ok(())
+    }
+
+    fn export(&mut self, address: Address) -> Result<OwnedFd, Error> {
+        self.device.export(address)
     }
 
     fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {

@@ -14,6 +14,8 @@
 
 mod budget;
 mod counters;
+mod descriptors;
+mod exports;
 mod fault;
 mod folder;
 mod fork;

@@ -10,6 +10,7 @@ use stalloc_device::{Address, Stream};
 use stalloc_plan::Plan;
 
 use crate::counters::Counters;
+use crate::exports::{Export, Exports};
 use crate::learning;
 use crate::messages::say;
 use crate::serving::Serving;
@@ -67,6 +68,8 @@ struct Inner {
     looked: Option<Instant>,
     /// Devices that may use the arena's memory, one bit each.
     peers: u64,
+    /// Blocks that other processes may open, if there are any.
+    exports: Option<Box<Exports>>,
 }
 
 /// A block that was handed out.
@@ -107,6 +110,7 @@ impl Place {
             departed: false,
             looked: None,
             peers: 0,
+            exports: None,
         };
         Place {
             state: Mutex::new(inner),
@@ -262,7 +266,32 @@ impl Place {
         let State::Open(arena) = &mut inner.state else { return None };
         let block = self.guarded(|| arena.free(address))??;
         inner.counters.remove(block.size, block.requested);
+        if inner.exports.is_some() {
+            Self::forget_export(inner, address);
+        }
         Some(block)
+    }
+
+    #[cold]
+    fn forget_export(inner: &mut Inner, address: Address) {
+        let Some(exports) = &mut inner.exports else { return };
+        exports.forget(address);
+        if exports.is_empty() {
+            inner.exports = None;
+        }
+    }
+
+    /// Lets other processes open the live block that begins at an address; `None` if there is none.
+    pub fn share(&self, address: Address) -> Option<Result<Export, String>> {
+        let inner = &mut *self.lock();
+        let State::Open(arena) = &mut inner.state else { return None };
+        let mut exports = inner.exports.take().unwrap_or_default();
+        let shared = self.guarded(|| {
+            let block = arena.block_around(address).filter(|block| block.address == address && !block.pending)?;
+            Some(exports.share(arena.as_mut(), &block))
+        });
+        inner.exports = Some(exports).filter(|exports| !exports.is_empty());
+        shared?
     }
 
     /// Another device may use the arena's memory, now or once it is open; false if that cannot be had.

@@ -10,6 +10,7 @@ use stalloc_plan::Plan;
 
 use crate::budget::{Budget, Budgeted};
 use crate::counters::Counters;
+use crate::exports::Export;
 use crate::fork;
 use crate::learning;
 use crate::messages::say;
@@ -204,6 +205,11 @@ pub fn pool_restore(device: i32, id: PoolId, blocks: &[LiveBlock]) -> (Vec<LiveB
 /// The live block that an address lies in.
 pub fn block_around(address: Address) -> Option<LiveBlock> {
     owner(address)?.1.with(|arena| arena.block_around(address))?
+}
+
+/// See [`Place::share`].
+pub fn share(address: Address) -> Option<Result<Export, String>> {
+    owner(address)?.1.share(address)
 }
 
 /// See [`Arena::record_stream`]; an address of nobody's is ignored.

@@ -1,6 +1,7 @@
 //! An arena, whatever device it is on.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 use stalloc_allocator::{Arena, Error, Event, FrameSet, Freed, LiveBlock, PoolId, PoolPart, Script, Statistics};
 use stalloc_device::{Address, Device, Stream};
@@ -50,6 +51,10 @@ pub trait Serving: Send {
     fn blocks(&self) -> Vec<LiveBlock>;
     /// See [`Arena::addresses`].
     fn addresses(&self) -> Range<Address>;
+    /// See [`Arena::pages`].
+    fn pages(&self, block: &LiveBlock) -> Option<Range<Address>>;
+    /// See [`Arena::export`].
+    fn export(&mut self, page: Address) -> Result<OwnedFd, Error>;
     /// See [`Arena::mapped`].
     fn mapped(&self) -> Vec<Range<Address>>;
     /// See [`Arena::pool_begin`].
@@ -122,6 +127,12 @@ where
     }
     fn addresses(&self) -> Range<Address> {
         self.addresses()
+    }
+    fn pages(&self, block: &LiveBlock) -> Option<Range<Address>> {
+        self.pages(block)
+    }
+    fn export(&mut self, page: Address) -> Result<OwnedFd, Error> {
+        self.export(page)
     }
     fn mapped(&self) -> Vec<Range<Address>> {
         self.mapped()

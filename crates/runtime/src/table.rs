@@ -1,6 +1,6 @@
 //! The C interface: `python/stalloc/shim/core.h` in Rust. Change both together, and the version with them.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::ops::Range;
 use std::ptr;
 
@@ -15,7 +15,7 @@ use crate::places;
 use crate::segments::{self, Segment};
 
 /// Version of the table.
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -55,6 +55,15 @@ pub struct CoreArena {
 pub struct CoreRange {
     address: u64,
     size: u64,
+}
+
+/// How another process opens a block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CoreExport {
+    page: u64,
+    offset: u64,
+    serial: u64,
 }
 
 /// A part of a segment.
@@ -135,6 +144,7 @@ pub struct Core {
     pinned_record: extern "C" fn(*const c_void, i32, *mut c_void) -> i32,
     pinned_trim: extern "C" fn() -> u64,
     pinned_counters: unsafe extern "C" fn(*mut PinnedCounters, i32, i32),
+    share: unsafe extern "C" fn(*const c_void, *mut CoreExport, *mut i32, usize, *mut c_char, usize) -> usize,
 }
 
 static CORE: Core = Core {
@@ -165,6 +175,7 @@ static CORE: Core = Core {
     pinned_record,
     pinned_trim,
     pinned_counters,
+    share,
 };
 
 /// The table, for a shim.
@@ -422,5 +433,37 @@ unsafe extern "C" fn pinned_counters(out: *mut PinnedCounters, peaks: i32, total
     if !out.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *out = counters };
+    }
+}
+
+/// # Safety
+/// `out` may be written, `descriptors` has room for `capacity` of them, and `why` for `room` bytes.
+unsafe extern "C" fn share(
+    block: *const c_void,
+    out: *mut CoreExport,
+    descriptors: *mut i32,
+    capacity: usize,
+    why: *mut c_char,
+    room: usize,
+) -> usize {
+    let share = || places::share(address(block)).unwrap_or_else(|| Err("it is no live block".to_owned()));
+    match contained("share", share, || Err("internal error".to_owned())) {
+        Ok(export) => {
+            for (i, &descriptor) in export.descriptors.iter().take(capacity).enumerate() {
+                // SAFETY: the caller's promise, and `i < capacity`.
+                unsafe { *descriptors.add(i) = descriptor };
+            }
+            // SAFETY: the caller's promise.
+            unsafe { *out = CoreExport { page: export.page, offset: export.offset, serial: export.serial } };
+            export.descriptors.len()
+        }
+        Err(text) => {
+            let bytes = text.bytes().take(room.saturating_sub(1)).chain([0]);
+            for (i, byte) in bytes.enumerate().take(room) {
+                // SAFETY: the caller's promise, and `i < room`.
+                unsafe { *why.add(i) = byte as c_char };
+            }
+            0
+        }
     }
 }

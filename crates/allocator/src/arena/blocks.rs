@@ -1,10 +1,12 @@
 //! What lives in the arena: for snapshots, and for whoever asks about an address.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 use stalloc_device::{Address, Device, Stream};
 
 use super::{Arena, Block};
+use crate::Error;
 use crate::script::GRANULE;
 
 /// A block that is in use, or that another stream has not done with.
@@ -75,6 +77,20 @@ impl<D: Device> Arena<D> {
         let granules = (self.frames.bytes() / GRANULE) as u32;
         let address = |granule: u32| self.frames.base() + u64::from(granule) * GRANULE;
         self.frames.mapped_parts(0..granules).map(|part| address(part.start)..address(part.end)).collect()
+    }
+
+    /// From where to where the pages go that a block lies on, of [`Self::frame_bytes`] each; `None` for a block of a pool, and where no
+    /// pages are mapped. They stay behind these addresses as long as the block lives.
+    pub fn pages(&self, block: &LiveBlock) -> Option<Range<Address>> {
+        let page = self.frames.frame().filter(|_| self.is_open(block.address))?;
+        let from = (block.address - self.frames.base()) / page * page;
+        let to = (block.address + block.size - self.frames.base()).next_multiple_of(page);
+        Some(self.frames.base() + from..self.frames.base() + to)
+    }
+
+    /// See [`Device::export`].
+    pub fn export(&mut self, page: Address) -> Result<OwnedFd, Error> {
+        Ok(self.device.export(page)?)
     }
 
     fn live_blocks(&self) -> impl Iterator<Item = LiveBlock> {

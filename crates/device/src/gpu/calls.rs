@@ -2,11 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::sys::{
-    AccessDescription, AllocationProperties, Binding, Code, Driver, EVENT_DISABLE_TIMING, HostMemory, Location,
-    MAPS_PAGES, NOT_READY, OUT_OF_MEMORY, READ_WRITE, RELAXED, Virtual,
+    AccessDescription, AllocationProperties, Binding, Code, DESCRIPTOR, Driver, EVENT_DISABLE_TIMING, EXPORTS_PAGES,
+    HostMemory, Location, MAPS_PAGES, NOT_READY, OUT_OF_MEMORY, READ_WRITE, RELAXED, Virtual,
 };
 use crate::{Address, Error, MemoryInfo, Stream};
 
@@ -33,11 +35,13 @@ pub struct Calls {
     device: c_int,
     /// The primary context, where there are contexts.
     context: *mut c_void,
+    /// Memory is created so that other processes may get a descriptor of it.
+    is_exportable: AtomicBool,
 }
 
 // SAFETY: drivers may be called by any thread; each call here makes its device current on the calling thread.
 unsafe impl Send for Calls {}
-// SAFETY: as above; nothing here changes after it is made.
+// SAFETY: as above; nothing here changes after it is made, but for one flag, which is atomic.
 unsafe impl Sync for Calls {}
 
 impl fmt::Debug for Calls {
@@ -87,7 +91,7 @@ impl Calls {
     pub fn new(driver: Driver, ordinal: u32) -> Result<Self, Error> {
         let no_device = |_| Error::Driver { call: "opening the device", message: format!("no device {ordinal}") };
         let ordinal = c_int::try_from(ordinal).map_err(no_device)?;
-        let mut calls = Calls { driver, device: 0, context: ptr::null_mut() };
+        let mut calls = Calls { driver, device: 0, context: ptr::null_mut(), is_exportable: AtomicBool::new(false) };
         // SAFETY: the flags must be 0.
         calls.check("starting the driver", unsafe { (calls.driver.basic.init)(0) })?;
         let device = calls.find(ordinal)?;
@@ -98,6 +102,9 @@ impl Calls {
             calls.context = context;
         }
         calls.device = device;
+        // HIP's number of the attribute differs between versions: not there.
+        let exports = calls.driver.sharing.is_some() && calls.has(EXPORTS_PAGES).unwrap_or(false);
+        calls.is_exportable = AtomicBool::new(exports);
         Ok(calls)
     }
 
@@ -163,7 +170,7 @@ impl Calls {
     fn properties(&self) -> AllocationProperties {
         AllocationProperties {
             kind: 1,
-            handle_types: 0,
+            handle_types: if self.is_exportable.load(Ordering::Relaxed) { DESCRIPTOR } else { 0 },
             location: self.location(),
             win32: ptr::null_mut(),
             flags: [0; 8],
@@ -185,11 +192,16 @@ impl Calls {
     /// Whether the device says that it can map pages: a driver that has the calls may drive one that cannot. HIP's number of the
     /// attribute differs between versions; there the granularity is all that is asked for.
     fn maps_pages(&self) -> bool {
-        let Binding::Contexts(contexts) = &self.driver.binding else { return true };
+        self.has(MAPS_PAGES).unwrap_or(true)
+    }
+
+    /// Whether a CUDA device has an ability.
+    fn has(&self, attribute: c_int) -> Option<bool> {
+        let Binding::Contexts(contexts) = &self.driver.binding else { return None };
         let mut answer = 0;
         // SAFETY: `answer` is a place for the answer; the device was found when `self` was made.
-        let code = unsafe { (contexts.attribute)(&mut answer, MAPS_PAGES, self.device) };
-        code == 0 && answer != 0
+        let code = unsafe { (contexts.attribute)(&mut answer, attribute, self.device) };
+        Some(code == 0 && answer != 0)
     }
 
     pub fn alloc(&self, bytes: u64) -> Result<Address, Failure> {
@@ -258,7 +270,12 @@ impl Calls {
         let _current = self.relaxed()?;
         let mut handle = 0;
         // SAFETY: `handle` is a place for the answer, the properties are valid during the call.
-        let code = unsafe { (calls.create)(&mut handle, bytes as usize, &self.properties(), 0) };
+        let mut create = || unsafe { (calls.create)(&mut handle, bytes as usize, &self.properties(), 0) };
+        let mut code = create();
+        if ![0, OUT_OF_MEMORY].contains(&code) && self.is_exportable.swap(false, Ordering::Relaxed) {
+            // Some systems refuse memory that can be shared though the device has it.
+            code = create();
+        }
         self.check_memory("creating memory", code)?;
         self.map_again(handle, address, bytes).inspect_err(|_| {
             // SAFETY: the handle is nobody else's.
@@ -281,6 +298,21 @@ impl Calls {
         let _current = self.relaxed()?;
         // SAFETY: the caller gives the handle up.
         self.check("releasing a handle", unsafe { release(memory) })
+    }
+
+    /// A descriptor by which other processes get memory.
+    pub fn export(&self, memory: Memory) -> Result<OwnedFd, Error> {
+        let sharing = self.driver.sharing.as_ref().filter(|_| self.is_exportable.load(Ordering::Relaxed));
+        let export = sharing.ok_or(Error::Unsupported("share its pages with other processes"))?.export;
+        let _current = self.relaxed()?;
+        let mut descriptor = -1;
+        // SAFETY: the caller owns the handle; the answer is a descriptor, and `descriptor` a place for it.
+        let code = unsafe { export(&mut descriptor, memory, DESCRIPTOR, 0) };
+        self.check("exporting memory", code)?;
+        // SAFETY: the driver opened it for us.
+        let given = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        // Not for programs that are started from here: they would keep the memory.
+        Ok(given.try_clone().unwrap_or(given))
     }
 
     /// Whether [`Calls::allow`] takes a range of several mappings. CUDA's documentation says so, HIP's does not.

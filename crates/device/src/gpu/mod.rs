@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, c_int, c_void};
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::{Address, Backing, Device, Error, MemoryInfo, Stream};
@@ -222,6 +223,11 @@ impl Device for Gpu {
             self.let_go(mapping.memory)?;
         }
         Ok(())
+    }
+
+    fn export(&mut self, address: Address) -> Result<OwnedFd, Error> {
+        let mapping = self.mapped.get(&address).ok_or(Error::Unsupported("share what is not mapped"))?;
+        self.calls.export(mapping.memory)
     }
 
     fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {

@@ -125,6 +125,13 @@ functions! {
 }
 
 functions! {
+    /// Memory for other processes.
+    Sharing {
+        export: "cuMemExportToShareableHandle", "hipMemExportToShareableHandle", fn(*mut c_int, u64, c_int, u64);
+    }
+}
+
+functions! {
     /// Page-locked memory of the host.
     HostMemory {
         alloc: "cuMemHostAlloc", "hipHostMalloc", fn(*mut u64, usize, c_uint);
@@ -146,6 +153,12 @@ functions! {
 /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
 pub const MAPS_PAGES: c_int = 102;
 
+/// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`.
+pub const EXPORTS_PAGES: c_int = 103;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: memory of which other processes may get a descriptor.
+pub const DESCRIPTOR: c_int = 1;
+
 functions! {
     /// How a HIP device is made current.
     Current {
@@ -166,6 +179,7 @@ pub enum Binding {
 pub struct Driver {
     pub basic: Basic,
     pub virtual_memory: Option<Virtual>,
+    pub sharing: Option<Sharing>,
     pub host_memory: Option<HostMemory>,
     pub binding: Binding,
     error_string: ErrorString,
@@ -197,6 +211,7 @@ impl Driver {
         Ok(Driver {
             basic: Basic::load(&library, flavour)?,
             virtual_memory: Virtual::load(&library, flavour).ok(),
+            sharing: Sharing::load(&library, flavour).ok(),
             host_memory: HostMemory::load(&library, flavour).ok(),
             binding: match flavour {
                 Flavour::Cuda => Binding::Contexts(Contexts::load(&library, flavour)?),

@@ -47,6 +47,12 @@ impl Serving for Faulty {
     fn frame_bytes(&self) -> Option<u64> {
         None
     }
+    fn pages(&self, _: &LiveBlock) -> Option<Range<Address>> {
+        None
+    }
+    fn export(&mut self, _: Address) -> Result<std::os::fd::OwnedFd, Error> {
+        panic!("a fault")
+    }
     fn propose(&mut self, _: stalloc_allocator::Script, _: &stalloc_allocator::FrameSet) -> bool {
         false
     }
