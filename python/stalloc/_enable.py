@@ -22,7 +22,7 @@ def enable(mode: str | None = None, path: str | None = None, solid: bool | int |
     default ``STALLOC_MODE`` says, else "torch". ``path`` is the folder that holds plans and receives what was learned, or
     receives traces; by default ``STALLOC_MODEL_INFO_PATH`` says. Mode "auto" needs none.
 
-    ``solid`` takes the arena's memory in one allocation, for programs that share tensors by CUDA IPC or register memory with a network:
+    ``solid`` takes the arena's memory in one allocation, for programs that call cudaIpcGetMemHandle or register memory with a network:
     True for as much as the plan needs, a number of bytes or "2GiB" for so much more; with neither a plan nor a size, 9/10 of what is
     free. By default ``STALLOC_SOLID`` says, else only GPUs that cannot map pages are served so.
 

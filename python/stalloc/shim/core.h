@@ -9,7 +9,7 @@
 extern "C" {
 
 // A shim refuses a core of another version than it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 9;
+constexpr uint32_t STALLOC_CORE_VERSION = 10;
 
 // A live block of an arena.
 struct StallocBlock {
@@ -41,6 +41,13 @@ struct StallocPart {
   uint32_t state;      // 0: free; 1: in use; 2: given back, but another stream has not done with it
   uint32_t begins;     // 1: the first of its segment
   uint32_t small;      // 1: its segment is for small requests
+};
+
+// How another process opens a block: by descriptors of this process, one for each page that the block lies on.
+struct StallocExport {
+  uint64_t page;    // bytes of a page
+  uint64_t offset;  // of the block in the first page
+  uint64_t serial;  // with the descriptors' numbers it names these pages for good
 };
 
 // One quantity: what there is, the most there was, and what came and went.
@@ -168,5 +175,10 @@ struct StallocCore {
 
   // What is counted of pinned memory; then peaks begin again at what there is, and totals at nothing, if they are to.
   void (*pinned_counters)(StallocPinned* out, int restart_peaks, int restart_totals);
+
+  // Lets other processes open the block that begins at an address, until it is released. Copies up to `capacity` descriptors,
+  // which stay the core's, and returns how many there are. 0: they cannot; why is in `why`, at most `room` bytes with a zero at
+  // the end.
+  size_t (*share)(const void* address, StallocExport* out, int* descriptors, size_t capacity, char* why, size_t room);
 };
 }

@@ -1,9 +1,11 @@
 // Blocks of the arena for another process or device.
 #pragma once
 #include <c10/cuda/CUDAException.h>
+#include <unistd.h>
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core.h"
 #include "snapshots.h"
@@ -25,21 +27,55 @@ inline StallocRange allocation_around(const StallocCore* core, const StallocBloc
   return arena.size > 0 ? StallocRange{arena.address, arena.size} : StallocRange{block.address, block.size};
 }
 
+constexpr char CANNOT_SHARE[] = "stalloc: this tensor cannot be shared with another process: ";
+
+// Says why, and what to do.
+[[noreturn]] inline void refuse_to_share(const char* why) {
+  TORCH_CHECK(false, CANNOT_SHARE, why,
+              "; run with `stalloc run --solid` (STALLOC_SOLID=1), or share tensor.clone() made under "
+              "torch.cuda.use_mem_pool(torch.cuda.MemPool())");
+}
+
 // As the native allocator shares what it has from cudaMalloc: the allocation's handle, and where in it the block is.
-template <typename Handle = c10::cuda::CUDACachingAllocator::ShareableHandle>
-Handle share(const StallocCore* core, const StallocBlock& block) {
-  const auto arena = solid_arena(core, reinterpret_cast<const void*>(block.address));
-  TORCH_CHECK(
-      arena.size > 0,
-      "stalloc: this tensor lives in the planned arena, whose memory is mapped by pages and cannot be shared with another "
-      "process; run with `stalloc run --solid` (STALLOC_SOLID=1), or share tensor.clone() made under "
-      "torch.cuda.use_mem_pool(torch.cuda.MemPool())");
+template <typename Handle>
+Handle share_solid(const StallocArena& arena, const StallocBlock& block) {
   cudaIpcMemHandle_t handle;
   C10_CUDA_CHECK(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(arena.address)));
   // Version 1 of the format, which every reader knows; 'c': memory from cudaMalloc.
   std::string text("\1c");
   text.append(reinterpret_cast<const char*>(&handle), sizeof handle);
   return {ptrdiff_t(block.address - arena.address), std::move(text)};
+}
+
+// As the native allocator shares an expandable segment: its pages' descriptors, which the other process gets from this one.
+template <typename Handle>
+Handle share_pages(const StallocCore* core, const StallocBlock& block) {
+#if STALLOC_OPENS_PAGES
+  StallocExport exported{};
+  std::vector<int> descriptors;
+  char why[512] = "";
+  const auto* address = reinterpret_cast<const void*>(block.address);
+  auto count = core->share(address, &exported, nullptr, 0, why, sizeof why);
+  if (count == 0) refuse_to_share(why);
+  descriptors.resize(count);
+  count = core->share(address, &exported, descriptors.data(), count, why, sizeof why);
+  if (count != descriptors.size()) refuse_to_share(why);
+  const PagesHeader header(getpid(), exported.page, count);
+  std::string text{PAGES_VERSION, 'e'};
+  text.append(reinterpret_cast<const char*>(&header), sizeof header);
+  text.append(reinterpret_cast<const char*>(descriptors.data()), count * sizeof(int));
+  // Who reads it looks no further; but it keeps what it opened by the whole text, and descriptors' numbers are used again.
+  text.append(reinterpret_cast<const char*>(&exported.serial), sizeof exported.serial);
+  return {ptrdiff_t(exported.offset), std::move(text)};
+#else
+  refuse_to_share("it is mapped by pages, which PyTorch shares from 2.5 on");
+#endif
+}
+
+template <typename Handle = c10::cuda::CUDACachingAllocator::ShareableHandle>
+Handle share(const StallocCore* core, const StallocBlock& block) {
+  const auto arena = solid_arena(core, reinterpret_cast<const void*>(block.address));
+  return arena.size > 0 ? share_solid<Handle>(arena, block) : share_pages<Handle>(core, block);
 }
 
 template <typename Native>

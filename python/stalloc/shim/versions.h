@@ -2,7 +2,10 @@
 #pragma once
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <sys/types.h>
+#include <torch/version.h>
 
+#include <cstdint>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -31,7 +34,23 @@ namespace c10::cuda::CUDACachingAllocator {
 using namespace stalloc::missing;
 }
 
+// PyTorch 2.5 is the first that opens another process's pages. 2.13 says how they are handed over.
+#define STALLOC_TORCH (TORCH_VERSION_MAJOR * 1000 + TORCH_VERSION_MINOR)
+#define STALLOC_OPENS_PAGES (STALLOC_TORCH >= 2005)
+
 namespace stalloc {
+
+// What comes first in the text by which another process opens pages. The text is compared: there are no bytes that nobody sets.
+struct PagesHeader {
+  int32_t process, unused = 0;
+  uint64_t page, count;
+#if STALLOC_TORCH >= 2013
+  int32_t handle_type = 1;  // file descriptors
+  int32_t unused_too = 0;
+#endif
+  PagesHeader(pid_t process, uint64_t page, uint64_t count) : process(process), page(page), count(count) {}
+};
+constexpr char PAGES_VERSION = STALLOC_TORCH >= 2013 ? 3 : 1;
 
 // Whether an allocator is told of captures. Older ones are not: there, any redirection to a private pool may be one.
 template <typename Native, typename = void>

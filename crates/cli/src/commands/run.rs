@@ -32,7 +32,7 @@ pub struct Args {
     /// Follow the plans of --plan and learn nothing
     #[arg(long, requires = "plan")]
     frozen: bool,
-    /// Take the arena's memory in one allocation, as CUDA IPC and RDMA registration want it: as much as the plan needs and SIZE more
+    /// Take the arena's memory in one allocation, as RDMA registration and calls of cudaIpcGetMemHandle want it: as much as the plan needs and SIZE more
     /// (2GiB) for what is not in it; with neither a plan nor SIZE, 9/10 of what is free
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "0", value_parser = output::parse_bytes)]
     solid: Option<u64>,
