@@ -59,7 +59,7 @@ impl Reach {
         }
     }
 
-    /// Moves what a pair of nodes has in common to the node above.
+    /// Brings what a pair of nodes has in common to the node above.
     fn settle(&mut self, above: usize) {
         let common = self.nodes[2 * above].max(self.nodes[2 * above + 1]);
         self.nodes[2 * above] -= common;
