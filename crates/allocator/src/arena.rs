@@ -10,12 +10,12 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 use stalloc_device::{Address, Device, Stream};
+use stalloc_gaps::Gaps;
 use stalloc_plan::Plan;
 
 use crate::Error;
 use crate::cursor::{Cursor, Guess};
 use crate::frames::Frames;
-use crate::gaps::Gaps;
 use crate::journal::{Event, Journal};
 use crate::marks::Marks;
 use crate::ranges::RangeSet;

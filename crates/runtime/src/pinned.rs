@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
-use stalloc_allocator::{Regions, UNIT};
 use stalloc_device::{Address, Error, HostMemory, PageLocked, Stream};
+use stalloc_pinned::{Regions, UNIT};
 
 use crate::counters::{Counter, Durations};
 use crate::{fork, order};

@@ -15,9 +15,9 @@ use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use stalloc_device::{Address, Device, Stream};
+use stalloc_gaps::Gaps;
 
 use super::{LiveBlock, MAX_GRANULES};
-use crate::gaps::Gaps;
 use crate::script::GRANULE;
 
 mod piece;

@@ -3,13 +3,17 @@
 //! This is the bookkeeping alone. Whoever owns it takes regions from the device, and gives them back, without holding it locked; so
 //! nothing here calls a driver. A block lies in one region: drivers need not copy across two.
 
+mod tuning;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use stalloc_device::Address;
+use stalloc_gaps::Gaps;
 
-use crate::gaps::Gaps;
 use crate::tuning::{break_share, driver_share, excess_share, loose_share, merge_share, region_share};
+
+pub use tuning::TUNED;
 
 /// What blocks are made of, bytes: a page of the host. Programs hand pinned blocks to direct input and output, which needs whole pages.
 pub const UNIT: u64 = 4096;
