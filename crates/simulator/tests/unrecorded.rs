@@ -1,12 +1,15 @@
 //! Steps that were not recorded: what our arena is worth to jobs whose steps vary, with another run's plan, with none, and
 //! learning as it goes.
 
+#[path = "../../synthesizer/tests/common/mod.rs"]
+mod common;
+
+use common::Training;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngSeed, TestRunner};
 use stalloc_planner::Effort;
 use stalloc_simulator::{Kind, Options, Replay, replay};
-use stalloc_synthesizer::testing::Training;
 use stalloc_trace::Trace;
 
 /// The trace's sizes are as small as a test of plans wants them: so many times larger they are like a model's.

@@ -23,8 +23,6 @@ mod outline;
 mod recorded;
 mod step_detection;
 mod synthesize;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod tuning;
 mod unmarked;
 

@@ -1,11 +1,13 @@
 //! The learner as a running job uses it.
 
+mod common;
+
 use std::collections::BTreeMap;
 
+use common::Training;
 use proptest::prelude::*;
 use stalloc_plan::{Entry, Plan};
 use stalloc_planner::Effort;
-use stalloc_synthesizer::testing::Training;
 use stalloc_synthesizer::{Around, Learner, Options, plan};
 use stalloc_trace::{Event, Mark, Trace};
 

@@ -1,9 +1,11 @@
 //! What plans of training-like traces must look like.
 
+mod common;
+
+use common::Training;
 use proptest::prelude::*;
 use stalloc_plan::{CARRIED, Entry, Plan, SectionKind, Slot};
 use stalloc_planner::Effort;
-use stalloc_synthesizer::testing::Training;
 use stalloc_synthesizer::{Options, Summary, plan, steps};
 use stalloc_trace::{Mark, RawEvent, StackId, Trace, TraceBuilder};
 
