@@ -58,7 +58,6 @@ impl Stage<'_> {
         if timeline.length == 0 {
             return Ok(());
         }
-        self.reuse_places_of_the_like(&own, &copies)?;
 
         let mut taken = Vec::new();
         for &i in self.own {
@@ -139,56 +138,6 @@ impl Stage<'_> {
     pub(super) fn blocks_on(&self, timeline: &Timeline, item: usize, each: impl FnMut(u64, u64)) {
         let repeats = self.repeats(self.items[item].section);
         self.pieces(timeline, item, |from| !(repeats && from >= timeline.windows), each);
-    }
-
-    /// What a part hands to the next step (gradients) has its like in other parts: the like that is already placed
-    /// lends its place. At most one of the two is alive when a section begins, so they never meet, provided that this
-    /// one is gone wherever the other would be.
-    fn reuse_places_of_the_like(&mut self, own: &[usize], copies: &[usize]) -> Result<(), Error> {
-        let mut placed: FxHashMap<(u64, u32), Vec<usize>> = FxHashMap::default();
-        for &i in self.own.iter().rev() {
-            let item = &self.items[i];
-            if self.offsets[i].is_some() && self.repeats(item.section) && !item.reach.is_empty() {
-                placed.entry((item.size, item.stream)).or_default().push(i);
-            }
-        }
-        for &i in own.iter().filter(|&&i| !self.items[i].reach.is_empty()) {
-            let item = &self.items[i];
-            let Some(likes) = placed.get_mut(&(item.size, item.stream)) else { continue };
-            let fits = |like: &usize| {
-                let like = &self.items[*like].reach;
-                let covered = |&(section, until): &(usize, u32)| {
-                    like.iter().any(|&(other, theirs)| other == section && theirs >= until)
-                };
-                // Where this part goes on into itself, the other's stay must not meet this one's making.
-                let before = like.iter().filter(|(section, _)| *section == item.section).all(|&(_, u)| u <= item.lower);
-                before && item.reach.iter().all(covered)
-            };
-            if let Some(at) = likes.iter().rposition(fits) {
-                let like = likes.remove(at);
-                if let Some(offset) = self.offsets[like]
-                    && self.is_free_for(i, offset, copies)
-                {
-                    self.put(i, offset)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether nothing placed that is carried into the item's own sections meets the item at an offset.
-    fn is_free_for(&self, i: usize, offset: u64, copies: &[usize]) -> bool {
-        let item = &self.items[i];
-        let end = offset + item.size;
-        self.own.iter().all(|&other| {
-            let (Some(start), theirs) = (self.offsets[other], &self.items[other]) else { return true };
-            let apart = start + theirs.size <= offset || end <= start;
-            let meets = |&(section, until): &(usize, u32)| {
-                copies.contains(&section) && section == item.section && until > item.lower
-            };
-            let made_here = theirs.section == item.section && theirs.upper > item.lower && item.upper > theirs.lower;
-            apart || !(theirs.reach.iter().any(meets) || made_here)
-        })
     }
 }
 

@@ -1,39 +1,29 @@
 //! Boundaries from what the recorder wrote down.
 
 use crate::tuning::between_steps;
-use stalloc_trace::{Event, Mark, Time, Trace};
+use stalloc_trace::{Event, Mark, Trace};
 
-/// Turns event times into places in the order of requests.
-struct Clock<'a> {
-    trace: &'a Trace,
-    initial: u32,
-}
-
-impl<'a> Clock<'a> {
-    fn new(trace: &'a Trace) -> Self {
-        Clock { trace, initial: trace.requests.partition_point(|r| r.alloc.is_none()) as u32 }
-    }
-
-    /// The first request at or after an event.
-    fn at(&self, time: Time) -> u32 {
-        let allocated = &self.trace.requests[self.initial as usize..];
-        self.initial + allocated.partition_point(|r| r.alloc.is_some_and(|alloc| alloc < time)) as u32
-    }
+/// The marks of a trace, each with the first request at or after it.
+fn marks(trace: &Trace) -> impl Iterator<Item = (u32, &Mark)> {
+    let mut next = trace.requests.partition_point(|request| request.alloc.is_none()) as u32;
+    trace.events.iter().filter_map(move |event| {
+        next += u32::from(matches!(event, Event::Alloc(_)));
+        if let Event::Mark(mark) = event { Some((next, mark)) } else { None }
+    })
 }
 
 /// Boundaries by step marks, if there are any; and those of them after which no step comes.
 pub fn steps(trace: &Trace) -> Option<(Vec<u32>, Vec<u32>)> {
-    let clock = Clock::new(trace);
     let mut begins = Vec::new();
     let mut ends = Vec::new();
     let mut is_open = false;
-    for (time, event) in trace.events.iter().enumerate() {
-        match event {
-            Event::Mark(Mark::StepBegin) => begins.push(clock.at(time as Time)),
-            Event::Mark(Mark::StepEnd) => ends.push(clock.at(time as Time)),
+    for (at, mark) in marks(trace) {
+        match mark {
+            Mark::StepBegin => begins.push(at),
+            Mark::StepEnd => ends.push(at),
             _ => continue,
         }
-        is_open = matches!(event, Event::Mark(Mark::StepBegin));
+        is_open = *mark == Mark::StepBegin;
     }
     // What begins after the last optimizer's step is no step: a validation, a checkpoint, or what was cut off.
     let unfinished = if is_open && begins.len() > 1 && !ends.is_empty() { begins.pop() } else { None };
@@ -68,17 +58,12 @@ pub fn steps(trace: &Trace) -> Option<(Vec<u32>, Vec<u32>)> {
 
 /// Boundaries by annotations, if one that comes with every step is there at least twice.
 pub fn annotations(trace: &Trace) -> Option<Vec<u32>> {
-    let clock = Clock::new(trace);
     let mut profiler = Vec::new();
     let mut optimizer = Vec::new();
-    for (time, event) in trace.events.iter().enumerate() {
-        match event {
-            Event::Mark(Mark::AnnotationBegin(name)) if trace.string(*name).starts_with("ProfilerStep#") => {
-                profiler.push(clock.at(time as Time));
-            }
-            Event::Mark(Mark::AnnotationEnd(name)) if trace.string(*name).starts_with("Optimizer.step#") => {
-                optimizer.push(clock.at(time as Time));
-            }
+    for (at, mark) in marks(trace) {
+        match mark {
+            Mark::AnnotationBegin(name) if trace.string(*name).starts_with("ProfilerStep#") => profiler.push(at),
+            Mark::AnnotationEnd(name) if trace.string(*name).starts_with("Optimizer.step#") => optimizer.push(at),
             _ => {}
         }
     }
