@@ -1,15 +1,13 @@
 //! Where the program is in the plan.
 //!
 //! The cursor compares each request with the entry that is expected next. It stays where it is for a request that
-//! does not fit, and goes elsewhere only on the evidence of several requests in a row: two for a position nearby,
-//! [`CONTEXT`] for one anywhere. Where a section begins, every section may be the one: all that fit are kept as
-//! candidates until requests tell them apart.
+//! does not fit, and goes elsewhere only on the evidence of [`CONTEXT`] requests in a row. Where a section begins, every
+//! section may be the one: all that fit are kept as candidates until requests tell them apart.
 //!
 //! What it says is a hint: a wrong guess costs memory, never correctness.
 
-use crate::history::History;
 use crate::script::{CONTEXT, Expect, Key, Position, Script};
-use crate::tuning::{candidates, misfits, nearby, undecided};
+use crate::tuning::{candidates, misfits, undecided};
 
 /// Requests that are remembered.
 const RECENT: usize = 16;
@@ -31,7 +29,7 @@ pub enum Guess {
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     at: Position,
-    /// The plan or the program's history says that it comes next here.
+    /// The plan says that it comes next here.
     expected: bool,
     /// It was there before a step was said to begin, and goes on.
     continued: bool,
@@ -52,7 +50,6 @@ pub struct Cursor {
     misfits: u64,
     /// Steps begin where the plan's sections do, as far as is known.
     marks_begin_sections: bool,
-    history: History,
 }
 
 impl Cursor {
@@ -65,7 +62,6 @@ impl Cursor {
             requests: 0,
             misfits: 0,
             marks_begin_sections: true,
-            history: History::default(),
         };
         cursor.candidates_at_beginning(script);
         cursor
@@ -82,7 +78,8 @@ impl Cursor {
         script.entries(at.section).get(at.index as usize)
     }
 
-    /// What a request is. O(1) when it is what was expected; the worst case looks at [`nearby`] entries.
+    /// What a request is. O(1) when it is what was expected; the worst case looks at all places where [`CONTEXT`]
+    /// requests follow each other as the last ones did.
     #[inline]
     pub fn advance(&mut self, script: &Script, key: Key) -> Guess {
         if let [candidate] = &mut self.candidates[..]
@@ -160,7 +157,6 @@ impl Cursor {
         }
         if let (true, [only]) = (several, &self.candidates[..]) {
             self.marks_begin_sections = !only.continued;
-            self.history.now_in(only.at.section, only.continued);
         }
         self.last = self.candidates[0].at;
         guess
@@ -177,13 +173,9 @@ impl Cursor {
         let before = self.candidates.first().copied()?;
         self.candidates_at_beginning(script);
         self.candidates.retain(|candidate| fit(script, candidate.at, key).is_some());
-        match &self.candidates[..] {
-            [] => {
-                self.candidates.push(before);
-                return None;
-            }
-            [only] => self.history.now_in(only.at.section, false),
-            _ => {}
+        if self.candidates.is_empty() {
+            self.candidates.push(before);
+            return None;
         }
         self.narrow(script, key)
     }
@@ -193,8 +185,7 @@ impl Cursor {
         let now = self.candidates.first().map(|candidate| candidate.at.section);
         self.candidates.clear();
         let followers = now.map_or(&[][..], |now| &script.sections[now as usize].followers);
-        let likely = self.history.likely_next().filter(|&section| (section as usize) < script.sections.len());
-        let expected = likely.into_iter().chain(followers.iter().copied()).map(|section| (section, true));
+        let expected = followers.iter().map(|&section| (section, true));
         let others = (0..script.sections.len() as u32).map(|section| (section, now.is_none() && section == 0));
         for (section, expected) in expected.chain(others) {
             let at = Position { section, index: 0 };
@@ -206,39 +197,12 @@ impl Cursor {
 
     /// The position that the last requests speak for, after they did not fit: the guess, and the position after it.
     fn find_position(&mut self, script: &Script, key: Key) -> Option<(Guess, Position)> {
-        let in_a_row = self.misfits.trailing_ones();
-        if in_a_row >= 2
-            && let Some(at) = self.candidates.first().map(|candidate| candidate.at)
-        {
-            // Others came in place of the expected ones: what comes after them fits again.
-            let substituted = Position { index: at.index.saturating_add(in_a_row - 1), ..at };
-            let found = fit(script, substituted, key).map(|guess| (guess, after(substituted)));
-            if let Some(found) = found.or_else(|| self.find_nearby(script, at, key)) {
-                return Some(found);
-            }
+        if (self.misfits & 0xff).count_ones() < CONTEXT as u32 && !self.is_unknown() {
+            return None;
         }
-        if (self.misfits & 0xff).count_ones() >= CONTEXT as u32 || self.is_unknown() {
-            let at = script.after_context(&self.context()?, self.last)?;
-            let guess = fit(script, Position { index: at.index.checked_sub(1)?, ..at }, key)?;
-            return Some((guess, at));
-        }
-        None
-    }
-
-    /// A position nearby where the last two requests follow each other, forward first.
-    fn find_nearby(&self, script: &Script, at: Position, key: Key) -> Option<(Guess, Position)> {
-        let entries = script.entries(at.section);
-        let previous = self.recent[(self.requests as usize).wrapping_sub(2) % RECENT];
-        let is_there = |&index: &u32| {
-            let pair = entries.get(index as usize - 1).zip(entries.get(index as usize));
-            pair.is_some_and(|(before, entry)| entry.key == key && before.key == previous)
-        };
-        let (low, high) =
-            (at.index.saturating_sub(nearby()), at.index.saturating_add(nearby()).min(entries.len() as u32));
-        let forward = (at.index.max(1)..high).find(is_there);
-        let index = forward.or_else(|| (low.max(1)..at.index.min(high)).rev().find(is_there))?;
-        let found = Position { index, ..at };
-        Some((fit(script, found, key)?, after(found)))
+        let at = script.after_context(&self.context()?, self.last)?;
+        let guess = fit(script, Position { index: at.index.checked_sub(1)?, ..at }, key)?;
+        Some((guess, at))
     }
 
     /// The last requests.
@@ -251,12 +215,7 @@ impl Cursor {
         self.candidates.clear();
         self.candidates.push(Candidate { at, expected: true, continued: false });
         self.last = at;
-        self.history.now_in(at.section, true);
     }
-}
-
-fn after(at: Position) -> Position {
-    Position { index: at.index + 1, ..at }
 }
 
 /// What a request is at a position, if it is what is expected there.

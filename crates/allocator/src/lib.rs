@@ -7,9 +7,7 @@
 mod arena;
 mod cursor;
 mod frames;
-mod history;
 mod journal;
-mod locked;
 mod marks;
 mod planned;
 mod ranges;
@@ -21,7 +19,6 @@ mod tuning;
 pub use arena::{Arena, Budget, Freed, LiveBlock, PoolId, PoolPart, Served};
 pub use frames::FrameSet;
 pub use journal::Event;
-pub use locked::Locked;
 pub use planned::PlannedAllocator;
 pub use script::{GRANULE, Script};
 pub use statistics::{Departure, Misses, Source, Statistics, Unplanned};

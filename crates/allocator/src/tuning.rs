@@ -32,9 +32,6 @@ stalloc_tuning::tuned! {
     /// Sections that are equal up to this entry are not told apart any more: the likeliest is taken.
     undecided: u32 = 512;
 
-    /// How far away an entry is still nearby, entries: there two requests in a row tell the position.
-    nearby: u32 = 64;
-
     /// With more requests than this among the last 64 that do not fit, the position is unknown.
     misfits: u32 = 48;
 }

