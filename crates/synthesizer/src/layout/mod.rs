@@ -2,8 +2,8 @@
 //!
 //! 1. What the steady state always keeps (weights, optimizer states) lies at the bottom, in the order in which it is
 //!    made. Nothing is lost by that: a buffer that always lives can be slid to the bottom of any plan.
-//! 2. Each repeating part is planned above it as a cyclic instance, the heaviest first ([`cycle`]).
-//! 3. What runs once (prologue, first step, what follows the last step) is planned around all that ([`chain`]).
+//! 2. Each repeating part is planned above it as a cyclic instance, the heaviest first ([`part`]).
+//! 3. What runs once (prologue, first step, what follows the last step) is planned around all that, in the same way.
 //!
 //! In a running program, what lives there already and stays is a *wall*: taken all the time.
 //!
@@ -11,8 +11,7 @@
 
 mod blocks;
 mod budget;
-mod chain;
-mod cycle;
+mod part;
 
 use std::ops::Range;
 
@@ -142,10 +141,11 @@ impl<'a> Stage<'a> {
     fn run(mut self, budget: &mut Budget) -> Result<Layout, Error> {
         self.stack_what_always_lives()?;
         for part in self.repeating_parts() {
-            self.plan_cycle(part, budget)?;
+            let copies: Vec<usize> = (0..self.places.len()).filter(|&s| self.places[s].part == part).collect();
+            self.plan_part(&copies, budget)?;
         }
         for chain in self.chains() {
-            self.plan_chain(&chain, budget)?;
+            self.plan_part(&chain, budget)?;
         }
         let offsets = self.offsets.iter().map(|offset| offset.unwrap_or(0)).collect();
         Ok(Layout { offsets, top: self.top, lower_bound: self.lower_bound })
