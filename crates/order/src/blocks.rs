@@ -73,7 +73,10 @@ impl std::error::Error for Violation {}
 #[derive(Debug)]
 struct Live {
     end: u64,
+    /// Those that may use it until it is given back.
     streams: BTreeSet<Stream>,
+    /// The last work on it of streams that use it no longer.
+    done: BTreeMap<Stream, u64>,
 }
 
 /// Bytes that were a block's: the last work on them of each stream that used it.
@@ -132,7 +135,7 @@ impl Blocks {
         let overlap = self.live_in(start, end).map(|(other, _)| Violation::Overlap { start, bytes, other });
         let race = self.user(start, end, clock).map(|user| Violation::Race { start, bytes, stream, user });
         self.forget(start, end);
-        self.live.insert(start, Live { end, streams: BTreeSet::from([stream]) });
+        self.live.insert(start, Live { end, streams: BTreeSet::from([stream]), done: BTreeMap::new() });
         overlap.or(race).map_or(Ok(()), Err)
     }
 
@@ -143,14 +146,22 @@ impl Blocks {
         }
     }
 
+    /// See [`super::Order::used_once`].
+    pub fn use_once(&mut self, address: u64, stream: Stream, number: u64) {
+        if let Some((_, live)) = self.live.range_mut(..=address).next_back().filter(|(_, live)| live.end > address) {
+            live.done.insert(stream, number);
+        }
+    }
+
     /// The streams that use the block that begins at an address.
     pub fn streams_of(&self, start: u64) -> BTreeSet<Stream> {
         self.live.get(&start).map(|live| live.streams.clone()).unwrap_or_default()
     }
 
     /// See [`super::Order::given_back`].
-    pub fn give_back(&mut self, start: u64, uses: Vec<(Stream, u64)>) -> u64 {
-        let Some(Live { end, .. }) = self.live.remove(&start) else { return 0 };
+    pub fn give_back(&mut self, start: u64, mut uses: Vec<(Stream, u64)>) -> u64 {
+        let Some(Live { end, done, .. }) = self.live.remove(&start) else { return 0 };
+        uses.extend(done);
         self.used.insert(start, Used { end, uses });
         end - start
     }

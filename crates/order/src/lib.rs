@@ -142,6 +142,12 @@ impl Order {
         self.blocks.use_on(address, stream);
     }
 
+    /// A stream is given one piece of work that uses a block, and no other is known of. An address that lies in no block is ignored.
+    pub fn used_once(&mut self, address: u64, stream: Stream) {
+        let number = self.work(stream);
+        self.blocks.use_once(address, stream, number);
+    }
+
     /// A block is given back: the streams that use it may have been given work on it up to now. Bytes that it had; 0 if no
     /// block begins there.
     pub fn given_back(&mut self, start: u64) -> u64 {

@@ -86,6 +86,22 @@ fn every_stream_that_was_recorded_has_to_be_waited_for() {
 }
 
 #[test]
+fn a_copy_uses_a_block_once() {
+    let copied = |waits: bool| {
+        let mut order = Order::new(None);
+        order.handed_out(START, 100, HOST).unwrap();
+        order.used_once(START + 20, 2);
+        if waits {
+            order.wait_for_stream(2);
+        }
+        order.given_back(START);
+        order.handed_out(START, 100, HOST)
+    };
+    assert!(matches!(copied(false), Err(Violation::Race { user: 2, .. })));
+    copied(true).unwrap();
+}
+
+#[test]
 fn memory_that_is_taken_away_has_to_be_done_with_by_the_host_s_knowledge() {
     let mut order = given_back_by_one(None);
     let moment = order.record(1);

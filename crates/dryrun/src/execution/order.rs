@@ -101,7 +101,7 @@ pub fn accessed(start: u64, bytes: u64, stream: Handle) {
         check(order.accessed(start, bytes, name));
         // Whether the allocator was told of it or not.
         if !is_device(start) {
-            order.used_on(start, name);
+            order.used_once(start, name);
         }
     }
 }
