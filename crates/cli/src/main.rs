@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Exit(code)) => ExitCode::from(code),
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("stalloc: {error}");
+            output::say(&error.to_string());
             ExitCode::from(2)
         }
     }

@@ -1,16 +1,26 @@
-//! What people and programs read on standard output.
+//! What people and programs read: each line of the command goes through here.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
 pub use stalloc_common::figures::{bytes, count, parse_bytes, percent};
+use stalloc_common::printable;
 
 use crate::error::Error;
 
 /// Prints text and a line end.
 pub fn line(text: &str) -> Result<(), Error> {
-    writeln!(std::io::stdout().lock(), "{text}").map_err(Error::Stdout)
+    write_line(&printable(text))
+}
+
+/// Prints `stalloc: text` on standard error; nobody's concern if it cannot be.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "stalloc: {}", printable(text));
+}
+
+fn write_line(text: &str) -> Result<(), Error> {
+    writeln!(io::stdout().lock(), "{text}").map_err(Error::Stdout)
 }
 
 /// Prints what to type next: a command, and in a few words what it is for.
@@ -21,7 +31,7 @@ pub fn next(command: &str, what_for: &str) -> Result<(), Error> {
 /// Prints exactly one JSON object.
 pub fn json<T: Serialize>(value: &T) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Error::message(error.to_string()))?;
-    line(&text)
+    write_line(&text)
 }
 
 /// Writes a file so that it is there as a whole or not at all.

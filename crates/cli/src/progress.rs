@@ -5,6 +5,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use stalloc_jobs::Watch;
 
+use crate::output;
+
 /// A bar that shows itself only once its work has taken a while, and only on a terminal.
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -74,7 +76,7 @@ impl Watch for Terminal {
 
     fn note(&mut self, text: &str) {
         self.work = None;
-        eprintln!("stalloc: {text}");
+        output::say(text);
     }
 }
 
@@ -100,7 +102,7 @@ impl Spinner {
 
     /// Prints a line on standard error that stays.
     pub fn line(&mut self, text: &str) {
-        self.0.suspend(|| eprintln!("stalloc: {text}"));
+        self.0.suspend(|| output::say(text));
     }
 }
 

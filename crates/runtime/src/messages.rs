@@ -8,7 +8,7 @@ use std::ptr;
 
 /// Prints `stalloc: text` on standard error, as a line. Never fails, and raises no SIGPIPE.
 pub fn say(text: &str) {
-    write_line(libc::STDERR_FILENO, &format!("stalloc: {text}\n"));
+    write_line(libc::STDERR_FILENO, &format!("stalloc: {}\n", stalloc_common::printable(text)));
 }
 
 /// Writes a line as far as it can be written.

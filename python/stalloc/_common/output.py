@@ -10,12 +10,17 @@ import errno
 import os
 import signal
 import sys
+import unicodedata
+
+
+#: Characters that turn the direction of the text around them.
+_TURNING = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def say(text: str) -> None:
     """One line on standard error; never raises, and leaves nothing behind that could fail later."""
     try:
-        line = f"stalloc: {text}\n"
+        line = f"stalloc: {_printable(text)}\n"
         descriptor = _descriptor()
         if descriptor is None:  # the program has put something of its own there
             sys.stderr.write(line)
@@ -24,6 +29,11 @@ def say(text: str) -> None:
             _write(descriptor, line.encode(errors="backslashreplace"))
     except Exception:  # noqa: S110 - there is nobody left to tell
         pass
+
+
+def _printable(text: str) -> str:
+    """``text`` with what a terminal would take for a command, or hide, spelt out, as ``crates/common/src/printable.rs``."""
+    return "".join(f"\\u{{{ord(c):x}}}" if c in _TURNING or unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
 
 
 def _descriptor() -> int | None:

@@ -126,10 +126,10 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     }
     if let Some(path) = &args.output {
         output::whole_file(path, |file| file.write_all(fit::page(&question, &answer).as_bytes()))?;
-        eprintln!("stalloc: wrote {}", path.display());
+        output::say(&format!("wrote {}", path.display()));
     }
     if answer.is_interrupted {
-        eprintln!("stalloc: stopped; this is what was found so far");
+        output::say("stopped; this is what was found so far");
         return Ok(Outcome::Exit(130));
     }
     match answer.trouble {

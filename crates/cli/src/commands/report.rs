@@ -137,7 +137,7 @@ fn open(page: &Path) {
         Command::new(name).arg(page).stdin(Stdio::null()).stdout(out).stderr(err).spawn().is_ok()
     });
     if !started {
-        eprintln!("stalloc: no browser was found here: open {} yourself", page.display());
+        output::say(&format!("no browser was found here: open {} yourself", page.display()));
     }
 }
 
@@ -146,7 +146,7 @@ fn write(path: Option<&Path>, make: impl FnOnce() -> Result<Vec<u8>, stalloc_rep
     let Some(path) = path else { return Ok(()) };
     let bytes = make().map_err(|error| Error::message(error.to_string()))?;
     output::whole_file(path, |file| file.write_all(&bytes))?;
-    eprintln!("wrote {}", path.display());
+    output::say(&format!("wrote {}", path.display()));
     Ok(())
 }
 

@@ -92,11 +92,11 @@ fn job(args: &Args) -> Result<Job, Error> {
 
 /// Says what was planned.
 fn say(plan: &Path, summary: &Summary) {
-    eprintln!(
-        "stalloc: {}: {} planned into {}, efficiency {}",
+    output::say(&format!(
+        "{}: {} planned into {}, efficiency {}",
         plan.display(),
         output::count(summary.planned.requests),
         output::bytes(summary.planned_reserved),
         output::percent(summary.efficiency),
-    );
+    ));
 }

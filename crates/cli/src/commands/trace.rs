@@ -177,7 +177,7 @@ fn finish(job: &Job, ended: &[Ended], json: bool, stores_once: bool) -> Result<O
     for process in ended.iter().filter(|process| process.code != 0) {
         let rank = process.rank.map_or(String::new(), |rank| format!(" of rank {}", rank.rank));
         let log = process.output.as_ref().map_or(String::new(), |path| format!("; see {}", path.display()));
-        eprintln!("stalloc: the command{rank} ended with status {}{log}", process.code);
+        output::say(&format!("the command{rank} ended with status {}{log}", process.code));
     }
     if exit != 0 {
         return Ok(Outcome::Exit(exit));
@@ -191,11 +191,10 @@ fn finish(job: &Job, ended: &[Ended], json: bool, stores_once: bool) -> Result<O
     }
     let lost: u64 = summaries.iter().map(|summary| summary.lost_events).sum();
     if lost > 0 {
-        eprintln!(
-            "stalloc: the recording is not complete: {} events could not be written, so the traces end before them; \
-             make room and record again",
+        output::say(&format!(
+            "the recording is not complete: {} events could not be written, so the traces end before them; make room and record again",
             output::count(lost)
-        );
+        ));
         return Ok(Outcome::No);
     }
     Ok(Outcome::Done)
