@@ -106,8 +106,14 @@ def observe_operations(
 ) -> None:
     """Observe PyTorch's operations in a dry run; RuntimeError if this PyTorch does not have what is needed."""
 
+def fractions_read() -> Optional[int]:
+    """The number of the type of fractions that the operation on this thread copies from the device, if it does."""
+
 def operation_reads(bytes: int) -> Optional[tuple[int, bool]]:
     """What an operation that runs on this thread reads in so many bytes: a number, and whether it is computed."""
+
+def operation_reads_its_own() -> bool:
+    """Whether the operation that runs on this thread reads what it has just computed, and no values of the program."""
 
 def serve_plans(folder: Path, rank: int) -> dict[int, Path]:
     """A rank's plans in a folder or its ``output/plan``, by device; plans of one rank alone serve every rank."""

@@ -22,16 +22,16 @@ def test_each_read_is_listed_with_its_place_and_sees_zero_or_the_answer(record, 
     loss, nonzero = line_of("reads.py", "# loss"), line_of("reads.py", "# nonzero")
     options = ("--answer", f"reads.py:{loss}=2.5", "--answer", f"programs/reads.py:{nonzero}=7")
     recorded = record("reads.py", options=(*options, "--answers-file", str(answers)))
-    assert recorded.process.stderr.split() == "loss 2.5 list [1, 2, 3] half 0.0 nonzero 7 back [1.0, 2.0]".split()
+    assert recorded.process.stderr.split() == "loss 2.5 list [1, 2, 3] half 0.0146484375 nonzero 7 back [1.0, 2.0]".split()
     (trace,) = recorded.summary["traces"]
     reads = [(read["count"], read["answer"]) for read in trace["host_reads"]]
-    assert reads[:2] == [(1, None), (1, None)], "zeros come first"
+    assert reads[:1] == [(1, None)], "zeros come first"
     changing = [read["may_change_memory"] for read in trace["host_reads"]]
     assert changing == [True] + [False] * 7, "a length may; one floating-point number and what is answered do not"
     assert f"reads.py:{line_of('reads.py', '# length')} " in trace["host_reads"][0]["stack"][0]
-    given = [(1, "a check that holds"), (1, "by the user"), (1, "by the user"), (1, "every element"), (1, "every element"), (3, "by the user")]
-    assert sorted(reads[2:]) == given
-    assert [entry["answer"] for entry in recorded.entries() if entry["action"] == "host_read"].count(None) == 2
+    given = [(1, "a check that holds"), (1, "by the user"), (1, "by the user"), (1, "every element"), (1, "every element"), (1, "small fractions"), (3, "by the user")]
+    assert sorted(reads[1:]) == given
+    assert [entry["answer"] for entry in recorded.entries() if entry["action"] == "host_read"].count(None) == 1
     stacks = [read["stack"] for read in trace["host_reads"]]
     assert stacks.count([]) == 1, "autograd's thread has no Python stack"
     places = {stack[0].rsplit("/")[-1] for stack in stacks if stack}
@@ -69,11 +69,27 @@ def test_small_integers_are_computed_as_on_the_host(record):
     recorded = record("known_values.py")
     lines = dict(line.split(" ", 1) for line in recorded.process.stderr.splitlines())
     unknown = lines.pop("unknown")
+    assert lines.pop("own") == "True", "what was there before is not what an operation reads for itself"
     assert lines == dict.fromkeys(("lengths", "counts", "orders", "in_place", "slices", "packed", "lists", "scaled", "router"), "same")
-    assert unknown == "0.0 True 5"
+    assert unknown == "0.0146484375 True 5"
     (trace,) = recorded.summary["traces"]
     answers = {read["answer"]: read["count"] for read in trace["host_reads"]}
-    assert answers.keys() == {None, "drawn at random", "a check that holds", "every element"}, "what is computed is no decision"
+    assert answers.keys() == {None, "small fractions", "drawn at random", "a check that holds", "every element"}, "what is computed is no decision"
+
+
+def test_fractions_that_are_not_known_are_small_and_lead_no_program_astray(record):
+    recorded = record("unknown_fractions.py")
+    lines = recorded.process.stderr.splitlines()
+    assert lines[0] == "loss True True False"
+    numbers = [float(line.removeprefix("types ")) for line in lines[1:4]]
+    assert 0.015 > numbers[0] > numbers[1] > 0.01, "they fall"
+    assert 0.01 < numbers[2] < 0.015
+    assert lines[4:8] == ["scores 300 True", "again True True", "norm True False False False True", "check True False True"]
+    assert lines[8:] == ["steps 10000"], "a loop that waits for one to vanish ends"
+    (trace,) = recorded.summary["traces"]
+    place = f"unknown_fractions.py:{line_of('unknown_fractions.py', '# waits')} "
+    waits = [(read["count"], read["answer"]) for read in trace["host_reads"] if place in read["stack"][0]]
+    assert waits == [(1, None), (10_000, "small fractions")]
 
 
 def test_modules_are_given_what_a_host_that_computes_gives_them(record, tmp_path):

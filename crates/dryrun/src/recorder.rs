@@ -62,6 +62,7 @@ impl From<Source> for Bytes {
     fn from(source: Source) -> Self {
         match source {
             Source::Computed => Self::Known,
+            Source::Check => Self::Check,
             Source::Drawn => Self::Drawn,
         }
     }
@@ -135,11 +136,16 @@ exports! {
             None => 0,
             Some(Source::Computed) => 1,
             Some(Source::Drawn) => 2,
+            Some(Source::Check) => 3,
         }
     }
 
-    fn stalloc_dryrun_write(start: u64, bytes: usize, from: u64, drawn: c_int) {
-        let source = if drawn == 0 { Source::Computed } else { Source::Drawn };
+    fn stalloc_dryrun_write(start: u64, bytes: usize, from: u64, how: c_int) {
+        let source = match how {
+            1 => Source::Computed,
+            3 => Source::Check,
+            _ => Source::Drawn,
+        };
         memory().known().write(start, host_bytes(from, bytes), source);
     }
 

@@ -17,9 +17,9 @@ import os
 from typing import Any, Optional, Sequence
 
 from stalloc import _native
-from stalloc._dry_run import triton_kernels
+from stalloc._dry_run import triton_kernels, unknown_fractions
 
-_OTHER, _COMPUTED, _COUNTED, _DRAWN, _CHECK, _MADE = range(6)
+_OTHER, _COMPUTED, _COUNTED, _DRAWN, _CHECK, _MADE, _ASSUMED, _COPIED, _READ = range(9)
 
 #: A tensor as the native side has it: number of its type, sizes, strides, bytes (none: they do not matter).
 Described = tuple[int, Sequence[int], Sequence[int], Optional[bytes]]
@@ -41,6 +41,8 @@ _COMPUTED_NAMES = frozenset(
 _COUNTED_NAMES = frozenset("nonzero masked_select _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive".split())
 #: Those that choose: what they choose of unknown values is drawn.
 _CHOOSING = frozenset("topk sort argmax argmin max min".split())
+#: Those that compare: a fraction that is not known is small, as where the program reads it.
+_COMPARING = frozenset("eq ne lt le gt ge".split())
 #: Those that draw, without an input.
 _RANDOM = frozenset("randint randperm random multinomial".split())
 #: Writes to inputs that are not declared.
@@ -128,6 +130,8 @@ def _classify(torch: Any, number: int, name: str, overload: str) -> tuple[int, i
         return _OTHER, writes, fresh
     if base in ("equal", "allclose"):
         return _CHECK, writes, fresh
+    if base == "_local_scalar_dense":
+        return _READ, writes, fresh
     if base.startswith(("empty", "new_empty", "_empty", "resize")):
         return _MADE, writes, fresh
     plain = base if base.startswith("__") else base.removeprefix("_foreach_").rstrip("_")
@@ -138,6 +142,10 @@ def _classify(torch: Any, number: int, name: str, overload: str) -> tuple[int, i
         if plain in _COUNTED_NAMES
         else _DRAWN
         if plain in _CHOOSING or plain in _RANDOM
+        else _ASSUMED
+        if base == "all" and not overload or base in _COMPARING
+        else _COPIED
+        if plain == "copy"
         else _COMPUTED
         if plain in _COMPUTED_NAMES
         else _OTHER
@@ -164,7 +172,11 @@ def _compute(torch: Any, number: int, inputs: list[Any], is_unknown: bool) -> Op
     operation = _operations[number]
     # Whatever the program has switched on is not for us: modes, autocast, transformations.
     with torch._C._DisableTorchDispatch(), torch._C._DisableFuncTorch(), torch._C._AutoDispatchBelowAutograd(), _without_modes():
-        if is_unknown or operation.name in _RANDOM:
+        if is_unknown and operation.name in _COMPARING:
+            inputs = [_one_fraction(value) for value in inputs]
+            if any(isinstance(value, tuple) and value[3] is None for value in inputs):
+                return None
+        elif is_unknown or operation.name in _RANDOM:
             return _draw(torch, operation, inputs)
         arguments = [_argument(torch, value) for value in inputs]
         if _size_of_result(operation.name, inputs) > _LARGEST:
@@ -189,6 +201,14 @@ def _compute(torch: Any, number: int, inputs: list[Any], is_unknown: bool) -> Op
             given = dict(zip((name for name, is_named in operation.arguments if not is_named), positional), **named)
             results = _flattened([given[name] for name in operation.written])
         return [_output(torch, result) for result in (results if isinstance(results, (tuple, list)) else [results])]
+
+
+def _one_fraction(value: Any) -> Any:
+    """An input with a small fraction in place of one that is not known."""
+    if not isinstance(value, tuple) or value[3] is not None or math.prod(value[1]) != 1:
+        return value
+    kind, sizes, strides, _ = value
+    return kind, sizes, strides, unknown_fractions.numbers(kind, 1)
 
 
 def _without_modes() -> Any:
@@ -255,6 +275,8 @@ def _draw(torch: Any, operation: _Operation, inputs: list[Any]) -> Optional[list
     """
     given = {name: value for (name, _), value in zip(operation.arguments, inputs)}
     sizes = list(inputs[0][1]) if isinstance(inputs[0], tuple) else []
+    if operation.name == "all":
+        return [_output(torch, torch.tensor(True, device="cpu"))]
     if operation.name in _RANDOM:
         return _draw_random(torch, operation.name, given, sizes)
     if not sizes or 0 in sizes:

@@ -1,6 +1,6 @@
 """Values that a program reads back from a device that does not compute them.
 
-The stand-in CUDA calls back at each copy from device to host. Unless it knows the bytes, the program sees zeros, or the
+The stand-in CUDA calls back at each copy from device to host. Unless it knows the bytes, the program sees zeros, small fractions, or the
 answer that the user gave for the place in the program, or one that is known. Each such read goes into the trace with
 its call stack and with what answered it: a program that branches on a zero may take another way than on a GPU.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from stalloc import _native
 from stalloc._common.output import say
+from stalloc._dry_run import unknown_fractions
 from stalloc._dry_run.answers import Answers
 from stalloc._frameworks import framework_answers
 
@@ -63,6 +64,10 @@ def listen(answers: Answers) -> None:
         if found is not None and found[1]:  # as on a GPU
             ctypes.memmove(destination, found[0].to_bytes(size, "little"), size)
             return 1
+        is_stale = flags & (_KNOWN | _DRAWN) and found is None and _native.operation_reads_its_own()
+        if is_stale:
+            ctypes.memset(destination, 0, size)
+            flags &= ~(_KNOWN | _DRAWN | _CHECK)
         if flags & _KNOWN and (found is None or size == 1) or is_offload:
             return 0
         try:
@@ -72,9 +77,14 @@ def listen(answers: Answers) -> None:
             if answer is None and found is not None:
                 ctypes.memmove(destination, found[0].to_bytes(size, "little"), size)
                 answer = "a check that holds" if size == 1 else "every element"
-            otherwise = "a check that holds" if flags & _CHECK else "drawn at random" if flags & _DRAWN else None
+            if answer is None and not flags & (_KNOWN | _CHECK | _DRAWN) and size <= _LARGEST_VALUES:
+                small = unknown_fractions.in_place_of(size, frames[0][::2] if frames else ("", 0))
+                if small is not None:
+                    ctypes.memmove(destination, small, size)
+                    answer = framework_answers.replaced.get() or "small fractions"
+            otherwise = _outcome(destination, size) if flags & _CHECK else "drawn at random" if flags & _DRAWN else None
             _native.host_read(size, frames, answer or framework_answers.replaced.get() or otherwise)
-            return int(answer is not None)
+            return int(answer is not None or bool(is_stale))
         except Exception as error:  # never into the program's copy
             say(f"cannot answer a read from the device: {error}")
             return 0
@@ -82,6 +92,11 @@ def listen(answers: Answers) -> None:
     global _callback
     _callback = _Callback(read)
     ctypes.CDLL(None).stalloc_dryrun_on_host_read(_callback, None)
+
+
+def _outcome(destination: int, size: int) -> str:
+    """How a check came out."""
+    return "a check that holds" if any(ctypes.string_at(destination, size)) else "a check that does not hold"
 
 
 def _know(frame: FrameType | None, destination: int, size: int) -> str | None:

@@ -89,3 +89,8 @@ rows = sum(len(torch.where(table[:, expert])[0]) for expert in range(8))
 print("router", "same" if table.max().item() == 1 and counts_.tolist() == table.sum(0).tolist() and rows == 128 else counts_.tolist())
 # Unknown: as before, and what a kernel of no operation could have written is unknown too.
 print("unknown", torch.randn(4, device="cuda").sum().item(), torch.equal(*torch.randn(2, 1, device="cuda")), len(torch.randn(5, device="cuda").nonzero()))
+# What an operation reads for itself is not what was at that place of memory before.
+indices, values = torch.randint(0, 5000, (1, 640)).cuda(), torch.randn(640, 4, device="cuda")
+before = [torch.full((count,), 1 << 20).cuda() for count in (1, 8, 64, 640, 1280, 5000) for _ in range(3)]
+del before
+print("own", torch.sparse_coo_tensor(indices, values, (5000, 4), check_invariants=False).coalesce()._nnz() <= 640)

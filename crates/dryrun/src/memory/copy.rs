@@ -119,16 +119,15 @@ fn read(rows: Rows, stream: u64, asynchronous: bool) {
     if rows.height == 1 {
         let target = host_bytes_mut(rows.destination, rows.width);
         let known = memory().known().read(rows.source, target);
-        let bytes = match (known, checks::is_check(rows.width)) {
-            (Some(source), _) => source.into(),
-            (None, true) => Bytes::Check,
-            (None, false) => Bytes::Unknown,
+        let bytes = if let Some(source) = known {
+            source.into()
+        } else if checks::is_check(rows.width) {
+            target.fill(1);
+            Bytes::Check
+        } else {
+            clear(target);
+            Bytes::Unknown
         };
-        match bytes {
-            Bytes::Known | Bytes::Drawn => {}
-            Bytes::Check => target.fill(1),
-            Bytes::Unknown => clear(target),
-        }
         recorder::host_read(target, origin, bytes);
         return;
     }

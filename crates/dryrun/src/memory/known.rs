@@ -25,6 +25,8 @@ const KEPT: usize = 256 << 20;
 pub enum Source {
     /// As they would be on a GPU.
     Computed,
+    /// From a check, which is taken to hold.
+    Check,
     /// From numbers that were drawn in place of others.
     Drawn,
 }

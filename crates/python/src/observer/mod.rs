@@ -300,3 +300,15 @@ pub fn observe_operations(
 pub fn operation_reads(bytes: usize) -> Option<(usize, bool)> {
     RUNNING.with_borrow(|all| all.iter().rev().flatten().find_map(|running| running.read(bytes)))
 }
+
+/// The type of the fractions that the innermost operation on this thread reads from the device; none if it reads something else.
+#[pyfunction]
+pub fn fractions_read() -> Option<u16> {
+    RUNNING.with_borrow(|all| all.iter().rev().flatten().next()?.fractions())
+}
+
+/// Whether the innermost operation on this thread reads what it has just computed, and no values of the program.
+#[pyfunction]
+pub fn operation_reads_its_own() -> bool {
+    RUNNING.with_borrow(|all| all.iter().rev().flatten().next().is_some_and(Running::reads_its_own))
+}

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use super::layout::{DOUBLE, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
+use super::stand_in::Source;
 use super::{FUNCTIONS, Layout, busy, stand_in};
 
 /// Elements of the largest tensor of integers that is computed.
@@ -28,6 +29,12 @@ pub enum Kind {
     Check,
     /// It makes tensors with nothing in them.
     Made,
+    /// Take it to be true if its input is unknown.
+    Assumed,
+    /// Compute it; what it copies may go to the host.
+    Copied,
+    /// It reads one number from the device.
+    Read,
 }
 
 impl Kind {
@@ -39,6 +46,9 @@ impl Kind {
             3 => Self::Drawn,
             4 => Self::Check,
             5 => Self::Made,
+            6 => Self::Assumed,
+            7 => Self::Copied,
+            8 => Self::Read,
             _ => Self::Other,
         }
     }
@@ -59,17 +69,19 @@ pub struct Operation {
 /// An operation that is running.
 pub struct Running {
     operation: &'static Operation,
-    /// Type, sizes and bytes of each output, where they were computed, and whether from drawn numbers.
-    results: Option<(Computed, bool)>,
+    /// Type, sizes and bytes of each output, where they were computed, and from what.
+    results: Option<(Computed, Source)>,
     /// The inputs that it writes to.
     written: Vec<View>,
     /// Elements of the first input.
     numel: usize,
+    /// The type of the fractions of the device that it reads or copies.
+    fractions: Option<u16>,
 }
 
 enum Input {
     None,
-    /// A tensor, its bytes, and whether they follow from drawn numbers; no bytes: they do not matter.
+    /// A tensor and its bytes; no bytes: they do not matter.
     Tensor(View, Option<Vec<u8>>),
     Int(i64),
     Float(f64),
@@ -87,7 +99,7 @@ struct Reader<'a> {
     is_unknown: bool,
     /// Whether what is unknown does not matter: indices are drawn.
     draws: bool,
-    is_drawn: bool,
+    source: Source,
     on_device: bool,
 }
 
@@ -97,7 +109,7 @@ impl Running {
     /// # Safety
     /// They must be values that live while this runs.
     pub unsafe fn start(operation: &'static Operation, inputs: (usize, usize), layout: &Layout) -> Self {
-        let mut running = Self { operation, results: None, written: Vec::new(), numel: 0 };
+        let mut running = Self { operation, results: None, written: Vec::new(), numel: 0, fractions: None };
         if operation.kind == Kind::Other && operation.writes == 0 {
             return running;
         }
@@ -107,14 +119,24 @@ impl Running {
             for index in (0..inputs.1.min(64)).filter(|index| operation.writes >> index & 1 == 1) {
                 collect(value(index), layout, &mut running.written);
             }
-            if matches!(operation.kind, Kind::Other | Kind::Check | Kind::Made) {
+            let copied = match operation.kind {
+                Kind::Read => Some(0),
+                Kind::Copied => Some(1),
+                _ => None,
+            };
+            if let Some(index) = copied.filter(|index| *index < inputs.1) {
+                let mut tensors = Vec::new();
+                collect(value(index), layout, &mut tensors);
+                running.fractions = tensors.first().map(|view| view.kind).filter(|kind| is_float(*kind));
+            }
+            if matches!(operation.kind, Kind::Other | Kind::Check | Kind::Made | Kind::Read) {
                 return running;
             }
             if inputs.1 > 0 && tag(value(0)) == TENSOR && layout.is_plain(word(value(0), 0)) {
                 running.numel = layout.tensor.numel(word(value(0), 0));
             }
-            let draws = operation.kind == Kind::Drawn;
-            let mut reader = Reader { layout, is_unknown: false, draws, is_drawn: false, on_device: false };
+            let draws = matches!(operation.kind, Kind::Drawn | Kind::Assumed);
+            let mut reader = Reader { layout, is_unknown: false, draws, source: Source::Computed, on_device: false };
             let mut all = Vec::with_capacity(inputs.1);
             for index in 0..inputs.1 {
                 let is_fresh = operation.fresh >> index & 1 == 1;
@@ -125,15 +147,20 @@ impl Running {
             }
             if reader.on_device {
                 let results = busy(|| compute(operation, &all, reader.is_unknown));
-                running.results = results.map(|results| (results, reader.is_drawn || reader.is_unknown));
+                let source = match (reader.is_unknown, operation.kind) {
+                    (false, _) => reader.source,
+                    (true, Kind::Assumed) => Source::Check,
+                    (true, _) => Source::Drawn,
+                };
+                running.results = results.map(|results| (results, source));
             }
         }
         running
     }
 
-    /// Whether its outputs are new whatever it launched.
+    /// Whether its outputs are told whatever it launched: `all` of one element is a copy.
     pub fn makes(&self) -> bool {
-        self.operation.kind == Kind::Made
+        self.operation.kind == Kind::Made || self.operation.kind == Kind::Assumed && self.results.is_some()
     }
 
     /// It ends with so many outputs at an address, which it wrote.
@@ -147,21 +174,31 @@ impl Running {
         // An operation in place may write to more than it gives back, as those on lists do: what it wrote to are its outputs.
         let gives_less = tensors.len() < self.written.len();
         let (outputs, others) = if gives_less { (&self.written, &tensors) } else { (&tensors, &self.written) };
-        let (mut results, drawn) = match self.results {
-            Some((results, drawn)) if results.len() == outputs.len() => (results.into_iter(), drawn),
+        let (mut results, source) = match self.results {
+            Some((results, source)) if results.len() == outputs.len() => (results.into_iter(), source),
             _ => {
                 // What it writes to may have gaps, whose values it leaves: nobody looks at where they are.
                 let spans = others.iter().filter_map(|view| Some((view.data, span(view)?)));
                 spans.for_each(|(address, bytes)| stand_in::forget(address, bytes));
-                (Vec::new().into_iter(), false)
+                (Vec::new().into_iter(), Source::Computed)
             }
         };
         for view in outputs {
             match results.next() {
-                Some((kind, sizes, bytes)) if kind == view.kind && sizes == view.sizes => store(view, &bytes, drawn),
+                Some((kind, sizes, bytes)) if kind == view.kind && sizes == view.sizes => store(view, &bytes, source),
                 _ => forget(view),
             }
         }
+    }
+
+    /// The type of the fractions of the device that it reads or copies.
+    pub fn fractions(&self) -> Option<u16> {
+        self.fractions
+    }
+
+    /// Whether what it reads is its own: all but the operations that copy to the host, and those of [`Running::read`].
+    pub fn reads_its_own(&self) -> bool {
+        !matches!(self.operation.kind, Kind::Read | Kind::Copied | Kind::Counted | Kind::Check)
     }
 
     /// What it reads from the device in so many bytes: a number, and whether it is computed.
@@ -282,14 +319,14 @@ impl Reader<'_> {
                     let start = std::ptr::with_exposed_provenance::<u8>(view.data);
                     return Some((
                         if bytes == 0 { Vec::new() } else { std::slice::from_raw_parts(start, bytes).to_vec() },
-                        false,
+                        Source::Computed,
                     ));
                 }
                 stand_in::known(view.data, bytes)
             });
             match read {
-                Some((bytes, drawn)) => {
-                    self.is_drawn |= drawn;
+                Some((bytes, source)) => {
+                    self.source = self.source.max(source);
                     Input::Tensor(view, Some(bytes))
                 }
                 None => {
@@ -322,7 +359,7 @@ fn forget(view: &View) {
 }
 
 /// Writes `bytes`, the elements in order, to where a tensor has them.
-fn store(view: &View, bytes: &[u8], drawn: bool) {
+fn store(view: &View, bytes: &[u8], source: Source) {
     let Some(width) = bytes_of(view.kind) else { return forget(view) };
     // The innermost dimensions that lie in one piece.
     let (mut piece, mut dimensions) = (width, view.sizes.len());
@@ -343,7 +380,7 @@ fn store(view: &View, bytes: &[u8], drawn: bool) {
             at += rest % view.sizes[dimension] * view.strides[dimension] * width;
             rest /= view.sizes[dimension];
         }
-        stand_in::write(at, part, drawn);
+        stand_in::write(at, part, source);
     }
 }
 

@@ -5,6 +5,17 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::Library;
 
+/// How the bytes at an address are known, as the stand-in numbers it; what follows from several is known as the last of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// As they would be on a GPU.
+    Computed,
+    /// From a check, which is taken to hold.
+    Check,
+    /// From numbers that were drawn in place of others.
+    Drawn,
+}
+
 struct Functions {
     begin: extern "C" fn(),
     end: extern "C" fn() -> c_int,
@@ -47,8 +58,8 @@ pub fn operation_ends() -> bool {
     FUNCTIONS.get().is_some_and(|functions| (functions.end)() != 0)
 }
 
-/// The bytes at an address of a device, if they are known, and whether numbers that they follow from were drawn.
-pub fn known(address: usize, bytes: usize) -> Option<(Vec<u8>, bool)> {
+/// The bytes at an address of a device, if they are known, and how.
+pub fn known(address: usize, bytes: usize) -> Option<(Vec<u8>, Source)> {
     let known = FUNCTIONS.get()?.known;
     // Most places are unknown: no room is made for their bytes.
     if known(address, bytes, std::ptr::null_mut()) == 0 {
@@ -56,16 +67,22 @@ pub fn known(address: usize, bytes: usize) -> Option<(Vec<u8>, bool)> {
     }
     let mut target = vec![0; bytes];
     match known(address, bytes, target.as_mut_ptr()) {
-        1 => Some((target, false)),
-        2 => Some((target, true)),
+        1 => Some((target, Source::Computed)),
+        2 => Some((target, Source::Drawn)),
+        3 => Some((target, Source::Check)),
         _ => None, // another thread wrote there in between
     }
 }
 
 /// These bytes are at an address of a device from now on.
-pub fn write(address: usize, bytes: &[u8], drawn: bool) {
+pub fn write(address: usize, bytes: &[u8], source: Source) {
+    let how = match source {
+        Source::Computed => 1,
+        Source::Drawn => 2,
+        Source::Check => 3,
+    };
     if let Some(functions) = FUNCTIONS.get() {
-        (functions.write)(address, bytes.len(), bytes.as_ptr(), drawn.into());
+        (functions.write)(address, bytes.len(), bytes.as_ptr(), how);
     }
 }
 
