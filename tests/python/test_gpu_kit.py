@@ -60,7 +60,7 @@ def test_each_measurement_is_made_once_and_one_that_crashes_stops_no_other(kit):
     assert page.returncode == 0, page.stderr
     assert "A rehearsal at a tiny size" in "".join(page.stdout.splitlines()[:4])
     assert "| native | failed |" in page.stdout and f"| {CRASHES} | failed |" in page.stdout
-    assert "| auto | yes |" in page.stdout and "(out of memory)" in page.stdout
+    assert "| auto | not computed |" in page.stdout and "(out of memory)" in page.stdout
 
 
 def module(name: str):
@@ -105,6 +105,20 @@ def test_the_page_of_the_documentation_is_made_from_the_rehearsal_that_is_kept(m
     wanted += [f"{what}/{model}" for what in ("recording", "truth/trace", "fit/peak") for model in measurements.TRACED]
     wanted += [f"fit/largest/{model}" for model in measurements.TINY_SEARCHED]
     assert [name for name in wanted if name not in entries] == []
+
+
+def test_other_values_than_natively_are_named_where_a_gpu_computed_them(tmp_path):
+    results = json.loads((KIT / "rehearsal.json").read_text())
+    measurements = results["measurements"]
+    measurements["truth/losses/auto"]["figures"]["losses"][-1] = "0x1.0p+0"
+    measurements["gain/graphs/auto"]["figures"]["same"] = False
+    for rehearsal, wanted in (("h100-80gb", 0), (None, 2)):
+        found = tmp_path / "results.json"
+        found.write_text(json.dumps(results | {"rehearsal": rehearsal}))
+        page = call(KIT, "table", str(found))
+        assert page.returncode == 0, page.stderr
+        assert page.stdout.count("| NO |") == wanted
+        assert ("**Other values than natively**: auto." in page.stdout) == bool(wanted)
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 12, 31, 100, 333])
