@@ -1,4 +1,4 @@
-"""FSDP2: fully_shard on each layer, mixed precision, clipping."""
+"""FSDP2: fully_shard on each layer, mixed precision, clipping; in longer runs an evaluation every ten steps."""
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,9 @@ for number, batch in enumerate(torch.utils.data.DataLoader(Tokens(), batch_size=
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
+    if number % 10 == 9:
+        with torch.no_grad():
+            model(**{name: tensor.cuda() for name, tensor in batch.items()})
     if number + 1 == STEPS:
         break
 dist.destroy_process_group()

@@ -1,6 +1,6 @@
 """transformers' Trainer: accumulation of gradients, an evaluation in the midst."""
 
-from tiny import STEPS, Tokens, language_model
+from tiny import EVERY, STEPS, Tokens, language_model
 from transformers import Trainer, TrainingArguments
 
 arguments = TrainingArguments(
@@ -11,7 +11,7 @@ arguments = TrainingArguments(
     gradient_accumulation_steps=2,
     bf16=True,
     eval_strategy="steps",
-    eval_steps=3,
+    eval_steps=EVERY,
     save_strategy="no",
     logging_steps=1,
     report_to="none",

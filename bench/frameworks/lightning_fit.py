@@ -1,8 +1,8 @@
-"""Lightning: a module, a validation every three batches, mixed precision."""
+"""Lightning: a module, validations, mixed precision."""
 
 import lightning
 import torch
-from tiny import STEPS, Tokens, language_model
+from tiny import EVERY, STEPS, Tokens, language_model
 
 
 class Module(lightning.LightningModule):
@@ -31,7 +31,7 @@ trainer = lightning.Trainer(
     accelerator="gpu",
     devices=1,
     precision="bf16-mixed",
-    val_check_interval=3,
+    val_check_interval=EVERY,
     limit_val_batches=2,
     logger=False,
     enable_checkpointing=False,

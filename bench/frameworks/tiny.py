@@ -9,6 +9,8 @@ import torch
 
 #: How many optimizer steps each script makes.
 STEPS = int(os.environ.get("STEPS", "6"))
+#: How often those that evaluate do so.
+EVERY = int(os.environ.get("EVALUATE", "3"))
 WORDS = "a of the in to and is was for it with as on be at by that this from or an are not".split()
 LENGTH, VOCABULARY = 256, 8192
 

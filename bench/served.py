@@ -1,0 +1,284 @@
+"""What a user gets: real training loops served by real PyTorch on the stand-in GPU, with room, under plain `STALLOC_MODE=Auto`.
+
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env frameworks) bench/served.py [JOB...] [--simulate] [--write]
+
+Each job runs twice, each time in a process of its own: recorded, over PyTorch's allocator, and served. Both figures are those of
+`torch.cuda.max_memory_reserved()` and `max_memory_allocated()`; those of expandable segments, and of ours as `stalloc simulate` has
+them (with --simulate: reserved and remaps should be those served), are replays of the recording. Recordings are kept in --cache,
+and made again when a script has changed. A job passes when ours holds at most 1.05 times its peak allocated (1.1 where caches
+grow), and at most what the better rival holds or 1.03 times the peak. Jobs whose packages are not there are named and left out.
+--write puts the table into docs/evaluation.md.
+"""
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import runpy
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import page
+
+ROOT = Path(__file__).resolve().parent.parent
+BENCH = ROOT / "bench"
+GPU = "h100-80gb"
+STEPS = 30
+MARK = "figures: "
+#: Most that may be held, as multiples of the peak: with caches that grow, and beside a rival that holds less.
+MOST, MOST_GROWING, MOST_BESIDE = 1.05, 1.1, 1.03
+#: A step's time by which the driver's is judged, milliseconds.
+STEP = 100
+
+
+@dataclass(frozen=True)
+class Job:
+    """A script of bench/ with its options, or a function of bench/unseen.py."""
+
+    script: str
+    options: tuple[str, ...] = ()
+    world_size: int = 1
+    needs: tuple[str, ...] = ()  # packages
+    is_growing: bool = False
+
+    @property
+    def is_unseen(self) -> bool:
+        return not self.script.endswith(".py")
+
+    @property
+    def missing(self) -> list[str]:
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
+
+    @property
+    def content(self) -> str:
+        """What its figures depend on, hashed."""
+        script = BENCH / "unseen.py" if self.is_unseen else BENCH / self.script
+        shared = [path.read_bytes() for path in (script, script.with_name("tiny.py"), BENCH / "jobs" / "training.py") if path.exists()]
+        return hashlib.sha256(repr((self.options, self.world_size, STEPS)).encode() + b"".join(shared)).hexdigest()[:16]
+
+
+def bench(script: str, *options: str) -> Job:
+    return Job(f"jobs/{script}.py", ("--steps", str(STEPS), *options))
+
+
+def framework(script: str, *needs: str, world_size: int = 1) -> Job:
+    return Job(f"frameworks/{script}.py", (), world_size, needs)
+
+
+JOBS = {
+    "translation": bench("translation"),
+    "detection": bench("detection"),
+    "gan": bench("gan"),
+    "lora-packed": bench("lora"),
+    "change-optimizer": bench("change_optimizer"),
+    "replay": bench("replay"),
+    "evaluation": bench("evaluation"),
+    "preference": bench("preference"),
+    "convnet": bench("convnet", "--epoch", "10"),
+    "gpt-recompute": bench("gpt", "--recompute", "1", "--batch", "16"),
+    "speech": bench("speech"),
+    "video": bench("video"),
+    "transformers Trainer": framework("hf_trainer", "transformers", "accelerate"),
+    "FSDP2, 2 ranks": framework("fsdp2", "transformers", world_size=2),
+    "TRL SFT": framework("trl_sft", "trl"),
+    "PEFT LoRA": framework("peft_lora", "peft"),
+    "Lightning": framework("lightning_fit", "lightning"),
+    "timm": framework("timm_loop", "timm"),
+    "diffusers": framework("diffusers_unet", "diffusers", "accelerate"),
+    "Megatron-core": Job(
+        "../examples/megatron_gpt.py", ("--layers", "4", "--micro-batches", "4", "--data", "8", "--steps", str(STEPS)), 8, ("megatron",)
+    ),
+    "conformer": Job("conformer"),
+    "tree-LSTM": Job("trees"),
+    "PPO": Job("ppo_control"),
+    "SAC": Job("sac"),
+    "YOLO-like": Job("yolo"),
+    "nanochat-like": Job("nanochat"),
+    "U-Net": Job("unet"),
+    "prefetching": Job("prefetch"),
+    "norms": Job("norms"),
+    "Shampoo": Job("shampoo"),
+    "memory bank": Job("bank"),
+    "written answers": Job("write", is_growing=True),
+    "graph network": Job("sampled_graphs"),
+}
+
+
+class Failed(Exception):
+    """A command failed."""
+
+
+def stalloc(*arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
+    """What the command of the package on PYTHONPATH prints."""
+    import stalloc as package
+
+    command = Path(package.__file__).parent / "_bin" / "stalloc"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("STALLOC_MODE", "PYTHONPATH"))}
+    offline = {
+        "HF_HUB_OFFLINE": "1",
+        "WANDB_MODE": "disabled",
+        "STEPS": str(STEPS),
+        "EVALUATE": "10",
+        "PYTHONPATH": str(BENCH / "frameworks"),
+    }
+    done = subprocess.run([str(command), *map(str, arguments)], text=True, capture_output=True, env=clean | offline | (env or {}), cwd=cwd)
+    if done.returncode:
+        raise Failed(f"stalloc {arguments[0]}: {done.stderr[-1500:]}")
+    return done.stdout
+
+
+def program(name: str, job: Job) -> tuple[object, ...]:
+    """The options of a dry run and the command of a job's process."""
+    ranks = ("--world-size", job.world_size, "--rank", 0) if job.world_size > 1 else ()
+    return ("--dry-run", GPU, *ranks, "--", sys.executable, __file__, "--child", name)
+
+
+def child(job: Job) -> None:
+    """Runs a job in this process, and prints its figures."""
+    import torch
+
+    sys.path.insert(0, str(BENCH))
+    if job.is_unseen:
+        import unseen
+
+        assert (unseen.STEPS, unseen.EVERY) == (STEPS, 10)
+        getattr(unseen, job.script)()
+    else:
+        script = (BENCH / job.script).resolve()
+        sys.path.insert(0, str(script.parent))
+        sys.argv = [str(script), *job.options]
+        runpy.run_path(str(script), run_name="__main__")
+    torch.cuda.synchronize()
+    figures: dict[str, object] = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+    if os.environ.get("STALLOC_MODE") == "Auto":
+        import stalloc
+
+        kept = ("requests", "planned", "plans", "steps", "remaps", "driver_calls", "driver_ms")
+        ours = stalloc.memory_stats()
+        figures |= {name: ours[name] for name in kept if name in ours}
+    print(MARK + json.dumps(figures), flush=True)
+
+
+def run(name: str, act: str, *options: object) -> dict:
+    """The figures of a job's process under `stalloc ACT`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        output = stalloc(act, *options, *program(name, JOBS[name]), cwd=Path(scratch))
+    lines = [line for line in output.splitlines() if line.startswith(MARK)]
+    if not lines:
+        raise Failed(f"{name}: no figures:\n{output[-500:]}")
+    return json.loads(lines[-1].removeprefix(MARK))
+
+
+def recorded(name: str, cache: Path) -> Path:
+    """The folder of a job's recording and of PyTorch's figures, made now unless it is kept."""
+    folder = cache / f"{name.replace(' ', '-')}-{JOBS[name].content}"
+    if not folder.exists():
+        part = folder.with_suffix(".part")
+        figures = run(name, "trace", "--stacks", 0, "-o", part)
+        (part / "pytorch.json").write_text(json.dumps(figures))
+        part.rename(folder)
+    return folder
+
+
+def simulated(folder: Path, allocator: str, *options: object) -> dict:
+    """What a recording would have held under another allocator."""
+    (trace,) = folder.glob("*_dev0.trace")
+    (found,) = json.loads(stalloc("simulate", trace, "--allocator", allocator, *options, "--json"))["results"]
+    return found
+
+
+def rivals(folder: Path) -> dict[str, dict]:
+    """The figures of the other allocators."""
+    pytorch = json.loads((folder / "pytorch.json").read_text())
+    expandable = simulated(folder, "pytorch-expandable")
+    return {"PyTorch": pytorch, "expandable": {"allocated": pytorch["allocated"], "reserved": expandable["peak_reserved"]}}
+
+
+def judged(job: Job, ours: dict, others: dict[str, dict]) -> str:
+    """What is wrong with what ours holds; nothing if nothing is."""
+    most = MOST_GROWING if job.is_growing else MOST
+    faults = [f"over {most}"] if ours["reserved"] > most * ours["allocated"] else []
+    best = min(one["reserved"] for one in others.values())
+    if ours["reserved"] > max(best, MOST_BESIDE * ours["allocated"]):
+        faults.append("over a rival")
+    if "driver_ms" in ours and ours["driver_ms"] > 0.005 * STEP * STEPS + filling(ours):
+        faults.append("driver time")
+    return ", ".join(faults)
+
+
+def filling(ours: dict) -> float:
+    """Milliseconds that a first mapping of what is held may take: every allocator has them."""
+    return ours["reserved"] / (2 << 20) * 0.15
+
+
+def row(name: str, ours: dict, others: dict[str, dict], replayed: dict | None) -> str:
+    """A row of the table."""
+    job, mib = JOBS[name], 1 << 20
+    times = lambda one: f"{one['reserved'] / one['allocated']:.3f}"  # noqa: E731
+    title = name + (", unseen" if job.is_unseen else "")
+    share = f"{100 * ours['planned'] / max(ours['requests'], 1):.0f} %"
+    driver = f"{ours['driver_calls']:,} · {ours['driver_ms']:.0f}" if "driver_ms" in ours else "-"
+    cells = [
+        title,
+        f"{ours['allocated'] / mib:,.0f}",
+        *(times(one) for one in others.values()),
+        times(ours),
+        share,
+        f"{ours['remaps']:,}",
+        driver,
+    ]
+    if replayed is not None:
+        cells.append(f"{(ours['reserved'] - replayed['peak_reserved']) / (2 << 20):+.0f} · {ours['remaps'] - replayed['remaps']:+,}")
+    return f"| {' | '.join(cells)} | {judged(job, ours, others) or 'yes'} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)}")
+    parser.add_argument("--cache", type=Path, default=ROOT / "target" / "served", help="where recordings are kept")
+    parser.add_argument("--simulate", action="store_true", help="compare with `stalloc simulate`, too")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/evaluation.md")
+    parser.add_argument("--child", choices=JOBS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(JOBS[options.child])
+        return
+    if unknown := set(options.names) - set(JOBS):
+        parser.error(f"{', '.join(unknown)}: none of {', '.join(JOBS)}")
+    options.cache.mkdir(parents=True, exist_ok=True)
+    cache = options.cache.absolute()
+    last = ["pages, remaps beyond simulated"] * options.simulate + ["passes"]
+    head = ["job", "peak, MiB", "PyTorch", "expandable", "ours", "planned", "remaps", "driver calls · ms", *last]
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
+    print(*lines, sep="\n", flush=True)
+    found: dict[str, tuple[dict, dict]] = {}
+    for name in options.names or JOBS:
+        if missing := JOBS[name].missing:
+            print(f"{name}: left out, as {', '.join(missing)} is not installed", file=sys.stderr)
+            continue
+        try:
+            folder = recorded(name, cache)
+            ours, others = run(name, "run"), rivals(folder)
+            replayed = simulated(folder, "stalloc-auto", "--capacity", 80 << 30) if options.simulate else None
+        except Failed as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
+        found[name] = ours, others
+        lines.append(row(name, ours, others, replayed))
+        print(lines[-1], flush=True)
+    passed = sum(not judged(JOBS[name], *both) for name, both in found.items())
+    middle = statistics.median(ours["reserved"] / ours["allocated"] for ours, _ in found.values())
+    lines.append(f"| **median · passed** | | | | {middle:.3f} {'| ' * (len(head) - 5)}| {passed} of {len(found)} |")
+    print(lines[-1])
+    if options.write:
+        page.write("served, written by bench/served.py", "\n".join(lines))
+    sys.exit(0 if passed == len(found) else 1)
+
+
+if __name__ == "__main__":
+    main()
