@@ -1,4 +1,4 @@
-"""The allocators that the tables of docs/evaluation.md compare: `stalloc simulate`'s name of each, and what its column is called."""
+"""The allocators that the tables of bench/results/evaluation.md compare: `stalloc simulate`'s name of each, and what its column is called."""
 
 ALLOCATORS = {
     "pytorch": "PyTorch",

@@ -5,7 +5,7 @@
 The programs are listed in bench/fidelity.toml: a repository at a commit, what it runs on, and for each published snapshot the
 command that made it. A program runs under `stalloc trace --dry-run` and writes its own snapshot as it did there; `stalloc info
 --compare` holds that against the published one, event for event. Repositories and environments are fetched once, into
---cache; --repositories DIR takes clones named OWNER+NAME from there. With --write the table goes into docs/fidelity.md.
+--cache; --repositories DIR takes clones named OWNER+NAME from there. With --write the table goes into bench/results/fidelity.md.
 """
 
 import argparse
@@ -187,7 +187,7 @@ def main() -> int:
     """Replay what is asked for and print the table."""
     parser = arguments(__doc__)
     parser.add_argument("--only", default="", help="recordings whose repository or file name holds this text")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/fidelity.md")
+    parser.add_argument("--write", action="store_true", help="put the table into bench/results/fidelity.md")
     options = parser.parse_args()
     if options.write and options.only:
         parser.error("--write takes the whole list")

@@ -7,7 +7,7 @@ Each script of bench/frameworks/ makes six steps with a model that is made of it
 expandable segments by `stalloc simulate` on that recording, and of ours as the program ran: `run` follows the plan (`stalloc run
 --plan --frozen`), `auto` learns (`stalloc run`), `environment` is `STALLOC_MODE=Alloc` alone, in an environment where the package
 is installed, with a folder of traces that it plans itself. `said` names every line of ours that is not one of those that each run
-ends with. --write puts the table into docs/frameworks.md; what was not run again keeps its row. --rotate N runs the N whose turn
+ends with. --write puts the table into bench/results/frameworks.md; what was not run again keeps its row. --rotate N runs the N whose turn
 it is by the day of the year.
 """
 
@@ -214,7 +214,7 @@ def put(name: str, row: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(JOBS)}")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/frameworks.md")
+    parser.add_argument("--write", action="store_true", help="put the table into bench/results/frameworks.md")
     parser.add_argument("--rotate", type=int, metavar="N", help="the N whose turn it is today, of those that work in every way")
     options = parser.parse_args()
     names = options.names or list(JOBS)

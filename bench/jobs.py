@@ -1,4 +1,4 @@
-"""Judge the allocators on the jobs of bench/jobs: plan a few recorded steps, replay others, and write docs/evaluation.md.
+"""Judge the allocators on the jobs of bench/jobs: plan a few recorded steps, replay others, and write bench/results/evaluation.md.
 
     python bench/jobs.py --stalloc $(scripts/python-package --release)/stalloc/_bin/stalloc --write
 
@@ -220,7 +220,7 @@ def main() -> None:
     held.add_argument("--all", action="store_true", help="these, too")
     parser.add_argument("--run", nargs="*", choices=JOBS, metavar="JOB", help="serve all jobs (or these), too")
     parser.add_argument("--record", action="store_true", help="only record, and list that in index.json of the cache")
-    parser.add_argument("--write", action="store_true", help="write docs/evaluation.md")
+    parser.add_argument("--write", action="store_true", help="write bench/results/evaluation.md")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     command = os.path.abspath(options.stalloc) if os.sep in options.stalloc else options.stalloc

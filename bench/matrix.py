@@ -1,4 +1,4 @@
-"""The paper's matrix: memory efficiency of every model under every setting, written to docs/evaluation.md.
+"""The paper's matrix: memory efficiency of every model under every setting, written to bench/results/evaluation.md.
 
     cargo build --release -p stalloc-cli -p stalloc-dryrun -p stalloc-python && scripts/python-package
     python bench/matrix.py --stalloc target/release/stalloc --only gpt2-345m --write
@@ -182,8 +182,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(MODELS), choices=MODELS, help="models to run")
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS), choices=SETTINGS, help="settings to run")
     parser.add_argument("--again", action="store_true", help="plan and simulate cells that are kept, too")
-    parser.add_argument("--known", action="store_true", help="use the micro-batches of docs/evaluation.md")
-    parser.add_argument("--write", action="store_true", help="write docs/evaluation.md")
+    parser.add_argument("--known", action="store_true", help="use the micro-batches of bench/results/evaluation.md")
+    parser.add_argument("--write", action="store_true", help="write bench/results/evaluation.md")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     matrix = Matrix(options.stalloc, options.cache, options.start, options.again, known_sizes() if options.known else {})

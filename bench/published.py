@@ -3,7 +3,7 @@
     python bench/published.py --stalloc $(scripts/python-package --release)/stalloc/_bin/stalloc [--only TEXT] [--write]
 
 The programs and the figures are listed in bench/published.toml; repositories and environments are those of bench/fidelity.py. With --write the
-tables go into docs/fidelity.md.
+tables go into bench/results/fidelity.md.
 """
 
 import json
@@ -101,7 +101,7 @@ def main() -> int:
     parser = fidelity.arguments(__doc__)
     parser.add_argument("--only", default="", help="figures whose repository, name or command holds this text")
     parser.add_argument("--keep", type=Path, help="a file that what the programs print is kept in: what is there is not run again")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/fidelity.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into bench/results/fidelity.md")
     options = parser.parse_args()
     if options.write and options.only:
         parser.error("--write takes the whole list")

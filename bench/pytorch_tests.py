@@ -1,6 +1,6 @@
 """PyTorch's own tests of CUDA memory on stalloc, on the stand-in GPU: what passes natively has to pass served.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/pytorch_tests.py FOLDER [--write docs/pytorch-tests.md]
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/pytorch_tests.py FOLDER [--write bench/results/pytorch-tests.md]
 
 FOLDER is the `test` folder of PyTorch's sources, where `test_cuda.py` and `test_cuda_multigpu.py` are; nothing of it comes with
 stalloc. The tests need `expecttest`, `hypothesis` and `psutil`, on PYTHONPATH or installed. Run are the tests whose code speaks of memory (all of

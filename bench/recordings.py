@@ -1,4 +1,4 @@
-"""Judge the allocators on recordings of real jobs, each planned from itself, and write docs/evaluation.md.
+"""Judge the allocators on recordings of real jobs, each planned from itself, and write bench/results/evaluation.md.
 
     python bench/recordings.py --stalloc target/release/stalloc FOLDER... --write
 """
@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="recordings: snapshots or traces")
     parser.add_argument("--stalloc", default="stalloc", help="the command")
-    parser.add_argument("--write", action="store_true", help="write docs/evaluation.md")
+    parser.add_argument("--write", action="store_true", help="write bench/results/evaluation.md")
     arguments = parser.parse_args()
     files = [path for folder in arguments.folders for path in sorted(folder.iterdir()) if path.is_file()]
     wanted = [(path, device) for path in files for device in devices(arguments.stalloc, path)]

@@ -19,8 +19,8 @@
 //!
 //! A million events (163 steps of a transformer whose sequence length varies) replay in 0.10 s (`pytorch-expandable`),
 //! 0.23 s (`pytorch`), 0.25 s (`stalloc`, nothing planned) and 0.27 s (`gmlake`): `cargo bench -p stalloc-simulator`,
-//! median on a busy 2-core x86-64 container. What the allocators make of real recordings is in `docs/evaluation.md`,
-//! how true the models are in `docs/fidelity.md`.
+//! median on a busy 2-core x86-64 container. What the allocators make of real recordings is in `bench/results/evaluation.md`,
+//! how true the models are in `bench/results/fidelity.md`.
 
 use stalloc_trace::{RequestId, Time, Trace};
 
