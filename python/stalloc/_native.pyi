@@ -26,6 +26,35 @@ def simulate_file(
 def format_bytes(count: int) -> str:
     """A number of bytes for people: ``51.53 GiB``."""
 
+class PrivateFolder:
+    """A folder that only this user (and root) can write to; each function raises OSError, in a sentence, if that cannot be had."""
+
+    path: Path
+
+    @staticmethod
+    def kept(name: str) -> "PrivateFolder":
+        """The folder called ``name`` of what is kept between runs, in the user's cache; what lies in it can be run."""
+
+    @staticmethod
+    def of_machine(name: str) -> "PrivateFolder":
+        """The folder called ``name`` that all of the user's processes of this machine find."""
+
+    @staticmethod
+    def open(path: Path) -> "PrivateFolder":
+        """A private folder at this path, which may be in a shared one; nothing in it is to be run."""
+
+    def below(self, name: str) -> "PrivateFolder":
+        """A folder in it."""
+
+    def read(self, name: str, most: int) -> bytes:
+        """What a plain file of ours holds, if it is at most so many bytes; follows no link and waits for no pipe."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, whole or not at all."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+
 def start(directory: str, rank: int, metadata: dict[str, str], settings: dict[str, Any]) -> None:
     """Start recording this process into ``directory``; ``settings``: a snapshot's ``allocator_settings``."""
 

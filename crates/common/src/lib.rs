@@ -1,10 +1,14 @@
-//! What crates of every floor need in one form only: [`figures`] for people, [`printable`] text, [`whole_file`] and [`replace`].
+//! What crates of every floor need in one form only: [`figures`] for people, [`printable`] text, [`whole_file`] and [`replace`], and the
+//! [`PrivateFolder`] for all that lies outside the user's own data.
 
+#![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod figures;
 mod printable;
+mod private_folder;
 mod whole_file;
 
 pub use crate::printable::printable;
-pub use crate::whole_file::{replace, whole_file};
+pub use crate::private_folder::{NotPrivate, PrivateFolder};
+pub use crate::whole_file::{replace, temporary_file, whole_file};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the names of unfinished files begin and end with.
 const PREFIX: &str = ".stalloc-";
@@ -50,6 +50,15 @@ pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
         Ok(folder) => folder.sync_all(),
         Err(_) => Ok(()),
     }
+}
+
+/// A new file among the temporary ones, under a name that nobody can guess.
+///
+/// # Errors
+/// If the system fails.
+pub fn temporary_file(prefix: &str, suffix: &str) -> io::Result<PathBuf> {
+    let file = tempfile::Builder::new().prefix(prefix).suffix(suffix).tempfile()?;
+    file.into_temp_path().keep().map_err(|error| error.error)
 }
 
 fn folder_of(path: &Path) -> &Path {

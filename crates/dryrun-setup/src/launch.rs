@@ -5,13 +5,13 @@
 //! has loaded by its inode, so there is still one copy of the state).
 
 use crate::{Gpu, SetupError, find};
+use stalloc_common::PrivateFolder;
 use std::{
     env,
-    ffi::OsString,
-    fs, io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, symlink},
+    ffi::{OsStr, OsString},
+    fs,
     path::{Path, PathBuf},
-    process::{self, Command},
+    process::Command,
 };
 
 /// Names of the environment variables that the stand-in reads.
@@ -36,9 +36,6 @@ pub mod variables {
 
 /// The most devices that one process can have.
 pub const MAX_DEVICES: u32 = 16;
-
-/// Names of a private directory that are tried.
-const TRIES: u32 = 100;
 
 const FILE: &str = "libstalloc_dryrun.so";
 const LINKS: [&str; 4] = ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "libnvidia-ml.so"];
@@ -92,7 +89,7 @@ impl DryRun {
     /// Lets `command` run on the stand-in: sets its environment, keeping what the current one preloads.
     ///
     /// # Errors
-    /// The directory of links cannot be made.
+    /// The folder of links cannot be made.
     pub fn apply(&self, command: &mut Command) -> Result<(), SetupError> {
         command.envs(self.environment()?);
         Ok(())
@@ -101,26 +98,29 @@ impl DryRun {
     /// The variables to set, with their values.
     ///
     /// # Errors
-    /// The directory of links cannot be made.
+    /// The folder of links cannot be made.
     pub fn environment(&self) -> Result<Vec<(&'static str, OsString)>, SetupError> {
-        let links = links_somewhere(&self.library, &cache_directory()?, &env::temp_dir())?;
-        let first = |value: PathBuf, variable: &str| {
-            let mut joined = value.into_os_string();
-            if let Some(rest) = env::var_os(variable).filter(|rest| !rest.is_empty()) {
-                joined.push(":");
-                joined.push(rest);
-            }
-            joined
+        let folder = links(&self.library)?;
+        let links = folder.path();
+        let joined = |parts: [&OsStr; 2]| {
+            let [first, last] = parts;
+            let separator = if first.is_empty() || last.is_empty() { "" } else { ":" };
+            [first, separator.as_ref(), last].into_iter().collect::<OsString>()
         };
+        let first = |value: &Path, variable: &str| joined([value.as_ref(), &env::var_os(variable).unwrap_or_default()]);
         let mut variables = vec![
             (variables::GPU, self.gpu.name.into()),
             (variables::DEVICES, self.devices.to_string().into()),
-            ("LD_PRELOAD", first(links.join(LINKS[0]), "LD_PRELOAD")),
-            ("LD_LIBRARY_PATH", first(links.clone(), "LD_LIBRARY_PATH")),
-            ("TRITON_LIBCUDA_PATH", links.clone().into_os_string()),
+            ("LD_PRELOAD", first(&links.join(LINKS[0]), "LD_PRELOAD")),
+            ("LD_LIBRARY_PATH", first(links, "LD_LIBRARY_PATH")),
+            ("TRITON_LIBCUDA_PATH", links.as_os_str().to_owned()),
         ];
-        if let Some(folder) = nvidia_smi(&links) {
-            variables.push(("PATH", first(folder, "PATH")));
+        // Last, unless it has to hide the machine's own: what else the program calls is not ours to find.
+        if let Some(bin) = env::current_exe().ok().and_then(|program| nvidia_smi(&folder, &program)) {
+            let path = env::var_os("PATH").unwrap_or_default();
+            let parts = [bin.as_os_str(), &path];
+            let is_hidden = is_on_path(crate::nvidia_smi::COMMAND) || path.is_empty();
+            variables.push(("PATH", if is_hidden { joined(parts) } else { joined([parts[1], parts[0]]) }));
         }
         if self.ample {
             variables.push((variables::AMPLE, "1".into()));
@@ -145,91 +145,47 @@ pub(crate) fn library(named: Option<OsString>, program: Option<&Path>) -> Result
     })
 }
 
-/// Makes a folder with `nvidia-smi` below the links, which is our own command under that name; none where the running program
-/// is another one, or cannot be linked to: scripts that ask `nvidia-smi` find the machine's then, or none.
-fn nvidia_smi(links: &Path) -> Option<PathBuf> {
-    let command = env::current_exe().and_then(fs::canonicalize).ok().filter(|path| path.ends_with("stalloc"))?;
-    let folder = links.join("bin");
-    fs::create_dir_all(&folder).ok()?;
-    link(&command, &folder, crate::nvidia_smi::COMMAND).ok()?;
-    Some(folder)
-}
-
-/// The folder for what we keep between runs: the user's cache, else a private folder among the temporary files.
-///
-/// # Errors
-/// If there is no such folder and none can be made.
-pub fn cache_directory() -> Result<PathBuf, SetupError> {
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(|| {
-        let home = env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-        home.map(|home| home.join(".cache"))
-    });
-    cache.map_or_else(|| private_directory(&env::temp_dir()), |cache| Ok(cache.join("stalloc")))
-}
-
-/// A directory of ours in one that everybody may write to. What is preloaded comes from there, so that one which another
-/// user made, or may write to, is not taken.
-pub(crate) fn private_directory(shared: &Path) -> Result<PathBuf, SetupError> {
-    let failed = |path: &Path, source| SetupError::Links { path: path.to_owned(), source };
-    // The owner of our process's entry is who we are.
-    let user = fs::metadata("/proc/self").map_err(|source| failed("/proc/self".as_ref(), source))?.uid();
-    let usual = shared.join(format!("stalloc-{user}"));
-    let others = (0..TRIES).map(|number| shared.join(format!("stalloc-{user}-{}-{number}", process::id())));
-    for path in std::iter::once(usual).chain(others) {
-        match fs::DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => return Ok(path),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let is_ours = |about: fs::Metadata| about.is_dir() && about.uid() == user && about.mode() & 0o022 == 0;
-                if fs::symlink_metadata(&path).is_ok_and(is_ours) {
-                    return Ok(path);
-                }
-            }
-            Err(error) => return Err(failed(&path, error)),
-        }
+/// Makes a folder with `nvidia-smi` and nothing else below the links, which is our own command under that name; none where the running
+/// program is another one, or the folder cannot be had: scripts that ask `nvidia-smi` find the machine's then, or none.
+pub(crate) fn nvidia_smi(links: &PrivateFolder, program: &Path) -> Option<PathBuf> {
+    let command = fs::canonicalize(program).ok().filter(|path| path.ends_with("stalloc"))?;
+    let folder = links.below("bin".as_ref()).ok()?;
+    let only = OsStr::new(crate::nvidia_smi::COMMAND);
+    for (other, _) in folder.names().ok()?.iter().filter(|(name, _)| name != only) {
+        folder.remove(other).ok()?;
     }
-    Err(failed(shared, io::ErrorKind::AlreadyExists.into()))
+    folder.link(only, &command).ok()?;
+    Some(folder.path().to_owned())
 }
 
-/// Makes the directory of links under `cache`, else in a private one of `shared`: some containers have a cache that nobody may write to,
-/// and paths of people's names have spaces.
-pub(crate) fn links_somewhere(library: &Path, cache: &Path, shared: &Path) -> Result<PathBuf, SetupError> {
-    links(library, cache).or_else(|error| {
-        let instead = private_directory(shared).and_then(|private| links(library, &private));
-        instead.map_err(|_| error)
-    })
+/// Whether a command is found in the folders of `PATH`.
+fn is_on_path(command: &str) -> bool {
+    env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(command).is_file())
 }
 
-/// Makes the directory of links to `library` under `cache`; several processes may do so at once.
-pub(crate) fn links(library: &Path, cache: &Path) -> Result<PathBuf, SetupError> {
-    // One directory for each library, so that two builds do not fight over the links. FNV-1a: only distinctness matters.
+/// Opens the folder of links to `library`, and makes them; several processes may do so at once. What is preloaded comes from there, so
+/// that only we may write to it.
+pub(crate) fn links(library: &Path) -> Result<PrivateFolder, SetupError> {
+    // One folder for each library, so that two builds do not fight over the links. FNV-1a: only distinctness matters.
     let key = library
         .as_os_str()
         .as_encoded_bytes()
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    let directory = cache.join(format!("dryrun-{key:016x}"));
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| SetupError::Links { path, source }
-    };
-    // The loader takes these for the end of a path, and would run the command without the library.
-    let path = directory.as_os_str().as_encoded_bytes();
-    if path.iter().any(|byte| b" :\n\t".contains(byte)) {
-        return Err(SetupError::Separator(directory));
-    }
-    fs::create_dir_all(&directory).map_err(failed(&directory))?;
-    for name in LINKS {
-        link(library, &directory, name).map_err(failed(&directory.join(name)))?;
-    }
-    Ok(directory)
+    let folder = PrivateFolder::kept_where(&format!("dryrun-{key:016x}"), has_no_separator)?;
+    fill(&folder, library)?;
+    Ok(folder)
 }
 
-/// Makes the link `name` to `target` in `directory`, unless it is there.
-fn link(target: &Path, directory: &Path, name: &str) -> io::Result<()> {
-    let link = directory.join(name);
-    if fs::read_link(&link).is_ok_and(|existing| existing == target) {
-        return Ok(());
+pub(crate) fn fill(folder: &PrivateFolder, library: &Path) -> Result<(), SetupError> {
+    for name in LINKS {
+        let failed = |source| SetupError::Links { path: folder.path().join(name), source };
+        folder.link(name.as_ref(), library).map_err(failed)?;
     }
-    // Made under another name and renamed, so that another process never finds it missing; whatever was there is replaced.
-    stalloc_common::replace(&link, |made| symlink(target, made))
+    Ok(())
+}
+
+/// Whether the loader takes a path as one: it would run the command without the library otherwise. Paths of people's names have spaces.
+pub(crate) fn has_no_separator(path: &Path) -> bool {
+    !path.as_os_str().as_encoded_bytes().iter().any(|byte| b" :\n\t".contains(byte))
 }

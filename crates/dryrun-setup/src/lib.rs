@@ -14,7 +14,7 @@ mod presets;
 mod tests;
 
 pub use gpu::{Gpu, MIB, find, find_all};
-pub use launch::{DryRun, MAX_DEVICES, cache_directory, variables};
+pub use launch::{DryRun, MAX_DEVICES, variables};
 pub use presets::GPUS;
 
 /// Why a dry run cannot be set up.
@@ -50,13 +50,13 @@ pub enum SetupError {
         /// The places that were tried, separated by commas.
         looked_at: String,
     },
-    /// The directory of links has a character that the loader takes for the end of a path.
-    #[error("{0} has a space or a colon, which LD_PRELOAD cannot hold; set XDG_CACHE_HOME to another directory")]
-    Separator(std::path::PathBuf),
-    /// The directory of links could not be made.
+    /// There is no folder for the links. Their path must not have a space or a colon, which LD_PRELOAD cannot hold.
+    #[error(transparent)]
+    Folder(#[from] stalloc_common::NotPrivate),
+    /// A link could not be made.
     #[error("cannot prepare {path}: {source}")]
     Links {
-        /// The directory or link.
+        /// The link.
         path: std::path::PathBuf,
         /// What the system said.
         source: std::io::Error,

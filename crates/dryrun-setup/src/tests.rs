@@ -1,5 +1,6 @@
 //! What a launcher can rely on.
 use crate::{GPUS, MIB, SetupError, find, find_all, launch, nvidia_smi};
+use stalloc_common::PrivateFolder;
 use std::{collections::HashSet, fs, os::unix::fs::PermissionsExt};
 
 #[test]
@@ -43,72 +44,43 @@ fn a_named_library_is_taken_and_a_missing_one_is_told() {
 }
 
 #[test]
-fn links_are_made_once_and_lead_to_the_library() {
+fn links_lead_to_the_library_and_one_that_leads_elsewhere_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let library = directory.path().join("libstalloc_dryrun.so");
     fs::write(&library, b"").unwrap();
-    let cache = directory.path().join("cache");
-    let links = launch::links(&library, &cache).unwrap();
-    assert_eq!(links, launch::links(&library, &cache).unwrap());
-    assert_eq!(fs::read_link(links.join("libnvidia-ml.so.1")).unwrap(), library);
-    let other = launch::links(&directory.path().join("other.so"), &cache).unwrap();
-    assert_ne!(links, other);
-}
-
-#[test]
-fn a_link_that_leads_elsewhere_is_replaced() {
-    let directory = tempfile::tempdir().unwrap();
-    let library = directory.path().join("libstalloc_dryrun.so");
-    fs::write(&library, b"").unwrap();
-    let links = launch::links(&library, directory.path()).unwrap();
-    let link = links.join("libcuda.so.1");
+    let folder = PrivateFolder::to_run_from(&directory.path().join("links")).unwrap();
+    launch::fill(&folder, &library).unwrap();
+    let link = folder.path().join("libcuda.so.1");
     fs::remove_file(&link).unwrap();
     fs::write(&link, b"another library").unwrap();
-    launch::links(&library, directory.path()).unwrap();
-    assert_eq!(fs::read_link(&link).unwrap(), library);
-    assert_eq!(fs::read_dir(&links).unwrap().count(), 4, "nothing else is left");
-}
-
-#[test]
-fn in_a_folder_of_everybody_only_a_private_directory_of_ours_is_taken() {
-    let shared = tempfile::tempdir().unwrap();
-    let mode = |path: &std::path::Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
-    let usual = launch::private_directory(shared.path()).unwrap();
-    assert_eq!(mode(&usual), 0o700);
-    assert_eq!(launch::private_directory(shared.path()).unwrap(), usual, "once is enough");
-    fs::set_permissions(&usual, fs::Permissions::from_mode(0o777)).unwrap();
-    let other = launch::private_directory(shared.path()).unwrap();
-    assert_ne!(other, usual, "others may have written to it");
-    assert_eq!(mode(&other), 0o700);
-    fs::remove_dir(&usual).unwrap();
-    std::os::unix::fs::symlink("/nowhere", &usual).unwrap();
-    assert_eq!(launch::private_directory(shared.path()).unwrap(), other, "somebody's link");
-}
-
-#[test]
-fn a_directory_that_the_loader_would_cut_is_refused() {
-    let library = std::path::Path::new("/lib/libstalloc_dryrun.so");
-    for cache in ["/home/some body", "/home/a:b"] {
-        let error = launch::links(library, cache.as_ref()).unwrap_err();
-        assert!(matches!(error, SetupError::Separator(_)), "{error}");
+    launch::fill(&folder, &library).unwrap();
+    for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+        assert_eq!(fs::read_link(folder.path().join(name)).unwrap(), library);
     }
+    assert_eq!(folder.names().unwrap().len(), 4, "nothing else is left");
 }
 
 #[test]
-fn where_the_cache_cannot_be_used_the_links_are_in_a_private_directory_of_the_temporary_files() {
+fn what_is_put_on_the_path_is_nvidia_smi_alone() {
     let directory = tempfile::tempdir().unwrap();
-    let (library, shared) = (directory.path().join("libstalloc_dryrun.so"), directory.path().join("shared"));
-    fs::write(&library, b"").unwrap();
-    fs::create_dir(&shared).unwrap();
-    let usable = directory.path().join("cache");
-    for cache in [library.join("no folder"), library.join("no_folder"), directory.path().join("some body")] {
-        let links = launch::links_somewhere(&library, &cache, &shared).unwrap();
-        assert!(links.starts_with(launch::private_directory(&shared).unwrap()));
-        assert_eq!(fs::read_link(links.join("libcuda.so.1")).unwrap(), library);
-        let error = launch::links_somewhere(&library, &cache, &library).unwrap_err().to_string();
-        assert!(error.contains(&cache.display().to_string()), "what was to be used is named: {error}");
+    let (program, links) = (directory.path().join("stalloc"), directory.path().join("links"));
+    fs::write(&program, b"").unwrap();
+    fs::create_dir_all(links.join("bin")).unwrap();
+    fs::write(links.join("bin/python"), b"an older version's, or an attacker's").unwrap();
+    let folder = PrivateFolder::to_run_from(&links).unwrap();
+    let bin = launch::nvidia_smi(&folder, &program).unwrap();
+    let names: Vec<_> = fs::read_dir(&bin).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!((names, fs::read_link(bin.join("nvidia-smi")).unwrap()), (vec!["nvidia-smi".into()], program.clone()));
+    fs::set_permissions(&bin, fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(launch::nvidia_smi(&folder, &program), None, "others may write to it");
+}
+
+#[test]
+fn a_folder_that_the_loader_would_cut_is_not_used() {
+    for path in ["/home/some body", "/home/a:b"] {
+        assert!(!launch::has_no_separator(path.as_ref()));
     }
-    assert!(launch::links_somewhere(&library, &usable, &shared).unwrap().starts_with(usable), "the cache comes first");
+    assert!(launch::has_no_separator("/home/somebody/.cache".as_ref()));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod files;
 mod host;
 mod observer;
 mod pluggable;
+mod private_folder;
 mod read;
 mod record;
 mod serve;
@@ -34,6 +35,8 @@ mod _native {
         pluggable_reset_peaks, pluggable_segments, pluggable_set_caching, pluggable_set_metadata, pluggable_stack_of,
         pluggable_stats,
     };
+    #[pymodule_export]
+    use super::private_folder::PrivateFolder;
     #[pymodule_export]
     use super::read::read_trace;
     #[pymodule_export]

@@ -15,7 +15,6 @@ import os
 import platform
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -54,11 +53,13 @@ def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
     """Path of the compiled shim. Its name has the hash of its content: what was cut short or changed is built again."""
     source = folder / f"{name}.cpp"
     command, libraries = [_compiler(), *_flags(gpu)], _libraries(gpu)
-    cache = _cache()
-    directory = cache / f"{name}-{_key([*command, str(source), *libraries], source)}"
+    from stalloc import _native  # not there yet while a wheel is built
+
     try:
-        for path in (cache, directory):
-            _make_private(path)
+        directory = _native.PrivateFolder.kept("shims").below(f"{name}-{_key([*command, str(source), *libraries], source)}").path
+    except OSError as error:
+        raise ShimError(f"no shim can be kept: {error}") from error
+    try:
         for library in directory.glob(f"{name}-*.so"):
             if _is_whole(library):
                 return library
@@ -115,17 +116,6 @@ def _for_platform(source: Path, scratch: Path) -> Path:
     copy = folder / source.name
     result = made.get(str(copy))
     return Path(result.hipified_path) if result is not None and result.hipified_path else copy
-
-
-def _make_private(directory: Path) -> None:
-    """Make a folder that only we can write to; ShimError if others can to the one that is there: they choose what we run."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = directory.lstat()
-    if stat.S_ISLNK(about.st_mode) or about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
-        raise ShimError(
-            f"{directory} can be written to by other users, so what is in it is not run; "
-            f"delete it, or set XDG_CACHE_HOME to a folder of your own"
-        )
 
 
 def _hash(file: Path) -> str:
@@ -243,14 +233,6 @@ def _add_sources(digest: hashlib._Hash, used: Path) -> None:
     for source in [used, *sorted(SOURCES.rglob("*.h"))]:
         if source.is_file():
             digest.update(source.read_bytes())
-
-
-def _cache() -> Path:
-    named = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(named) if named else Path.home() / ".cache") / "stalloc" / "shims"
-    except RuntimeError:  # this user has no home
-        return Path(tempfile.gettempdir()) / f"stalloc-{os.geteuid()}-shims"
 
 
 def _version() -> tuple[int, int]:

@@ -93,7 +93,6 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         answers: args.answers.answers,
         answers_file: args.answers.answers_file,
     };
-    let cache = || stalloc_dryrun_setup::cache_directory().ok().map(|folder| folder.join("fit"));
     let question = Question {
         command: args.command,
         gpus,
@@ -103,7 +102,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         ranks: args.ranks,
         setting,
         at_once: args.jobs,
-        cache: if args.no_cache { None } else { cache() },
+        keeps: !args.no_cache,
     };
     let stop =
         stalloc_launcher::stop_flag().map_err(|error| Error::message(format!("cannot listen to signals: {error}")))?;

@@ -83,7 +83,10 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         }
     }
     let page = match (&args.output, args.open) {
-        (None, true) => Some(std::env::temp_dir().join(format!("stalloc-report-{}.html", std::process::id()))),
+        (None, true) => {
+            let made = stalloc_common::temporary_file("stalloc-report-", ".html");
+            Some(made.map_err(|error| Error::write(&std::env::temp_dir(), error))?)
+        }
         (path, _) => path.clone(),
     };
     write(page.as_deref(), || report.html().map(String::into_bytes))?;

@@ -5,13 +5,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::fs;
 use std::hash::{Hash, Hasher};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustc_hash::FxHasher;
 use serde::{Deserialize, Serialize};
+use stalloc_common::PrivateFolder;
 
 use crate::fit::notes::{Notes, Source};
 use crate::fit::trial::Outcome;
@@ -41,9 +40,12 @@ const IGNORED_VARIABLES: [&str; 18] = [
     "JOURNAL_STREAM",
 ];
 
+/// The longest entry that is read, bytes.
+const MOST_BYTES: u64 = 64 << 20;
+
 /// The folder of entries.
-#[derive(Clone, Debug)]
-pub struct Cache(Option<PathBuf>);
+#[derive(Debug)]
+pub struct Cache(Option<PrivateFolder>);
 
 #[derive(Serialize, Deserialize)]
 struct Entry {
@@ -53,48 +55,47 @@ struct Entry {
 }
 
 impl Cache {
-    /// Entries in `folder`; nowhere: nothing is kept.
-    pub fn new(folder: Option<PathBuf>) -> Self {
-        Cache(folder.filter(|folder| fs::create_dir_all(folder).is_ok()))
+    /// Entries in a folder; nowhere: nothing is kept.
+    pub fn new(folder: Option<PrivateFolder>) -> Self {
+        Cache(folder)
     }
 
     /// What came out when this was tried, if nothing has changed since.
     pub fn get(&self, key: &str) -> Option<Outcome> {
-        let entry: Entry = serde_json::from_slice(&fs::read(self.path(key)?).ok()?).ok()?;
+        let bytes = self.0.as_ref()?.read(name(key).as_ref(), MOST_BYTES).ok()?;
+        let entry: Entry = serde_json::from_slice(&bytes).ok()?;
         (entry.key == key && entry.sources.iter().all(Source::is_same)).then_some(entry.outcome)
     }
 
     /// Keeps what came out. Only of programs that told what they were made of; failure to write costs a trial next time.
     pub fn put(&self, key: &str, outcome: &Outcome, notes: &Notes) {
-        let (Some(path), Some(sources)) = (self.path(key), &notes.sources) else { return };
+        let (Some(folder), Some(sources)) = (&self.0, &notes.sources) else { return };
         let entry = Entry { key: key.to_owned(), sources: sources.clone(), outcome: outcome.clone() };
         let Ok(text) = serde_json::to_vec(&entry) else { return };
-        let _ = stalloc_common::whole_file(&path, |out| io::Write::write_all(out, &text));
+        let _ = folder.write(name(key).as_ref(), |out| out.write_all(&text));
     }
 
     /// Removes the older half of the entries where there are too many.
     pub fn tidy(&self) {
         let Some(folder) = &self.0 else { return };
-        let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-        let mut files: Vec<_> =
-            entries.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path()))).collect();
-        if files.len() > MOST_ENTRIES {
-            files.sort();
-            for (_, path) in &files[..files.len() / 2] {
-                let _ = fs::remove_file(path);
+        let mut entries = folder.names().unwrap_or_default();
+        if entries.len() > MOST_ENTRIES {
+            entries.sort_by_key(|(_, written)| *written);
+            for (name, _) in &entries[..entries.len() / 2] {
+                let _ = folder.remove(name);
             }
         }
     }
+}
 
-    fn path(&self, key: &str) -> Option<PathBuf> {
-        // Names need only differ: the whole key is in the file.
-        let mut hasher = FxHasher::default();
-        key.hash(&mut hasher);
-        let first = hasher.finish();
-        key.len().hash(&mut hasher);
-        key.hash(&mut hasher);
-        Some(self.0.as_ref()?.join(format!("{first:016x}{:016x}.json", hasher.finish())))
-    }
+/// Names need only differ: the whole key is in the file.
+fn name(key: &str) -> String {
+    let mut hasher = FxHasher::default();
+    key.hash(&mut hasher);
+    let first = hasher.finish();
+    key.len().hash(&mut hasher);
+    key.hash(&mut hasher);
+    format!("{first:016x}{:016x}.json", hasher.finish())
 }
 
 /// All that a trial's outcome depends on, but for the files that the program reads.
@@ -140,6 +141,8 @@ fn is_of_interest(name: &OsStr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::fit::trial::{Failure, FailureKind};
 
@@ -152,7 +155,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("train.py");
         fs::write(&source, "x").unwrap();
-        let cache = Cache::new(Some(folder.path().join("cache")));
+        let cache = Cache::new(PrivateFolder::open(&folder.path().join("cache")).ok());
         let notes = Notes { sources: Source::of(&source).map(|source| vec![source]), groups: None };
         assert_eq!(cache.get("a"), None);
         cache.put("a", &outcome(), &notes);
@@ -165,10 +168,10 @@ mod tests {
     #[test]
     fn what_nobody_knows_the_files_of_is_not_kept_and_damage_is_no_entry() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::new(Some(folder.path().to_owned()));
+        let cache = Cache::new(PrivateFolder::open(folder.path()).ok());
         cache.put("a", &outcome(), &Notes::default());
         assert_eq!(cache.get("a"), None);
-        fs::write(cache.path("a").unwrap(), "{").unwrap();
+        fs::write(folder.path().join(name("a")), "{").unwrap();
         assert_eq!(cache.get("a"), None);
         let none = Cache::new(None);
         none.put("a", &outcome(), &Notes { sources: Some(Vec::new()), groups: None });
@@ -181,7 +184,7 @@ mod tests {
         for number in 0..=MOST_ENTRIES {
             fs::write(folder.path().join(number.to_string()), "").unwrap();
         }
-        Cache::new(Some(folder.path().to_owned())).tidy();
+        Cache::new(PrivateFolder::open(folder.path()).ok()).tidy();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), MOST_ENTRIES / 2 + 1);
     }
 }

@@ -53,8 +53,8 @@ pub struct Question {
     pub setting: Setting,
     /// Trials at once; 0: as many as there are cores, and at most eight.
     pub at_once: usize,
-    /// Where what was tried is kept; none: nowhere.
-    pub cache: Option<PathBuf>,
+    /// What was tried is kept for the next time.
+    pub keeps: bool,
 }
 
 /// Why nothing can be tried. Each message is one sentence that says what to do.

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use stalloc_common::PrivateFolder;
 use stalloc_dryrun_setup::{DryRun, Gpu};
 use stalloc_launcher::Rank;
 
@@ -160,7 +161,7 @@ pub fn run(
         question,
         stand_ins,
         lines,
-        cache: Cache::new(question.cache.clone()),
+        cache: Cache::new(question.keeps.then(|| PrivateFolder::kept("fit").ok()).flatten()),
         at_once,
         stop,
         shared: Mutex::new(Shared { found: Found::default(), running: HashSet::new(), error: None }),
