@@ -19,7 +19,7 @@ def enable(mode: str | None = None, path: str | None = None, solid: bool | int |
 
     ``mode`` is "auto" (serve it from the first request, and learn while the program runs), "alloc" (follow plans and learn
     nothing), "trace" (record what is asked for) or "torch" (PyTorch's own allocator, with a line of figures per step); by
-    default ``STALLOC_MODE`` says, else "torch". ``path`` is the folder that holds plans and receives what was learned, or
+    default ``STALLOC_MODE`` says, else "auto". ``path`` is the folder that holds plans and receives what was learned, or
     receives traces; by default ``STALLOC_MODEL_INFO_PATH`` says. Mode "auto" needs none.
 
     ``solid`` takes the arena's memory in one allocation, for programs that call cudaIpcGetMemHandle or register memory with a network:

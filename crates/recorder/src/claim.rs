@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use crate::files::Process;
+use crate::process::Process;
 
 /// Names that are tried for a file whose name is taken.
 const TRIES: u32 = 1000;

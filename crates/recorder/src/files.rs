@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
-use stalloc_trace::{AllocatorSettings, Frame, Mark, RawEvent, StackId, StringId};
+use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId};
 
 use stalloc_trace::format::Writer;
 
@@ -14,6 +14,7 @@ use crate::chunks::Chunks;
 use crate::claim::{create, settle};
 use crate::log::Timed;
 use crate::names::Names;
+use crate::process::Process;
 
 /// A file could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -21,17 +22,6 @@ use crate::names::Names;
 pub struct Error {
     path: PathBuf,
     source: io::Error,
-}
-
-/// What every trace of a process says about it.
-#[derive(Clone, Debug, Default)]
-pub struct Process {
-    /// Its rank, as far as it is known yet.
-    pub rank: u32,
-    /// How its allocator is set up.
-    pub settings: AllocatorSettings,
-    /// What else is to be told: `torch`, `device_name`, `total_memory`, `command`...
-    pub metadata: BTreeMap<String, String>,
 }
 
 /// The files of a process.

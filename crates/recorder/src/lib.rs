@@ -8,6 +8,7 @@ mod claim;
 mod files;
 mod log;
 mod names;
+mod process;
 mod progress;
 
 use std::path::PathBuf;
@@ -18,8 +19,9 @@ use stalloc_trace::growth::Growing;
 use stalloc_trace::site::site;
 use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId, Whose};
 
-pub use crate::files::{Error, Process};
+pub use crate::files::Error;
 pub use crate::log::{Disagreement, StackOf, Timed};
+pub use crate::process::Process;
 pub use crate::progress::Progress;
 
 use crate::files::Files;

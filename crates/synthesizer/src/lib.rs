@@ -14,6 +14,7 @@
 
 mod draft;
 mod ends;
+mod error;
 mod layout;
 mod learner;
 mod limits;
@@ -27,8 +28,9 @@ mod tuning;
 mod unmarked;
 
 pub use draft::Draft;
+pub use error::Error;
 pub use learner::{Key, Learner};
 pub use make::{Around, Drafted};
 pub use step_detection::{Steps, Witness};
-pub use synthesize::{Dynamic, Error, Options, Static, Summary, plan, steps};
+pub use synthesize::{Dynamic, Options, Static, Summary, plan, steps};
 pub use tuning::{TUNED, recent_steps};

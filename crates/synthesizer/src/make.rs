@@ -7,9 +7,9 @@ use stalloc_planner::Effort;
 
 use crate::draft::Draft;
 use crate::ends::{self, End, Ends};
+use crate::error::Error;
 use crate::layout::{self, ALIGNMENT, Budget};
 use crate::outline::{Outline, outline};
-use crate::synthesize::Error;
 use crate::tuning::running_work;
 
 /// Where the steps of a running program are placed: what lives already and stays keeps its addresses.

@@ -5,10 +5,10 @@ use std::time::Instant;
 use serde::Serialize;
 use stalloc_plan::{Plan, fingerprint};
 use stalloc_trace::Trace;
-use thiserror::Error;
 
 use crate::draft::Draft;
 use crate::ends;
+use crate::error::Error;
 use crate::layout::{ALIGNMENT, Budget};
 use crate::learner::Learner;
 use crate::make::Made;
@@ -22,20 +22,6 @@ use crate::tuning::worthwhile;
 pub struct Options {
     /// What to give to the planner.
     pub planner: stalloc_planner::Options,
-}
-
-/// Why there is no plan.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Error {
-    /// The trace has no request.
-    #[error("the trace of device {0} holds no request: there is nothing to plan")]
-    Empty(u32),
-    /// The planner refused.
-    #[error("the requests cannot be planned: {0}")]
-    Planner(#[from] stalloc_planner::Error),
-    /// The plan did not pass the independent check.
-    #[error("the plan did not pass its check, which is a fault of this program: {0}")]
-    Unsound(String),
 }
 
 /// What was planned, as `stalloc plan --json` prints it.

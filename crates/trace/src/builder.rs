@@ -2,7 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Event, Frame, Request, RequestId, SegmentEvent, StackId, Stacks, StreamId, StringId, Time, Trace};
+use crate::ids::{RequestId, StackId, StreamId, StringId, Time};
+use crate::model::{Event, Frame, Request, SegmentEvent, Stacks, Trace};
 use crate::raw::{RawEvent, Whose};
 
 /// Assembles a [`Trace`] from the raw events of one device.

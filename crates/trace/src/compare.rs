@@ -6,7 +6,8 @@
 //! clocks and marks do not count.
 
 use crate::fingerprint::StreamOrder;
-use crate::model::{Event, RequestId, Trace};
+use crate::ids::RequestId;
+use crate::model::{Event, Trace};
 
 /// Requests that must agree in a row for two traces to have found together again.
 const AGREE: usize = 4;

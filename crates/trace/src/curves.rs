@@ -1,6 +1,7 @@
 //! Live and reserved bytes over time.
 
-use crate::model::{Event, Request, SegmentAction, Time, Trace};
+use crate::ids::Time;
+use crate::model::{Event, Request, SegmentAction, Trace};
 use crate::state::MemoryState;
 
 impl Trace {

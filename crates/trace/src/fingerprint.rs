@@ -2,7 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Event, Request, StreamId, Trace};
+use crate::ids::StreamId;
+use crate::model::{Event, Request, Trace};
 
 /// Numbers streams in the order in which requests first come on them: the recorder's own numbers also depend on what
 /// its allocator did.

@@ -2,7 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Event, Mark, StackId, StringId, Time, Trace};
+use crate::ids::{StackId, StringId, Time};
+use crate::model::{Event, Mark, Trace};
 
 /// A place where the program read values back from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

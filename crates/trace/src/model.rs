@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::ids::{RequestId, StackId, StreamId, StringId, Time};
 use crate::state::{AllocatorSettings, MemoryState};
 
 /// PyTorch counts every block as a multiple of this many bytes.
@@ -17,37 +18,6 @@ pub const fn rounded(size: u64) -> u64 {
         None => u64::MAX - (ROUNDING - 1),
     }
 }
-
-/// Index of an event in [`Trace::events`]; the clock of lifetimes.
-pub type Time = u32;
-
-/// Index of a request in [`Trace::requests`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestId(pub u32);
-
-impl RequestId {
-    /// The request's place in [`Trace::requests`].
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// Index of a call stack in [`Stacks`]; `StackId::NONE` where none was recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StackId(pub u32);
-
-impl StackId {
-    /// No call stack was recorded.
-    pub const NONE: StackId = StackId(0);
-}
-
-/// Index of a stream in [`Trace::streams`]; 0 is whatever stream the trace met first, not necessarily CUDA's default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub u32);
-
-/// Index of an interned string in [`Trace::strings`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StringId(pub u32);
 
 /// One allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,9 @@
 
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Fault, Place, Result};
+use crate::ids::StackId;
 use crate::input::Input;
-use crate::model::{Format, Mark, Recording, StackId};
+use crate::model::{Format, Mark, Recording};
 use crate::raw::RawEvent;
 
 const LONGEST_LINE: usize = 64 << 10;

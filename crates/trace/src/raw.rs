@@ -1,6 +1,7 @@
 //! Events as recorders write them: by address, before allocations and frees are paired.
 
-use crate::model::{Mark, SegmentAction, StackId};
+use crate::ids::StackId;
+use crate::model::{Mark, SegmentAction};
 
 /// One event as a recorder saw it. Streams are the recorder's raw handles.
 #[derive(Clone, Debug, PartialEq, Eq)]

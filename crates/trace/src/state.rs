@@ -1,6 +1,6 @@
 //! What an allocator holds at one moment, and how it was set up.
 
-use crate::model::{RequestId, StackId, StreamId};
+use crate::ids::{RequestId, StackId, StreamId};
 
 /// Whether a block can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -63,7 +63,7 @@ class Settings:
         mode: str | None, path: str | None, environment: Mapping[str, str], solid: bool | int | str | None = None
     ) -> Settings:
         """Settings from arguments, else from the environment. Raises ValueError with what to write instead."""
-        wanted = mode or environment.get("STALLOC_MODE") or Mode.TORCH.value
+        wanted = mode or environment.get("STALLOC_MODE") or Mode.AUTO.value
         try:
             chosen = Mode(wanted.lower())
         except ValueError:

@@ -6,28 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stalloc_device::{Address, Stream};
 
+use super::range::Range;
 use super::stitched::{StitchedBlocks, StitchedId};
-
-/// Part of a segment, bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Range {
-    pub segment: usize,
-    pub offset: u64,
-    pub bytes: u64,
-}
-
-impl Range {
-    /// Its first `bytes` bytes.
-    pub fn front(self, bytes: u64) -> Self {
-        Range { bytes, ..self }
-    }
-
-    /// Bytes that it shares with a part of the same segment.
-    fn shared(self, offset: u64, bytes: u64) -> u64 {
-        let end = (self.offset + self.bytes).min(offset + bytes);
-        end.saturating_sub(self.offset.max(offset))
-    }
-}
 
 #[derive(Debug)]
 struct Segment {

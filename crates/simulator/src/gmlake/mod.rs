@@ -27,9 +27,11 @@ use stalloc_device::{Address, Device, Error as DeviceError, Stream};
 use stalloc_trace::rounded;
 
 mod chunks;
+mod range;
 mod stitched;
 
-use chunks::{Chunks, Range};
+use chunks::Chunks;
+use range::Range;
 use stitched::{StitchedBlocks, StitchedId};
 
 /// Physical memory comes in pieces of this size.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use stalloc_device::{Address, Stream};
 
-use super::chunks::Range;
+use super::range::Range;
 
 /// Index of a stitched block.
 pub(super) type StitchedId = usize;

@@ -1,7 +1,7 @@
 //! Contents of chunks that are written and read as a whole: states, settings, columns of events.
 
 use super::varint::{Cursor, Malformed, put, put_delta};
-use crate::model::{RequestId, StackId, StreamId};
+use crate::ids::{RequestId, StackId, StreamId};
 use crate::state::{AllocatorSettings, Block, BlockState, MemoryState, Pool, Segment};
 
 /// The columns of a chunk of events. Every event has a kind (and a time, if timed); the other columns hold only

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use rustc_hash::FxHashSet;
 
 use super::Writer;
-use crate::model::{Event, Recording, Request, StreamId, Trace};
+use crate::ids::StreamId;
+use crate::model::{Event, Recording, Request, Trace};
 use crate::raw::RawEvent;
 use crate::state::BlockState;
 

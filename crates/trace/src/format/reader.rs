@@ -5,8 +5,9 @@ use super::varint::{Cursor, Malformed};
 use super::{HEAD, Kind, LONGEST_CHUNK, MAGIC, VERSION, VERSIONS, checksum};
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Fault, Place, Result};
+use crate::ids::{StackId, StringId};
 use crate::input::Input;
-use crate::model::{Format, Frame, Mark, Recording, SegmentAction, StackId, StringId, Trace};
+use crate::model::{Format, Frame, Mark, Recording, SegmentAction, Trace};
 use crate::raw::{RawEvent, Whose};
 use crate::state::{Block, MemoryState};
 

@@ -10,7 +10,8 @@ use zstd::bulk::Compressor;
 use super::content::{Columns, kind, put_settings, put_state};
 use super::varint::{put, put_delta, put_text};
 use super::{HEAD, Kind, LONGEST_CHUNK, MAGIC, VERSION, checksum};
-use crate::model::{Frame, Mark, RequestId, SegmentAction, StackId, StringId};
+use crate::ids::{RequestId, StackId, StringId};
+use crate::model::{Frame, Mark, SegmentAction};
 use crate::raw::{RawEvent, Whose};
 use crate::state::{AllocatorSettings, MemoryState};
 

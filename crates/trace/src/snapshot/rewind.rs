@@ -13,7 +13,8 @@ use super::stacks::{Frames, StackReader};
 use super::state::SegmentRecord;
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Result};
-use crate::model::{StackId, rounded};
+use crate::ids::StackId;
+use crate::model::rounded;
 use crate::state::{AllocatorSettings, Block, BlockState, MemoryState, Pool};
 
 /// Requests of up to this many bytes are served from the small pool.

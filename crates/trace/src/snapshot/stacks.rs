@@ -4,7 +4,8 @@ use rustc_hash::FxHashMap;
 
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Result};
-use crate::model::{Frame, StackId};
+use crate::ids::StackId;
+use crate::model::Frame;
 use crate::pickle::{Arena, Fields, Value};
 use crate::site::{BACKWARD_PASS, forward_frame};
 

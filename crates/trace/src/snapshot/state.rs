@@ -6,7 +6,7 @@ use super::entry::number;
 use super::stacks::{Frames, StackReader};
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Fault, Place, Result};
-use crate::model::StackId;
+use crate::ids::StackId;
 use crate::pickle::{Arena, Fields, Value};
 use crate::state::{Block, BlockState, MemoryState, Pool, Segment};
 
