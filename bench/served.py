@@ -30,7 +30,7 @@ BENCH = ROOT / "bench"
 GPU = "h100-80gb"
 STEPS = 30
 MARK = "figures: "
-#: Most that may be held, as multiples of the peak: with caches that grow, and beside a rival that holds less.
+#: Most that may be held, as multiples of the peak: with caches that grow, and next to a rival that holds less.
 MOST, MOST_GROWING, MOST_BESIDE = 1.05, 1.1, 1.03
 #: A step's time by which the driver's is judged, milliseconds.
 STEP = 100

@@ -66,7 +66,6 @@ EXCEPTIONS: dict[str, list[tuple[str, str, str]]] = {
     "homes?": [
         (r".*", r"/home/|Path\.home|\"home\"|has no home|no home\"|HOME", "a user's folder"),
         (r"docs/report\.md|crates/report/web/.*", r"\bHome\b", "a key"),
-        (r"crates/dryrun-setup/src/launch\.rs", r"\bhome\b", "a user's folder"),
         (r"crates/report/src/layout\.rs", r"\bhomes?\b|find_homes", "the island that a block lies in, which is no address"),
     ],
     "rounds?": [

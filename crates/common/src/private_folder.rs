@@ -279,7 +279,7 @@ impl PrivateFolder {
 /// The user's cache.
 fn cache() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|folder| folder.join(".cache")));
     cache.map(|cache| cache.join("stalloc"))
 }
 
