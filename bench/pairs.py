@@ -2,6 +2,7 @@
 
     PYTHONPATH=$(scripts/python-package --release) $(scripts/python-env) bench/pairs.py      # on the stand-in GPU
     ... python bench/pairs.py --on-gpu -- python examples/llama.py --steps 8
+    ... python bench/pairs.py --grid      # no recording: streams x live blocks x history x threads
 
 Records a training command for eight steps, plans it, and replays the requests of its recording from the second half
 of its steps, repeatedly, through PyTorch's entry points: by turns with the native caching allocator and with
@@ -11,6 +12,10 @@ the fastest and the median round.
 The shares are of the whole replay, of which only the second half is timed. With --unplanned the requests that are timed
 are a little larger than those that were recorded: the plan has a place for none of them, and each is found one by the
 search in the arena.
+
+With --grid nothing is recorded: on 1 to 64 streams 100 to 100,000 blocks of drawn sizes live, of which threads exchange one
+after another, with PyTorch's memory history off and on. The figures are stalloc's processor time divided by the native
+allocator's, and so is the longest malloc. *After*: large blocks on one stream, before and after 10,000 small ones lived on eight.
 """
 
 import argparse
@@ -132,6 +137,87 @@ def replay(folder: Path, rounds: int, unplanned: bool, backend: str) -> None:
     print(json.dumps(out))
 
 
+class Cell(ctypes.Structure):
+    """A cell of the grid: see pairs.cpp."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("streams", "live", "pairs", "threads", "smallest", "largest", "seed")]
+
+
+class Took(ctypes.Structure):
+    """What a cell took, nanoseconds."""
+
+    _fields_ = [(name, ctypes.c_uint64) for name in ("total", "first", "last", "longest")]
+
+
+SMALL, LARGE = (512, 256 << 10), (24 << 20, 112 << 20)
+
+
+def grid(rounds: int, pairs: int, wanted: list[str]) -> None:
+    """Runs under `stalloc run`: times the cells of the grid with both allocators, by turns, and prints JSON."""
+    import torch
+
+    import stalloc
+    from stalloc._serve import shim
+
+    library = shim.load("pairs", ROOT / "bench")
+    library.pairs_allocator.restype = ctypes.c_void_p
+    library.pairs_use.argtypes = [ctypes.c_void_p]
+    library.pairs_exchange.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    native = library.pairs_allocator()
+    os.environ["STALLOC_LOG_LEVEL"] = "3"
+    stalloc.enable(mode="auto")
+    torch.cuda.init()
+    ours = library.pairs_allocator()
+
+    def ratio(streams: int, live: int, threads: int = 1, sizes: tuple[int, int] = SMALL, count: int = pairs) -> dict:
+        times: dict[str, list[Took]] = {"native": [], "stalloc": []}
+        for number in range(rounds):
+            for allocator, pointer in (("native", native), ("stalloc", ours)):
+                library.pairs_use(pointer)
+                took = Took()
+                cell = Cell(streams, live, count, threads, *sizes, number)
+                library.pairs_exchange(ctypes.byref(cell), ctypes.byref(took))
+                times[allocator].append(took)
+        best = {who: {what: min(getattr(one, what) for one in all_of) for what, _ in Took._fields_} for who, all_of in times.items()}
+        of = lambda what: best["stalloc"][what] / max(best["native"][what], 1)  # noqa: E731
+        ns = {who: best[who]["total"] / count for who in best}
+        flat = best["stalloc"]["last"] / max(best["stalloc"]["first"], 1)
+        return {"ratio": of("total"), "longest": of("longest"), "last to first": flat, "ns": ns}
+
+    cells = []
+
+    def cell(name: str, **what) -> None:
+        if not wanted or any(part in name for part in wanted):
+            cells.append({"cell": name} | ratio(**what))
+            print(f"{name}: {cells[-1]['ratio']:.2f} ({cells[-1]['ns']['stalloc']:.0f} ns)", file=sys.stderr)
+
+    history = lambda on: torch.cuda.memory._record_memory_history(enabled="all" if on else None, context=None, max_entries=10_000)  # noqa: E731
+    cell("large blocks, before", streams=1, live=8, sizes=LARGE)
+    for on in (False, True):
+        library.pairs_use(ours)
+        history(on)
+        for streams in (1, 2, 8, 64):
+            for live in (100, 1_000, 10_000, 100_000):
+                for threads in (1, 4):
+                    name = f"{streams} stream{'s' * (streams > 1)}, {live:,} live, {threads} thread{'s' * (threads > 1)}"
+                    cell(name + (", history" if on else ""), streams=streams, live=live, threads=threads)
+        library.pairs_use(ours)
+        history(False)
+    for pointer in (native, ours):
+        library.pairs_use(pointer)
+        library.pairs_exchange(ctypes.byref(Cell(8, 10_000, 20_000, 1, *SMALL, 77)), ctypes.byref(Took()))
+    cell("large blocks, after", streams=1, live=8, sizes=LARGE)
+    print(json.dumps({"cells": cells}))
+
+
+def print_grid(figures: dict) -> None:
+    """The grid as a table."""
+    print("| cell | stalloc, ns a pair | native | ratio | longest malloc, ratio | last tenth to first |\n|---|---|---|---|---|---|")
+    for row in figures["cells"]:
+        ns = row["ns"]
+        print(f"| {row['cell']} | {ns['stalloc']:.0f} | {ns['native']:.0f} | {row['ratio']:.2f} | {row['longest']:.2f} | {row['last to first']:.2f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30, help="rounds of each allocator")
@@ -140,16 +226,28 @@ def main() -> None:
     parser.add_argument("--backend", choices=["native", "pluggable"], default="native", help="stalloc's way into PyTorch")
     parser.add_argument("--plans", type=Path, help="keep the recording and its plan here")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--grid", action="store_true", help="time drawn requests on many streams instead of a recording's")
+    parser.add_argument("--cells", action="append", default=[], help="of the grid, only cells whose name holds this; may be repeated")
+    parser.add_argument("--pairs", type=int, default=20_000, help="pairs that a cell of the grid times")
     parser.add_argument("--replay", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--replay-grid", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("command", nargs="*", help="what to record, after --; by default examples/gpt.py")
     options = parser.parse_args()
     if options.replay:
         return replay(options.replay, options.rounds, options.unplanned, options.backend)
+    if options.replay_grid:
+        return grid(min(options.rounds, 5), options.pairs, options.cells)
     command = options.command or [sys.executable, str(ROOT / "examples" / "gpt.py"), "--steps", str(STEPS)]
     import stalloc
 
     stalloc_command = str(Path(stalloc.__file__).parent / "_bin" / "stalloc")
     gpu = [] if options.on_gpu else ["--dry-run", "h100-80gb"]
+    if options.grid:
+        inner = ["env", "-u", "STALLOC_MODE", sys.executable, __file__, "--replay-grid", "--pairs", str(options.pairs)]
+        inner += ["--rounds", str(options.rounds), *(f"--cells={name}" for name in options.cells)]
+        done = subprocess.run([stalloc_command, "run", *gpu, "--", *inner], stdout=subprocess.PIPE, check=True)
+        figures = json.loads(done.stdout.splitlines()[-1])
+        return print(json.dumps(figures)) if options.json else print_grid(figures)
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.plans or Path(scratch)
         if not (folder / "rank0_dev0.plan").exists():
