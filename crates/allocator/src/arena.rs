@@ -24,6 +24,7 @@ use crate::statistics::{Source, Statistics};
 use crate::streams::{Owners, Streams};
 
 mod blocks;
+mod epochs;
 mod memory;
 mod pending;
 mod pools;
@@ -31,6 +32,7 @@ mod remap;
 mod search;
 
 pub use blocks::{Freed, LiveBlock};
+use epochs::Flying;
 pub use memory::Budget;
 use memory::Pressure;
 use pending::Pending;
@@ -48,7 +50,7 @@ struct Block {
     /// What rounding added to the bytes that were asked for.
     slack: u16,
     /// Ordinal of the stream that it was allocated on.
-    stream: u8,
+    stream: u16,
     /// It is cut out of the gaps.
     in_gaps: bool,
     /// Other streams use it too: see [`Arena::recorded`].
@@ -94,7 +96,12 @@ pub struct Arena<D: Device> {
     owners: Owners,
     /// Streams that blocks were recorded on, by the block's first granule.
     recorded: FxHashMap<u32, Vec<Stream>>,
-    pending: VecDeque<Pending<D::Event>>,
+    /// Events that were recorded on each stream for what passes on to others, by ordinal.
+    flying: Vec<Vec<Flying<D::Event>>>,
+    /// What blocks that were given back wait for, by stream.
+    pending: Vec<Pending<D::Event>>,
+    /// On how many streams each of them waits still.
+    waits: FxHashMap<u32, u32>,
     /// Old mappings of what was remapped, in the order of time.
     left: VecDeque<Left<D::Event>>,
     /// Blocks that were given back during a capture: their events are recorded after it.
@@ -171,9 +178,11 @@ impl<D: Device> Arena<D> {
             uncut: Marks::new(granules),
             budget,
             streams: Streams::default(),
-            owners: Owners::new(granules),
+            owners: Owners::new(),
             recorded: FxHashMap::default(),
-            pending: VecDeque::new(),
+            flying: Vec::new(),
+            pending: Vec::new(),
+            waits: FxHashMap::default(),
             left: VecDeque::new(),
             deferred: Vec::new(),
             capturing: false,
@@ -238,6 +247,7 @@ impl<D: Device> Arena<D> {
         if !self.pending.is_empty() {
             self.poll();
         }
+        self.admit(ordinal);
         let key = Key::new(granules, ordinal);
         match self.cursor.advance(&self.script, key) {
             Guess::Planned(place) => self.serve_planned(place, key),
@@ -267,7 +277,7 @@ impl<D: Device> Arena<D> {
     /// Makes a free range a block: behind an event if another stream used it last, with memory behind it. If the
     /// device refuses, it stays free and the answer is `false`. `found`: by a search of the gaps, which are up to date.
     #[inline]
-    fn claim(&mut self, range: &Range<u32>, stream: u8, found: bool, pressure: Pressure) -> bool {
+    fn claim(&mut self, range: &Range<u32>, stream: u16, found: bool, pressure: Pressure) -> bool {
         // What is free is decided by the taken ranges alone, however a place was found.
         if found && !self.is_free(range) {
             debug_assert!(false, "the gaps hold {range:?}, which is taken");
@@ -292,23 +302,6 @@ impl<D: Device> Arena<D> {
         statistics.peak_allocated = statistics.peak_allocated.max(statistics.allocated + statistics.pools);
         self.most_lately = self.most_lately.max(statistics.allocated);
         true
-    }
-
-    /// Lets a stream follow whoever used a range last: what it is given from now on runs after what they were given
-    /// until now.
-    #[inline]
-    fn take_over(&mut self, range: &Range<u32>, stream: u8) -> Result<(), stalloc_device::Error> {
-        let mut rest = range.clone();
-        while let Some((owner, end)) = self.owners.foreign(rest.clone(), stream) {
-            let event = self.device.record(self.streams.handle(owner))?;
-            self.device.queue_wait(self.streams.handle(stream), &event)?;
-            rest.start = end.min(rest.end);
-            if rest.is_empty() {
-                break;
-            }
-        }
-        self.owners.take(range.clone(), stream);
-        Ok(())
     }
 
     /// First address of the arena.
@@ -360,6 +353,7 @@ impl<D: Device> Arena<D> {
         let range = block.range(start);
         self.journal.push(Event::Free { start });
         self.taken.remove(range.start as usize, range.end as usize);
+        self.note_use(block, range.clone());
         if block.in_gaps {
             self.gaps.give(range);
         }
@@ -394,6 +388,7 @@ impl<D: Device> Arena<D> {
     /// A training step begins, says the program.
     pub fn step_begin(&mut self) {
         self.statistics.steps += 1;
+        self.end_epoch();
         if let Some(script) = self.next.take() {
             self.adopt(script);
         }

@@ -10,7 +10,7 @@ pub enum Event {
         /// Its length.
         granules: u32,
         /// Ordinal of its stream.
-        stream: u8,
+        stream: u16,
     },
     /// A block is free again: given back, and done with by every stream.
     Free {

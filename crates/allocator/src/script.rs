@@ -22,18 +22,18 @@ pub struct Key(u64);
 
 impl Key {
     /// A request of this many granules on the stream that came `stream`-th.
-    pub const fn new(granules: u32, stream: u8) -> Self {
-        Key((granules as u64) << 8 | stream as u64)
+    pub const fn new(granules: u32, stream: u16) -> Self {
+        Key((granules as u64) << 16 | stream as u64)
     }
 
     /// Its size.
     pub const fn granules(self) -> u32 {
-        (self.0 >> 8) as u32
+        (self.0 >> 16) as u32
     }
 
     /// Its stream, counted in the order of appearance.
-    pub const fn stream(self) -> u8 {
-        self.0 as u8
+    pub const fn stream(self) -> u16 {
+        self.0 as u16
     }
 }
 
@@ -105,8 +105,8 @@ fn granules(bytes: u64, what: &str) -> Result<u32, Error> {
 }
 
 /// A stream's ordinal; one that cannot be told apart matches no request.
-fn stream(ordinal: u32) -> u8 {
-    if (ordinal as usize) < MAX_STREAMS { ordinal as u8 } else { u8::MAX }
+fn stream(ordinal: u32) -> u16 {
+    if (ordinal as usize) < MAX_STREAMS { ordinal as u16 } else { u16::MAX }
 }
 
 impl Script {

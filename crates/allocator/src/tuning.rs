@@ -26,6 +26,14 @@ stalloc_tuning::tuned! {
     /// Ranges that another stream used last which one search passes over before it takes one of them and waits.
     foreign_ranges: usize = 64;
 
+    /// While several streams allocate, an epoch of what they gave back ends with a step, or after so many blocks where the program
+    /// marks none, or where it marks them: fewer record more events, more pass over more memory that is free.
+    epoch: u32 = 4096;
+    epoch_of_steps: u32 = 65_536;
+
+    /// After so many blocks that were given back, events are asked whether they are complete.
+    poll_epoch: u32 = 64;
+
     /// Most sections that are told apart where one begins.
     candidates: usize = 16;
 

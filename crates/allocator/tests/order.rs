@@ -27,6 +27,8 @@ struct Ordered {
     aliases: u64,
     /// The driver maps memory once only.
     maps_once: bool,
+    /// No stream may be made to wait for another.
+    forbids_waits: bool,
     /// What was wrong.
     wrong: Vec<String>,
     /// How often somebody waited.
@@ -40,8 +42,9 @@ impl Ordered {
     fn new(memory: Counting, seed: u64) -> Self {
         let order = Order::new(Some(seed));
         let maps_once = seed.is_multiple_of(8);
-        let mapped = BTreeMap::new();
-        Ordered { memory, order, mapped, next: PHYSICAL, aliases: 0, maps_once, wrong: Vec::new(), waits: [0; 3] }
+        let forbids_waits = seed % 8 == 1;
+        let (mapped, wrong) = (BTreeMap::new(), Vec::new());
+        Ordered { memory, order, mapped, next: PHYSICAL, aliases: 0, maps_once, forbids_waits, wrong, waits: [0; 3] }
     }
 
     /// New memory is behind an address.
@@ -144,6 +147,10 @@ impl Device for Ordered {
         Ok(())
     }
     fn queue_wait(&mut self, stream: Stream, event: &Moment) -> Result<(), Error> {
+        // As in a job of several processes.
+        if self.forbids_waits && !self.order.completed(event) {
+            return Err(Error::Unsupported("take over what a stream still uses"));
+        }
         self.waits[1] += 1;
         self.order.queue_wait(stream, event);
         Ok(())
@@ -171,7 +178,7 @@ enum Act {
     GiveBackIdle,
 }
 
-const STREAMS: Stream = 3;
+const STREAMS: Stream = 4;
 
 fn size() -> impl Strategy<Value = u64> {
     prop_oneof![

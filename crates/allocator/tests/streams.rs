@@ -157,3 +157,65 @@ fn during_a_capture_the_arena_serves_nothing_and_records_no_event() {
     checked.allocator.set_capturing(false);
     assert_eq!(checked.malloc(4 * MIB).address, first.address, "its event was recorded after the capture");
 }
+
+#[test]
+fn a_large_block_waits_once_for_each_stream_whatever_lay_there() {
+    let device = lagging();
+    let mut checked = over(&Plan::default(), device.clone());
+    let small: Vec<_> = (0..4096).map(|number| checked.try_malloc(2048, number % 8).unwrap()).collect();
+    for block in small {
+        checked.free(block);
+    }
+    // The arena may hold no more than the small ones took.
+    checked.allocator.arena_mut().set_budget(stalloc_allocator::Budget::Tight);
+    let large = checked.try_malloc(8 * MIB, 3).unwrap();
+    let mut waits = device.lock().waits.clone();
+    waits.sort_unstable();
+    let others = [0, 1, 2, 4, 5, 6, 7].map(|stream| (3, stream));
+    assert_eq!(waits, others);
+    checked.free(large);
+    let again = checked.try_malloc(4 * MIB, 3).unwrap();
+    assert_eq!(device.lock().waits.len(), others.len(), "what it has waited for it need not wait for again");
+    checked.free(again);
+}
+
+#[test]
+fn every_stream_of_many_is_served() {
+    let mut checked = over(&Plan::default(), lagging());
+    let blocks: Vec<_> = (0..300).map(|stream| checked.try_malloc(4096, stream).unwrap()).collect();
+    assert_eq!(checked.allocator.statistics().fallback, 0);
+    blocks.into_iter().for_each(|block| checked.free(block));
+    for stream in 0..300 {
+        let block = checked.try_malloc(4096, stream).unwrap();
+        checked.free(block);
+    }
+    assert_eq!(checked.allocator.statistics().fallback, 0);
+}
+
+#[test]
+fn what_is_done_is_everybody_s_after_an_epoch() {
+    let device = Shared::new(Lagging { memory: Counting::new(8 * MIB), done: true, waits: Vec::new() });
+    let mut checked = over(&Plan::default(), device.clone());
+    let first = [checked.try_malloc(4 * MIB, 5).unwrap(), checked.try_malloc(4 * MIB, 9).unwrap()];
+    first.into_iter().for_each(|block| checked.free(block));
+    // Idle in the second, they get their events with the third.
+    (0..3).for_each(|_| checked.allocator.step_begin());
+    let both = checked.try_malloc(8 * MIB, 7).unwrap();
+    assert_eq!(device.lock().waits, [], "their events are complete");
+    assert_eq!(checked.allocator.statistics().remaps, 0);
+    checked.free(both);
+}
+
+#[test]
+fn two_blocks_of_half_the_memory_both_fit_after_small_ones_on_other_streams() {
+    let device = Shared::new(Lagging { memory: Counting::new(80 * MIB), done: false, waits: Vec::new() });
+    let mut checked = over(&Plan::default(), device.clone());
+    let small: Vec<_> = (0..3).map(|stream| checked.try_malloc(MIB + 9 * 1024, stream).unwrap()).collect();
+    small.into_iter().for_each(|block| checked.free(block));
+    checked.allocator.empty_cache().unwrap();
+    let halves = [1, 2].map(|stream| checked.try_malloc(40 * MIB, stream).unwrap());
+    assert_eq!(checked.allocator.statistics().fallback, 0);
+    assert_eq!(device.lock().memory.used(), 80 * MIB);
+    assert_eq!(device.lock().waits, []);
+    halves.into_iter().for_each(|block| checked.free(block));
+}

@@ -113,6 +113,11 @@ impl Gaps {
         Fits { gaps: self, window, width, classes: self.filled & (u128::MAX << class(width)), list: [].iter(), across }
     }
 
+    /// The gap with the highest addresses.
+    pub fn last(&self) -> Option<Range<u32>> {
+        self.chunks.last()?.last().map(|gap| gap.range())
+    }
+
     /// Every gap of at least `width` units, by address. O(gaps).
     pub fn of_width(&self, width: u32) -> impl Iterator<Item = Range<u32>> + '_ {
         self.chunks.iter().flatten().filter(move |gap| gap.width() >= width).map(|gap| gap.range())

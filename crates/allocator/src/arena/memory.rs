@@ -55,7 +55,7 @@ impl<D: Device> Arena<D> {
     pub(super) fn back(
         &mut self,
         range: &Range<u32>,
-        stream: u8,
+        stream: u16,
         pressure: Pressure,
     ) -> Result<(), stalloc_device::Error> {
         if self.frames.is_backed(range) { Ok(()) } else { self.map(range, stream, pressure) }
@@ -75,7 +75,7 @@ impl<D: Device> Arena<D> {
     }
 
     #[cold]
-    fn map(&mut self, range: &Range<u32>, stream: u8, pressure: Pressure) -> Result<(), stalloc_device::Error> {
+    fn map(&mut self, range: &Range<u32>, stream: u16, pressure: Pressure) -> Result<(), stalloc_device::Error> {
         let missing = self.frames.missing(range);
         let may_remap = pressure == Pressure::Remap || missing <= self.allowance;
         let limit = self.limit(range.end - range.start);
@@ -145,9 +145,10 @@ impl<D: Device> Arena<D> {
             return Ok(0);
         }
         // Freed blocks may still be in use by what the device has been given.
-        self.device.synchronize()?;
+        self.wait_for_device()?;
         self.unmap_all_left()?;
         let given = self.frames.unmap(&mut self.device, &cold);
+        cold.iter().for_each(|&frame| self.owners.forget(self.frames.granules_of(frame)));
         self.note_reserved();
         given
     }
@@ -158,8 +159,8 @@ impl<D: Device> Arena<D> {
         if self.capturing {
             return Ok(0);
         }
-        self.device.synchronize()?;
-        self.poll_all();
+        self.wait_for_device()?;
+        self.poll();
         Ok(self.give_back_pools() + self.give_back_cold(bytes, &(0..0))?)
     }
 

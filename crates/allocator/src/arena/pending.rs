@@ -1,15 +1,18 @@
 //! Blocks that were given back while other streams may still use them.
 
-use stalloc_device::{Address, Device};
+use std::collections::VecDeque;
+
+use stalloc_device::{Address, Device, Stream};
 
 use super::{Arena, Block};
 use crate::Error;
 
-/// A block that waits for other streams.
+/// What blocks wait for on one stream, in the order in which it will be done.
 #[derive(Debug)]
 pub(super) struct Pending<E> {
-    start: u32,
-    events: Vec<E>,
+    stream: Stream,
+    /// First granules of blocks, and the events behind their last uses on this stream.
+    blocks: VecDeque<(u32, E)>,
 }
 
 impl<D: Device> Arena<D> {
@@ -32,9 +35,14 @@ impl<D: Device> Arena<D> {
     /// used again: memory is lost, correctness is not.
     fn wait_for_streams(&mut self, start: u32) {
         let streams = self.recorded.remove(&start).unwrap_or_default();
-        let events: Result<Vec<_>, _> = streams.iter().map(|&stream| self.device.record(stream)).collect();
-        if let Ok(events) = events {
-            self.pending.push_back(Pending { start, events });
+        self.waits.insert(start, streams.len() as u32);
+        for stream in streams {
+            let Ok(event) = self.device.record(stream) else { continue };
+            let known = self.pending.iter_mut().find(|pending| pending.stream == stream);
+            match known {
+                Some(pending) => pending.blocks.push_back((start, event)),
+                None => self.pending.push(Pending { stream, blocks: VecDeque::from([(start, event)]) }),
+            }
         }
     }
 
@@ -45,43 +53,32 @@ impl<D: Device> Arena<D> {
         }
     }
 
-    /// Frees the blocks at the head of the queue whose streams are done.
+    /// Frees the blocks whose streams are done. One question for each stream that is not, whatever waits for it.
     pub(super) fn poll(&mut self) {
-        while let Some(pending) = self.pending.front_mut()
-            && is_done(&mut self.device, pending)
-        {
-            let start = pending.start;
-            self.pending.pop_front();
-            self.finish(start);
-        }
-    }
-
-    /// Frees every block whose streams are done.
-    pub(super) fn poll_all(&mut self) {
-        for _ in 0..self.pending.len() {
-            let Some(mut pending) = self.pending.pop_front() else { break };
-            if is_done(&mut self.device, &mut pending) {
-                self.finish(pending.start);
-            } else {
-                self.pending.push_back(pending);
+        for index in (0..self.pending.len()).rev() {
+            // An event that cannot be asked is not complete.
+            while let Some((start, event)) = self.pending[index].blocks.front()
+                && self.device.completed(event).unwrap_or(false)
+            {
+                let start = *start;
+                self.pending[index].blocks.pop_front();
+                self.finish(start);
+            }
+            if self.pending[index].blocks.is_empty() {
+                self.pending.swap_remove(index);
             }
         }
     }
 
+    /// One stream less uses a block that was given back.
     fn finish(&mut self, start: u32) {
-        if let Some(block) = self.blocks.remove(&start) {
-            self.make_free(start, block);
+        let Some(waits) = self.waits.get_mut(&start) else { return };
+        *waits -= 1;
+        if *waits == 0 {
+            self.waits.remove(&start);
+            if let Some(block) = self.blocks.remove(&start) {
+                self.make_free(start, block);
+            }
         }
     }
-}
-
-/// Whether all events have completed; those that have are dropped. An event that cannot be asked has not.
-fn is_done<D: Device>(device: &mut D, pending: &mut Pending<D::Event>) -> bool {
-    while let Some(event) = pending.events.last() {
-        if !device.completed(event).unwrap_or(false) {
-            return false;
-        }
-        pending.events.pop();
-    }
-    true
 }

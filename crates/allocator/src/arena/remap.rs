@@ -4,7 +4,6 @@
 //! addresses. Meanwhile one page is behind two addresses, of which the arena uses the new one only. A stream that gets it comes
 //! after the streams that used it last, by events. So nobody waits for the device: neither the host nor other streams.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use stalloc_device::{Device, Error};
@@ -21,7 +20,7 @@ pub(super) struct Left<E> {
 
 impl<D: Device> Arena<D> {
     /// Puts memory from where no block is behind a range, for a stream to use: up to so many bytes, as far as there is any.
-    pub(super) fn remap(&mut self, range: &Range<u32>, bytes: u64, stream: u8) -> Result<(), Error> {
+    pub(super) fn remap(&mut self, range: &Range<u32>, bytes: u64, stream: u16) -> Result<(), Error> {
         let mut wanted = self.frames.without_memory(range);
         let size = self.frames.frame().unwrap_or(u64::MAX);
         wanted.truncate(usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX));
@@ -39,7 +38,8 @@ impl<D: Device> Arena<D> {
                 break;
             }
             // All that used the memory before comes before the stream.
-            self.owners.take(self.frames.granules_of(to), stream);
+            self.owners.forget(self.frames.granules_of(from));
+            self.owners.note(self.frames.granules_of(to), stream);
             self.statistics.remapped += size;
         }
         if !left.frames.is_empty() {
@@ -56,25 +56,9 @@ impl<D: Device> Arena<D> {
             return Ok(());
         }
         // The driver maps a page once only.
-        self.device.synchronize()?;
+        self.wait_for_device()?;
         self.frames.unmap(&mut self.device, &[from])?;
         self.frames.map(&mut self.device, &self.frames.granules_of(to))
-    }
-
-    /// Events behind the last use of some frames; a stream comes after them from now on.
-    fn come_after(&mut self, frames: &[usize], stream: u8) -> Result<Vec<D::Event>, Error> {
-        let users: BTreeSet<u8> =
-            frames.iter().flat_map(|&frame| self.owners.users(self.frames.granules_of(frame))).collect();
-        let mut events = Vec::with_capacity(users.len());
-        for user in users {
-            let event = self.device.record(self.streams.handle(user))?;
-            if user != stream && self.device.queue_wait(self.streams.handle(stream), &event).is_err() {
-                // A wait of one stream for another can be forbidden; the host's is not.
-                self.device.wait(&event)?;
-            }
-            events.push(event);
-        }
-        Ok(events)
     }
 
     /// Unmaps a frame that has its old memory still, if it does. Waits for whoever may use it.

@@ -58,7 +58,7 @@ impl<D: Device> Arena<D> {
             return None;
         }
         if !self.pending.is_empty() {
-            self.poll_all();
+            self.poll();
         }
         // A block among planned addresses would push planned ones away in every step that it lives. That the addresses above
         // are others costs nothing: memory is where blocks are.
@@ -81,6 +81,7 @@ impl<D: Device> Arena<D> {
         pressure: Pressure,
         find: impl Fn(&mut Self, bool) -> Option<u32>,
     ) -> Option<u32> {
+        self.owners.begin_search();
         let start = find(self, false).or_else(|| find(self, true))?;
         let range = start..start + key.granules();
         self.claim(&range, key.stream(), true, pressure).then_some(start)
@@ -97,7 +98,12 @@ impl<D: Device> Arena<D> {
             let lowest = self.gaps.of_width(width).map(within).filter(|gap| gap.end.saturating_sub(gap.start) >= width);
             return first(lowest, owners, key, others);
         }
-        first(self.gaps.fits(window, width), owners, key, others)
+        let end = window.end;
+        first(self.gaps.fits(window, width), owners, key, others).or_else(|| {
+            // Other streams' gaps may hide where nobody has been yet.
+            let untouched = owners.untouched().max(self.gaps.last()?.start);
+            (!others && self.gaps.last()?.end.min(end).saturating_sub(untouched) >= width).then_some(untouched)
+        })
     }
 
     /// Cuts the blocks at planned addresses out of the gaps. They are not cut when they are claimed, since most die before anything is
@@ -119,7 +125,7 @@ impl<D: Device> Arena<D> {
         if self.pending.is_empty() {
             return false;
         }
-        self.poll_all();
+        self.poll();
         self.taken.is_free(range.start as usize, range.end as usize)
     }
 }
@@ -132,12 +138,12 @@ fn first(mut fits: impl Iterator<Item = Range<u32>>, owners: &mut Owners, key: K
     fits.take(foreign_ranges()).find_map(|range| own_part(owners, range, key))
 }
 
-/// The beginning of the first part of a free range in which a request fits and no other stream was last.
+/// The beginning of the first part of a free range in which a request fits and which no other stream may still use.
 pub(super) fn own_part(owners: &mut Owners, range: Range<u32>, key: Key) -> Option<u32> {
     let mut start = range.start;
-    while range.end.saturating_sub(start) >= key.granules() {
+    while range.end.saturating_sub(start) >= key.granules() && !owners.is_over() {
         match owners.foreign(start..start + key.granules(), key.stream()) {
-            Some((_, end)) => start = end,
+            Some(end) => start = end,
             None => return Some(start),
         }
     }

@@ -1,40 +1,214 @@
+#![allow(clippy::unwrap_used)]
 use proptest::prelude::*;
 
 use super::*;
 
+fn foreign(owners: &mut Owners, range: Range<u32>, stream: u16) -> Option<u32> {
+    owners.begin_search();
+    owners.foreign(range, stream)
+}
+
+/// Three streams of which the first two have used memory.
+fn two(first: Range<u32>, second: Range<u32>) -> Owners {
+    let mut owners = Owners::new();
+    assert_eq!(owners.admit(0), None);
+    assert_eq!(owners.admit(1), Some(0));
+    assert_eq!(owners.admit(2), None);
+    owners.note(first, 0);
+    owners.note(second, 1);
+    owners
+}
+
 #[test]
 fn one_stream_owns_everything_without_being_written_down() {
-    let mut owners = Owners::new(100);
-    assert_eq!(owners.foreign(0..100, 0), None);
-    owners.take(0..100, 0);
-    assert!(owners.ranges.is_empty());
-    assert_eq!(owners.foreign(10..20, 1), Some((0, 100)));
+    let mut owners = Owners::new();
+    owners.admit(0);
+    owners.note(0..100, 0);
+    assert!(owners.is_alone(0) && owners.pieces.is_empty());
+    assert_eq!(foreign(&mut owners, 0..100, 0), None);
+    assert_eq!(owners.users(&(0..100), 1, false), [(0, 1)]);
 }
+
+#[test]
+fn an_event_covers_what_its_stream_used_before_and_nothing_later() {
+    let mut owners = two(0..10, 10..20);
+    assert_eq!(foreign(&mut owners, 0..20, 2), Some(10));
+    assert_eq!(owners.users(&(0..20), 2, false), [(0, 1), (1, 1)]);
+    let tick = owners.recorded();
+    owners.note(5..7, 0);
+    owners.completed(0, tick);
+    owners.waits(2, 1, tick, true);
+    assert_eq!(owners.users(&(10..20), 2, false), [], "it waited");
+    assert_eq!(owners.users(&(10..20), 0, false), [(1, 1)], "that one did not");
+    assert_eq!(owners.users(&(0..10), 2, false), [(0, 2)], "a part of what was joined was used later");
+    owners.completed(0, 2);
+    assert_eq!(foreign(&mut owners, 0..20, 2), None);
+}
+
+#[test]
+fn a_stream_that_waits_comes_after_all_that_the_other_has_waited_for_by_then() {
+    let mut owners = two(0..10, 10..20);
+    let tick = owners.recorded();
+    owners.waits(1, 0, tick, true);
+    let next = owners.recorded();
+    owners.waits(2, 1, next, false);
+    assert_eq!(owners.users(&(0..20), 2, false), [(0, 1)], "an event of before covers no more than its stream");
+    owners.waits(2, 1, next, true);
+    assert_eq!(owners.users(&(0..20), 2, false), []);
+}
+
+#[test]
+fn memory_that_was_taken_away_is_nobody_s() {
+    let mut owners = two(0..10_000, 10_000..20_000);
+    owners.forget(4096..8192);
+    assert_eq!(foreign(&mut owners, 4096..8192, 1), None);
+    assert_eq!(foreign(&mut owners, 4000..8192, 1), Some(4096));
+    owners.forget(8192..1 << 30);
+    assert_eq!(owners.users(&(0..1 << 30), 2, false), [(0, 1)]);
+}
+
+#[test]
+fn a_search_looks_at_so_many_parts_and_takes_the_rest_for_another_stream_s() {
+    let mut owners = Owners::new();
+    for stream in 0..3 {
+        owners.admit(stream);
+    }
+    for start in 0..2000 {
+        owners.note(start..start + 1, (start % 2) as u16);
+    }
+    let tick = owners.recorded();
+    owners.completed(0, tick);
+    owners.completed(1, tick);
+    owners.begin_search();
+    assert_eq!(owners.foreign(0..2000, 2), Some(WORK));
+    assert!(owners.is_over());
+    owners.drop_done();
+    assert_eq!(owners.parts, 0);
+    assert_eq!(foreign(&mut owners, 0..2000, 2), None);
+}
+
+#[test]
+fn a_stream_is_alone_again_once_the_others_have_been_idle_and_are_done() {
+    let mut owners = two(0..10, 10..20);
+    let mut alone_after = None;
+    for epoch in 0..5 {
+        for (stream, tick) in owners.end_epoch() {
+            let event = owners.recorded();
+            assert!(event >= tick);
+            owners.completed(stream, event);
+        }
+        owners.drop_done();
+        if owners.is_alone(0) {
+            alone_after = Some(epoch);
+            break;
+        }
+        owners.note(0..10, 0);
+    }
+    assert!(alone_after.is_some_and(|epoch| epoch > 0), "{alone_after:?}");
+    assert_eq!(owners.admit(1), Some(0), "until another one comes");
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Note(u32, u32, u16),
+    Forget(u32, u32),
+    Complete(u16),
+    Wait(u16, u16),
+    EndEpoch,
+    Drop,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let length = || prop_oneof![1..40u32, 4000..9000u32];
+    prop_oneof![
+        6 => (0..12_000u32, length(), 0..3u16).prop_map(|(at, length, stream)| Act::Note(at, length, stream)),
+        1 => (0..12_000u32, length()).prop_map(|(at, length)| Act::Forget(at, length)),
+        1 => (0..3u16).prop_map(Act::Complete),
+        1 => (0..3u16, 0..3u16).prop_map(|(stream, other)| Act::Wait(stream, other)),
+        1 => Just(Act::EndEpoch),
+        1 => Just(Act::Drop),
+    ]
+}
+
+/// A use of a unit: its stream, and how many uses came before.
+type Used = Option<(u16, u64)>;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
 
+    /// The model keeps each unit's last use by its number, and each stream's order exactly.
     #[test]
-    fn it_agrees_with_a_list_of_units(steps in proptest::collection::vec((0..60u32, 1..20u32, 0..3u8), 1..80)) {
-        const LEN: u32 = 80;
-        let mut owners = Owners::new(LEN);
-        owners.foreign(0..LEN, 0);
-        owners.foreign(0..LEN, 1);
-        let mut model = vec![0u8; LEN as usize];
-        for (start, length, stream) in steps {
-            let range = start..start + length;
-            let units = &mut model[range.start as usize..range.end as usize];
-            let expected = units.iter().copied().find(|&owner| owner != stream);
-            prop_assert_eq!(owners.foreign(range.clone(), stream).map(|(owner, _)| owner), expected);
-            owners.take(range, stream);
-            units.fill(stream);
-            let mut at = 0;
-            for (&from, &(to, owner)) in &owners.ranges {
-                prop_assert_eq!(from, at);
-                prop_assert!(model[from as usize..to as usize].iter().all(|&unit| unit == owner));
-                at = to;
+    fn it_never_forgets_a_use_that_a_model_of_units_remembers(acts in proptest::collection::vec(act(), 1..60)) {
+        const LEN: usize = 21_000;
+        let mut owners = Owners::new();
+        for stream in 0..3 {
+            owners.admit(stream);
+        }
+        let mut units: Vec<Used> = vec![None; LEN];
+        let (mut count, mut done, mut after) = (0, [0u64; 3], [[0u64; 3]; 3]);
+        for act in acts {
+            match act {
+                Act::Note(at, length, stream) => {
+                    count += 1;
+                    // As the arena does.
+                    owners.admit(stream);
+                    owners.note(at..at + length, stream);
+                    units[at as usize..(at + length) as usize].fill(Some((stream, count)));
+                }
+                Act::Forget(at, length) => {
+                    owners.forget(at..at + length);
+                    units[at as usize..(at + length) as usize].fill(None);
+                }
+                Act::Complete(stream) => {
+                    let tick = owners.recorded();
+                    owners.completed(stream, tick);
+                    done[usize::from(stream)] = count;
+                }
+                Act::Wait(stream, other) if stream != other => {
+                    let tick = owners.recorded();
+                    owners.waits(stream, other, tick, true);
+                    let theirs = after[usize::from(other)];
+                    let ours = &mut after[usize::from(stream)];
+                    ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours = theirs.max(*ours));
+                    ours[usize::from(other)] = count;
+                }
+                Act::EndEpoch => drop(owners.end_epoch()),
+                Act::Drop => owners.drop_done(),
+                Act::Wait(..) => {}
             }
-            prop_assert_eq!(at, LEN);
+            // A stream that is alone again is not written down.
+            if let Owner::One(one) = owners.owner {
+                let others = units.iter().flatten().find(|(stream, number)| *stream != one && *number > done[usize::from(*stream)]);
+                prop_assert_eq!(others, None);
+                units.fill(Some((one, count)));
+                owners.admit((one + 1) % 3);
+                owners.note(0..LEN as u32, one);
+            }
+            for stream in 0..3u16 {
+                let is_foreign = |used: &Used| used.filter(|&(other, number)| {
+                    other != stream && number > done[usize::from(other)] && number > after[usize::from(stream)][usize::from(other)]
+                });
+                let expected: std::collections::BTreeSet<u16> = units.iter().filter_map(is_foreign).map(|(other, _)| other).collect();
+                let users: std::collections::BTreeSet<u16> = owners.users(&(0..LEN as u32), stream, false).into_iter().map(|(user, _)| user).collect();
+                prop_assert!(users.is_superset(&expected), "{users:?} for {expected:?}");
+                // What it says of more is of neighbours that were joined: in one piece, by one stream.
+                if let Some(first) = units.iter().position(|used| is_foreign(used).is_some()) {
+                    let found = foreign(&mut owners, 0..LEN as u32, stream);
+                    prop_assert!(found.is_some());
+                    let part = first as u32..first as u32 + 1;
+                    let (user, _) = is_foreign(&units[first]).unwrap();
+                    prop_assert!(owners.users(&part, stream, false).iter().any(|(other, _)| *other == user));
+                }
+            }
+            for (unit, used) in units.iter().enumerate().step_by(7) {
+                let unit = unit as u32;
+                let said = owners.users(&(unit..unit + 1), u16::MAX - 1, true);
+                prop_assert!(said.len() <= 1);
+                if let (Some((stream, _)), Some((other, _))) = (used, said.first()) {
+                    prop_assert_eq!(stream, other);
+                }
+                prop_assert!(used.is_some() || said.is_empty(), "nobody used {}", unit);
+            }
         }
     }
 }
