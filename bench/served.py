@@ -7,7 +7,7 @@ Each job runs twice, each time in a process of its own: recorded, over PyTorch's
 them (with --simulate: reserved and remaps should be those served), are replays of the recording. Recordings are kept in --cache,
 and made again when a script has changed. A job passes when ours holds at most 1.05 times its peak allocated (1.1 where caches
 grow), and at most what the better rival holds or 1.03 times the peak. Jobs whose packages are not there are named and left out.
---write puts the table into docs/evaluation.md.
+--write puts the table into bench/results/evaluation.md.
 """
 
 import argparse
@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)}")
     parser.add_argument("--cache", type=Path, default=ROOT / "target" / "served", help="where recordings are kept")
     parser.add_argument("--simulate", action="store_true", help="compare with `stalloc simulate`, too")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/evaluation.md")
+    parser.add_argument("--write", action="store_true", help="put the table into bench/results/evaluation.md")
     parser.add_argument("--child", choices=JOBS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

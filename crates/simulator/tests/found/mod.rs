@@ -189,7 +189,7 @@ impl Program {
     /// How many requests a trace of it has, about.
     pub fn requests(&self) -> u64 {
         let of = |op: &Op| {
-            let times = if op.every == 0 { 1 } else { self.steps / op.every };
+            let times = self.steps.checked_div(op.every).unwrap_or(1);
             times * op.blocks * (1 + u64::from(op.after > 0))
         };
         self.ops.iter().map(of).sum()
