@@ -16,7 +16,7 @@ _build.check()
 
 from stalloc._enable import enable, memory_stats, release_memory  # noqa: E402
 from stalloc._files import plan, simulate  # noqa: E402
-from stalloc._fit import fit  # noqa: E402
+from stalloc._fit import fit, levers  # noqa: E402
 from stalloc._native import __version__  # noqa: E402
 from stalloc._notebook import load_ipython_extension, register as _register  # noqa: E402
 from stalloc._read import read_trace  # noqa: E402
@@ -30,6 +30,7 @@ __all__ = [
     "__version__",
     "enable",
     "fit",
+    "levers",
     "lib_path",
     "load_ipython_extension",
     "memory_stats",

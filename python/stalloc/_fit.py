@@ -1,4 +1,4 @@
-"""What fits, asked from Python: the same as ``stalloc fit``."""
+"""What fits, and what would make it fit, asked from Python: the same as ``stalloc fit`` and ``stalloc levers``."""
 
 from __future__ import annotations
 
@@ -29,12 +29,7 @@ def fit(
     Raises:
         ValueError: The question is invalid, or the command does not run; the message says why.
     """
-    import json  # what every recorded process would import for nothing
-    import shlex
-    import subprocess
-
-    words = shlex.split(command) if isinstance(command, str) else [os.fspath(word) for word in command]
-    options = ["--json", "--steps", str(steps)]
+    options = ["--steps", str(steps)]
     for gpu in [gpus] if isinstance(gpus, str) else gpus:
         options += ["--dry-run", gpu]
     for name, values in (vary or {}).items():
@@ -43,11 +38,50 @@ def fit(
         options += ["--world-size", str(world_size)]
     if chosen := ",".join(map(str, ranks)):
         options += ["--ranks", chosen]
+    return _asked("fit", command, options)
+
+
+def levers(
+    command: str | Sequence[str],
+    gpu: str = "h100-80gb",
+    *,
+    goal: int | str | None = None,
+    vary: Mapping[str, Iterable[Any]] | None = None,
+    steps: int = 3,
+) -> dict[str, Any]:
+    """What would make a training command fit: each lever tried without a GPU; what ``stalloc levers --json`` prints.
+
+    Args:
+        command: The command, as a list of words or as a shell would read it, with ``{NAME}`` where the value of ``vary`` belongs.
+        gpu: A preset (``"h100-80gb"``), or a description (``"sm=132,memory=80GiB,capability=9.0,name=mine"``).
+        goal: The memory to fit into, in bytes or as in ``"24GB"``; by default the GPU's.
+        vary: One name and a ``range``, of which the largest value that fits is searched with each lever.
+        steps: Training steps of each trial.
+
+    Raises:
+        ValueError: The question is invalid, or the command does not run; the message says why.
+    """
+    options = ["--steps", str(steps), "--dry-run", gpu]
+    if goal is not None:
+        options += ["--goal", str(goal)]
+    for name, values in (vary or {}).items():
+        options += ["--vary", f"{name}={_values(values)}"]
+    return _asked("levers", command, options)
+
+
+def _asked(subcommand: str, command: str | Sequence[str], options: list[str]) -> dict[str, Any]:
+    import json  # what every recorded process would import for nothing
+    import shlex
+    import subprocess
+
+    words = shlex.split(command) if isinstance(command, str) else [os.fspath(word) for word in command]
     program = Path(__file__).parent / "_bin" / "stalloc"
-    process = subprocess.run([program, "fit", *options, "--", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.run(
+        [program, subcommand, "--json", *options, "--", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     if process.returncode not in (0, 1):
         said = [line for line in process.stderr.splitlines() if line]
-        raise ValueError("\n".join(said).removeprefix("stalloc: ") or f"stalloc fit ended with status {process.returncode}")
+        raise ValueError("\n".join(said).removeprefix("stalloc: ") or f"stalloc {subcommand} ended with status {process.returncode}")
     answer: dict[str, Any] = json.loads(process.stdout)
     return answer
 

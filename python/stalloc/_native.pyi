@@ -144,6 +144,9 @@ def operation_reads(bytes: int) -> Optional[tuple[int, bool]]:
 def operation_reads_its_own() -> bool:
     """Whether the operation that runs on this thread reads what it has just computed, and no values of the program."""
 
+def operations_counted() -> Optional[int]:
+    """Floating-point operations of this process so far; None where operations are not observed."""
+
 def serve_plans(folder: Path, rank: int) -> dict[int, Path]:
     """A rank's plans in a folder or its ``output/plan``, by device; plans of one rank alone serve every rank."""
 

@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "_read": {"_native"},
     "_report": set(),
     "_notebook": {"_report"},
-    "_bootstrap": {"_enable", "_record"},
+    "_levers": {"_common", "_native"},
+    "_bootstrap": {"_enable", "_levers", "_record"},
     "__main__": set(),
 }
 

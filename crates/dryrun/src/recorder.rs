@@ -32,6 +32,7 @@ static KNOWN: AtomicU64 = AtomicU64::new(0);
 static ZERO: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// Where a read comes from.
 pub struct Origin {
@@ -66,6 +67,11 @@ impl From<Source> for Bytes {
             Source::Drawn => Self::Drawn,
         }
     }
+}
+
+/// Counts a copy of so many bytes from the host to a device.
+pub fn host_write(bytes: usize) {
+    WRITTEN.fetch_add(bytes as u64, Relaxed);
 }
 
 /// Tells of a read; `target` holds what the program will see, and the callback may change it.
@@ -185,6 +191,7 @@ fn summary() -> String {
             "answered": ANSWERED.load(Relaxed),
             "bytes": BYTES.load(Relaxed),
         },
+        "host_writes": {"bytes": WRITTEN.load(Relaxed)},
         "memory_calls": counted_calls(),
         "registered": nccl::registered(),
         "launches": execution::work_done(),

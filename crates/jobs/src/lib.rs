@@ -4,7 +4,7 @@
 //! - [`planning`] makes a plan and replays the trace under it; [`refresh`] plans the traces of a folder again where their
 //!   plans are out of date;
 //! - [`simulating`] replays a trace through the allocators; [`verifying`] checks plans and solved instances;
-//! - [`fit`] tries what fits;
+//! - [`fit`] tries what fits; [`levers`] what would make it fit;
 //! - [`comparing`] says how two recordings differ; [`describing`] what a file holds; [`recorded`] what a launch recorded.
 //!
 //! What goes on meanwhile is told to a [`Watch`]: progress, and sentences that are neither result nor error.
@@ -15,6 +15,7 @@ mod error;
 pub mod fit;
 mod gpu_class;
 pub mod inputs;
+pub mod levers;
 pub mod planning;
 pub mod recorded;
 pub mod refresh;

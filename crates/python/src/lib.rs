@@ -27,7 +27,9 @@ mod _native {
     #[pymodule_export]
     use super::host::host_log;
     #[pymodule_export]
-    use super::observer::{fractions_read, observe_operations, operation_reads, operation_reads_its_own};
+    use super::observer::{
+        fractions_read, observe_operations, operation_reads, operation_reads_its_own, operations_counted,
+    };
     #[pymodule_export]
     use super::pluggable::{
         pluggable_annotate, pluggable_can_raise, pluggable_history, pluggable_install, pluggable_keep_history,

@@ -42,6 +42,10 @@ if os.environ.get("STALLOC_TRACE_DIR") or os.environ.get("STALLOC_MODE"):
             from stalloc import _enable as _part
 
         _part.install()
+        if os.environ.get("STALLOC_LEVERS") is not None:
+            from stalloc import _levers
+
+            _levers.install()
     except Exception as error:  # whatever is wrong with us, the program runs
         sys.modules.pop("stalloc", None)
         try:

@@ -100,6 +100,8 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         variables,
         world_size: args.world_size,
         ranks: args.ranks,
+        goal: None,
+        searched: (0..ALLOCATORS.len()).collect(),
         setting,
         at_once: args.jobs,
         keeps: !args.no_cache,
@@ -111,7 +113,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         fit::Event::Tick { running, done } => {
             spinner.update(&format!("{done} trials done, {running} running"));
         }
-        fit::Event::Tried { gpu, values, tried, is_cached } => {
+        fit::Event::Tried { gpu, values, tried, is_cached, .. } => {
             spinner.line(&format!("{} {}: {}", label(gpu), words(values), summary(tried, is_cached)));
         }
     };
@@ -139,7 +141,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
 }
 
 /// What one trial said, for the one who waits.
-fn summary(tried: &fit::Tried, is_cached: bool) -> String {
+pub fn summary(tried: &fit::Tried, is_cached: bool) -> String {
     let known = if is_cached { ", known from before" } else { "" };
     match &tried.failure {
         Some((_, failure)) => format!("{}{known}", happened(failure)),
@@ -164,7 +166,7 @@ fn words(values: &fit::Assignment) -> String {
 }
 
 /// What happened to a command that did not run.
-fn happened(failure: &Failure) -> String {
+pub fn happened(failure: &Failure) -> String {
     let status = failure.status.map_or(String::new(), |status| format!(" (exit status {status})"));
     match failure.kind {
         FailureKind::Refused => "refused by the script: it does not take this value".to_owned(),

@@ -3,6 +3,7 @@
 mod demo;
 mod fit;
 mod info;
+mod levers;
 mod plan;
 mod ranks;
 mod report;
@@ -24,6 +25,8 @@ pub enum Command {
     Fit(fit::Args),
     /// Say what a file holds, or how two recordings differ.
     Info(info::Args),
+    /// Find what would make it fit, without a GPU: each lever tried on the script, and how to write it.
+    Levers(levers::Args),
     /// Choose an address for every request of a recording, or for every buffer of a CSV instance.
     Plan(plan::Args),
     /// Write a report that people look at: what is wasted, where it comes from, what a plan would save.
@@ -45,6 +48,7 @@ impl Command {
             Command::Demo(args) => demo::run(&args),
             Command::Fit(args) => fit::run(args),
             Command::Info(args) => info::run(&args),
+            Command::Levers(args) => levers::run(args),
             Command::Plan(args) => plan::run(&args),
             Command::Report(args) => report::run(&args),
             Command::Run(args) => run::run(&args),

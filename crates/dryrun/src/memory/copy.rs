@@ -71,6 +71,7 @@ pub fn copy(rows: Rows, stream: u64, asynchronous: bool) -> Result<(), Status> {
             }
         }
         (true, false) => {
+            recorder::host_write(rows.width.saturating_mul(rows.height));
             let mut memory = memory();
             for (to, from) in rows.starts() {
                 memory.known().copied(to, host_bytes(from, rows.width));

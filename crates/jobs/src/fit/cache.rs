@@ -112,6 +112,8 @@ pub struct Key<'a> {
     pub answers: &'a [String],
     /// A file of what the program is told.
     pub answers_file: Option<&'a Path>,
+    /// The levers that are applied to it.
+    pub levers: Option<&'a [String]>,
 }
 
 impl Key<'_> {
@@ -124,7 +126,7 @@ impl Key<'_> {
         for source in files.into_iter().flatten().filter_map(Source::of) {
             let _ = writeln!(text, "{source:?}");
         }
-        let _ = writeln!(text, "{:?} {:?} {}", self.dry_run, self.rank, self.steps);
+        let _ = writeln!(text, "{:?} {:?} {} {:?}", self.dry_run, self.rank, self.steps, self.levers);
         let _ = writeln!(text, "{:?}\n{:?}\n{:?}", self.command, self.answers, std::env::current_dir().ok());
         let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| is_of_interest(name)).collect();
         variables.sort();

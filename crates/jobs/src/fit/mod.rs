@@ -7,15 +7,15 @@
 mod cache;
 mod evaluate;
 mod json;
-mod notes;
+pub(crate) mod notes;
 mod outside;
 mod picture;
 mod ranks;
-mod report;
-mod scheduler;
-mod search;
+pub(crate) mod report;
+pub(crate) mod scheduler;
+pub(crate) mod search;
 mod trial;
-mod values;
+pub(crate) mod values;
 mod world;
 
 use std::ffi::OsString;
@@ -49,6 +49,10 @@ pub struct Question {
     pub world_size: Option<WorldSize>,
     /// The ranks to try; none: those that may differ.
     pub ranks: Vec<u32>,
+    /// The memory to search for, bytes; none: the card's.
+    pub goal: Option<u64>,
+    /// The allocators whose largest value is searched, by their place in [`ALLOCATORS`].
+    pub searched: Vec<usize>,
     /// What is the same in every trial.
     pub setting: Setting,
     /// Trials at once; 0: as many as there are cores, and at most eight.
@@ -99,6 +103,14 @@ pub enum Error {
         rank: u32,
         /// Of how many.
         world_size: u32,
+    },
+    /// A lever that there is none of.
+    #[error("there is no lever {name}; there are {known}")]
+    UnknownLever {
+        /// What was asked for.
+        name: String,
+        /// All that there are.
+        known: String,
     },
     /// No GPU.
     #[error("no GPU is named: --dry-run h100-80gb, or several with commas")]

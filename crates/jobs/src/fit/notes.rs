@@ -42,6 +42,49 @@ pub struct Notes {
     pub groups: Option<Groups>,
 }
 
+/// A lever as a program found it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundLever {
+    /// Its name.
+    pub name: String,
+    /// What it does to this program, in a few words.
+    pub what: String,
+    /// The lines of code that do it.
+    pub how: String,
+    /// What becomes of the numbers: `same`, `rounding` (sums in another order) or `change`.
+    pub numerics: String,
+    /// Levers of one group take the place of each other.
+    pub group: String,
+    /// Why it is not to be tried, in a sentence.
+    pub why_not: Option<String>,
+}
+
+/// What a program says of levers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeverNotes {
+    /// The levers, in the order in which they are to be shown.
+    pub levers: Vec<FoundLever>,
+    /// The names of those that were applied.
+    pub applied: Vec<String>,
+    /// Floating-point operations of a step, where they were counted.
+    pub flops: Option<u64>,
+    /// Bytes that a step copies between the host and the device, both ways.
+    pub host_bytes: Option<u64>,
+}
+
+/// What the process with a model left in a folder.
+pub fn read_lever_notes(folder: &Path) -> Option<LeverNotes> {
+    let files = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let mut found: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "levers")).collect();
+    found.sort_unstable();
+    let read = |path: &PathBuf| serde_json::from_slice::<LeverNotes>(&fs::read(path).ok()?).ok();
+    // A launcher and its workers write one each; only a process that trains has steps and levers to try.
+    found
+        .iter()
+        .filter_map(read)
+        .max_by_key(|notes| (notes.flops, notes.levers.iter().filter(|lever| lever.why_not.is_none()).count()))
+}
+
 /// What one process writes.
 #[derive(Deserialize)]
 struct Note {

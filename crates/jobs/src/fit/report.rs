@@ -182,7 +182,7 @@ pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicB
             classes: found.classes.get(&index).cloned().unwrap_or_default(),
         };
         for allocator in 0..ALLOCATORS.len() {
-            let known = points(found, index, allocator, &gpu);
+            let known = points(found, index, allocator, &gpu, question.goal);
             let place = match search::next(line.count(), &known) {
                 Next::Found(place) => place,
                 Next::Try(..) => {

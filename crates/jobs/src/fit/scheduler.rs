@@ -11,7 +11,8 @@ use stalloc_dryrun_setup::{DryRun, Gpu};
 use stalloc_launcher::Rank;
 
 use crate::fit::cache::{Cache, Key};
-use crate::fit::evaluate::{ALLOCATORS, Device, Fits};
+use crate::fit::evaluate::{Device, Fits};
+use crate::fit::notes::LeverNotes;
 use crate::fit::ranks::{Class, classes, to_try};
 use crate::fit::report::verdict;
 use crate::fit::search::{self, Next, Point};
@@ -39,6 +40,8 @@ pub struct Line {
     pub range: Option<(usize, i64, i64, u64)>,
     /// Ranks of the job; none for a program that is started as it is.
     pub world_size: Option<u32>,
+    /// The levers that are applied to the program; none: it is run as it is, and says nothing of levers.
+    pub levers: Option<Vec<String>>,
 }
 
 impl Line {
@@ -76,7 +79,13 @@ pub fn lines(question: &Question) -> Result<Vec<Line>, Error> {
     let combinations = values::combinations(&question.variables)?;
     let sized = combinations.into_iter().map(|fixed| Ok((size(&fixed)?, fixed))).collect::<Result<Vec<_>, Error>>()?;
     let line = |gpu| {
-        sized.iter().map(move |(world_size, fixed)| Line { gpu, fixed: fixed.clone(), range, world_size: *world_size })
+        sized.iter().map(move |(world_size, fixed)| Line {
+            gpu,
+            fixed: fixed.clone(),
+            range,
+            world_size: *world_size,
+            levers: None,
+        })
     };
     Ok((0..question.gpus.len()).flat_map(line).collect())
 }
@@ -93,6 +102,8 @@ pub struct Tried {
     pub devices: Vec<Device>,
     /// Why the command did not run, of the first rank that did not.
     pub failure: Option<(u32, Failure)>,
+    /// What the program said of levers, where it was asked.
+    pub levers: Option<LeverNotes>,
 }
 
 /// What was found.
@@ -120,6 +131,8 @@ pub enum Event<'a> {
         gpu: &'a Gpu,
         /// The values.
         values: &'a Assignment,
+        /// The levers that were applied.
+        levers: &'a [String],
         /// What it said.
         tried: &'a Tried,
         /// Whether it was known from before.
@@ -198,7 +211,8 @@ impl Work<'_> {
                 Ok((line, place, tried, is_cached)) => {
                     let values = self.lines[line].values(&self.question.variables, place);
                     let gpu = &self.question.gpus[self.lines[line].gpu];
-                    watch(Event::Tried { gpu, values: &values, tried: &tried, is_cached });
+                    let levers = self.lines[line].levers.as_deref().unwrap_or_default();
+                    watch(Event::Tried { gpu, values: &values, levers, tried: &tried, is_cached });
                 }
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
@@ -266,8 +280,8 @@ impl Work<'_> {
             let is_open = |place: u64| {
                 !shared.found.tried.contains_key(&(index, place)) && !shared.running.contains(&(index, place))
             };
-            for allocator in 0..ALLOCATORS.len() {
-                let known = points(&shared.found, index, allocator, &self.question.gpus[line.gpu]);
+            for &allocator in &self.question.searched {
+                let known = points(&shared.found, index, allocator, &self.question.gpus[line.gpu], self.question.goal);
                 let Next::Try(place, others) = search::next(line.count(), &known) else { continue };
                 if is_open(place) {
                     return Some((index, place));
@@ -296,11 +310,11 @@ impl Work<'_> {
         let stand_in = &self.stand_ins[self.lines[line].gpu];
         let one = |rank: Option<u32>| {
             let rank = rank.and_then(|rank| Some(Rank { rank, world_size: world_size? }));
-            self.one(&command, stand_in, rank)
+            self.one(&command, stand_in, rank, self.lines[line].levers.as_deref())
         };
         // The first trial of a world is the only one of its line: its ranks share the cores.
         let several = if known.is_none() && ranks.len() > 1 { self.at_once } else { 1 };
-        let mut tried = Tried { devices: Vec::new(), failure: None };
+        let mut tried = Tried { devices: Vec::new(), failure: None, levers: None };
         let mut all_cached = true;
         let mut begun: HashSet<Option<u32>> = ranks.iter().copied().collect();
         while !ranks.is_empty() {
@@ -316,7 +330,10 @@ impl Work<'_> {
                 let Some((outcome, is_cached)) = outcome? else { return Ok(None) };
                 all_cached &= is_cached;
                 match outcome {
-                    Outcome::Ran(devices) => tried.devices.extend(devices),
+                    Outcome::Ran(devices, levers) => {
+                        tried.devices.extend(devices);
+                        tried.levers = tried.levers.or(levers.map(|levers| *levers));
+                    }
                     Outcome::Failed(failure) => {
                         tried.failure = tried.failure.or(Some((rank.unwrap_or(0), failure)));
                     }
@@ -342,6 +359,7 @@ impl Work<'_> {
         command: &[std::ffi::OsString],
         stand_in: &DryRun,
         rank: Option<Rank>,
+        levers: Option<&[String]>,
     ) -> Result<Option<(Outcome, bool)>, Error> {
         let setting = &self.question.setting;
         let key = Key {
@@ -351,15 +369,18 @@ impl Work<'_> {
             steps: setting.steps,
             answers: &setting.answers,
             answers_file: setting.answers_file.as_deref(),
+            levers,
         };
         let key = key.text();
         if let Some(outcome) = self.cache.get(&key) {
             return Ok(Some((outcome, true)));
         }
-        let Some((outcome, notes)) = trial::run(command, stand_in, rank, setting, self.stop)? else { return Ok(None) };
+        let Some((outcome, notes)) = trial::run(command, stand_in, rank, levers, setting, self.stop)? else {
+            return Ok(None);
+        };
         // What else may fail does so for reasons that may pass.
         let is_lasting = match &outcome {
-            Outcome::Ran(_) => true,
+            Outcome::Ran(..) => true,
             Outcome::Failed(failure) => failure.kind == trial::FailureKind::Refused,
         };
         if is_lasting {
@@ -381,14 +402,21 @@ fn alike(tried: &Tried) -> Vec<Class> {
     classes(&recorded)
 }
 
-/// What the trials of a line said about one allocator.
-pub fn points(found: &Found, line: usize, allocator: usize, gpu: &Gpu) -> BTreeMap<u64, Point> {
+/// What the trials of a line said about one allocator, with so much memory in place of the card's.
+pub fn points(found: &Found, line: usize, allocator: usize, gpu: &Gpu, goal: Option<u64>) -> BTreeMap<u64, Point> {
     let of_line = found.tried.iter().filter(|((other, _), _)| *other == line);
     let point = |tried: &Tried| match &tried.failure {
         Some(_) => Point::Refused,
         None => {
             let verdict = verdict(&tried.devices, allocator, gpu);
-            Point::Ran { fits: verdict.fits == Fits::Yes, left: verdict.left }
+            match goal {
+                Some(goal) => {
+                    let left =
+                        verdict.left.map(|left| left.saturating_sub_unsigned(gpu.total).saturating_add_unsigned(goal));
+                    Point::Ran { fits: left.is_some_and(|left| left >= 0), left }
+                }
+                None => Point::Ran { fits: verdict.fits == Fits::Yes, left: verdict.left },
+            }
         }
     };
     of_line.map(|(&(_, place), tried)| (place, point(tried))).collect()

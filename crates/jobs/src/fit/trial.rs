@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::fit::Error;
 use crate::fit::evaluate::{Device, evaluate};
-use crate::fit::notes::{Notes, read_notes};
+use crate::fit::notes::{LeverNotes, Notes, read_lever_notes, read_notes};
 use crate::fit::outside::Groups;
 use crate::recorded;
 
@@ -46,8 +46,8 @@ pub struct Setting {
 /// How a trial of one rank went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// It ran: what each of its devices needs.
-    Ran(Vec<Device>),
+    /// It ran: what each of its devices needs, and what it said of levers.
+    Ran(Vec<Device>, Option<Box<LeverNotes>>),
     /// It did not.
     Failed(Failure),
 }
@@ -91,6 +91,7 @@ pub fn run(
     command: &[OsString],
     dry_run: &DryRun,
     rank: Option<Rank>,
+    levers: Option<&[String]>,
     setting: &Setting,
     stop: &AtomicBool,
 ) -> Result<Option<(Outcome, Notes)>, Error> {
@@ -115,9 +116,14 @@ pub fn run(
     };
     let mut process = job.process(rank)?;
     process.env("STALLOC_TRIAL_NOTES", &notes);
+    match levers {
+        Some(levers) => process.env("STALLOC_LEVERS", levers.join(",")),
+        None => process.env_remove("STALLOC_LEVERS"),
+    };
     without_expandable_segments(&mut process);
     let log = folder.path().join("output.log");
     let ended = run_in_background(&mut process, &log, setting.limit, stop)?;
+    let of_levers = levers.and_then(|_| read_lever_notes(&notes)).map(Box::new);
     let notes = read_notes(&notes);
     let failed = |kind, status| {
         let failure = Failure { kind, status, lines: last_lines(&log) };
@@ -133,7 +139,7 @@ pub fn run(
     }
     match devices(&job, dry_run, rank, notes.groups.as_ref()) {
         Ok(devices) if devices.is_empty() => failed(FailureKind::NothingRecorded, None),
-        Ok(devices) => Ok(Some((Outcome::Ran(devices), notes))),
+        Ok(devices) => Ok(Some((Outcome::Ran(devices, of_levers), notes))),
         Err(why) => {
             let failure = Failure { kind: FailureKind::Unreadable, status: None, lines: vec![why] };
             Ok(Some((Outcome::Failed(failure), notes)))

@@ -8,6 +8,7 @@
 //! There is no C interface for the callbacks: `layout.rs` says how their arguments are found. x86-64 alone: elsewhere the pointer to
 //! a result that C++ wants is passed where Rust cannot reach it, and nothing is observed.
 
+mod flops;
 mod layout;
 mod operation;
 mod stand_in;
@@ -18,6 +19,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use flops::Product;
 use layout::{Probe, TensorLayout, find_inputs, find_outputs, tag, word};
 use operation::{Kind, Operation, Running};
 use pyo3::exceptions::PyRuntimeError;
@@ -139,10 +141,14 @@ fn ended(function: *const c_void) {
     }
     let Some(layout) = LAYOUT.get() else { return probe_end(function.addr()) };
     let Some(Some(running)) = RUNNING.with_borrow_mut(Vec::pop) else { return };
-    if stand_in::operation_ends() || running.makes() {
+    let has_launched = stand_in::operation_ends();
+    if has_launched || running.makes() {
         // SAFETY: an operation is ending: its outputs are where they were found before.
         unsafe {
             let outputs = layout::vector(function.expose_provenance(), layout.outputs);
+            if has_launched {
+                running.count(outputs, layout);
+            }
             running.end(outputs, layout);
         }
     }
@@ -179,6 +185,7 @@ fn operation_of(function: *const c_void) -> Option<&'static Operation> {
     // SAFETY: the name of an operation is a string that lives as long as it.
     let text = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     let operation = overload(functions, function).map(|overload| {
+        let product = Product::of(&text);
         let asked = busy(|| {
             Python::attach(|python| -> PyResult<(u32, u64, u64)> {
                 functions.classify.call1(python, (name.addr(), text, overload))?.extract(python)
@@ -186,7 +193,7 @@ fn operation_of(function: *const c_void) -> Option<&'static Operation> {
         });
         let (kind, writes, fresh) = asked.unwrap_or_default();
         // Kept for ever, once for each operation that is used: a few kilobytes.
-        &*Box::leak(Box::new(Operation { key: name.addr(), kind: Kind::from_number(kind), writes, fresh }))
+        &*Box::leak(Box::new(Operation { key: name.addr(), kind: Kind::from_number(kind), writes, fresh, product }))
     });
     OPERATIONS.with_borrow_mut(|known| known.insert(name.addr(), operation));
     operation
@@ -292,6 +299,12 @@ pub fn observe_operations(
     _ = LAYOUT.set(Layout { tensor, inputs, outputs, tags, device, host });
     _ = python;
     Ok(())
+}
+
+/// Floating-point operations of this process so far; none where operations are not observed.
+#[pyfunction]
+pub fn operations_counted() -> Option<u64> {
+    LAYOUT.get().map(|_| flops::total())
 }
 
 /// What an operation that is running on this thread would read in so many bytes: the number of elements that it finds, and whether

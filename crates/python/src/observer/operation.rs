@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
+use super::flops::Product;
 use super::layout::{DOUBLE, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
 use super::stand_in::Source;
 use super::{FUNCTIONS, Layout, busy, stand_in};
@@ -64,6 +65,8 @@ pub struct Operation {
     pub writes: u64,
     /// Bits of the inputs that it writes to and does not read.
     pub fresh: u64,
+    /// What it multiplies.
+    pub product: Option<Product>,
 }
 
 /// An operation that is running.
@@ -77,6 +80,8 @@ pub struct Running {
     numel: usize,
     /// The type of the fractions of the device that it reads or copies.
     fractions: Option<u16>,
+    /// Floating-point operations of its product.
+    flops: u64,
 }
 
 enum Input {
@@ -109,7 +114,11 @@ impl Running {
     /// # Safety
     /// They must be values that live while this runs.
     pub unsafe fn start(operation: &'static Operation, inputs: (usize, usize), layout: &Layout) -> Self {
-        let mut running = Self { operation, results: None, written: Vec::new(), numel: 0, fractions: None };
+        let mut running = Self { operation, results: None, written: Vec::new(), numel: 0, fractions: None, flops: 0 };
+        if let Some(product) = operation.product {
+            // SAFETY: by the contract of this function.
+            running.flops = unsafe { product.begins(inputs, layout) }.unwrap_or(0);
+        }
         if operation.kind == Kind::Other && operation.writes == 0 {
             return running;
         }
@@ -156,6 +165,17 @@ impl Running {
             }
         }
         running
+    }
+
+    /// Counts its product, where it has one, as it ends with so many outputs at an address.
+    ///
+    /// # Safety
+    /// They must be values that live while this runs.
+    pub unsafe fn count(&self, outputs: (usize, usize), layout: &Layout) {
+        if let Some(product) = self.operation.product {
+            // SAFETY: by the contract of this function.
+            unsafe { product.ends(self.flops, outputs, layout) };
+        }
     }
 
     /// Whether its outputs are told whatever it launched: `all` of one element is a copy.
@@ -219,7 +239,7 @@ impl Layout {
     ///
     /// # Safety
     /// `tensor` must be the address of a `TensorImpl`.
-    unsafe fn is_plain(&self, tensor: usize) -> bool {
+    pub unsafe fn is_plain(&self, tensor: usize) -> bool {
         // SAFETY: by the contract of this function.
         let keys = unsafe { self.tensor.keys(tensor) };
         keys & !self.device.0 == 0 && keys & self.device.1 != 0

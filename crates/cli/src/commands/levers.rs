@@ -1,0 +1,276 @@
+//! `stalloc levers`: what would make a job fit, tried without a GPU.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use stalloc_dryrun_setup::find;
+use stalloc_jobs::fit::{self, FailureKind, Setting, Variable};
+use stalloc_jobs::levers::{self, Answer, Figures, Question, Row};
+
+use crate::commands::fit::{happened, summary};
+use crate::commands::trace::{Answers, failed};
+use crate::error::{Error, Outcome};
+use crate::output::{self, Table};
+use crate::progress::Spinner;
+
+/// Lines of a failed program that are shown.
+const LINES_SHOWN: usize = 1;
+
+/// Arguments of `stalloc levers`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  stalloc levers --dry-run h100-80gb -- python train.py                 what each saves\n  \
+    stalloc levers --dry-run a100-80gb --goal 24GB -- python train.py     the cheapest set that fits\n  \
+    stalloc levers --dry-run h100-80gb --vary BATCH=1..64 -- python train.py --batch {BATCH}\n\n\
+    The script runs for a few steps as it is, and once with each lever, on a stand-in GPU whose\n\
+    memory does not run out. Levers are applied from outside; the script stays as it is. What it\n\
+    writes to disk is written.\n\n\
+    Exit status: 0 if the script fits or a set of levers makes it fit, 1 if none does, 2 if the\n\
+    command does not run or the question is invalid, 130 after Ctrl-C, which prints what was found."
+)]
+pub struct Args {
+    /// The GPU to stand in for: h100-80gb, a100-80gb... or sm=132,memory=80GiB,capability=9.0,name=mine
+    #[arg(long, value_name = "GPU")]
+    dry_run: String,
+    /// The memory to fit into, as in 24GB; by default the GPU's
+    #[arg(long, value_name = "SIZE")]
+    goal: Option<String>,
+    /// Search the largest value that fits with each lever, for {NAME} in the command: NAME=A..B, or NAME=A..B:STEP
+    #[arg(long, value_name = "NAME=A..B")]
+    vary: Option<String>,
+    /// Try these alone, separated by commas: checkpoint,foreach_off
+    #[arg(long, value_name = "LEVER,LEVER...", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Training steps of each trial: the first makes the optimizer's states, the later ones show the peak
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..))]
+    steps: u32,
+    /// Trials at once; by default as many as there are cores, at most eight
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    jobs: usize,
+    /// End a trial that takes longer
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    trial_limit: u64,
+    /// Try everything again, and keep nothing
+    #[arg(long)]
+    no_cache: bool,
+    #[command(flatten)]
+    answers: Answers,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// The command, after --, with {NAME} where the value belongs
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs `stalloc levers`.
+pub fn run(args: Args) -> Result<Outcome, Error> {
+    let message = |error: fit::Error| Error::message(error.to_string());
+    let gpu = find(&args.dry_run).map_err(|error| Error::message(error.to_string()))?;
+    let goal = args
+        .goal
+        .as_deref()
+        .map(|text| output::parse_bytes(text).map_err(|why| Error::message(format!("--goal: {why}"))));
+    let variables = args.vary.iter().map(|text| Variable::parse(text)).collect::<Result<_, _>>().map_err(message)?;
+    let question = Question {
+        fit: fit::Question {
+            command: args.command,
+            gpus: vec![gpu],
+            devices: 1,
+            variables,
+            world_size: None,
+            ranks: vec![0],
+            goal: goal.transpose()?,
+            searched: vec![levers::OURS],
+            setting: Setting {
+                package: stalloc_launcher::python_package().map_err(failed)?,
+                steps: args.steps,
+                limit: Duration::from_secs(args.trial_limit),
+                answers: args.answers.answers,
+                answers_file: args.answers.answers_file,
+            },
+            at_once: args.jobs,
+            keeps: !args.no_cache,
+        },
+        only: args.only,
+    };
+    let stop =
+        stalloc_launcher::stop_flag().map_err(|error| Error::message(format!("cannot listen to signals: {error}")))?;
+    let mut spinner = Spinner::new();
+    let mut watch = |event: levers::Event<'_>| match event {
+        levers::Event::Tick { running, done, stage } => {
+            spinner.update(&format!("{stage}: {done} trials done, {running} running"));
+        }
+        levers::Event::Tried { levers, values, tried, is_cached } => {
+            let mut words: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            words.push(if levers.is_empty() { "as it is".to_owned() } else { levers.join(" + ") });
+            spinner.line(&format!("{}: {}", words.join(" "), summary(tried, is_cached)));
+        }
+    };
+    let answer = levers::levers(&question, &mut watch, &stop).map_err(message)?;
+    drop(spinner);
+    if answer.is_interrupted {
+        output::say("stopped; this is what was found so far");
+    } else if let Err(failure) = &answer.base.outcome {
+        let lines: String = failure.lines.iter().map(|line| format!("\n    {line}")).collect();
+        return Err(Error::message(format!("the command {}; no lever was tried{lines}", happened(failure))));
+    }
+    if args.json {
+        output::json(&levers::json(&answer))?;
+    } else {
+        print(&answer)?;
+    }
+    Ok(match &answer.combination {
+        _ if answer.is_interrupted => Outcome::Exit(130),
+        Some(combination) if combination.figures.fits => Outcome::Done,
+        _ => Outcome::No,
+    })
+}
+
+fn print(answer: &Answer) -> Result<(), Error> {
+    let Ok(base) = &answer.base.outcome else { return Ok(()) };
+    let at: String = answer.at.iter().map(|(name, value)| format!(" with {name}={value}")).collect();
+    let goal = output::bytes(answer.goal);
+    output::line(&format!("{}{at}: to fit into {goal}", answer.gpu.product))?;
+    let searched = answer.at.first().map(|(name, _)| name.as_str());
+    let mut heads =
+        vec!["lever", "peak allocated", "saves", "reserved", "fits", "more FLOPs", "to and from host", "numbers"];
+    heads.extend(searched.map(|_| "largest"));
+    let mut table = Table::new(&heads);
+    table.row(row(answer, "as it is", &answer.base, base));
+    // What saves most first.
+    let mut ran: Vec<(&Row, &Figures)> =
+        answer.rows.iter().filter_map(|row| Some((row, row.outcome.as_ref().ok()?))).collect();
+    ran.sort_by_key(|(_, figures)| figures.peak_allocated);
+    for (one, figures) in &ran {
+        let name = one.lever.as_ref().map_or("", |lever| lever.name.as_str());
+        table.row(row(answer, name, one, figures));
+    }
+    table.print()?;
+    print_cost(answer, base, &ran)?;
+    print_not(answer)?;
+    let saving = ran.iter().filter(|(_, figures)| figures.peak_allocated < base.peak_allocated);
+    for lever in saving.filter_map(|(row, _)| row.lever.as_ref()) {
+        output::line(&format!("\n{}: {}", lever.name, lever.what))?;
+        print_code(&lever.how)?;
+    }
+    print_combination(answer)
+}
+
+fn print_code(code: &str) -> Result<(), Error> {
+    code.lines().try_for_each(|line| output::line(&format!("    {line}")))
+}
+
+fn row(answer: &Answer, name: &str, row: &Row, figures: &Figures) -> Vec<String> {
+    let peak = answer.base.outcome.as_ref().map_or(0, |base| base.peak_allocated);
+    let saves = if figures.peak_allocated > peak {
+        format!("-{}", output::bytes(figures.peak_allocated - peak))
+    } else {
+        output::bytes(peak - figures.peak_allocated)
+    };
+    let more = answer.extra_flops(figures);
+    let mut cells = vec![
+        name.to_owned(),
+        output::bytes(figures.peak_allocated),
+        if row.lever.is_none() { String::new() } else { saves },
+        figures.peak_reserved.last().copied().map_or(String::new(), output::bytes),
+        if figures.fits { "yes" } else { "no" }.to_owned(),
+        match (more, figures.flops) {
+            _ if row.lever.is_none() => String::new(),
+            (Some(more), Some(flops)) => percent(more, flops.saturating_sub_signed(more)),
+            _ => "unknown".to_owned(),
+        },
+        match answer.extra_host_bytes(figures) {
+            _ if row.lever.is_none() => String::new(),
+            Some(bytes) => output::bytes(bytes.max(0).unsigned_abs()),
+            None => "unknown".to_owned(),
+        },
+        row.lever.as_ref().map_or(String::new(), |lever| lever.numerics.clone()),
+    ];
+    if !answer.at.is_empty() {
+        let more = if row.is_end { " or more" } else { "" };
+        cells.push(row.largest.map_or("none".to_owned(), |largest| format!("{largest}{more}")));
+    }
+    cells
+}
+
+/// `+33 %`.
+fn percent(more: i64, base: u64) -> String {
+    if base == 0 {
+        return if more == 0 { "0 %".to_owned() } else { "unknown".to_owned() };
+    }
+    let share = 100.0 * more as f64 / base as f64;
+    if share.abs() < 0.05 { "0 %".to_owned() } else { format!("{share:+.1} %") }
+}
+
+/// What a step's operations and copies take at least, by the GPU's data sheet.
+fn print_cost(answer: &Answer, base: &Figures, ran: &[(&Row, &Figures)]) -> Result<(), Error> {
+    let (Some(rates), Some(flops)) = (answer.rates, base.flops.filter(|flops| *flops > 0)) else { return Ok(()) };
+    let step = flops as f64 / rates.flops;
+    let slow = |(row, figures): &&(&Row, &Figures)| {
+        let copies = answer.extra_host_bytes(figures).unwrap_or(0).max(0) as f64 / rates.host;
+        let lever = row.lever.as_ref()?;
+        (copies > step / 100.0).then(|| (lever.name.clone(), copies))
+    };
+    let copying: Vec<(String, f64)> = ran.iter().filter_map(|one| slow(&one)).collect();
+    output::line(&format!(
+        "\nA step is {:.2} TFLOP: {:.1} ms or more at this GPU's {:.0} TFLOP/s (16-bit, dense).",
+        flops as f64 / 1e12,
+        step * 1e3,
+        rates.flops / 1e12,
+    ))?;
+    for (name, copies) in copying {
+        let verdict =
+            if copies <= step { "as long as the step computes, or less" } else { "longer than the step computes" };
+        output::line(&format!(
+            "{name}: its copies take {:.1} ms or more at {:.0} GB/s: {verdict}.",
+            copies * 1e3,
+            rates.host / 1e9
+        ))?;
+    }
+    Ok(())
+}
+
+/// Levers that were not tried, and those that the script does not run with.
+fn print_not(answer: &Answer) -> Result<(), Error> {
+    let failed: Vec<_> =
+        answer.rows.iter().filter_map(|row| Some((row.lever.as_ref()?, row.outcome.as_ref().err()?))).collect();
+    if answer.skipped.is_empty() && failed.is_empty() {
+        return Ok(());
+    }
+    output::line("\nno figures:")?;
+    for lever in &answer.skipped {
+        output::line(&format!("  {}: {}", lever.name, lever.why_not.as_deref().unwrap_or("not tried")))?;
+    }
+    for (lever, failure) in failed {
+        let start = failure.lines.len().saturating_sub(LINES_SHOWN);
+        let said = match failure.kind {
+            FailureKind::Failed => failure.lines[start..].join(" "),
+            _ => happened(failure),
+        };
+        output::line(&format!("  {}: the script does not run with it: {said}", lever.name))?;
+    }
+    Ok(())
+}
+
+fn print_combination(answer: &Answer) -> Result<(), Error> {
+    let Some(combination) = &answer.combination else {
+        if !answer.is_interrupted {
+            output::line("\nNo set of these levers makes it fit.")?;
+        }
+        return Ok(());
+    };
+    let needed = combination.figures.needed.map_or("an unknown amount".to_owned(), output::bytes);
+    let goal = output::bytes(answer.goal);
+    if combination.levers.is_empty() {
+        return output::line(&format!("\nIt fits as it is: {needed} of {goal}."));
+    }
+    let names: Vec<&str> = combination.levers.iter().map(|lever| lever.name.as_str()).collect();
+    let verdict = if combination.figures.fits {
+        format!("The cheapest set that fits: {}; {needed} of {goal}.", names.join(" + "))
+    } else {
+        format!("No set of these levers makes it fit; nearest: {}, which needs {needed} of {goal}.", names.join(" + "))
+    };
+    output::line(&format!("\n{verdict}"))?;
+    combination.levers.iter().try_for_each(|lever| print_code(&lever.how))
+}

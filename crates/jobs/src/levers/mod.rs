@@ -1,0 +1,334 @@
+//! What would make a job fit: its script is run as it is, and once with each lever, with no GPU.
+//!
+//! A lever is applied from outside, in the child process of a dry run (`python/stalloc/_levers`), which also says which levers
+//! the script has and how they are written by hand. Trials, their cache and the search of a range are those of [`crate::fit`].
+
+mod combine;
+mod json;
+mod rates;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stalloc_dryrun_setup::{DryRun, Gpu};
+
+pub use crate::fit::notes::{FoundLever, LeverNotes};
+use crate::fit::report::verdict;
+use crate::fit::scheduler::{self, Line, Tried, points};
+use crate::fit::search::{self, Next, Point};
+use crate::fit::values::{self, Assignment, Values, Variable};
+use crate::fit::{self, Error, Failure};
+pub use combine::Combination;
+pub use json::json;
+pub use rates::Rates;
+
+/// The allocator under which a job is to fit, by its place in [`fit::ALLOCATORS`]: ours.
+pub const OURS: usize = 2;
+
+/// The lever that halves the searched variable and takes two steps' gradients together.
+const ACCUMULATE: &str = "accumulate";
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// As for `fit`, with one GPU and at most one variable, a range.
+    pub fit: fit::Question,
+    /// The levers to try, by their names; none: all that the script has.
+    pub only: Vec<String>,
+}
+
+/// What happens meanwhile.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// Time passes.
+    Tick {
+        /// How many trials run.
+        running: usize,
+        /// How many are done.
+        done: usize,
+        /// What the trials are for.
+        stage: &'static str,
+    },
+    /// A trial is done.
+    Tried {
+        /// The levers that were applied.
+        levers: &'a [String],
+        /// The values.
+        values: &'a Assignment,
+        /// What it said.
+        tried: &'a Tried,
+        /// Whether it was known from before.
+        is_cached: bool,
+    },
+}
+
+/// What a trial needs, and what its step costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures {
+    /// Largest live bytes.
+    pub peak_allocated: u64,
+    /// The most that each of [`fit::ALLOCATORS`] holds, bytes.
+    pub peak_reserved: Vec<u64>,
+    /// The least memory that the job gets through with under our allocator, all that is outside PyTorch included at its most; bytes.
+    pub needed: Option<u64>,
+    /// Whether that is within the goal.
+    pub fits: bool,
+    /// Floating-point operations of a step.
+    pub flops: Option<u64>,
+    /// Bytes that a step copies between host and device, both ways.
+    pub host_bytes: Option<u64>,
+}
+
+/// One lever, or none.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The lever; none: the script as it is.
+    pub lever: Option<FoundLever>,
+    /// What it needs, or why it did not run with it.
+    pub outcome: Result<Figures, Failure>,
+    /// The largest value of the variable that fits; none: nothing does, or it was not searched.
+    pub largest: Option<i64>,
+    /// Whether that is the end of the range, so that more may fit.
+    pub is_end: bool,
+}
+
+/// All that was found.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The GPU.
+    pub gpu: Gpu,
+    /// The memory to fit into, bytes.
+    pub goal: u64,
+    /// The values at which peaks are compared.
+    pub at: Assignment,
+    /// The script as it is.
+    pub base: Row,
+    /// Each lever that was tried.
+    pub rows: Vec<Row>,
+    /// Levers that were not tried, each with why.
+    pub skipped: Vec<FoundLever>,
+    /// The cheapest set that fits, or what came nearest.
+    pub combination: Option<Combination>,
+    /// How fast the GPU is by its data sheet.
+    pub rates: Option<Rates>,
+    /// Whether it was stopped before everything was tried.
+    pub is_interrupted: bool,
+}
+
+impl Answer {
+    /// Operations that a row adds to each step; none where they were not counted.
+    pub fn extra_flops(&self, figures: &Figures) -> Option<i64> {
+        difference(figures.flops, self.base.outcome.as_ref().ok()?.flops)
+    }
+
+    /// Bytes that a row copies to and from the host in each step beyond the script's own.
+    pub fn extra_host_bytes(&self, figures: &Figures) -> Option<i64> {
+        difference(figures.host_bytes, self.base.outcome.as_ref().ok()?.host_bytes)
+    }
+}
+
+fn difference(with: Option<u64>, without: Option<u64>) -> Option<i64> {
+    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    Some(signed(with?).saturating_sub(signed(without?)))
+}
+
+/// Runs trials for the rest of this module.
+struct Bench<'a> {
+    question: &'a Question,
+    stand_ins: Vec<DryRun>,
+    goal: u64,
+    watch: &'a mut dyn FnMut(Event<'_>),
+    stop: &'a AtomicBool,
+    done: usize,
+}
+
+impl Bench<'_> {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn run(&mut self, lines: &[Line], stage: &'static str) -> Result<scheduler::Found, Error> {
+        let before = self.done;
+        let (watch, done) = (&mut self.watch, &mut self.done);
+        let mut passed_on = |event: fit::Event<'_>| match event {
+            fit::Event::Tick { running, done: so_far } => {
+                *done = before + so_far;
+                watch(Event::Tick { running, done: *done, stage });
+            }
+            fit::Event::Tried { values, levers, tried, is_cached, .. } => {
+                watch(Event::Tried { levers, values, tried, is_cached });
+            }
+        };
+        let found = scheduler::run(&self.question.fit, &self.stand_ins, lines, &mut passed_on, self.stop)?;
+        self.done = before + found.tried.len();
+        Ok(found)
+    }
+
+    /// The line of one value, or of the whole range where there is none.
+    fn line(&self, levers: &[String], at: Option<&Assignment>) -> Line {
+        let range = self.question.fit.variables.iter().enumerate().find_map(|(at, variable)| match variable.values {
+            Values::Range { first, step, count } => Some((at, first, step, count)),
+            Values::List(_) => None,
+        });
+        Line {
+            gpu: 0,
+            fixed: at.cloned().unwrap_or_default(),
+            range: if at.is_some() { None } else { range },
+            world_size: None,
+            levers: Some(levers.to_vec()),
+        }
+    }
+
+    /// What a trial came to; none if there is none.
+    fn figures(&self, tried: Option<&Arc<Tried>>) -> Option<Result<Figures, Failure>> {
+        let tried = tried?;
+        if let Some((_, failure)) = &tried.failure {
+            return Some(Err(failure.clone()));
+        }
+        let needed = verdict(&tried.devices, OURS, &self.question.fit.gpus[0]).needed;
+        let reserved = |kind: usize| {
+            tried.devices.iter().filter_map(|device| device.needs.get(kind)).map(|need| need.peak_reserved).max()
+        };
+        let notes = tried.levers.as_ref();
+        Some(Ok(Figures {
+            peak_allocated: tried.devices.iter().map(|device| device.peak_allocated).max().unwrap_or(0),
+            peak_reserved: (0..fit::ALLOCATORS.len()).filter_map(reserved).collect(),
+            needed,
+            fits: needed.is_some_and(|needed| needed <= self.goal),
+            flops: notes.and_then(|notes| notes.flops),
+            host_bytes: notes.and_then(|notes| notes.host_bytes),
+        }))
+    }
+
+    /// The largest value along a line whose trials were `found`, and whether it is the last.
+    fn largest(&self, found: &scheduler::Found, index: usize, line: &Line) -> (Option<i64>, bool) {
+        let Some((_, first, step, count)) = line.range else { return (None, false) };
+        let known = points(found, index, OURS, &self.question.fit.gpus[0], self.question.fit.goal);
+        let place = match search::next(count, &known) {
+            Next::Found(place) => place,
+            Next::Try(..) => {
+                let fits = |point: &Point| matches!(point, Point::Ran { fits: true, .. });
+                known.iter().rev().find(|(_, point)| fits(point)).map(|(&place, _)| place)
+            }
+        };
+        (place.map(|place| Variable::at(first, step, place)), place == Some(count - 1))
+    }
+}
+
+/// Answers a question. `watch` is told of every trial; when `stop` is set, what was found so far is the answer.
+///
+/// # Errors
+/// If the question is invalid, or the command cannot be started at all.
+pub fn levers(question: &Question, watch: &mut dyn FnMut(Event<'_>), stop: &AtomicBool) -> Result<Answer, Error> {
+    let asked = &question.fit;
+    values::check(&asked.variables, &asked.command, None)?;
+    for variable in &asked.variables {
+        if !matches!(variable.values, Values::Range { .. }) {
+            let what = "levers are tried along a range, NAME=A..B".to_owned();
+            return Err(Error::Vary { text: variable.name.clone(), what });
+        }
+    }
+    let Some(&gpu) = asked.gpus.first() else { return Err(Error::NoGpu) };
+    let stand_in = DryRun::new(gpu.name, asked.devices)?.with_ample_memory();
+    stand_in.environment()?;
+    let goal = asked.goal.unwrap_or(gpu.total);
+    let mut bench = Bench { question, stand_ins: vec![stand_in], goal, watch, stop, done: 0 };
+
+    let line = bench.line(&[], None);
+    let found = bench.run(std::slice::from_ref(&line), "the script as it is")?;
+    let (largest, is_end) = bench.largest(&found, 0, &line);
+    // Peaks are compared at the largest value that fits, else at the smallest that runs.
+    let mut places: Vec<u64> = found.tried.keys().map(|&(_, place)| place).collect();
+    places.sort_unstable();
+    let ran = |place: &&u64| found.tried[&(0, **place)].failure.is_none();
+    let at_largest = |place: &&u64| {
+        line.range.is_some_and(|(_, first, step, _)| largest == Some(Variable::at(first, step, **place)))
+    };
+    let place = places.iter().find(at_largest).or_else(|| places.iter().find(ran)).or_else(|| places.first()).copied();
+    let at = line.values(&asked.variables, place.unwrap_or(0));
+    let first = place.and_then(|place| found.tried.get(&(0, place)));
+    let notes = first.and_then(|tried| tried.levers.clone()).unwrap_or_default();
+    let stopped = || Failure { kind: fit::FailureKind::Killed, status: None, lines: Vec::new() };
+    let base = Row { lever: None, outcome: bench.figures(first).unwrap_or_else(|| Err(stopped())), largest, is_end };
+    let known: Vec<&str> = notes.levers.iter().map(|lever| lever.name.as_str()).collect();
+    let unknown = question.only.iter().find(|name| !known.is_empty() && !known.contains(&name.as_str()));
+    if let Some(name) = unknown {
+        return Err(Error::UnknownLever { name: name.clone(), known: known.join(", ") });
+    }
+    let (mut usable, mut skipped): (Vec<FoundLever>, Vec<FoundLever>) =
+        notes.levers.into_iter().partition(|lever| lever.why_not.is_none());
+    usable.retain(|lever| lever.name != ACCUMULATE || half(&at).is_some());
+    let is_asked = |lever: &FoundLever| question.only.is_empty() || question.only.contains(&lever.name);
+    usable.retain(is_asked);
+    skipped.retain(is_asked);
+    let mut answer = Answer {
+        gpu,
+        goal,
+        at,
+        base,
+        rows: Vec::new(),
+        skipped,
+        combination: None,
+        rates: rates::of(&gpu),
+        is_interrupted: false,
+    };
+    if answer.base.outcome.is_ok() {
+        try_each(&mut bench, &mut answer, usable)?;
+        if !bench.is_stopped() {
+            answer.combination = combine::combine(&mut bench, &answer)?;
+        }
+    }
+    answer.is_interrupted = bench.is_stopped();
+    Ok(answer)
+}
+
+/// The value at which a set of levers is tried: half of it for those that accumulate.
+fn value_with(levers: &[String], at: &Assignment) -> Assignment {
+    let is_halved = levers.iter().any(|lever| lever == ACCUMULATE);
+    half(at).filter(|_| is_halved).unwrap_or_else(|| at.clone())
+}
+
+fn half(at: &Assignment) -> Option<Assignment> {
+    let (name, value) = at.first()?;
+    let value: i64 = value.parse().ok().filter(|value| value % 2 == 0 && *value > 0)?;
+    Some(vec![(name.clone(), (value / 2).to_string())])
+}
+
+fn try_each(bench: &mut Bench<'_>, answer: &mut Answer, levers: Vec<FoundLever>) -> Result<(), Error> {
+    let one = |lever: &FoundLever| vec![lever.name.clone()];
+    let lines: Vec<Line> =
+        levers.iter().map(|lever| bench.line(&one(lever), Some(&value_with(&one(lever), &answer.at)))).collect();
+    let found = bench.run(&lines, "each lever")?;
+    for (index, mut lever) in levers.into_iter().enumerate() {
+        let tried = found.tried.get(&(index, 0));
+        let Some(outcome) = bench.figures(tried) else { continue };
+        let applied =
+            tried.and_then(|tried| tried.levers.as_ref()).is_some_and(|notes| notes.applied.contains(&lever.name));
+        if outcome.is_ok() && !applied {
+            lever.why_not = Some("it could not be applied from outside".to_owned());
+            answer.skipped.push(lever);
+            continue;
+        }
+        answer.rows.push(Row { lever: Some(lever), outcome, largest: None, is_end: false });
+    }
+    if bench.question.fit.variables.is_empty() || bench.is_stopped() {
+        return Ok(());
+    }
+    // The largest value only where there is something to gain.
+    let peak = answer.base.outcome.as_ref().map_or(0, |base| base.peak_allocated);
+    let gains = |row: &&mut Row| row.outcome.as_ref().is_ok_and(|figures| figures.peak_allocated < peak);
+    let mut gaining: Vec<&mut Row> = answer.rows.iter_mut().filter(gains).collect();
+    let name = |row: &Row| row.lever.as_ref().map_or(String::new(), |lever| lever.name.clone());
+    let lines: Vec<Line> = gaining.iter().map(|row| bench.line(&[name(row)], None)).collect();
+    let found = bench.run(&lines, "the largest value with each lever")?;
+    for (index, row) in gaining.iter_mut().enumerate() {
+        let (largest, is_end) = bench.largest(&found, index, &lines[index]);
+        let times = if name(row) == ACCUMULATE { 2 } else { 1 };
+        (row.largest, row.is_end) = (largest.map(|value| value * times), is_end);
+    }
+    for row in answer.rows.iter_mut().filter(|row| row.largest.is_none() && row.outcome.is_ok()) {
+        let is_same = row.outcome.as_ref().is_ok_and(|figures| figures.peak_allocated == peak);
+        (row.largest, row.is_end) = if is_same { (answer.base.largest, answer.base.is_end) } else { (None, false) };
+    }
+    Ok(())
+}

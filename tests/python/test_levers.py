@@ -1,0 +1,99 @@
+"""`stalloc levers`: each lever's figures are those of the script with its lines written in, and its numbers those without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import PROGRAMS, run
+
+import stalloc
+
+GPU = "sm=8,memory=1GiB,capability=8.0,context=16MiB,name=small"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+
+
+def levers(*arguments: str, cache: dict[str, str], ok: tuple[int, ...] = (0,)) -> dict[str, Any]:
+    process = run("levers", "--dry-run", GPU, "--json", *arguments, env=cache)
+    assert process.returncode in ok, process.stderr
+    answer: dict[str, Any] = json.loads(process.stdout)
+    return answer | {"stderr": process.stderr}
+
+
+def peak_by_hand(folder: Path, lines: str, options: str) -> int:
+    """The peak of the script with lines of a lever written in."""
+    script = folder / "by_hand.py"
+    text = (PROGRAMS / "levers.py").read_text()
+    text = text.replace("# levers\n", lines + "\n").replace("AdamW(model.parameters()", f"AdamW(model.parameters(){options}")
+    script.write_text(text)
+    process = run("trace", "--dry-run", GPU, "--steps", "3", "--json", "-o", folder / "traces", "--", sys.executable, script)
+    assert process.returncode == 0, process.stderr
+    (device,) = json.loads(run("info", folder / "traces", "--json").stdout)["devices"]
+    peak: int = device["peak_allocated"]
+    return peak
+
+
+def test_levers_are_measured_as_written_by_hand_and_the_cheapest_set_that_fits_is_found(cache, tmp_path):
+    script = (sys.executable, str(PROGRAMS / "levers.py"))
+    only = ("--only", "foreach_off,checkpoint,checkpoint_keep_matmuls")
+    answer = levers(*only, "--goal", "225MiB", "--", *script, cache=cache)
+    found = {lever["name"]: lever for lever in answer["levers"]}
+    base = answer["base"]
+    assert set(found) == {"foreach_off", "checkpoint", "checkpoint_keep_matmuls"}
+    # The first product of each of eight blocks: what the last one gave nobody saved.
+    assert found["checkpoint"]["extra_flops"] == 8 * 2 * 4 * 256 * 256 * 2048
+    assert found["checkpoint_keep_matmuls"]["extra_flops"] == 0
+    assert found["checkpoint"]["peak_allocated"] < found["checkpoint_keep_matmuls"]["peak_allocated"] < base["peak_allocated"]
+    assert not any(lever["fits"] for lever in answer["levers"])
+    combination = answer["combination"]
+    assert combination["fits"]
+    assert combination["levers"] == ["foreach_off", "checkpoint"]
+    by_hand = peak_by_hand(tmp_path, found["checkpoint"]["how"], ", foreach=False")
+    assert combination["peak_allocated"] == pytest.approx(by_hand, rel=0.001)
+
+
+def test_what_a_script_does_already_is_a_line_and_no_trial(cache):
+    only = ("--only", "checkpoint,step_in_backward")
+    answer = levers(*only, "--", sys.executable, str(PROGRAMS / "levers.py"), "--bad", cache=cache)
+    why = {lever["name"]: lever["why"] for lever in answer["skipped"]}
+    assert why["checkpoint"] == "the script checkpoints already" and "clips gradients" in why["step_in_backward"]
+    assert answer["levers"] == [] and answer["combination"]["levers"] == [], "it fits as it is"
+
+
+def test_every_lever_that_promises_the_same_numbers_keeps_them():
+    folder = str(Path(stalloc.__file__).parents[1])
+    process = subprocess.run(
+        [sys.executable, PROGRAMS / "lever_values.py"], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": folder}
+    )
+    assert process.returncode == 0, process.stderr
+    values = json.loads(process.stdout)
+    expected = values.pop("as it is")
+    assert {"checkpoint", "checkpoint by hand", "offload", "offload by hand", "step_in_backward", "chunked_loss"} <= values.keys()
+    for name, found in values.items():
+        if name == "chunked_loss":
+            assert found == pytest.approx(expected, rel=1e-5), name
+        else:
+            assert found == expected, name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--vary", "MB=1,2", "--", "true", "{MB}"), "levers are tried along a range, NAME=A..B"),
+        (("--goal", "much", "--", "true"), "--goal: unknown unit 'much'"),
+        (("--", "true", "{MB}"), "the command has {MB}"),
+        (("--", "sh", "-c", "exit 3"), "the command failed (exit status 3)"),
+    ],
+)
+def test_an_invalid_question_is_told(cache, arguments, said):
+    process = run("levers", "--dry-run", GPU, *arguments, env=cache)
+    assert process.returncode == 2 and process.stdout == "" and said in process.stderr
