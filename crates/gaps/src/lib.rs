@@ -113,6 +113,11 @@ impl Gaps {
         Fits { gaps: self, window, width, classes: self.filled & (u128::MAX << class(width)), list: [].iter(), across }
     }
 
+    /// The last gap that starts at or before a unit.
+    pub fn starting_by(&self, unit: u32) -> Option<Range<u32>> {
+        self.before(unit).map(|at| self.gap(at).range())
+    }
+
     /// The gap with the highest addresses.
     pub fn last(&self) -> Option<Range<u32>> {
         self.chunks.last()?.last().map(|gap| gap.range())

@@ -272,6 +272,21 @@ impl Place {
         Some(block)
     }
 
+    /// The same, for who wants to know all of the block: whether another stream has not done with it, too.
+    pub fn free_told(&self, address: Address) -> Option<LiveBlock> {
+        let inner = &mut *self.lock();
+        let State::Open(arena) = &mut inner.state else { return None };
+        let block = self.guarded(|| {
+            let block = arena.block_around(address).filter(|block| block.address == address)?;
+            arena.free(address)?;
+            let pending = arena.block_around(address).is_some();
+            Some(LiveBlock { pending, ..block })
+        })??;
+        inner.counters.remove(block.size, block.requested);
+        Self::forget_export(inner, address);
+        Some(block)
+    }
+
     #[cold]
     fn forget_export(inner: &mut Inner, address: Address) {
         let Some(exports) = &mut inner.exports else { return };

@@ -15,7 +15,7 @@ use crate::places;
 use crate::segments::{self, Segment};
 
 /// Version of the table.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -119,7 +119,7 @@ impl From<PoolPart> for CorePoolPart {
 pub struct Core {
     version: u32,
     serve: unsafe extern "C" fn(i32, usize, *mut c_void, *mut usize) -> *mut c_void,
-    release: unsafe extern "C" fn(*mut c_void, *mut i32, *mut usize) -> usize,
+    release: unsafe extern "C" fn(*mut c_void, *mut i32, *mut CoreBlock) -> usize,
     find: unsafe extern "C" fn(*const c_void, *mut CoreBlock) -> i32,
     record_stream: extern "C" fn(*mut c_void, *mut c_void),
     capturing: extern "C" fn(i32, i32),
@@ -206,20 +206,23 @@ unsafe extern "C" fn serve(device: i32, bytes: usize, stream: *mut c_void, round
 }
 
 /// # Safety
-/// `device` and `requested` are null or may be written.
-unsafe extern "C" fn release(freed: *mut c_void, device: *mut i32, requested: *mut usize) -> usize {
+/// `device` and `out` are null or may be written.
+unsafe extern "C" fn release(freed: *mut c_void, device: *mut i32, out: *mut CoreBlock) -> usize {
     let release = || {
-        let Some((number, block)) = places::free(address(freed)) else { return 0 };
-        // SAFETY: the caller's promise.
-        unsafe {
-            if !device.is_null() {
-                *device = number;
-            }
-            if !requested.is_null() {
-                *requested = block.requested as usize;
-            }
+        let (number, size) = if out.is_null() {
+            let Some((number, block)) = places::free(address(freed)) else { return 0 };
+            (number, block.size)
+        } else {
+            let Some((number, block)) = places::free_told(address(freed)) else { return 0 };
+            // SAFETY: the caller's promise.
+            unsafe { *out = block.into() };
+            (number, block.size)
+        };
+        if !device.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { *device = number };
         }
-        block.size as usize
+        size as usize
     };
     contained("release", release, || 0)
 }

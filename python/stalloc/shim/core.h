@@ -9,7 +9,7 @@
 extern "C" {
 
 // A shim refuses a core of another version than it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 10;
+constexpr uint32_t STALLOC_CORE_VERSION = 11;
 
 // A live block of an arena.
 struct StallocBlock {
@@ -98,8 +98,9 @@ struct StallocCore {
   // request is the fallback's.
   void* (*serve)(int device, size_t bytes, void* stream, size_t* rounded);
 
-  // Takes a block back and returns its rounded bytes; 0 if the address is no live block of an arena.
-  size_t (*release)(void* address, int* device, size_t* requested);
+  // Takes a block back and returns its rounded bytes; 0 if the address is no live block of an arena. Says what it was, if `block`
+  // is not null, and whether another stream has not done with it.
+  size_t (*release)(void* address, int* device, StallocBlock* block);
 
   // Finds the live block that an address lies in: 1 if there is one.
   int (*find)(const void* address, StallocBlock* block);

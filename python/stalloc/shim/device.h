@@ -32,11 +32,13 @@ struct Device {
   std::atomic<bool> is_arena_told{false};  // to those who are told of segments
   std::atomic<int64_t> out_of_memory{0};   // exceptions that the program got; the native allocator counts its attempts
 
+  Attempts again;  // to serve what was asked for before
+
   // Gives the arena's idle memory back; returns the bytes.
   template <typename MakeNotes>
   uint64_t trim(MakeNotes&& notes) {
     const uint64_t bytes = core->trim(index);
-    if (History::any_enabled()) history.memory_changed(core, RecordContext::ALL, notes());
+    if (History::any_enabled()) history.memory_changed(core, RecordContext::ALL, notes);
     return bytes;
   }
 };

@@ -122,7 +122,8 @@ struct Front final : stalloc::Graphs<Native> {
       address = core->pool_serve(index, route.pool.first, route.pool.second, size, stream, &rounded);
     if (C10_UNLIKELY(trackers.any.load(std::memory_order_relaxed) && address != nullptr && !device->is_arena_told.load()))
       tell_trackers(*device);
-    if (C10_LIKELY(address != nullptr)) stalloc::tell_allocated(*device, address, size, rounded, stream, [&] { return notes(); });
+    if (C10_LIKELY(address != nullptr))
+      stalloc::tell_allocated(*device, address, size, rounded, stream, route.pool, [&] { return notes(); });
     return address;
   }
 
@@ -137,19 +138,15 @@ struct Front final : stalloc::Graphs<Native> {
 
   // Takes a block of the arena back; false if the address is none.
   bool freed(void* address) {
-    if (C10_UNLIKELY(History::any_enabled())) tell_requested(address);
     int index = 0;
-    size_t requested = 0;
-    size_t rounded = core->release(address, &index, &requested);
+    size_t rounded = 0;
+    if (C10_LIKELY(!History::any_enabled()))
+      rounded = core->release(address, &index, nullptr);
+    else if (core->owns(address, &index) == 1 && find(index) != nullptr)
+      rounded = find(index)->history.release(core, address, notes());
     if (C10_UNLIKELY(rounded == 0)) return false;
     if (auto* device = find(index)) stalloc::tell_freed(*device, address, rounded);
     return true;
-  }
-
-  // Before the block is given back, or another thread's request of its address would be remembered first.
-  C10_NOINLINE void tell_requested(void* address) {
-    StallocBlock block{};
-    if (auto* device = owner(address); device != nullptr && ours(address, &block)) device->history.free_requested(block, notes());
   }
 
   // Calls the native allocator; when the device is full, gives the arena's idle memory back and tries once more.
@@ -164,6 +161,7 @@ struct Front final : stalloc::Graphs<Native> {
       if (trim(*device) == 0) out_of_memory.explain(*device, size);
     }
     stalloc::OutOfMemory::forget();
+    typename Base::Again again(*this, *device);
     try {
       return reread(*device, allocate);
     } catch (const c10::OutOfMemoryError&) {

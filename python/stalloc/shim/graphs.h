@@ -110,7 +110,8 @@ struct Graphs : Sharing<Native> {
       auto* address = reinterpret_cast<void*>(block.address);
       delta.dataptrs_allocd.emplace_back(address, address, deleter, c10::Device(c10::DeviceType::CUDA, d));
       if (is_remembered)
-        device->history.allocated(address, block.requested, block.size, static_cast<cudaStream_t>(block.stream), notes());
+        device->history.allocated(address, block.requested, block.size, static_cast<cudaStream_t>(block.stream), state->pool,
+                                  notes());
     }
     return delta;
   }

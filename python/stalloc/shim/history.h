@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,10 +36,50 @@ std::vector<Item> all_of(Fill&& fill) {
   }
 }
 
-// What happened to the arena's blocks on one device, as far as PyTorch is asked to remember it.
+// The parts of the pools of graphs on a device.
+inline std::vector<StallocPoolPart> pool_parts(const StallocCore* core, int index) {
+  return all_of<StallocPoolPart>([&](auto* out, size_t room) { return core->pool_parts(index, out, room); });
+}
+
+using PoolId = c10::cuda::MempoolId_t;
+
+// The last entries, as many as are to be kept.
+class LastEntries {
+ public:
+  void clear() {
+    all.clear();
+    first = 0;
+  }
+  void keep(size_t count) {
+    std::rotate(all.begin(), all.begin() + ptrdiff_t(first), all.end());
+    if (all.size() > count) all.erase(all.begin(), all.end() - ptrdiff_t(count));
+    first = 0;
+    most = count;
+  }
+  void add(TraceEntry entry) {
+    if (all.size() < most) {
+      all.push_back(std::move(entry));
+    } else {
+      all[first] = std::move(entry);
+      first = first + 1 < most ? first + 1 : 0;
+    }
+  }
+  void append_to(std::vector<TraceEntry>& to) const {
+    to.insert(to.end(), all.begin() + ptrdiff_t(first), all.end());
+    to.insert(to.end(), all.begin(), all.begin() + ptrdiff_t(first));
+  }
+
+ private:
+  std::vector<TraceEntry> all;
+  size_t first = 0;  // the oldest, once there are as many as are kept
+  size_t most = 1;
+};
+
+// What happened to the arena's blocks on one device, as far as PyTorch is asked to remember it. No call costs more with more
+// blocks alive, but for a snapshot and for memory that changes.
 //
-// The core is asked with no lock held. What it says of its memory carries the number of changes until then, so that what a slower
-// thread saw earlier is not noted after what a faster one saw later.
+// What the core says of its memory carries the number of changes until then, so that what a slower thread saw earlier is not
+// noted after what a faster one saw later.
 class History {
  public:
   explicit History(int device) : index(device) {}
@@ -51,22 +93,32 @@ class History {
   void set(const StallocCore* core, bool on, CreateContextFn recorder, size_t most, RecordContext level, bool clear,
            const std::vector<std::string>& skip) {
     Memory now = on ? memory(core) : Memory();
+    const auto of_pools = on ? pool_parts(core, index) : std::vector<StallocPoolPart>();
     std::lock_guard<std::mutex> lock(mutex);
     skipped = skip;
     context = level > RecordContext::NEVER ? recorder : nullptr;
     when = level;
     length = std::max<size_t>(most, 1);
+    entries.keep(length);
     if (now.number > noted.load(std::memory_order_relaxed)) remember(std::move(now));
+    leaving_in_order.clear();
     if (!on) {
       leaving.clear();
       live.clear();
     }
+    for (const auto& [address, gone] : leaving) leaving_in_order.emplace_back(gone.number, address);
+    std::sort(leaving_in_order.begin(), leaving_in_order.end());
+    pools.clear();
+    for (const auto& part : of_pools)
+      if (part.free == 0) pools[part.block.address] = {part.pool[0], part.pool[1]};
     if (!on || clear) entries.clear();
   }
 
   // Notes what was mapped and what was given back since this was last asked: one load if nothing was.
-  void memory_changed(const StallocCore* core, RecordContext least, const Notes& notes) {
+  template <typename MakeNotes>
+  void memory_changed(const StallocCore* core, RecordContext least, MakeNotes&& make_notes) {
     if (C10_LIKELY(core->memory_changes(index) == noted.load(std::memory_order_acquire))) return;
+    const Notes notes = make_notes();
     Memory now = memory(core);
     const auto appears = core->is_solid(index) == 1 ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_MAP;
     Stack stack = gather(least);
@@ -74,32 +126,64 @@ class History {
     if (now.number <= noted.load(std::memory_order_relaxed)) return;  // another thread has noted this, and perhaps more
     auto tell = [&](const std::vector<StallocRange>& here, const std::vector<StallocRange>& there, TraceEntry::Action action,
                     const char* name) {
-      for (const auto& part : without(here, there)) add(action, name, part.address, part.size, nullptr, stack, notes);
+      for (const auto& part : without(here, there)) add(action, name, part.address, part.size, nullptr, {0, 0}, stack, notes);
     };
-    tell(mapped, now.ranges, TraceEntry::SEGMENT_UNMAP, "segment_unmap");
-    tell(now.ranges, mapped, appears, appears == TraceEntry::SEGMENT_MAP ? "segment_map" : "segment_alloc");
+    tell(known.ranges, now.ranges, TraceEntry::SEGMENT_UNMAP, "segment_unmap");
+    tell(now.ranges, known.ranges, appears, appears == TraceEntry::SEGMENT_MAP ? "segment_map" : "segment_alloc");
+    // A pool's memory has many addresses: what counts is how much there is.
+    for (const auto& [pool, held] : now.pools) {
+      const auto before = known.pools.find(pool);
+      const uint64_t bytes = before == known.pools.end() ? 0 : before->second.size;
+      if (held.size > bytes)
+        add(TraceEntry::SEGMENT_MAP, "segment_map", held.address, held.size - bytes, nullptr, pool, stack, notes);
+    }
+    for (const auto& [pool, held] : known.pools) {
+      const auto after = now.pools.find(pool);
+      const uint64_t bytes = after == now.pools.end() ? 0 : after->second.size;
+      if (held.size > bytes)
+        add(TraceEntry::SEGMENT_UNMAP, "segment_unmap", held.address, held.size - bytes, nullptr, pool, stack, notes);
+    }
     remember(std::move(now));
   }
 
-  // A block was handed out.
-  void allocated(void* address, size_t size, size_t rounded, void* stream, Notes notes) {
+  // A block was handed out, from a pool if it is not {0, 0}.
+  void allocated(void* address, size_t size, size_t rounded, void* stream, PoolId pool, Notes notes) {
     Stack stack = gather(RecordContext::STATE);
     std::lock_guard<std::mutex> lock(mutex);
-    // What was there before has come to its end: nobody need be asked.
     const uint64_t start = uint64_t(address);
-    complete([&](const Leaving& gone) {
-      return gone.block.address < start + rounded && start < gone.block.address + gone.block.size;
-    });
+    // What was there before has come to its end: nobody need be asked.
+    auto gone = leaving.upper_bound(start);
+    if (gone != leaving.begin() && std::prev(gone)->second.end() > start) --gone;
+    while (gone != leaving.end() && gone->first < start + rounded) gone = complete(gone);
     if (stack != nullptr) live[start] = stack;
-    add(TraceEntry::ALLOC, "alloc", start, size, stream, std::move(stack), std::move(notes));
+    if (pool != PoolId{0, 0}) pools[start] = pool;
+    add(TraceEntry::ALLOC, "alloc", start, size, stream, pool, std::move(stack), std::move(notes));
   }
 
-  // A block is about to be given back.
+  // Takes a block of the arena back; its rounded bytes, or 0 if the address is none. The lock is held meanwhile, so that a thread
+  // that gets the address notes it later: nothing that the core does here waits for this lock, or for the interpreter's.
+  size_t release(const StallocCore* core, void* address, Notes notes) {
+    Stack stack = gather(RecordContext::ALL);
+    std::unique_lock<std::mutex> lock(mutex);
+    StallocBlock block{};
+    const size_t rounded = core->release(address, nullptr, &block);
+    if (rounded == 0) return 0;
+    if (C10_LIKELY(block.pending == 0)) {
+      requested(block, stack, notes);
+      completed(block, std::move(stack), std::move(notes));
+    } else {
+      const auto gone = leave(block, std::move(stack), std::move(notes));
+      leaving_in_order.emplace_back(gone->second.number, gone->first);
+    }
+    if (C10_UNLIKELY(!leaving_in_order.empty())) complete_first(core, lock);
+    return rounded;
+  }
+
+  // A block of a graph's pool is about to be given back.
   void free_requested(const StallocBlock& block, Notes notes) {
     Stack stack = gather(RecordContext::ALL);
     std::lock_guard<std::mutex> lock(mutex);
-    add(TraceEntry::FREE_REQUESTED, "free_requested", block.address, block.requested, block.stream, stack, notes);
-    leaving.push_back({++departures, block, std::move(stack), std::move(notes)});
+    leave(block, std::move(stack), std::move(notes));
   }
 
   // The program says something of a live block. Older versions have no such entries.
@@ -107,7 +191,8 @@ class History {
   void annotated(const StallocBlock& block, Notes notes) {
     Stack stack = gather(RecordContext::ALLOC);
     std::lock_guard<std::mutex> lock(mutex);
-    add(Entry::ANNOTATE, "annotate", block.address, block.requested, block.stream, std::move(stack), std::move(notes));
+    add(Entry::ANNOTATE, "annotate", block.address, block.requested, block.stream, pool_of(block.address), std::move(stack),
+        std::move(notes));
   }
 
   // The stacks of live blocks by address, as far as they were taken.
@@ -123,22 +208,18 @@ class History {
     return found == live.end() ? nullptr : found->second;
   }
 
-  // Adds the end of those blocks that no stream uses any more.
+  // Adds the end of those blocks that no stream uses any more: for a snapshot, which needs them all.
   void complete_frees(const StallocCore* core) {
-    std::vector<std::pair<uint64_t, uint64_t>> asked;  // number and address, in the order of numbers
+    std::vector<std::pair<uint64_t, uint64_t>> asked;  // address and number
     {
       std::lock_guard<std::mutex> lock(mutex);
-      for (const auto& gone : leaving) asked.emplace_back(gone.number, gone.block.address);
+      for (const auto& [address, gone] : leaving) asked.emplace_back(address, gone.number);
     }
-    std::vector<uint64_t> ended;
-    for (const auto& [number, address] : asked) {
-      StallocBlock now{};
-      // The address may be another block's already.
-      if (!(core->find(reinterpret_cast<void*>(address), &now) && now.pending && now.address == address)) ended.push_back(number);
-    }
-    if (ended.empty()) return;
+    const auto waits = [&](const auto& one) { return is_pending(core, one.first); };
+    asked.erase(std::remove_if(asked.begin(), asked.end(), waits), asked.end());
     std::lock_guard<std::mutex> lock(mutex);
-    complete([&](const Leaving& gone) { return std::binary_search(ended.begin(), ended.end(), gone.number); });
+    for (const auto& [address, number] : asked)
+      if (const auto gone = leaving.find(address); gone != leaving.end() && gone->second.number == number) complete(gone);
   }
 
   // Adds the entries to the native allocator's, in the order of time.
@@ -147,7 +228,7 @@ class History {
     size_t middle = trace.size(), most = 0;
     {
       std::lock_guard<std::mutex> lock(mutex);
-      trace.insert(trace.end(), entries.begin(), entries.end());
+      entries.append_to(trace);
       most = length;
     }
     // Theirs are converted already.
@@ -167,38 +248,49 @@ class History {
     StallocBlock block;
     Stack stack;
     Notes notes;
+    uint64_t end() const { return block.address + block.size; }
   };
+  using LeavingBlocks = std::map<uint64_t, Leaving>;
 
-  // The arena's memory after so many changes.
+  // The arena's memory after so many changes, and that of pools: how much each holds, and its lowest address.
   struct Memory {
     uint64_t number = 0;
     std::vector<StallocRange> ranges;
+    std::map<PoolId, StallocRange> pools;
   };
 
   inline static std::atomic<bool> enabled{false};
   int index;
   std::mutex mutex;
-  std::deque<TraceEntry> entries;
-  std::vector<Leaving> leaving;
+  LastEntries entries;
+  LeavingBlocks leaving;                                       // by address
+  std::deque<std::pair<uint64_t, uint64_t>> leaving_in_order;  // number and address of those that streams have not done with
   std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> live;  // where live blocks were asked for
+  std::unordered_map<uint64_t, PoolId> pools;                                // of blocks that lie in one
   uint64_t departures = 0;
-  std::vector<StallocRange> mapped;  // the arena's memory as last noted
-  std::atomic<uint64_t> noted{0};    // its number of changes then; written with the lock held
+  Memory known;                      // as last noted
+  std::atomic<uint64_t> noted{0};    // its number of changes; written with the lock held
   std::vector<std::string> skipped;  // kinds of entries that are not kept
   size_t length = 1;
-  CreateContextFn context = nullptr;
-  RecordContext when = RecordContext::NEVER;
+  std::atomic<CreateContextFn> context{nullptr};
+  std::atomic<RecordContext> when{RecordContext::NEVER};
 
   Memory memory(const StallocCore* core) const {
     Memory now;
     now.ranges = all_of<StallocRange>([&](auto* out, size_t room) { return core->memory(index, out, room, &now.number); });
+    for (const auto& part : pool_parts(core, index)) {
+      auto& held = now.pools.try_emplace({part.pool[0], part.pool[1]}, StallocRange{part.block.address, 0}).first->second;
+      held.address = std::min(held.address, part.block.address);
+      held.size += part.block.size;
+    }
     return now;
   }
 
   // The lock is held.
   void remember(Memory now) {
-    mapped = std::move(now.ranges);
-    noted.store(now.number, std::memory_order_release);
+    const uint64_t number = now.number;
+    known = std::move(now);
+    noted.store(number, std::memory_order_release);
   }
 
   // The parts of some ranges that lie in none of others; both are in the order of addresses.
@@ -220,37 +312,76 @@ class History {
 
   // The call stack, if it is wanted. The recorder may take the interpreter's lock: no lock of ours is held meanwhile.
   Stack gather(RecordContext least) {
-    CreateContextFn recorder = nullptr;
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      if (when >= least) recorder = context;
-    }
-    return recorder != nullptr ? recorder() : nullptr;
+    const CreateContextFn recorder = context.load(std::memory_order_relaxed);
+    return recorder != nullptr && when.load(std::memory_order_relaxed) >= least ? recorder() : nullptr;
   }
 
-  // The lock is held, as it is in `complete`: entries are in the order of time.
-  void add(TraceEntry::Action action, const char* name, uint64_t address, size_t size, void* stream, Stack stack, Notes notes) {
+  // The lock is held from here on: entries are in the order of time.
+  void add(TraceEntry::Action action, const char* name, uint64_t address, size_t size, void* stream, PoolId pool, Stack stack,
+           Notes notes) {
     if (std::find(skipped.begin(), skipped.end(), name) != skipped.end()) return;
-    if (when < RecordContext::ALLOC) stack = nullptr;
-    entries.push_back(make_entry<TraceEntry>(action, c10::DeviceIndex(index), size_t(address), size,
-                                             static_cast<cudaStream_t>(stream), c10::getApproximateTime(), std::move(stack)));
-    note(entries.back(), notes, 0);
-    while (entries.size() > length) entries.pop_front();
+    if (when.load(std::memory_order_relaxed) < RecordContext::ALLOC) stack = nullptr;
+    auto entry = make_entry<TraceEntry>(action, c10::DeviceIndex(index), size_t(address), size, static_cast<cudaStream_t>(stream),
+                                        pool, c10::getApproximateTime(), std::move(stack));
+    note(entry, notes, 0);
+    entries.add(std::move(entry));
   }
 
-  template <typename Ended>
-  void complete(Ended&& has_ended) {
-    std::vector<Leaving> waiting;
-    for (auto& gone : leaving) {
-      if (has_ended(gone)) {
-        live.erase(gone.block.address);
-        add(TraceEntry::FREE_COMPLETED, "free_completed", gone.block.address, gone.block.requested, gone.block.stream,
-            std::move(gone.stack), std::move(gone.notes));
-      } else {
-        waiting.push_back(std::move(gone));
+  PoolId pool_of(uint64_t address) const {
+    const auto found = pools.empty() ? pools.end() : pools.find(address);
+    return found == pools.end() ? PoolId{0, 0} : found->second;
+  }
+
+  LeavingBlocks::iterator leave(const StallocBlock& block, Stack stack, Notes notes) {
+    requested(block, stack, notes);
+    return leaving.insert_or_assign(block.address, Leaving{++departures, block, std::move(stack), std::move(notes)}).first;
+  }
+
+  // Adds a block's end; the next one in the order of addresses.
+  LeavingBlocks::iterator complete(LeavingBlocks::iterator gone) {
+    auto& left = gone->second;
+    completed(left.block, std::move(left.stack), std::move(left.notes));
+    return leaving.erase(gone);
+  }
+
+  void requested(const StallocBlock& block, const Stack& stack, const Notes& notes) {
+    const auto pool = pool_of(block.address);
+    add(TraceEntry::FREE_REQUESTED, "free_requested", block.address, block.requested, block.stream, pool, stack, notes);
+  }
+
+  void completed(const StallocBlock& block, Stack stack, Notes notes) {
+    if (!live.empty()) live.erase(block.address);
+    const auto pool = pool_of(block.address);
+    if (pool != PoolId{0, 0}) pools.erase(block.address);
+    add(TraceEntry::FREE_COMPLETED, "free_completed", block.address, block.requested, block.stream, pool, std::move(stack),
+        std::move(notes));
+  }
+
+  // Whether a block that was given back at an address waits there for other streams.
+  static bool is_pending(const StallocCore* core, uint64_t address) {
+    StallocBlock now{};
+    // The address may be another block's already.
+    return core->find(reinterpret_cast<void*>(address), &now) == 1 && now.pending == 1 && now.address == address;
+  }
+
+  // Adds the ends of those that have waited longest, up to the first that waits still. The lock is let go of while the core is
+  // asked.
+  void complete_first(const StallocCore* core, std::unique_lock<std::mutex>& lock) {
+    while (!leaving_in_order.empty()) {
+      const auto [number, address] = leaving_in_order.front();
+      const auto is_it = [this](uint64_t wanted, uint64_t at) {
+        const auto gone = leaving.find(at);
+        return gone != leaving.end() && gone->second.number == wanted ? gone : leaving.end();
+      };
+      if (is_it(number, address) != leaving.end()) {
+        lock.unlock();
+        const bool waits = is_pending(core, address);
+        lock.lock();
+        if (waits) return;
+        if (const auto gone = is_it(number, address); gone != leaving.end()) complete(gone);
       }
+      if (!leaving_in_order.empty() && leaving_in_order.front().first == number) leaving_in_order.pop_front();
     }
-    leaving.swap(waiting);
   }
 };
 

@@ -36,14 +36,14 @@ class Limit {
   // The device has so many bytes, and this share of them may be held.
   void set(double share, uint64_t device_bytes) {
     std::lock_guard<std::mutex> lock(mutex);
-    fraction = share;
+    fraction.store(share, std::memory_order_relaxed);
     total = device_bytes;
     is_set.store(share < 1.0, std::memory_order_release);
     core->limit(index, asking > 0 && share < 1.0 ? 0 : bytes());
   }
 
   bool exists() const { return is_set.load(std::memory_order_acquire); }
-  double share() const { return fraction; }
+  double share() const { return fraction.load(std::memory_order_relaxed); }
   uint64_t allowed() {
     std::lock_guard<std::mutex> lock(mutex);
     return bytes();
@@ -93,11 +93,11 @@ class Limit {
   int index;
   std::mutex mutex;
   std::atomic<bool> is_set{false};
-  double fraction = 1.0;
+  std::atomic<double> fraction{1.0};  // written with the lock held
   uint64_t total = 0;
   int asking = 0;  // threads that wait for the native allocator
 
-  uint64_t bytes() const { return exists() ? uint64_t(fraction * double(total)) : UINT64_MAX; }
+  uint64_t bytes() const { return exists() ? uint64_t(share() * double(total)) : UINT64_MAX; }
 };
 
 }  // namespace stalloc

@@ -18,19 +18,19 @@ inline void tell_profiler(Device& device, void* address, int64_t bytes) {
 
 // A block was handed out.
 template <typename MakeNotes>
-void tell_allocated(Device& device, void* address, size_t size, size_t rounded, cudaStream_t stream, MakeNotes&& notes) {
+void tell_allocated(Device& device, void* address, size_t size, size_t rounded, cudaStream_t stream, PoolId pool,
+                    MakeNotes&& notes) {
   if (C10_UNLIKELY(History::any_enabled())) {
-    device.history.memory_changed(device.core, RecordContext::ALLOC, notes());
-    device.history.allocated(address, size, rounded, stream, notes());
+    device.history.memory_changed(device.core, RecordContext::ALLOC, notes);
+    device.history.allocated(address, size, rounded, stream, pool, notes());
   }
   if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))
     tell_allocation(*python, reinterpret_cast<uintptr_t>(address), 0);
   if (C10_UNLIKELY(c10::memoryProfilingEnabled())) tell_profiler(device, address, int64_t(rounded));
 }
 
-// A block has been taken back.
+// A block has been taken back, and is in the history.
 inline void tell_freed(Device& device, void* address, size_t rounded) {
-  if (C10_UNLIKELY(History::any_enabled())) device.history.complete_frees(device.core);
   if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))
     tell_deallocation(*python, reinterpret_cast<uintptr_t>(address), 0);
   if (C10_UNLIKELY(c10::memoryProfilingEnabled())) tell_profiler(device, address, -int64_t(rounded));

@@ -12,11 +12,6 @@
 
 namespace stalloc {
 
-// The parts of the pools of graphs on a device.
-inline std::vector<StallocPoolPart> pool_parts(const StallocCore* core, int index) {
-  return all_of<StallocPoolPart>([&](auto* out, size_t room) { return core->pool_parts(index, out, room); });
-}
-
 // Adds what a pool holds to PyTorch's statistics. What it holds only grows as long as somebody holds it. Older versions do not
 // tell.
 template <typename Stats>

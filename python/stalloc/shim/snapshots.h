@@ -149,9 +149,9 @@ struct Snapshots : Statistics<Native> {
     }
     StallocArena arena{};
     core->arena(device.index, &arena);
-    const auto entry =
-        make_entry<TraceEntry>(TraceEntry::SEGMENT_ALLOC, c10::DeviceIndex(device.index), size_t(arena.address),
-                               size_t(arena.size), nullptr, c10::getApproximateTime(), std::shared_ptr<c10::GatheredContext>());
+    const auto entry = make_entry<TraceEntry>(TraceEntry::SEGMENT_ALLOC, c10::DeviceIndex(device.index), size_t(arena.address),
+                                              size_t(arena.size), nullptr, MempoolId_t{0, 0}, c10::getApproximateTime(),
+                                              std::shared_ptr<c10::GatheredContext>());
     for (const auto& tracker : wanted) tracker(entry);
   }
 

@@ -24,11 +24,32 @@ struct Statistics : Devices<Native> {
     device.figures.refresh([&] { return next->initialized() ? next->getDeviceStats(device.index) : DeviceStats(); });
   }
 
+  // One request is asked for again: what the native allocator counts meanwhile is counted already.
+  class Again {
+   public:
+    Again(Statistics& of, Device& device) : statistics(of), device(device) { count(-1); }
+    ~Again() { count(1); }
+    Again(const Again&) = delete;
+    Again& operator=(const Again&) = delete;
+
+   private:
+    Statistics& statistics;
+    Device& device;
+    void count(int sign) noexcept {
+      try {
+        device.again.add(statistics.next->getDeviceStats(device.index), sign);
+      } catch (...) {
+        // A counter that cannot be read stays as it is.
+      }
+    }
+  };
+
   DeviceStats getDeviceStats(c10::DeviceIndex index) {
     auto* device = find(index);
     auto stats = next->getDeviceStats(index);
     if (device == nullptr) return stats;
     stats.num_ooms = device->out_of_memory.load(std::memory_order_relaxed);
+    leave_out(stats, device->again);
     auto sum = device->figures.sum(stats);
     device->pools.add_to(sum);
     return sum;
@@ -39,6 +60,7 @@ struct Statistics : Devices<Native> {
     if (auto* device = find(index)) {
       device->figures.reset_totals();
       device->out_of_memory.store(0, std::memory_order_relaxed);
+      device->again.reset();
     }
   }
 

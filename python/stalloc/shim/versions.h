@@ -5,6 +5,7 @@
 #include <sys/types.h>
 #include <torch/version.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -70,14 +71,14 @@ struct TellsMemoryFraction : std::false_type {};
 template <typename Native>
 struct TellsMemoryFraction<Native, std::void_t<decltype(&Native::getMemoryFraction)>> : std::true_type {};
 
-// An entry of the history, outside all private pools. Older versions' entries do not name their pool.
+// An entry of the history; {0, 0}: outside all private pools. Older versions' entries do not name their pool.
 template <typename Entry, typename Time, typename Stack>
 Entry make_entry(typename Entry::Action action, c10::DeviceIndex device, size_t address, size_t size, cudaStream_t stream,
-                 Time time, Stack stack) {
+                 c10::cuda::MempoolId_t pool, Time time, Stack stack) {
   using Pool = c10::cuda::MempoolId_t;
   if constexpr (std::is_constructible_v<Entry, decltype(action), decltype(device), size_t, size_t, cudaStream_t, Pool, Time,
                                         Stack>)
-    return Entry(action, device, address, size, stream, Pool{0, 0}, time, std::move(stack));
+    return Entry(action, device, address, size, stream, pool, time, std::move(stack));
   else
     return Entry(action, device, address, size, stream, time, std::move(stack));
 }
@@ -96,6 +97,41 @@ auto note(Entry& entry, Notes& notes, int) -> decltype(void(entry.compile_contex
 }
 template <typename Entry>
 void note(Entry&, Notes&, long) {}
+
+// Attempts of the native allocator to serve what it was asked for before: some of its counters, which the program sees once for
+// each request of its own. Older versions do not count preemptive refusals.
+struct Attempts {
+  std::atomic<int64_t> retries{0}, waits{0}, refusals{0};
+  void reset() { retries = waits = refusals = 0; }
+  template <typename Stats>
+  void add(const Stats& stats, int64_t sign) {
+    retries += sign * stats.num_alloc_retries;
+    waits += sign * stats.num_sync_all_streams;
+    add_refusals(stats, sign, 0);
+  }
+
+ private:
+  template <typename Stats>
+  auto add_refusals(const Stats& stats, int64_t sign, int) -> decltype(void(stats.num_oom_rejections)) {
+    refusals += sign * stats.num_oom_rejections;
+  }
+  template <typename Stats>
+  void add_refusals(const Stats&, int64_t, long) {}
+};
+template <typename Stats>
+auto add_refusals(Stats& stats, int64_t count, int) -> decltype(void(stats.num_oom_rejections)) {
+  stats.num_oom_rejections += count;
+}
+template <typename Stats>
+void add_refusals(Stats&, int64_t, long) {}
+
+// Takes attempts out of the counters.
+template <typename Stats>
+void leave_out(Stats& stats, const Attempts& attempts) {
+  stats.num_alloc_retries -= attempts.retries.load(std::memory_order_relaxed);
+  stats.num_sync_all_streams -= attempts.waits.load(std::memory_order_relaxed);
+  add_refusals(stats, -attempts.refusals.load(std::memory_order_relaxed), 0);
+}
 
 // The sanitizer for streams is told of memory. In older versions it knows of no device but CUDA's.
 template <typename Trace>

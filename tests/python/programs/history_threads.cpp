@@ -61,6 +61,19 @@ int find(const void* address, StallocBlock* block) {
   return 1;
 }
 
+// A block is given back, and at once another thread gets its address.
+std::thread next_one;
+size_t release(void* address, int*, StallocBlock* block) {
+  *block = {uint64_t(address), kMiB, kMiB, nullptr, world.pending ? 1u : 0u};
+  next_one = std::thread([address] { history->allocated(address, 2 * kMiB, kMiB, nullptr, {0, 0}, {}); });
+  return kMiB;
+}
+
+size_t pool_parts(int, StallocPoolPart* out, size_t capacity) {
+  if (capacity > 0) out[0] = {{7, 0}, {9 * kMiB, kMiB, kMiB, nullptr, 0}, 0};
+  return 1;
+}
+
 void map(std::vector<StallocRange> ranges) {
   world.mapped = std::move(ranges);
   ++world.changes;
@@ -98,9 +111,11 @@ extern "C" const char* history_problems() {
   core.memory_changes = memory_changes;
   core.is_solid = is_solid;
   core.find = find;
+  core.release = release;
+  core.pool_parts = pool_parts;
   static History kept(0);
   history = &kept;
-  auto changed = [&] { history->memory_changed(&core, Context::NEVER, {}); };
+  auto changed = [&] { history->memory_changed(&core, Context::NEVER, [] { return stalloc::Notes(); }); };
 
   map({{0, 2 * kMiB}});
   history->set(&core, true, nullptr, 1000, Context::NEVER, false, {});
@@ -123,12 +138,35 @@ extern "C" const char* history_problems() {
   history->free_requested({kMiB, kMiB, kMiB, nullptr, 0}, {});
   history->complete_frees(&core);
   expect("a block ends before its stream is done", entries(), "map 6+2; requested 1+1; ");
-  history->allocated(reinterpret_cast<void*>(kMiB), kMiB, kMiB, nullptr, {});
+  history->allocated(reinterpret_cast<void*>(kMiB), kMiB, kMiB, nullptr, {0, 0}, {});
   expect("an address comes again before its block has ended", entries(), "map 6+2; requested 1+1; completed 1+1; alloc 1+1; ");
   history->free_requested({kMiB, kMiB, kMiB, nullptr, 0}, {});
   world.pending = false;
   history->complete_frees(&core);
   expect("a block ends", entries(), "map 6+2; requested 1+1; completed 1+1; alloc 1+1; requested 1+1; completed 1+1; ");
+
+  // What is done with at once ends before its address is anybody's again, and what waits does so with the next one that is given
+  // back.
+  const auto give_back = [&](uint64_t mib) {
+    history->release(&core, reinterpret_cast<void*>(mib * kMiB), {});
+    next_one.join();
+  };
+  auto before = entries().size();
+  give_back(3);
+  expect("a block ends at once", entries().substr(before), "requested 3+1; completed 3+1; alloc 3+2; ");
+  before = entries().size();
+  world.pending = true;
+  history->free_requested({5 * kMiB, kMiB, kMiB, nullptr, 0}, {});
+  give_back(4);
+  expect("a block that waits", entries().substr(before), "requested 5+1; requested 4+1; completed 4+1; alloc 4+2; ");
+  history->allocated(reinterpret_cast<void*>(8 * kMiB), kMiB, kMiB, nullptr, {7, 1}, {});
+  std::vector<Entry> trace;
+  auto same = [](auto time) { return int64_t(time); };
+  history->merge_into(trace, same);
+#if __cplusplus >= 202002L
+  if constexpr (requires(Entry entry) { entry.mempool_; })
+    if (trace.back().mempool_ != c10::cuda::MempoolId_t{7, 1}) world.problems.push_back("a pool's block is not said to be its");
+#endif
 
   static std::string text;
   for (const auto& problem : world.problems) text += problem + "\n";

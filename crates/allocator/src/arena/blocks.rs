@@ -48,7 +48,7 @@ impl<D: Device> Arena<D> {
         Some(self.live(start, *block))
     }
 
-    /// The live block that an address lies in. O(1) at its start, O(blocks) inside of it.
+    /// The block, in use or pending, that an address lies in. O(1) at its start and where nothing lies, O(blocks) at most inside of it.
     pub fn block_around(&self, address: Address) -> Option<LiveBlock> {
         if let Some(block) = self.pool_block_around(address) {
             return Some(block);
@@ -56,8 +56,29 @@ impl<D: Device> Arena<D> {
         if !self.is_open(address) {
             return None;
         }
-        let contains = |block: &LiveBlock| (block.address..block.address + block.size).contains(&address);
-        self.block(address).or_else(|| self.live_blocks().find(contains))
+        let granule = ((address - self.frames.base()) / GRANULE) as u32;
+        if self.is_free(&(granule..granule + 1)) {
+            return None;
+        }
+        let (start, block) = self.block_at(granule)?;
+        Some(self.live(start, block))
+    }
+
+    /// The block that a granule lies in: itself by where it starts, or the next one behind a gap that reaches it.
+    fn block_at(&self, granule: u32) -> Option<(u32, Block)> {
+        if let Some(&block) = self.blocks.get(&granule) {
+            return Some((granule, block));
+        }
+        let contains = |start: u32, block: &Block| block.range(start).contains(&granule);
+        let mut start = self.gaps.starting_by(granule).map_or(0, |gap| gap.end);
+        while let Some(&block) = self.blocks.get(&start).filter(|_| start <= granule) {
+            if contains(start, &block) {
+                return Some((start, block));
+            }
+            start += block.granules;
+        }
+        // What was claimed at a planned address is not cut out of the gaps yet.
+        self.blocks.iter().find(|(start, block)| contains(**start, block)).map(|(&start, &block)| (start, block))
     }
 
     /// Every block that is in use or pending, in the order of addresses. O(n log n).
