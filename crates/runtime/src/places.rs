@@ -72,22 +72,26 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     };
     let index = index(i32::try_from(plan.device).unwrap_or(i32::MAX));
     let budget = &BUDGETS[index.ok_or_else(|| Error::Plan(format!("there is no device {}", plan.device)))?];
+    let is_amd = gpu.is_amd();
     let device = Budgeted::new(gpu, budget);
     let arena = match (solid::asked(), device.page_size()) {
-        (None, Some(_)) => Arena::new(device, plan, kept_memory())?,
-        (more, _) => open_solid(device, plan, more.unwrap_or(0), budget.of_arena())?,
+        (None, Some(_)) if !is_amd => Arena::new(device, plan, kept_memory())?,
+        (more, _) => {
+            let why = if is_amd { DOES_NOT_MAP } else { CANNOT_MAP };
+            open_solid(device, plan, more.unwrap_or(0), budget.of_arena(), why)?
+        }
     };
     let planned_only = std::env::var_os("STALLOC_DYNAMIC").is_some_and(|value| value == "0");
     Ok(Box::new(if planned_only { arena.planned_only() } else { arena }))
 }
 
 /// An arena in one allocation, `more` bytes larger than its plan needs.
-fn open_solid<D: Device>(device: D, plan: &Plan, more: u64, allowed: u64) -> Result<Arena<D>, Error> {
+fn open_solid<D: Device>(device: D, plan: &Plan, more: u64, allowed: u64, why: &str) -> Result<Arena<D>, Error> {
     let free = device.memory_info()?.free.min(allowed);
     let bytes = match solid::size(plan, more, free) {
         solid::Size::Known(bytes) => bytes,
         solid::Size::Share(bytes) => {
-            let (taken, why) = (figures::bytes(bytes), if solid::asked().is_some() { "" } else { CANNOT_MAP });
+            let (taken, why) = (figures::bytes(bytes), if solid::asked().is_some() { "" } else { why });
             let device = plan.device;
             say(&format!(
                 "dev{device}: {why}without a plan the arena takes {taken}, 9/10 of what is free; --solid=SIZE takes SIZE"
@@ -100,6 +104,9 @@ fn open_solid<D: Device>(device: D, plan: &Plan, more: u64, allowed: u64) -> Res
 
 /// Why an arena is one allocation though nobody asked for it.
 const CANNOT_MAP: &str = "this GPU cannot map pages; ";
+
+/// Programs were seen to read zeros from pages that had just been mapped, and to hang (rocm-systems#11693, #6982).
+const DOES_NOT_MAP: &str = "on AMD GPUs the arena is one allocation; ";
 
 /// With `STALLOC_TIGHT=1` an arena remaps rather than hold much more than tensors use; else when the device is full.
 fn kept_memory() -> stalloc_allocator::Budget {
@@ -168,6 +175,15 @@ pub fn free(address: Address) -> Option<(i32, Freed)> {
         order::given_back(device, address);
     }
     Some((device, place.free(address)?))
+}
+
+/// The same, with all that is known of the block: see [`Place::free_told`].
+pub fn free_told(address: Address) -> Option<(i32, LiveBlock)> {
+    let (device, place) = owner(address)?;
+    if device != HOST {
+        order::given_back(device, address);
+    }
+    Some((device, place.free_told(address)?))
 }
 
 /// A graph holds a pool of a device's arena from now on; false if it has none.

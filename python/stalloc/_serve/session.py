@@ -142,8 +142,10 @@ def _serve(torch: Any, settings: Settings) -> bool:
         say(f"this process runs with PyTorch's allocator: {problem}")
         return False
     _watch_for_another(torch)
+    if not settings.quiet and _rounds_up():
+        say("roundup_power2_divisions is left to PyTorch's allocator: the arena rounds to 512 bytes, and needs no classes of sizes")
     if settings.solid is None:
-        _register_no_pages()
+        _register_no_pages(settings)
     if _saves_memory() and not settings.quiet:
         say("torch_memory_saver is loaded: what its regions allocate is left to PyTorch's allocator, so that it can be paused")
     return True
@@ -199,12 +201,22 @@ def _not_wanted(torch: Any) -> str | None:
 _REGISTER_ALL = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
 
 
-def _register_no_pages() -> None:
-    """NCCL cannot register what is mapped by pages: do what PyTorch does with expandable segments."""
+def _register_no_pages(settings: Settings) -> None:
+    """NCCL cannot register what is mapped by pages: do what PyTorch does with expandable segments. In captured graphs NCCL registers
+    buffers of its own accord, and then hangs or fails."""
+    if settings.is_one_of_several and "NCCL_GRAPH_REGISTER" not in os.environ:
+        os.environ["NCCL_GRAPH_REGISTER"] = "0"
+        if not settings.quiet:
+            say("NCCL_GRAPH_REGISTER=0 is set: NCCL cannot register memory that is mapped by pages in captured graphs; set it to keep it")
     for name in _REGISTER_ALL:
         if os.environ.get(name, "").lower() in ("1", "y", "yes", "t", "true"):
             os.environ[name] = "0"
             say(f"{name} is switched off: NCCL cannot register an arena that is mapped by pages; with --solid it registers it as a whole")
+
+
+def _rounds_up() -> bool:
+    """Whether the program's settings ask PyTorch's allocator for classes of sizes."""
+    return any("roundup_power2_divisions" in os.environ.get(name, "") for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
 
 
 def _saves_memory() -> bool:

@@ -5,10 +5,11 @@ use std::fmt;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::sys::{
     AccessDescription, AllocationProperties, Binding, Code, DESCRIPTOR, Driver, EVENT_DISABLE_TIMING, EXPORTS_PAGES,
-    HostMemory, Location, MAPS_PAGES, NOT_READY, OUT_OF_MEMORY, READ_WRITE, RELAXED, Virtual,
+    HostMemory, Location, MAPS_PAGES, NOT_READY, OUT_OF_MEMORY, RDMA_OF_PAGES, READ_WRITE, RELAXED, Virtual,
 };
 use crate::{Address, Error, MemoryInfo, Stream};
 
@@ -37,11 +38,21 @@ pub struct Calls {
     context: *mut c_void,
     /// Memory is created so that other processes may get a descriptor of it.
     is_exportable: AtomicBool,
+    /// Memory is created so that network cards may read and write it.
+    is_for_rdma: AtomicBool,
+    /// Events that nobody uses: making one costs more than recording it.
+    idle_events: Mutex<Vec<*mut c_void>>,
 }
+
+/// Events that are kept for later, at most.
+const IDLE_EVENTS: usize = 256;
+
+/// Where the driver says that there is no memory although so many bytes more than asked for are free, the reason is another one.
+const ROOM: u64 = 256 << 20;
 
 // SAFETY: drivers may be called by any thread; each call here makes its device current on the calling thread.
 unsafe impl Send for Calls {}
-// SAFETY: as above; nothing here changes after it is made, but for one flag, which is atomic.
+// SAFETY: as above; nothing here changes after it is made, but for two flags, which are atomic, and a list behind a lock.
 unsafe impl Sync for Calls {}
 
 impl fmt::Debug for Calls {
@@ -91,7 +102,9 @@ impl Calls {
     pub fn new(driver: Driver, ordinal: u32) -> Result<Self, Error> {
         let no_device = |_| Error::Driver { call: "opening the device", message: format!("no device {ordinal}") };
         let ordinal = c_int::try_from(ordinal).map_err(no_device)?;
-        let mut calls = Calls { driver, device: 0, context: ptr::null_mut(), is_exportable: AtomicBool::new(false) };
+        let (is_exportable, is_for_rdma) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (context, idle_events) = (ptr::null_mut(), Mutex::new(Vec::new()));
+        let mut calls = Calls { driver, device: 0, context, is_exportable, is_for_rdma, idle_events };
         // SAFETY: the flags must be 0.
         calls.check("starting the driver", unsafe { (calls.driver.basic.init)(0) })?;
         let device = calls.find(ordinal)?;
@@ -105,6 +118,7 @@ impl Calls {
         // HIP's number of the attribute differs between versions: not there.
         let exports = calls.driver.sharing.is_some() && calls.has(EXPORTS_PAGES).unwrap_or(false);
         calls.is_exportable = AtomicBool::new(exports);
+        calls.is_for_rdma = AtomicBool::new(calls.has(RDMA_OF_PAGES).unwrap_or(false));
         Ok(calls)
     }
 
@@ -173,8 +187,13 @@ impl Calls {
             handle_types: if self.is_exportable.load(Ordering::Relaxed) { DESCRIPTOR } else { 0 },
             location: self.location(),
             win32: ptr::null_mut(),
-            flags: [0; 8],
+            flags: [0, u8::from(self.is_for_rdma.load(Ordering::Relaxed)), 0, 0, 0, 0, 0, 0],
         }
+    }
+
+    /// Whether there is certainly memory for so many bytes.
+    fn has_room(&self, bytes: u64) -> bool {
+        self.memory_info().is_ok_and(|info| info.free >= bytes.saturating_add(ROOM))
     }
 
     /// Size of a page of virtual memory; `None` if the driver or the device has none.
@@ -272,9 +291,14 @@ impl Calls {
         // SAFETY: `handle` is a place for the answer, the properties are valid during the call.
         let mut create = || unsafe { (calls.create)(&mut handle, bytes as usize, &self.properties(), 0) };
         let mut code = create();
-        if ![0, OUT_OF_MEMORY].contains(&code) && self.is_exportable.swap(false, Ordering::Relaxed) {
-            // Some systems refuse memory that can be shared though the device has it.
-            code = create();
+        // Some systems refuse what the device says that it has, WSL2 among them, and some of these say that memory has run out.
+        for ability in [&self.is_for_rdma, &self.is_exportable] {
+            let is_refused = code != 0 && (code != OUT_OF_MEMORY || self.has_room(bytes));
+            if is_refused && ability.swap(false, Ordering::Relaxed) {
+                code = create();
+                // It made no difference.
+                ability.store(code == OUT_OF_MEMORY, Ordering::Relaxed);
+            }
         }
         self.check_memory("creating memory", code)?;
         self.map_again(handle, address, bytes).inspect_err(|_| {
@@ -345,7 +369,15 @@ impl Calls {
         Ok(MemoryInfo { free: free as u64, total: total as u64 })
     }
 
+    fn idle_events(&self) -> MutexGuard<'_, Vec<*mut c_void>> {
+        self.idle_events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An event that was not recorded yet, or was somebody's before and is to be recorded again.
     pub fn create_event(&self) -> Result<*mut c_void, Error> {
+        if let Some(event) = self.idle_events().pop() {
+            return Ok(event);
+        }
         let _current = self.current()?;
         let mut event = ptr::null_mut();
         // SAFETY: `event` is a place for the answer.
@@ -383,7 +415,19 @@ impl Calls {
         self.check("queueing a wait", code)
     }
 
-    pub fn destroy_event(&self, event: *mut c_void) -> Result<(), Error> {
+    /// Takes an event back: waits that were queued for it go by what it was when they were queued.
+    pub fn give_back_event(&self, event: *mut c_void) {
+        {
+            let mut idle = self.idle_events();
+            if idle.len() < IDLE_EVENTS {
+                return idle.push(event);
+            }
+        }
+        // A driver that refuses leaks one event; there is nobody to tell.
+        let _ = self.destroy_event(event);
+    }
+
+    fn destroy_event(&self, event: *mut c_void) -> Result<(), Error> {
         let _current = self.current()?;
         // SAFETY: the owner of the event gives it up.
         self.check("destroying an event", unsafe { (self.driver.basic.event_destroy)(event) })
@@ -403,6 +447,9 @@ fn handle(stream: Stream) -> *mut c_void {
 
 impl Drop for Calls {
     fn drop(&mut self) {
+        for event in std::mem::take(&mut *self.idle_events()) {
+            let _ = self.destroy_event(event);
+        }
         if let (Binding::Contexts(contexts), false) = (&self.driver.binding, self.context.is_null()) {
             // SAFETY: gives up what `new` retained.
             unsafe { (contexts.release)(self.device) };

@@ -38,7 +38,7 @@ struct Mapping {
     memory: Memory,
 }
 
-/// An event of a [`Gpu`], destroyed when it is dropped.
+/// An event of a [`Gpu`], given back when it is dropped.
 pub struct Event {
     raw: *mut c_void,
     calls: Arc<Calls>,
@@ -57,8 +57,7 @@ impl fmt::Debug for Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // A driver that refuses leaks one event; there is nobody to tell.
-        let _ = self.calls.destroy_event(self.raw);
+        self.calls.give_back_event(self.raw);
     }
 }
 
@@ -93,6 +92,11 @@ impl Gpu {
         let calls = Calls::new(Driver::load(library, flavour)?, ordinal)?;
         let page = calls.page_size();
         Ok(Gpu { calls: Arc::new(calls), page, mapped: BTreeMap::new(), mappings: BTreeMap::new(), peers: Vec::new() })
+    }
+
+    /// Whether AMD's runtime drives it.
+    pub fn is_amd(&self) -> bool {
+        !self.calls.opens_runs()
     }
 
     /// What to say if memory runs out.

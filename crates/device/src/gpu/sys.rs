@@ -43,6 +43,7 @@ pub struct AllocationProperties {
     pub handle_types: c_int,
     pub location: Location,
     pub win32: *mut c_void,
+    /// Of these, the second says that network cards may use the memory (`gpuDirectRDMACapable`).
     pub flags: [u8; 8],
 }
 
@@ -155,6 +156,9 @@ pub const MAPS_PAGES: c_int = 102;
 
 /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`.
 pub const EXPORTS_PAGES: c_int = 103;
+
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`.
+pub const RDMA_OF_PAGES: c_int = 110;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: memory of which other processes may get a descriptor.
 pub const DESCRIPTOR: c_int = 1;
