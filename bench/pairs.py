@@ -178,6 +178,9 @@ def grid(rounds: int, pairs: int, wanted: list[str]) -> None:
                 cell = Cell(streams, live, count, threads, *sizes, number)
                 library.pairs_exchange(ctypes.byref(cell), ctypes.byref(took))
                 times[allocator].append(took)
+        # Neither may hold what the other needs in the next cell.
+        library.pairs_use(ours)
+        torch.cuda.empty_cache()
         best = {who: {what: min(getattr(one, what) for one in all_of) for what, _ in Took._fields_} for who, all_of in times.items()}
         of = lambda what: best["stalloc"][what] / max(best["native"][what], 1)  # noqa: E731
         ns = {who: best[who]["total"] / count for who in best}

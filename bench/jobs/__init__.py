@@ -108,6 +108,14 @@ JOBS = {
     "multitask": varying("multitask", 8, held_out=True),
     "contrastive": varying("contrastive", 5, held_out=True),
     "activation-offload": varying("activation_offload", 4, held_out=True),
+    "sharded": varying("sharded", 4, held_out=True),
+    "sharded-recorded": varying("sharded", 4, "--recorded", "1", "--ahead", "1", held_out=True),
+    "buckets-reduced": varying("buckets", 4, held_out=True),
+    "loader": varying("loader", 6, held_out=True),
+    "one-forward-one-backward": varying("one_forward_one_backward", 4, held_out=True),
+    "recorded-storm": varying("recorded_storm", 4, held_out=True),
+    "graph-and-eager": varying("graph_and_eager", 6, held_out=True),
+    "states-on-host": varying("states_on_host", 4, held_out=True),
 }
 #: The kinds of jobs.
 KINDS = ("varying", "between", "repeating")
