@@ -193,7 +193,7 @@ pub struct Owners {
 }
 
 /// Parts that one search looks at: it passes over memory of which it would have to look at more.
-const WORK: u32 = 512;
+const WORK: u32 = 256;
 
 /// Below so many parts nothing is dropped.
 const FEW: usize = 1024;
@@ -286,8 +286,9 @@ impl Owners {
         used.stream() == stream || self.is_done(used) || after.is_some_and(|&tick| used.tick() <= tick)
     }
 
-    /// Calls `visit` with each use in a range and where that part ends, until it says `true`.
-    fn any(&self, range: &Range<u32>, mut visit: impl FnMut(Use, u32) -> bool) -> bool {
+    /// Calls `visit` with each part of a range that was used, until it says `true`.
+    #[inline]
+    fn any(&self, range: &Range<u32>, mut visit: impl FnMut(Use, Range<u32>) -> bool) -> bool {
         let end = range.end.min(self.pieces.len() as u32 * PIECE);
         let mut at = range.start;
         while at < end {
@@ -295,15 +296,18 @@ impl Owners {
             let until = (base + PIECE).min(end);
             match &self.pieces[number as usize] {
                 Piece::Whole(used) => {
-                    if *used != Use::NOBODY && visit(*used, until) {
+                    if *used != Use::NOBODY && visit(*used, at..until) {
                         return true;
                     }
                 }
                 Piece::Parts(parts) => {
                     let first = parts.partition_point(|part| u32::from(part.to) + base <= at);
-                    let touched = parts[first..].iter().take_while(|part| u32::from(part.from) + base < until);
-                    for part in touched {
-                        if visit(part.used, (base + u32::from(part.to)).min(until)) {
+                    for part in &parts[first..] {
+                        let (from, to) = (base + u32::from(part.from), base + u32::from(part.to));
+                        if from >= until {
+                            break;
+                        }
+                        if visit(part.used, from.max(at)..to.min(until)) {
                             return true;
                         }
                     }
@@ -324,27 +328,32 @@ impl Owners {
         self.work = WORK;
     }
 
-    /// Where the first part of a range ends that a stream does not come after; `None` if there is none. Once the search has
-    /// looked at enough, everything is such a part.
+    /// Where so many granules of a range begin that all come before what a stream is given now; `None` if there are none, or the search
+    /// has looked at enough before it found them.
     #[inline]
-    pub fn foreign(&mut self, range: Range<u32>, stream: u16) -> Option<u32> {
+    pub fn own(&mut self, range: Range<u32>, width: u32, stream: u16) -> Option<u32> {
         if self.is_alone(stream) {
-            return None;
+            return (range.end.saturating_sub(range.start) >= width).then_some(range.start);
         }
-        let (mut end, mut work) = (range.end, self.work);
-        let is_foreign = self.any(&range, |used, until| {
-            end = until;
+        let (mut start, mut work) = (range.start, self.work);
+        let is_cut = self.any(&range, |used, part| {
+            if part.start.saturating_sub(start) >= width {
+                return true;
+            }
             work = work.saturating_sub(1);
-            work == 0 || !self.is_after(stream, used)
+            if work == 0 {
+                return true;
+            }
+            if self.is_after(stream, used) {
+                return part.end - start >= width;
+            }
+            start = part.end;
+            false
         });
+        self.passed |= start > range.start;
         self.work = work;
-        self.passed |= is_foreign;
-        is_foreign.then_some(end)
-    }
-
-    /// Whether the search has looked at enough.
-    pub fn is_over(&self) -> bool {
-        self.work == 0
+        let is_found = if is_cut { work > 0 } else { range.end.saturating_sub(start) >= width };
+        is_found.then_some(start)
     }
 
     /// The streams that a range was used by and that `stream` does not come after, each once, with the tick of its last use there;

@@ -28,7 +28,7 @@ stalloc_tuning::tuned! {
 
     /// While several streams allocate, an epoch of what they gave back ends with a step, or after so many blocks where the program
     /// marks none, or where it marks them: fewer record more events, more pass over more memory that is free.
-    epoch: u32 = 4096;
+    epoch: u32 = 1024;
     epoch_of_steps: u32 = 65_536;
 
     /// After so many blocks that were given back, events are asked whether they are complete.

@@ -98,11 +98,10 @@ impl<D: Device> Arena<D> {
             let lowest = self.gaps.of_width(width).map(within).filter(|gap| gap.end.saturating_sub(gap.start) >= width);
             return first(lowest, owners, key, others);
         }
-        let end = window.end;
-        first(self.gaps.fits(window, width), owners, key, others).or_else(|| {
+        first(self.gaps.fits(window.clone(), width), owners, key, others).or_else(|| {
             // Other streams' gaps may hide where nobody has been yet.
-            let untouched = owners.untouched().max(self.gaps.last()?.start);
-            (!others && self.gaps.last()?.end.min(end).saturating_sub(untouched) >= width).then_some(untouched)
+            let untouched = owners.untouched().max(self.gaps.last()?.start).max(window.start);
+            (!others && self.gaps.last()?.end.min(window.end).saturating_sub(untouched) >= width).then_some(untouched)
         })
     }
 
@@ -140,12 +139,5 @@ fn first(mut fits: impl Iterator<Item = Range<u32>>, owners: &mut Owners, key: K
 
 /// The beginning of the first part of a free range in which a request fits and which no other stream may still use.
 pub(super) fn own_part(owners: &mut Owners, range: Range<u32>, key: Key) -> Option<u32> {
-    let mut start = range.start;
-    while range.end.saturating_sub(start) >= key.granules() && !owners.is_over() {
-        match owners.foreign(start..start + key.granules(), key.stream()) {
-            Some(end) => start = end,
-            None => return Some(start),
-        }
-    }
-    None
+    owners.own(range, key.granules(), key.stream())
 }

@@ -3,9 +3,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn foreign(owners: &mut Owners, range: Range<u32>, stream: u16) -> Option<u32> {
+/// Where so many granules are a stream's own.
+fn own(owners: &mut Owners, range: Range<u32>, width: u32, stream: u16) -> Option<u32> {
     owners.begin_search();
-    owners.foreign(range, stream)
+    owners.own(range, width, stream)
 }
 
 /// Three streams of which the first two have used memory.
@@ -25,14 +26,16 @@ fn one_stream_owns_everything_without_being_written_down() {
     owners.admit(0);
     owners.note(0..100, 0);
     assert!(owners.is_alone(0) && owners.pieces.is_empty());
-    assert_eq!(foreign(&mut owners, 0..100, 0), None);
+    assert_eq!(own(&mut owners, 0..100, 100, 0), Some(0));
     assert_eq!(owners.users(&(0..100), 1, false), [(0, 1)]);
 }
 
 #[test]
 fn an_event_covers_what_its_stream_used_before_and_nothing_later() {
     let mut owners = two(0..10, 10..20);
-    assert_eq!(foreign(&mut owners, 0..20, 2), Some(10));
+    assert_eq!(own(&mut owners, 0..30, 10, 2), Some(20));
+    assert_eq!(own(&mut owners, 0..30, 11, 2), None);
+    assert_eq!(own(&mut owners, 0..30, 10, 1), Some(10));
     assert_eq!(owners.users(&(0..20), 2, false), [(0, 1), (1, 1)]);
     let tick = owners.recorded();
     owners.note(5..7, 0);
@@ -42,7 +45,7 @@ fn an_event_covers_what_its_stream_used_before_and_nothing_later() {
     assert_eq!(owners.users(&(10..20), 0, false), [(1, 1)], "that one did not");
     assert_eq!(owners.users(&(0..10), 2, false), [(0, 2)], "a part of what was joined was used later");
     owners.completed(0, 2);
-    assert_eq!(foreign(&mut owners, 0..20, 2), None);
+    assert_eq!(own(&mut owners, 0..20, 20, 2), Some(0));
 }
 
 #[test]
@@ -61,8 +64,8 @@ fn a_stream_that_waits_comes_after_all_that_the_other_has_waited_for_by_then() {
 fn memory_that_was_taken_away_is_nobody_s() {
     let mut owners = two(0..10_000, 10_000..20_000);
     owners.forget(4096..8192);
-    assert_eq!(foreign(&mut owners, 4096..8192, 1), None);
-    assert_eq!(foreign(&mut owners, 4000..8192, 1), Some(4096));
+    assert_eq!(own(&mut owners, 0..8192, 4096, 1), Some(4096));
+    assert_eq!(own(&mut owners, 0..8192, 4097, 1), None);
     owners.forget(8192..1 << 30);
     assert_eq!(owners.users(&(0..1 << 30), 2, false), [(0, 1)]);
 }
@@ -79,12 +82,12 @@ fn a_search_looks_at_so_many_parts_and_takes_the_rest_for_another_stream_s() {
     let tick = owners.recorded();
     owners.completed(0, tick);
     owners.completed(1, tick);
-    owners.begin_search();
-    assert_eq!(owners.foreign(0..2000, 2), Some(WORK));
-    assert!(owners.is_over());
+    assert_eq!(own(&mut owners, 0..2000, 2000, 2), None);
+    assert_eq!(own(&mut owners, 0..2000, WORK - 1, 2), Some(0));
+    assert!(owners.work > 0);
     owners.drop_done();
     assert_eq!(owners.parts, 0);
-    assert_eq!(foreign(&mut owners, 0..2000, 2), None);
+    assert_eq!(own(&mut owners, 0..2000, 2000, 2), Some(0));
 }
 
 #[test]
@@ -191,13 +194,12 @@ proptest! {
                 let expected: std::collections::BTreeSet<u16> = units.iter().filter_map(is_foreign).map(|(other, _)| other).collect();
                 let users: std::collections::BTreeSet<u16> = owners.users(&(0..LEN as u32), stream, false).into_iter().map(|(user, _)| user).collect();
                 prop_assert!(users.is_superset(&expected), "{users:?} for {expected:?}");
-                // What it says of more is of neighbours that were joined: in one piece, by one stream.
-                if let Some(first) = units.iter().position(|used| is_foreign(used).is_some()) {
-                    let found = foreign(&mut owners, 0..LEN as u32, stream);
-                    prop_assert!(found.is_some());
-                    let part = first as u32..first as u32 + 1;
-                    let (user, _) = is_foreign(&units[first]).unwrap();
-                    prop_assert!(owners.users(&part, stream, false).iter().any(|(other, _)| *other == user));
+                // Where it says that a stream may go, no use is in the way.
+                for width in [1, 7, 50, 5000] {
+                    if let Some(start) = own(&mut owners, 0..LEN as u32, width, stream) {
+                        let found = &units[start as usize..(start + width) as usize];
+                        prop_assert!(found.iter().all(|used| is_foreign(used).is_none()), "{start} for {width}");
+                    }
                 }
             }
             for (unit, used) in units.iter().enumerate().step_by(7) {
