@@ -30,15 +30,16 @@ mod pending;
 mod pools;
 mod remap;
 mod search;
+mod slack;
 
 pub use blocks::{Freed, LiveBlock};
 use epochs::Flying;
-pub use memory::Budget;
 use memory::Pressure;
 use pending::Pending;
 use pools::Pools;
 pub use pools::{PoolId, PoolPart};
 use remap::Left;
+use slack::Slack;
 
 /// Largest address range of an arena in granules, bytes 2 TiB.
 const MAX_GRANULES: u64 = u32::MAX as u64;
@@ -91,7 +92,17 @@ pub struct Arena<D: Device> {
     gaps: Gaps,
     /// First granules of blocks that were claimed at planned addresses, some of them gone.
     uncut: Marks,
-    budget: Budget,
+    budget: Slack,
+    /// Bytes that may be held so that other libraries find what they need.
+    within: u64,
+    /// The step in which that was asked.
+    looked: u64,
+    /// Requests before the first step that was marked.
+    unmarked: u64,
+    /// Remaps until this step are what a plan's adoption costs once.
+    settled: u64,
+    /// Bytes remapped until then.
+    remapped_before: u64,
     streams: Streams,
     owners: Owners,
     /// Streams that blocks were recorded on, by the block's first granule.
@@ -131,7 +142,7 @@ impl<D: Device> Arena<D> {
     ///
     /// # Errors
     /// [`Error::Plan`] if the plan cannot be followed; [`Error::Device`] if the device refuses the range.
-    pub fn new(mut device: D, plan: &Plan, budget: Budget) -> Result<Self, Error> {
+    pub fn new(mut device: D, plan: &Plan) -> Result<Self, Error> {
         let script = Script::new(plan)?;
         let planned = script.bytes();
         let total = device.memory_info()?.total;
@@ -141,7 +152,7 @@ impl<D: Device> Arena<D> {
         let with_pools = Frames::new(&mut device, planned, growth, for_pools);
         // Where there are not so many addresses, pools are the fallback's.
         let frames = with_pools.or_else(|_| Frames::new(&mut device, planned, growth, 0))?;
-        Ok(Arena::over(device, script, frames, budget))
+        Ok(Arena::over(device, script, frames))
     }
 
     /// The same in one allocation of so many bytes, at least as many as the plan's offsets need: addresses that the driver knows as
@@ -157,10 +168,10 @@ impl<D: Device> Arena<D> {
             return Err(Error::Plan(format!("an arena of {bytes} bytes in one piece is too large")));
         }
         let frames = Frames::solid(&mut device, bytes)?;
-        Ok(Arena::over(device, script, frames, Budget::Device))
+        Ok(Arena::over(device, script, frames))
     }
 
-    fn over(device: D, script: Script, frames: Frames, budget: Budget) -> Self {
+    fn over(device: D, script: Script, frames: Frames) -> Self {
         let planned = script.bytes();
         let granules = (frames.bytes() / GRANULE) as u32;
         let reserved = frames.mapped();
@@ -169,14 +180,19 @@ impl<D: Device> Arena<D> {
         blocks.reserve(script.slots.min(1 << 16) * 2);
         let pools = frames.frame().filter(|_| frames.beyond() > 0);
         let pools = pools.map(|page| Pools::new(frames.base() + frames.bytes(), frames.beyond(), page));
-        Arena {
+        let mut arena = Arena {
             pools,
             cursor: Cursor::new(&script),
             taken: RangeSet::new(granules as usize),
             blocks,
             gaps: Gaps::new(granules),
             uncut: Marks::new(granules),
-            budget,
+            budget: Slack::new(),
+            within: u64::MAX,
+            looked: 0,
+            unmarked: 0,
+            settled: 0,
+            remapped_before: 0,
             streams: Streams::default(),
             owners: Owners::new(),
             recorded: FxHashMap::default(),
@@ -197,7 +213,9 @@ impl<D: Device> Arena<D> {
             device,
             script,
             frames,
-        }
+        };
+        arena.look_around();
+        arena
     }
 
     /// Follows the plan that was proposed from now on.
@@ -210,6 +228,8 @@ impl<D: Device> Arena<D> {
         self.statistics.plans += 1;
         std::mem::swap(&mut self.script, &mut script);
         self.retired = Some(script);
+        self.settled = self.statistics.steps + 1;
+        self.remapped_before = self.statistics.remapped;
     }
 
     /// From now on only requests at their planned offsets are served. The rest is the caller's own fallback's.
@@ -387,8 +407,12 @@ impl<D: Device> Arena<D> {
 
     /// A training step begins, says the program.
     pub fn step_begin(&mut self) {
+        if self.statistics.steps == 0 {
+            self.unmarked = self.statistics.requests;
+        }
         self.statistics.steps += 1;
         self.end_epoch();
+        self.review();
         if let Some(script) = self.next.take() {
             self.adopt(script);
         }
@@ -417,7 +441,7 @@ impl<D: Device> Arena<D> {
 
     /// What was done so far.
     pub fn statistics(&self) -> Statistics {
-        self.statistics
+        Statistics { driver: self.device.driver_work(), ..self.statistics }
     }
 
     /// Device memory behind the arena and its pools now, bytes.

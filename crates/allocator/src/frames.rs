@@ -33,6 +33,11 @@ impl FrameSet {
         self.len
     }
 
+    /// How many of them are among others, a bit each.
+    fn count_in(&self, others: &[u64]) -> u64 {
+        self.words.iter().zip(others).map(|(word, other)| u64::from((word & other).count_ones())).sum()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -167,6 +172,11 @@ impl Frames {
     pub fn missing(&self, range: &Range<u32>) -> u64 {
         let Some(size) = self.frame else { return (u64::from(range.end) * GRANULE).saturating_sub(self.mapped) };
         self.touched(size, range).filter(|&frame| self.is_unmapped(frame)).count() as u64 * size
+    }
+
+    /// Bytes that are missing behind some frames.
+    pub fn missing_of(&self, frames: &FrameSet) -> u64 {
+        self.frame.map_or(0, |size| frames.count_in(&self.unmapped) * size)
     }
 
     /// The frames behind a range of granules that have no memory.

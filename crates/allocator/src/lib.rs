@@ -16,7 +16,7 @@ mod statistics;
 mod streams;
 mod tuning;
 
-pub use arena::{Arena, Budget, Freed, LiveBlock, PoolId, PoolPart, Served};
+pub use arena::{Arena, Freed, LiveBlock, PoolId, PoolPart, Served};
 pub use frames::FrameSet;
 pub use journal::Event;
 pub use planned::PlannedAllocator;

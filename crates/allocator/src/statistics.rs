@@ -1,6 +1,6 @@
 //! What the arena did, in numbers.
 
-use stalloc_device::Stream;
+use stalloc_device::{DriverWork, Stream};
 
 /// How a request was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,8 +77,12 @@ pub struct Statistics {
     pub remaps: u64,
     /// Bytes taken so.
     pub remapped: u64,
+    /// What all mapping asked of the driver.
+    pub driver: DriverWork,
     /// Plans adopted while running.
     pub plans: u64,
+    /// Plans given up because remapping took too long under them.
+    pub withdrawn: u64,
     /// Live bytes in the arena.
     pub allocated: u64,
     /// The most live bytes in the arena, and memory behind pools, at once.

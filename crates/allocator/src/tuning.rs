@@ -11,9 +11,19 @@ stalloc_tuning::tuned! {
     /// Before memory is remapped, a place on mapped memory is looked for, however badly it fits.
     mapped_first: bool = true;
 
-    /// In tight mode, the part of the peak of live bytes that may be mapped beyond it: smaller is tighter and remaps more
-    /// often.
+    /// The part of the peak of live bytes that may be held beyond it, at the least and at the most: what is between is decided by driver
+    /// time. Smaller holds less and remaps more often.
+    least_slack: u64 = 20;
+    most_slack: u64 = 10;
+
+    /// The same in tight mode.
     tight_slack: u64 = 1024;
+
+    /// Remapping is dear if it takes more than this part of the time: smaller remaps more often before the slack grows.
+    remap_time: u32 = 200;
+
+    /// This part of the device is for other libraries: the slack does not reach into it.
+    spared_share: u64 = 128;
 
     /// In tight mode, what was idle for a while is given back if it is at least this part of what is mapped: smaller gives back more
     /// often, and waits for the device each time.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use stalloc_allocator::{Allocator, Arena, Budget, Error, Script, Source};
+use stalloc_allocator::{Allocator, Arena, Error, Script, Source};
 use stalloc_device::{Counting, Shared};
 use stalloc_plan::Plan;
 use stalloc_plan::SectionKind::{Once, Prologue, Repeating};
@@ -148,7 +148,13 @@ fn a_step_of_another_shape_does_not_cost_the_next_one_its_places() {
 
 /// A trained program: weights made, a step run, planned.
 fn trained(device: Counting) -> Checked<Shared<Counting>> {
-    let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
+    trained_of(device, 0)
+}
+
+/// The same with a plan that expects so many live bytes.
+fn trained_of(device: Counting, expected_peak: u64) -> Checked<Shared<Counting>> {
+    let mut plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
+    plan.expected_peak = expected_peak;
     let mut checked = over_counting(&plan, device);
     run(&mut checked, &weights());
     run(&mut checked, &step());
@@ -164,7 +170,7 @@ fn unplanned_in_a_step(checked: &mut Checked<Shared<Counting>>) -> usize {
 #[test]
 fn an_evaluation_that_was_never_seen_is_served_in_the_arena_and_forgotten() {
     let mut checked = trained(Counting::new(GIB));
-    checked.allocator.arena_mut().set_budget(Budget::Tight);
+    checked.allocator.arena_mut().set_tight(true);
     let reserved = checked.allocator.peak_reserved();
     for number in 0..9 {
         assert_eq!(unplanned_in_a_step(&mut checked), 0);
@@ -185,7 +191,7 @@ fn a_tight_arena_gives_back_what_was_idle_for_a_while_and_takes_it_again_when_it
     };
     checked.allocator.step_begin();
     assert_eq!(idle(&mut checked), 0, "without tight mode what is mapped stays");
-    checked.allocator.arena_mut().set_budget(Budget::Tight);
+    checked.allocator.arena_mut().set_tight(true);
     assert_eq!(unplanned_in_a_step(&mut checked), 0);
     let reserved = checked.allocator.reserved();
     assert_eq!(idle(&mut checked), 0, "a step needed it since");
@@ -208,7 +214,8 @@ fn a_step_that_is_cut_short_by_an_exception_costs_the_next_one_nothing() {
 
 #[test]
 fn missing_and_changed_requests_cost_a_few_neighbours_at_most() {
-    let mut checked = trained(Counting::new(GIB));
+    // A job that is larger, whose slack is more than a few pages.
+    let mut checked = trained_of(Counting::new(GIB), 80 * MIB);
     for at in [0usize, 3, 11, 25, 35] {
         let mut shorter = step();
         shorter.remove(at);
@@ -299,7 +306,7 @@ fn a_request_without_an_offset_keeps_the_program_on_its_plan() {
 #[test]
 fn with_planned_offsets_only_the_rest_is_left_to_the_caller() {
     let plan = plan(&[section(Prologue, &weights()), section(Repeating, &step())]);
-    let arena = Arena::new(Counting::new(GIB), &plan, Budget::Device).expect("a plan that can be followed");
+    let arena = Arena::new(Counting::new(GIB), &plan).expect("a plan that can be followed");
     let mut arena = arena.planned_only();
     let mut serve = |size| arena.serve(size, 0).map(|served| served.source);
     assert!(weights().iter().all(|&(size, _)| serve(size) == Some(Source::Planned)));
@@ -333,6 +340,7 @@ fn a_plan_that_needs_more_memory_than_there_is_is_not_adopted() {
     let mut checked = over_counting(&Plan::default(), Counting::new(110 * MIB));
     let kept = run(&mut checked, &weights());
     let mut plan = plan(&[section(Repeating, &step())]);
+    plan.expected_peak = 90 * MIB;
     // Each step needs memory in two places.
     let twice: Vec<_> = plan.slots.iter().map(|slot| (slot.size, slot.offset)).collect();
     assert!(propose(&mut checked, &plan));
@@ -356,6 +364,7 @@ fn a_plan_adopted_while_running_serves_the_next_step_and_leaves_what_lives_where
     let end = kept.iter().map(|served| served.address - base).max().unwrap_or(0) + 16 * MIB;
     plan.slots.iter_mut().for_each(|slot| slot.offset += end);
     plan.arena += end;
+    plan.expected_peak = GIB / 2;
     propose(&mut checked, &plan);
     for _ in 0..3 {
         checked.allocator.step_begin();

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use common::*;
-use stalloc_allocator::{Arena, Budget};
+use stalloc_allocator::Arena;
 use stalloc_device::Counting;
 use stalloc_plan::SectionKind::Repeating;
 
@@ -38,7 +38,7 @@ static HEAP: CountingHeap = CountingHeap;
 fn steps_served_from_the_plan_take_nothing_from_the_heap() {
     let requests: Vec<_> = (0..500u64).map(|n| ((n % 17 + 1) * 512 * 77, Some((n % 40) as u32))).collect();
     let plan = plan(&[section(Repeating, &requests)]);
-    let mut arena = Arena::new(Counting::new(1 << 30), &plan, Budget::Device).unwrap();
+    let mut arena = Arena::new(Counting::new(1 << 30), &plan).unwrap();
     let mut live = vec![0; requests.len()];
     let mut step = || {
         arena.step_begin();

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use common::*;
 use proptest::prelude::*;
-use stalloc_allocator::{Allocator, Budget, Script, Served};
+use stalloc_allocator::{Allocator, Script, Served};
 use stalloc_device::{Address, Counting, Device, Error, MemoryInfo, Shared, Stream};
 use stalloc_order::{Moment, Order};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
@@ -173,7 +173,7 @@ enum Act {
     Synchronize,
     StepBegin,
     Adopt(bool),
-    SetBudget(Budget),
+    SetTight(bool),
     EmptyCache,
     GiveBackIdle,
 }
@@ -196,7 +196,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Synchronize),
         2 => Just(Act::StepBegin),
         1 => any::<bool>().prop_map(Act::Adopt),
-        1 => proptest::sample::select(vec![Budget::Device, Budget::Tight]).prop_map(Act::SetBudget),
+        1 => any::<bool>().prop_map(Act::SetTight),
         1 => Just(Act::EmptyCache),
         1 => Just(Act::GiveBackIdle),
     ]
@@ -276,7 +276,7 @@ fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64) -> (V
                 checked.allocator.step_begin();
                 drop(checked.allocator.arena_mut().take_retired());
             }
-            Act::SetBudget(budget) => checked.allocator.arena_mut().set_budget(budget),
+            Act::SetTight(tight) => checked.allocator.arena_mut().set_tight(tight),
             Act::EmptyCache => checked.allocator.empty_cache().unwrap(),
             Act::GiveBackIdle => drop(checked.allocator.arena_mut().give_back_idle().unwrap()),
             _ => {}

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use stalloc_allocator::{Arena, Budget, LiveBlock, PoolId};
+use stalloc_allocator::{Arena, LiveBlock, PoolId};
 use stalloc_device::{Address, Counting, Device, Error, MemoryInfo, Shared, Stream};
 use stalloc_plan::Plan;
 
@@ -108,7 +108,7 @@ impl Device for Physical {
 }
 
 fn arena(device: &Shared<Physical>) -> Arena<Shared<Physical>> {
-    Arena::new(device.clone(), &Plan::default(), Budget::Device).unwrap()
+    Arena::new(device.clone(), &Plan::default()).unwrap()
 }
 
 const POOL: PoolId = (0, 1);

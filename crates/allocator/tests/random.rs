@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use stalloc_allocator::{Allocator, Budget, Script, Served};
+use stalloc_allocator::{Allocator, Script, Served};
 use stalloc_device::{Counting, Shared};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 
@@ -62,7 +62,7 @@ enum Act {
     StepBegin,
     /// Another plan from now on, or none.
     Adopt(usize),
-    SetBudget(Budget),
+    SetTight(bool),
     EmptyCache,
     GiveBackIdle,
     Capture(bool),
@@ -77,7 +77,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (any::<usize>(), 0..3u64).prop_map(|(block, stream)| Act::RecordStream(block, stream)),
         2 => Just(Act::StepBegin),
         1 => (0..4usize).prop_map(Act::Adopt),
-        1 => proptest::sample::select(vec![Budget::Device, Budget::Tight]).prop_map(Act::SetBudget),
+        1 => any::<bool>().prop_map(Act::SetTight),
         1 => Just(Act::EmptyCache),
         1 => Just(Act::GiveBackIdle),
         1 => any::<bool>().prop_map(Act::Capture),
@@ -125,7 +125,7 @@ fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory) {
                 checked.allocator.step_begin();
                 drop(checked.allocator.arena_mut().take_retired());
             }
-            Act::SetBudget(budget) => checked.allocator.arena_mut().set_budget(budget),
+            Act::SetTight(tight) => checked.allocator.arena_mut().set_tight(tight),
             Act::Follow(section, from, count) => {
                 let entries = &plan.sections[section % plan.sections.len()].entries;
                 for entry in entries.iter().skip(from % (entries.len() + 1)).take(count) {

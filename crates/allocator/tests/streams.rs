@@ -170,7 +170,7 @@ fn a_large_block_waits_once_for_each_stream_whatever_lay_there() {
         checked.free(block);
     }
     // The arena may hold no more than the small ones took.
-    checked.allocator.arena_mut().set_budget(stalloc_allocator::Budget::Tight);
+    checked.allocator.arena_mut().set_tight(true);
     let large = checked.try_malloc(8 * MIB, 3).unwrap();
     let mut waits = device.lock().waits.clone();
     waits.sort_unstable();

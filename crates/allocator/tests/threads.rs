@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use common::*;
-use stalloc_allocator::{Allocator, Arena, Budget, PlannedAllocator};
+use stalloc_allocator::{Allocator, Arena, PlannedAllocator};
 use stalloc_device::{Counting, Shared};
 use stalloc_plan::SectionKind::Repeating;
 
@@ -18,7 +18,7 @@ fn threads_never_share_memory() {
     let requests: Vec<_> = (0..64u64).map(|n| ((n % 7 + 1) * 64 * 1024, Some((n % 5) as u32))).collect();
     let plan = plan(&[section(Repeating, &requests)]);
     let device = Shared::new(Counting::new(CAPACITY));
-    let arena = Arena::new(device.clone(), &plan, Budget::Device).unwrap();
+    let arena = Arena::new(device.clone(), &plan).unwrap();
     let fallback = Direct { device, sizes: Default::default() };
     let allocator = Mutex::new(PlannedAllocator::new(arena, fallback));
     // By address. Never held while the allocator is called: a block is in here for less time than somebody has it.

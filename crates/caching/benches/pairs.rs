@@ -5,7 +5,7 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use stalloc_allocator::{Allocator, Arena, Budget, PlannedAllocator, Statistics};
+use stalloc_allocator::{Allocator, Arena, PlannedAllocator, Statistics};
 use stalloc_caching::{Caching, Settings};
 use stalloc_device::{Address, Counting, Shared};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
@@ -102,7 +102,7 @@ fn measure(bencher: Bencher, allocator: &mut impl Allocator, events: &[Event]) {
 fn measure_arena(bencher: Bencher, plan: &Plan, is_all: impl Fn(&Statistics) -> bool) {
     let events = step();
     let device = Shared::new(Counting::new(CAPACITY));
-    let arena = Arena::new(device.clone(), plan, Budget::Device).expect("the plan is sound");
+    let arena = Arena::new(device.clone(), plan).expect("the plan is sound");
     let mut allocator = PlannedAllocator::new(arena, Caching::new(device, Settings::default()));
     measure(bencher, &mut allocator, &events);
     assert!(is_all(&allocator.statistics()), "{:?}", allocator.statistics());

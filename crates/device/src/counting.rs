@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use crate::{Address, Device, Error, MemoryInfo, Stream};
+use crate::{Address, Device, DriverWork, Error, MemoryInfo, Stream};
 
 /// Where the first address lies: not 0, which is nobody's, and aligned to any page size.
 const BASE: Address = 1 << 40;
@@ -25,6 +25,7 @@ pub struct Counting {
     mappings: BTreeMap<u64, u32>,
     /// Pieces of memory that were ever mapped.
     pieces: u64,
+    work: DriverWork,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,7 @@ impl Counting {
             mapped: BTreeMap::new(),
             mappings: BTreeMap::new(),
             pieces: 0,
+            work: DriverWork::default(),
         }
     }
 
@@ -114,6 +116,7 @@ impl Device for Counting {
         // A block of no bytes has an address of its own too.
         let address = self.range(bytes.max(1))?;
         self.used += bytes;
+        self.work.alloc();
         self.segments.insert(address, bytes);
         Ok(address)
     }
@@ -121,6 +124,7 @@ impl Device for Counting {
     fn free(&mut self, address: Address) -> Result<(), Error> {
         let bytes = self.segments.remove(&address).ok_or(Error::Unsupported("free what it did not hand out"))?;
         self.used -= bytes;
+        self.work.free();
         Ok(())
     }
 
@@ -151,6 +155,7 @@ impl Device for Counting {
         self.check_room(bytes)?;
         self.used += bytes;
         self.pieces += 1;
+        self.work.map();
         self.put(address, Mapping { bytes, piece: self.pieces });
         Ok(())
     }
@@ -159,6 +164,7 @@ impl Device for Counting {
         self.check_place(to, bytes)?;
         let mapping = self.mapped.get(&from).filter(|mapping| mapping.bytes == bytes);
         let mapping = *mapping.ok_or(Error::Unsupported("map again what is not mapped"))?;
+        self.work.map_again();
         self.put(to, mapping);
         Ok(())
     }
@@ -177,6 +183,7 @@ impl Device for Counting {
         }
         while let Some((&start, &mapping)) = self.mapped.range(address..end).next() {
             self.mapped.remove(&start);
+            self.work.unmap();
             let left = self.mappings.get_mut(&mapping.piece).map(|mappings| {
                 *mappings -= 1;
                 *mappings
@@ -195,6 +202,10 @@ impl Device for Counting {
         }
         let nothing = File::open("/dev/null");
         Ok(nothing.map_err(|error| Error::Driver { call: "opening /dev/null", message: error.to_string() })?.into())
+    }
+
+    fn driver_work(&self) -> DriverWork {
+        self.work
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, Error> {

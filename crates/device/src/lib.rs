@@ -4,6 +4,7 @@
 //! runs over CUDA, HIP, host memory, and [`Counting`], which only hands out numbers.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -11,11 +12,13 @@ mod counting;
 mod gpu;
 mod host;
 mod shared;
+mod work;
 
 pub use counting::Counting;
 pub use gpu::{Event, Gpu, HostMemory};
 pub use host::Host;
 pub use shared::Shared;
+pub use work::DriverWork;
 
 /// An address in device memory.
 pub type Address = u64;
@@ -141,6 +144,16 @@ pub trait Device {
     /// If there is no such device, or it cannot reach this one.
     fn allow_peer(&mut self, _peer: u32) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// What it asked of its driver so far to take, map and give back memory.
+    fn driver_work(&self) -> DriverWork {
+        DriverWork::default()
+    }
+
+    /// Time since it was opened, by a clock; `None` where time passes by none, as in a simulation.
+    fn elapsed(&self) -> Option<Duration> {
+        None
     }
 
     /// Free and total memory.

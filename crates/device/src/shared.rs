@@ -2,8 +2,9 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crate::{Address, Backing, Device, Error, MemoryInfo, Stream};
+use crate::{Address, Backing, Device, DriverWork, Error, MemoryInfo, Stream};
 
 /// A handle to a device that several allocators draw on, such as an arena and its fallback. Cloning it makes
 /// another handle to the same device.
@@ -78,6 +79,14 @@ impl<D: Device> Device for Shared<D> {
 
     fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
         self.lock().allow_peer(peer)
+    }
+
+    fn driver_work(&self) -> DriverWork {
+        self.lock().driver_work()
+    }
+
+    fn elapsed(&self) -> Option<Duration> {
+        self.lock().elapsed()
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, Error> {

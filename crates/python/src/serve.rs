@@ -102,6 +102,8 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
         ("peak_allocated", report.peak_allocated),
         ("remaps", arena.remaps),
         ("remapped_bytes", arena.remapped),
+        ("driver_calls", arena.driver.calls),
+        ("plans_withdrawn", arena.withdrawn),
         ("plans", arena.plans),
     ];
     for (name, value) in figures {
@@ -132,6 +134,7 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
     ] {
         out.set_item(name, value)?;
     }
+    out.set_item("driver_ms", arena.driver.nanoseconds as f64 / 1e6)?;
     out.set_item("other_program", arena.is_of_another_program())?;
     if let Some(departure) = arena.departure {
         let first = PyDict::new(py);

@@ -56,6 +56,8 @@ pub fn actual(trace: &Trace, failed: Option<RequestId>) -> Option<Replay> {
         remapped_bytes: None,
         remaps_by_step: Vec::new(),
         planned: None,
+        driver_calls: 0,
+        driver_ms: 0.0,
         reserved: held.curve,
         placements,
         segments,

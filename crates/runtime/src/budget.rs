@@ -3,8 +3,9 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use stalloc_device::{Address, Backing, Device, Error, MemoryInfo, Stream};
+use stalloc_device::{Address, Backing, Device, DriverWork, Error, MemoryInfo, Stream};
 
 /// What arena and fallback of one device may hold together. Read and written without a lock.
 #[derive(Debug)]
@@ -173,6 +174,14 @@ impl<D: Device> Device for Budgeted<D> {
 
     fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
         self.device.allow_peer(peer)
+    }
+
+    fn driver_work(&self) -> DriverWork {
+        self.device.driver_work()
+    }
+
+    fn elapsed(&self) -> Option<Duration> {
+        self.device.elapsed()
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, Error> {

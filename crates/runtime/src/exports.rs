@@ -134,7 +134,7 @@ fn next_serial() -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use stalloc_allocator::{Arena, Budget};
+    use stalloc_allocator::Arena;
     use stalloc_device::Counting;
     use stalloc_plan::Plan;
 
@@ -143,7 +143,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn arena() -> Arena<Counting> {
-        Arena::new(Counting::new(256 * MIB), &Plan::default(), Budget::Device).unwrap()
+        Arena::new(Counting::new(256 * MIB), &Plan::default()).unwrap()
     }
 
     fn serve(arena: &mut Arena<Counting>, bytes: u64) -> LiveBlock {

@@ -75,7 +75,7 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     let is_amd = gpu.is_amd();
     let device = Budgeted::new(gpu, budget);
     let arena = match (solid::asked(), device.page_size()) {
-        (None, Some(_)) if !is_amd => Arena::new(device, plan, kept_memory())?,
+        (None, Some(_)) if !is_amd => opened(Arena::new(device, plan)?),
         (more, _) => {
             let why = if is_amd { DOES_NOT_MAP } else { CANNOT_MAP };
             open_solid(device, plan, more.unwrap_or(0), budget.of_arena(), why)?
@@ -108,17 +108,15 @@ const CANNOT_MAP: &str = "this GPU cannot map pages; ";
 /// Programs were seen to read zeros from pages that had just been mapped, and to hang (rocm-systems#11693, #6982).
 const DOES_NOT_MAP: &str = "on AMD GPUs the arena is one allocation; ";
 
-/// With `STALLOC_TIGHT=1` an arena remaps rather than hold much more than tensors use; else when the device is full.
-fn kept_memory() -> stalloc_allocator::Budget {
-    match std::env::var_os("STALLOC_TIGHT") {
-        Some(value) if value == "1" => stalloc_allocator::Budget::Tight,
-        _ => stalloc_allocator::Budget::Device,
-    }
+/// With `STALLOC_TIGHT=1` an arena holds next to nothing but what tensors use, however often it remaps for that.
+fn opened<D: Device>(mut arena: Arena<D>) -> Arena<D> {
+    arena.set_tight(std::env::var_os("STALLOC_TIGHT").is_some_and(|value| value == "1"));
+    arena
 }
 
 fn open_host(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     fork::in_use();
-    Ok(Box::new(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan, kept_memory())?))
+    Ok(Box::new(opened(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan)?)))
 }
 
 /// Gives a device (or [`HOST`]) a plan to follow; false if there is no such device or it has a plan already.

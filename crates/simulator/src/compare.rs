@@ -46,6 +46,10 @@ pub struct Outcome {
     /// See [`Replay::planned`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<u64>,
+    /// See [`Replay::driver_calls`].
+    pub driver_calls: u64,
+    /// See [`Replay::driver_ms`].
+    pub driver_ms: f64,
     /// The smallest device that it gets through on, bytes; `None` where that was not looked for.
     pub smallest_capacity: Option<u64>,
 }
@@ -63,6 +67,8 @@ impl From<&Replay> for Outcome {
             remapped_bytes: replay.remapped_bytes,
             remaps_by_step: replay.remaps_by_step.clone(),
             planned: replay.planned,
+            driver_calls: replay.driver_calls,
+            driver_ms: replay.driver_ms,
             smallest_capacity: None,
         }
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use stalloc_device::{Address, Device, Error, MemoryInfo, Stream};
+use stalloc_device::{Address, Device, DriverWork, Error, MemoryInfo, Stream};
 use stalloc_trace::Time;
 
 use crate::SegmentSpan;
@@ -34,6 +34,9 @@ struct State {
     reserved: Vec<(Time, u64)>,
     spans: Vec<SegmentSpan>,
     busy: BusyStreams,
+    /// Old mappings of memory that is mapped elsewhere by now.
+    left: BTreeMap<Address, u64>,
+    work: DriverWork,
 }
 
 /// What a [`Recorder`] saw.
@@ -56,6 +59,8 @@ impl Recorder {
             reserved: Vec::new(),
             spans: Vec::new(),
             busy: BusyStreams::default(),
+            left: BTreeMap::new(),
+            work: DriverWork::default(),
         })))
     }
 
@@ -64,9 +69,11 @@ impl Recorder {
         self.0.borrow().capacity
     }
 
-    /// Sets the clock.
+    /// Sets the clock. What was taken and given back at one time, as pages of a request that failed, is in no peak.
     pub fn at(&self, now: Time) {
-        self.0.borrow_mut().now = now;
+        let state = &mut *self.0.borrow_mut();
+        state.peak = state.peak.max(state.used);
+        state.now = now;
     }
 
     /// Says that a range is in use already; `false` if it overlaps another one or ends beyond any address space.
@@ -110,6 +117,7 @@ impl Recorder {
     pub fn log(&self, end: Time) -> Log {
         let state = &mut *self.0.borrow_mut();
         let mut spans = std::mem::take(&mut state.spans);
+        state.peak = state.peak.max(state.used);
         spans.extend(state.held.iter().map(|(&address, &(size, begin))| SegmentSpan { address, size, begin, end }));
         Log { peak: state.peak, reserved: std::mem::take(&mut state.reserved), spans: joined(spans) }
     }
@@ -144,7 +152,6 @@ impl State {
     }
 
     fn note(&mut self) {
-        self.peak = self.peak.max(self.used);
         match self.reserved.last_mut() {
             Some(last) if last.0 == self.now => last.1 = self.used,
             _ => self.reserved.push((self.now, self.used)),
@@ -201,11 +208,14 @@ impl Device for Recorder {
             None => state.range(bytes.max(1))?,
         };
         state.hold(address, bytes);
+        state.work.alloc();
         Ok(address)
     }
 
     fn free(&mut self, address: Address) -> Result<(), Error> {
-        let size = self.0.borrow_mut().drop(address);
+        let state = &mut *self.0.borrow_mut();
+        state.work.free();
+        let size = state.drop(address);
         size.map(|_| ()).ok_or(Error::Unsupported("free what it did not hand out"))
     }
 
@@ -229,6 +239,19 @@ impl Device for Recorder {
         let state = &mut *self.0.borrow_mut();
         state.room(bytes)?;
         state.hold(address, bytes);
+        state.work.map();
+        Ok(())
+    }
+
+    fn alias(&mut self, from: Address, to: Address, bytes: u64) -> Result<(), Error> {
+        let state = &mut *self.0.borrow_mut();
+        if state.held.get(&from).is_none_or(|&(held, _)| held != bytes) {
+            return Err(Error::Unsupported("map again what is not mapped"));
+        }
+        state.drop(from);
+        state.left.insert(from, bytes);
+        state.hold(to, bytes);
+        state.work.map_again();
         Ok(())
     }
 
@@ -236,9 +259,15 @@ impl Device for Recorder {
         let state = &mut *self.0.borrow_mut();
         let mut at = address;
         while at < address + bytes {
-            at += state.drop(at).ok_or(Error::Unsupported("unmap what is not mapped"))?;
+            let mapped = state.left.remove(&at).or_else(|| state.drop(at));
+            at += mapped.ok_or(Error::Unsupported("unmap what is not mapped"))?;
+            state.work.unmap();
         }
         Ok(())
+    }
+
+    fn driver_work(&self) -> DriverWork {
+        self.0.borrow().work
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, Error> {

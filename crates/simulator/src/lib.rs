@@ -66,6 +66,10 @@ pub struct Replay {
     pub remaps_by_step: Vec<u64>,
     /// Requests served at planned offsets; `None` for allocators that do not plan.
     pub planned: Option<u64>,
+    /// Calls of the driver to take, map and give back memory.
+    pub driver_calls: u64,
+    /// Time that they take by published prices, milliseconds: see [`stalloc_device::DriverWork`].
+    pub driver_ms: f64,
     /// Reserved bytes, each time they change: (event time, bytes after it).
     pub reserved: Vec<(Time, u64)>,
     /// Where each request was put, in the order in which they were.

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use stalloc_allocator::{Allocator, Arena, Budget, Error as AllocatorError, PlannedAllocator};
+use stalloc_allocator::{Allocator, Arena, Error as AllocatorError, PlannedAllocator};
 use stalloc_caching::Caching;
-use stalloc_device::{Address, Stream};
+use stalloc_device::{Address, Device, Stream};
 use stalloc_plan::Plan;
 use stalloc_trace::{Event, RequestId, SegmentAction, Trace, rounded};
 
@@ -45,30 +45,27 @@ pub(crate) fn replay(
             Run::new(trace, model, device, false).finish(kind, progress)
         }
         Kind::StallocOpen => {
-            let open = arena(&Plan::default(), &device, options, settings)?;
+            let open = arena(&Plan::default(), &device, settings)?;
             Run::new(trace, open, device, false).finish(kind, progress)
         }
         Kind::Stalloc => {
-            let planned = arena(options.plan.ok_or(Error::NoPlan)?, &device, options, settings)?;
+            let planned = arena(options.plan.ok_or(Error::NoPlan)?, &device, settings)?;
             Run::new(trace, planned, device, false).finish(kind, progress)
         }
         Kind::StallocAuto => {
-            let auto = Auto::new(arena(&Plan::default(), &device, options, settings)?);
+            let auto = Auto::new(arena(&Plan::default(), &device, settings)?);
             Run::new(trace, auto, device, false).finish(kind, progress)
         }
     }
 }
 
-/// Our own arena, before PyTorch's allocator. On a device of unlimited memory it stays tight: what it reserves then is
-/// what it needs.
+/// Our own arena, before PyTorch's allocator.
 fn arena(
     plan: &Plan,
     device: &Recorder,
-    options: &Options<'_>,
     settings: stalloc_caching::Settings,
 ) -> Result<PlannedAllocator<Recorder, Caching<Recorder>>, Error> {
-    let budget = if options.capacity.is_some() { Budget::Device } else { Budget::Tight };
-    let arena = Arena::new(device.clone(), plan, budget).map_err(Error::Allocator)?;
+    let arena = Arena::new(device.clone(), plan).map_err(Error::Allocator)?;
     Ok(PlannedAllocator::new(arena, Caching::new(device.clone(), settings)))
 }
 
@@ -222,7 +219,7 @@ impl<'a, A: Serve> Run<'a, A> {
         let elapsed = started.elapsed();
         let end = oom.unwrap_or(self.trace.end());
         let log = self.device.log(end);
-        let remaps = self.allocator.remaps();
+        let (remaps, work) = (self.allocator.remaps(), self.device.driver_work());
         let all = remaps.map_or(0, |(times, _)| times);
         let ends = self.remaps_at_steps.iter().skip(1).chain([&all]);
         let remaps_by_step = self.remaps_at_steps.iter().zip(ends).map(|(before, after)| after - before).collect();
@@ -236,6 +233,8 @@ impl<'a, A: Serve> Run<'a, A> {
             remapped_bytes: remaps.map(|(_, bytes)| bytes),
             remaps_by_step,
             planned: self.allocator.planned(),
+            driver_calls: work.calls,
+            driver_ms: work.nanoseconds as f64 / 1e6,
             reserved: log.reserved,
             placements: self.placements,
             segments: log.spans,

@@ -1,26 +1,17 @@
 //! Device memory behind the blocks: mapped where blocks are, remapped only under pressure, given back.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use stalloc_device::Device;
 
 use super::Arena;
 use super::search::own_part;
+use super::slack::{Slack, Verdict};
 use crate::Error;
 use crate::frames::FrameSet;
 use crate::script::{GRANULE, Key, Script};
-use crate::tuning::{idle_share, remap_share, tight_slack};
-
-/// How much device memory an arena may hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Budget {
-    /// All that the device has: memory is remapped only when the device is full.
-    #[default]
-    Device,
-    /// The most live bytes, so far and as the plan expects, and a small share more: for a GPU that others use too. A wish:
-    /// where no more can be remapped, more is taken.
-    Tight,
-}
+use crate::tuning::{idle_share, remap_share, spared_share};
 
 /// What to do where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,24 +52,49 @@ impl<D: Device> Arena<D> {
         if self.frames.is_backed(range) { Ok(()) } else { self.map(range, stream, pressure) }
     }
 
-    /// Bytes that may be mapped outside of pools, with a block of so many granules more alive than now.
-    fn limit(&self, granules: u32) -> u64 {
-        match self.budget {
-            Budget::Device => u64::MAX,
-            Budget::Tight => {
-                let pools = self.statistics.pools;
-                let live = self.statistics.allocated + u64::from(granules) * GRANULE + pools;
-                let peak = live.max(self.statistics.peak_allocated).max(self.script.expected_peak);
-                (peak + peak / tight_slack()).saturating_sub(pools)
-            }
+    /// Bytes that may be mapped outside of pools, with a block of so many granules more alive than now: what blocks needed at most,
+    /// and a slack.
+    fn limit(&self, granules: u32, expected: u64) -> u64 {
+        let pools = self.statistics.pools;
+        let live = self.statistics.allocated + u64::from(granules) * GRANULE + pools;
+        let peak = live.max(self.statistics.peak_allocated).max(expected);
+        let slack = self.budget.of(peak).min(self.within.saturating_sub(peak));
+        (peak + slack).saturating_sub(pools)
+    }
+
+    /// Asks how much the arena may hold so that other libraries find what they need.
+    pub(super) fn look_around(&mut self) {
+        self.looked = self.statistics.steps;
+        if let Ok(info) = self.device.memory_info() {
+            let ours = self.frames.mapped() + self.statistics.pools;
+            self.within = (info.free + ours).saturating_sub(info.total / spared_share());
+        }
+    }
+
+    /// Time that the program has run: by the device's clock, or by its steps.
+    pub(super) fn now(&self) -> Duration {
+        let before = if self.statistics.steps == 0 { self.statistics.requests } else { self.unmarked };
+        self.device.elapsed().unwrap_or_else(|| Slack::modelled(self.statistics.steps, before))
+    }
+
+    /// Looks whether remapping has become dear. Then the plan is given up, if there is one; without one the arena may hold more.
+    pub(super) fn review(&mut self) {
+        let has_plan = self.script.granules > 0;
+        let verdict = self.budget.review(self.now(), has_plan);
+        if verdict == Verdict::Dear && has_plan {
+            self.statistics.withdrawn += 1;
+            self.switch_to(Script::default());
         }
     }
 
     #[cold]
     fn map(&mut self, range: &Range<u32>, stream: u16, pressure: Pressure) -> Result<(), stalloc_device::Error> {
+        if self.looked != self.statistics.steps {
+            self.look_around();
+        }
         let missing = self.frames.missing(range);
         let may_remap = pressure == Pressure::Remap || missing <= self.allowance;
-        let limit = self.limit(range.end - range.start);
+        let limit = self.limit(range.end - range.start, self.script.expected_peak);
         let excess = (self.frames.mapped() + missing).saturating_sub(limit);
         if excess > 0 {
             let full = stalloc_device::Error::OutOfMemory {
@@ -171,26 +187,24 @@ impl<D: Device> Arena<D> {
     /// [`Error::Device`] if the device refuses.
     pub fn give_back_idle(&mut self) -> Result<u64, Error> {
         let most = std::mem::replace(&mut self.most_lately, self.statistics.allocated);
-        let idle = self.frames.mapped().saturating_sub(most + most / tight_slack());
+        let idle = self.frames.mapped().saturating_sub(most + self.budget.of(most));
         let is_much = idle > 0 && idle >= self.frames.mapped() / idle_share();
-        if self.budget != Budget::Tight || !is_much || self.capturing || self.is_solid() {
+        if !self.budget.is_tight() || !is_much || self.capturing || self.is_solid() {
             return Ok(0);
         }
         Ok(self.give_back_cold(idle, &(0..0))?)
     }
 
-    /// Whether there is memory for a plan and what stays: one that needs more than there is would be remapped in every
-    /// step. O(1).
+    /// Whether there is memory for a plan and what stays. What is mapped elsewhere is remapped for it, once: no more than was remapped
+    /// without it so far. O(frames of the plan / 64).
     fn has_memory_for(&mut self, script: &Script, frames: &FrameSet) -> bool {
         if script.granules as usize > self.taken.len() {
             return false;
         }
-        let Some(size) = self.frames.frame() else { return true };
-        let limit = match self.budget {
-            Budget::Tight => self.limit(0),
-            Budget::Device => self.device.memory_info().map_or(u64::MAX, |info| info.free + self.frames.mapped()),
-        };
-        frames.len() * size <= limit
+        let (Some(size), missing) = (self.frames.frame(), self.frames.missing_of(frames)) else { return true };
+        let limit = self.limit(0, script.expected_peak);
+        let elsewhere = (self.frames.mapped() + missing).saturating_sub(limit);
+        frames.len() * size <= limit && elsewhere <= self.statistics.remapped - self.remapped_before
     }
 
     /// Has a plan followed from the next step on (at once, where the program marks no steps), if there is memory for it: false
@@ -198,12 +212,18 @@ impl<D: Device> Arena<D> {
     /// and stays. O(1), and so is the step's beginning itself.
     pub fn propose(&mut self, script: Script, frames: &FrameSet) -> bool {
         let fits = self.has_memory_for(&script, frames);
-        if fits && self.statistics.steps == 0 {
-            self.adopt(Box::new(script));
-        } else if fits {
-            self.next = Some(Box::new(script));
+        if fits {
+            self.switch_to(script);
         }
         fits
+    }
+
+    fn switch_to(&mut self, script: Script) {
+        if self.statistics.steps == 0 {
+            self.adopt(Box::new(script));
+        } else {
+            self.next = Some(Box::new(script));
+        }
     }
 
     /// The plan before, once it was replaced: whoever proposes plans drops it, so that no request has to.
@@ -221,8 +241,9 @@ impl<D: Device> Arena<D> {
         self.frames.frame()
     }
 
-    /// From now on so much device memory may be held. What is above it goes when the next request needs memory.
-    pub fn set_budget(&mut self, budget: Budget) {
-        self.budget = budget;
+    /// Whether it holds next to nothing but what blocks needed at most, however dear remapping is: for a GPU that others use too. What is
+    /// above that goes when the next request needs memory.
+    pub fn set_tight(&mut self, tight: bool) {
+        self.budget.set_tight(tight);
     }
 }

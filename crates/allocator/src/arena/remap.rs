@@ -5,6 +5,7 @@
 //! after the streams that used it last, by events. So nobody waits for the device: neither the host nor other streams.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use stalloc_device::{Device, Error};
 
@@ -21,6 +22,19 @@ pub(super) struct Left<E> {
 impl<D: Device> Arena<D> {
     /// Puts memory from where no block is behind a range, for a stream to use: up to so many bytes, as far as there is any.
     pub(super) fn remap(&mut self, range: &Range<u32>, bytes: u64, stream: u16) -> Result<(), Error> {
+        let before = self.device.driver_work().nanoseconds;
+        let result = self.remap_cold(range, bytes, stream);
+        if self.statistics.steps >= self.settled {
+            let time = self.device.driver_work().nanoseconds.saturating_sub(before);
+            self.budget.spend(Duration::from_nanos(time));
+        }
+        if self.statistics.steps == 0 {
+            self.review();
+        }
+        result
+    }
+
+    fn remap_cold(&mut self, range: &Range<u32>, bytes: u64, stream: u16) -> Result<(), Error> {
         let mut wanted = self.frames.without_memory(range);
         let size = self.frames.frame().unwrap_or(u64::MAX);
         wanted.truncate(usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX));

@@ -52,7 +52,7 @@ impl<D: Device> Arena<D> {
     }
 
     /// The tightest fit above the planned addresses; where that would need more
-    /// memory than there is, one on mapped memory; where there is none either, memory is remapped.
+    /// memory than may be held, one on mapped memory; where there is none either, memory is remapped.
     fn serve_fitting(&mut self, key: Key) -> Option<Served> {
         if self.planned_only {
             return None;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use stalloc_allocator::{Allocator, Arena, Budget, Error, PlannedAllocator, Served};
+use stalloc_allocator::{Allocator, Arena, Error, PlannedAllocator, Served};
 use stalloc_device::{Address, Counting, Device, Shared, Stream};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 
@@ -56,11 +56,7 @@ pub fn over_counting(plan: &Plan, device: Counting) -> Checked<Shared<Counting>>
 }
 
 pub fn over<D: Device + Clone>(plan: &Plan, device: D) -> Checked<D> {
-    within(plan, device, Budget::Device)
-}
-
-pub fn within<D: Device + Clone>(plan: &Plan, device: D, budget: Budget) -> Checked<D> {
-    let arena = Arena::new(device.clone(), plan, budget).unwrap();
+    let arena = Arena::new(device.clone(), plan).unwrap();
     let fallback = Direct { device, sizes: BTreeMap::new() };
     Checked { allocator: PlannedAllocator::new(arena, fallback), live: BTreeMap::new() }
 }

@@ -74,7 +74,8 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
     ))?;
     let remapped = comparison.results.iter().any(|result| result.remaps.unwrap_or(0) > 0);
     let smallest = comparison.results.iter().any(|result| result.smallest_capacity.is_some());
-    let mut heads = vec!["allocator", "peak reserved", "efficiency", "wasted", "ns per op"];
+    let mut heads =
+        vec!["allocator", "peak reserved", "efficiency", "wasted", "ns per op", "driver calls", "driver ms"];
     heads.extend(remapped.then_some("remaps"));
     heads.extend(smallest.then_some("smallest GPU"));
     let columns = heads.len();
@@ -98,6 +99,8 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
             efficiency,
             wasted,
             format!("{:.0}", result.ns_per_op),
+            output::count(result.driver_calls),
+            format!("{:.1}", result.driver_ms),
         ];
         row.extend(remapped.then(|| result.remaps.map_or(String::new(), output::count)));
         row.extend(smallest.then(|| result.smallest_capacity.map_or(String::new(), output::bytes)));

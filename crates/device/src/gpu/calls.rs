@@ -196,6 +196,11 @@ impl Calls {
         self.memory_info().is_ok_and(|info| info.free >= bytes.saturating_add(ROOM))
     }
 
+    /// Whether the driver is the stand-in of a dry run.
+    pub fn is_stand_in(&self) -> bool {
+        self.driver.is_stand_in
+    }
+
     /// Size of a page of virtual memory; `None` if the driver or the device has none.
     pub fn page_size(&self) -> Option<u64> {
         if !self.maps_pages() {

@@ -8,8 +8,9 @@ use std::ffi::{OsStr, c_int, c_void};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::{Address, Backing, Device, Error, MemoryInfo, Stream};
+use crate::{Address, Backing, Device, DriverWork, Error, MemoryInfo, Stream};
 
 mod calls;
 mod host_memory;
@@ -30,6 +31,8 @@ pub struct Gpu {
     mappings: BTreeMap<Memory, u32>,
     /// Other devices that may use what is mapped, as the driver knows them.
     peers: Vec<c_int>,
+    opened: Instant,
+    work: DriverWork,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +94,30 @@ impl Gpu {
     fn open(library: &OsStr, flavour: Flavour, ordinal: u32) -> Result<Self, Error> {
         let calls = Calls::new(Driver::load(library, flavour)?, ordinal)?;
         let page = calls.page_size();
-        Ok(Gpu { calls: Arc::new(calls), page, mapped: BTreeMap::new(), mappings: BTreeMap::new(), peers: Vec::new() })
+        Ok(Gpu {
+            calls: Arc::new(calls),
+            page,
+            mapped: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            peers: Vec::new(),
+            opened: Instant::now(),
+            work: DriverWork::default(),
+        })
+    }
+
+    /// The stand-in for a driver, in whose place no clock says how long a driver takes.
+    fn is_stand_in(&self) -> bool {
+        self.calls.is_stand_in()
+    }
+
+    /// Does what takes, maps or gives back memory, and notes how long the driver took.
+    fn timed<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let (before, begun) = (self.work.nanoseconds, Instant::now());
+        let result = act(self);
+        if !self.is_stand_in() {
+            self.work.nanoseconds = before + begun.elapsed().as_nanos() as u64;
+        }
+        result
     }
 
     /// Whether AMD's runtime drives it.
@@ -129,9 +155,33 @@ impl Gpu {
                 memory
             }
         };
+        if from.is_none() {
+            self.work.map()
+        } else {
+            self.work.map_again()
+        }
         *self.mappings.entry(memory).or_default() += 1;
         self.mapped.insert(at, Mapping { bytes, memory });
         Ok(())
+    }
+
+    /// As [`Device::map_run`].
+    fn put_run(&mut self, to: Address, pieces: &[Backing]) -> (usize, Result<(), Error>) {
+        let (mut at, mut count, mut result) = (to, 0, Ok(()));
+        for &piece in pieces {
+            result = self.put(at, piece);
+            if result.is_err() {
+                break;
+            }
+            at += piece.bytes;
+            count += 1;
+        }
+        if let Err(error) = self.open_run(to, at) {
+            // Nobody may use it, so it is as if it had not been mapped.
+            let _ = self.unmap(to, at - to);
+            return (0, Err(error));
+        }
+        (count, result)
     }
 
     /// Lets all devices that may use what is mapped here use the mappings from one address to another.
@@ -168,11 +218,17 @@ impl Device for Gpu {
     type Event = Event;
 
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
-        self.explain(self.calls.alloc(bytes), bytes)
+        self.timed(|gpu| {
+            gpu.work.alloc();
+            gpu.explain(gpu.calls.alloc(bytes), bytes)
+        })
     }
 
     fn free(&mut self, address: Address) -> Result<(), Error> {
-        self.calls.free(address)
+        self.timed(|gpu| {
+            gpu.work.free();
+            gpu.calls.free(address)
+        })
     }
 
     fn page_size(&self) -> Option<u64> {
@@ -196,21 +252,7 @@ impl Device for Gpu {
     }
 
     fn map_run(&mut self, to: Address, pieces: &[Backing]) -> (usize, Result<(), Error>) {
-        let (mut at, mut count, mut result) = (to, 0, Ok(()));
-        for &piece in pieces {
-            result = self.put(at, piece);
-            if result.is_err() {
-                break;
-            }
-            at += piece.bytes;
-            count += 1;
-        }
-        if let Err(error) = self.open_run(to, at) {
-            // Nobody may use it, so it is as if it had not been mapped.
-            let _ = self.unmap(to, at - to);
-            return (0, Err(error));
-        }
-        (count, result)
+        self.timed(|gpu| gpu.put_run(to, pieces))
     }
 
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error> {
@@ -221,12 +263,15 @@ impl Device for Gpu {
         if bytes == 0 || end != address.saturating_add(bytes) {
             return Err(Error::Unsupported("unmap what is not mapped"));
         }
-        while let Some((&start, &mapping)) = self.mapped.range(address..end).next() {
-            self.calls.unmap(start, mapping.bytes)?;
-            self.mapped.remove(&start);
-            self.let_go(mapping.memory)?;
-        }
-        Ok(())
+        self.timed(|gpu| {
+            while let Some((&start, &mapping)) = gpu.mapped.range(address..end).next() {
+                gpu.calls.unmap(start, mapping.bytes)?;
+                gpu.work.unmap();
+                gpu.mapped.remove(&start);
+                gpu.let_go(mapping.memory)?;
+            }
+            Ok(())
+        })
     }
 
     fn export(&mut self, address: Address) -> Result<OwnedFd, Error> {
@@ -244,6 +289,14 @@ impl Device for Gpu {
         }
         self.peers.push(peer);
         Ok(())
+    }
+
+    fn driver_work(&self) -> DriverWork {
+        self.work
+    }
+
+    fn elapsed(&self) -> Option<Duration> {
+        (!self.is_stand_in()).then(|| self.opened.elapsed())
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, Error> {

@@ -186,6 +186,8 @@ pub struct Driver {
     pub sharing: Option<Sharing>,
     pub host_memory: Option<HostMemory>,
     pub binding: Binding,
+    /// It is the stand-in of a dry run, which takes no time as a driver does.
+    pub is_stand_in: bool,
     error_string: ErrorString,
 }
 
@@ -221,6 +223,8 @@ impl Driver {
                 Flavour::Cuda => Binding::Contexts(Contexts::load(&library, flavour)?),
                 Flavour::Hip => Binding::Current(Current::load(&library, flavour)?),
             },
+            // SAFETY: only whether there is such a function is asked.
+            is_stand_in: unsafe { library.get::<unsafe extern "C" fn()>(c"stalloc_dryrun_block") }.is_ok(),
             error_string,
         })
     }

@@ -201,8 +201,7 @@ fn collectives_end(budgets: [&'static Budget; 2]) -> bool {
     for (number, budget) in budgets.into_iter().enumerate() {
         let memory = Arc::new(Mutex::new(Counting::new(1 << 30)));
         let rank = Rank { number, memory, world: Arc::clone(&world) };
-        let mut arena =
-            Arena::new(Budgeted::new(rank.clone(), budget), &two_streams(), stalloc_allocator::Budget::Device).unwrap();
+        let mut arena = Arena::new(Budgeted::new(rank.clone(), budget), &two_streams()).unwrap();
         // The first rank's first collective is the second one's second.
         let [first, second] = if number == 0 { [1, 2] } else { [2, 1] };
         arena.serve(1024, first).unwrap();
