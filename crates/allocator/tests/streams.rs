@@ -116,7 +116,8 @@ fn memory_is_remapped_while_the_device_runs_and_another_stream_gets_it_behind_an
         device.lock().waits.dedup();
         assert_eq!(device.lock().waits, waits);
         assert!(!device.lock().done, "the host waits for nothing");
-        assert_eq!((device.lock().memory.used(), checked.allocator.statistics().remaps), (8 * MIB, 1));
+        assert_eq!(checked.allocator.statistics().remaps, 1);
+        assert_eq!(device.lock().memory.used(), 8 * MIB);
         checked.free(large);
         checked.free(between);
         checked.allocator.empty_cache().unwrap();
@@ -171,6 +172,7 @@ fn a_large_block_waits_once_for_each_stream_whatever_lay_there() {
     }
     // The arena may hold no more than the small ones took.
     checked.allocator.arena_mut().set_tight(true);
+    device.lock().waits.clear();
     let large = checked.try_malloc(8 * MIB, 3).unwrap();
     let mut waits = device.lock().waits.clone();
     waits.sort_unstable();

@@ -59,7 +59,8 @@ impl<D: Device> Arena<D> {
         let live = self.statistics.allocated + u64::from(granules) * GRANULE + pools;
         let peak = live.max(self.statistics.peak_allocated).max(expected);
         let slack = self.budget.of(peak).min(self.within.saturating_sub(peak));
-        (peak + slack).saturating_sub(pools)
+        let page = self.frames.frame().unwrap_or(1);
+        (peak + slack).saturating_sub(pools).div_ceil(page) * page
     }
 
     /// Asks how much the arena may hold so that other libraries find what they need.

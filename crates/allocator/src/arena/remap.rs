@@ -28,9 +28,6 @@ impl<D: Device> Arena<D> {
             let time = self.device.driver_work().nanoseconds.saturating_sub(before);
             self.budget.spend(Duration::from_nanos(time));
         }
-        if self.statistics.steps == 0 {
-            self.review();
-        }
         result
     }
 

@@ -60,6 +60,9 @@ impl<D: Device> Arena<D> {
         if !self.pending.is_empty() {
             self.poll();
         }
+        if self.statistics.steps == 0 && self.budget.owes() {
+            self.review();
+        }
         // A block among planned addresses would push planned ones away in every step that it lives. That the addresses above
         // are others costs nothing: memory is where blocks are.
         let above = if above_plan() { self.script.granules } else { 0 };

@@ -28,7 +28,7 @@ pub(super) enum Verdict {
     Dear,
 }
 
-/// The slack, and the account of driver time that moves it.
+/// The slack, and the account of driver time that decides it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slack {
     tight: bool,
@@ -76,6 +76,11 @@ impl Slack {
     /// A remap took the driver so long.
     pub fn spend(&mut self, time: Duration) {
         self.spent += time;
+    }
+
+    /// Whether remaps took time since the last look.
+    pub fn owes(&self) -> bool {
+        !self.spent.is_zero()
     }
 
     /// Time where no clock runs.
