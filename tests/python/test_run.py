@@ -113,6 +113,12 @@ def test_with_nothing_but_the_command_every_request_is_served_by_the_arena(tmp_p
     assert process.returncode == 0, process.stderr
     assert ", 0 by PyTorch's allocator" in process.stderr, process.stderr
     assert "dev0: 3 steps: too few to learn from" in process.stderr, process.stderr
+    compared = re.search(
+        r"held ([\d.]+) GiB for ([\d.]+) GiB of tensors; .*allocator would have held ([\d.]+) GiB, its .* ([\d.]+) GiB: ", process.stderr
+    )
+    assert compared is not None, process.stderr
+    _, tensors, pytorch, expandable = map(float, compared.groups())
+    assert pytorch > tensors and expandable > tensors
 
 
 def test_a_folder_that_cannot_be_written_costs_a_line_and_what_was_learned(tmp_path):

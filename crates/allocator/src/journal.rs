@@ -19,6 +19,8 @@ pub enum Event {
     },
     /// A step begins, said the program.
     StepBegin,
+    /// The program gave back what no block needs.
+    GivenBack,
 }
 
 /// Most events that wait for a reader, 12 bytes each.

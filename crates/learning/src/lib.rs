@@ -37,8 +37,21 @@ pub struct Learning {
     /// Whether memory grows, where anybody wants to know.
     growth: Option<GrowthWatch>,
     growing: Option<Growing>,
+    /// The last plan made was not followed.
+    was_refused: bool,
     /// What the plan was made of that waits for its answer, if another can be made of it.
     draft: Option<Draft>,
+}
+
+/// Why no plan is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The last steps do not repeat.
+    Vary,
+    /// They repeat, and no plan is made of them yet.
+    NoTime,
+    /// They repeat, and a plan of them would need more memory than there is for it, or than it needs without.
+    Refused,
 }
 
 /// A change of plan.
@@ -59,6 +72,17 @@ impl Learning {
     /// What was found of memory that grows; once.
     pub fn take_growing(&mut self) -> Option<Growing> {
         self.growing.take()
+    }
+
+    /// Why no plan is followed, after what was heard so far.
+    pub fn finding(&self) -> Finding {
+        if self.was_refused {
+            Finding::Refused
+        } else if self.is_partial || self.learner.repeats_now() {
+            Finding::NoTime
+        } else {
+            Finding::Vary
+        }
     }
 
     /// The list that an arena's journal is exchanged for.
@@ -84,6 +108,7 @@ impl Learning {
                 }
                 Event::Free { start } => self.learner.free(start.into()),
                 Event::StepBegin => self.learner.step_begin(),
+                Event::GivenBack => {}
             }
         }
     }
@@ -104,7 +129,9 @@ impl Learning {
                 return None;
             }
             // Without a plan the arena goes on as it is.
-            let proposal = Proposal::around(&draft, Around::Between)?;
+            let proposal = Proposal::around(&draft, Around::Between);
+            self.was_refused = proposal.is_none();
+            let proposal = proposal?;
             self.draft = Some(draft);
             return Some(proposal);
         }
@@ -129,6 +156,7 @@ impl Learning {
         } else if let Some(tighter) = draft.and_then(|draft| Proposal::around(&draft, Around::Above)) {
             return Some(tighter);
         }
+        self.was_refused = is_plan && !accepted;
         if is_plan != accepted {
             // A plan that there is no memory for now, or that is of no use now, may be of use later.
             self.learner.forget_draft();
@@ -154,6 +182,7 @@ fn watched(watch: &mut GrowthWatch, event: Event) -> Option<Growing> {
             None
         }
         Event::StepBegin => watch.step_begin(),
+        Event::GivenBack => None,
     }
 }
 

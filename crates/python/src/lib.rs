@@ -51,8 +51,8 @@ mod _native {
 
     #[pymodule_export]
     use super::serve::{
-        serve_forbid_waits, serve_keep, serve_learn, serve_plans, serve_prepare, serve_report, serve_solid,
-        serve_solid_size, serve_step, serve_table,
+        serve_forbid_waits, serve_keep, serve_learn, serve_outcome, serve_plans, serve_prepare, serve_report,
+        serve_solid, serve_solid_size, serve_step, serve_table,
     };
 
     /// What this module has for Python. Python's part, which has the same file, is of the same build if it is the same.

@@ -74,6 +74,25 @@ pub fn serve_forbid_waits() {
     runtime::forbid_waits();
 }
 
+/// What came of learning on a device: ``finding`` says why no plan is followed, ``pytorch`` and ``expandable`` what PyTorch's
+/// allocator would have held, bytes. None where nothing is learned, or it takes too long.
+#[pyfunction]
+pub fn serve_outcome(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, PyDict>>> {
+    let Some(outcome) = py.detach(|| runtime::outcome(device)) else { return Ok(None) };
+    let out = PyDict::new(py);
+    let finding = match outcome.finding {
+        runtime::Finding::Vary => "vary",
+        runtime::Finding::NoTime => "no_time",
+        runtime::Finding::Refused => "refused",
+    };
+    out.set_item("finding", finding)?;
+    if let Some(held) = outcome.held {
+        out.set_item("pytorch", held.pytorch)?;
+        out.set_item("expandable", held.expandable)?;
+    }
+    Ok(Some(out))
+}
+
 /// The program begins a step.
 #[pyfunction]
 pub fn serve_step() {

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
-use stalloc_learning::Learning;
+use stalloc_learning::{Finding, Learning};
 
 use crate::messages::say;
 use crate::place::Place;
+use crate::rivals::{Held, Rivals};
 use crate::{fork, places};
 
 /// How often journals are read if no step begins: at ten million requests a second a journal holds a fifth of a second.
@@ -21,8 +22,32 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// How to find the line that keeps memory; this process knows no call stacks.
 const FIND_IT: &str = "To find the line: `stalloc trace --steps 8 -o traces -- COMMAND`, then `stalloc report traces`";
 
+/// Most time that the program's end waits for the learner.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is known of one device's job.
+struct Known {
+    learning: Learning,
+    rivals: Rivals,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Known { learning: Learning::with_growth(), rivals: Rivals::default() }
+    }
+}
+
+/// What came of a device's job.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// What PyTorch's allocator would have held, what ours does not serve included; `None` where that is not known.
+    pub held: Option<Held>,
+    /// Why no plan is followed.
+    pub finding: Finding,
+}
+
 /// What was learned of each device.
-static LEARNED: Mutex<BTreeMap<i32, Learning>> = Mutex::new(BTreeMap::new());
+static LEARNED: Mutex<BTreeMap<i32, Known>> = Mutex::new(BTreeMap::new());
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
@@ -80,9 +105,9 @@ fn learn_everywhere() {
     let mut learned = lock(&LEARNED);
     for (device, place) in places::all() {
         if place.is_open() {
-            let learning = learned.entry(device).or_insert_with(Learning::with_growth);
-            learn(learning, place);
-            if let Some(growing) = learning.take_growing() {
+            let known = learned.entry(device).or_default();
+            learn(known, place);
+            if let Some(growing) = known.learning.take_growing() {
                 say(&growing.line(device, None, FIND_IT));
             }
         }
@@ -90,8 +115,9 @@ fn learn_everywhere() {
 }
 
 /// Takes into account what happened, and changes the plan if that is due.
-fn learn(learning: &mut Learning, place: &Place) {
-    hear(learning, place);
+fn learn(known: &mut Known, place: &Place) {
+    hear(known, place);
+    let learning = &mut known.learning;
     let Some(now) = place.with(|arena| arena.statistics()) else { return };
     let size = place.with(|arena| arena.frame_bytes()).flatten();
     let mut proposed = learning.think(&now);
@@ -104,9 +130,31 @@ fn learn(learning: &mut Learning, place: &Place) {
     }
 }
 
-fn hear(learning: &mut Learning, place: &Place) {
-    let is_whole = place.with(|arena| arena.take_journal(learning.journal())).unwrap_or(true);
-    learning.hear(is_whole);
+fn hear(known: &mut Known, place: &Place) {
+    let journal = known.learning.journal();
+    let is_whole = place.with(|arena| arena.take_journal(journal)).unwrap_or(true);
+    known.rivals.hear(journal, is_whole);
+    known.learning.hear(is_whole);
+}
+
+/// What came of a device's job so far; `None` where nothing is learned, or the learner does not stop thinking in time.
+pub fn outcome(device: i32) -> Option<Outcome> {
+    let began = Instant::now();
+    let mut learned = loop {
+        match LEARNED.try_lock() {
+            Ok(learned) => break learned,
+            Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
+            Err(TryLockError::WouldBlock) => return None,
+        }
+    };
+    let known = learned.get_mut(&device)?;
+    let (_, place) = places::all().find(|&(number, _)| number == device)?;
+    hear(known, place);
+    let report = place.report()?;
+    let others = report.fallback_reserved + report.arena.pools;
+    let add = |held: Held| Held { pytorch: held.pytorch + others, expandable: held.expandable + others };
+    Some(Outcome { held: known.rivals.held().map(add), finding: known.learning.finding() })
 }
 
 /// Ends the learning and keeps what was learned: a plan file for each device that repeats, named as `stalloc run` looks for
@@ -120,14 +168,14 @@ pub fn keep(folder: &Path, rank: u64) -> Result<usize, String> {
     let mut learned = lock(&LEARNED);
     let mut kept = 0;
     for (device, place) in places::all().filter(|(_, place)| place.is_open()) {
-        let mut learning = learned.remove(&device).unwrap_or_default();
-        hear(&mut learning, place);
+        let mut known = learned.remove(&device).unwrap_or_default();
+        hear(&mut known, place);
         // A plan that served the run well is as good as what was learned from that run.
         let served_well = place.with(|arena| arena.statistics()).is_none_or(|s| s.planned > 0 && s.plans == 0);
         if served_well {
             continue;
         }
-        let Some(mut plan) = learning.whole_plan() else { continue };
+        let Some(mut plan) = known.learning.whole_plan() else { continue };
         plan.device = u32::try_from(device).unwrap_or(0);
         let path = folder.join(format!("rank{rank}_dev{device}.plan"));
         if path.exists() && !path.is_file() {

@@ -7,7 +7,7 @@
 //!
 //! The rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever
 //! device it is on), `counters` (its share of PyTorch's statistics), `segments` (its share of snapshots), `places` (which device an address belongs to),
-//! `budget` (how much memory it may take), `solid` (how large one allocation is), `pinned` (page-locked memory of the host), `learning` (a thread that makes plans while the program runs), `fork` (children
+//! `budget` (how much memory it may take), `solid` (how large one allocation is), `pinned` (page-locked memory of the host), `learning` (a thread that makes plans while the program runs), `rivals` (what PyTorch's allocator would have held), `fork` (children
 //! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C), `order`
 //! (the stand-in CUDA hears of blocks).
 //! Another way in is [`pluggable`], which brings a fallback of its own.
@@ -26,6 +26,7 @@ mod pinned;
 mod place;
 mod places;
 pub mod pluggable;
+mod rivals;
 mod segments;
 mod serving;
 mod solid;
@@ -34,7 +35,7 @@ mod table;
 pub use counters::{Counter, Counters, Durations, Pool};
 pub use fault::contained;
 pub use folder::plans;
-pub use learning::{keep as keep_learned, start as learn};
+pub use learning::{Outcome, keep as keep_learned, outcome, start as learn};
 pub use messages::say;
 pub use pinned::{PinnedCounters, counters as pinned_counters};
 pub use place::{Handed, Report};
@@ -43,5 +44,7 @@ pub use places::{
     mapped, memory_changes, on_departure, pool_begin, pool_end, pool_parts, pool_restore, pool_serve, prepare,
     record_stream, report, serve, set_capturing, set_limit, step_begin, trim,
 };
+pub use rivals::Held;
 pub use solid::set as set_solid;
+pub use stalloc_learning::Finding;
 pub use table::{Core, CoreArena, CoreBlock, CorePart, CoreRange, core};

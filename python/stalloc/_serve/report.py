@@ -79,7 +79,10 @@ def at_exit(torch: Any, settings: Settings, begun: int) -> None:
             f"efficiency {100 * figures['efficiency']:.1f} %{_room(figures)}"
         )
         if settings.mode is Mode.AUTO:
-            say(f"{name}: {_learned(figures, max(0, figures['steps'] - begun))}")
+            outcome = _native.serve_outcome(device)
+            say(f"{name}: {_learned(figures, outcome, max(0, figures['steps'] - begun))}")
+            if outcome is not None and "pytorch" in outcome:
+                say(f"{name}: {_compared(figures, outcome, torch.cuda.get_device_properties(device).total_memory)}")
             continue
         causes = {cause: count for cause, count in figures["causes"].items() if count}
         if causes:
@@ -107,8 +110,30 @@ def _room(figures: dict[str, Any]) -> str:
 #: Eight steps in a row are looked at, and those before them make optimizer states and buckets. With fewer nobody can say that steps vary.
 _FEW_STEPS = 12
 
+#: Why no plan was followed.
+_FINDINGS = {
+    "vary": "they vary",
+    "no_time": "the learner had no time to plan them",
+    "refused": "they repeat, but a plan would need more memory",
+}
 
-def _learned(figures: dict[str, Any], steps: int) -> str:
+
+def _compared(figures: dict[str, Any], outcome: dict[str, Any], total: int) -> str:
+    """Whether it helped, for whoever decides; ``total``: what the GPU has, bytes."""
+    gib = 1 << 30
+    held, best = figures["peak_reserved"], min(outcome["pytorch"], outcome["expandable"])
+    more = (held - best) / gib
+    pytorch, expandable = (
+        f"{outcome[name] / gib:.2f} GiB{' (more than this GPU has)' if outcome[name] > total else ''}" for name in ("pytorch", "expandable")
+    )
+    change = f"{abs(more):.2f} GiB {'more' if more > 0 else 'less'} than" if abs(more) >= 0.005 else "as much as"
+    return (
+        f"held {held / gib:.2f} GiB for {figures['peak_allocated'] / gib:.2f} GiB of tensors; for the same requests PyTorch's allocator would have "
+        f"held {pytorch}, its expandable segments {expandable}: {change} the better of them"
+    )
+
+
+def _learned(figures: dict[str, Any], outcome: dict[str, Any] | None, steps: int) -> str:
     plans = figures["plans"]
     if figures["planned"] and not plans:
         return f"{steps:,} steps; they are the plan's"
@@ -117,7 +142,8 @@ def _learned(figures: dict[str, Any], steps: int) -> str:
         return f"{steps:,} steps; {times} learned from steps that repeat exactly"
     if steps < _FEW_STEPS:
         return f"{steps:,} steps: too few to learn from, so each request went where it fitted best"
-    return f"{steps:,} steps; they vary, so each request went where it fitted best"
+    finding = "no_time" if outcome is None else outcome["finding"]
+    return f"{steps:,} steps; {_FINDINGS[finding]}, so each request went where it fitted best"
 
 
 def _departure(first: dict[str, Any], place: str | None) -> str:

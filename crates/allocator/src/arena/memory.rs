@@ -10,6 +10,7 @@ use super::search::own_part;
 use super::slack::{Slack, Verdict};
 use crate::Error;
 use crate::frames::FrameSet;
+use crate::journal::Event;
 use crate::script::{GRANULE, Key, Script};
 use crate::tuning::{idle_share, remap_share, spared_share};
 
@@ -176,6 +177,7 @@ impl<D: Device> Arena<D> {
         if self.capturing {
             return Ok(0);
         }
+        self.journal.push(Event::GivenBack);
         self.wait_for_device()?;
         self.poll();
         Ok(self.give_back_pools() + self.give_back_cold(bytes, &(0..0))?)
