@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import PROGRAMS, run
+from runs import COMMAND, PROGRAMS, run
 
 import stalloc
 
@@ -67,6 +68,21 @@ def test_what_a_script_does_already_is_a_line_and_no_trial(cache):
     why = {lever["name"]: lever["why"] for lever in answer["skipped"]}
     assert why["checkpoint"] == "the script checkpoints already" and "clips gradients" in why["step_in_backward"]
     assert answer["levers"] == [] and answer["combination"]["levers"] == [], "it fits as it is"
+
+
+def test_ctrl_c_prints_what_was_found_so_far(cache, tmp_path):
+    program, slow = str(PROGRAMS / "levers.py"), tmp_path / "slow.py"
+    slow.write_text(
+        f"import os, runpy, sys, time\nif os.environ['STALLOC_LEVERS']: time.sleep(600)\nsys.argv = [{program!r}]\nrunpy.run_path({program!r})\n"
+    )
+    command = [COMMAND, "levers", "--dry-run", GPU, "--json", "--", sys.executable, slow]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | cache)
+    assert "as it is: peak allocated" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "stopped; this is what was found so far" in errors
+    answer = json.loads(output)
+    assert answer["interrupted"] and answer["base"]["peak_allocated"] > 0 and answer["levers"] == [] and answer["combination"] is None
 
 
 def test_every_lever_that_promises_the_same_numbers_keeps_them():

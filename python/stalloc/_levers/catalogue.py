@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 from typing import Any, Callable
 
-from stalloc._levers.program import LEAST_CLASSES, Blocks, Program
+from stalloc._levers.program import LEAST_CLASSES, Blocks, Program, blocks_of, models_of
 
 
 class Lever:
@@ -657,6 +657,55 @@ class ChunkedLoss(Lever):
         return found
 
 
+class Sharded(Lever):
+    """Parameters, gradients and states over several GPUs, of which one rank is run alone."""
+
+    group = "sharding"
+    numerics = "rounding"
+
+    def __init__(self, ranks: int) -> None:
+        self.name = f"fsdp2_over_{ranks}"
+        self.ranks = ranks
+
+    def why_not(self, program: Program) -> str | None:
+        if "compile" in program.does:
+            return "the script is compiled"
+        if "distributed" in program.does:
+            return "the script has process groups already"
+        if not program.optimizers or not program.models:
+            return "no module that torch.optim trains"
+        return None
+
+    def what(self, program: Program) -> str:
+        return f"FSDP2 over {self.ranks} GPUs, the same batch on each; a rank of it was run alone"
+
+    def how(self, program: Program) -> str:
+        lines = ["from torch.distributed.fsdp import fully_shard", 'torch.distributed.init_process_group("nccl")']
+        for blocks in program.blocks():
+            lines += [f"for block in {blocks.name}:", "    fully_shard(block)"]
+        lines += [f"fully_shard({name})  # before the optimizer is made" for name, _model in program.models]
+        return "\n".join([*lines, f"# torchrun --nproc-per-node {self.ranks}"])
+
+    def on_optimizer(self, program: Program, optimizer: Any) -> bool:
+        # A model that is being called has begun without what sharding adds to it.
+        from torch.distributed.fsdp import fully_shard
+
+        distributed = program.torch.distributed
+        found = models_of(program.torch, optimizer)
+        if found and not distributed.is_initialized():
+            distributed.init_process_group("nccl")
+        for model in found:
+            before = dict(model.named_parameters())
+            for blocks in blocks_of(program.torch, "", model):
+                for block in blocks.members:
+                    fully_shard(block)
+            fully_shard(model)
+            shards = {id(before[path]): shard for path, shard in model.named_parameters() if path in before}
+            for group in optimizer.param_groups:
+                group["params"] = [shards.get(id(parameter), parameter) for parameter in group["params"]]
+        return bool(found)
+
+
 LEVERS: tuple[Lever, ...] = (
     Fused(),
     ForeachOff(),
@@ -673,4 +722,7 @@ LEVERS: tuple[Lever, ...] = (
     EightBit(),
     Autocast(),
     Bf16(),
+    Sharded(2),
+    Sharded(4),
+    Sharded(8),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from dataclasses import dataclass, field
@@ -82,11 +83,11 @@ class Program:
 
     def blocks(self) -> list[Blocks]:
         """The outermost lists of equal blocks of every model."""
-        return [blocks for name, model in self.models for blocks in _blocks(self.torch, name, model)]
+        return [blocks for name, model in self.models for blocks in blocks_of(self.torch, name, model)]
 
     def blocks_of(self, name: str) -> list[Blocks]:
         """Those of the model that has this name."""
-        return [blocks for other, model in self.models if other == name for blocks in _blocks(self.torch, name, model)]
+        return [blocks for other, model in self.models if other == name for blocks in blocks_of(self.torch, name, model)]
 
     def trained(self) -> set[int]:
         """Every parameter of an optimizer, by its identity."""
@@ -97,7 +98,7 @@ class Program:
         for name, model in self.models:
             for path, inner in model.named_modules():
                 if inner is module:
-                    return f"{name}.{_written(path)}" if path else name
+                    return name + _written(path)
         return None
 
     def is_part_of_a_model(self, module: Any) -> bool:
@@ -105,7 +106,8 @@ class Program:
         return any(module is inner for _name, model in self.models for inner in model.modules())
 
 
-def _blocks(torch: Any, name: str, model: Any) -> Iterator[Blocks]:
+def blocks_of(torch: Any, name: str, model: Any) -> Iterator[Blocks]:
+    """The outermost lists of equal blocks of a model."""
     inside: set[int] = set()
     for path, module in model.named_modules():
         if id(module) in inside:
@@ -116,15 +118,20 @@ def _blocks(torch: Any, name: str, model: Any) -> Iterator[Blocks]:
             are_equal = len(members) > 1 and len({type(member) for member in members}) == 1
             if are_equal and all(any(True for _ in member.children()) for member in members):
                 inside.update(id(inner) for inner in module.modules())
-                yield Blocks(f"{name}.{_written(path)}" if path else name, members)
+                yield Blocks(name + _written(path), members)
+
+
+def models_of(torch: Any, optimizer: Any) -> list[Any]:
+    """The outermost modules that have parameters of an optimizer."""
+    modules = [found for found in gc.get_objects() if issubclass(type(found), torch.nn.Module)]
+    inner = {id(child) for module in modules for child in module.children()}
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return [m for m in modules if id(m) not in inner and any(id(p) in trained for p in m.parameters())]
 
 
 def _written(path: str) -> str:
-    """A module's path as code: ``stages.0.blocks`` is ``stages[0].blocks``."""
-    written = ""
-    for part in path.split("."):
-        written += f"[{part}]" if part.isdigit() else f".{part}"
-    return written.removeprefix(".")
+    """What follows a model's name for a module inside: ``.stages[0].blocks`` of ``stages.0.blocks``."""
+    return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path.split(".") if part)
 
 
 def name_in_program(value: Any, otherwise: str) -> str:

@@ -143,4 +143,5 @@ def _watch_what_it_does(torch: Any, program: Program) -> None:
     watched(torch.amp.GradScaler, "scale", does("scaler"))
     watched(torch.autograd, "backward", lambda *_arguments, **_options: program.backward_called())
     imports.after("torch.utils.checkpoint", lambda module: watched(module, "checkpoint", does("checkpoint")))
+    imports.after("torch.distributed.distributed_c10d", lambda module: watched(module, "init_process_group", does("distributed")))
     watched(torch.nn.functional, "cross_entropy", program.cross_entropy_called)

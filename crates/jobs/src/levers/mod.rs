@@ -28,6 +28,9 @@ pub const OURS: usize = 2;
 /// The lever that halves the searched variable and takes two steps' gradients together.
 const ACCUMULATE: &str = "accumulate";
 
+/// Levers that run one rank of so many, before the number.
+const SHARDED: &str = "fsdp2_over_";
+
 /// What is asked.
 #[derive(Clone, Debug)]
 pub struct Question {
@@ -174,7 +177,7 @@ impl Bench<'_> {
             gpu: 0,
             fixed: at.cloned().unwrap_or_default(),
             range: if at.is_some() { None } else { range },
-            world_size: None,
+            world_size: levers.iter().find_map(|lever| lever.strip_prefix(SHARDED)?.parse().ok()),
             levers: Some(levers.to_vec()),
         }
     }
