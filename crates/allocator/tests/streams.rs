@@ -248,11 +248,15 @@ fn sharded_step(checked: &mut Checked<Shared<Lagging>>, layers: u64, lengths: u6
 }
 
 #[test]
-fn a_step_with_weights_gathered_ahead_records_one_event_a_stream_at_most_and_queues_no_wait() {
+fn with_memory_to_spare_a_step_with_gathered_weights_records_one_event_a_stream_at_most_and_no_stream_waits() {
     for done in [false, true] {
         let device = lagging();
-        device.lock().done = done;
         let mut checked = over(&Plan::default(), device.clone());
+        // More lived before, so that the arena may hold as much again: memory is not short.
+        let most = checked.malloc(400 * MIB);
+        checked.free(most);
+        checked.allocator.empty_cache().unwrap();
+        device.lock().done = done;
         let mut drawn = 7u64;
         for step in 0..40 {
             let before = device.lock().events;
@@ -261,7 +265,7 @@ fn a_step_with_weights_gathered_ahead_records_one_event_a_stream_at_most_and_que
             let recorded = device.lock().events - before;
             assert!(recorded <= 2, "{recorded} events in step {step}");
         }
-        assert_eq!(device.lock().waits, [], "there is memory enough");
+        assert!(device.lock().waits.is_empty(), "there is memory enough");
         assert_eq!(checked.allocator.statistics().fallback, 0);
     }
 }
