@@ -19,6 +19,7 @@ from stalloc._files import plan, simulate  # noqa: E402
 from stalloc._fit import fit, levers  # noqa: E402
 from stalloc._native import __version__  # noqa: E402
 from stalloc._notebook import load_ipython_extension, register as _register  # noqa: E402
+from stalloc._out_of_memory import on_out_of_memory  # noqa: E402
 from stalloc._read import read_trace  # noqa: E402
 from stalloc._report import record, report  # noqa: E402
 from stalloc._serve.pluggable import lib_path  # noqa: E402
@@ -34,6 +35,7 @@ __all__ = [
     "lib_path",
     "load_ipython_extension",
     "memory_stats",
+    "on_out_of_memory",
     "phase",
     "plan",
     "read_trace",

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stalloc import _out_of_memory
 from stalloc._common import imports
 from stalloc._common.output import say
 from stalloc._serve.settings import Mode, Settings, without_effect
@@ -112,6 +113,7 @@ def _install(settings: Settings) -> None:
 
         _say_at_the_end(settings)
         _record.install()
+        _out_of_memory.install(quiet=settings.quiet, with_stacks=False)  # the recording has them
         return
 
     def torch_imported(torch: Any) -> None:
@@ -120,6 +122,7 @@ def _install(settings: Settings) -> None:
         session.prepare(torch, settings)
 
     imports.after("torch", torch_imported)
+    _out_of_memory.install(quiet=settings.quiet)
 
 
 def _say_at_the_end(settings: Settings) -> None:

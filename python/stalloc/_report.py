@@ -79,7 +79,7 @@ def report(
     chosen = [f"--{name}={value}" for name, value in (("device", device), ("rank", rank)) if value is not None]
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
-        figures = json.loads(_command("--json", "-o", str(page), *chosen, *(os.fspath(each) for each in sources)))
+        figures = json.loads(command("--json", "-o", str(page), *chosen, *(os.fspath(each) for each in sources)))
         text = str(figures.pop("text"))
         made = Report(page.read_text(encoding="utf-8"), text, figures)
     print(made)
@@ -91,8 +91,9 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and not name.startswith("STALLOC_TRACE")}
 
 
-def _command(*arguments: str) -> str:
-    done = subprocess.run([str(COMMAND), "report", *arguments], env=_environment(), capture_output=True, text=True)
+def command(*arguments: str, timeout: float | None = None) -> str:
+    """What `stalloc report` prints; ValueError with its message if it fails."""
+    done = subprocess.run([str(COMMAND), "report", *arguments], env=_environment(), capture_output=True, text=True, timeout=timeout)
     if done.returncode != 0:
         raise ValueError(done.stderr.strip().removeprefix("stalloc: ") or "stalloc report failed")
     return done.stdout

@@ -1,19 +1,23 @@
 //! One device of one input: everything that is worked out before anything is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use stalloc_plan::Plan;
 use stalloc_simulator::Replay;
-use stalloc_trace::{Event, Mark, Request, StringId, Time, Trace};
+use stalloc_trace::{Event, Mark, Request, StackId, StringId, Time, Trace};
 
 use crate::Subject;
 use crate::actual::{ACTUAL, actual};
+use crate::advice::Case;
 use crate::categories::{Category, categories};
 use crate::causes::causes;
 use crate::curve::{peak_within, value_at};
+use crate::diagnosis::{Evidence, Through, passes};
+use crate::enlarged::enlarged;
+use crate::facts::Facts;
 use crate::failure::failure;
 use crate::figures::{
-    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, PlanFigures, StepKind, StepReserved, Verdict, label,
+    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, Growth, PlanFigures, StepKind, StepReserved, Verdict, label,
 };
 use crate::growth::growth;
 use crate::holders::{by_module, by_site, modules};
@@ -23,7 +27,7 @@ use crate::live::Live;
 use crate::prepare::has_history;
 use crate::sites::Sites;
 use crate::steps::StepSpan;
-use crate::verdict::Case;
+use crate::verdict::headline;
 
 /// Cards that people ask about: name and the bytes that PyTorch finds on one.
 ///
@@ -92,6 +96,7 @@ impl<'a> Analysis<'a> {
                 efficiency: efficiency(replay.peak_allocated, replay.peak_reserved),
                 wasted: replay.peak_reserved.saturating_sub(replay.peak_allocated),
                 fits: fits(subject, &replay),
+                dies_at_step: BTreeMap::new(),
                 same_device: subject.fits.get(&(replay.allocator, SAME)).copied(),
                 oom: replay.oom.is_some(),
                 holes,
@@ -101,6 +106,12 @@ impl<'a> Analysis<'a> {
         let happened = mapped.iter().map(|one: &Mapped| &one.replay).find(|replay| replay.allocator == ACTUAL);
         let out_of_memory = failure(trace, &live.total, happened.map(|replay| &replay.reserved[..]));
         let growth = growth(trace, &steps, trace.peak_allocated(), &mut sites);
+        let known = Facts::of(trace);
+        let needed =
+            out_of_memory.as_ref().map_or(trace.peak_allocated(), |one| one.allocated.saturating_add(one.size));
+        let enlarged = enlarged(trace, needed, &mut sites);
+        let live_now = out_of_memory.as_ref().map_or(0, |one| one.allocated);
+        let holders = known.as_ref().map_or_else(Vec::new, |known| known.holders(trace, live_now, &mut sites));
         let at_peak = || live_at(trace, peak_time);
         let peak_by_site = by_site(&mut sites, at_peak().map(|(_, request)| request));
         let modules = modules(trace);
@@ -120,11 +131,14 @@ impl<'a> Analysis<'a> {
                 has_times: !trace.times_us.is_empty(),
                 peak_allocated: trace.peak_allocated(),
                 verdict: Verdict::Healthy,
+                cause: None,
+                facts: Vec::new(),
                 headline: String::new(),
                 advice: Vec::new(),
                 peak_time,
                 peak_by_site,
                 peak_by_module,
+                holders,
                 growth,
                 notes: subject.notes.clone(),
                 out_of_memory,
@@ -142,7 +156,7 @@ impl<'a> Analysis<'a> {
             peak_time,
             modules,
         };
-        analysis.say();
+        analysis.say(known.as_ref(), enlarged.as_ref());
         analysis
     }
 
@@ -152,30 +166,98 @@ impl<'a> Analysis<'a> {
     }
 
     // What follows from the rest: words, tables.
-    fn say(&mut self) {
+    fn say(&mut self, known: Option<&Facts>, enlarged: Option<&Growth>) {
         let find = |name: &str| self.figures.allocators.iter().find(|one| one.allocator == name);
+        let before = find(ACTUAL).or(find("pytorch")).or(self.figures.allocators.first());
+        let failed = self.figures.out_of_memory.as_ref();
+        let failed_stack = self.trace.events.iter().rev().find_map(|event| match event {
+            Event::OutOfMemory { stack, .. } => Some(*stack),
+            _ => None,
+        });
+        let evidence = Evidence {
+            trace: self.trace,
+            known,
+            holders: &self.figures.holders,
+            before,
+            failed,
+            failed_stack: failed_stack.unwrap_or(StackId::NONE),
+            growth: self.figures.growth.as_ref(),
+            enlarged,
+            peak_by_site: &self.figures.peak_by_site,
+            through: self.through(),
+            resident: self.resident(),
+            peak_allocated: self.figures.peak_allocated,
+        };
+        let found = evidence.diagnosis();
+        let state_only = self.figures.state_only && known.is_none();
+        let headline = headline(&evidence, &found, state_only);
+        let grows = found.verdict == Verdict::Growth;
+        let growth =
+            if grows { enlarged.or(self.figures.growth.as_ref()).cloned() } else { self.figures.growth.clone() };
         let case = Case {
             trace: self.trace,
-            before: find(ACTUAL).or(find("pytorch")).or(self.figures.allocators.first()),
+            before,
             allocators: &self.figures.allocators,
-            failed: self.figures.out_of_memory.as_ref(),
-            growth: self.figures.growth.as_ref(),
+            failed,
+            growth: growth.as_ref(),
             peak_by_site: &self.figures.peak_by_site,
             resident: self.resident(),
             peak_allocated: self.figures.peak_allocated,
-            state_only: self.figures.state_only,
+            known_command: known.map(|known| &*known.command),
+            state_only,
         };
-        let verdict = case.verdict();
-        let (headline, advice) = (case.headline(verdict), case.advice(verdict));
-        self.figures.verdict = verdict;
+        let advice = case.advice(&found);
         self.figures.headline = headline;
         self.figures.advice = advice;
+        self.figures.verdict = found.verdict;
+        self.figures.cause = found.cause;
+        self.figures.facts = found.facts;
+        self.figures.growth = growth.filter(|_| grows);
+        if grows {
+            self.fits_nowhere();
+        }
         self.figures.categories = self.category_figures();
         self.figures.step_kinds = self.step_kinds();
         let replay = self.mapped.iter().map(|one| &one.replay).find(|replay| replay.allocator == "stalloc");
         if let (Some(plan), Some(replay)) = (self.plan, replay) {
             self.figures.causes = causes(self.trace, plan, replay);
         }
+    }
+
+    /// A leak fits no card: the step in which each is full, by what each allocator holds at the end.
+    fn fits_nowhere(&mut self) {
+        let growth = self.figures.growth.clone();
+        for one in &mut self.figures.allocators {
+            one.fits.values_mut().for_each(|fit| *fit = Fit::No);
+            one.same_device = one.same_device.map(|_| Fit::No);
+            let Some(growth) = &growth else { continue };
+            let each = growth.bytes_per_step.max(1);
+            one.dies_at_step = CARDS
+                .iter()
+                .map(|&(card, bytes)| {
+                    let more = bytes.saturating_sub(one.peak_reserved) / each;
+                    let fewer = one.peak_reserved.saturating_sub(bytes).div_ceil(each);
+                    (card, growth.number.saturating_add(more).saturating_sub(fewer).saturating_add(1))
+                })
+                .collect();
+        }
+    }
+
+    /// Bytes of the peak by what their call stacks go through.
+    fn through(&self) -> Through {
+        let mut known: HashMap<StackId, (bool, bool, bool, bool)> = HashMap::new();
+        let mut through = Through::default();
+        for request in self.live_at_peak() {
+            let (loss, optimizer, buckets, built) =
+                *known.entry(request.stack).or_insert_with(|| passes(self.trace, request.stack));
+            let add =
+                |passes: bool, sum: &mut u64| *sum = sum.saturating_add(if passes { request.rounded() } else { 0 });
+            add(loss, &mut through.loss);
+            add(optimizer, &mut through.optimizer);
+            add(buckets, &mut through.buckets);
+            add(built, &mut through.built);
+        }
+        through
     }
 
     /// Bytes of the peak that were there before the first step; `None` where no step is known.

@@ -55,16 +55,17 @@ pub fn count_failed(trace: &mut Trace) -> Option<RequestId> {
 /// is known. O(events).
 pub fn failure(trace: &Trace, live: &[(Time, u64)], reserved: Option<&[(Time, u64)]>) -> Option<OutOfMemory> {
     let mut failed = trace.events.iter().enumerate().filter_map(|(time, event)| match event {
-        Event::OutOfMemory { size, device_free, .. } => Some((time as Time, *size, *device_free)),
+        Event::OutOfMemory { size, device_free, stack } => Some((time as Time, *size, *device_free, *stack)),
         _ => None,
     });
     let times = failed.clone().count();
-    let (time, size, device_free) = failed.next_back()?;
+    let (time, size, device_free, stack) = failed.next_back()?;
+    let site = stalloc_trace::site::site(trace.stacks.get(stack), |id| trace.string(id));
     let allocated = value_at(live, time);
     let empty = reserved.map(|curve| value_at(curve, time).saturating_sub(allocated));
     let capacity = reserved.map(|curve| value_at(curve, time).saturating_add(device_free));
     let sentence = sentence(times, size, device_free, empty);
-    Some(OutOfMemory { times, time, size, device_free, allocated, empty, capacity, sentence })
+    Some(OutOfMemory { times, time, site, size, device_free, allocated, empty, capacity, sentence })
 }
 
 fn sentence(times: usize, size: u64, device_free: u64, empty: Option<u64>) -> String {

@@ -7,6 +7,8 @@ use serde::Serialize;
 use stalloc_trace::Time;
 
 use crate::compare::Comparison;
+use crate::diagnosis::Cause as Reason;
+use crate::facts::HolderBytes;
 use crate::holes::Holes;
 
 /// Everything that a report says in figures.
@@ -60,6 +62,10 @@ pub struct DeviceFigures {
     pub peak_allocated: u64,
     /// What is wrong, if anything is.
     pub verdict: Verdict,
+    /// Why, where it is known.
+    pub cause: Option<Reason>,
+    /// What the verdict rests on, in sentences.
+    pub facts: Vec<String>,
     /// The verdict in a sentence, with the figures that prove it.
     pub headline: String,
     /// What to do, the best first.
@@ -70,6 +76,8 @@ pub struct DeviceFigures {
     pub peak_by_site: Vec<SiteBytes>,
     /// The same by module, where the recording has marks of modules.
     pub peak_by_module: Vec<ModuleBytes>,
+    /// The Python objects that hold what lived when memory ran out, most bytes first; empty where nobody looked.
+    pub holders: Vec<HolderBytes>,
     /// What climbs from step to step, if anything does.
     pub growth: Option<Growth>,
     /// What to keep in mind.
@@ -102,6 +110,13 @@ pub enum Verdict {
     TooLarge,
     /// Nothing.
     Healthy,
+    /// The recording does not say how it ended; `null` for programs.
+    #[serde(serialize_with = "nothing")]
+    Unknown,
+}
+
+fn nothing<S: serde::Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_none()
 }
 
 /// Something to do about it.
@@ -144,6 +159,8 @@ pub struct Growth {
     pub steps: usize,
     /// Bytes in all.
     pub bytes: u64,
+    /// Steps of the recording until then.
+    pub number: u64,
     /// Where what stays was allocated, most bytes first.
     pub sites: Vec<SiteBytes>,
 }
@@ -179,6 +196,8 @@ pub struct AllocatorFigures {
     pub wasted: u64,
     /// Whether it fits a card of 40, 80, 141 GB, with what failed counted in.
     pub fits: BTreeMap<&'static str, Fit>,
+    /// Where memory grows: the step in which it no longer fits a card of 40, 80, 141 GB.
+    pub dies_at_step: BTreeMap<&'static str, u64>,
     /// Whether it gets past the request that failed, on the device that it failed on.
     pub same_device: Option<Fit>,
     /// Whether it ran out of memory.
@@ -195,6 +214,8 @@ pub struct OutOfMemory {
     pub times: usize,
     /// When the last of them did, event time.
     pub time: Time,
+    /// The line that asked.
+    pub site: Option<String>,
     /// Bytes that it asked for.
     pub size: u64,
     /// Bytes that the device had free.

@@ -29,7 +29,8 @@ fn climbing(trace: &Trace, begins: &[Time], steps: &[StepSpan], peak: u64, sites
         begin >= begins[first - 1] && begin < begins[last - 1] && end > begins[last]
     };
     let (bytes_per_step, steps) = (found.bytes_per_step(), found.steps());
-    Some(Growth { bytes_per_step, steps, bytes, sites: by_site(sites, trace.requests.iter().filter(stays)) })
+    let number = last as u64;
+    Some(Growth { bytes_per_step, steps, bytes, number, sites: by_site(sites, trace.requests.iter().filter(stays)) })
 }
 
 /// At each boundary the bytes that have lived for a whole step or longer: what the last step has just left behind is not

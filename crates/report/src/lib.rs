@@ -6,12 +6,16 @@
 //! 19 MB: curves keep their extremes, and maps leave out the smallest and shortest-lived blocks where there are too many.
 
 mod actual;
+mod advice;
 mod categories;
 mod causes;
 pub mod columns;
 mod compare;
 mod curve;
 mod device;
+mod diagnosis;
+mod enlarged;
+mod facts;
 mod failure;
 mod figures;
 mod free_ranges;
@@ -43,6 +47,8 @@ use thiserror::Error;
 
 pub use compare::{Comparison, Difference, Place};
 pub use device::{CARDS, SAME};
+pub use diagnosis::Cause as Reason;
+pub use facts::HolderBytes;
 pub use figures::*;
 pub use holes::{Hole, Holes, Neighbour, Pin, SegmentWaste};
 pub use prepare::{Progress, prepare};
@@ -146,6 +152,11 @@ impl<'a> Report<'a> {
     /// The answer as text, for a terminal of some size.
     pub fn text(&self, screen: Screen) -> String {
         terminal::text(&self.figures, screen)
+    }
+
+    /// The answer in about ten lines.
+    pub fn summary(&self, width: usize) -> String {
+        terminal::summary(&self.figures, width)
     }
 
     /// The page, one HTML file.

@@ -58,6 +58,18 @@ pub fn text(figures: &Figures, screen: Screen) -> String {
         out.push(format!("Who holds the {} at the peak", bytes(device.peak_allocated)));
         out.extend(sites(&device.peak_by_site, device.peak_allocated, width, room));
     }
+    if !device.holders.is_empty() {
+        out.push(String::new());
+        out.push("Who holds it in Python".into());
+        for one in device.holders.iter().take(2 * HOLDERS) {
+            let share = percent(one.bytes as f64 / device.peak_allocated.max(1) as f64);
+            out.push(format!(
+                "  {:>9}  {share:>12}  {}",
+                bytes(one.bytes),
+                last(&one.holder, width.saturating_sub(27))
+            ));
+        }
+    }
     if let Some(growth) = &device.growth {
         out.push(String::new());
         out.push(format!("What stays: {} a step, over {} steps", bytes(growth.bytes_per_step), growth.steps));
@@ -85,12 +97,40 @@ pub fn text(figures: &Figures, screen: Screen) -> String {
     out.join("\n")
 }
 
+/// The answer in about ten lines: the verdict, where it failed, who holds the most, and what to do.
+pub fn summary(figures: &Figures, width: usize) -> String {
+    let Some((_, device)) = chosen(figures) else { return String::new() };
+    let width = width.clamp(60, 160);
+    let mut out = wrapped(&device.headline, width, "  ");
+    if let Some(failed) = &device.out_of_memory
+        && failed.size > 0
+    {
+        let at = failed.site.as_ref().map_or(String::new(), |site| format!(" at {site}"));
+        out.push(format!("  It asked for {}{at}.", bytes(failed.size)));
+    }
+    for one in device.holders.iter().take(HOLDERS) {
+        let site = one.site.as_ref().map_or(String::new(), |site| format!(", allocated at {site}"));
+        let share = percent(one.bytes as f64 / device.peak_allocated.max(1) as f64);
+        out.push(format!("  {:>9} {share:>7}  {}{site}", bytes(one.bytes), one.holder));
+    }
+    for advice in device.advice.iter().take(1) {
+        out.extend(wrapped(&advice.text.replace('`', ""), width, "  "));
+        out.extend(advice.command.iter().map(|command| format!("      {command}")));
+    }
+    out.push(String::new());
+    out.join("\n")
+}
+
+/// Holders that a summary names.
+const HOLDERS: usize = 4;
+
 fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Fragmentation => "fragmentation",
         Verdict::Growth => "memory grows",
         Verdict::TooLarge => "too large",
         Verdict::Healthy => "healthy",
+        Verdict::Unknown => "cut off",
     }
 }
 
@@ -100,14 +140,20 @@ fn allocators(device: &DeviceFigures, width: usize) -> Vec<String> {
     if failed {
         rows[0].push("this GPU".into());
     }
-    rows[0].extend(["40 GB", "80 GB", "141 GB"].map(str::to_owned));
+    let grows = device.growth.is_some();
+    rows[0].extend(
+        ["40 GB", "80 GB", "141 GB"].map(|card| if grows { format!("{card} full at") } else { card.to_owned() }),
+    );
     for one in &device.allocators {
         let mut row = vec![one.label.to_owned(), bytes(one.peak_reserved), bytes(one.wasted), percent(one.efficiency)];
         if failed {
             let happened = one.allocator == "actual";
             row.push(if happened { "failed" } else { one.same_device.map_or("", fit) }.to_owned());
         }
-        row.extend(["40", "80", "141"].map(|card| one.fits.get(card).map_or("", |one| fit(*one)).to_owned()));
+        row.extend(["40", "80", "141"].map(|card| match one.dies_at_step.get(card) {
+            Some(step) => format!("step {step}"),
+            None => one.fits.get(card).map_or("", |one| fit(*one)).to_owned(),
+        }));
         rows.push(row);
     }
     columns(&rows, width)

@@ -197,6 +197,10 @@ pub struct Trace {
     pub last: Option<MemoryState>,
     /// How the recorded allocator was set up, where the format says so.
     pub settings: Option<AllocatorSettings>,
+    /// What was known when memory ran out, as JSON, where the recorder looked.
+    pub facts: Option<String>,
+    /// Whether the recording was cut off: its end is missing.
+    pub is_cut: bool,
     /// What else the recorder said (`torch`, `device_name`, `total_memory`, `command`, `rank`...).
     pub metadata: BTreeMap<String, String>,
 }

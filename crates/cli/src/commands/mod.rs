@@ -9,6 +9,7 @@ mod ranks;
 mod report;
 mod run;
 mod simulate;
+mod top;
 mod trace;
 mod verify;
 
@@ -35,6 +36,8 @@ pub enum Command {
     Run(run::Args),
     /// Replay a recording through PyTorch's allocator, expandable segments, GMLake and stalloc.
     Simulate(simulate::Args),
+    /// Show a running job's memory, live, in the terminal.
+    Top(top::Args),
     /// Run a training command and record what it allocates, on a GPU or with none.
     Trace(trace::Args),
     /// Check a plan, or an instance with offsets, by an independent checker.
@@ -53,6 +56,7 @@ impl Command {
             Command::Report(args) => report::run(&args),
             Command::Run(args) => run::run(&args),
             Command::Simulate(args) => simulate::run(&args),
+            Command::Top(args) => top::run(&args),
             Command::Trace(args) => trace::run(args),
             Command::Verify(args) => verify::run(&args),
         }

@@ -22,7 +22,9 @@ use crate::progress::Terminal;
                         stalloc report traces --rank 3                            of a folder of `stalloc trace`\n  \
                         stalloc report job.pickle --open                          the page, in a browser\n  \
                         stalloc report before.pickle after.pickle -o report.html  and compare the two\n  \
-                        stalloc report job.pickle --snapshot planned.pickle       the plan, for PyTorch's memory_viz"
+                        stalloc report job.pickle --snapshot planned.pickle       the plan, for PyTorch's memory_viz\n\n\
+                        Two lines in the script, before the model is built, leave a snapshot and its report when memory runs out:\n  \
+                        import stalloc\n  stalloc.on_out_of_memory(\"reports\")"
 )]
 pub struct Args {
     /// Snapshots, traces, mem_logs or folders of traces; the first is compared with each of the others
@@ -43,6 +45,9 @@ pub struct Args {
     /// Print the report's figures as one JSON object
     #[arg(long)]
     json: bool,
+    /// Print the answer in about ten lines
+    #[arg(long, conflicts_with = "json")]
+    summary: bool,
     /// Write the two main pictures of the first device as SVG
     #[arg(long, value_name = "FILE.svg")]
     svg: Option<PathBuf>,
@@ -76,6 +81,8 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     let ranks = first.and_then(|(figures, kinds)| Ranks::of(kinds, &figures.devices));
     if args.json {
         output::json(&WithRanks { figures: report.figures(), ranks: ranks.as_ref() })?;
+    } else if args.summary {
+        output::line(report.summary(screen().width).trim_end_matches('\n'))?;
     } else {
         output::line(report.text(screen()).trim_end_matches('\n'))?;
         if let Some(ranks) = &ranks {
@@ -92,7 +99,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     write(page.as_deref(), || report.html().map(String::into_bytes))?;
     write(args.svg.as_deref(), || report.svg().map(String::into_bytes))?;
     write(args.png.as_deref(), || report.png())?;
-    if !args.json {
+    if !args.json && !args.summary {
         next(args, page.as_deref())?;
     }
     if let Some(page) = page.filter(|_| args.open) {

@@ -4,7 +4,7 @@ use stalloc_trace::{Frame, RawEvent, SegmentAction, StackId, Trace};
 
 use super::{Maker, input};
 use crate::figures::{DeviceFigures, Verdict};
-use crate::{Report, Screen};
+use crate::{Reason, Report, Screen};
 
 const MIB: u64 = 1 << 20;
 
@@ -176,6 +176,86 @@ fn the_states_that_the_user_s_own_optimizer_makes_in_its_first_step_are_no_growt
         maker.alloc(i << 30, 4 * MIB, states[i as usize % 2]);
     }
     assert_eq!(device(maker.trace()).growth, None, "it is a loop over parameters");
+}
+
+#[test]
+fn a_tensor_that_is_made_anew_larger_each_time_is_growth() {
+    let mut maker = Maker::new();
+    let line = maker.stack("model.py", 14, "forward");
+    for token in 1..=40u64 {
+        maker.alloc(token << 40, 8 * MIB * token, line);
+        if token > 1 {
+            maker.free((token - 1) << 40);
+        }
+    }
+    maker.event(RawEvent::OutOfMemory { size: 8 * MIB * 41, device_free: 0, stack: line });
+    let found = device(maker.trace());
+    assert_eq!((found.verdict, found.cause), (Verdict::Growth, Some(Reason::Enlarged)), "{}", found.headline);
+    assert!(found.headline.contains("model.py:14 forward makes it anew"), "{}", found.headline);
+    assert!(found.growth.is_some_and(|growth| growth.bytes_per_step >= 8 * MIB && growth.steps >= 40));
+}
+
+#[test]
+fn a_leak_fits_no_card_and_the_step_in_which_each_is_full_is_said() {
+    let found = job(|_| 4 * MIB, true);
+    for one in &found.allocators {
+        assert!(one.fits.values().all(|fit| *fit == crate::Fit::No), "{}", one.allocator);
+        let (small, large) = (one.dies_at_step["40"], one.dies_at_step["80"]);
+        // 39.4 GiB more, of 4 MiB a step.
+        assert!((10_000..10_400).contains(&(large - small)), "{small} {large}");
+    }
+}
+
+#[test]
+fn a_recording_that_was_cut_off_is_not_healthy() {
+    let cut = |is_cut: bool| {
+        let mut maker = Maker::new();
+        maker.alloc(0, 9 * MIB, StackId::NONE);
+        let mut trace = maker.trace();
+        trace.is_cut = is_cut;
+        device(trace)
+    };
+    let (whole, cut) = (cut(false), cut(true));
+    assert_eq!((whole.verdict, whole.cause), (Verdict::Healthy, None));
+    assert_eq!((cut.verdict, cut.cause), (Verdict::Unknown, Some(Reason::CutOff)));
+    assert!(cut.headline.starts_with("Cut off"), "{}", cut.headline);
+}
+
+/// A job that holds 300 of 800 MiB when a request of 600 fails, with what else was known then.
+fn known(facts: &str) -> DeviceFigures {
+    let mut maker = Maker::new();
+    let line = maker.stack("train.py", 3, "main");
+    maker.segment(SegmentAction::Alloc, 0, 300 * MIB);
+    maker.alloc(0, 300 * MIB, line);
+    maker.event(RawEvent::OutOfMemory { size: 600 * MIB, device_free: 500 * MIB, stack: line });
+    let mut trace = maker.trace();
+    trace.facts = Some(facts.to_owned());
+    device(trace)
+}
+
+#[test]
+fn what_was_known_when_memory_ran_out_decides_and_what_is_odd_is_left_aside() {
+    let found = known(
+        r#"{"total": 3221225472, "free": 524288000, "reserved": 314572800, "pid": 1, "processes": [
+        {"pid": 1, "bytes": 5}, {"pid": 7, "name": "python serve.py", "bytes": 1900000000}]}"#,
+    );
+    assert_eq!((found.verdict, found.cause), (Verdict::TooLarge, Some(Reason::OtherProcesses)));
+    assert!(found.facts[0].contains("Process 7 (python serve.py) has 1.77 GiB"), "{:?}", found.facts);
+    let held = r#"{"holders": [{"kind": "exception", "name": "the exception being handled (traceback frame train.py:3)",
+        "bytes": 209715200, "tensors": 4, "addresses": [0]}]}"#;
+    let found = known(held);
+    assert_eq!((found.verdict, found.cause), (Verdict::TooLarge, Some(Reason::Exception)));
+    assert_eq!(found.holders[0].site.as_deref(), Some("train.py:3 main"));
+    for odd in ["", "[]", "{\"device\": 3}", "{\"holders\": 3}", "{\"total\": -1}"] {
+        let found = known(odd);
+        assert_eq!((found.verdict, found.holders.len()), (Verdict::TooLarge, 0), "{odd}");
+    }
+}
+
+#[test]
+fn a_share_is_called_most_only_where_it_is() {
+    assert!(crate::diagnosis::most_of(6, 10).starts_with("Most of it"));
+    assert!(crate::diagnosis::most_of(27, 100).starts_with("The largest part"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 // The answer first: what is wasted, what a plan would save, what fits where, what to do.
 
-import { type Child, el } from "./dom";
-import { bytes, percent, unbroken } from "./format";
+import { type Child, el, table } from "./dom";
+import { bytes, count, percent, unbroken } from "./format";
 import type { Advice, AllocatorFigures, DeviceFigures, Fit, Verdict } from "./schema";
 
 const CARDS: [string, number][] = [
@@ -31,7 +31,19 @@ function withCode(text: string): Child[] {
   return text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 }
 
-const VERDICTS: Record<Verdict, string> = { fragmentation: "Fragmentation", growth: "Memory grows", too_large: "Too large", healthy: "Healthy" };
+const VERDICTS: Record<NonNullable<Verdict>, string> = { fragmentation: "Fragmentation", growth: "Memory grows", too_large: "Too large", healthy: "Healthy" };
+
+/** Who holds the memory in Python, as found when it ran out. */
+function pythons(device: DeviceFigures): Child {
+  if (device.holders.length === 0) return null;
+  const rows = device.holders.slice(0, 8).map((one) => [
+    el("span", {}, ...withCode(one.holder)),
+    bytes(one.bytes),
+    percent(one.bytes / Math.max(1, device.peak_allocated)),
+    el("span", { class: "site" }, one.site ?? ""),
+  ]);
+  return el("div", { class: "scroll" }, table("pythons", ["Held in Python by", ">Bytes", ">Of the peak", "Allocated at"], rows));
+}
 
 /** What to do, with lines to copy. */
 function todo(list: Advice[]): Child {
@@ -81,9 +93,11 @@ export function answer(device: DeviceFigures): HTMLElement {
     tiles.push(tile(bytes(before.peak_reserved), before.allocator === "actual" ? "reserved, as recorded" : `reserved by ${before.label}`));
     tiles.push(tile(bytes(before.wasted), `wasted, ${percent(1 - before.efficiency)} of what is reserved`, "bad"));
   }
-  if (plan && plan !== before) tiles.push(tile(bytes(plan.peak_reserved), `reserved with a plan, ${percent(plan.efficiency)} efficient`, "good"));
+  const grows = device.verdict === "growth";
+  // What a plan would save is no help against a leak.
+  if (plan && plan !== before && !grows && (device.verdict === "healthy" || device.verdict === "fragmentation")) tiles.push(tile(bytes(plan.peak_reserved), `reserved with a plan, ${percent(plan.efficiency)} efficient`, "good"));
   const failed = device.out_of_memory !== null;
-  const heads = ["Allocator", "", "Peak allocated", "Peak reserved", "Wasted", "Efficiency", ...(failed ? ["This GPU"] : []), ...CARDS.map(([name]) => `${name} GB`)];
+  const heads = ["Allocator", "", "Peak allocated", "Peak reserved", "Wasted", "Efficiency", ...(failed ? ["This GPU"] : []), ...CARDS.map(([name]) => (grows ? `${name} GB full at step` : `${name} GB`))];
   const rows = device.allocators.map((one) =>
     el(
       "tr",
@@ -95,16 +109,18 @@ export function answer(device: DeviceFigures): HTMLElement {
       el("td", { class: "num bad", "data-field": "wasted", "data-bytes": one.wasted }, bytes(one.wasted)),
       el("td", { class: "num", "data-field": "efficiency" }, percent(one.efficiency)),
       failed && el("td", { class: "fits same" }, fit(one.allocator === "actual" ? "no" : (one.same_device ?? "unknown"), "this")),
-      ...CARDS.map(([name]) => el("td", { class: "fits" }, fit(one.fits[name] ?? "unknown", name))),
+      ...CARDS.map(([name]) => el("td", { class: "fits" }, one.dies_at_step[name] === undefined ? fit(one.fits[name] ?? "unknown", name) : count(one.dies_at_step[name]))),
     ),
   );
   return el(
     "section",
     { id: "answer", "aria-labelledby": "headline" },
-    el("p", { class: `verdict ${device.verdict}` }, VERDICTS[device.verdict]),
+    el("p", { class: `verdict ${device.verdict ?? "unknown"}` }, device.verdict === null ? "Cut off" : VERDICTS[device.verdict]),
     el("h1", { id: "headline" }, unbroken(device.headline)),
     device.out_of_memory && device.verdict === "too_large" && el("p", { class: "failure" }, unbroken(device.out_of_memory.sentence)),
+    device.facts.length > 0 && el("ul", { class: "rests" }, ...device.facts.filter((fact) => !device.headline.includes(fact)).map((fact) => el("li", {}, ...withCode(unbroken(fact))))),
     todo(device.advice),
+    pythons(device),
     el("div", { class: "tiles" }, ...tiles),
     el(
       "div",
@@ -124,8 +140,9 @@ export function answer(device: DeviceFigures): HTMLElement {
       el("span", { class: "swatch area plan" }),
       "allocated, with a plan  ",
       el("span", { class: "swatch area waste" }),
-      "wasted: reserved, never used at the peak.  \u2713 fits, ~ fits only when cached memory is given back in time (slow, and near the edge), \u2717 does not.",
-      device.out_of_memory && " This GPU: whether it gets past the request that failed, which is part of every figure but the recorded ones.",
+      "wasted: reserved, never used at the peak.",
+      !grows && "  \u2713 fits, ~ fits only when cached memory is given back in time (slow, and near the edge), \u2717 does not.",
+      !grows && device.out_of_memory && " This GPU: whether it gets past the request that failed, which is part of every figure but the recorded ones.",
     ),
     device.notes.length > 0 && el("p", { class: "muted key" }, `Found in the input: ${device.notes.join("; ")}.`),
   );

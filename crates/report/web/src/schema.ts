@@ -36,7 +36,18 @@ export interface Growth {
   sites: SiteBytes[];
 }
 
-export type Verdict = "fragmentation" | "growth" | "too_large" | "healthy";
+/** null: the recording does not say how it ended. */
+export type Verdict = "fragmentation" | "growth" | "too_large" | "healthy" | null;
+
+/** What holds memory in Python. */
+export interface HolderBytes {
+  holder: string;
+  kind: string;
+  line: string | null;
+  bytes: number;
+  blocks: number;
+  site: string | null;
+}
 
 export interface Neighbour extends Site {
   category: string;
@@ -80,6 +91,8 @@ export interface AllocatorFigures {
   efficiency: number;
   wasted: number;
   fits: Record<string, Fit>;
+  /** Where memory grows: the step in which it no longer fits a card. */
+  dies_at_step: Record<string, number>;
   /** Whether it gets past the request that failed, on the device that it failed on. */
   same_device: Fit | null;
   oom: boolean;
@@ -145,11 +158,15 @@ export interface DeviceFigures {
   has_times: boolean;
   peak_allocated: number;
   verdict: Verdict;
+  cause: string | null;
+  /** What the verdict rests on. */
+  facts: string[];
   headline: string;
   advice: Advice[];
   /** When live bytes are at their peak. */
   peak_time: number;
   peak_by_site: SiteBytes[];
+  holders: HolderBytes[];
   growth: Growth | null;
   notes: string[];
   out_of_memory: OutOfMemory | null;

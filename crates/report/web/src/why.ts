@@ -100,16 +100,12 @@ export function why(device: DeviceFigures, showHole: (allocator: string, hole: H
       el("h3", {}, "What keeps the plan from 100\u00a0%"),
       el("ul", {}, ...device.causes.map((cause) => el("li", {}, el("strong", {}, bytes(cause.bytes)), ` ${cause.text}`))),
     );
+  const tools = el("div", { class: "tools" }, choice("Explain the holes of", device.allocators.map((one) => [one.allocator, one.label]), first?.allocator ?? "", explain));
+  const matters = device.verdict !== "growth" && device.verdict !== "too_large";
   return el(
     "section",
     { id: "why", "aria-labelledby": "why-title" },
     el("h2", { id: "why-title" }, "Why"),
-    el(
-      "div",
-      { class: "tools" },
-      choice("Explain the holes of", device.allocators.map((one) => [one.allocator, one.label]), first?.allocator ?? "", explain),
-    ),
-    body,
-    planning,
+    ...(matters ? [tools, body, planning] : [el("details", {}, el("summary", {}, "Holes and segments, which are not the cause here"), tools, body, planning)]),
   );
 }

@@ -155,6 +155,7 @@ impl Reader {
             ));
         }
         let mut trace = current.builder.finish();
+        trace.is_cut = !current.whole;
         (trace.initial, trace.last, trace.settings, trace.metadata) = (initial, last, settings, metadata);
         self.recording.traces.push(trace);
     }

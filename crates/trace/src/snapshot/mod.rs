@@ -48,6 +48,7 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Recordin
     let settings = settings::read(&arena, arena.get(top, "allocator_settings"));
     let metadata = settings::metadata(&arena, arena.get(top, "allocator_settings"));
     let annotations = arena.get(top, "external_annotations");
+    let facts = arena.as_str(arena.get(top, "stalloc")).map(std::borrow::Cow::into_owned);
 
     let mut recording = Recording { format: Format::PytorchSnapshot, traces: Vec::new(), warnings: Vec::new() };
     let devices: std::collections::BTreeSet<u32> = by_device.keys().chain(entries.keys()).copied().collect();
@@ -68,6 +69,7 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Recordin
         let mut trace = device.read(&mut budget, &mut recording.warnings)?;
         trace.settings = settings.clone();
         trace.metadata = metadata.clone();
+        trace.facts.clone_from(&facts);
         recording.traces.push(trace);
     }
     if recording.traces.is_empty() {

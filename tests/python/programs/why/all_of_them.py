@@ -1,9 +1,10 @@
-"""Runs the programs of this folder, each in a process of its own that is forked once PyTorch has been imported.
+"""Runs programs of this folder and of `deaths`, each in a process of its own that is forked once PyTorch has been imported.
 
     all_of_them.py [--snapshots FOLDER] NAME...
 
 Each is a rank, so that `stalloc trace` writes a trace for each. With --snapshots PyTorch's memory history is on, and what it
 holds when a program has ended, or has run out of memory, is written to FOLDER/NAME.pickle, as PyTorch's own example does.
+Where STALLOC_OUT_OF_MEMORY is set, an error leaves the program as it would leave one that runs alone.
 """
 
 import os
@@ -23,9 +24,14 @@ def run(name: str, rank: int, folder: str | None) -> None:
         write = lambda *_: torch.cuda.memory._dump_snapshot(f"{folder}/{name}.pickle")  # noqa: E731
         torch._C._cuda_attach_out_of_memory_observer(write)
     try:
-        runpy.run_path(str(HERE / f"{name}.py"), run_name="__main__")
-    except torch.OutOfMemoryError:
+        file = HERE / f"{name}.py"
+        runpy.run_path(str(file if file.exists() else HERE.parent / "deaths" / f"{name}.py"), run_name="__main__")
+    except RuntimeError as error:
+        if "out of memory" not in str(error):
+            raise
         print(f"{name}: out of memory", flush=True)
+        if os.environ.get("STALLOC_OUT_OF_MEMORY"):
+            sys.excepthook(*sys.exc_info())
     else:
         print(f"{name}: done", flush=True)
         if folder is not None:

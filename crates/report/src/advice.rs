@@ -1,0 +1,273 @@
+//! What to do: for each cause the one change that helps, with a line to copy.
+
+use stalloc_trace::Trace;
+
+use crate::diagnosis::{Cause, Diagnosis};
+use crate::figures::{Advice, AllocatorFigures, Fit, Growth, OutOfMemory, SiteBytes, Verdict};
+use crate::sites::is_named;
+use crate::words::{bytes, percent};
+
+/// An advice that saves less than this share is none.
+const WORTH: f64 = 0.03;
+
+/// What advice is made from.
+pub struct Case<'a> {
+    /// The trace, with what failed counted in.
+    pub trace: &'a Trace,
+    /// What the rest is measured against: the recorded run, else PyTorch's allocator.
+    pub before: Option<&'a AllocatorFigures>,
+    /// What each allocator makes of the trace.
+    pub allocators: &'a [AllocatorFigures],
+    /// The request that failed.
+    pub failed: Option<&'a OutOfMemory>,
+    /// What climbs.
+    pub growth: Option<&'a Growth>,
+    /// Who holds the peak.
+    pub peak_by_site: &'a [SiteBytes],
+    /// Bytes of the peak that were there before the first step, where that is known.
+    pub resident: Option<u64>,
+    /// Most live bytes, with what failed.
+    pub peak_allocated: u64,
+    /// The job's command, as it was known when memory ran out.
+    pub known_command: Option<&'a str>,
+    /// Whether there is neither a history nor anything known of the failure.
+    pub state_only: bool,
+}
+
+fn line(text: impl Into<String>, code: impl Into<String>) -> Vec<Advice> {
+    vec![Advice { text: text.into(), command: Some(code.into()) }]
+}
+
+impl Case<'_> {
+    /// What to do, the best first.
+    pub fn advice(&self, found: &Diagnosis) -> Vec<Advice> {
+        if self.state_only {
+            let text = "This file is the state of one moment. To see what came before it, record a history: `stalloc trace`, or \
+                        torch.cuda.memory._record_memory_history() before training and _dump_snapshot() after a few steps.";
+            return line(text, "stalloc trace -o traces -- COMMAND");
+        }
+        let holder = found.holder.as_ref().map_or("what stays", |one| &*one.holder);
+        match found.cause {
+            Some(Cause::Kept) => self.against_what_is_kept(found),
+            Some(Cause::Hook) => line(
+                format!("Remove the hook once it has seen enough: {holder} grows with every call."),
+                "handle = module.register_forward_hook(hook)  # and afterwards: handle.remove()",
+            ),
+            Some(Cause::Graph) => line(
+                format!(
+                    "Keep numbers, not losses: {holder} keeps the activations of every step. Call backward without retain_graph."
+                ),
+                "total += loss.item()  # in a list: losses.append(loss.item())",
+            ),
+            Some(Cause::NoGrad) => {
+                line("Evaluate without autograd: then no activations are kept.", "with torch.no_grad():")
+            }
+            Some(Cause::Enlarged) => line(
+                "Allocate it once, for the longest sequence, and write into it: torch.cat makes all of it anew, with both in memory.",
+                "cache = torch.empty(batch, longest, width, device=\"cuda\")  # then: cache[:, at] = new",
+            ),
+            Some(Cause::Exception) => line(
+                "Try again after the `except` block, not in it: until it ends, the traceback holds what the failed try made.",
+                "except torch.cuda.OutOfMemoryError: failed = True  # and after the block: if failed: ...",
+            ),
+            Some(Cause::GraphPools) => line(
+                "Let all graphs share one pool, which is possible where they are replayed one at a time in the order of capture.",
+                "with torch.cuda.graph(graph, pool=first_graph.pool()):",
+            ),
+            Some(Cause::OtherProcesses) => line(
+                "End the other process, or use another GPU. No change of this program makes that memory free.",
+                format!("CUDA_VISIBLE_DEVICES=1 {}", self.command()),
+            ),
+            Some(Cause::Libraries) => line(
+                "Find the library that takes memory from CUDA itself (communicators, workspaces, kernels of its own), and have it take less.",
+                "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
+            ),
+            Some(Cause::PinnedMemory) => line(
+                "Pin a buffer once and copy into it: pinned memory cannot be swapped out, and the host has no more.",
+                "buffer = torch.empty_like(batch, pin_memory=True)  # then for each batch: buffer.copy_(batch)",
+            ),
+            Some(Cause::OptimizerStates) => line(
+                "No allocator helps: take an optimizer with smaller states, or shard them over GPUs (FSDP, ZeroRedundancyOptimizer).",
+                "optimizer = torch.optim.Adafactor(model.parameters())  # or bitsandbytes.optim.AdamW8bit",
+            ),
+            Some(Cause::GradientBuckets) => line(
+                "Have gradients live in the buckets: there is one copy of them then.",
+                "model = DistributedDataParallel(model, gradient_as_bucket_view=True)",
+            ),
+            Some(Cause::Logits) => line(
+                "Never hold all logits: compute head and loss chunk by chunk, or by a fused linear cross-entropy. Checkpointing layers does not help.",
+                "loss = sum(checkpoint(chunk_loss, h, t, use_reentrant=False) for h, t in zip(hidden.chunk(16), targets.chunk(16)))",
+            ),
+            Some(Cause::Models) => line(
+                format!("Keep what is not trained in bfloat16, or on the CPU until it is needed. {}", self.largest(2)),
+                "teacher = teacher.to(torch.bfloat16)  # or .to(\"cpu\") between its uses",
+            ),
+            Some(Cause::Pieces) => self.against_fragmentation(),
+            Some(Cause::CutOff) => Vec::new(),
+            Some(Cause::Weights | Cause::Activations) => self.against_size(),
+            None => match found.verdict {
+                Verdict::TooLarge => self.against_size(),
+                _ => Vec::new(),
+            },
+        }
+    }
+
+    fn largest(&self, n: usize) -> String {
+        let named = self.peak_by_site.iter().filter(|one| is_named(&one.site)).take(n);
+        let names: Vec<String> = named.map(|one| format!("{} ({})", one.site, bytes(one.bytes))).collect();
+        if names.is_empty() { String::new() } else { format!("Largest: {}.", names.join(", ")) }
+    }
+
+    fn against_what_is_kept(&self, found: &Diagnosis) -> Vec<Advice> {
+        let top = self.growth.and_then(|growth| growth.sites.first()).filter(|top| is_named(&top.site));
+        let Some(one) = &found.holder else { return self.against_growth() };
+        let at = top.map_or(String::new(), |top| format!(", which {} allocates,", top.site));
+        if one.kind == "dataset" {
+            return line(
+                format!(
+                    "Keep the samples{at} on the CPU and bring over one batch at a time: {} keeps all of them.",
+                    one.holder
+                ),
+                "batch = batch.to(\"cuda\", non_blocking=True)",
+            );
+        }
+        if one.holder.starts_with("dict") || one.kind == "cache" {
+            return line(
+                format!("Bound {}: it keeps every tensor{at} that was ever put in.", one.holder),
+                "if len(cache) > LARGEST: cache.pop(next(iter(cache)))",
+            );
+        }
+        line(
+            format!(
+                "Keep a copy on the host, or a number, in {}: it keeps every tensor{at} that was ever put in.",
+                one.holder
+            ),
+            "outputs.append(output.detach().cpu())",
+        )
+    }
+
+    fn find(&self, name: &str) -> Option<&AllocatorFigures> {
+        self.allocators.iter().find(|one| one.allocator == name)
+    }
+
+    /// The job's command as it was recorded.
+    fn command(&self) -> &str {
+        let recorded = self.trace.metadata.get("command").map(String::as_str);
+        recorded.or(self.known_command).filter(|command| !command.is_empty()).unwrap_or("COMMAND")
+    }
+
+    /// What an allocator would give, where it would help: past the failure, or less memory.
+    fn helps<'a>(&self, one: Option<&'a AllocatorFigures>) -> Option<&'a AllocatorFigures> {
+        let one = one?;
+        let helps = match (self.failed, one.same_device, self.before) {
+            (Some(_), Some(fit), _) => matches!(fit, Fit::Yes | Fit::Tight),
+            (None, _, Some(before)) => {
+                (before.peak_reserved.saturating_sub(one.peak_reserved)) as f64 >= before.peak_reserved as f64 * WORTH
+            }
+            _ => false,
+        };
+        helps.then_some(one)
+    }
+
+    fn gives(&self, one: &AllocatorFigures) -> String {
+        let reserved = self.before.map_or(0, |before| before.peak_reserved);
+        match self.failed {
+            Some(failed) => format!(
+                "on this recording it gets past the request that failed, with {} of {}",
+                bytes(one.peak_reserved),
+                bytes(failed.capacity.unwrap_or(reserved))
+            ),
+            None => format!("on this recording it holds {} in place of {}", bytes(one.peak_reserved), bytes(reserved)),
+        }
+    }
+
+    fn against_fragmentation(&self) -> Vec<Advice> {
+        let on = self.trace.settings.as_ref().is_some_and(|settings| settings.expandable_segments);
+        let ours = self.helps(self.find("stalloc-auto").or_else(|| self.find("stalloc-open")));
+        let theirs = self.helps(self.find("pytorch-expandable")).filter(|_| !on);
+        let mut advice = Vec::new();
+        if let Some(theirs) = theirs {
+            let conf = self.trace.metadata.get("PYTORCH_CUDA_ALLOC_CONF").map_or("", String::as_str);
+            let others: String = conf
+                .split(',')
+                .filter(|part| !part.trim().is_empty() && !part.contains("expandable_segments"))
+                .map(|part| format!(",{}", part.trim()))
+                .collect();
+            advice.push(Advice {
+                text: format!("Switch on PyTorch's expandable segments: {}.", self.gives(theirs)),
+                command: Some(format!("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True{others} {}", self.command())),
+            });
+        }
+        if let Some(ours) = ours {
+            let text = format!("Run it on stalloc's allocator, with nothing else changed: {}.", self.gives(ours));
+            let ours_first = theirs.is_none_or(|theirs| {
+                let saved = theirs.peak_reserved.saturating_sub(ours.peak_reserved);
+                saved as f64 > theirs.peak_reserved as f64 * WORTH
+            });
+            let command = Some(format!("stalloc run -- {}", self.command()));
+            advice.insert(if ours_first { 0 } else { advice.len() }, Advice { text, command });
+        }
+        if advice.is_empty() {
+            let text = "No allocator gets past it on this recording: ask for less (recomputation, a smaller micro-batch, sharding).";
+            advice.push(Advice { text: text.into(), command: None });
+        }
+        advice
+    }
+
+    fn against_growth(&self) -> Vec<Advice> {
+        let Some(growth) = self.growth else { return Vec::new() };
+        let Some(top) = growth.sites.first().filter(|top| is_named(&top.site)) else {
+            let text = "The recording has no call stack of what stays: record it with `stalloc trace`, which keeps one for each block.";
+            return vec![Advice {
+                text: text.into(),
+                command: Some(format!("stalloc trace -o traces -- {}", self.command())),
+            }];
+        };
+        let share = top.bytes as f64 / growth.bytes.max(1) as f64;
+        let text = format!(
+            "Change what keeps the tensors of {}: {} of what stays is allocated there. Look for a sum of losses (add `loss.item()`), \
+             outputs kept in a list (`.detach().cpu()`), a loop without `torch.no_grad()`, or a cache without a limit.",
+            top.site,
+            percent(share.min(1.0)),
+        );
+        vec![Advice { text, command: None }]
+    }
+
+    fn against_size(&self) -> Vec<Advice> {
+        let mut advice = Vec::new();
+        let Some(top) = self.peak_by_site.first() else { return advice };
+        let at_most = |n: usize| -> String {
+            let names: Vec<String> = self
+                .peak_by_site
+                .iter()
+                .filter(|one| is_named(&one.site))
+                .take(n)
+                .map(|one| format!("{} ({})", one.site, bytes(one.bytes)))
+                .collect();
+            names.join(", ")
+        };
+        let needed = self.peak_allocated.max(1) as f64;
+        let text = match self.resident {
+            Some(resident) if (resident as f64) < needed / 2.0 => format!(
+                "Need less in a step: {} of the peak is made while it runs. Recompute what the forward pass keeps \
+                 (torch.utils.checkpoint) or take a smaller micro-batch. Largest: {}.",
+                bytes(self.peak_allocated.saturating_sub(resident)),
+                at_most(2)
+            ),
+            _ if (top.bytes as f64) >= needed / 3.0 && is_named(&top.site) => format!(
+                "Make {} smaller: it holds {} of the {} needed. Shard it over GPUs (FSDP), keep it on the CPU until it is needed, or \
+                 use a smaller type (bfloat16).",
+                top.site,
+                bytes(top.bytes),
+                bytes(self.peak_allocated)
+            ),
+            _ => format!(
+                "Hold less: most is there before the steps begin. Shard it over GPUs (FSDP), use a smaller type (bfloat16), or drop \
+                 what is not trained. Largest: {}.",
+                at_most(3)
+            ),
+        };
+        advice.push(Advice { text, command: None });
+        advice
+    }
+}

@@ -1,0 +1,447 @@
+//! What is wrong with a job's memory: the verdict, its cause, and the facts that they rest on.
+//!
+//! Each cause rests on something that was seen: sizes that grow, a line of the call stack, empty memory in private pools, states that
+//! are still to be made, an exception's frames, the memory of others. None rests on the shape of a program.
+
+use serde::Serialize;
+use stalloc_trace::site::is_python;
+use stalloc_trace::{BlockState, Frame, StackId, Trace};
+
+use crate::facts::{Facts, HolderBytes};
+use crate::figures::{AllocatorFigures, Growth, OutOfMemory, SiteBytes, Verdict};
+use crate::words::{bytes, percent};
+
+/// Less than this share of what is held, empty at the peak, is no fragmentation to speak of.
+const FRAGMENTED: f64 = 0.1;
+/// Nor is less than this, bytes: PyTorch takes memory in pieces of up to 20 MiB.
+const FRAGMENTED_BYTES: u64 = 64 << 20;
+/// Of the memory that a job had when it failed, this share must have been empty for fragmentation to be the cause.
+const EMPTY: f64 = 0.02;
+/// What climbs is the cause of a failure if it makes up this share of what was needed; so is what an exception holds.
+const GROWN: f64 = 0.1;
+/// A line, a pool or another process is the cause if it takes this share.
+const MOST: f64 = 0.25;
+/// A container of as many tensors has been filled.
+const MANY: usize = 12;
+
+/// Why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// A container, an attribute or a cache keeps more in each step.
+    Kept,
+    /// A hook keeps what it sees.
+    Hook,
+    /// Autograd graphs are kept: a sum of losses, losses in a list, `retain_graph`.
+    Graph,
+    /// Autograd records what is only evaluated.
+    NoGrad,
+    /// A tensor is made anew, larger each time.
+    Enlarged,
+    /// An exception that is being handled holds the failed try.
+    Exception,
+    /// CUDA graphs have pools of their own that lie empty.
+    GraphPools,
+    /// Other processes have the memory.
+    OtherProcesses,
+    /// Libraries of this process have it, outside of PyTorch's allocator.
+    Libraries,
+    /// The host has no memory left to pin.
+    PinnedMemory,
+    /// The optimizer's states: in the first step, or still to come.
+    OptimizerStates,
+    /// Buckets of DistributedDataParallel next to the gradients.
+    GradientBuckets,
+    /// Logits and their loss.
+    Logits,
+    /// Weights of more than one model.
+    Models,
+    /// Weights, gradients and states.
+    Weights,
+    /// What the forward pass keeps.
+    Activations,
+    /// Free memory in pieces that are too small.
+    Pieces,
+    /// The recording was cut off: nothing tells how it ended.
+    CutOff,
+}
+
+/// The verdict with what it rests on.
+#[derive(Clone, Debug)]
+pub struct Diagnosis {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Why; none where nothing is wrong or nothing tells.
+    pub cause: Option<Cause>,
+    /// What was seen, in sentences.
+    pub facts: Vec<String>,
+    /// The holder that it is about.
+    pub holder: Option<HolderBytes>,
+}
+
+/// What a diagnosis is made from.
+pub struct Evidence<'a> {
+    /// The trace, with what failed counted in.
+    pub trace: &'a Trace,
+    /// What was known when memory ran out.
+    pub known: Option<&'a Facts>,
+    /// Who holds it.
+    pub holders: &'a [HolderBytes],
+    /// What the rest is measured against: the recorded run, else PyTorch's allocator.
+    pub before: Option<&'a AllocatorFigures>,
+    /// The request that failed.
+    pub failed: Option<&'a OutOfMemory>,
+    /// The call stack of the request that failed.
+    pub failed_stack: StackId,
+    /// What climbs.
+    pub growth: Option<&'a Growth>,
+    /// What grows by being made anew.
+    pub enlarged: Option<&'a Growth>,
+    /// Who holds the peak.
+    pub peak_by_site: &'a [SiteBytes],
+    /// Bytes of the peak by what the call stacks go through.
+    pub through: Through,
+    /// Bytes of the peak that were there before the first step, where that is known.
+    pub resident: Option<u64>,
+    /// Most live bytes, with what failed.
+    pub peak_allocated: u64,
+}
+
+/// Live bytes at the peak whose call stacks go through some place, and whether that of the failed request does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Through {
+    /// A loss over classes.
+    pub loss: u64,
+    /// An optimizer's step.
+    pub optimizer: u64,
+    /// DistributedDataParallel's construction.
+    pub buckets: u64,
+    /// Sites of models that are built or moved to the device.
+    pub built: u64,
+}
+
+/// Which of these a call stack goes through.
+pub fn passes(trace: &Trace, stack: StackId) -> (bool, bool, bool, bool) {
+    let frames = trace.stacks.get(stack);
+    let any = |says: &dyn Fn(&str, &str) -> bool| {
+        frames.iter().any(|frame: &Frame| says(trace.string(frame.file), trace.string(frame.function)))
+    };
+    let loss = any(&|file, function| {
+        (file.ends_with("nn/functional.py")
+            && matches!(function, "cross_entropy" | "log_softmax" | "nll_loss" | "softmax"))
+            || file.ends_with("nn/modules/loss.py")
+            || function.to_ascii_lowercase().contains("crossentropy")
+    });
+    let optimizer = any(&|file, _| file.contains("/optim/") || file.contains("/optimizers/"));
+    // What DistributedDataParallel asks for itself: a module that it calls has frames of its own further in.
+    let innermost = frames.iter().find(|frame| is_python(trace.string(frame.file)));
+    let buckets = innermost.is_some_and(|frame| trace.string(frame.file).ends_with("nn/parallel/distributed.py"));
+    let built = any(&|file, function| {
+        file.contains("torch/nn/") && matches!(function, "__init__" | "_apply" | "reset_parameters" | "to" | "cuda")
+    });
+    (loss, optimizer, buckets, built)
+}
+
+impl Evidence<'_> {
+    /// The diagnosis.
+    pub fn diagnosis(&self) -> Diagnosis {
+        let mut facts = Vec::new();
+        let (verdict, cause, holder) = self.decide(&mut facts);
+        let holder = holder.or_else(|| self.holder_of(verdict)).cloned();
+        if let Some(one) = &holder {
+            let tensors = if one.blocks > 1 { format!(" in {} tensors", one.blocks) } else { String::new() };
+            facts.push(format!("{} holds {}{tensors}.", capital(&one.holder), bytes(one.bytes)));
+        }
+        Diagnosis { verdict, cause, facts, holder }
+    }
+
+    fn decide(&self, facts: &mut Vec<String>) -> (Verdict, Option<Cause>, Option<&HolderBytes>) {
+        let Some(failed) = self.failed else { return self.without_failure(facts) };
+        let needed = failed.allocated.saturating_add(failed.size);
+        let share = |part: u64| part as f64 / needed.max(1) as f64;
+        if let Some(known) = self.known
+            && let Some(found) = self.outside(known, facts)
+        {
+            return found;
+        }
+        let exception = self.holders.iter().find(|one| one.kind == "exception");
+        if let Some(one) = exception.filter(|one| share(one.bytes) >= GROWN) {
+            facts.push(
+                "The request failed while an exception was being handled, whose frames still hold the failed try."
+                    .into(),
+            );
+            return (Verdict::TooLarge, Some(Cause::Exception), Some(one));
+        }
+        if let Some(growth) = self.enlarged {
+            facts.push(format!(
+                "{} is made anew {} times, larger each time, while the one before it lives: {} in all at the end.",
+                growth.sites.first().map_or("It", |one| &one.site),
+                growth.steps,
+                bytes(growth.sites.first().map_or(0, |one| one.bytes)),
+            ));
+            return (Verdict::Growth, Some(Cause::Enlarged), self.holder_at(growth));
+        }
+        let (empty, pools) = self.private_pools();
+        // Where more lies empty than has grown, and would have been enough, the pieces are the cause.
+        let empty_all = failed.empty.filter(|_| fragmented(failed, needed)).unwrap_or(0);
+        let grown = self.growth.filter(|growth| share(growth.bytes) >= GROWN && growth.bytes >= empty_all);
+        if pools > 1
+            && empty >= failed.size.max(1)
+            && share(empty) >= GROWN
+            && grown.is_none_or(|growth| growth.bytes < empty * 2)
+        {
+            facts.push(format!(
+                "{} lie empty in {pools} private pools of CUDA graphs, where nothing else can use them.",
+                bytes(empty)
+            ));
+            return (Verdict::Fragmentation, Some(Cause::GraphPools), None);
+        }
+        if let Some(growth) = grown {
+            facts.push(format!(
+                "Live memory climbs over the last {} steps, by {} each; {} in all.",
+                growth.steps,
+                bytes(growth.bytes_per_step),
+                bytes(growth.bytes)
+            ));
+            let holder = self.holder_at(growth);
+            return (Verdict::Growth, Some(self.why_it_grows(holder, facts)), holder);
+        }
+        if let Some(one) = self.filled(needed) {
+            facts.push("Live memory has climbed as long as the program ran.".into());
+            return (Verdict::Growth, Some(self.why_it_grows(Some(one), facts)), Some(one));
+        }
+        self.size(failed, needed, facts)
+    }
+
+    fn without_failure(&self, facts: &mut Vec<String>) -> (Verdict, Option<Cause>, Option<&HolderBytes>) {
+        let before = self
+            .before
+            .filter(|one| one.wasted >= FRAGMENTED_BYTES && one.wasted as f64 >= one.peak_reserved as f64 * FRAGMENTED);
+        match (self.growth, before) {
+            (Some(growth), _) => {
+                let holder = self.holder_at(growth);
+                (Verdict::Growth, Some(self.why_it_grows(holder, facts)), holder)
+            }
+            (None, Some(_)) => (Verdict::Fragmentation, Some(Cause::Pieces), None),
+            (None, None) if self.trace.is_cut => {
+                facts.push("The recording has no end: the process was killed, or is still running.".into());
+                (Verdict::Unknown, Some(Cause::CutOff), None)
+            }
+            (None, None) => (Verdict::Healthy, None, None),
+        }
+    }
+
+    /// Memory that PyTorch's allocator does not have: of the host, of others, of libraries.
+    fn outside(
+        &self,
+        known: &Facts,
+        facts: &mut Vec<String>,
+    ) -> Option<(Verdict, Option<Cause>, Option<&HolderBytes>)> {
+        if known.pinning {
+            facts.push(format!(
+                "The request was for pinned memory of the host, of which {} are held; the GPU had {} free.",
+                bytes(known.pinned),
+                bytes(known.free)
+            ));
+            return Some((Verdict::TooLarge, Some(Cause::PinnedMemory), None));
+        }
+        let failed = self.failed?;
+        let foreign = known.foreign();
+        let needed = failed.allocated.saturating_add(failed.size);
+        let room = known.free.saturating_add(known.reserved).saturating_add(foreign);
+        // Without it the request would have been served.
+        if known.total == 0 || (foreign as f64) < known.total as f64 * 0.15 || needed > room {
+            return None;
+        }
+        let others: Vec<_> = known.others().collect();
+        let theirs = others.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
+        if theirs >= foreign / 2 {
+            for one in others {
+                let name = if one.name.is_empty() { String::new() } else { format!(" ({})", one.name) };
+                facts.push(format!("Process {}{name} has {} of this GPU.", one.pid, bytes(one.bytes)));
+            }
+            return Some((Verdict::TooLarge, Some(Cause::OtherProcesses), None));
+        }
+        facts.push(format!(
+            "{} of the GPU's {} are taken outside of PyTorch's allocator, by libraries of this process or by others that NVML does not show.",
+            bytes(foreign),
+            bytes(known.total)
+        ));
+        Some((Verdict::TooLarge, Some(Cause::Libraries), None))
+    }
+
+    fn size(
+        &self,
+        failed: &OutOfMemory,
+        needed: u64,
+        facts: &mut Vec<String>,
+    ) -> (Verdict, Option<Cause>, Option<&HolderBytes>) {
+        let share = |part: u64| part as f64 / needed.max(1) as f64;
+        let (fails_in_loss, steps, ..) = passes(self.trace, self.failed_stack);
+        let (to_come, optimizer) = self.known.map_or((0, ""), Facts::states_to_come);
+        if steps || share(self.through.optimizer) >= GROWN && self.resident.is_none_or(|resident| resident == 0) {
+            facts.push(if to_come > 0 {
+                format!(
+                    "It failed in {optimizer}'s first step: {} of its states were still to be made.",
+                    bytes(to_come)
+                )
+            } else {
+                "It failed in the optimizer's step.".to_owned()
+            });
+            if steps {
+                return (Verdict::TooLarge, Some(Cause::OptimizerStates), self.held_as("optimizer_states"));
+            }
+        }
+        let later = to_come.saturating_add(self.known.map_or(0, |known| known.missing_gradients));
+        if to_come > 0
+            && let Some(capacity) = failed.capacity
+            && failed.allocated.saturating_add(later) > capacity
+            && (needed <= capacity || to_come as f64 >= failed.allocated.saturating_add(later) as f64 * MOST)
+        {
+            facts.push(format!(
+                "It failed before {optimizer}'s first step: {} of states and {} of gradients were still to be made, next to {} that live.",
+                bytes(to_come),
+                bytes(later - to_come),
+                bytes(failed.allocated)
+            ));
+            return (Verdict::TooLarge, Some(Cause::OptimizerStates), self.held_as("parameters"));
+        }
+        if fragmented(failed, needed) {
+            return (Verdict::Fragmentation, Some(Cause::Pieces), None);
+        }
+        let graph = self.known.map_or(0, |known| known.held_by("graph").saturating_add(known.held_by("graph_of_many")));
+        if self.known.is_some_and(|known| known.grad_enabled && (known.evaluating || known.optimizers.is_empty()))
+            && share(graph) >= MOST
+        {
+            facts.push(no_training(self.known));
+            return (Verdict::TooLarge, Some(Cause::NoGrad), None);
+        }
+        if share(self.through.buckets) >= GROWN {
+            facts.push(format!(
+                "{} are buckets of DistributedDataParallel, a second copy of the gradients.",
+                bytes(self.through.buckets)
+            ));
+            return (Verdict::TooLarge, Some(Cause::GradientBuckets), None);
+        }
+        let loss = self.through.loss;
+        if fails_in_loss && share(loss) >= GROWN || share(loss) >= MOST {
+            facts.push(format!("{} are logits of a loss over classes, or made of them.", bytes(loss)));
+            return (Verdict::TooLarge, Some(Cause::Logits), None);
+        }
+        let models: Vec<&HolderBytes> = self.holders.iter().filter(|one| one.kind == "parameters").collect();
+        let weights = models.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
+        if let [first, second, ..] = models[..]
+            && share(weights) >= 0.5
+            && share(second.bytes) >= 0.02
+        {
+            facts.push(format!(
+                "{} models are on the GPU: {} and {} hold most.",
+                models.len(),
+                first.holder,
+                second.holder
+            ));
+            return (Verdict::TooLarge, Some(Cause::Models), Some(first));
+        }
+        let resident = self.resident.unwrap_or(0).max(weights).max(self.through.built);
+        if share(resident) >= 0.5 {
+            return (Verdict::TooLarge, Some(Cause::Weights), self.held_as("parameters"));
+        }
+        (Verdict::TooLarge, Some(Cause::Activations), None)
+    }
+
+    fn why_it_grows(&self, holder: Option<&HolderBytes>, facts: &mut Vec<String>) -> Cause {
+        match holder.map(|one| &*one.kind) {
+            Some("hook") => Cause::Hook,
+            Some("graph" | "graph_of_many") => {
+                if self.known.is_some_and(|known| known.evaluating || known.optimizers.is_empty()) {
+                    facts.push(no_training(self.known));
+                    Cause::NoGrad
+                } else {
+                    Cause::Graph
+                }
+            }
+            _ => Cause::Kept,
+        }
+    }
+
+    /// The holder that what climbs is of: one that is filled, by the lines where what stays was allocated.
+    fn holder_at(&self, growth: &Growth) -> Option<&HolderBytes> {
+        let fills = |one: &&HolderBytes| {
+            !matches!(&*one.kind, "parameters" | "gradients" | "optimizer_states" | "native" | "local")
+        };
+        let at_site =
+            |one: &&HolderBytes| growth.sites.iter().take(4).any(|site| one.site.as_deref() == Some(&*site.site));
+        let mut filled = self.holders.iter().filter(fills);
+        filled
+            .clone()
+            .find(|one| at_site(one) && one.bytes >= growth.bytes / 4)
+            .or_else(|| filled.find(|one| one.bytes >= growth.bytes / 4))
+    }
+
+    /// A container of many tensors that holds a good part, in a program whose live memory has climbed all along.
+    fn filled(&self, needed: u64) -> Option<&HolderBytes> {
+        let series = &self.known?.series;
+        let quarter = series.len() / 4;
+        if quarter < 4 {
+            return None;
+        }
+        let means: Vec<f64> = (0..4)
+            .map(|i| {
+                series[i * quarter..(i + 1) * quarter].iter().map(|one| one.1 as f64).sum::<f64>() / quarter as f64
+            })
+            .collect();
+        let climbs = means.windows(2).all(|pair| pair[0] < pair[1]) && means[3] - means[0] >= needed as f64 * GROWN;
+        let holds = |one: &&HolderBytes| {
+            matches!(&*one.kind, "container" | "attribute" | "closure" | "hook" | "cache" | "graph_of_many")
+                && one.blocks >= MANY
+                && one.bytes as f64 >= needed as f64 * GROWN
+        };
+        self.holders.iter().filter(|_| climbs).find(holds)
+    }
+
+    fn held_as(&self, kind: &str) -> Option<&HolderBytes> {
+        self.holders.iter().find(|one| one.kind == kind)
+    }
+
+    /// The largest holder, where the verdict is of no certain one.
+    fn holder_of(&self, verdict: Verdict) -> Option<&HolderBytes> {
+        self.holders.first().filter(|_| matches!(verdict, Verdict::TooLarge | Verdict::Growth))
+    }
+
+    /// Bytes that lie empty in private pools, and how many pools there are.
+    fn private_pools(&self) -> (u64, usize) {
+        let Some(state) = self.trace.last.as_ref() else { return (0, 0) };
+        let private = || state.segments.iter().filter(|segment| segment.private_pool != (0, 0));
+        let free = private().flat_map(|segment| &segment.blocks).filter(|block| block.state == BlockState::Inactive);
+        let pools: std::collections::BTreeSet<_> = private().map(|segment| segment.private_pool).collect();
+        (free.map(|block| block.size).fold(0, u64::saturating_add), pools.len())
+    }
+}
+
+/// Whether what was needed would have fitted into what the process had, of which a part lay empty.
+fn fragmented(failed: &OutOfMemory, needed: u64) -> bool {
+    match (failed.empty, failed.capacity) {
+        (Some(empty), Some(capacity)) => needed <= capacity && empty as f64 >= capacity as f64 * EMPTY,
+        _ => false,
+    }
+}
+
+fn no_training(known: Option<&Facts>) -> String {
+    if known.is_some_and(|known| known.evaluating) {
+        "The model is in evaluation mode, and autograd records all the same.".into()
+    } else {
+        "No optimizer exists, and autograd records all the same.".into()
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// A share in words that never say more than it is.
+pub fn most_of(part: u64, all: u64) -> String {
+    let share = part as f64 / all.max(1) as f64;
+    let words = if share > 0.5 { "Most of it" } else { "The largest part" };
+    format!("{words}, {} ({})", bytes(part), percent(share))
+}

@@ -1,0 +1,58 @@
+//! A tensor that is made anew, larger each time, while the one before it still lives: a cache grown by `torch.cat`.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use stalloc_trace::{Request, StackId, Time, Trace};
+
+use crate::figures::{Growth, SiteBytes};
+use crate::sites::Sites;
+
+/// Fewer sizes are no growth.
+const SIZES: usize = 8;
+/// The last is larger than the first by this factor at least.
+const FACTOR: f64 = 1.2;
+/// What the line holds at the end is this share of what was needed, at least.
+const SHARE: f64 = 0.1;
+
+/// What grows so, if anything does. O(requests log requests).
+pub fn enlarged(trace: &Trace, needed: u64, sites: &mut Sites<'_>) -> Option<Growth> {
+    let mut by_stack: HashMap<StackId, Vec<&Request>> = HashMap::new();
+    for request in trace.requests.iter().filter(|request| request.alloc.is_some() && request.stack != StackId::NONE) {
+        by_stack.entry(request.stack).or_default().push(request);
+    }
+    let grown = |(stack, requests): (&StackId, &Vec<&Request>)| grown(trace, &sites.known(*stack), requests, needed);
+    let mut found: Vec<Growth> = by_stack.iter().filter_map(grown).collect();
+    found.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.sites[0].site.cmp(&b.sites[0].site)));
+    found.into_iter().next()
+}
+
+fn grown(trace: &Trace, site: &Rc<str>, requests: &[&Request], needed: u64) -> Option<Growth> {
+    let (first, last) = (requests.first()?, requests.last()?);
+    // Small ones next to the large (an index, a mask) are not what grows.
+    let main: Vec<&&Request> = requests.iter().filter(|one| one.size.saturating_mul(2) >= first.size).collect();
+    let rising = main.windows(2).filter(|pair| pair[0].size <= pair[1].size).count();
+    let sizes: HashSet<u64> = main.iter().map(|one| one.rounded()).collect();
+    if sizes.len() < SIZES || rising * 20 < (main.len() - 1) * 19 || (last.size as f64) < first.size as f64 * FACTOR {
+        return None;
+    }
+    // What it replaces lives until it is there, and goes then.
+    let end = trace.end();
+    let until = |request: &Request| request.free_requested.unwrap_or(Time::MAX);
+    let replaced =
+        main.windows(2).filter(|pair| until(pair[0]) != Time::MAX && until(pair[0]) > pair[1].alloc.unwrap_or(0));
+    let copied = replaced.count();
+    let gone = main.iter().filter(|one| until(one) < end).count();
+    if copied * 2 < main.len().saturating_sub(1) || gone * 2 < main.len() {
+        return None;
+    }
+    let lives: Vec<&&&Request> = main.iter().filter(|one| until(one) >= end.saturating_sub(3)).collect();
+    let bytes = lives.iter().map(|one| one.rounded()).fold(0, u64::saturating_add);
+    if (bytes as f64) < needed as f64 * SHARE {
+        return None;
+    }
+    let steps = sizes.len();
+    let added = bytes.saturating_sub(first.rounded().saturating_mul(lives.len() as u64)).max(1);
+    let sites = vec![SiteBytes { site: Rc::clone(site), bytes, blocks: lives.len() }];
+    Some(Growth { bytes_per_step: (added / steps as u64).max(1), steps, bytes: added, number: steps as u64, sites })
+}

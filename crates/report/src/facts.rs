@@ -1,0 +1,175 @@
+//! What was known when memory ran out: the holders of blocks in Python, states still to come, the memory of others. Written by the
+//! Python package next to PyTorch's own snapshot; every field may be missing, and none is believed beyond what it says.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+use stalloc_trace::{RequestId, Trace};
+
+use crate::sites::Sites;
+
+/// What was known when memory ran out.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Facts {
+    /// The device whose memory ran out.
+    pub device: u32,
+    /// Bytes that the device has, had free, and that PyTorch's allocator held.
+    pub total: u64,
+    pub free: u64,
+    pub reserved: u64,
+    /// The program's line that asked.
+    pub line: Option<String>,
+    /// Whether the request was no tensor's of PyTorch: nothing tells its size.
+    pub late: bool,
+    /// Whether memory of the host was to be pinned.
+    pub pinning: bool,
+    /// Bytes of the host that were pinned.
+    pub pinned: u64,
+    /// Whether autograd recorded.
+    pub grad_enabled: bool,
+    /// Whether all models are in evaluation mode.
+    pub evaluating: bool,
+    /// The optimizers there are.
+    pub optimizers: Vec<OptimizerFacts>,
+    /// Bytes of gradients that are still to be made.
+    pub missing_gradients: u64,
+    /// Who holds what lives.
+    pub holders: Vec<HolderFacts>,
+    /// What NVML says of processes on the device.
+    pub processes: Vec<Process>,
+    /// This process.
+    pub pid: u64,
+    /// Live bytes over the time that the process ran: seconds and bytes.
+    pub series: Vec<(f64, u64)>,
+    /// The program's command.
+    pub command: String,
+}
+
+/// An optimizer.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct OptimizerFacts {
+    pub name: String,
+    /// Bytes of its parameters.
+    pub parameters: u64,
+    /// Bytes of states that it has not made yet.
+    pub missing: u64,
+}
+
+/// A process on the device.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    pub pid: u64,
+    pub name: String,
+    pub bytes: u64,
+}
+
+/// What holds some blocks.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct HolderFacts {
+    pub kind: String,
+    pub name: String,
+    pub line: Option<String>,
+    pub bytes: u64,
+    pub tensors: usize,
+    /// Some of the blocks, the largest first.
+    pub addresses: Vec<u64>,
+}
+
+/// Who holds memory, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HolderBytes {
+    /// Its name: ``list `seen` in train.py:31``.
+    pub holder: String,
+    /// What it is: `container`, `attribute`, `graph`, `parameters`...
+    pub kind: String,
+    /// Where it is made, where that is known.
+    pub line: Option<String>,
+    /// Bytes.
+    pub bytes: u64,
+    /// Tensors.
+    pub blocks: usize,
+    /// The line that allocated most of them.
+    pub site: Option<String>,
+}
+
+impl Facts {
+    /// Those of a trace, if there are any for its device.
+    pub fn of(trace: &Trace) -> Option<Facts> {
+        let facts: Facts = serde_json::from_str(trace.facts.as_deref()?).ok()?;
+        (facts.device == trace.device).then_some(facts)
+    }
+
+    /// The holders, each with the line that allocated most of what it holds; last what nothing in Python holds.
+    pub fn holders(&self, trace: &Trace, live: u64, sites: &mut Sites<'_>) -> Vec<HolderBytes> {
+        let at: HashMap<u64, RequestId> = living(trace).collect();
+        let mut list: Vec<HolderBytes> = self
+            .holders
+            .iter()
+            .map(|one| {
+                let mut by_site: HashMap<std::rc::Rc<str>, u64> = HashMap::new();
+                for id in one.addresses.iter().filter_map(|address| at.get(address)) {
+                    let request = trace.request(*id);
+                    *by_site.entry(sites.known(request.stack)).or_default() += request.rounded() >> 9;
+                }
+                let most = by_site.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+                HolderBytes {
+                    holder: one.name.clone(),
+                    kind: one.kind.clone(),
+                    line: one.line.clone(),
+                    bytes: one.bytes,
+                    blocks: one.tensors,
+                    site: most.map(|(site, _)| site.to_string()).filter(|site| crate::sites::is_named(site)),
+                }
+            })
+            .collect();
+        let held = list.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
+        let rest = live.saturating_sub(held);
+        if !list.is_empty() && rest > live / 50 {
+            list.push(HolderBytes {
+                holder: "nobody in Python: what an operation that runs needs, or a library keeps".into(),
+                kind: "native".into(),
+                line: None,
+                bytes: rest,
+                blocks: 0,
+                site: None,
+            });
+        }
+        list.sort_by_key(|one| std::cmp::Reverse(one.bytes));
+        list
+    }
+
+    /// Bytes of the device that neither this process's tensors nor a usual context take.
+    pub fn foreign(&self) -> u64 {
+        let context = (self.total / 5).min(768 << 20);
+        self.total.saturating_sub(self.free).saturating_sub(self.reserved).saturating_sub(context)
+    }
+
+    /// Other processes on the device.
+    pub fn others(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().filter(|one| one.pid != self.pid && one.bytes > 0)
+    }
+
+    /// Bytes of optimizer states that are still to be made, and of which optimizer most are.
+    pub fn states_to_come(&self) -> (u64, &str) {
+        let sum = self.optimizers.iter().map(|one| one.missing).fold(0, u64::saturating_add);
+        let most = self.optimizers.iter().max_by_key(|one| one.missing);
+        (sum, most.map_or("", |one| &one.name))
+    }
+
+    /// Bytes of holders of a kind.
+    pub fn held_by(&self, kind: &str) -> u64 {
+        self.holders.iter().filter(|one| one.kind == kind).map(|one| one.bytes).fold(0, u64::saturating_add)
+    }
+}
+
+/// The requests that live at the trace's end, by address.
+fn living(trace: &Trace) -> impl Iterator<Item = (u64, RequestId)> {
+    let requests = trace.requests.iter().enumerate();
+    requests
+        .filter(|(_, request)| request.free_requested.is_none())
+        .filter_map(|(index, request)| Some((request.address?, RequestId(index as u32))))
+}

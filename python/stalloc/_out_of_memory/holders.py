@@ -1,0 +1,680 @@
+"""Who holds the GPU's memory: the Python objects that refer to tensors, named as a person would name them.
+
+Nothing of the program is changed or kept alive: the locals of frames that still run are not read (before Python 3.13 that copies them
+into the frame), and no saved tensor is unpacked (that runs the program's hooks). What is returned is text and numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import gc
+import os
+import sys
+import time
+import types
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Iterable, Iterator
+
+#: Tensors that nothing named holds whose referrers are looked for at once, how often, and steps up from each.
+CLIMBED_AT_ONCE = 12
+MOST_CLIMBS = 3
+MOST_LEVELS = 4
+#: Nodes of autograd graphs that are visited at most.
+MOST_NODES = 300_000
+#: Items of containers that are looked at.
+MOST_ITEMS = 500_000
+#: Holders that are told of, and addresses of each.
+MOST_HOLDERS = 24
+MOST_ADDRESSES = 64
+
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_SKIPPED_FRAMES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+@dataclass
+class Holder:
+    """What holds some blocks."""
+
+    kind: str
+    name: str
+    line: str | None = None
+    addresses: list[int] = field(default_factory=list)
+    #: Of a graph without a name: where the tensor lies that ends it.
+    end: int | None = None
+
+
+def line_of(code: types.CodeType, line: int | None = None) -> str:
+    """``FILE:LINE`` with the last two parts of the path, as the report names places."""
+    return f"{short(code.co_filename)}:{line or code.co_firstlineno}"
+
+
+def short(path: str) -> str:
+    """The last two parts of a path."""
+    return "/".join(path.replace("\\", "/").split("/")[-2:])
+
+
+def is_users(path: str) -> bool:
+    """Whether a file is the user's own code."""
+    path = path.replace("\\", "/")
+    foreign = ("/site-packages/", "/dist-packages/", "/lib/python3.", "<frozen", "importlib", "/stalloc/_")
+    return not any(part in path for part in foreign)
+
+
+class World:
+    """All tensors of a device that Python knows, and what else says who holds memory."""
+
+    def __init__(self, torch: Any, device: int, deadline: float) -> None:
+        self.torch = torch
+        self.device = device
+        self.deadline = deadline
+        self.modules: list[Any] = []
+        self.optimizers: list[Any] = []
+        #: Tensors by the address of their storage.
+        self.tensors: dict[int, list[Any]] = {}
+        self.by_type: dict[type, list[Any]] = {}
+        roles: dict[type, str] = {}
+        for thing in gc.get_objects():
+            kind = type(thing)
+            role = roles.get(kind)
+            if role is None:
+                role = roles[kind] = self._role(kind)
+            if role == "tensor":
+                self._add(thing)
+            elif role == "module":
+                self.modules.append(thing)
+            elif role == "optimizer":
+                self.optimizers.append(thing)
+            if role == "module" or role == "instance":
+                self.by_type.setdefault(kind, []).append(thing)
+
+    def _role(self, kind: type) -> str:
+        torch = self.torch
+        mro = type.__dict__["__mro__"].__get__(kind)
+        if torch.Tensor in mro:
+            return "tensor"
+        if torch.nn.Module in mro:
+            return "module"
+        if torch.optim.Optimizer in mro:
+            return "optimizer"
+        module = kind.__module__
+        foreign = ("builtins", "types", "typing", "abc", "functools", "weakref", "collections", "enum", "_io")
+        is_own = isinstance(module, str) and module not in foreign and module.split(".")[0] not in ("torch", "stalloc")
+        return "instance" if is_own else "other"
+
+    def address(self, tensor: Any) -> int | None:
+        """Where the storage of a tensor of this device begins; None for any other."""
+        try:
+            if tensor.is_cuda and tensor.device.index == self.device:
+                return int(tensor.untyped_storage().data_ptr()) or None
+        except Exception:  # noqa: S110 - tensors that have no storage: fake, sparse, of a functorch level
+            pass
+        return None
+
+    def _add(self, tensor: Any) -> None:
+        address = self.address(tensor)
+        if address is not None:
+            self.tensors.setdefault(address, []).append(tensor)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time for all this is over."""
+        return time.thread_time() > self.deadline
+
+
+class Claims:
+    """Which holder each block is of: the first that claims it."""
+
+    def __init__(self, sizes: dict[int, int]) -> None:
+        self.sizes = sizes
+        self.of: dict[int, Holder] = {}
+        self.holders: dict[tuple[str, str], Holder] = {}
+
+    def claim(self, kind: str, name: str, addresses: Iterable[int], line: str | None = None) -> Holder | None:
+        """Add blocks to a holder, those that have none yet."""
+        free = [address for address in addresses if address in self.sizes and address not in self.of]
+        if not free:
+            return None
+        holder = self.holders.setdefault((kind, name), Holder(kind, name, line))
+        for address in free:
+            if address not in self.of:
+                self.of[address] = holder
+                holder.addresses.append(address)
+        return holder
+
+    def listed(self) -> list[dict[str, Any]]:
+        """The largest holders, as they are written down."""
+        size = self.sizes.__getitem__
+        named = sorted(self.holders.values(), key=lambda one: -sum(map(size, one.addresses)))
+        return [
+            {
+                "kind": one.kind,
+                "name": one.name,
+                "line": one.line,
+                "bytes": sum(map(size, one.addresses)),
+                "tensors": len(one.addresses),
+                "end": one.end,
+                "addresses": sorted(one.addresses, key=size, reverse=True)[:MOST_ADDRESSES],
+            }
+            for one in named[:MOST_HOLDERS]
+        ]
+
+
+def roots_of(modules: list[Any]) -> list[Any]:
+    """The modules that are no other's part."""
+    parts = {id(part) for module in modules for part in (module.__dict__.get("_modules") or {}).values()}
+    return [module for module in modules if id(module) not in parts]
+
+
+def submodules(root: Any) -> Iterator[Any]:
+    """A module and its parts, each once."""
+    seen, waiting = set(), [root]
+    while waiting:
+        module = waiting.pop()
+        if module is None or id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield module
+        waiting.extend((module.__dict__.get("_modules") or {}).values())
+
+
+def tensors_in(value: Any, torch: Any, depth: int = 4, objects: bool = True) -> Iterator[Any]:
+    """The tensors of nested containers and, where asked for, of simple objects."""
+    waiting = [(value, depth)]
+    seen: set[int] = set()
+    for _ in range(MOST_ITEMS):
+        if not waiting:
+            return
+        item, left = waiting.pop()
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif left > 0 and id(item) not in seen:
+            seen.add(id(item))
+            if isinstance(item, dict):
+                waiting.extend((each, left - 1) for each in list(item.values()))
+                waiting.extend((each, left - 1) for each in list(item) if isinstance(each, torch.Tensor))
+            elif isinstance(item, _CONTAINERS):
+                waiting.extend((each, left - 1) for each in list(item))
+            elif objects and not isinstance(item, (type, types.ModuleType, types.FunctionType, torch.nn.Module)):
+                attributes = getattr(item, "__dict__", None)
+                if isinstance(attributes, dict):
+                    waiting.extend((each, left - 1) for each in list(attributes.values()))
+
+
+def find(world: World, sizes: dict[int, int], frames: list[types.FrameType]) -> Claims:
+    """The holders of blocks. ``sizes``: bytes of each live block by address; ``frames``: what runs, innermost first."""
+    claims = Claims(sizes)
+    _by_roles(world, claims)
+    _by_exceptions(world, claims, frames)
+    graphs = _graphs(world, claims)
+    _by_names(world, claims, frames, graphs)
+    return claims
+
+
+def _by_roles(world: World, claims: Claims) -> None:
+    """Parameters, buffers, gradients and optimizer states."""
+    torch = world.torch
+    for root in roots_of(world.modules):
+        addresses: list[int | None] = []
+        gradients: list[int | None] = []
+        for module in submodules(root):
+            for name in ("_parameters", "_buffers"):
+                for tensor in (module.__dict__.get(name) or {}).values():
+                    if tensor is not None:
+                        addresses.append(world.address(tensor))
+                        if tensor.is_leaf and tensor.grad is not None:
+                            gradients.append(world.address(tensor.grad))
+        claims.claim("parameters", f"parameters of `{type(root).__name__}`", filter(None, addresses))
+        claims.claim("gradients", f"gradients of `{type(root).__name__}`", filter(None, gradients))
+    for optimizer in world.optimizers:
+        name = type(optimizer).__name__
+        states = (world.address(tensor) for state in list(optimizer.state.values()) for tensor in tensors_in(state, torch))
+        claims.claim("optimizer_states", f"optimizer states of {name}", filter(None, states))
+        held = [tensor for group in optimizer.param_groups for tensor in group.get("params", ()) if isinstance(tensor, torch.Tensor)]
+        claims.claim("parameters", f"parameters of {name}", filter(None, map(world.address, held)))
+        grads = (world.address(tensor.grad) for tensor in held if tensor.is_leaf and tensor.grad is not None)
+        claims.claim("gradients", f"gradients of {name}'s parameters", filter(None, grads))
+
+
+def handled() -> list[BaseException]:
+    """The exceptions that are being handled: each holds the frames it came through."""
+    found: list[BaseException] = []
+    error = sys.exc_info()[1]
+    while error is not None and error not in found and len(found) < 8:
+        found.append(error)
+        error = error.__context__ or error.__cause__
+    return found
+
+
+def _by_exceptions(world: World, claims: Claims, frames: list[types.FrameType]) -> None:
+    """What the frames of an exception that is handled hold."""
+    running = {id(frame) for frame in frames}
+    for error in handled():
+        trace = error.__traceback__
+        while trace is not None:
+            frame, line = trace.tb_frame, trace.tb_lineno
+            trace = trace.tb_next
+            if id(frame) in running:
+                continue
+            # The frame has ended: what a look at its locals copies goes when it goes.
+            tensors = list(tensors_in(dict(frame.f_locals), world.torch))
+            addresses = [world.address(tensor) for tensor in tensors]
+            nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+            _visit(world, nodes, set(), addresses.append)
+            place = line_of(frame.f_code, line)
+            name = f"the exception being handled (traceback frame {place})"
+            claims.claim("exception", name, filter(None, addresses), place)
+
+
+@dataclass
+class Graph:
+    """An autograd graph that a tensor is the end of."""
+
+    tensor: Any
+    blocks: list[int]
+    nodes: int
+    #: How often one parameter takes part: in as many forward passes, or steps of a recurrent network.
+    passes: int
+
+
+#: By the class of a node the names of what it saves.
+_saved: dict[Any, tuple[str, ...]] = {}
+
+
+def _saved_names(kind: Any) -> tuple[str, ...]:
+    if kind not in _saved:
+        _saved[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+    return _saved[kind]
+
+
+def _visit(world: World, roots: list[Any], seen: set[Any], found: Any) -> tuple[int, dict[Any, int]]:
+    """Visit the nodes of graphs, once each; the addresses of what they save go to ``found``. Nodes, and how often leaves are used."""
+    waiting = list(roots)
+    leaves: dict[Any, int] = {}
+    nodes = 0
+    while waiting and len(seen) < MOST_NODES:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        nodes += 1
+        if nodes % 256 == 0 and world.is_late:
+            break
+        for name in _saved_names(type(node)):
+            try:
+                saved = getattr(node, name)
+                for one in saved if isinstance(saved, (tuple, list)) else (saved,):
+                    data = getattr(one, "data", None)
+                    if isinstance(data, world.torch.Tensor):
+                        found(world.address(data))
+            except Exception:  # noqa: S110 - freed already, or of a kind that has none
+                pass
+        for following, _ in node.next_functions:
+            if following is None:
+                continue
+            if following.name().endswith("AccumulateGrad"):
+                leaves[following] = leaves.get(following, 0) + 1
+            else:
+                waiting.append(following)
+    return nodes, leaves
+
+
+def _graphs(world: World, claims: Claims) -> list[Graph]:
+    """The autograd graphs, each with what only it saves; of two that share nodes the later one has them."""
+    ends = [tensor for tensors in world.tensors.values() for tensor in tensors if tensor.grad_fn is not None]
+    ends.sort(key=lambda tensor: -tensor.grad_fn._sequence_nr() if hasattr(tensor.grad_fn, "_sequence_nr") else 0)
+    seen: set[Any] = set()
+    graphs = []
+    for tensor in ends:
+        if tensor.grad_fn in seen or world.is_late:
+            continue
+        blocks: list[int | None] = []
+        nodes, leaves = _visit(world, [tensor.grad_fn], seen, blocks.append)
+        graphs.append(Graph(tensor, list({address for address in blocks if address}), nodes, max(leaves.values(), default=0)))
+    return graphs
+
+
+def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graphs: list[Graph]) -> None:
+    """What variables, attributes and closures hold, and graphs by the name of the tensor that ends them."""
+    names = Names(world, frames)
+    names.look()
+    for name in names.containers:
+        claims.claim(name.kind, name.text, _addresses(world, name.values), name.line)
+    _claim_graphs(world, claims, graphs, names)
+    for name in names.tensors:
+        claims.claim(name.kind, name.text, _addresses(world, name.values), name.line)
+    for _ in range(MOST_CLIMBS):
+        left = sorted(
+            (address for address in world.tensors if address in claims.sizes and address not in claims.of),
+            key=lambda address: -claims.sizes[address],
+        )[:CLIMBED_AT_ONCE]
+        if not left or world.is_late:
+            return
+        climb = Climb(world, names)
+        found = climb.names([tensor for address in left for tensor in world.tensors[address][:1]])
+        for address in left:
+            holding = found.get(id(world.tensors[address][0]))
+            if holding is None:
+                claims.claim("local", "a local variable, or an operation that runs", [address])
+            else:
+                claims.claim(holding.kind, holding.text, [address, *_addresses(world, holding.values)], holding.line)
+
+
+def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Names) -> None:
+    """Graphs whose ends one container holds are one holder."""
+    by_end: dict[int, Name] = {}
+    for name in [*names.tensors, *names.containers]:
+        for tensor in tensors_in(name.values, world.torch):
+            if tensor.grad_fn is not None:
+                by_end[id(tensor)] = name
+    for graph in sorted(graphs, key=lambda graph: -sum(claims.sizes.get(address, 0) for address in graph.blocks)):
+        found = by_end.get(id(graph.tensor))
+        if found is not None and not found.is_tensor:
+            claims.claim("graph_of_many", f"autograd graphs of {found.text}", graph.blocks, found.line)
+            continue
+        kind = "graph_of_many" if graph.passes >= 3 else "graph"
+        if found is not None:
+            claims.claim(kind, f"autograd graph of {found.variable}, {found.line}", graph.blocks, found.line)
+        else:
+            holder = claims.claim(kind, f"autograd graph of a result of `{_operation(graph.tensor.grad_fn)}`", graph.blocks)
+            if holder is not None:
+                holder.end = world.address(graph.tensor)
+
+
+def _addresses(world: World, values: list[Any]) -> list[int]:
+    found = (world.address(tensor) for value in values for tensor in tensors_in(value, world.torch))
+    return [address for address in found if address]
+
+
+def _operation(node: Any) -> str:
+    """`LayerNorm` of `NativeLayerNormBackward0`."""
+    name = str(node.name()).split("::")[-1]
+    name = name.removeprefix("torch").split("Backward")[0].removeprefix("Native")
+    return name or "unknown"
+
+
+@dataclass
+class Name:
+    """What holds tensors, by name."""
+
+    kind: str
+    text: str
+    line: str | None
+    variable: str
+    #: What is held by that name.
+    values: list[Any]
+    is_tensor: bool = False
+
+
+class Names:
+    """Everything that has a name and holds tensors: variables of modules, attributes of objects, closures of hooks."""
+
+    def __init__(self, world: World, frames: list[types.FrameType]) -> None:
+        self._world = world
+        self.hooks = _hooks(world)
+        self.containers: list[Name] = []
+        self.tensors: list[Name] = []
+        self._scopes: dict[int, tuple[dict[str, Any], str]] = {}
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None) or ""
+            if isinstance(module, types.ModuleType) and (is_users(file) or module.__name__ == "__main__"):
+                self._scopes[id(module.__dict__)] = (module.__dict__, file)
+        for frame in frames:
+            if is_users(frame.f_code.co_filename):
+                self._scopes[id(frame.f_globals)] = (frame.f_globals, str(frame.f_globals.get("__file__") or frame.f_code.co_filename))
+
+    def look(self) -> None:
+        """Look at all of them."""
+        for function in self.hooks.functions:
+            self.of_function(function)
+        for scope, file in self._scopes.values():
+            for variable, value in list(scope.items()):
+                self._of_variable(value, variable, file)
+        # The program's own classes first: there may be no time for all.
+        for kind, things in sorted(self._world.by_type.items(), key=lambda one: not _is_users_class(one[0])):
+            if self._world.is_late:
+                return
+            self._of_objects(kind, things)
+
+    def _holds(self, value: Any) -> bool:
+        world = self._world
+        if isinstance(value, world.torch.Tensor):
+            return world.address(value) is not None
+        if not isinstance(value, _CONTAINERS) or not value:
+            return False
+        return any(world.address(tensor) is not None for tensor in tensors_in(value, world.torch, depth=4, objects=False))
+
+    def _add(self, name: Name) -> None:
+        (self.tensors if name.is_tensor else self.containers).append(name)
+
+    def _of_variable(self, value: Any, variable: str, file: str) -> None:
+        if type(value).__name__ == "_lru_cache_wrapper":
+            self._of_cache(value)
+        elif isinstance(value, types.FunctionType):
+            if value.__closure__ and not self._world.is_late:
+                self.of_function(value)
+        elif not variable.startswith("__") and self._holds(value):
+            line = _bound_at(file, variable)
+            place = f"{short(file)}:{line}" if line else short(file)
+            self._add(self._named(value, variable, place, f" in {place}", "container"))
+
+    def _named(self, value: Any, variable: str, place: str, where: str, kind: str) -> Name:
+        is_tensor = isinstance(value, self._world.torch.Tensor)
+        hook = None if is_tensor else self.hooks.fills.get(id(value))
+        filled = f", filled by hook at {hook}" if hook else ""
+        what = "tensor" if is_tensor else type(value).__name__
+        return Name("hook" if hook else kind, f"{what} `{variable}`{where}{filled}", hook or place, f"`{variable}`", [value], is_tensor)
+
+    def _of_cache(self, wrapper: Any) -> None:
+        function = getattr(wrapper, "__wrapped__", None)
+        code = getattr(function, "__code__", None)
+        place = line_of(code) if code else None
+        at = f" at {place}" if place else ""
+        values = [thing for thing in gc.get_referents(wrapper) if isinstance(thing, dict)]
+        if self._holds(values):
+            self._add(Name("cache", f"lru_cache of `{getattr(function, '__qualname__', 'a function')}`{at}", place, "lru_cache", values))
+
+    def of_function(self, function: types.FunctionType) -> None:
+        """What the closure of a function and its default arguments hold."""
+        code = function.__code__
+        place = line_of(code)
+        is_hook = id(function) in self.hooks.fills
+        where = f" in the closure of hook at {place}" if is_hook else f" in the closure of `{function.__qualname__}` at {place}"
+        for variable, cell in zip(code.co_freevars, function.__closure__ or ()):
+            if _is_full(cell) and self._holds(cell.cell_contents):
+                self._add(self._plain(cell.cell_contents, variable, place, where, "hook" if is_hook else "closure"))
+        if self._holds(function.__defaults__):
+            self._add(Name("closure", f"default arguments of `{function.__qualname__}` at {place}", place, "a default", [function.__defaults__]))
+
+    def _plain(self, value: Any, variable: str, place: str, where: str, kind: str) -> Name:
+        is_tensor = isinstance(value, self._world.torch.Tensor)
+        what = "tensor" if is_tensor else type(value).__name__
+        return Name(kind, f"{what} `{variable}`{where}", place, f"`{variable}`", [value], is_tensor and kind != "hook")
+
+    def _of_objects(self, kind: type, things: list[Any]) -> None:
+        """Attributes of all objects of a class, by attribute."""
+        held: dict[str, list[Any]] = {}
+        for thing in things:
+            try:
+                attributes = vars(thing)
+            except TypeError:
+                return
+            if not isinstance(attributes, dict):
+                return
+            for attribute, value in list(attributes.items()):
+                if attribute not in _OWN and isinstance(value, (self._world.torch.Tensor, *_CONTAINERS)) and self._holds(value):
+                    held.setdefault(attribute, []).append(value)
+        for attribute, values in held.items():
+            many = f" ({len(values)} of them)" if len(values) > 1 else ""
+            hook = next((self.hooks.fills[id(value)] for value in values if id(value) in self.hooks.fills), None)
+            what = "" if isinstance(values[0], self._world.torch.Tensor) else f"{type(values[0]).__name__} "
+            filled = f", filled by hook at {hook}" if hook else ""
+            text = f"{what}`self.{attribute}` of `{kind.__name__}`{many}{filled}"
+            role = "hook" if hook else "dataset" if self._is_dataset(kind) else "attribute"
+            self._add(Name(role, text, hook or _class_line(kind, attribute), f"`self.{attribute}` of `{kind.__name__}`", values))
+
+    def _is_dataset(self, kind: type) -> bool:
+        data = sys.modules.get("torch.utils.data")
+        return data is not None and any(base in kind.__mro__ for base in (data.Dataset, data.IterableDataset))
+
+
+#: Attributes of modules and optimizers that have names of their own.
+_OWN = ("_parameters", "_buffers", "_modules", "param_groups", "state", "grad", "_grad")
+
+
+class Climb:
+    """From tensors that nothing named holds up to what does: objects inside of objects, generators, functions."""
+
+    def __init__(self, world: World, names: Names) -> None:
+        self._world = world
+        self._names = names
+        ours = (world.tensors, world.by_type, world.modules, world.optimizers, names.containers, names.tensors)
+        self._ours = {id(thing) for thing in ours} | {id(world.__dict__), id(names.__dict__), id(self.__dict__)}
+        self._ours.update(id(things) for holder in (world.tensors, world.by_type) for things in holder.values())
+
+    def names(self, targets: list[Any]) -> dict[int, Name]:
+        """The name of what holds each of the targets, by its id, where one was found."""
+        found: dict[int, Name] = {}
+        # For each object the targets that it leads to.
+        level: dict[int, tuple[Any, set[int]]] = {id(target): (target, {id(target)}) for target in targets}
+        self._ours.update((id(targets), id(found)))
+        seen = set(level)
+        for _ in range(MOST_LEVELS):
+            if not level or self._world.is_late:
+                break
+            things = [thing for thing, _ in level.values()]
+            referrers = gc.get_referrers(*things)
+            self._ours.update((id(level), id(things), id(referrers), *map(id, level.values())))
+            above: dict[int, tuple[Any, set[int]]] = {}
+            for referrer in referrers:
+                if self._is_ours(referrer):
+                    continue
+                for child in gc.get_referents(referrer):
+                    below = level.get(id(child))
+                    if below is None:
+                        continue
+                    left = {target for target in below[1] if target not in found}
+                    name = self._name(referrer) if left else None
+                    if name is not None:
+                        found.update(dict.fromkeys(left, name))
+                    elif left and id(referrer) not in seen and len(above) < 64:
+                        above.setdefault(id(referrer), (referrer, set()))[1].update(left)
+            seen.update(above)
+            level = above
+        return found
+
+    def _is_ours(self, thing: Any) -> bool:
+        if id(thing) in self._ours or isinstance(thing, (World, Claims, Climb, Name, Names, Holder, Graph, types.ModuleType)):
+            return True
+        return isinstance(thing, types.FrameType) and thing.f_code.co_filename.startswith(_SKIPPED_FRAMES)
+
+    def _name(self, holder: Any) -> Name | None:
+        if isinstance(holder, types.GeneratorType):
+            place = line_of(holder.gi_code)
+            return Name("generator", f"generator `{holder.gi_code.co_name}` at {place}", place, "a generator", [])
+        if isinstance(holder, types.FrameType):
+            place = line_of(holder.f_code, holder.f_lineno)
+            return Name("local", f"a local variable of `{holder.f_code.co_name}` at {place}", place, "a local", [])
+        if isinstance(holder, types.FunctionType):
+            if not is_users(holder.__code__.co_filename):  # an argument that PyTorch hands on
+                return Name("local", "a local variable, or an operation that runs", None, "a local", [])
+            place = line_of(holder.__code__)
+            return Name("closure", f"closure of `{holder.__qualname__}` at {place}", place, "a closure", [])
+        if type(holder).__name__ == "_lru_cache_wrapper":
+            code = getattr(getattr(holder, "__wrapped__", None), "__code__", None)
+            at = line_of(code) if code else None
+            return Name("cache", "lru_cache of a function" + (f" at {at}" if at else ""), at, "lru_cache", gc.get_referents(holder))
+        return None
+
+
+@dataclass
+class Hooks:
+    """The hooks that modules have."""
+
+    functions: list[types.FunctionType] = field(default_factory=list)
+    #: By the id of what a hook can fill, and of the hook: where the hook is.
+    fills: dict[int, str] = field(default_factory=dict)
+
+
+def _hooks(world: World) -> Hooks:
+    found = Hooks()
+    for module in world.modules:
+        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
+            for hook in list((module.__dict__.get(name) or {}).values()):
+                _note_hook(hook, found)
+    return found
+
+
+def _note_hook(hook: Any, found: Hooks) -> None:
+    function = hook
+    while isinstance(function, functools.partial):
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None or not is_users(code.co_filename):
+        return
+    place = line_of(code)
+    if id(function) not in found.fills:
+        found.functions.append(function)
+    found.fills[id(function)] = place
+    reached = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
+    reached += [function.__globals__[name] for name in code.co_names if name in function.__globals__]
+    reached += list(function.__defaults__ or ())
+    if owner is not None:
+        reached += list(getattr(owner, "__dict__", {}).values())
+    for thing in reached:
+        if isinstance(thing, _CONTAINERS):
+            found.fills[id(thing)] = place
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(file: str) -> ast.Module | None:
+    try:
+        if os.path.getsize(file) > 4 << 20:
+            return None
+        with open(file, encoding="utf-8") as source:
+            return ast.parse(source.read())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _bound_at(file: str, variable: str) -> int | None:
+    """The line where a module binds a variable first."""
+    tree = _parsed(file)
+    lines = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == variable and isinstance(node.ctx, ast.Store)] if tree else []
+    return min(lines, default=None)
+
+
+def _is_users_class(kind: type) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file is None or is_users(file)
+
+
+def _class_line(kind: type, attribute: str) -> str | None:
+    """The line where a class binds an attribute of itself first."""
+    module = sys.modules.get(kind.__module__)
+    file: str | None = getattr(module, "__file__", None)
+    if file is None:
+        code = next((value.__code__ for value in vars(kind).values() if isinstance(value, types.FunctionType)), None)
+        file = code.co_filename if code else None
+    tree = _parsed(file) if file else None
+    if tree is None:
+        return None
+    lines = [
+        node.lineno
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.ClassDef) and outer.name == kind.__name__
+        for node in ast.walk(outer)
+        if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Store)
+    ]
+    return f"{short(file or '')}:{min(lines)}" if lines else None

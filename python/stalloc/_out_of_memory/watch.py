@@ -1,0 +1,354 @@
+"""Waits for memory to run out: captures what lives then, and writes it down only if the program does not go on.
+
+What is captured is the program's state before the stack unwinds. Whether the exception is handled is known later: when the
+interpreter's hooks for uncaught exceptions are called, or when the program ends with nothing allocated since.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+from stalloc._common.output import say
+from stalloc._out_of_memory import facts, holders
+from stalloc._out_of_memory.live import Live
+from stalloc._out_of_memory.publish import publish
+from stalloc._out_of_memory.stacks import Stacks
+
+#: Time for all captures together: seconds, and share of what the program has taken.
+LEAST_SECONDS, SHARE = 1.0, 0.1
+#: Allocations since the last failure with which a program that ends has not gone on.
+FEW = 8
+#: Frames of a call stack that are kept.
+MOST_FRAMES = 64
+
+
+class Capture:
+    """What lived when a request failed."""
+
+    def __init__(self, device: int, snapshot: dict[str, Any], known: dict[str, Any], made: int) -> None:
+        self.device = device
+        self.snapshot = snapshot
+        self.facts = known
+        #: Allocations of the process until then.
+        self.made = made
+
+
+class Watch:
+    """One process's watch."""
+
+    def __init__(self, torch: Any, folder: Path, quiet: bool = False, with_stacks: bool = True) -> None:
+        self._torch = torch
+        self._folder = folder
+        self._quiet = quiet
+        self._process = os.getpid()
+        self._began = time.monotonic()
+        self._spent = 0.0
+        self._times = 0
+        self._capture: Capture | None = None
+        self._is_capturing = threading.Lock()
+        self._published = 0
+        self._told = 0
+        self._stacks = Stacks(torch) if with_stacks else None
+        self._largest: tuple[int, str] = (0, "")
+        self._live = Live(torch)
+        self._stopped = threading.Event()
+
+    def install(self) -> None:
+        """PyTorch has been imported."""
+        self._torch.cuda._lazy_call(self._start)
+        hook = sys.excepthook
+
+        def uncaught(kind: Any, error: Any, trace: Any) -> None:
+            hook(kind, error, trace)
+            self._ended(error)  # last, where it is read
+
+        sys.excepthook = uncaught
+        in_thread = threading.excepthook
+
+        def uncaught_in_thread(arguments: Any) -> None:
+            error = arguments.exc_value
+            in_thread(arguments)
+            self._ended(error)
+
+        threading.excepthook = uncaught_in_thread
+        atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._in_child)
+        self._in_a_notebook()
+
+    def _in_child(self) -> None:
+        """A forked child is a program of its own, if CUDA was not in use yet: another's cannot be used."""
+        if not self._torch.cuda.is_initialized():
+            self._process = os.getpid()
+            self._is_capturing = threading.Lock()
+
+    def _start(self) -> None:
+        try:
+            observe = getattr(self._torch._C, "_cuda_attach_out_of_memory_observer", None)
+            if observe is not None:
+                observe(self._failed)
+            if self._stacks is not None:
+                self._stacks.start()
+            self._live.begin()
+            threading.Thread(target=self._each_second, name="stalloc-watch", daemon=True).start()
+            # A process of `multiprocessing` ends without the interpreter's own end.
+            if "multiprocessing.util" in sys.modules and sys.modules["multiprocessing"].parent_process() is not None:
+                sys.modules["multiprocessing.util"].Finalize(None, self._at_exit, exitpriority=100)
+        except Exception as error:
+            say(f"no report if memory runs out: {error!r}")
+
+    def _each_second(self) -> None:
+        while not self._stopped.wait(1.0):
+            try:
+                self._live.tick()
+                if self._stacks is not None:
+                    self._stacks.tick()
+            except Exception:
+                return
+
+    def _in_a_notebook(self) -> None:
+        ipython = sys.modules.get("IPython")
+        shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
+        if shell is not None:
+            shell.events.register("post_run_cell", lambda result: self._ended(result.error_in_exec))
+
+    def _failed(self, device: int, size: int, total: int, free: int) -> None:
+        """PyTorch is about to raise: nothing has unwound yet."""
+        if os.getpid() != self._process:
+            return
+        self._times += 1
+        try:
+            frames = _frames()
+            self._largest = max(self._largest, (size, _user_line(frames)))
+            self._take(device, size, total, free, frames)
+        except Exception:
+            self._capture = None
+
+    def _take(self, device: int, size: int, total: int, free: int, frames: list[types.FrameType]) -> None:
+        began = time.thread_time()
+        self._capture = None
+        if self._spent > self._budget() or not self._is_capturing.acquire(blocking=False):
+            return
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            self._capture = self._captured(device, size, total, free, frames)
+        finally:
+            if collects:
+                gc.enable()
+            self._spent += time.thread_time() - began
+            self._is_capturing.release()
+
+    def _budget(self) -> float:
+        """Seconds of the processor's time that captures may take."""
+        return max(LEAST_SECONDS, SHARE * (time.monotonic() - self._began))
+
+    def _captured(self, device: int, size: int, total: int, free: int, frames: list[types.FrameType]) -> Capture:
+        snapshot = _snapshot(self._torch)
+        segments = [segment for segment in snapshot["segments"] if segment["device"] == device]
+        live = [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
+        _share_stacks(snapshot)
+        sizes = {int(block["address"]): int(block["size"]) for block in live}
+        deadline = time.thread_time() + self._budget()
+        world = holders.World(self._torch, device, deadline)
+        claims = holders.find(world, sizes, frames)
+        known = facts.gather(world, size, total, free)
+        known["device"] = device
+        known["holders"] = claims.listed()
+        known["in_python"] = sum(sizes[address] for address in world.tensors if address in sizes)
+        known["times"] = self._times
+        known["series"] = self._live.series.get(device, [])
+        known["line"] = _user_line(frames)
+        _note_failure(snapshot, device, size, free, [(frame, frame.f_lineno) for frame in frames])
+        return Capture(device, snapshot, known, self._made())
+
+    def _made(self) -> int:
+        stats = self._torch._C._cuda_memoryStats
+        return sum(int(stats(one)["allocation"]["all"]["allocated"]) for one in range(self._torch.cuda.device_count()))
+
+    def _ended(self, error: BaseException | None) -> None:
+        """An exception leaves the program, or a thread of it."""
+        try:
+            found = _memory_error(self._torch, error)
+            if found is not None and os.getpid() == self._process and not self._is_told():
+                self._publish(found)
+        except Exception as problem:
+            say(f"no report of the memory that ran out: {problem!r}")
+
+    def _is_told(self) -> bool:
+        return self._published > 0 and self._told == self._times
+
+    def _publish(self, error: BaseException | None) -> None:
+        if self._capture is None:
+            self._capture_late(error)
+        capture = self._capture
+        if capture is None:
+            return
+        self._capture = None
+        self._published += 1
+        self._told = self._times
+        if error is not None:
+            capture.facts["message"] = str(error)[:2000]
+            _name_locals(self._torch, capture, error)
+        if self._stacks is not None:
+            self._stacks.stop()
+        publish(self._folder, capture.snapshot, capture.facts)
+
+    def _capture_late(self, error: BaseException | None) -> None:
+        """Nothing was captured: a library failed, or there was no time. The frames of the exception hold what they held."""
+        if error is None or not self._torch.cuda.is_initialized():
+            return
+        trace = error.__traceback__
+        frames: list[tuple[types.FrameType, int]] = []
+        while trace is not None:
+            frames.insert(0, (trace.tb_frame, trace.tb_lineno))
+            trace = trace.tb_next
+        device = int(self._torch.cuda.current_device())
+        free, total = self._torch.cuda.mem_get_info(device)
+        capture = self._captured(device, 0, int(total), int(free), [frame for frame, _ in frames])
+        _note_failure(capture.snapshot, device, 0, int(free), frames)
+        own = [(frame, line) for frame, line in frames if holders.is_users(frame.f_code.co_filename)]
+        if own:
+            frame, line = own[0]
+            capture.facts["line"] = f"{holders.line_of(frame.f_code, line)} {frame.f_code.co_name}"
+        capture.facts["late"] = True
+        capture.facts["pinning"] = any("pin_memory" in frame.f_code.co_name or _source_has(frame, line, "pin_memory") for frame, line in frames)
+        self._capture = capture
+
+    def _at_exit(self) -> None:
+        if os.getpid() != self._process or self._times == 0 or self._is_told():
+            self._stop()
+            return
+        try:
+            if self._capture is not None and self._made() - self._capture.made <= FEW:
+                self._publish(None)
+            elif not self._quiet:
+                size, line = self._largest
+                often = "once" if self._times == 1 else f"{self._times} times"
+                say(f"memory ran out {often} and the program went on (largest request {size / (1 << 20):.0f} MiB at {line})")
+        except Exception as problem:
+            say(f"no report of the memory that ran out: {problem!r}")
+        self._stop()
+
+    def _stop(self) -> None:
+        self._times = 0
+        if os.getpid() == self._process and not self._stopped.is_set():
+            self._stopped.set()
+            self._live.end()
+        if self._stacks is not None:
+            self._stacks.stop()
+
+
+def _snapshot(torch: Any) -> dict[str, Any]:
+    """PyTorch's snapshot, without the import that naming frames of compiled code would cost (see ``_record.history``)."""
+    is_hidden = "_inductor" not in vars(torch)
+    if is_hidden:
+        torch._inductor = None
+    try:
+        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+        return snapshot
+    finally:
+        if is_hidden and torch._inductor is None:
+            del torch._inductor
+
+
+def _share_stacks(snapshot: dict[str, Any]) -> None:
+    """Equal stacks become one list: the file is a tenth of the size."""
+    known: dict[tuple[int, ...], Any] = {}
+    blocks = (block for segment in snapshot["segments"] for block in segment["blocks"])
+    entries = (entry for trace in snapshot.get("device_traces", ()) for entry in trace)
+    for holder in (*blocks, *entries):
+        frames = holder.get("frames")
+        if frames:
+            holder["frames"] = known.setdefault(tuple(map(id, frames)), frames)
+
+
+def _frames() -> list[types.FrameType]:
+    """The frames of the thread that asked, innermost first; of a thread of autograd's, those of the main thread."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    if frame is None:
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frames: list[types.FrameType] = []
+    while frame is not None and len(frames) < 512:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def _user_line(frames: list[types.FrameType]) -> str:
+    own = next((frame for frame in frames if holders.is_users(frame.f_code.co_filename)), None) or (frames[0] if frames else None)
+    return f"{holders.line_of(own.f_code, own.f_lineno)} {own.f_code.co_name}" if own is not None else "unknown"
+
+
+def _note_failure(snapshot: dict[str, Any], device: int, size: int, free: int, frames: list[tuple[types.FrameType, int]]) -> None:
+    """Have the failed request in the recording, with its stack, whether or not the history was on."""
+    traces = snapshot.setdefault("device_traces", [])
+    while len(traces) <= device:
+        traces.append([])
+    entries = traces[device]
+    stack = [{"filename": frame.f_code.co_filename, "name": frame.f_code.co_name, "line": line} for frame, line in frames[:MOST_FRAMES]]
+    if entries and entries[-1].get("action") == "oom":
+        entries[-1]["frames"] = stack
+    else:
+        entries.append({"action": "oom", "size": size, "device_free": free, "addr": free, "stream": 0, "frames": stack,
+                        "time_us": entries[-1].get("time_us", 0) if entries else 0})
+
+
+def _memory_error(torch: Any, error: BaseException | None) -> BaseException | None:
+    """The error of memory that ran out, in the chain of an exception."""
+    for _ in range(16):
+        if error is None:
+            return None
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            break
+        text = str(error)[:4000]
+        if isinstance(error, RuntimeError) and "CU" in text and ("out of memory" in text.lower() or "ALLOC_FAILED" in text):
+            break
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _source_has(frame: types.FrameType, line: int, text: str) -> bool:
+    import linecache
+
+    return text in linecache.getline(frame.f_code.co_filename, line)
+
+
+def _name_locals(torch: Any, capture: Capture, error: BaseException) -> None:
+    """Name what the frames of the exception hold by their variables: they have ended, so looking at them changes nothing."""
+    known = {address: holder for holder in capture.facts["holders"] for address in holder["addresses"]}
+    trace = error.__traceback__
+    found: dict[str, dict[str, Any]] = {}
+    sizes = {int(b["address"]): int(b["size"]) for s in capture.snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
+    world = holders.World.__new__(holders.World)
+    world.torch, world.device = torch, capture.device
+    while trace is not None:
+        frame, line = trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
+        if not frame.f_code.co_flags & 1 or not holders.is_users(frame.f_code.co_filename):
+            continue
+        place = holders.line_of(frame.f_code, line)
+        for variable, value in list(frame.f_locals.items()):
+            addresses = {world.address(tensor) for tensor in holders.tensors_in(value, torch, depth=2)}
+            new = [address for address in addresses if address and address in sizes and known.get(address, {"kind": "local"})["kind"] == "local"]
+            if new:
+                what = "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+                name = f"{what} `{variable}` of `{frame.f_code.co_name}` at {place}"
+                one = found.setdefault(name, {"kind": "local", "name": name, "line": place, "bytes": 0, "tensors": 0, "addresses": []})
+                for address in new:
+                    known[address] = one
+                    one["bytes"] += sizes[address]
+                    one["tensors"] += 1
+                    one["addresses"].append(address)
+    named = {address for one in found.values() for address in one["addresses"]}
+    rest = [one for one in capture.facts["holders"] if one["kind"] != "local" or not named.intersection(one["addresses"])]
+    capture.facts["holders"] = sorted([*rest, *found.values()], key=lambda one: -one["bytes"])[: holders.MOST_HOLDERS]

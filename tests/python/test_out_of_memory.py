@@ -1,0 +1,160 @@
+"""When memory runs out, the answer is there with no preparation: what it died of, the line, who holds it, and what helps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from runs import PROGRAMS, run
+
+# 824 MiB are left to PyTorch.
+GPU = {"STALLOC_DRYRUN_TOTAL_MIB": "1024", "STALLOC_DRYRUN_CONTEXT_MIB": "200"}
+ALL = PROGRAMS / "why" / "all_of_them.py"
+
+#: Verdict, cause, and what the name of the holder, or the facts, and the advice must have in them.
+DEATHS = {
+    "cache_by_cat": ("growth", "enlarged", "`self.cache` of `Attention` (4 of them)", "torch.empty("),
+    "graph_pools": ("fragmentation", "graph_pools", "private pools", "pool="),
+    "retry_in_except": ("too_large", "exception", "the exception being handled (traceback frame", "except"),
+    "vocabulary_logits": ("too_large", "logits", "tensor `logits`", "chunk_loss"),
+    "before_optimizer_states": ("too_large", "optimizer_states", "states", "Adafactor"),
+    "first_optimizer_step": ("too_large", "optimizer_states", "optimizer states of AdamW", "Adafactor"),
+    "evaluation_with_graph": ("growth", "no_grad", "autograd graphs of list `predictions`", "no_grad"),
+    "hook_keeps": ("growth", "hook", "list `seen` in the closure of hook at deaths/hook_keeps.py:13", "handle.remove()"),
+    "library_memory": ("too_large", "libraries", "outside of PyTorch's allocator", "nvidia-smi"),
+    "other_process": ("too_large", "other_processes", "Process 4711 (python serve.py) has 560 MiB", "CUDA_VISIBLE_DEVICES"),
+    "gradient_buckets": ("too_large", "gradient_buckets", "buckets of DistributedDataParallel", "gradient_as_bucket_view=True"),
+    "graph_kept_by_backward": ("growth", "graph", "autograd graphs of list `history`", "loss.item()"),
+    "dataset_on_gpu": ("growth", "kept", "dict `self.samples` of `Images`", '.to("cuda"'),
+    "pinned_memory": ("too_large", "pinned_memory", "pinned memory of the host", "pin_memory=True"),
+    "workspace_fragments": ("fragmentation", "pieces", "", "stalloc run"),
+    "leak_by_loss": ("growth", "no_grad", "autograd graph of `total`", "no_grad"),
+    "leak_by_list": ("growth", "kept", "list `outputs`", ".cpu()"),
+    "growing_cache": ("growth", "kept", "dict `masks`", "cache.pop"),
+    "one_layer_too_large": ("too_large", "weights", "parameters of `Model`", ""),
+    "second_model": ("too_large", "models", "parameters of `Sequential`", "bfloat16"),
+    "fragmentation_by_lengths": ("fragmentation", "pieces", "", "stalloc run"),
+    "fragmentation_by_recomputation": ("fragmentation", "pieces", "", "stalloc run"),
+}
+#: What the advice comes to in each program: the change of a line or two after which it runs.
+CHANGES = {
+    "cache_by_cat": [
+        ("torch.zeros(32, 0, 1024, device=\"cuda\")", "torch.empty(32, 600, 1024, device=\"cuda\")"),
+        ("self.cache = torch.cat([self.cache, self.key(x)], 1)", "self.cache[:, :1] = self.key(x)"),
+    ],
+    "graph_pools": [("torch.cuda.graph(graph)", "torch.cuda.graph(graph, pool=graphs[0][0].pool() if graphs else None)"), ("64, 8192, 64", "64, 1024, 64")],
+    "retry_in_except": [
+        ("    except torch.cuda.OutOfMemoryError:\n        forward(batch * 3 // 4)", "    except torch.cuda.OutOfMemoryError:\n        pass\n    forward(batch * 3 // 4)"),
+    ],
+    "evaluation_with_graph": [("for _ in range(400):", "torch.set_grad_enabled(False)\nfor _ in range(400):")],
+    "hook_keeps": [("seen.append(output.detach())", "seen[:] = [output.detach()]")],
+    "gradient_buckets": [("DistributedDataParallel(model)", "DistributedDataParallel(model, gradient_as_bucket_view=True)")],
+    "graph_kept_by_backward": [("history.append(loss)", "history.append(loss.item())")],
+    "dataset_on_gpu": [(".cuda()  # named", ""), ("net(batch)", "net(batch.cuda())")],
+    "first_optimizer_step": [("torch.optim.AdamW(", "torch.optim.Adafactor(")],
+    "before_optimizer_states": [("torch.optim.AdamW(", "torch.optim.Adafactor(")],
+    "vocabulary_logits": [
+        ("    logits = head(body(embedding(tokens)))  # named\n", ""),
+        (
+            "nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())",
+            "sum(torch.utils.checkpoint.checkpoint(lambda h, t: nn.functional.cross_entropy(head(h), t), h, t, use_reentrant=False)"
+            " for h, t in zip(body(embedding(tokens)).flatten(0, 1).chunk(16), tokens.flatten().chunk(16)))",
+        ),
+    ],
+}
+
+
+def dry_run(directory: Path, *command: str | Path, **env: str):
+    """A command on a small stand-in GPU, which nobody records."""
+    own = [f"{name}={value}" for name, value in env.items()]
+    return run("trace", "--dry-run", "rtx4090", "-o", directory, "--", "env", "-u", "STALLOC_TRACE_DIR", *own, *command, env=GPU)
+
+
+def report(recording: Path) -> dict:
+    done = run("report", "--json", recording)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["inputs"]
+    return found["devices"][0]
+
+
+def line(name: str) -> str:
+    """Where the program says that it is named."""
+    for folder in ("deaths", "why"):
+        file = PROGRAMS / folder / f"{name}.py"
+        if file.exists():
+            numbers = [number for number, text in enumerate(file.read_text().splitlines(), 1) if "# named" in text]
+            return f"{folder}/{name}.py:{numbers[0]}" if numbers else ""
+    raise KeyError(name)
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folder that each program left behind."""
+    folder = tmp_path_factory.mktemp("deaths")
+    done = dry_run(folder, sys.executable, ALL, *DEATHS, STALLOC_MODE="Torch", STALLOC_LOG_LEVEL="3", STALLOC_OUT_OF_MEMORY=str(folder / "dumps"))
+    assert [f"{name}: out of memory" in done.stdout for name in DEATHS] == [True] * len(DEATHS), done.stdout + done.stderr[-2000:]
+    places = {}
+    for rank, name in enumerate(DEATHS):
+        found = list((folder / "dumps").glob(f"rank{rank}_*"))
+        assert len(found) == 1, (name, found, done.stderr[-2000:])
+        places[name] = found[0]
+    return places
+
+
+def test_verdict_line_holder_and_advice_are_right_for_each_death(dumps):
+    wrong = {}
+    for name, (verdict, cause, holder, advice) in DEATHS.items():
+        device = report(dumps[name] / "memory.pickle")
+        told = " ".join([*device["facts"], *(one["holder"] for one in device["holders"][:4])])
+        sites = [one["site"] for one in (device["growth"] or {}).get("sites", [])] + [one["site"] for one in device["peak_by_site"]]
+        advised = " ".join(f"{one['text']} {one['command']}" for one in device["advice"])
+        seen = {
+            "verdict": (device["verdict"], device["cause"]) == (verdict, cause),
+            "line": any(site.startswith(line(name)) for site in [*sites[:3], device["out_of_memory"]["site"] if device["out_of_memory"] else ""] if site),
+            "holder": holder in told,
+            "advice": advice in advised,
+        }
+        if name in ("graph_pools", "pinned_memory", "library_memory", "other_process", "workspace_fragments", "gradient_buckets"):
+            seen.pop("line")
+        if not all(seen.values()):
+            wrong[name] = (seen, device["verdict"], device["cause"], device["headline"], told, advised, sites[:3])
+    assert not wrong, json.dumps(wrong, indent=1)
+
+
+def test_a_dump_is_a_recording_a_page_and_a_summary_of_some_ten_lines(dumps):
+    for name, place in dumps.items():
+        assert {file.name for file in place.iterdir()} == {"memory.pickle", "report.html", "summary.txt"}, name
+        assert 3 <= len((place / "summary.txt").read_text().splitlines()) <= 14, (place / "summary.txt").read_text()
+
+
+def test_the_change_that_is_advised_lets_each_program_run(tmp_path):
+    (tmp_path / "why").mkdir()
+    shutil.copy(ALL, tmp_path / "why")
+    for name, changes in CHANGES.items():
+        text = (PROGRAMS / "deaths" / f"{name}.py").read_text()
+        for wrong, right in changes:
+            assert wrong in text, (name, wrong)
+            text = text.replace(wrong, right)
+        (tmp_path / "why" / f"{name}.py").write_text(text)
+    done = dry_run(tmp_path / "unused", sys.executable, tmp_path / "why" / "all_of_them.py", *CHANGES)
+    assert [name for name in CHANGES if f"{name}: done" not in done.stdout] == [], done.stdout + done.stderr[-3000:]
+
+
+def test_a_served_program_is_reported_too_and_one_that_tries_again_gets_one_line(tmp_path):
+    place = tmp_path / "dumps"
+    served = {"STALLOC_OUT_OF_MEMORY": str(place), **GPU}
+    done = run("run", "--dry-run", "rtx4090", "--", sys.executable, PROGRAMS / "deaths" / "hook_keeps.py", env=served)
+    assert done.returncode == 1 and "the report is in" in done.stderr and "OutOfMemoryError" in done.stderr, done.stderr
+    (made,) = place.iterdir()
+    device = report(made / "memory.pickle")
+    assert (device["verdict"], device["cause"]) == ("growth", "hook"), device["headline"]
+    assert "list `seen` in the closure of hook" in device["holders"][0]["holder"], device["holders"]
+    shutil.rmtree(place)
+    done = run("run", "--dry-run", "rtx4090", "--", sys.executable, PROGRAMS / "smaller_batch.py", env=served)
+    assert done.returncode == 0 and "trained with" in done.stdout, done.stderr
+    assert not place.exists()
+    told = [text for text in done.stderr.splitlines() if "memory ran out" in text]
+    assert len(told) == 1 and "the program went on" in told[0], done.stderr
