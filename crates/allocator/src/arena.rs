@@ -44,6 +44,9 @@ use slack::Slack;
 /// Largest address range of an arena in granules, bytes 2 TiB.
 const MAX_GRANULES: u64 = u32::MAX as u64;
 
+/// This part of the addresses beyond the plan is for small blocks.
+const SMALL_PART: u64 = 16;
+
 /// A block in the arena.
 #[derive(Clone, Copy, Debug)]
 struct Block {
@@ -130,6 +133,10 @@ pub struct Arena<D: Device> {
     slack: u16,
     statistics: Statistics,
     journal: Journal,
+    /// Where the addresses begin that are for large blocks, medium ones, and small ones; and where they end.
+    regions: [u32; 4],
+    /// In each of them, the granule from which on nobody has used anything.
+    untouched: [u32; 3],
     /// Followed from the next step on.
     next: Option<Box<Script>>,
     /// Followed before.
@@ -152,7 +159,16 @@ impl<D: Device> Arena<D> {
         let with_pools = Frames::new(&mut device, planned, growth, for_pools);
         // Where there are not so many addresses, pools are the fallback's.
         let frames = with_pools.or_else(|_| Frames::new(&mut device, planned, growth, 0))?;
-        Ok(Arena::over(device, script, frames))
+        let mut arena = Arena::over(device, script, frames);
+        if let Some(page) = arena.frames.frame() {
+            let part = ((growth / SMALL_PART).next_multiple_of(page) / GRANULE) as u32;
+            let end = arena.regions[3];
+            if let Some(large) = end.checked_sub(2 * part).filter(|&large| large >= arena.script.granules) {
+                arena.regions = [0, large, end - part, end];
+                arena.untouched = [0, large, end - part];
+            }
+        }
+        Ok(arena)
     }
 
     /// The same in one allocation of so many bytes, at least as many as the plan's offsets need: addresses that the driver knows as
@@ -210,6 +226,8 @@ impl<D: Device> Arena<D> {
             journal: Journal::default(),
             next: None,
             retired: None,
+            regions: [0, granules, granules, granules],
+            untouched: [0, granules, granules],
             device,
             script,
             frames,
@@ -308,6 +326,11 @@ impl<D: Device> Arena<D> {
         }
         let (start, end) = (range.start as usize, range.end as usize);
         self.taken.insert(start, end);
+        for (untouched, region) in self.untouched.iter_mut().zip(self.regions.windows(2)) {
+            if range.start < region[1] && range.end > *untouched {
+                *untouched = range.end.min(region[1]);
+            }
+        }
         let granules = range.end - range.start;
         let block = Block { granules, slack: self.slack, stream, in_gaps: found, recorded: false, pending: false };
         self.blocks.insert(range.start, block);

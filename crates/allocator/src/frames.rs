@@ -162,7 +162,8 @@ impl Frames {
         let (mut at, end) = (frames.start, frames.end.min(end));
         std::iter::from_fn(move || {
             let is_unmapped = |frame| self.frame.is_some() && self.is_unmapped(frame);
-            let first = (at..end).find(|&frame| !is_unmapped(frame))?;
+            let first =
+                if self.frame.is_some() { self.mapped_from(at, end)? } else { Some(at).filter(|&at| at < end)? };
             at = (first..end).find(|&frame| is_unmapped(frame)).unwrap_or(end);
             Some(granules(first, size).start.max(range.start)..granules(at - 1, size).end.min(range.end))
         })
@@ -185,11 +186,47 @@ impl Frames {
         touched.filter(|&frame| self.is_unmapped(frame)).collect()
     }
 
-    /// Up to `count` frames with memory that `is_cold` says nobody uses, highest first.
-    pub fn cold(&self, count: usize, mut is_cold: impl FnMut(Range<u32>) -> bool) -> Vec<usize> {
+    /// Up to `count` frames with memory that `is_cold` says nobody uses, highest first; those from a granule on come last.
+    pub fn cold(&self, count: usize, last_from: u32, mut is_cold: impl FnMut(Range<u32>) -> bool) -> Vec<usize> {
         let Some(size) = self.frame else { return Vec::new() };
-        let cold = (0..self.highest).rev().filter(|&frame| !self.is_unmapped(frame) && is_cold(granules(frame, size)));
-        cold.take(count).collect()
+        let border = ((u64::from(last_from) * GRANULE).div_ceil(size) as usize).min(self.highest);
+        let mut found = Vec::new();
+        for part in [0..border, border..self.highest] {
+            let mut at = part.end;
+            while let Some(frame) = self.mapped_before(at).filter(|&frame| frame >= part.start && found.len() < count) {
+                if is_cold(granules(frame, size)) {
+                    found.push(frame);
+                }
+                at = frame;
+            }
+        }
+        found
+    }
+
+    /// The last frame with memory before another. O(frames between / 64).
+    fn mapped_before(&self, frame: usize) -> Option<usize> {
+        let mut below = u64::MAX >> (63 - (frame.wrapping_sub(1) % 64));
+        for word in (0..frame.div_ceil(64)).rev() {
+            let mapped = !self.unmapped[word] & below;
+            if mapped != 0 {
+                return Some(word * 64 + 63 - mapped.leading_zeros() as usize);
+            }
+            below = u64::MAX;
+        }
+        None
+    }
+
+    /// The first frame with memory of some, or their end. O(frames between / 64).
+    fn mapped_from(&self, from: usize, end: usize) -> Option<usize> {
+        let mut from = from;
+        while from < end {
+            let mapped = !self.unmapped[from / 64] >> (from % 64);
+            if mapped != 0 {
+                return Some(from + mapped.trailing_zeros() as usize).filter(|&frame| frame < end);
+            }
+            from = (from / 64 + 1) * 64;
+        }
+        None
     }
 
     /// The granules of a frame.
@@ -231,9 +268,7 @@ impl Frames {
         while self.solid < frames && !self.is_unmapped(self.solid) {
             self.solid += 1;
         }
-        while self.highest > 0 && self.is_unmapped(self.highest - 1) {
-            self.highest -= 1;
-        }
+        self.highest = self.mapped_before(self.highest).map_or(0, |frame| frame + 1);
     }
 
     /// Puts memory behind a range of granules wherever there is none. If the device has none left, what was mapped
@@ -274,7 +309,7 @@ impl Frames {
         if self.frame.is_none() {
             return device.free(self.base);
         }
-        let frames = self.cold(usize::MAX, |_| true);
+        let frames = self.cold(usize::MAX, u32::MAX, |_| true);
         self.unmap(device, &frames)?;
         device.release(self.base, self.bytes + self.beyond)
     }

@@ -137,6 +137,13 @@ impl Script {
             })
         });
         script.sections = sections.collect::<Result<_, Error>>()?;
+        // What a plan was made around may lie far above its offsets.
+        let ends =
+            script.sections.iter().flat_map(|section| &section.entries).filter_map(|entry| match entry.guess() {
+                Guess::Planned(offset) => Some(offset + entry.key.granules()),
+                _ => None,
+            });
+        script.granules = ends.max().unwrap_or(0);
         script.index_contexts();
         Ok(script)
     }

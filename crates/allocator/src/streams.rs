@@ -318,11 +318,6 @@ impl Owners {
         false
     }
 
-    /// From this granule on nobody has used anything.
-    pub fn untouched(&self) -> u32 {
-        self.pieces.len() as u32 * PIECE
-    }
-
     /// A search begins.
     pub fn begin_search(&mut self) {
         self.work = WORK;

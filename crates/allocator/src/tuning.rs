@@ -13,14 +13,22 @@ stalloc_tuning::tuned! {
 
     /// The part of the peak of live bytes that may be held beyond it, at the least and at the most: what is between is decided by driver
     /// time. Smaller holds less and remaps more often.
-    least_slack: u64 = 20;
+    least_slack: u64 = 34;
     most_slack: u64 = 10;
+
+    /// Requests of at most so many bytes have addresses of their own, and so have those of the next size: survivors among larger blocks
+    /// would keep a page each.
+    small: u32 = 64 << 10;
+    medium: u32 = 1 << 20;
 
     /// The same in tight mode.
     tight_slack: u64 = 1024;
 
     /// Remapping is dear if it takes more than this part of the time: smaller remaps more often before the slack grows.
     remap_time: u32 = 200;
+
+    /// What is remapped for a plan once must be saved within so many steps.
+    saved_within: u64 = 32;
 
     /// This part of the device is for other libraries: the slack does not reach into it.
     spared_share: u64 = 128;

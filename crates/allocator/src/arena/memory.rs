@@ -12,7 +12,7 @@ use crate::Error;
 use crate::frames::FrameSet;
 use crate::journal::Event;
 use crate::script::{GRANULE, Key, Script};
-use crate::tuning::{idle_share, remap_share, spared_share};
+use crate::tuning::{idle_share, remap_share, saved_within, spared_share};
 
 /// What to do where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,15 @@ impl<D: Device> Arena<D> {
     /// Where a request fits on memory that is mapped; only where no other stream was last, unless `others` may have been.
     /// O(gaps) if there is no place below the first hole in what is mapped.
     #[cold]
-    pub(super) fn fit_on_mapped(&mut self, key: Key, others: bool) -> Option<u32> {
-        let solid = self.frames.backed_until();
-        if let Some(start) = self.tightest(0..solid, key, others) {
+    pub(super) fn fit_on_mapped(&mut self, window: Range<u32>, key: Key, others: bool) -> Option<u32> {
+        let solid = self.frames.backed_until().clamp(window.start, window.end);
+        if let Some(start) = self.tightest(window.start..solid, key, others) {
             return Some(start);
         }
         let (frames, owners) = (&self.frames, &mut self.owners);
-        let gaps = self.gaps.of_width(key.granules()).filter(|gap| gap.end > solid);
+        let within = |gap: Range<u32>| gap.start.max(window.start)..gap.end.min(window.end);
+        let gaps =
+            self.gaps.of_width(key.granules()).filter(|gap| gap.end > solid && gap.start < window.end).map(within);
         let mut parts =
             gaps.flat_map(|gap| frames.mapped_parts(gap)).filter(|part| part.end - part.start >= key.granules());
         if others {
@@ -150,7 +152,7 @@ impl<D: Device> Arena<D> {
     pub(super) fn cold_frames(&self, bytes: u64, spared: &Range<u32>) -> Vec<usize> {
         let Some(size) = self.frames.frame() else { return Vec::new() };
         let count = usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX);
-        self.frames.cold(count, |frame| {
+        self.frames.cold(count, self.regions[1], |frame| {
             let is_spared = frame.start < spared.end && spared.start < frame.end;
             !is_spared && self.taken.is_free(frame.start as usize, frame.end as usize)
         })
@@ -198,16 +200,20 @@ impl<D: Device> Arena<D> {
         Ok(self.give_back_cold(idle, &(0..0))?)
     }
 
-    /// Whether there is memory for a plan and what stays. What is mapped elsewhere is remapped for it, once: no more than was remapped
-    /// without it so far. O(frames of the plan / 64).
+    /// Whether there is memory for a plan and what stays. What is mapped elsewhere is remapped for it once, if remaps without it
+    /// take as much soon. O(frames of the plan / 64).
     fn has_memory_for(&mut self, script: &Script, frames: &FrameSet) -> bool {
-        if script.granules as usize > self.taken.len() {
+        if script.granules > self.regions[1] {
             return false;
         }
         let (Some(size), missing) = (self.frames.frame(), self.frames.missing_of(frames)) else { return true };
         let limit = self.limit(0, script.expected_peak);
         let elsewhere = (self.frames.mapped() + missing).saturating_sub(limit);
-        frames.len() * size <= limit && elsewhere <= self.statistics.remapped - self.remapped_before
+        let (remapped, steps) = (
+            self.statistics.remapped - self.remapped_before,
+            self.statistics.steps.saturating_sub(self.settled).max(1),
+        );
+        frames.len() * size <= limit && elsewhere.saturating_mul(steps) <= remapped.saturating_mul(saved_within())
     }
 
     /// Has a plan followed from the next step on (at once, where the program marks no steps), if there is memory for it: false

@@ -10,7 +10,7 @@ use crate::cursor::Guess;
 use crate::script::{GRANULE, Key};
 use crate::statistics::{Departure, Source};
 use crate::streams::Owners;
-use crate::tuning::{above_plan, best_fit, foreign_ranges, mapped_first};
+use crate::tuning::{above_plan, best_fit, foreign_ranges, mapped_first, medium, small};
 
 impl<D: Device> Arena<D> {
     /// Serves a planned request whose address is taken, or finds no memory.
@@ -67,14 +67,33 @@ impl<D: Device> Arena<D> {
         // are others costs nothing: memory is where blocks are.
         let above = if above_plan() { self.script.granules } else { 0 };
         let end = self.taken.len() as u32;
-        let start = self
-            .claim_found(key, Pressure::Refuse, |arena, others| arena.tightest(above..end, key, others))
+        let own = self.region(key);
+        let first = if own.start == 0 { above..own.end } else { own.clone() };
+        let start = self.claim_within(first, own.clone(), key);
+        // Where there is no other place, one among the others.
+        let start = start.or_else(|| if own == (0..end) { None } else { self.claim_within(0..end, 0..end, key) })?;
+        Some(self.served(start, Source::Open))
+    }
+
+    /// The addresses for blocks of a size.
+    fn region(&self, key: Key) -> Range<u32> {
+        let is_of = |limit: u32| key.granules() <= limit / GRANULE as u32;
+        let region = if is_of(small()) { 2 } else { usize::from(is_of(medium())) };
+        let own = self.regions[region]..self.regions[region + 1];
+        if own.is_empty() { self.regions[0]..self.regions[1] } else { own }
+    }
+
+    /// A place in the `first` addresses on new memory or, where that would be too much, on mapped memory among its `own`, or on memory
+    /// that is remapped for it.
+    fn claim_within(&mut self, first: Range<u32>, own: Range<u32>, key: Key) -> Option<u32> {
+        self.claim_found(key, Pressure::Refuse, |arena, others| arena.tightest(first.clone(), key, others))
             .or_else(|| {
-                let on_mapped = |arena: &mut Self, others| arena.fit_on_mapped(key, others);
+                let on_mapped = |arena: &mut Self, others| arena.fit_on_mapped(own.clone(), key, others);
                 if mapped_first() { self.claim_found(key, Pressure::Refuse, on_mapped) } else { None }
             })
-            .or_else(|| self.claim_found(key, Pressure::Remap, |arena, others| arena.tightest(0..end, key, others)))?;
-        Some(self.served(start, Source::Open))
+            .or_else(|| {
+                self.claim_found(key, Pressure::Remap, |arena, others| arena.tightest(own.clone(), key, others))
+            })
     }
 
     /// Claims what a search finds: without a wait for another stream if it can be.
@@ -95,6 +114,9 @@ impl<D: Device> Arena<D> {
         if window.start < self.script.granules {
             self.update_gaps();
         }
+        if window.end.saturating_sub(window.start) < key.granules() {
+            return None;
+        }
         let (width, owners) = (key.granules(), &mut self.owners);
         if !best_fit() {
             let within = |gap: Range<u32>| gap.start.max(window.start)..gap.end.min(window.end);
@@ -103,8 +125,10 @@ impl<D: Device> Arena<D> {
         }
         first(self.gaps.fits(window.clone(), width), owners, key, others).or_else(|| {
             // Other streams' gaps may hide where nobody has been yet.
-            let untouched = owners.untouched().max(self.gaps.last()?.start).max(window.start);
-            (!others && self.gaps.last()?.end.min(window.end).saturating_sub(untouched) >= width).then_some(untouched)
+            let region = self.regions[1..3].iter().filter(|&&start| window.start >= start && start > 0).count();
+            let untouched = self.untouched[region.min(2)].max(window.start);
+            (!others && window.end.min(self.regions[region.min(2) + 1]).saturating_sub(untouched) >= width)
+                .then_some(untouched)
         })
     }
 
