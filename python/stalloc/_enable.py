@@ -58,7 +58,7 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
     The torch.cuda memory statistics hold arena and fallback together; this tells them apart: requests at planned offsets,
     at the best fit (``open``) and by the fallback, why some were not at planned ones, and where the program first left its
     plan. ``remaps`` counts how often memory was taken from where no block was to serve elsewhere, and ``remapped_bytes``
-    its bytes; ``plans`` how many plans were learned.
+    its bytes; ``plans`` how many plans were learned; ``driver_calls`` and ``driver_ms`` what mapping asked of the driver.
     """
     import torch
 

@@ -6,7 +6,7 @@
 //! Requests, streams, live blocks. Sizes are drawn by logarithm between 512 bytes and 256 KiB, every 50th is 16 times as large. Events
 //! are complete when they are asked. No steps are marked.
 
-use stalloc_allocator::{Arena, Budget};
+use stalloc_allocator::Arena;
 use stalloc_device::Counting;
 use stalloc_plan::Plan;
 
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut asked = std::env::args().skip(1).map(|text| text.parse::<u64>());
     let mut next = |default| asked.next().unwrap_or(Ok(default));
     let (requests, streams, live) = (next(10_000_000)?, next(8)?.max(1), next(10_000)?.max(1));
-    let mut arena = Arena::new(Counting::new(DEVICE), &Plan::default(), Budget::Device)?;
+    let mut arena = Arena::new(Counting::new(DEVICE), &Plan::default())?;
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let mut blocks = Vec::with_capacity(live as usize);
     for _ in 0..live {
