@@ -291,10 +291,11 @@ fn value_with(levers: &[String], at: &Assignment) -> Assignment {
     half(at).filter(|_| is_halved).unwrap_or_else(|| at.clone())
 }
 
+/// Half of the value, rounded up: an odd one is split into unequal parts, of which the larger decides.
 fn half(at: &Assignment) -> Option<Assignment> {
     let (name, value) = at.first()?;
-    let value: i64 = value.parse().ok().filter(|value| value % 2 == 0 && *value > 0)?;
-    Some(vec![(name.clone(), (value / 2).to_string())])
+    let value: i64 = value.parse().ok().filter(|value| *value > 1)?;
+    Some(vec![(name.clone(), (value / 2 + value % 2).to_string())])
 }
 
 fn try_each(bench: &mut Bench<'_>, answer: &mut Answer, levers: Vec<FoundLever>) -> Result<(), Error> {
