@@ -1,7 +1,7 @@
 """Serving by the environment alone: ``STALLOC_MODE=Alloc STALLOC_MODEL_INFO_PATH=plans python train.py``.
 
 ``stalloc.pth`` lies next to this file in site-packages and imports it at the start of every interpreter whose environment
-has ``STALLOC_MODE``; in others nothing happens. Even then stalloc itself is imported only once the program imports
+has ``STALLOC_MODE``, or ``STALLOC_TRACE_DIR``, which `stalloc trace` sets; in others nothing happens. Even then stalloc itself is imported only once the program imports
 PyTorch, so that its other processes (compilers, package managers, launchers) pay for one finder.
 """
 
@@ -28,13 +28,18 @@ class _Finder:
 
 def _install():
     try:
-        from stalloc import _enable
+        if os.environ.get("STALLOC_MODE"):
+            from stalloc import _enable as part
+        else:
+            from stalloc import _record as part
 
-        _enable.install()
-    except Exception as error:  # whatever is wrong with us, the program runs
+        part.install()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever is wrong with us, the program runs
         try:
-            os.write(2, f"stalloc: not in this process: {error}\n".encode(errors="backslashreplace"))
-        except OSError:  # nobody is left to tell
+            os.write(sys.stderr.fileno(), f"stalloc: not in this process: {error}\n".encode(errors="backslashreplace"))
+        except Exception:  # standard error is closed, or the program's own
             pass
 
 

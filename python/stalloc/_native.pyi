@@ -26,6 +26,9 @@ def simulate_file(
 def format_bytes(count: int) -> str:
     """A number of bytes for people: ``51.53 GiB``."""
 
+def redacted(words: list[str]) -> str:
+    """The words of a command as one line, without what looks like a secret."""
+
 class PrivateFolder:
     """A folder that only this user (and root) can write to; each function raises OSError, in a sentence, if that cannot be had."""
 
@@ -79,8 +82,9 @@ def has_new_peak() -> bool:
 def step_differs() -> bool:
     """A step is over: whether it asked for something else than the one before, or took live bytes higher."""
 
-def late_stacks(device: int, entries: list[dict[str, Any]]) -> bool:
-    """Tell the stacks of allocations that are recorded already; false if they are not the same ones."""
+def late_stacks(device: int, entries: list[dict[str, Any]], shared: bool) -> bool:
+    """Tell the stacks of allocations that are recorded already; false if they are not the same ones. ``shared``: the history may hold
+    some of before."""
 
 def stack_at(device: int, address: int, frames: list[tuple[str, str, int]]) -> None:
     """Tell where the block that lives at an address was asked for; frames are (file, function, line), innermost first."""
@@ -160,6 +164,12 @@ def serve_solid_size(wish: str) -> int | None: ...
 def serve_solid(more: int) -> None: ...
 def serve_keep(folder: Path, rank: int) -> int:
     """Ends the learning and keeps what was learned as plans in a folder; how many. RuntimeError if one cannot be written."""
+
+def serve_keep_in(folder: Path, rank: int) -> None:
+    """Has what is learned kept in a folder from time to time, as plans of this rank."""
+
+def serve_unprepare() -> None:
+    """Takes back all plans that were not begun with."""
 
 def serve_table() -> int:
     """Address of the table of functions that a shim calls."""

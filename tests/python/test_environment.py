@@ -142,3 +142,23 @@ def test_the_runs_of_the_artifacts_readme_go_through_on_a_megatron_script_with_i
     for process in (torch, trace, alloc):
         assert process.stdout.count("peak allocated") == 3, process.stdout
         assert "Traceback" not in process.stderr
+
+
+def test_no_ending_of_the_start_up_reaches_the_program(python, tmp_path):
+    (tmp_path / "_stalloc_startup.py").write_text("raise SystemExit('an end of ours')")
+    for closed in ("", "2>&-", "2>/dev/full"):
+        said = f'exec {python} -c "print(1)" {closed}'
+        process = subprocess.run(
+            ["sh", "-c", said], text=True, capture_output=True, env=os.environ | {"STALLOC_MODE": "Auto", "PYTHONPATH": str(tmp_path)}
+        )
+        assert (process.returncode, process.stdout) == (0, "1\n"), closed
+        assert process.stderr == ("" if closed else "stalloc: not in this process: an end of ours\n")
+
+
+def test_an_isolated_interpreter_is_recorded_where_stalloc_is_installed_and_a_line_says_that_it_has_to_be(python, tmp_path):
+    code = "import torch; x = torch.ones(1000, device='cuda')"
+    process = run("trace", "--dry-run", "h100-80gb", "-o", tmp_path, "--", python, "-I", "-c", code)
+    assert process.returncode == 0 and "recorded in" in process.stdout, process.stderr
+    assert "python -I ignores PYTHONPATH" in process.stderr and "or install stalloc for that Python" in process.stderr
+    nothing = run("trace", "-o", tmp_path, "--", python, "-S", "-c", "pass")
+    assert "python -S starts without the site module" in nothing.stderr

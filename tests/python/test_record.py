@@ -195,3 +195,38 @@ def test_a_script_whose_name_is_not_utf_8_is_recorded_without_call_stacks(record
     assert recorded.summary["traces"][0]["requests"] == 1
     assert recorded.process.stderr.count("call stacks end here: PyTorch cannot read") == 1, recorded.process.stderr
     assert "Traceback" not in recorded.process.stderr
+
+
+#: Where a program with memory problems turns PyTorch's own history on.
+OWN_HISTORY = """
+import sys, torch, stalloc
+from torch import nn
+
+def start(when):
+    if when == sys.argv[1]:
+        torch.cuda.memory._record_memory_history(max_entries=100_000)
+
+start("first")
+model = nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)]).cuda()
+start("later")
+kept = []
+for step in range(6):
+    with stalloc.step():
+        model(torch.randn(64, 256, device="cuda")).sum().backward()
+        kept.append(torch.ones(1 << 20, device="cuda"))  # grows
+torch.cuda.memory._dump_snapshot(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("when", ["first", "later"])
+def test_a_program_that_records_pytorchs_history_itself_is_recorded_with_call_stacks_and_gets_its_own(record, tmp_path, when):
+    program = tmp_path / "program.py"
+    program.write_text(OWN_HISTORY)
+    recorded = record(program, when, str(tmp_path / "own.pickle"))
+    assert recorded.process.stderr == ""
+    figures = json.loads(run("report", recorded.directory, "--json").stdout)
+    sites = {site["site"]: site["blocks"] for site in figures["devices"][0]["peak_by_site"]}
+    (grows,) = (name for name in sites if f"program.py:{1 + OWN_HISTORY[:OWN_HISTORY.index('kept.append')].count(chr(10))} " in name)
+    assert sites[grows] >= 4 and not any("unknown" in name for name in list(sites)[:3]), sites
+    own = json.loads(run("info", tmp_path / "own.pickle", "--json").stdout)
+    assert own["devices"][0]["requests"] > 100 and own["devices"][0]["call_stacks"] > 5

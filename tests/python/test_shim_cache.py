@@ -98,6 +98,15 @@ def test_a_user_without_a_home_has_a_private_folder(shim, tmp_path, monkeypatch)
     assert (tmp_path / "temporary" / f"stalloc-{os.geteuid()}").stat().st_mode & 0o777 == 0o700
 
 
+def test_two_versions_of_pytorch_in_one_home_have_a_shim_each(shim, monkeypatch):
+    first = shim()
+    monkeypatch.setattr(_shim._torch(), "__version__", "2.99.0")
+    second = shim()
+    assert first != second and shim.compiled == 2
+    monkeypatch.undo()
+    assert first.is_file() and second.is_file()
+
+
 def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(shim, tmp_path, monkeypatch):
     compiler = tmp_path / "compiler"
     compiler.write_text(f"#!/bin/sh\nsleep 1000 & echo $! > {tmp_path}/started\nwait\n")

@@ -1,4 +1,4 @@
-//! What crates of every floor need in one form only: [`figures`] for people, [`printable`] text, [`whole_file`] and [`replace`], and the
+//! What crates of every floor need in one form only: [`figures`] for people, [`printable`] text, [`redacted`] commands, [`whole_file`] and [`replace`], and the
 //! [`PrivateFolder`] for all that lies outside the user's own data.
 
 #![forbid(unsafe_code)]
@@ -7,8 +7,10 @@
 pub mod figures;
 mod printable;
 mod private_folder;
+mod redacted;
 mod whole_file;
 
 pub use crate::printable::printable;
 pub use crate::private_folder::{NotPrivate, PrivateFolder};
-pub use crate::whole_file::{replace, temporary_file, whole_file};
+pub use crate::redacted::redacted;
+pub use crate::whole_file::{hash, replace, temporary_file, whole_file};

@@ -61,6 +61,11 @@ pub fn temporary_file(prefix: &str, suffix: &str) -> io::Result<PathBuf> {
     file.into_temp_path().keep().map_err(|error| error.error)
 }
 
+/// A number by which names of files differ (FNV-1a): nothing depends on its being hard to guess.
+pub fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

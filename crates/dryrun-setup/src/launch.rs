@@ -166,12 +166,8 @@ fn is_on_path(command: &str) -> bool {
 /// Opens the folder of links to `library`, and makes them; several processes may do so at once. What is preloaded comes from there, so
 /// that only we may write to it.
 pub(crate) fn links(library: &Path) -> Result<PrivateFolder, SetupError> {
-    // One folder for each library, so that two builds do not fight over the links. FNV-1a: only distinctness matters.
-    let key = library
-        .as_os_str()
-        .as_encoded_bytes()
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    // One folder for each library, so that two builds do not fight over the links.
+    let key = stalloc_common::hash(library.as_os_str().as_encoded_bytes());
     let folder = PrivateFolder::kept_where(&format!("dryrun-{key:016x}"), has_no_separator)?;
     fill(&folder, library)?;
     Ok(folder)

@@ -4,6 +4,8 @@
 //! It holds the presets of the GPUs ([`Gpu`]) and makes the environment that a command needs to run without one ([`DryRun`]).
 //! `docs/dry-run.md` tells the whole contract.
 
+#![forbid(unsafe_code)]
+
 mod description;
 mod gpu;
 pub mod identity;

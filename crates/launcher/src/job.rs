@@ -90,23 +90,10 @@ impl Job {
                 }
             }
         }
-        let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
-        command.env("STALLOC_TRACE_COMMAND", words.join(" "));
-        if let Some(steps) = self.steps {
-            command.env("STALLOC_TRACE_STEPS", steps.to_string());
-        }
-        if let Some(stacks) = self.stacks {
-            command.env("STALLOC_TRACE_STACKS", stacks.to_string());
-        }
-        if !self.answers.is_empty() {
-            command.env("STALLOC_TRACE_ANSWERS", self.answers.join("\n"));
-        }
-        if let Some(file) = &self.answers_file {
-            command.env("STALLOC_TRACE_ANSWERS_FILE", file);
-        }
-        if self.says_progress {
-            command.env("STALLOC_TRACE_PROGRESS", "1");
-        }
+        match crate::settings::write(self)? {
+            Some(file) => command.env(crate::settings::VARIABLE, file),
+            None => command.env_remove(crate::settings::VARIABLE),
+        };
         if let Some(dry_run) = &self.dry_run {
             dry_run.apply(&mut command)?;
         }

@@ -3,11 +3,15 @@
 //! A [`Job`] is the command with everything that its environment has to say; [`run`] starts one process of it for
 //! each rank and waits.
 
+#![forbid(unsafe_code)]
+
 mod background;
 mod folder;
 mod job;
 mod package;
 mod process;
+mod reach;
+mod settings;
 
 use std::path::PathBuf;
 
@@ -16,6 +20,13 @@ pub use crate::folder::prepare;
 pub use crate::job::{Job, Purpose, Rank, rank_of_environment};
 pub use crate::package::python_package;
 pub use crate::process::{Ended, Watch, replace, run};
+pub use crate::reach::out_of_reach;
+
+/// Ranks that a job may have: no machine has as many GPUs.
+pub const MOST_RANKS: u32 = 1 << 20;
+
+/// Ranks that are run one after the other because all are asked for.
+pub const MOST_RANKS_RUN: u32 = 1 << 16;
 
 /// Why a command could not be run. Each message is one line that says what to do.
 #[derive(Debug, thiserror::Error)]

@@ -16,8 +16,8 @@ use signal_hook::flag;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
-use crate::Error;
 use crate::job::{Job, Rank};
+use crate::{Error, settings};
 
 /// How often processes are looked at.
 const POLL: Duration = Duration::from_millis(40);
@@ -55,6 +55,18 @@ struct Running {
 /// # Errors
 /// If a process cannot be started; those that run are ended then.
 pub fn run(
+    job: &Job,
+    ranks: &[Option<Rank>],
+    at_once: usize,
+    quiet: bool,
+    watch: Watch<'_>,
+) -> Result<Vec<Ended>, Error> {
+    let ended = run_all(job, ranks, at_once, quiet, watch);
+    settings::remove(job);
+    ended
+}
+
+fn run_all(
     job: &Job,
     ranks: &[Option<Rank>],
     at_once: usize,

@@ -6,6 +6,8 @@
 //! 2. asks [`Learning::think`], with the arena's statistics;
 //! 3. proposes to the arena what comes out, and tells the answer to [`Learning::answered`].
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -52,6 +54,15 @@ pub enum Finding {
     NoTime,
     /// They repeat, and a plan of them would need more memory than there is for it, or than it needs without.
     Refused,
+}
+
+/// How much is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The last steps repeat.
+    pub repeats: bool,
+    /// Kinds of steps, and their requests.
+    kinds: (usize, usize),
 }
 
 /// A change of plan.
@@ -162,6 +173,16 @@ impl Learning {
             self.learner.forget_draft();
         }
         None
+    }
+
+    /// How much is known now.
+    pub fn known(&self) -> Known {
+        Known { repeats: !self.is_partial && self.learner.repeats_now(), kinds: self.learner.kept() }
+    }
+
+    /// What is known now, for a plan of it while the program runs on.
+    pub fn so_far(&self) -> Learning {
+        Learning { learner: self.learner.clone(), is_partial: self.is_partial, ..Learning::default() }
     }
 
     /// A plan of all that is known, for keeping; `None` where that is not the whole program, or does not repeat.

@@ -90,3 +90,9 @@ pub fn simulate_file(
 pub fn format_bytes(count: u64) -> String {
     stalloc_common::figures::bytes(count)
 }
+
+/// The words of a command as one line, without what looks like a secret.
+#[pyfunction]
+pub fn redacted(words: Vec<String>) -> String {
+    stalloc_common::redacted(words.iter().map(String::as_str))
+}

@@ -23,7 +23,7 @@ mod _native {
     #[pymodule_export]
     use super::departure::serve_on_departure;
     #[pymodule_export]
-    use super::files::{format_bytes, plan_file, plan_folder, simulate_file};
+    use super::files::{format_bytes, plan_file, plan_folder, redacted, simulate_file};
     #[pymodule_export]
     use super::host::host_log;
     #[pymodule_export]
@@ -51,8 +51,8 @@ mod _native {
 
     #[pymodule_export]
     use super::serve::{
-        serve_forbid_waits, serve_keep, serve_learn, serve_outcome, serve_plans, serve_prepare, serve_report,
-        serve_solid, serve_solid_size, serve_step, serve_table,
+        serve_forbid_waits, serve_keep, serve_keep_in, serve_learn, serve_outcome, serve_plans, serve_prepare,
+        serve_report, serve_solid, serve_solid_size, serve_step, serve_table, serve_unprepare,
     };
 
     /// What this module has for Python. Python's part, which has the same file, is of the same build if it is the same.

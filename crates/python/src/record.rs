@@ -253,12 +253,14 @@ pub fn step_differs() -> bool {
     current().is_some_and(Recorder::step_differs)
 }
 
-/// Tells the stacks of allocations that are recorded already; false if they are not the same allocations.
+/// Tells the stacks of allocations that are recorded already; false if they are not the same allocations. `shared`: the history
+/// may hold some of before.
 #[pyfunction]
-pub fn late_stacks(device: u32, entries: Bound<'_, PyList>) -> PyResult<bool> {
+pub fn late_stacks(device: u32, entries: Bound<'_, PyList>, shared: bool) -> PyResult<bool> {
     let recorder = recorder()?;
     let known = known_stacks(recorder, entries)?;
-    Ok(recorder.late_stacks(device, &known).is_ok())
+    let before = if shared { known.len().saturating_sub(recorder.recent(device)) } else { 0 };
+    Ok(recorder.late_stacks(device, &known[before..]).is_ok())
 }
 
 /// Tells where the block that lives at an address was asked for; `frames` as in a snapshot.

@@ -45,6 +45,18 @@ pub fn serve_keep(folder: PathBuf, rank: u64) -> PyResult<usize> {
     runtime::keep_learned(&folder, rank).map_err(pyo3::exceptions::PyRuntimeError::new_err)
 }
 
+/// Has what is learned kept in a folder from time to time, as plans of this rank: a job may be killed.
+#[pyfunction]
+pub fn serve_keep_in(folder: PathBuf, rank: u64) {
+    runtime::keep_in(&folder, rank);
+}
+
+/// Takes back all plans that were not begun with: what a process was told before it was forked is not for its child.
+#[pyfunction]
+pub fn serve_unprepare() {
+    runtime::unprepare();
+}
+
 /// What a wish for an arena in one allocation says, as ``STALLOC_SOLID`` has it: None if there is none (empty, 0), else the bytes beyond
 /// what the plan needs. ValueError if it is no size.
 #[pyfunction]

@@ -3,6 +3,8 @@
 //! A [`Recorder`] takes events from any thread at the price of a lock and a push. Files are written elsewhere and
 //! at another time ([`Recorder::flush`], called twice a second), so that a killed program loses no more than that.
 
+#![forbid(unsafe_code)]
+
 mod chunks;
 mod claim;
 mod files;
@@ -123,6 +125,11 @@ impl Recorder {
     /// A step is over: whether it asked for something else than the one before, or took live bytes higher.
     pub fn step_differs(&self) -> bool {
         self.log().step_differs()
+    }
+
+    /// How many allocations of a device have been recorded since [`Recorder::forget_recent`].
+    pub fn recent(&self, device: u32) -> usize {
+        self.log().recent(device)
     }
 
     /// Tells the stacks of allocations that have been recorded since [`Recorder::forget_recent`].

@@ -214,6 +214,12 @@ impl Log {
         }
     }
 
+    /// How many allocations of a device are remembered.
+    pub fn recent(&self, device: u32) -> usize {
+        let recent = self.devices.get(&device).and_then(|pending| pending.recent.as_ref());
+        recent.map_or(0, |recent| recent.allocations.len())
+    }
+
     /// Whether live bytes have been higher than when this was last true.
     pub fn has_new_peak(&mut self) -> bool {
         let mut any = false;

@@ -2,14 +2,16 @@
 //! exactly, and proposes plans for them.
 //!
 //! The program never waits for it. It takes a place's lock to exchange a list and to propose a plan, never while it thinks.
+//! It begins when the first arena is opened, so that a process that is forked before has one of its own; and it keeps what it knows
+//! from time to time, for jobs that are killed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use stalloc_learning::{Finding, Learning};
+use stalloc_learning::{Finding, Known, Learning};
 
 use crate::messages::say;
 use crate::place::Place;
@@ -19,21 +21,29 @@ use crate::{fork, places};
 /// How often journals are read if no step begins: at ten million requests a second a journal holds a fifth of a second.
 const PERIOD: Duration = Duration::from_millis(50);
 
+/// What is new is kept this often: a job that is killed loses no more.
+const KEEP: Duration = Duration::from_secs(30);
+
+/// After keeping, the thread does so many times as long other things.
+const REST_PER_KEEP: u32 = 20;
+
 /// How to find the line that keeps memory; this process knows no call stacks.
 const FIND_IT: &str = "To find the line: `stalloc trace --steps 8 -o traces -- COMMAND`, then `stalloc report traces`";
 
 /// Most time that the program's end waits for the learner.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is known of one device's job.
-struct Known {
+/// What was learned of one device's job.
+struct Learned {
     learning: Learning,
     rivals: Rivals,
+    /// What was known when it was last kept.
+    kept: Option<Known>,
 }
 
-impl Default for Known {
+impl Default for Learned {
     fn default() -> Self {
-        Known { learning: Learning::with_growth(), rivals: Rivals::default() }
+        Learned { learning: Learning::with_growth(), rivals: Rivals::default(), kept: None }
     }
 }
 
@@ -47,9 +57,14 @@ pub struct Outcome {
 }
 
 /// What was learned of each device.
-static LEARNED: Mutex<BTreeMap<i32, Known>> = Mutex::new(BTreeMap::new());
+static LEARNED: Mutex<BTreeMap<i32, Learned>> = Mutex::new(BTreeMap::new());
 
+/// Where what was learned is kept, and of which rank it is.
+static KEPT_IN: Mutex<Option<(PathBuf, u64)>> = Mutex::new(None);
+
+/// Whether arenas keep journals, and whether the thread that reads them has begun.
 static IS_ON: AtomicBool = AtomicBool::new(false);
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Whether the thread is to end.
 static ENDING: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
@@ -58,15 +73,25 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread, once. The program runs on if it cannot be started, or dies.
+/// Has arenas that are opened from now on learned from.
 pub fn start() {
-    if IS_ON.swap(true, Ordering::AcqRel) {
+    IS_ON.store(true, Ordering::Release);
+}
+
+/// An arena has been opened: starts the thread, once. The program runs on if it cannot be started, or dies.
+pub(crate) fn arena_opened() {
+    if !is_on() || HAS_BEGUN.swap(true, Ordering::AcqRel) {
         return;
     }
     let thread = std::thread::Builder::new().name("stalloc-learner".into());
     if thread.spawn(run).is_err() {
         say("no thread can be started to learn from this job; it is served without a plan");
     }
+}
+
+/// Has what is learned kept in a folder from time to time, as plans of this rank.
+pub fn keep_in(folder: &Path, rank: u64) {
+    *lock(&KEPT_IN) = Some((folder.to_owned(), rank));
 }
 
 /// Whether arenas are to keep a journal.
@@ -86,6 +111,7 @@ fn run() {
     // SAFETY: a call that changes only this thread's priority; that it may fail does no harm.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
     let (ending, wake) = (&ENDING.0, &ENDING.1);
+    let mut keeping = Keeping { due: Instant::now(), has_failed: false };
     let mut is_ending = lock(ending);
     while !*is_ending {
         let waited = wake.wait_timeout(is_ending, PERIOD).unwrap_or_else(PoisonError::into_inner);
@@ -93,29 +119,87 @@ fn run() {
         if fork::is_child() {
             return;
         }
-        if std::panic::catch_unwind(learn_everywhere).is_err() {
-            say("an internal error ended the learning; the job runs on");
-            return;
+        match std::panic::catch_unwind(|| learn_everywhere(keeping)) {
+            Ok(next) => keeping = next,
+            Err(_) => {
+                say("an internal error ended the learning; the job runs on");
+                return;
+            }
         }
         is_ending = lock(ending);
     }
 }
 
-fn learn_everywhere() {
+/// When the thread keeps what it knows.
+#[derive(Clone, Copy)]
+struct Keeping {
+    due: Instant,
+    has_failed: bool,
+}
+
+fn learn_everywhere(mut keeping: Keeping) -> Keeping {
     let mut learned = lock(&LEARNED);
     for (device, place) in places::all() {
         if place.is_open() {
-            let known = learned.entry(device).or_default();
-            learn(known, place);
-            if let Some(growing) = known.learning.take_growing() {
+            let learned = learned.entry(device).or_default();
+            learn(learned, place);
+            if let Some(growing) = learned.learning.take_growing() {
                 say(&growing.line(device, None, FIND_IT));
             }
         }
     }
+    if Instant::now() < keeping.due {
+        return keeping;
+    }
+    let Some((folder, rank)) = lock(&KEPT_IN).clone() else { return keeping };
+    let began = Instant::now();
+    let mut has_kept = false;
+    for (&device, learned) in learned.iter_mut() {
+        let known = learned.learning.known();
+        // Once it repeats; after that, when it is more.
+        if known.repeats && learned.kept != Some(known) && !is_served_well(device) {
+            has_kept = true;
+            match write(&folder, rank, device, learned.learning.so_far()) {
+                Ok(true) => learned.kept = Some(known),
+                Ok(false) => {} // what repeats now is not the whole program yet
+                Err(error) if !keeping.has_failed => {
+                    keeping.has_failed = true;
+                    say(&format!("what was learned is not kept: {error}"));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    if has_kept {
+        keeping.due = Instant::now() + KEEP.max(began.elapsed() * REST_PER_KEEP);
+    }
+    keeping
+}
+
+/// Whether a plan that was there serves a device well: it is as good as what was learned from the run.
+fn is_served_well(device: i32) -> bool {
+    let place = places::all().find(|(other, _)| *other == device);
+    let now = place.and_then(|(_, place)| place.with(|arena| arena.statistics()));
+    now.is_none_or(|now| now.planned > 0 && now.plans == 0)
+}
+
+/// Writes what was learned of a device; false if there is nothing that repeats.
+fn write(folder: &Path, rank: u64, device: i32, learning: Learning) -> Result<bool, String> {
+    let Some(mut plan) = learning.whole_plan() else { return Ok(false) };
+    plan.device = u32::try_from(device).unwrap_or(0);
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let path = folder.join(format!("rank{rank}_dev{device}.plan"));
+    if path.exists() && !path.is_file() {
+        // A pipe would be waited for.
+        return Err(format!("{}: it is not a file", path.display()));
+    }
+    stalloc_plan::write(&path, &plan).map_err(|error| error.to_string())?;
+    Ok(true)
 }
 
 /// Takes into account what happened, and changes the plan if that is due.
-fn learn(known: &mut Known, place: &Place) {
+fn learn(known: &mut Learned, place: &Place) {
     hear(known, place);
     let learning = &mut known.learning;
     let Some(now) = place.with(|arena| arena.statistics()) else { return };
@@ -130,7 +214,7 @@ fn learn(known: &mut Known, place: &Place) {
     }
 }
 
-fn hear(known: &mut Known, place: &Place) {
+fn hear(known: &mut Learned, place: &Place) {
     let journal = known.learning.journal();
     let is_whole = place.with(|arena| arena.take_journal(journal)).unwrap_or(true);
     known.rivals.hear(journal, is_whole);
@@ -168,22 +252,11 @@ pub fn keep(folder: &Path, rank: u64) -> Result<usize, String> {
     let mut learned = lock(&LEARNED);
     let mut kept = 0;
     for (device, place) in places::all().filter(|(_, place)| place.is_open()) {
-        let mut known = learned.remove(&device).unwrap_or_default();
-        hear(&mut known, place);
-        // A plan that served the run well is as good as what was learned from that run.
-        let served_well = place.with(|arena| arena.statistics()).is_none_or(|s| s.planned > 0 && s.plans == 0);
-        if served_well {
-            continue;
+        let mut learned = learned.remove(&device).unwrap_or_default();
+        hear(&mut learned, place);
+        if !is_served_well(device) && write(folder, rank, device, learned.learning)? {
+            kept += 1;
         }
-        let Some(mut plan) = known.learning.whole_plan() else { continue };
-        plan.device = u32::try_from(device).unwrap_or(0);
-        let path = folder.join(format!("rank{rank}_dev{device}.plan"));
-        if path.exists() && !path.is_file() {
-            // A pipe would be waited for.
-            return Err(format!("{}: it is not a file", path.display()));
-        }
-        stalloc_plan::write(&path, &plan).map_err(|error| error.to_string())?;
-        kept += 1;
     }
     Ok(kept)
 }

@@ -35,14 +35,14 @@ mod table;
 pub use counters::{Counter, Counters, Durations, Pool};
 pub use fault::contained;
 pub use folder::plans;
-pub use learning::{Outcome, keep as keep_learned, outcome, start as learn};
+pub use learning::{Outcome, keep as keep_learned, keep_in, outcome, start as learn};
 pub use messages::say;
 pub use pinned::{PinnedCounters, counters as pinned_counters};
 pub use place::{Handed, Report};
 pub use places::{
     HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, forbid_waits, free, is_solid,
     mapped, memory_changes, on_departure, pool_begin, pool_end, pool_parts, pool_restore, pool_serve, prepare,
-    record_stream, report, serve, set_capturing, set_limit, step_begin, trim,
+    record_stream, report, serve, set_capturing, set_limit, step_begin, trim, unprepare,
 };
 pub use rivals::Held;
 pub use solid::set as set_solid;

@@ -131,6 +131,15 @@ impl Place {
         true
     }
 
+    /// Takes back a plan that was not begun with: another is to be followed.
+    pub fn unprepare(&self) {
+        let mut inner = self.lock();
+        if matches!(inner.state, State::Prepared(..)) {
+            inner.state = State::Empty;
+            self.active.store(false, Ordering::Release);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -250,6 +259,7 @@ impl Place {
                 self.start.store(range.start, Ordering::Release);
                 self.end.store(range.end, Ordering::Release);
                 inner.state = State::Open(arena);
+                learning::arena_opened();
             }
             Err(error) => {
                 say(&format!("{error}; this job runs with PyTorch's allocator"));

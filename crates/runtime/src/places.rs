@@ -131,6 +131,11 @@ pub fn prepare(device: i32, mut plan: Plan) -> bool {
     prepared
 }
 
+/// Takes back all plans that were not begun with: what a process was told before it was forked is not for its child.
+pub fn unprepare() {
+    used().iter().for_each(Place::unprepare);
+}
+
 /// Every place that may be open, with its device.
 pub(crate) fn all() -> impl Iterator<Item = (i32, &'static Place)> {
     used().iter().enumerate().map(|(index, place)| (index as i32 + HOST, place))

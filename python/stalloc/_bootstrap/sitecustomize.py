@@ -46,11 +46,13 @@ if os.environ.get("STALLOC_TRACE_DIR") or os.environ.get("STALLOC_MODE"):
             from stalloc import _levers
 
             _levers.install()
-    except Exception as error:  # whatever is wrong with us, the program runs
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever is wrong with us, the program runs
         sys.modules.pop("stalloc", None)
         try:
-            os.write(2, f"stalloc: not in this process: {error}\n".encode(errors="backslashreplace"))
-        except OSError:  # nobody is left to tell
+            os.write(sys.stderr.fileno(), f"stalloc: not in this process: {error}\n".encode(errors="backslashreplace"))
+        except Exception:  # standard error is closed, or the program's own
             pass
         # Nothing can be recorded by any process then, however long it runs. An exit from here would be a fatal error.
         if type(error).__name__ == "Mismatch" and os.environ.get("STALLOC_TRACE_DIR"):

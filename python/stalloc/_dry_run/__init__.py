@@ -37,7 +37,7 @@ def prepare() -> None:
         say(str(error))
         sys.exit(2)
     try:
-        answers = Answers.of_environment()
+        answers = Answers.of_launch()
     except ValueError as error:
         say(str(error))
         sys.exit(2)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 from typing import Any, Sequence
 
+from stalloc._common import launch
 from stalloc._common.numbers import Number, encode
 
 Frame = tuple[str, str, int]
@@ -25,10 +25,10 @@ class Answers:
         self._answers = answers
 
     @classmethod
-    def of_environment(cls) -> Answers:
+    def of_launch(cls) -> Answers:
         """Those that `stalloc trace` was given; ValueError, in a sentence, if one is invalid."""
         answers: dict[tuple[str, int], list[Number]] = {}
-        for line in os.environ.get("STALLOC_TRACE_ANSWERS", "").splitlines():
+        for line in launch.told().get("answers", []):
             try:
                 place, equals, value = line.partition("=")
                 if not equals:
@@ -36,7 +36,7 @@ class Answers:
                 answers[_place(place)] = _numbers(_value(value))
             except ValueError as error:
                 raise ValueError(f"--answer {line}: {error}") from None
-        path = os.environ.get("STALLOC_TRACE_ANSWERS_FILE")
+        path = launch.told().get("answers_file")
         if path:
             try:
                 with open(path, encoding="utf-8") as file:

@@ -6,6 +6,7 @@ microsecond an allocation, is cleared unread, and is read only when live bytes h
 end, and when a request fails. What lives then has its stack all the same: the history knows that of every live block.
 A program whose steps are alike pays nothing more: the history is off until one is not.
 Without the tracker it stays on, and only the stacks stop.
+A program that turns the history on for itself shares it: it is read at a new peak and at the end, and cleared by the program alone.
 
 The history is read and cleared where nothing can be allocated in between: on the main thread, between two bytecodes,
 outside a backward pass. The native side asks for that twice a second (a pending call of the interpreter), and each
@@ -60,10 +61,18 @@ class History:
         self._is_late = False
         # How many steps, after the first ones, have been like the one before.
         self._settled_for = 0
+        # Whether it is on because the program wants it: then it is read, and never cleared.
+        self._is_shared = False
         self.tracks = _attach(torch)
         if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():  # by the program, before it used CUDA
             if not self.tracks:
                 say("cannot record: the program uses PyTorch's memory history itself")
+            elif self._has_stacks:
+                self._is_on = self._is_shared = True
+                _native.forget_recent()
+                _native.on_flush(self.read)
+                self._make_way()
+                self._hear_failures()
             return
         # Without stacks it is on with the tracker too, until what both saw first has been compared.
         self._is_on = True
@@ -71,8 +80,12 @@ class History:
         _native.on_flush(self.read)
         self._restart()
         self._make_way()
-        observe = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
-        if self._has_stacks and self.tracks and observe is not None:
+        if self._has_stacks and self.tracks:
+            self._hear_failures()
+
+    def _hear_failures(self) -> None:
+        observe = getattr(self._torch._C, "_cuda_attach_out_of_memory_observer", None)
+        if observe is not None:
             observe(self._failed)
 
     def _restart(self) -> None:
@@ -89,17 +102,36 @@ class History:
         self._set("all", **options)
 
     def _make_way(self) -> None:
-        """Leave the history to a program that wants it for itself."""
+        """Share the history with a program that wants it for itself; without the tracker, leave it to the program."""
 
         def record_memory_history(*args: Any, **kwargs: Any) -> None:
-            if self._is_on and not self._is_reading:
+            if not self._is_on or self._is_reading:
+                self._set(*args, **kwargs)
+            elif self.tracks and self._has_stacks:
+                self._share(args, kwargs)
+            else:
                 self.stop()
                 if not self.tracks:
                     say("the program uses PyTorch's memory history itself: the recording ends here")
-            self._set(*args, **kwargs)
+                self._set(*args, **kwargs)
 
         record_memory_history.__signature__ = inspect.signature(self._set)  # type: ignore[attr-defined]
         self._torch.cuda.memory._record_memory_history = record_memory_history
+
+    def _share(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The program turns the history on as it wants it, or off: what we have not read yet is read before."""
+        self.read(at_once=True)
+        _native.wait_for_stacks(False)
+        if kwargs.get("context", "all") is None and len(args) < 2:
+            kwargs = {**kwargs, "context": "alloc"}  # the recording has call stacks all the same
+        if not self._is_shared:
+            self._set(None)  # ours is not the program's to see
+        self._set(*args, **kwargs)
+        self._is_shared = bool(self._torch._C._cuda_isHistoryEnabled())
+        _native.forget_recent()
+        if not self._is_shared:
+            self._is_late, self._settled_for = True, 0
+            self._restart_late()
 
     def read(self, at_once: bool = False) -> None:
         """Take what the history holds, unless a backward pass is running; ``at_once``: even then."""
@@ -119,6 +151,9 @@ class History:
 
     def _read(self, at_once: bool) -> None:
         """Take what the history holds."""
+        if self._is_shared:
+            self._read_shared(at_once)
+            return
         if self._is_late:
             self._read_late(at_once)
             return
@@ -146,9 +181,19 @@ class History:
         if not _native.has_new_peak() and not at_once:
             self._restart_late()
             return
+        self._tell_late()
+        self._restart_late()
+
+    def _read_shared(self, at_once: bool) -> None:
+        """The same from a history that is the program's, and may hold what was before."""
+        if _native.has_new_peak() or at_once:
+            self._tell_late()
+        _native.forget_recent()
+
+    def _tell_late(self) -> None:
         snapshot = self._snapshot()
         for device, entries in enumerate(snapshot["device_traces"]):
-            if not _native.late_stacks(device, entries):
+            if not _native.late_stacks(device, entries, self._is_shared):
                 _native.log("no call stacks of this step: other threads allocated while the history was read")
         for segment in snapshot["segments"]:
             for block in segment["blocks"]:
@@ -156,7 +201,6 @@ class History:
                 if frames and block["state"] == "active_allocated":
                     stack = [(frame["filename"], frame["name"], frame["line"]) for frame in frames]
                     _native.stack_at(segment["device"], block["address"], stack)
-        self._restart_late()
 
     def _restart_late(self) -> None:
         """Turn the history on, empty, unless the program has settled."""
@@ -216,6 +260,8 @@ class History:
     def step_done(self, done: int) -> None:
         """So many steps are done."""
         self.read()
+        if self._is_shared:
+            return
         if self._is_on and self._is_late:
             self._count_settled()
         if self._is_on and done == self._steps_with_stacks:
@@ -237,7 +283,8 @@ class History:
 
     def _off(self) -> None:
         self._is_on = False
-        self._set(None)
+        if not self._is_shared:
+            self._set(None)
         _native.on_flush(None)
         _native.wait_for_stacks(False)
 

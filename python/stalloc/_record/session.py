@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import platform
-import shlex
 import sys
 from typing import Any
 
 from stalloc import _dry_run, _native
-from stalloc._common import ranks
+from stalloc._common import endings, launch, ranks
 from stalloc._common.output import say
 from stalloc._record.history import History
 from stalloc._record.marks import Early, Marks, Steps
@@ -46,25 +44,23 @@ def _start(torch: Any, early: Early) -> None:
         return
     settings = torch.cuda.memory._snapshot().get("allocator_settings", {})
     _native.start(os.environ["STALLOC_TRACE_DIR"], _rank(torch), _metadata(torch, settings), settings)
-    last_step = _number("STALLOC_TRACE_STEPS", 0) or None
-    if os.environ.get("STALLOC_TRACE_PROGRESS") and _number("LOCAL_RANK", 0) == 0:
+    last_step = launch.number("steps", 0) or None
+    if launch.told().get("progress") and (ranks.local(os.environ) or 0) == 0:
         _native.show_progress(last_step)
-    history = History(torch, _number("STALLOC_TRACE_STACKS", 2))
+    history = History(torch, launch.number("stacks", 2))
     steps = Steps(history, last_step)
     marks = Marks(steps, StepDetector(torch, steps), history)
     early.hand_over(marks)
     script.listen(marks)
-    process = os.getpid()
 
     def finish() -> None:
-        if os.getpid() == process:  # not in a forked child
-            history.stop()
-            try:
-                _native.finish(_rank(torch))
-            except OSError as error:
-                say(str(error))
+        history.stop()
+        try:
+            _native.finish(_rank(torch))
+        except OSError as error:
+            say(str(error))
 
-    atexit.register(finish)
+    endings.at_end(finish)
     os.register_at_fork(after_in_child=_in_child)
 
 
@@ -72,13 +68,6 @@ def _in_child() -> None:
     """A forked child cannot use CUDA, and the files are its parent's."""
     script.listen(script.Listener())
     _native.leave_to_parent()
-
-
-def _number(name: str, default: int) -> int:
-    try:
-        return int(os.environ[name])
-    except (KeyError, ValueError):
-        return default
 
 
 def _rank(torch: Any) -> int:
@@ -95,7 +84,7 @@ def _metadata(torch: Any, settings: dict[str, Any]) -> dict[str, str]:
         "device_name": device.name,
         "total_memory": str(device.total_memory),
         "PYTORCH_CUDA_ALLOC_CONF": settings.get("PYTORCH_CUDA_ALLOC_CONF", ""),
-        "command": os.environ.get("STALLOC_TRACE_COMMAND") or shlex.join(sys.orig_argv),
+        "command": launch.told().get("command") or _native.redacted(sys.orig_argv),
         "rank": str(_rank(torch)),
         "world_size": os.environ.get("WORLD_SIZE", "1"),
         "dry_run": os.environ.get("STALLOC_DRYRUN_GPU", ""),

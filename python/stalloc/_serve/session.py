@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import re
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stalloc import _dry_run, _native
+from stalloc._common import endings
 from stalloc._common.output import say
 from stalloc._serve import departure, job_summary, pluggable, report, shim
 from stalloc._serve.settings import Backend, Mode, Settings
@@ -75,10 +75,45 @@ def prepare(torch: Any, settings: Settings) -> None:
     steps = Steps(lambda: None if serves or settings.quiet else report.per_step(torch))
     marks.listen(Marks(steps, StepDetector(torch, steps)))
     if serves:
-        process = os.getpid()
-        meeting = job_summary.Meeting(settings)
-        _begin(meeting)
-        atexit.register(lambda: _end(torch, settings, meeting, steps) if os.getpid() == process else None)
+        process = _Process(torch, settings, steps)
+        process.begin(settings)
+        torch.cuda._lazy_call(process.cuda_begins)
+
+
+class _Process:
+    """This process or, from where it uses CUDA on, a child that was forked before: then the launcher has said which rank the child is."""
+
+    def __init__(self, torch: Any, settings: Settings, steps: Steps) -> None:
+        self._torch = torch
+        self._steps = steps
+        self._settings = settings
+
+    def begin(self, settings: Settings) -> None:
+        """The process is served as the settings say."""
+        self._number = os.getpid()
+        self._settings = settings
+        self._meeting = job_summary.Meeting(settings)
+        _begin(self._meeting)
+        endings.at_end(lambda: _end(self._torch, self._settings, self._meeting, self._steps))
+
+    def cuda_begins(self) -> None:
+        """The process uses CUDA from now on: it forks no more processes like itself."""
+        try:
+            if os.getpid() != self._number:
+                self._begin_again()
+            settings = self._settings
+            if settings.mode is Mode.AUTO and settings.path is not None:
+                _native.serve_keep_in(settings.path.absolute(), settings.rank)
+        except Exception as error:  # whatever is wrong with us, the program runs
+            say(f"this process starts without a plan: {error}")
+
+    def _begin_again(self) -> None:
+        self.begin(self._settings.in_child(os.environ))
+        _native.serve_unprepare()
+        _followed.clear()
+        settings = self._settings
+        plans = {} if settings.path is None else _native.serve_plans(settings.path, settings.rank)
+        _tell_core(self._torch, settings, plans)
 
 
 def _begin(meeting: job_summary.Meeting) -> None:
@@ -123,19 +158,7 @@ def _serve(torch: Any, settings: Settings) -> bool:
     if not plans and settings.path is not None and (others := _other_ranks(settings.path)):
         say(f"{settings.path} holds plans of rank {others}; this is rank {settings.rank}, which starts without a plan")
     front = _front(settings)
-    if settings.is_one_of_several and os.environ.get("WORLD_SIZE") != "1":
-        # A wait that the program did not ask for could complete a cycle with collectives of other ranks.
-        _native.serve_forbid_waits()
-    if settings.solid is not None:
-        _native.serve_solid(settings.solid)
-    for device, file in _placed(torch, plans, settings.local_rank).items():
-        if device >= torch.cuda.device_count():
-            say(f"{file.name} is for GPU {device}, and this process has {torch.cuda.device_count()}: it is not used")
-            continue
-        _follow(torch, device, file, learns)
-    if learns:
-        for device in range(min(torch.cuda.device_count(), MOST_GPUS)):
-            _native.serve_learn(device)
+    _tell_core(torch, settings, plans)
     if front is None:
         pluggable.when_used(torch, lambda: _take_its_place(torch))
     elif (problem := _install(front, settings)) is not None:
@@ -149,6 +172,23 @@ def _serve(torch: Any, settings: Settings) -> bool:
     if _saves_memory() and not settings.quiet:
         say("torch_memory_saver is loaded: what its regions allocate is left to PyTorch's allocator, so that it can be paused")
     return True
+
+
+def _tell_core(torch: Any, settings: Settings, plans: dict[int, Path]) -> None:
+    """What the arenas of this process are to do once they are opened."""
+    if settings.is_one_of_several and os.environ.get("WORLD_SIZE") != "1":
+        # A wait that the program did not ask for could complete a cycle with collectives of other ranks.
+        _native.serve_forbid_waits()
+    if settings.solid is not None:
+        _native.serve_solid(settings.solid)
+    for device, file in _placed(torch, plans, settings.local_rank).items():
+        if device >= torch.cuda.device_count():
+            say(f"{file.name} is for GPU {device}, and this process has {torch.cuda.device_count()}: it is not used")
+            continue
+        _follow(torch, device, file, settings.mode is Mode.AUTO)
+    if settings.mode is Mode.AUTO:
+        for device in range(min(torch.cuda.device_count(), MOST_GPUS)):
+            _native.serve_learn(device)
 
 
 def _plans(folder: Path, settings: Settings) -> dict[int, Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Mapping
 
@@ -87,6 +87,11 @@ class Settings:
             pinned=_pinned(environment),
             solid=_solid(environment.get("STALLOC_SOLID", "") if solid is None else solid),
         )
+
+    def in_child(self, environment: Mapping[str, str]) -> Settings:
+        """The same for a forked child, whose launcher has said since which rank it is."""
+        rank = ranks.of(environment)
+        return replace(self, rank=rank or 0, local_rank=ranks.local(environment), is_one_of_several=rank is not None)
 
     @property
     def traces(self) -> Path:

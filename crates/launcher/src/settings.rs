@@ -1,0 +1,119 @@
+//! What the processes of a launch are told, in a file: the environment has room for its name whatever the command line holds.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+use stalloc_common::PrivateFolder;
+
+use crate::{Error, Job, Purpose};
+
+/// Names the file.
+pub const VARIABLE: &str = "STALLOC_LAUNCH";
+
+/// Files of launches that nobody waits for, at most; when there are more, the older half goes.
+const MOST_FILES: usize = 200;
+
+/// Writes what there is to tell; none: nothing is. The recorder's lies with the recording, which all machines of a job see.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write(job: &Job) -> Result<Option<PathBuf>, Error> {
+    let told = told(job);
+    if told.is_empty() {
+        return Ok(None);
+    }
+    let text = Value::from(told).to_string();
+    if job.purpose == Purpose::Record {
+        let path = job.directory.join(format!(".launch-{}.json", job.launch));
+        let failed = |source| Error::Directory { path: path.clone(), source };
+        stalloc_common::whole_file(&path, |out| out.write_all(text.as_bytes())).map_err(failed)?;
+        return Ok(Some(path));
+    }
+    let folder = PrivateFolder::kept("launches").map_err(|error| Error::DryRun(error.into()))?;
+    let mut files = folder.names().unwrap_or_default();
+    if files.len() > MOST_FILES {
+        files.sort_by_key(|(_, written)| *written);
+        files[..MOST_FILES / 2].iter().for_each(|(name, _)| drop(folder.remove(name)));
+    }
+    // The command replaces this process, so that nothing is left to remove it; the same text has the same name.
+    let name = format!("{:016x}.json", stalloc_common::hash(text.as_bytes()));
+    let failed = |source| Error::Directory { path: folder.path().join(&name), source };
+    folder.write(name.as_ref(), |out| out.write_all(text.as_bytes())).map_err(failed)?;
+    Ok(Some(folder.path().join(&name)))
+}
+
+/// Removes the file of a recording that has ended.
+pub fn remove(job: &Job) {
+    let _ = std::fs::remove_file(job.directory.join(format!(".launch-{}.json", job.launch)));
+}
+
+fn told(job: &Job) -> Map<String, Value> {
+    let mut told = Map::new();
+    if job.purpose == Purpose::Record {
+        let words: Vec<_> = job.command.iter().map(|word| word.to_string_lossy()).collect();
+        told.insert("command".into(), stalloc_common::redacted(words.iter().map(AsRef::as_ref)).into());
+    }
+    if !job.answers.is_empty() {
+        told.insert("answers".into(), json!(job.answers));
+    }
+    if let Some(file) = &job.answers_file {
+        told.insert("answers_file".into(), file.to_string_lossy().into());
+    }
+    for (name, number) in [("steps", job.steps), ("stacks", job.stacks)] {
+        if let Some(number) = number {
+            told.insert(name.into(), number.into());
+        }
+    }
+    if job.says_progress {
+        told.insert("progress".into(), true.into());
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn job(purpose: Purpose, directory: PathBuf) -> Job {
+        Job {
+            purpose,
+            command: ["python", "train.py", "--token", "secret"].map(OsString::from).to_vec(),
+            directory,
+            plans: None,
+            solid: None,
+            package: PathBuf::new(),
+            dry_run: None,
+            steps: None,
+            stacks: None,
+            answers: Vec::new(),
+            answers_file: None,
+            launch: "1".to_owned(),
+            says_progress: false,
+        }
+    }
+
+    #[test]
+    fn the_environment_holds_no_more_than_names_whatever_the_command_and_the_answers_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recorded = job(Purpose::Record, folder.path().to_owned());
+        recorded.command.extend((0..25_000).map(|number| OsString::from(format!("--argument-{number}"))));
+        recorded.answers = (0..25_000).map(|line| format!("train.py:{line}=1")).collect();
+        let process = recorded.process(None).unwrap();
+        let values: usize = process.get_envs().filter_map(|(_, value)| Some(value?.len())).sum();
+        let own = std::env::var_os("PYTHONPATH").map_or(0, |path| path.len());
+        assert!(values < own + 2000, "{values}");
+        let file = write(&recorded).unwrap().unwrap();
+        let told: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(told["answers"].as_array().unwrap().len(), 25_000);
+        assert!(told["command"].as_str().unwrap().starts_with("python train.py --token *** --argument-0 "));
+        remove(&recorded);
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn a_served_command_is_told_nothing_that_it_need_not_know() {
+        assert_eq!(write(&job(Purpose::Serve, PathBuf::new())).unwrap(), None);
+    }
+}

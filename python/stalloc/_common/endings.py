@@ -1,0 +1,25 @@
+"""Calls back at the end of a process, whichever way Python ends it."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+from typing import Callable
+
+
+def at_end(callback: Callable[[], None]) -> None:
+    """Call ``callback`` once at the end of this process; not in children that it forks."""
+    process = os.getpid()
+    done: list[bool] = []
+
+    def once() -> None:
+        if os.getpid() == process and not done:
+            done.append(True)
+            callback()
+
+    atexit.register(once)
+    if multiprocessing.parent_process() is not None:  # a child that was forked ends without what is registered with atexit
+        from multiprocessing import util
+
+        util.Finalize(None, once, exitpriority=1)
