@@ -4,6 +4,8 @@
 //! prints what it returns. Results go to standard output, everything else to standard error. `Outcome` and
 //! [`error::Error`] decide the exit status: 0 done, 1 the answer is no, 2 bad input or usage.
 
+#![forbid(unsafe_code)]
+
 mod commands;
 mod error;
 mod input;

@@ -54,6 +54,17 @@ fn what_an_arena_would_reserve_is_said_with_and_without_a_plan() {
 }
 
 #[test]
+fn what_a_recording_gives_away_when_it_is_sent_to_others_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = write(folder.path(), "mem_log_dev5.txt", LOG);
+    assert!(!text(&stalloc(&["info", log.to_str().unwrap()]).stdout).contains("gives away"), "sizes alone");
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.trace");
+    let shown = text(&stalloc(&["info", demo]).stdout);
+    let line = shown.lines().find(|line| line.contains("sent to others, it gives away: ")).unwrap_or_default();
+    assert!(line.contains("function names of call stacks"), "{shown}");
+}
+
+#[test]
 fn an_instance_is_summed_up() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), "a.csv", "id,lower,upper,size\n0,0,5,10\n1,3,9,20\n");

@@ -1,6 +1,6 @@
 //! What a file holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use stalloc_plan::{Entry, Plan, SectionKind};
@@ -33,6 +33,8 @@ pub struct RecordingInfo<'a> {
     pub devices: Vec<DeviceInfo<'a>>,
     /// What was odd but could be read.
     pub warnings: &'a [String],
+    /// What the file tells besides sizes and times.
+    pub gives_away: Vec<String>,
 }
 
 /// One device of a recording.
@@ -132,7 +134,41 @@ pub fn recording(recording: &Recording) -> RecordingInfo<'_> {
         actual_peak_reserved: devices.iter().filter_map(|d| d.actual_peak_reserved).max(),
         devices,
         warnings: &recording.warnings,
+        gives_away: gives_away(recording),
     }
+}
+
+/// What a recording says of the program and of its user.
+fn gives_away(recording: &Recording) -> Vec<String> {
+    let known = |name: &str| recording.traces.iter().find_map(|trace| trace.metadata.get(name));
+    let mut found = Vec::new();
+    found.extend(known("command").map(|_| "the command line".to_owned()));
+    found.extend(known("host").map(|host| format!("the host's name, {host}")));
+    let (mut files, mut functions, mut users) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for trace in &recording.traces {
+        for number in 0..trace.stacks.len() {
+            for frame in trace.stacks.get(StackId(u32::try_from(number).unwrap_or(0))) {
+                files.insert(trace.string(frame.file));
+                functions.insert(trace.string(frame.function));
+            }
+        }
+    }
+    for file in &files {
+        let own = ["/home/", "/Users/"].iter().find_map(|folder| file.strip_prefix(folder));
+        users.extend(own.and_then(|rest| rest.split('/').next()));
+    }
+    if !files.is_empty() {
+        found.push(format!("{} file and {} function names of call stacks", count(files.len()), count(functions.len())));
+    }
+    if !users.is_empty() {
+        let names: Vec<&str> = users.into_iter().take(3).collect();
+        found.push(format!("user names in paths ({})", names.join(", ")));
+    }
+    found
+}
+
+fn count(number: usize) -> String {
+    stalloc_common::figures::count(number as u64)
 }
 
 impl RecordingInfo<'_> {

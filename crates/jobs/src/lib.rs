@@ -9,6 +9,8 @@
 //!
 //! What goes on meanwhile is told to a [`Watch`]: progress, and sentences that are neither result nor error.
 
+#![forbid(unsafe_code)]
+
 pub mod comparing;
 pub mod describing;
 mod error;

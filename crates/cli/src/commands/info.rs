@@ -90,6 +90,9 @@ fn print_recording(path: &Path, recording: &Recording, json: bool) -> Result<(),
     for device in &info.devices {
         print_device(device, info.devices.len() > 1)?;
     }
+    if !info.gives_away.is_empty() {
+        output::line(&format!("  sent to others, it gives away: {}", info.gives_away.join("; ")))?;
+    }
     output::next(&format!("stalloc report {}", path.display()), "who holds the memory, and what would need less")
 }
 

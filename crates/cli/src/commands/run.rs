@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "dry_run")]
     devices: u32,
     /// Run one rank of a job of W alone, its collectives doing nothing
-    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=i64::from(stalloc_launcher::MOST_RANKS)))]
     world_size: Option<u32>,
     /// Which rank of --world-size
     #[arg(long, value_name = "R", requires = "world_size")]
@@ -67,6 +67,9 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         refresh::folder(wanted, &args.effort.options(), &mut Terminal::new(), &mut say)?;
     }
     let job = job(args)?;
+    if let Some(why) = stalloc_launcher::out_of_reach(&job.command, &job.package) {
+        output::say(&why);
+    }
     Err(failed(stalloc_launcher::replace(&job, rank.or_else(|| job.rank_of_environment()))))
 }
 

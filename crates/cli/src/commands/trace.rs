@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     stacks: Option<u32>,
     /// Run one rank of a job of W alone, its collectives doing nothing
-    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=i64::from(stalloc_launcher::MOST_RANKS)))]
     world_size: Option<u32>,
     /// Which rank of --world-size
     #[arg(long, value_name = "R", requires = "world_size", conflicts_with = "ranks")]
@@ -101,6 +101,10 @@ struct Report<'a> {
 pub fn run(args: Args) -> Result<Outcome, Error> {
     let stores_once = matches!(args.ranks, Some(Chosen::All));
     let wanted = match args.ranks {
+        Some(Chosen::All) if args.world_size > Some(stalloc_launcher::MOST_RANKS_RUN) => {
+            let most = output::count(stalloc_launcher::MOST_RANKS_RUN.into());
+            return Err(Error::message(format!("--ranks all runs at most {most} ranks: name some, as in --ranks 0,7")));
+        }
         Some(Chosen::All) => (0..args.world_size.unwrap_or(1)).collect(),
         Some(Chosen::These(ranks)) => ranks,
         None => vec![args.rank.unwrap_or(0)],
@@ -129,6 +133,9 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         Some(ranks) => ranks.into_iter().map(Some).collect(),
         None => vec![job.rank_of_environment()],
     };
+    if let Some(why) = stalloc_launcher::out_of_reach(&job.command, &job.package) {
+        output::say(&why);
+    }
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let mut progress = Progress::new("recording");
     let mut watch = |_running: usize, ended: usize| {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use stalloc_launcher::MOST_RANKS;
+
 use crate::fit::values::{Assignment, is_name};
 
 /// Numbers and names of lists, multiplied: `64`, `{TP}x{PP}x{DP}`.
@@ -71,7 +73,10 @@ impl WorldSize {
             Factor::Number(number) => Some(*number),
             Factor::Name(name) => values.iter().find(|(other, _)| other == name)?.1.parse().ok(),
         };
-        self.0.iter().try_fold(1_u32, |ranks, factor| ranks.checked_mul(value(factor)?)).filter(|&ranks| ranks > 0)
+        self.0
+            .iter()
+            .try_fold(1_u32, |ranks, factor| ranks.checked_mul(value(factor)?))
+            .filter(|ranks| (1..=MOST_RANKS).contains(ranks))
     }
 }
 
