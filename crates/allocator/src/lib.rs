@@ -4,6 +4,8 @@
 //! Every allocator here implements [`Allocator`] over a [`stalloc_device::Device`]; the simulator drives the same code
 //! over the counting device that a training process runs over CUDA.
 
+#![forbid(unsafe_code)]
+
 mod arena;
 mod cursor;
 mod frames;

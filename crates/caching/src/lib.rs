@@ -13,6 +13,8 @@
 //!
 //! An operation costs O(log n) in free blocks of its stream and allocates no host memory once the slabs are warm.
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;

@@ -5,6 +5,8 @@
 //! beginning of the lowest range of the tightest class that has one wide enough: a good fit, as in TLSF (Masmano et al.,
 //! ECRTS 2004), with ties broken by address.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 
 /// A chunk of the list by address splits in two when it has more ranges than this.

@@ -6,6 +6,8 @@
 //! work is done for certain. [`Order`] is told what the program and the allocator do and says where that was not so, whatever
 //! the device really did meanwhile. Its events complete as late as a random number says.
 
+#![forbid(unsafe_code)]
+
 mod blocks;
 mod clock;
 

@@ -3,6 +3,8 @@
 //! This is the bookkeeping alone. Whoever owns it takes regions from the device, and gives them back, without holding it locked; so
 //! nothing here calls a driver. A block lies in one region: drivers need not copy across two.
 
+#![forbid(unsafe_code)]
+
 mod tuning;
 
 use std::collections::{BTreeMap, BTreeSet};

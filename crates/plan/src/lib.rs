@@ -11,6 +11,8 @@
 //!
 //! The runtime imports this crate and nothing that makes plans; the check imports nothing that it checks.
 
+#![forbid(unsafe_code)]
+
 mod check;
 mod file;
 mod fingerprint;

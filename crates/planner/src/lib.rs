@@ -7,6 +7,8 @@
 //!
 //! The crate knows sizes, times and offsets; no file and no GPU.
 
+#![forbid(unsafe_code)]
+
 mod bound;
 mod check;
 mod clock;

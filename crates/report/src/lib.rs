@@ -5,6 +5,8 @@
 //! columns of numbers are embedded compressed ([`columns`]), and the front end in `web/` draws them. A page is at most
 //! 19 MB: curves keep their extremes, and maps leave out the smallest and shortest-lived blocks where there are too many.
 
+#![forbid(unsafe_code)]
+
 mod actual;
 mod advice;
 mod categories;

@@ -22,6 +22,8 @@
 //! median on a busy 2-core x86-64 container. What the allocators make of real recordings is in `bench/results/evaluation.md`,
 //! how true the models are in `bench/results/fidelity.md`.
 
+#![forbid(unsafe_code)]
+
 use stalloc_trace::{RequestId, Time, Trace};
 
 mod adopt;

@@ -12,6 +12,8 @@
 //!
 //! What comes out is checked by `stalloc_plan`'s independent check before anybody sees it.
 
+#![forbid(unsafe_code)]
+
 mod draft;
 mod ends;
 mod error;

@@ -13,6 +13,8 @@
 //! Readers share one assembler: each turns its file into [`RawEvent`]s, and [`TraceBuilder`] pairs allocations
 //! with frees by address. Files are hostile until proven good.
 
+#![forbid(unsafe_code)]
+
 mod builder;
 mod compare;
 mod curves;

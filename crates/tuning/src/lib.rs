@@ -2,6 +2,8 @@
 //! is read once from the environment (`STALLOC_TUNE_NAME=VALUE`), so that a program of measurements can leave a mechanism
 //! out or change a number without touching the code.
 
+#![forbid(unsafe_code)]
+
 /// A function for each number, and a list of all of them, `TUNED`: name and value.
 ///
 /// ```
