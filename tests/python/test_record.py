@@ -225,7 +225,7 @@ def test_a_program_that_records_pytorchs_history_itself_is_recorded_with_call_st
     recorded = record(program, when, str(tmp_path / "own.pickle"))
     assert recorded.process.stderr == ""
     figures = json.loads(run("report", recorded.directory, "--json").stdout)
-    sites = {site["site"]: site["blocks"] for site in figures["devices"][0]["peak_by_site"]}
+    sites = {site["site"]: site["blocks"] for site in figures["inputs"][0]["devices"][0]["peak_by_site"]}
     (grows,) = (name for name in sites if f"program.py:{1 + OWN_HISTORY[:OWN_HISTORY.index('kept.append')].count(chr(10))} " in name)
     assert sites[grows] >= 4 and not any("unknown" in name for name in list(sites)[:3]), sites
     own = json.loads(run("info", tmp_path / "own.pickle", "--json").stdout)

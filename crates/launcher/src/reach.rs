@@ -20,7 +20,7 @@ pub fn out_of_reach(command: &[OsString], package: &Path) -> Option<String> {
                 continue;
             }
             Some(options) if !options.is_empty() && !options.starts_with('-') => options.to_owned(),
-            Some(option) if option == "-check-hash-based-pycs" => {
+            Some("-check-hash-based-pycs") => {
                 takes_value = true;
                 continue;
             }
