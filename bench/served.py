@@ -34,6 +34,10 @@ MARK = "figures: "
 MOST, MOST_GROWING, MOST_BESIDE = 1.05, 1.1, 1.03
 #: A step's time by which the driver's is judged, milliseconds.
 STEP = 100
+#: Most of it that remapping may take.
+DRIVER_SHARE = 0.005
+#: The driver's calls for a page: create, map, set access.
+CALLS = 3
 
 
 @dataclass(frozen=True)
@@ -206,14 +210,16 @@ def judged(job: Job, ours: dict, others: dict[str, dict]) -> str:
     best = min(one["reserved"] for one in others.values())
     if ours["reserved"] > max(best, MOST_BESIDE * ours["allocated"]):
         faults.append("over a rival")
-    if "driver_ms" in ours and ours["driver_ms"] > 0.005 * STEP * STEPS + filling(ours):
+    if "driver_ms" in ours and remapping(ours) > DRIVER_SHARE * STEP * ours["steps"]:
         faults.append("driver time")
     return ", ".join(faults)
 
 
-def filling(ours: dict) -> float:
-    """Milliseconds that a first mapping of what is held may take: every allocator has them."""
-    return ours["reserved"] / (2 << 20) * 0.15
+def remapping(ours: dict) -> float:
+    """Milliseconds in the driver beyond a first mapping of what is held, which every allocator has."""
+    calls = ours["driver_calls"]
+    beyond = calls - CALLS * (ours["reserved"] >> 21)
+    return max(0, beyond) * ours["driver_ms"] / max(1, calls)
 
 
 def row(name: str, ours: dict, others: dict[str, dict], replayed: dict | None) -> str:
