@@ -1,5 +1,5 @@
 //! Every tuned number of the arena and every mechanism that can be left out, with what it trades. What each is worth is in
-//! docs/dynamic.md, measured by `examples/ablation.rs` of the simulator.
+//! bench/results/dynamic.md, measured by `examples/ablation.rs` of the simulator.
 
 stalloc_tuning::tuned! {
     /// The tightest class of free ranges comes first; if not, the lowest address does.

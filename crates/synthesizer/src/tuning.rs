@@ -1,5 +1,5 @@
 //! Every tuned number of learning and planning and every mechanism that can be left out, with what it trades. What each is
-//! worth is in docs/dynamic.md, measured by `examples/ablation.rs` of the simulator.
+//! worth is in bench/results/dynamic.md, measured by `examples/ablation.rs` of the simulator.
 
 stalloc_tuning::tuned! {
     /// Offsets are given if at least this share of the requests belongs to steps that repeat exactly: with less, offsets for a
