@@ -154,13 +154,13 @@ mod tests {
     #[test]
     fn a_page_has_one_descriptor_as_long_as_a_shared_block_lies_on_it() {
         let (mut arena, mut exports) = (arena(), Exports::default());
-        let [one, other, large] = [512, 1024, 5 * MIB].map(|bytes| serve(&mut arena, bytes));
+        let [one, other, large] = [3 * MIB / 4, 3 * MIB / 4, MIB].map(|bytes| serve(&mut arena, bytes));
         let first = exports.share(&mut arena, &one).unwrap();
         assert_eq!((first.page, first.offset, first.descriptors.len()), (2 * MIB, 0, 1));
         let second = exports.share(&mut arena, &other).unwrap();
-        assert_eq!(second, Export { offset: 512, ..first.clone() }, "they are on one page");
+        assert_eq!(second, Export { offset: 3 * MIB / 4, ..first.clone() }, "they are on one page");
         let third = exports.share(&mut arena, &large).unwrap();
-        assert_eq!((third.offset, third.descriptors.len()), (1536, 3));
+        assert_eq!((third.offset, third.descriptors.len()), (3 * MIB / 2, 2));
         assert_eq!(third.descriptors[0], first.descriptors[0]);
         assert_ne!(third.serial, first.serial, "other pages are no part of the first");
         assert_eq!(exports.share(&mut arena, &large), Ok(third.clone()));
