@@ -15,7 +15,7 @@ from stalloc._common import build as _build
 _build.check()
 
 from stalloc._enable import enable, memory_stats, release_memory  # noqa: E402
-from stalloc._files import plan, simulate  # noqa: E402
+from stalloc._files import plan, plan_buffers, simulate  # noqa: E402
 from stalloc._fit import fit, levers  # noqa: E402
 from stalloc._native import __version__  # noqa: E402
 from stalloc._notebook import load_ipython_extension, register as _register  # noqa: E402
@@ -38,6 +38,7 @@ __all__ = [
     "on_out_of_memory",
     "phase",
     "plan",
+    "plan_buffers",
     "read_trace",
     "record",
     "release_memory",

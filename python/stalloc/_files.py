@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import array
 import json
 import os
-from typing import Any, Sequence
+from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 from stalloc import _native
 from stalloc._common.output import say
@@ -112,3 +113,83 @@ def simulate(
     for note in notes:
         say(note)
     return Comparison(json.loads(figures))
+
+
+class BufferPlan(NamedTuple):
+    """An offset for each buffer, a numpy array if `lower` was one; the highest address used; what no plan can be below; whether
+    the peak is proven the least; whether it fits into the capacity that was asked about; and whether Ctrl-C ended the search."""
+
+    offsets: Any
+    peak: int
+    lower_bound: int
+    optimal: bool
+    fits: bool | None
+    interrupted: bool
+
+
+def _numbers(name: str, values: Any) -> bytes:
+    """Whole numbers as native unsigned ones of 64 bits."""
+    if hasattr(values, "astype") and hasattr(values, "dtype"):
+        if values.dtype.kind not in "iu":
+            raise TypeError(f"{name}: an array of {values.dtype}; whole numbers are needed")
+        if values.ndim != 1 or (values.dtype.kind == "i" and values.size and values.min() < 0):
+            raise ValueError(f"{name}: one number from 0 to 2^64 - 1 for each buffer")
+        return bytes(values.astype("uint64").tobytes())
+    try:
+        return array.array("Q", values).tobytes()
+    except OverflowError:
+        raise ValueError(f"{name}: one number from 0 to 2^64 - 1 for each buffer") from None
+
+
+def plan_buffers(
+    lower: Any,
+    upper: Any,
+    size: Any,
+    *,
+    alignment: Any = 1,
+    fixed: Any = None,
+    period: int | None = None,
+    conflicts: Iterable[tuple[int, int]] = (),
+    gaps: Iterable[tuple[int, ...]] = (),
+    capacity: int | None = None,
+    time_limit: float = 1.0,
+    work_limit: int | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    callback: Callable[[int, int], Any] | None = None,
+) -> BufferPlan:
+    """Choose an offset for every buffer so that the highest address is as low as it can be.
+
+    Buffer ``i`` needs ``size[i]`` bytes from ``lower[i]`` to just before ``upper[i]``; arrays of numpy or any sequences.
+    ``alignment``: one number, or one for each. ``fixed``: its offset for each that must not be chosen, otherwise ``None`` or a
+    negative number. ``period``: time wraps around there. ``conflicts``: pairs of buffers that share no address although they do not
+    live together. ``gaps``: ``(buffer, from, until)`` when it needs nothing, ``(buffer, from, until, first, last)`` when it needs those
+    bytes alone. ``capacity``: any plan within it is good enough. ``callback(peak, lower_bound)`` hears of better plans; where
+    it answers ``False``, and on Ctrl-C, the best plan so far is the answer. The same input, ``work_limit``, ``threads`` and
+    ``seed`` give the same plan. Raises ValueError, in a sentence, if there is no such plan.
+    """
+    count = len(lower)
+    if fixed is not None:
+        fixed = [None if at is None or at < 0 else int(at) for at in fixed]
+    wanted = {
+        "lower": _numbers("lower", lower),
+        "upper": _numbers("upper", upper),
+        "size": _numbers("size", size),
+        "alignment": _numbers("alignment", [alignment] * count if isinstance(alignment, int) else alignment),
+        "fixed": fixed,
+        "period": period,
+        "conflicts": [(int(a), int(b)) for a, b in conflicts],
+        "gaps": [(int(gap[0]), int(gap[1]), int(gap[2]), (int(gap[3]), int(gap[4])) if gap[3:] else None) for gap in gaps],
+        "capacity": capacity,
+        "seconds": float(time_limit),
+        "work_limit": work_limit,
+        "threads": threads,
+        "seed": seed,
+    }
+    placed, peak, lower_bound, optimal, interrupted = _native.plan_buffers(wanted, callback)
+    offsets: Any = array.array("Q", placed)
+    if hasattr(lower, "dtype"):
+        import numpy
+
+        offsets = numpy.frombuffer(placed, dtype=numpy.uint64).copy()
+    return BufferPlan(offsets, peak, lower_bound, optimal, None if capacity is None else peak <= capacity, interrupted)

@@ -18,6 +18,9 @@ def plan_folder(folder: Path, out: Path, rank: Optional[int]) -> tuple[list[tupl
 def plan_file(path: str, output: Optional[str], device: Optional[int], seconds: float) -> tuple[str, list[str]]:
     """Plan a trace: what `stalloc plan --json` prints, and notes; ValueError, in a sentence, if it cannot be."""
 
+def plan_buffers(wanted: dict[str, Any], callback: Optional[Callable[[int, int], Any]]) -> tuple[bytes, int, int, bool, bool]:
+    """Place buffers: offsets, peak, lower bound, whether it is proven the least, and whether Ctrl-C ended the search."""
+
 def simulate_file(
     path: str, device: Optional[int], allocators: list[str], plan: Optional[str], capacity: Optional[int], smallest: bool
 ) -> tuple[str, list[str]]:

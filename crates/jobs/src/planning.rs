@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stalloc_plan::Plan;
-use stalloc_planner::{Buffer, Options};
+use stalloc_planner::{Buffer, Gap, Options};
 use stalloc_simulator::Kind;
 pub use stalloc_synthesizer::Summary;
 use stalloc_trace::{Instance, InstanceRow, Trace};
@@ -114,12 +114,16 @@ pub struct Solved {
     pub optimal: bool,
     /// How long it took.
     pub seconds: f64,
+    /// Whether it fits into the capacity that was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fits: Option<bool>,
     /// The buffers' offsets, in the instance's order.
     #[serde(skip)]
     pub offsets: Vec<u64>,
 }
 
-/// Plans an instance, which came from `path`.
+/// Plans an instance, which came from `path`: what has an offset in the file keeps it, and a plan within `effort.enough`, the
+/// capacity if there is one, is good enough.
 ///
 /// # Errors
 /// If the planner refuses it.
@@ -130,11 +134,22 @@ pub fn instance(path: &Path, instance: &Instance, effort: &Options) -> Result<So
         upper: row.upper,
         size: row.size,
         alignment: row.alignment,
-        fixed: None,
+        fixed: row.offset,
     };
-    let buffers = instance.rows.iter().map(buffer).collect();
-    let solution = stalloc_planner::solve(&stalloc_planner::Instance { buffers, period: None }, effort)
-        .map_err(|source| Error::Instance { path: path.to_owned(), source })?;
+    let gap = |(buffer, gap): (usize, &stalloc_trace::Gap)| Gap {
+        buffer,
+        lower: gap.lower,
+        upper: gap.upper,
+        window: gap.window,
+    };
+    let gaps = instance.rows.iter().enumerate().flat_map(|(k, row)| row.gaps.iter().map(move |gap| (k, gap)));
+    let problem = stalloc_planner::Instance {
+        buffers: instance.rows.iter().map(buffer).collect(),
+        gaps: gaps.map(gap).collect(),
+        ..Default::default()
+    };
+    let solution =
+        stalloc_planner::solve(&problem, effort).map_err(|source| Error::Instance { path: path.to_owned(), source })?;
     Ok(Solved {
         kind: "dsa",
         buffers: instance.rows.len(),
@@ -143,6 +158,7 @@ pub fn instance(path: &Path, instance: &Instance, effort: &Options) -> Result<So
         ratio: if solution.lower_bound == 0 { 1.0 } else { solution.peak as f64 / solution.lower_bound as f64 },
         optimal: solution.optimal,
         seconds: started.elapsed().as_secs_f64(),
+        fits: (effort.enough > 0).then_some(solution.peak <= effort.enough),
         offsets: solution.offsets,
     })
 }

@@ -37,9 +37,24 @@ pub fn verify(path: &Path, input: Option<&Path>, watch: &mut dyn Watch) -> Resul
 
 /// The buffers of an instance at their offsets; `None` if one has none.
 fn rectangles(instance: &Instance) -> Option<Vec<Rectangle>> {
-    let rectangle = |row: &InstanceRow| {
-        let (lower, upper, size, alignment) = (row.lower, row.upper, row.size, row.alignment);
-        row.offset.map(|offset| Rectangle { lower, upper, size, alignment, offset })
-    };
-    instance.rows.iter().map(rectangle).collect()
+    let (mut rectangles, mut gaps) = (Vec::with_capacity(instance.rows.len()), Vec::new());
+    for row in &instance.rows {
+        let InstanceRow { lower, upper, size, alignment, .. } = *row;
+        let offset = row.offset?;
+        if row.gaps.is_empty() {
+            rectangles.push(Rectangle { lower, upper, size, alignment, offset });
+            continue;
+        }
+        // The whole of it has to be aligned and to end somewhere, its pieces have to be in nobody's way.
+        rectangles.push(Rectangle { lower, upper: lower, size, alignment, offset });
+        gaps.extend(row.pieces().into_iter().map(|(lower, upper, from, to)| Rectangle {
+            lower,
+            upper,
+            size: to - from,
+            alignment: 1,
+            offset: offset.saturating_add(from),
+        }));
+    }
+    rectangles.append(&mut gaps);
+    Some(rectangles)
 }

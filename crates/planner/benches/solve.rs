@@ -51,5 +51,5 @@ fn cut(buffers: usize) -> Instance {
         }
     }
     let buffer = |(lower, upper, size)| Buffer { lower, upper, size, alignment: 1, fixed: None };
-    Instance { buffers: pieces.into_iter().map(buffer).collect(), period: None }
+    Instance { buffers: pieces.into_iter().map(buffer).collect(), period: None, ..Instance::default() }
 }

@@ -103,29 +103,35 @@ pub(crate) fn fixed_overlap(instance: &Instance) -> Option<(usize, usize)> {
 fn overlap(instance: &Instance, placed: &[Option<u64>]) -> Option<(usize, usize)> {
     // (time, starts?, buffer): at equal times ends come before starts.
     let mut events = Vec::new();
-    for (i, (b, place)) in instance.buffers.iter().zip(placed).enumerate() {
-        if place.is_none() || !b.counts() {
-            continue;
-        }
-        let mut stays = |from: u64, to: u64| events.extend([(from, true, i), (to, false, i)]);
+    for piece in instance.pieces() {
+        let Some(offset) = placed[piece.buffer] else { continue };
+        let (first, last) = (offset.saturating_add(piece.first), offset.saturating_add(piece.last));
+        let i = piece.buffer;
+        let mut stays = |from, to| events.extend([(from, true, i, first, last), (to, false, i, first, last)]);
         match instance.period {
-            Some(p) if b.upper - b.lower >= p => stays(0, p),
-            Some(p) if b.upper > p => {
-                stays(0, b.upper - p);
-                stays(b.lower, p);
+            Some(p) if piece.upper - piece.lower >= p => stays(0, p),
+            Some(p) if piece.upper > p => {
+                stays(0, piece.upper - p);
+                stays(piece.lower, p);
             }
-            _ => stays(b.lower, b.upper),
+            _ => stays(piece.lower, piece.upper),
         }
     }
     events.sort_unstable();
+    let apart = |&&(a, b): &&(usize, usize)| {
+        let range = |i: usize| placed[i].map(|from| (from, from.saturating_add(instance.buffers[i].size)));
+        let counts = instance.buffers[a].counts() && instance.buffers[b].counts();
+        counts && range(a).zip(range(b)).is_some_and(|(a, b)| a.0 < b.1 && b.0 < a.1)
+    };
+    if let Some(&(a, b)) = instance.conflicts.iter().find(apart) {
+        return Some((a.min(b), a.max(b)));
+    }
     let mut live: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
-    for (_, starts, i) in events {
-        let from = placed[i]?;
+    for (_, starts, i, from, to) in events {
         if !starts {
             live.remove(&from);
             continue;
         }
-        let to = from.saturating_add(instance.buffers[i].size);
         let below = live.range(..to).next_back();
         if let Some((_, &(end, other))) = below
             && end > from

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Options;
 use crate::problem::Part;
+use crate::{Options, Stop};
 
 /// Units of work (items or sections looked at) that one thread does in a second on a slow machine. A 2-core container
 /// does twice as many, so that the work allowed is nearly always done before the time is up, and what is
@@ -19,16 +19,25 @@ pub(crate) fn time_of(work: u64) -> Duration {
 }
 
 /// Whether a time has come.
-pub(crate) fn is_over(until: Option<Instant>) -> bool {
-    until.is_some_and(|until| Instant::now() >= until)
+pub(crate) fn is_over(until: Until) -> bool {
+    until.at.is_some_and(|at| Instant::now() >= at) || until.stop.is_some_and(|stop| stop.is_asked())
+}
+
+/// When to give up: never, by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Until {
+    pub at: Option<Instant>,
+    pub stop: Option<Stop>,
 }
 
 /// What is left of the time allowed.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     /// When the time is up; what takes long looks at it now and then.
-    pub until: Option<Instant>,
+    pub until: Until,
     pub threads: usize,
+    /// Whether a stretch of another part is placed, which has no stretches itself.
+    pub nested: bool,
     /// Work allowed to each thread.
     pub work: u64,
 }
@@ -38,10 +47,16 @@ impl Clock {
         let millis = u64::try_from(options.time_limit.as_millis()).unwrap_or(u64::MAX);
         // Beyond what an `Instant` can hold there is no limit but the work.
         let limit = options.time_limit.min(Duration::from_secs(1 << 40));
-        let until = if options.work_limit.is_some() { None } else { Instant::now().checked_add(limit) };
+        let at = if options.work_limit.is_some() { None } else { Instant::now().checked_add(limit) };
+        let until = Until { at, stop: options.stop };
         let implied =
             (millis / 1000).saturating_mul(WORK_PER_SECOND).saturating_add(millis % 1000 * (WORK_PER_SECOND / 1000));
-        Clock { until, threads: options.threads.clamp(1, 256), work: options.work_limit.unwrap_or(implied) }
+        Clock {
+            until,
+            threads: options.threads.clamp(1, 256),
+            nested: false,
+            work: options.work_limit.unwrap_or(implied),
+        }
     }
 
     pub fn is_over(&self) -> bool {

@@ -6,16 +6,16 @@
 //! that found no place below the target joins the core of the next attempt.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
+use crate::clock::Until;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::first_fit::FirstFit;
-use crate::greedy::{FIRST_FIT_WORK, Places};
+use crate::greedy::{FIRST_FIT_WORK, ORDER_WORK, Places};
 use crate::hash::mix;
 use crate::luby::luby;
 use crate::problem::{Part, Problem, prepare};
 use crate::rules::{Heaviest, Order, Rule, all, arrange, long};
-use crate::{Buffer, Instance, Parts};
+use crate::{Buffer, Instance};
 
 /// Groups of one core, at most.
 const LARGEST: usize = 2048;
@@ -34,15 +34,9 @@ const MEMORY: u64 = 12;
 const OTHERS: [Order; 3] = [all(Rule::Size), long(100, Rule::Lower, Rule::Size), all(Rule::Area)];
 
 /// The best styles for cores fill the lowest valleys with what lives longest, with little noise or none.
-fn style(turn: u64, seed: u64, parts: Parts) -> Style {
+fn style(turn: u64, seed: u64) -> Style {
     let choice = [Choice::Few, Choice::Lowest, Choice::Fewest][(turn % 3) as usize];
-    Style {
-        choice: if parts.any_valley { choice } else { Choice::Only },
-        taste: Taste::Length,
-        noise: [0, 1, 2, 4][(turn / 3 % 4) as usize],
-        seed,
-        fit: false,
-    }
+    Style { choice, taste: Taste::Length, noise: [0, 1, 2, 4][(turn / 3 % 4) as usize], seed, fit: false }
 }
 
 /// What was learnt about the cores of a part.
@@ -61,7 +55,7 @@ impl CoreSearch {
         heaviest: &Heaviest,
         fit: &mut FirstFit,
         (k, seed): (u64, u64),
-        (target, parts): (u64, Parts),
+        target: u64,
     ) -> (Option<Places>, u64) {
         let cores = MARGINS.len() as u64;
         let turn = k / cores;
@@ -71,15 +65,15 @@ impl CoreSearch {
         let least = heaviest.least(MARGINS[(k % cores) as usize]);
         let blame = &self.blame;
         let chosen = |i: u32| heaviest.of(i) >= least || blame[i as usize] > 0;
-        let Some(core) = Core::new(part, chosen) else { return (None, 0) };
+        let Some(core) = Core::new(part, chosen) else { return (None, part.items.len() as u64) };
         let allowed = WORK_PER_GROUP.saturating_mul(core.groups.len() as u64).saturating_mul(luby(turn + 1));
-        let (order, mut work) =
-            core.order(target - part.base, style(turn, mix(seed ^ mix(k)), parts), allowed, fit.deadline);
+        let (order, mut work) = core.order(target - part.base, style(turn, mix(seed ^ mix(k))), allowed, fit.deadline);
+        work += part.items.len() as u64;
         let Some(order) = order else { return (None, work) };
         let others = arrange(part, heaviest, OTHERS[(turn % OTHERS.len() as u64) as usize]);
         let before = fit.work;
         let offsets = complete(fit, order, &others);
-        work += FIRST_FIT_WORK * (fit.work - before);
+        work += FIRST_FIT_WORK * (fit.work - before) + ORDER_WORK * others.len() as u64;
         let Some(offsets) = offsets else { return (None, work) };
         for (i, (item, offset)) in part.items.iter().zip(&offsets).enumerate() {
             self.blame[i] += u32::from(offset.saturating_add(item.size) > target);
@@ -114,13 +108,13 @@ impl Core {
         };
         let buffers = groups.iter().map(buffer).collect();
         let period = part.ring.then_some(u64::from(part.sections));
-        let problem = prepare(&Instance { buffers, period }).ok()?;
+        let problem = prepare(&Instance { buffers, period, ..Instance::default() }).ok()?;
         Some(Core { groups: groups.into_values().collect(), problem })
     }
 
     /// Items of the core from the lowest to the highest, in a solution below `limit` (over the part's base); and the
     /// work done.
-    fn order(&self, limit: u64, style: Style, mut work: u64, deadline: Option<Instant>) -> (Option<Vec<u32>>, u64) {
+    fn order(&self, limit: u64, style: Style, mut work: u64, deadline: Until) -> (Option<Vec<u32>>, u64) {
         let allowed = work;
         let mut at: Vec<(u64, u32)> = self.problem.decided.iter().map(|&(id, offset)| (offset, id)).collect();
         for part in &self.problem.parts {

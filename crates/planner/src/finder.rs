@@ -88,6 +88,8 @@ pub(crate) struct Finder<'a> {
     slots: Vec<Slot>,
     /// Heap order: the children of k are 2k and 2k+1, leaves come last.
     nodes: Vec<Node>,
+    /// Nodes looked at so far, the measure of work.
+    pub work: u64,
 }
 
 impl<'a> Finder<'a> {
@@ -98,7 +100,7 @@ impl<'a> Finder<'a> {
             None => Slot { lower: u32::MAX, upper: u32::MAX, rank: NONE },
         };
         let slots: Vec<Slot> = layout.item_at.iter().map(slot).collect();
-        let mut finder = Finder { layout, slots, nodes: vec![EMPTY; 2 * layout.leaves] };
+        let mut finder = Finder { layout, slots, nodes: vec![EMPTY; 2 * layout.leaves], work: items.len() as u64 };
         for leaf in 0..layout.leaves {
             finder.nodes[layout.leaves + leaf] = finder.leaf(leaf);
         }
@@ -129,13 +131,14 @@ impl<'a> Finder<'a> {
     }
 
     /// The rank of the best item whose lifetime lies within `[from, to)`, if that is better than `than`; else `than`.
-    pub fn best_within(&self, from: u32, to: u32, than: u32) -> u32 {
+    pub fn best_within(&mut self, from: u32, to: u32, than: u32) -> u32 {
         let mut best = than;
         let mut stack = [0u32; 64];
         let mut top = 1;
         stack[0] = 1;
         while top > 0 {
             top -= 1;
+            self.work += 1;
             let k = stack[top] as usize;
             let node = &self.nodes[k];
             if node.best >= best || node.lower.1 < from || node.upper.0 > to {

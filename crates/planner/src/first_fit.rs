@@ -3,7 +3,7 @@
 //! Which items are in the way is found by an interval tree over lifetimes (a heap of the latest end among those
 //! placed), so no interference graph is kept: O(log n) per item in the way, O(n) memory.
 
-use crate::clock::is_over;
+use crate::clock::{Until, is_over};
 use crate::problem::{Item, Part};
 
 /// Items placed after which it looks at the clock.
@@ -31,7 +31,7 @@ pub(crate) struct FirstFit<'a> {
     /// Items looked at so far, the measure of work.
     pub work: u64,
     /// When to give up.
-    pub deadline: Option<std::time::Instant>,
+    pub deadline: Until,
 }
 
 impl<'a> FirstFit<'a> {
@@ -66,7 +66,7 @@ impl<'a> FirstFit<'a> {
             offsets,
             near: Vec::new(),
             work: 0,
-            deadline: None,
+            deadline: Until::default(),
         };
         fit.clear();
         fit

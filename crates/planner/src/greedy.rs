@@ -1,10 +1,8 @@
 //! The fast orders: each a run of one placement rule over a part, tried in turn until the target is reached.
 
 use std::sync::Mutex;
-use std::time::Instant;
 
-use crate::Parts;
-use crate::clock::Clock;
+use crate::clock::{Clock, Until};
 use crate::finder::Layout;
 use crate::first_fit::FirstFit;
 use crate::problem::Part;
@@ -75,14 +73,14 @@ pub(crate) const FIRST_FITS: [Order; 14] = [
     all(Rule::Upper),
 ];
 
-/// The best of the fast orders: by top, then by place in the list. Ends when `enough` is reached or time is up; one
-/// way is always tried to its end. And the work of those ways that count theirs, first fit.
-pub(crate) fn greedy(part: &Part, enough: u64, parts: Parts, clock: &Clock) -> Option<(Places, u64)> {
+/// The best of the fast orders: by top, then by place in the list; and their work. Ends when `enough` is reached, or the work
+/// or the time is spent; one way is always tried to its end.
+pub(crate) fn greedy(part: &Part, enough: u64, clock: &Clock) -> Option<(Places, u64)> {
     let runs = Runs::new(part);
     let possible = |way: &Way| match way {
         Way::Sweep { .. } => part.fixed.is_empty() && !part.ring,
-        Way::Stretches => parts.stretches && Stretches::can_place(part),
-        Way::BestFit(_) => part.fixed.is_empty() && parts.best_fit,
+        Way::Stretches => !clock.nested && Stretches::can_place(part),
+        Way::BestFit(_) => part.fixed.is_empty(),
         Way::Around | Way::FirstFit(_) => true,
     };
     let mut ways: Vec<Way> = WAYS.into_iter().filter(possible).collect();
@@ -98,10 +96,10 @@ pub(crate) fn greedy(part: &Part, enough: u64, parts: Parts, clock: &Clock) -> O
         let so_far = best.as_ref();
         let limit = so_far.map_or(u64::MAX, |b| b.top);
         // One is always tried to its end.
-        let deadline = clock.until.filter(|_| best.is_some());
+        let deadline = if best.is_some() { clock.until } else { Until::default() };
         let run = |way: &Way| match (way, so_far) {
             (Way::Stretches, Some(best)) => {
-                (Stretches::fast().improve(part, best, enough, (0, parts), (u64::MAX, deadline)).0, 0)
+                Stretches::fast().improve(part, best, enough, 0, (clock.work.saturating_sub(work), deadline))
             }
             _ => runs.run(*way, limit, clock.work.saturating_sub(work), deadline),
         };
@@ -117,8 +115,11 @@ pub(crate) fn greedy(part: &Part, enough: u64, parts: Parts, clock: &Clock) -> O
     Some((best?, work))
 }
 
-/// Work that first fit counts for each item that it looks at.
+/// Work that first fit counts for each item that it looks at, a sweep for each item that it places, and putting items in
+/// order for each.
 pub(crate) const FIRST_FIT_WORK: u64 = 2;
+pub(crate) const SWEEP_WORK: u64 = 32;
+pub(crate) const ORDER_WORK: u64 = 16;
 
 /// What the runs over a part share.
 struct Runs<'a> {
@@ -134,27 +135,31 @@ impl<'a> Runs<'a> {
         Runs { part, layout: Default::default(), heaviest: Default::default(), fits: Mutex::new(Vec::new()) }
     }
 
-    /// `None` if the way ends no lower than `limit`, if there is a limit and first fit takes more than `work`, or if it is not
-    /// done in time; and its work, if it counts that.
-    fn run(&self, way: Way, limit: u64, work: u64, deadline: Option<Instant>) -> (Option<Places>, u64) {
+    /// `None` if the way ends no lower than `limit`, if there is a limit and it takes more than `work`, or if it is not
+    /// done in time; and its work.
+    fn run(&self, way: Way, limit: u64, work: u64, deadline: Until) -> (Option<Places>, u64) {
         let part = self.part;
-        let mut spent = 0;
+        let n = part.items.len() as u64;
+        let most = if limit == u64::MAX { u64::MAX } else { work };
+        let mut spent = SWEEP_WORK * n;
         let arranged = |order| arrange(part, self.heaviest.get_or_init(|| Heaviest::new(part)), order);
         let offsets = match way {
             Way::Sweep { backwards } => sweep(part, backwards, limit),
             Way::Around => sweep_around(part, limit),
             Way::Stretches => None,
             Way::BestFit(order) => {
-                best_fit(part, self.layout.get_or_init(|| Layout::new(&part.items)), &arranged(order), limit, deadline)
+                let layout = self.layout.get_or_init(|| Layout::new(&part.items));
+                let (offsets, looked) = best_fit(part, layout, &arranged(order), (limit, most), deadline);
+                spent = ORDER_WORK * n + looked;
+                offsets
             }
             Way::FirstFit(order) => {
                 let idle = self.fits.lock().ok().and_then(|mut fits| fits.pop());
                 let mut fit = idle.unwrap_or_else(|| FirstFit::new(part));
-                let most = if limit == u64::MAX { u64::MAX } else { work / FIRST_FIT_WORK };
                 fit.deadline = deadline;
                 let before = fit.work;
-                let offsets = fit.run(&arranged(order), limit, most);
-                spent = FIRST_FIT_WORK * (fit.work - before);
+                let offsets = fit.run(&arranged(order), limit, most / FIRST_FIT_WORK);
+                spent = ORDER_WORK * n + FIRST_FIT_WORK * (fit.work - before);
                 if let Ok(mut fits) = self.fits.lock() {
                     fits.push(fit);
                 }

@@ -5,14 +5,14 @@
 //! are merged in order. So the same seed and threads give the same plan, and more time only adds rounds.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
-use crate::clock::Clock;
+use crate::Options;
+use crate::clock::{Clock, Until};
 use crate::core_search::CoreSearch;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::finder::Layout;
 use crate::first_fit::FirstFit;
-use crate::greedy::{FIRST_FIT_WORK, FIRST_FITS, Places};
+use crate::greedy::{FIRST_FIT_WORK, FIRST_FITS, ORDER_WORK, Places};
 use crate::hash::mix;
 use crate::luby::luby;
 use crate::problem::Part;
@@ -20,7 +20,6 @@ use crate::rules::{Heaviest, Rule, arrange, core, long};
 use crate::skyline::best_fit;
 use crate::stretches::Stretches;
 use crate::windows::Windows;
-use crate::{Options, Parts};
 
 /// Up to so many items the exact search and windows are the best there is; above, they take turns with the others.
 const FEW_ITEMS: usize = 1024;
@@ -75,9 +74,6 @@ const FEW_THEN: [Kind; 8] = [Dive, Dive, Dive, Window, Dive, Dive, Dive, Order];
 const MANY_FIRST: [Kind; 8] = [Stretch, Core, Order, Core, Core, Stretch, Order, Core];
 const MANY_THEN: [Kind; 8] = [Dive, Window, Core, Stretch, Dive, Core, Window, Order];
 
-/// Work that a best-fit run counts for each item.
-const BEST_FIT_WORK: u64 = 32;
-
 /// Runs of one learning order without success before it starts over with another.
 const PATIENCE: u32 = 24;
 
@@ -91,10 +87,10 @@ const LONG: [u64; 4] = [30, 100, 200, 400];
 const STYLES: u64 = 12;
 
 /// Styles in turn.
-fn style(k: u64, seed: u64, parts: Parts) -> Style {
+fn style(k: u64, seed: u64) -> Style {
     let choice = [Choice::Fewest, Choice::Few, Choice::Lowest][(k % 3) as usize];
     Style {
-        choice: if parts.any_valley { choice } else { Choice::Only },
+        choice,
         taste: [Taste::Length, Taste::Area, Taste::Size, Taste::Any][(k / 3 % 4) as usize],
         noise: [1, 4, 16][(k / STYLES % 3) as usize],
         seed: mix(seed ^ mix(k)),
@@ -132,7 +128,7 @@ impl<'a> Improver<'a> {
         let mut work = 0;
         let results = clock.all(&self.lanes, |lane| {
             let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
-            (lane.left, lane.until) = (left, clock.until);
+            (lane.left, lane.until, lane.nested) = (left, clock.until, clock.nested);
             lane.work(round, start, target)
         });
         for found in results {
@@ -152,13 +148,13 @@ impl<'a> Improver<'a> {
 
 struct Lane<'a> {
     part: &'a Part,
-    parts: Parts,
     number: u64,
     lanes: u64,
     seed: u64,
     /// Work left, and when the time is up.
     left: u64,
-    until: Option<Instant>,
+    until: Until,
+    nested: bool,
     /// Towards the bound, and towards heights in between.
     exact: [Option<Box<Exact<'a>>>; 2],
     layout: Option<Layout>,
@@ -209,12 +205,12 @@ impl<'a> Lane<'a> {
     fn new(part: &'a Part, number: u64, lanes: u64, options: &Options) -> Lane<'a> {
         Lane {
             part,
-            parts: options.parts,
             number,
             lanes,
             seed: options.seed,
             left: 0,
-            until: None,
+            until: Until::default(),
+            nested: false,
             exact: [None, None],
             layout: None,
             fit: None,
@@ -255,23 +251,21 @@ impl<'a> Lane<'a> {
         let round = round as usize;
         let kind = first.get(round).copied().unwrap_or(then[round % then.len()]);
         let many = self.part.items.len() > MOST_ITEMS;
-        let kind = if many && kind == Dive && self.parts.windows { Window } else { kind };
-        let stretches = self.parts.stretches && Stretches::can_place(self.part);
-        let cores = self.parts.cores && !self.part.aligned && self.part.fixed.is_empty();
+        let kind = if many && kind == Dive { Window } else { kind };
+        let stretches = !self.nested && Stretches::can_place(self.part);
+        let cores = !self.part.aligned && self.part.fixed.is_empty();
         match kind {
-            Kind::Window if !self.parts.windows && self.parts.exact => Kind::Dive,
-            Kind::Window if self.parts.windows => kind,
-            Kind::Dive if self.parts.exact => kind,
-            Kind::Stretch if stretches => kind,
-            Kind::Window | Kind::Dive | Kind::Core | Kind::Stretch if cores => Kind::Core,
+            Window | Dive => kind,
+            Stretch if stretches => kind,
+            Core | Stretch if cores => Core,
             _ => Kind::Order,
         }
     }
 
     /// Windows of the best solution so far.
     fn search_windows(&mut self, best: &Places, target: u64) -> Found {
-        let (part, parts, seed) = (self.part, self.parts, mix(self.seed ^ mix(self.number)));
-        let windows = self.windows.get_or_insert_with(|| Windows::new(part, parts, seed));
+        let (part, seed) = (self.part, mix(self.seed ^ mix(self.number)));
+        let windows = self.windows.get_or_insert_with(|| Windows::new(part, seed));
         let (places, work) = windows.improve(best, target, self.left, self.until);
         Found { places, impossible: None, work }
     }
@@ -280,7 +274,7 @@ impl<'a> Lane<'a> {
     fn search_stretches(&mut self, best: &Places, target: u64) -> Found {
         let seed = mix(self.seed ^ mix(self.number));
         let limits = (self.left, self.until);
-        let (places, work) = self.stretches.improve(self.part, best, target, (seed, self.parts), limits);
+        let (places, work) = self.stretches.improve(self.part, best, target, seed, limits);
         Found { places, impossible: None, work }
     }
 
@@ -290,7 +284,7 @@ impl<'a> Lane<'a> {
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
         fit.deadline = self.until;
-        let (places, work) = self.cores.attempt(part, heaviest, fit, (k, self.seed), (target, self.parts));
+        let (places, work) = self.cores.attempt(part, heaviest, fit, (k, self.seed), target);
         Found { places: places.filter(|places| places.top < top), impossible: None, work }
     }
 
@@ -309,7 +303,7 @@ impl<'a> Lane<'a> {
         let first = FIRST_RESTART[which].max(RESTART_PER_ITEM[which] * self.part.items.len() as u64);
         let allowed = first.saturating_mul(lengths);
         // Every second time what found the last solution, with another seed.
-        let mut style = style(turn, self.seed, self.parts);
+        let mut style = style(turn, self.seed);
         style.fit |= between;
         if between && (k / STRAIGHT) % 2 == 1 {
             style = self.lucky.map_or(style, |lucky| Style { seed: style.seed, ..lucky });
@@ -330,9 +324,6 @@ impl<'a> Lane<'a> {
 
     /// First fit in the orders of the list, then in those that are learnt.
     fn reorder(&mut self, k: u64, top: u64, target: u64) -> Found {
-        if !self.parts.orders {
-            return Found { places: None, impossible: None, work: 0 };
-        }
         let Some(&order) = FIRST_FITS.get(k as usize) else { return self.learn(top, target) };
         let part = self.part;
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
@@ -341,7 +332,8 @@ impl<'a> Lane<'a> {
         let before = fit.work;
         let offsets = fit.run(&arrange(part, heaviest, order), top, u64::MAX);
         let places = offsets.map(|offsets| Places::new(part, offsets));
-        Found { places, impossible: None, work: FIRST_FIT_WORK * (fit.work - before) }
+        let work = FIRST_FIT_WORK * (fit.work - before) + ORDER_WORK * part.items.len() as u64;
+        Found { places, impossible: None, work }
     }
 
     /// A run of an order in which what stuck out comes first the next time (squeaky wheel optimisation, Joslin and
@@ -353,10 +345,10 @@ impl<'a> Lane<'a> {
         }
         let mut order: Vec<u32> = (0..part.items.len() as u32).collect();
         order.sort_unstable_by_key(|&i| (std::cmp::Reverse(self.blame[i as usize]), self.rank[i as usize]));
-        let by_skyline = self.parts.best_fit && part.fixed.is_empty() && self.lessons.is_multiple_of(2);
+        let by_skyline = part.fixed.is_empty() && self.lessons.is_multiple_of(2);
         let (offsets, work) = if by_skyline {
             let layout = self.layout.get_or_insert_with(|| Layout::new(&part.items));
-            (best_fit(part, layout, &order, u64::MAX, self.until), part.items.len() as u64 * BEST_FIT_WORK)
+            best_fit(part, layout, &order, (u64::MAX, u64::MAX), self.until)
         } else {
             let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
             fit.deadline = self.until;
@@ -364,6 +356,7 @@ impl<'a> Lane<'a> {
             let offsets = fit.run(&order, u64::MAX, u64::MAX);
             (offsets, FIRST_FIT_WORK * (fit.work - before))
         };
+        let work = work + ORDER_WORK * part.items.len() as u64;
         let Some(offsets) = offsets else { return Found { places: None, impossible: None, work } };
         let places = Places::new(part, offsets);
         for (i, (item, offset)) in part.items.iter().zip(&places.offsets).enumerate() {

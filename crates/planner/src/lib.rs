@@ -6,6 +6,16 @@
 //! possible to reach the lower bound, the largest live load over time.
 //!
 //! The crate knows sizes, times and offsets; no file and no GPU.
+//!
+//! ```
+//! use stalloc_planner::{Buffer, Instance, Options, solve};
+//!
+//! let buffer = |lower, upper, size| Buffer { lower, upper, size, alignment: 1, fixed: None };
+//! let buffers = vec![buffer(0, 4, 3), buffer(2, 6, 5), buffer(5, 9, 3)];
+//! let solution = solve(&Instance { buffers, ..Instance::default() }, &Options::default())?;
+//! assert_eq!((solution.peak, solution.optimal), (8, true));
+//! # Ok::<(), stalloc_planner::Error>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +36,7 @@ mod merge;
 mod model;
 mod problem;
 mod reach;
+mod relations;
 mod rules;
 mod skyline;
 mod solve;
@@ -41,4 +52,4 @@ extern crate self as stalloc_planner;
 
 pub use check::{Flaw, check};
 pub use model::*;
-pub use solve::solve;
+pub use solve::{solve, solve_watched};

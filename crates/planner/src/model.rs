@@ -1,5 +1,6 @@
 //! The problem and its answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A buffer to place.
@@ -33,6 +34,23 @@ pub struct Instance {
     /// `Some(p)`: time wraps around at `p`. Then `lower < p`, and a buffer whose `upper` exceeds `p` also lives at the
     /// start of the cycle; one with `upper - lower >= p` lives always.
     pub period: Option<u64>,
+    /// Pairs of buffers, by index, that may share no address although they do not live together.
+    pub conflicts: Vec<(usize, usize)>,
+    /// Times at which buffers need less than all of their bytes; those of one buffer do not overlap.
+    pub gaps: Vec<Gap>,
+}
+
+/// A time within a lifetime at which a buffer needs none of its bytes, or those of a window alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gap {
+    /// The buffer's index.
+    pub buffer: usize,
+    /// The first instant, within the buffer's lifetime.
+    pub lower: u64,
+    /// The first instant after it.
+    pub upper: u64,
+    /// The bytes that it needs even then: the first, and one past the last, from its offset on.
+    pub window: Option<(u64, u64)>,
 }
 
 /// What to spend on a plan.
@@ -43,48 +61,6 @@ pub enum Effort {
     /// Fast orders, then improvement and exact search until the time is spent or the answer is proven.
     #[default]
     Full,
-}
-
-/// Parts of the planner that can be left out, to measure what each of them buys. All by default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parts {
-    /// Best fit over the skyline; first fit in order of time is always there.
-    pub best_fit: bool,
-    /// First fit in many orders, and orders that learn.
-    pub orders: bool,
-    /// Exact search for the hard core of what is large.
-    pub cores: bool,
-    /// Exact search for what is small.
-    pub exact: bool,
-    /// In exact searches, branching at any valley from either side, rather than at the lowest from the left.
-    pub any_valley: bool,
-    /// Windows of a solution placed again by exact search.
-    pub windows: bool,
-    /// Stretches of time that are too high, placed before all else.
-    pub stretches: bool,
-    /// Items that go together, merged.
-    pub merges: bool,
-    /// In merges, what is likely to be missing, filled in.
-    pub filling: bool,
-    /// In merges, wheels.
-    pub wheels: bool,
-}
-
-impl Default for Parts {
-    fn default() -> Self {
-        Parts {
-            best_fit: true,
-            orders: true,
-            cores: true,
-            exact: true,
-            any_valley: true,
-            windows: true,
-            stretches: true,
-            merges: true,
-            filling: true,
-            wheels: true,
-        }
-    }
 }
 
 /// How hard to try.
@@ -105,9 +81,27 @@ pub struct Options {
     pub effort: Effort,
     /// A peak no higher than this is good enough, and none below it is looked for; 0 to look for the lowest.
     pub enough: u64,
-    /// Parts of the planner to use.
-    pub parts: Parts,
+    /// Ends the search early: what is best so far is the answer.
+    pub stop: Option<Stop>,
 }
+
+/// A flag that whoever waits for a plan raises when the best so far will do.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop(pub &'static AtomicBool);
+
+impl Stop {
+    pub(crate) fn is_asked(self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl PartialEq for Stop {
+    fn eq(&self, other: &Stop) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Stop {}
 
 impl Options {
     /// What is left to spend after a solution, where one limit is for several instances.
@@ -129,7 +123,7 @@ impl Default for Options {
             seed: 0,
             effort: Effort::Full,
             enough: 0,
-            parts: Parts::default(),
+            stop: None,
         }
     }
 }
@@ -148,6 +142,18 @@ pub struct Solution {
     /// Units of work that improving it took each thread: the same on every machine.
     pub work: u64,
 }
+
+/// How far a search has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The peak of the best plan so far; `u64::MAX` where there is none yet.
+    pub peak: u64,
+    /// No plan can have a lower peak than this, as far as is known.
+    pub lower_bound: u64,
+}
+
+/// Hears how far a search has come, and says whether to go on.
+pub type Watch<'a> = dyn FnMut(&Progress) -> bool + 'a;
 
 /// Why there is no plan. Buffers are named by their index in the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -201,6 +207,18 @@ pub enum Error {
         first: usize,
         /// The other.
         second: usize,
+    },
+    /// A gap that is none.
+    #[error("gap {index}: it overlaps another of its buffer, or is not within the buffer's lifetime and size")]
+    BadGap {
+        /// Which gap.
+        index: usize,
+    },
+    /// A conflict of buffers that are not there, or of one with itself.
+    #[error("conflict {index}: it names one buffer twice, or a buffer that is not there")]
+    BadConflict {
+        /// Which conflict.
+        index: usize,
     },
     /// No address of 64 bits reaches far enough.
     #[error("the buffers that live together do not fit in 64 bits of address")]

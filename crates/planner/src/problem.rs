@@ -94,7 +94,7 @@ pub(crate) fn prepare(instance: &Instance) -> Result<Problem, Error> {
     Ok(problem)
 }
 
-fn validate(instance: &Instance) -> Result<(), Error> {
+pub(crate) fn validate(instance: &Instance) -> Result<(), Error> {
     if instance.buffers.len() > i32::MAX as usize {
         return Err(Error::TooMany(instance.buffers.len()));
     }
@@ -122,6 +122,7 @@ fn validate(instance: &Instance) -> Result<(), Error> {
             }
         }
     }
+    crate::relations::validate(instance)?;
     crate::check::fixed_overlap(instance).map_or(Ok(()), |(first, second)| Err(Error::FixedOverlap { first, second }))
 }
 

@@ -8,10 +8,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::Instant;
 
 use crate::bound::loads;
-use crate::clock::is_over;
+use crate::clock::{Until, is_over};
 use crate::finder::{Finder, Layout, NONE};
 use crate::problem::Part;
 use crate::reach::Reach;
@@ -140,15 +139,19 @@ impl Skyline {
     }
 }
 
+/// Work that a change of the skyline counts.
+const CHANGE_WORK: u64 = 8;
+
 /// Places all items of a part that has no fixed ones; `order` lists the items, best first. Offsets by item, or `None`
-/// as soon as it is certain that a top reaches `limit`, or the time is up. O(n log n) when lifetimes nest, O(n sqrt n) at worst.
+/// as soon as it is certain that a top reaches `limit`, more than `most` work is done, or the time is up; and the work.
+/// O(n log n) when lifetimes nest, O(n sqrt n) at worst.
 pub(crate) fn best_fit(
     part: &Part,
     layout: &Layout,
     order: &[u32],
-    limit: u64,
-    deadline: Option<Instant>,
-) -> Option<Vec<u64>> {
+    (limit, most): (u64, u64),
+    deadline: Until,
+) -> (Option<Vec<u64>>, u64) {
     let n = part.items.len();
     let mut rank = vec![0; n];
     for (r, &i) in order.iter().enumerate() {
@@ -171,8 +174,9 @@ pub(crate) fn best_fit(
             reach.highest() >= limit
         })
     };
-    let mut left = n;
+    let (mut left, mut changes) = (n, 0);
     while left > 0 {
+        changes += CHANGE_WORK;
         let (at, floor) = skyline.valley();
         let end = skyline.end(at);
         // Where all is level, any lifetime fits, and in a ring it may begin anywhere.
@@ -188,7 +192,7 @@ pub(crate) fn best_fit(
         if best == NONE {
             let wall = skyline.wall(at);
             if is_too_high(at, end, wall - floor) {
-                return None;
+                return (None, finder.work + changes);
             }
             skyline.set(at, at, end, wall);
             continue;
@@ -198,15 +202,16 @@ pub(crate) fn best_fit(
         let offset = floor.checked_next_multiple_of(item.align).unwrap_or(u64::MAX);
         let top = offset.saturating_add(item.size);
         let raised = offset > floor && is_too_high(item.lower + shift, item.upper + shift, offset - floor);
-        if top >= limit || raised || (left.is_multiple_of(PLACED_BETWEEN_LOOKS) && is_over(deadline)) {
-            return None;
+        let is_late = left.is_multiple_of(PLACED_BETWEEN_LOOKS) && is_over(deadline);
+        if top >= limit || raised || is_late || finder.work + changes > most {
+            return (None, finder.work + changes);
         }
         offsets[i] = offset;
         finder.remove(i as u32);
         left -= 1;
         skyline.set(at, item.lower + shift, item.upper + shift, top);
     }
-    Some(offsets)
+    (Some(offsets), finder.work + changes)
 }
 
 #[cfg(test)]
@@ -228,11 +233,11 @@ mod tests {
                 Buffer { lower, upper: lower + 1 + below(12), size: 1 + below(32), alignment: 1 << align, fixed: None }
             };
             let buffers = (0..12).map(&mut buffer).collect();
-            let instance = Instance { buffers, period: (k % 2 == 0).then_some(20) };
+            let instance = Instance { buffers, period: (k % 2 == 0).then_some(20), ..Instance::default() };
             for part in prepare(&instance).expect("sound").parts {
                 let layout = Layout::new(&part.items);
                 let order: Vec<u32> = (0..part.items.len() as u32).collect();
-                let run = |limit| best_fit(&part, &layout, &order, limit, None);
+                let run = |limit| best_fit(&part, &layout, &order, (limit, u64::MAX), Until::default()).0;
                 let whole = run(u64::MAX).expect("no limit");
                 let top = Places::new(&part, whole.clone()).top;
                 assert_eq!(run(top + 1), Some(whole), "{k}");

@@ -3,11 +3,11 @@
 use std::cell::OnceCell;
 
 use crate::clock::Clock;
-use crate::greedy::{Places, greedy};
+use crate::greedy::{ORDER_WORK, Places, greedy};
 use crate::merge::Merged;
 use crate::problem::{Part, Problem, prepare};
 use crate::turns::{Goal, Turns};
-use crate::{Effort, Error, Instance, Options, Solution};
+use crate::{Effort, Error, Instance, Options, Progress, Solution, Watch, relations};
 
 /// Quick planning is content this near the bound: one in so many.
 const QUICK_ENOUGH: u64 = 1000;
@@ -17,23 +17,40 @@ const QUICK_ENOUGH: u64 = 1000;
 /// # Errors
 /// When the instance is invalid or no solution fits in 64 bits.
 pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> {
-    solve_within(instance, options, &Clock::new(options))
+    solve_watched(instance, options, &mut |_| true)
 }
 
-/// The same within what a clock allows, whatever the limits of the options.
-pub(crate) fn solve_within(instance: &Instance, options: &Options, clock: &Clock) -> Result<Solution, Error> {
+/// The same, and now and then says how far it has come; where it hears `false`, the best so far is the answer.
+///
+/// # Errors
+/// When the instance is invalid or no solution fits in 64 bits.
+pub fn solve_watched(instance: &Instance, options: &Options, watch: &mut Watch) -> Result<Solution, Error> {
+    let clock = Clock::new(options);
+    if instance.gaps.is_empty() && instance.conflicts.is_empty() {
+        return solve_within(instance, options, &clock, watch);
+    }
+    relations::solve(instance, options, &clock, watch)
+}
+
+/// The same within what a clock allows, whatever the limits of the options; of buffers without gaps and conflicts.
+pub(crate) fn solve_within(
+    instance: &Instance,
+    options: &Options,
+    clock: &Clock,
+    watch: &mut Watch,
+) -> Result<Solution, Error> {
     let problem = prepare(instance)?;
     let quick = options.effort == Effort::Quick;
     // What is enough in units, as far as whole units are enough.
     let target = target(&problem.parts).max(options.enough / problem.unit);
     let enough = if quick { target.saturating_add(target / QUICK_ENOUGH) } else { target };
     let mut all = Vec::with_capacity(problem.parts.len());
-    let mut improved = Improved::default();
+    let mut improved = Improved { proven: 0, work: ORDER_WORK * instance.buffers.len() as u64 };
     // What one part cannot avoid, the others need not try to.
     let mut worst = enough;
     for part in &problem.parts {
         let left = Clock { work: clock.work.saturating_sub(improved.work), ..*clock };
-        let (places, work) = greedy(part, worst, options.parts, &left).ok_or(Error::TooLarge)?;
+        let (places, work) = greedy(part, worst, &left).ok_or(Error::TooLarge)?;
         improved.work += work;
         if quick {
             worst = worst.max(places.top);
@@ -41,7 +58,11 @@ pub(crate) fn solve_within(instance: &Instance, options: &Options, clock: &Clock
         all.push(places);
     }
     if !quick {
-        improve(instance, &problem.parts, &mut all, (target, &mut improved), options, clock);
+        let mut tell = |peak: u64, bound: u64| {
+            let scaled = |units: u64| units.saturating_mul(problem.unit);
+            watch(&Progress { peak: scaled(peak), lower_bound: problem.lower_bound.max(scaled(bound)) })
+        };
+        improve(instance, &problem.parts, &mut all, (target, &mut improved), (options, clock, &mut tell));
     }
     assemble(instance, &problem, &all, &improved)
 }
@@ -65,14 +86,14 @@ fn improve(
     parts: &[Part],
     all: &mut [Places],
     (target, improved): (u64, &mut Improved),
-    options: &Options,
-    clock: &Clock,
+    (options, clock, tell): (&Options, &Clock, &mut dyn FnMut(u64, u64) -> bool),
 ) {
     let merged: Vec<OnceCell<Option<Merged>>> = parts.iter().map(|_| OnceCell::new()).collect();
     let mut turns: Vec<Turns> = parts.iter().map(Turns::new).collect();
     let mut target = target;
     while let Some(worst) = (0..parts.len()).rev().max_by_key(|&p| all[p].top) {
-        if all[worst].top <= target || improved.work >= clock.work || clock.is_over() {
+        let top = all[worst].top;
+        if top <= target || improved.work >= clock.work || clock.is_over() || !tell(top, target) {
             break;
         }
         let goal = Goal { instance, target, left: clock.work - improved.work, options, clock };

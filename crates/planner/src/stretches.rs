@@ -5,16 +5,14 @@
 //! but meets the heaviest sections with the free addresses in pieces. So they are placed first, as if nothing else were there:
 //! a stretch has few buffers, and is most often solved at once. What is too high after that makes a stretch longer, or another one.
 
-use std::time::Instant;
-
 use crate::bound::loads;
-use crate::clock::{Clock, is_over};
-use crate::greedy::Places;
+use crate::clock::{Clock, Until, is_over};
+use crate::greedy::{Places, SWEEP_WORK};
 use crate::hash::mix;
 use crate::problem::{Item, Part};
 use crate::solve::solve_within;
 use crate::sweep::sweep_around;
-use crate::{Buffer, Instance, Options, Parts};
+use crate::{Buffer, Instance, Options};
 
 /// Sections on either side of an item that is too high which a stretch begins with; in turn.
 const WIDTHS: [u32; 3] = [64, 16, 256];
@@ -22,10 +20,7 @@ const WIDTHS: [u32; 3] = [64, 16, 256];
 /// Sweeps of one round, at most.
 const SWEEPS: u32 = 6;
 
-/// Work that a sweep counts for each item.
-const SWEEP_WORK: u64 = 32;
-
-/// Work on one stretch beyond the fast orders, for each of its items; or as much as a sweep is, if that is more.
+/// Work on one stretch for each of its items; or as much as a sweep is, if that is more and it is worth all means.
 const WORK_PER_ITEM: u64 = 1000;
 
 /// One in so many of all items may be in stretches, at first and then; when there are more, it begins anew.
@@ -82,8 +77,8 @@ impl Stretches {
         part: &Part,
         best: &Places,
         target: u64,
-        (seed, parts): (u64, Parts),
-        (left, until): (u64, Option<Instant>),
+        seed: u64,
+        (left, until): (u64, Until),
     ) -> (Option<Places>, u64) {
         let mut work = 0;
         let mut found: Option<Places> = None;
@@ -96,10 +91,13 @@ impl Stretches {
                 self.begin_anew();
                 break;
             };
+            if work > left {
+                break;
+            }
             for (stretch, items) in self.all.iter_mut().zip(&order) {
-                let most = if self.thorough { sweep_work.max(WORK_PER_ITEM * items.len() as u64) } else { 0 };
-                let clock = Clock { until, threads: 1, work: most.min(left.saturating_sub(work)) };
-                work += stretch.place(part, items, target, (seed, parts), &clock);
+                let most = (WORK_PER_ITEM * items.len() as u64).max(if self.thorough { sweep_work } else { 0 });
+                let clock = Clock { until, threads: 1, nested: true, work: most.min(left.saturating_sub(work)) };
+                work += stretch.place(part, items, target, seed, &clock);
             }
             let Some(places) = self.sweep(part) else { break };
             work += sweep_work;
@@ -245,7 +243,7 @@ fn place_around(part: &Part, offsets: &mut [u64], backwards: bool, chosen: impl 
 
 impl Stretch {
     /// Places its items as if there were no others, if that was not done; the work done.
-    fn place(&mut self, part: &Part, items: &[u32], target: u64, (seed, parts): (u64, Parts), clock: &Clock) -> u64 {
+    fn place(&mut self, part: &Part, items: &[u32], target: u64, seed: u64, clock: &Clock) -> u64 {
         if !self.placed.is_empty() && self.top <= target {
             return 0;
         }
@@ -254,16 +252,11 @@ impl Stretch {
             let (lower, upper) = (lower.max(self.from).into(), upper.min(self.to).into());
             Buffer { lower, upper, size, alignment: 1, fixed: None }
         };
-        let instance = Instance { buffers: items.iter().map(buffer).collect(), period: None };
+        let instance = Instance { buffers: items.iter().map(buffer).collect(), period: None, ..Instance::default() };
         self.tries += 1;
-        let options = Options {
-            seed: mix(seed ^ self.tries),
-            enough: target - part.base,
-            parts: Parts { stretches: false, ..parts },
-            ..Options::default()
-        };
+        let options = Options { seed: mix(seed ^ self.tries), enough: target - part.base, ..Options::default() };
         // The part itself has a plan, so that its stretches have.
-        let Ok(solution) = solve_within(&instance, &options, clock) else { return 1 };
+        let Ok(solution) = solve_within(&instance, &options, clock, &mut |_| true) else { return 1 };
         if self.placed.is_empty() || part.base + solution.peak < self.top {
             self.top = part.base + solution.peak;
             self.placed = items.iter().copied().zip(solution.offsets.iter().map(|o| part.base + o)).collect();
@@ -287,7 +280,7 @@ mod tests {
             let length = if below(8) == 0 { 1 + below(buffers / 2) } else { 1 + below(8) };
             Buffer { lower, upper: lower + length, size: 1 + below(32), alignment: 1, fixed: None }
         };
-        Instance { buffers: (0..buffers).map(&mut buffer).collect(), period: None }
+        Instance { buffers: (0..buffers).map(&mut buffer).collect(), period: None, ..Instance::default() }
     }
 
     fn overlap(part: &Part, offsets: &[u64]) -> bool {
@@ -310,7 +303,7 @@ mod tests {
                 let places = Places::new(&part, sweep(&part, false, u64::MAX).expect("no limit"));
                 let stretches = if k % 2 == 0 { Stretches::fast() } else { Stretches::new(k) };
                 let mut stretches = Stretches { share: 1, ..stretches };
-                let how = ((k, Parts::default()), (100_000, None));
+                let how = (k, (100_000, Until::default()));
                 let Some(found) = stretches.improve(&part, &places, part.bound, how.0, how.1).0 else { continue };
                 assert!(!overlap(&part, &found.offsets), "{k}");
                 assert_eq!(found, Places::new(&part, found.offsets.clone()), "{k}");

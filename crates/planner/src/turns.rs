@@ -13,6 +13,10 @@ use crate::{Instance, Options};
 /// Work on what one lossy merge leaves, times a term of Luby's sequence.
 const ON_ONE: u64 = 20_000_000;
 
+/// And, where what is left is few items, for each: then chance in merging decides, and many merges find more than much work on one
+/// (shortened:1000: solved with 3 million units, or not with 20).
+const ON_ONE_PER_ITEM: u64 = 40_000;
+
 /// And on merging itself.
 const ON_MERGING: u64 = 40_000_000;
 
@@ -69,8 +73,7 @@ impl<'a> Turns<'a> {
         bound: &mut u64,
         goal: Goal,
     ) -> u64 {
-        let kinds = if goal.options.parts.merges { 3 } else { 1 };
-        let which = (0..kinds).min_by_key(|&k| self.spent[k]).unwrap_or(0);
+        let which = (0..3).min_by_key(|&k| self.spent[k]).unwrap_or(0);
         let threads = goal.clock.threads;
         let work = match which {
             0 => {
@@ -93,14 +96,12 @@ impl<'a> Turns<'a> {
         best: &mut Places,
         goal: Goal,
     ) -> Option<u64> {
-        let made = merged.get_or_init(|| {
-            Merged::exact(part, goal.options.parts, goal.clock.until).filter(|made| is_worth(part, made))
-        });
+        let made = merged.get_or_init(|| Merged::exact(part, goal.clock.until).filter(|made| is_worth(part, made)));
         let made = made.as_ref()?;
         let (improver, places) = match &mut self.exact {
             Some(exact) => exact,
             None => {
-                let (places, greedy_work) = greedy(&made.part, goal.target, goal.options.parts, goal.clock)?;
+                let (places, greedy_work) = greedy(&made.part, goal.target, goal.clock)?;
                 offer(made, part, &places, best);
                 self.exact = Some((Improver::new(&made.part, goal.clock.threads, goal.options), places));
                 return Some(made.work + greedy_work);
@@ -124,25 +125,29 @@ impl<'a> Turns<'a> {
             limit,
             k: self.made,
             seed: options.seed,
-            parts: options.parts,
             work: (goal.left / 2).min(ON_MERGING.saturating_mul(length)),
         };
         let made = Merged::lossy(part, how, clock.until)?;
-        self.made += 1;
         let mut work = made.work;
         if !is_worth(part, &made) {
             self.idle += 1;
+            self.made += 1;
             return (self.idle < Merged::LOSSY).then_some(work);
         }
         self.idle = 0;
-        self.share = if made.likely { SHARE } else { 1 };
-        let (mut places, greedy_work) = greedy(&made.part, target, options.parts, clock)?;
+        let (mut places, greedy_work) = greedy(&made.part, target, clock)?;
         work += greedy_work;
         let mut improver = Improver::new(&made.part, clock.threads, options);
+        let few = ON_ONE_PER_ITEM * made.part.items.len() as u64 * luby(self.made / Merged::LOSSY);
+        let most = if made.is_few { most.min(few) } else { most };
         let until = made.work + most.min(goal.left.saturating_sub(work));
         while work < until && places.top > target && !clock.is_over() {
             work += improver.round(&mut places, &mut 0, target, until - work, clock);
         }
+        // Where what is nearly alike explains most, other merges do not help.
+        let explains = made.is_few && places.top < best.top;
+        self.made += if explains { Merged::LOSSY } else { 1 };
+        self.share = if made.likely || explains { SHARE } else { 1 };
         offer(&made, part, &places, best);
         Some(work)
     }

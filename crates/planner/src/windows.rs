@@ -3,10 +3,8 @@
 //! walls (large neighbourhood search, Shaw 1998). Each window costs what is in it, whatever the size of the part.
 
 use std::cmp::Reverse;
-use std::time::Instant;
 
-use crate::Parts;
-use crate::clock::is_over;
+use crate::clock::{Until, is_over};
 use crate::exact::{Choice, Exact, Outcome, Style, Taste, Walls};
 use crate::greedy::Places;
 use crate::hash::{Rng, mix};
@@ -41,7 +39,6 @@ const MEMORY: usize = 1 << 10;
 /// A solution at work, and how it is changed.
 pub(crate) struct Windows<'a> {
     part: &'a Part,
-    parts: Parts,
     lifetimes: Lifetimes,
     rng: Rng,
     offsets: Vec<u64>,
@@ -60,11 +57,10 @@ pub(crate) struct Windows<'a> {
 
 impl<'a> Windows<'a> {
     /// For a part; nothing is known of it yet.
-    pub fn new(part: &'a Part, parts: Parts, seed: u64) -> Windows<'a> {
+    pub fn new(part: &'a Part, seed: u64) -> Windows<'a> {
         let n = part.items.len();
         Windows {
             part,
-            parts,
             lifetimes: Lifetimes::new(part),
             rng: Rng::new(mix(seed)),
             offsets: vec![0; n],
@@ -81,7 +77,7 @@ impl<'a> Windows<'a> {
 
     /// Goes on for a while from the best places known, or from where it was if they are the same; a better solution, if
     /// there is one, and the work done.
-    pub fn improve(&mut self, best: &Places, target: u64, left: u64, until: Option<Instant>) -> (Option<Places>, u64) {
+    pub fn improve(&mut self, best: &Places, target: u64, left: u64, until: Until) -> (Option<Places>, u64) {
         if best.top <= target {
             return (None, 0);
         }
@@ -269,7 +265,7 @@ impl<'a> Windows<'a> {
         let seed = self.rng.next();
         let choice = [Choice::Fewest, Choice::Few, Choice::Lowest][(seed % 3) as usize];
         Style {
-            choice: if self.parts.any_valley { choice } else { Choice::Only },
+            choice,
             taste: [Taste::Length, Taste::Area, Taste::Size, Taste::Any][(seed / 3 % 4) as usize],
             noise: [1, 4, 16][(seed / 12 % 3) as usize],
             seed,

@@ -1,13 +1,13 @@
 //! What a solution claims, and what becomes of invalid instances.
 
-use stalloc_planner::{Buffer, Error, Flaw, Instance, Options, Parts, check, solve};
+use stalloc_planner::{Buffer, Error, Flaw, Instance, Options, check, solve};
 
 fn buffer(lower: u64, upper: u64, size: u64) -> Buffer {
     Buffer { lower, upper, size, alignment: 1, fixed: None }
 }
 
 fn line(buffers: Vec<Buffer>) -> Instance {
-    Instance { buffers, period: None }
+    Instance { buffers, period: None, ..Instance::default() }
 }
 
 fn options() -> Options {
@@ -41,7 +41,7 @@ fn a_claim_that_is_tampered_with_is_caught() {
 fn three_arcs_that_overlap_in_pairs_are_proven_to_need_more_than_the_load() {
     // At most two live at any time, but each meets both others.
     let arcs = vec![buffer(0, 4, 1), buffer(2, 6, 1), buffer(4, 8, 1)];
-    let instance = Instance { buffers: arcs, period: Some(6) };
+    let instance = Instance { buffers: arcs, period: Some(6), ..Instance::default() };
     let solution = solve(&instance, &options()).expect("solvable");
     assert_eq!((solution.peak, solution.lower_bound, solution.optimal), (3, 3, true));
 }
@@ -49,9 +49,8 @@ fn three_arcs_that_overlap_in_pairs_are_proven_to_need_more_than_the_load() {
 #[test]
 fn windows_of_a_buffer_that_has_no_neighbours_are_passed_over() {
     let fixed = Buffer { fixed: Some(1), ..buffer(6, 8, 1) };
-    let instance = Instance { buffers: vec![buffer(0, 1, 3), fixed], period: Some(7) };
-    let parts = Parts { orders: false, cores: false, exact: false, ..Parts::default() };
-    let solution = solve(&instance, &Options { parts, ..options() }).expect("solvable");
+    let instance = Instance { buffers: vec![buffer(0, 1, 3), fixed], period: Some(7), ..Instance::default() };
+    let solution = solve(&instance, &options()).expect("solvable");
     assert_eq!((solution.peak, check(&instance, &solution)), (5, Ok(())));
 }
 
@@ -61,9 +60,12 @@ fn instances_that_make_no_sense_are_refused_by_name() {
         solve(&line(vec![buffer(5, 4, 1)]), &options()),
         Err(Error::EndsBeforeStart { index: 0, lower: 5, upper: 4 })
     );
-    let outside = Instance { buffers: vec![buffer(7, 8, 1)], period: Some(7) };
+    let outside = Instance { buffers: vec![buffer(7, 8, 1)], period: Some(7), ..Instance::default() };
     assert_eq!(solve(&outside, &options()), Err(Error::OutsideCycle { index: 0, lower: 7, period: 7 }));
-    assert_eq!(solve(&Instance { buffers: vec![], period: Some(0) }, &options()), Err(Error::ZeroPeriod));
+    assert_eq!(
+        solve(&Instance { buffers: vec![], period: Some(0), ..Instance::default() }, &options()),
+        Err(Error::ZeroPeriod)
+    );
     let unaligned = Buffer { alignment: 0, ..buffer(0, 1, 1) };
     assert_eq!(solve(&line(vec![unaligned]), &options()), Err(Error::ZeroAlignment { index: 0 }));
 }
@@ -75,7 +77,11 @@ fn what_does_not_fit_in_64_bits_is_an_error_and_what_does_is_planned() {
     assert_eq!(solve(&apart, &options()).map(|s| s.peak), Ok(u64::MAX));
     let together = line(vec![buffer(0, 2, half), buffer(1, 2, half)]);
     assert_eq!(solve(&together, &options()), Err(Error::TooLarge));
-    let ring = Instance { buffers: vec![buffer(0, u64::MAX, half), buffer(3, 4, half)], period: Some(10) };
+    let ring = Instance {
+        buffers: vec![buffer(0, u64::MAX, half), buffer(3, 4, half)],
+        period: Some(10),
+        ..Instance::default()
+    };
     assert_eq!(solve(&ring, &options()), Err(Error::TooLarge));
     let far = line(vec![Buffer { fixed: Some(u64::MAX), ..buffer(0, 1, 2) }]);
     assert_eq!(solve(&far, &options()), Err(Error::TooLarge));
@@ -100,10 +106,11 @@ fn many_alike_and_nested_lifetimes_reach_the_bound() {
 #[test]
 fn nothing_is_spent_to_go_below_what_is_enough_and_no_proof_is_claimed_for_it() {
     let arcs = vec![buffer(0, 4, 2), buffer(2, 6, 2), buffer(4, 8, 2)];
-    let instance = Instance { buffers: arcs, period: Some(6) };
+    let instance = Instance { buffers: arcs, period: Some(6), ..Instance::default() };
     let enough = Options { enough: 7, ..options() };
     let solution = solve(&instance, &enough).expect("solvable");
-    assert_eq!((solution.peak, solution.lower_bound, solution.optimal, solution.work), (6, 4, false, 0));
+    let first = solve(&instance, &Options { work_limit: Some(0), ..options() }).expect("solvable");
+    assert_eq!((solution.peak, solution.lower_bound, solution.optimal, solution.work), (6, 4, false, first.work));
     let proven = solve(&instance, &Options { enough: 5, ..options() }).expect("solvable");
     assert_eq!((proven.peak, proven.optimal), (6, true));
 }
@@ -111,7 +118,8 @@ fn nothing_is_spent_to_go_below_what_is_enough_and_no_proof_is_claimed_for_it() 
 #[test]
 fn what_is_left_after_a_solution_is_less_by_its_work() {
     let arcs = vec![buffer(0, 4, 1), buffer(2, 6, 1), buffer(4, 8, 1)];
-    let solution = solve(&Instance { buffers: arcs, period: Some(6) }, &options()).expect("solvable");
+    let solution =
+        solve(&Instance { buffers: arcs, period: Some(6), ..Instance::default() }, &options()).expect("solvable");
     assert!(solution.work > 0);
     let left = options().after(&solution);
     assert_eq!(left.work_limit, options().work_limit.map(|limit| limit - solution.work));

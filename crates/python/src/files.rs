@@ -1,10 +1,11 @@
 //! What the commands do, on files: their figures, as the JSON that `--json` prints.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes};
 use stalloc_jobs::refresh::{self, Wanted};
 use stalloc_jobs::simulating::{Replays, simulate};
 use stalloc_jobs::{Notes, inputs, planning};
@@ -95,4 +96,109 @@ pub fn format_bytes(count: u64) -> String {
 #[pyfunction]
 pub fn redacted(words: Vec<String>) -> String {
     stalloc_common::redacted(words.iter().map(String::as_str))
+}
+
+/// What `stalloc.plan_buffers` asks for. Numbers are bytes of native unsigned 64-bit ones.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Buffers {
+    lower: Vec<u8>,
+    upper: Vec<u8>,
+    size: Vec<u8>,
+    alignment: Vec<u8>,
+    fixed: Option<Vec<Option<u64>>>,
+    period: Option<u64>,
+    conflicts: Vec<(usize, usize)>,
+    gaps: Vec<(usize, u64, u64, Option<(u64, u64)>)>,
+    capacity: Option<u64>,
+    seconds: f64,
+    work_limit: Option<u64>,
+    threads: Option<usize>,
+    seed: u64,
+}
+
+/// What an instance of buffers came to: offsets as bytes, peak, lower bound, whether that is proven the least, and whether Ctrl-C
+/// ended the search.
+type Placed<'py> = (Bound<'py, PyBytes>, u64, u64, bool, bool);
+
+/// How often Python is asked whether to go on.
+const BETWEEN_ASKING: Duration = Duration::from_millis(50);
+
+/// Places buffers; `callback(peak, lower_bound)` hears of each better plan and may end the search with `False`.
+#[pyfunction]
+pub fn plan_buffers<'py>(py: Python<'py>, wanted: Buffers, callback: Option<Py<PyAny>>) -> PyResult<Placed<'py>> {
+    let instance = wanted.instance()?;
+    let usual = planning::usual_effort();
+    let options = stalloc_planner::Options {
+        time_limit: Duration::try_from_secs_f64(wanted.seconds)
+            .map_err(|_| failed(format!("time_limit={}: a number of seconds, such as 0.5 or 60", wanted.seconds)))?,
+        work_limit: wanted.work_limit,
+        threads: wanted.threads.unwrap_or(usual.threads).clamp(1, 1024),
+        seed: wanted.seed,
+        enough: wanted.capacity.unwrap_or(0),
+        ..usual
+    };
+    let (mut ended, mut error) = (false, None);
+    let mut asked: Option<Instant> = None;
+    let mut best = u64::MAX;
+    let solution = py.detach(|| {
+        stalloc_planner::solve_watched(&instance, &options, &mut |progress| {
+            let is_better = progress.peak < best;
+            if !is_better && asked.is_some_and(|at| at.elapsed() < BETWEEN_ASKING) {
+                return true;
+            }
+            (best, asked) = (progress.peak, Some(Instant::now()));
+            Python::attach(|py| {
+                if py.check_signals().is_err() {
+                    ended = true;
+                    return false;
+                }
+                let Some(callback) = callback.as_ref().filter(|_| is_better) else { return true };
+                match callback.call1(py, (progress.peak, progress.lower_bound)) {
+                    Ok(answer) => !answer.bind(py).is(&*PyBool::new(py, false)),
+                    Err(raised) => {
+                        error = Some(raised);
+                        false
+                    }
+                }
+            })
+        })
+    });
+    if let Some(error) = error {
+        return Err(error);
+    }
+    let solution = solution.map_err(failed)?;
+    let offsets: Vec<u8> = solution.offsets.iter().flat_map(|offset| offset.to_ne_bytes()).collect();
+    Ok((PyBytes::new(py, &offsets), solution.peak, solution.lower_bound, solution.optimal, ended))
+}
+
+impl Buffers {
+    fn instance(&self) -> PyResult<stalloc_planner::Instance> {
+        let numbers = |bytes: &[u8]| -> Vec<u64> {
+            bytes.as_chunks::<8>().0.iter().map(|&number| u64::from_ne_bytes(number)).collect()
+        };
+        let (lower, upper) = (numbers(&self.lower), numbers(&self.upper));
+        let (size, alignment) = (numbers(&self.size), numbers(&self.alignment));
+        let n = lower.len();
+        let fixed = self.fixed.as_ref();
+        let counts = [("upper", upper.len()), ("size", size.len()), ("alignment", alignment.len())];
+        let counts = counts.into_iter().chain(fixed.map(|fixed| ("fixed", fixed.len())));
+        if let Some((name, count)) = counts.into_iter().find(|&(_, count)| count != n) {
+            return Err(failed(format!("{name} has {count} numbers, and lower has {n}: one for each buffer")));
+        }
+        let buffer = |i: usize| stalloc_planner::Buffer {
+            lower: lower[i],
+            upper: upper[i],
+            size: size[i],
+            alignment: alignment[i],
+            fixed: fixed.and_then(|fixed| fixed[i]),
+        };
+        let gap = |&(buffer, lower, upper, window)| stalloc_planner::Gap { buffer, lower, upper, window };
+        Ok(stalloc_planner::Instance {
+            buffers: (0..n).map(buffer).collect(),
+            period: self.period,
+            conflicts: self.conflicts.clone(),
+            gaps: self.gaps.iter().map(gap).collect(),
+        })
+    }
 }

@@ -23,7 +23,7 @@ mod _native {
     #[pymodule_export]
     use super::departure::serve_on_departure;
     #[pymodule_export]
-    use super::files::{format_bytes, plan_file, plan_folder, redacted, simulate_file};
+    use super::files::{format_bytes, plan_buffers, plan_file, plan_folder, redacted, simulate_file};
     #[pymodule_export]
     use super::host::host_log;
     #[pymodule_export]

@@ -1,4 +1,5 @@
-//! DSA instances as CSV: `id,lower,upper,size[,alignment][,offset]`, columns in any order.
+//! DSA instances as CSV: `id,lower,upper,size[,alignment][,gaps][,offset]`, columns in any order; those of `MiniMalloc` are read
+//! as it reads them: a column `end` names the last instant at which a buffer lives, where `upper` names the first at which it does not.
 
 use std::io::{self, Read, Write};
 
@@ -10,7 +11,8 @@ use crate::input::Input;
 const LONGEST_LINE: usize = 1 << 20;
 /// Memory that a row may take in addition to its id.
 const ROW_BYTES: u64 = 96;
-const FIX_LINE: &str = "a row is whole numbers: id,lower,upper,size[,alignment][,offset]";
+const FIX_LINE: &str =
+    "a row is whole numbers: id,lower,upper,size[,alignment][,offset], and gaps such as 3-5 7-9@0:64";
 const FIX_HEADER: &str = "the first line names the columns, such as id,lower,upper,size";
 
 /// A column of the file.
@@ -19,8 +21,11 @@ enum Column {
     Id,
     Lower,
     Upper,
+    /// As `Upper`, but the last instant of a lifetime.
+    End,
     Size,
     Alignment,
+    Gaps,
     Offset,
     Other,
 }
@@ -30,9 +35,11 @@ impl Column {
         match name.trim_ascii().to_ascii_lowercase().as_slice() {
             b"id" | b"buffer" | b"buffer_id" => Column::Id,
             b"lower" | b"begin" | b"start" => Column::Lower,
-            b"upper" | b"end" => Column::Upper,
+            b"upper" => Column::Upper,
+            b"end" => Column::End,
             b"size" => Column::Size,
             b"alignment" => Column::Alignment,
+            b"gaps" => Column::Gaps,
             b"offset" => Column::Offset,
             _ => Column::Other,
         }
@@ -43,8 +50,10 @@ impl Column {
             Column::Id => "id",
             Column::Lower => "lower",
             Column::Upper => "upper",
+            Column::End => "end",
             Column::Size => "size",
             Column::Alignment => "alignment",
+            Column::Gaps => "gaps",
             Column::Offset => "offset",
             Column::Other => "",
         }
@@ -64,8 +73,38 @@ pub struct InstanceRow {
     pub size: u64,
     /// Its offset must be a multiple of this; 1 for no constraint, never 0.
     pub alignment: u64,
+    /// When it needs less than all of its bytes.
+    pub gaps: Vec<Gap>,
     /// Where it is, if the file says so.
     pub offset: Option<u64>,
+}
+
+/// A time within a lifetime when a buffer needs none of its bytes, or those of a window alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The first instant.
+    pub lower: u64,
+    /// The first instant after it.
+    pub upper: u64,
+    /// The bytes that it needs even then, from its offset on: the first, and one past the last.
+    pub window: Option<(u64, u64)>,
+}
+
+impl InstanceRow {
+    /// What it takes: first instant and one past the last, first byte and one past the last, from its offset on.
+    pub fn pieces(&self) -> Vec<(u64, u64, u64, u64)> {
+        let mut gaps = self.gaps.clone();
+        gaps.sort_unstable_by_key(|gap| (gap.lower, gap.upper));
+        let (mut pieces, mut from) = (Vec::new(), self.lower);
+        for gap in gaps {
+            pieces.push((from, gap.lower, 0, self.size));
+            pieces.extend(gap.window.map(|(first, last)| (gap.lower, gap.upper, first, last)));
+            from = gap.upper;
+        }
+        pieces.push((from, self.upper, 0, self.size));
+        pieces.retain(|piece| piece.0 < piece.1 && piece.2 < piece.3);
+        pieces
+    }
 }
 
 /// An instance of dynamic storage allocation, in the order of the file.
@@ -106,8 +145,15 @@ impl Instance {
                         writer.write_field(row.id.as_bytes())?;
                         continue;
                     }
+                    Column::Gaps => {
+                        let after = u64::from(self.columns.contains(&Column::End));
+                        let gaps: Vec<String> = row.gaps.iter().map(|gap| gap.shown(after)).collect();
+                        writer.write_field(gaps.join(" "))?;
+                        continue;
+                    }
                     Column::Lower => row.lower,
                     Column::Upper => row.upper,
+                    Column::End => row.upper - 1,
                     Column::Size => row.size,
                     Column::Alignment => row.alignment,
                     Column::Offset => *offset,
@@ -121,8 +167,15 @@ impl Instance {
 
     /// The largest load over time: no placement needs less. O(n log n).
     pub fn lower_bound(&self) -> u64 {
-        let ends = self.rows.iter().flat_map(|row| [(row.lower, true, row.size), (row.upper, false, row.size)]);
-        let mut ends: Vec<(u64, bool, u64)> = ends.collect();
+        let mut ends: Vec<(u64, bool, u64)> = Vec::with_capacity(2 * self.rows.len());
+        let mut add = |lower, upper, size| ends.extend([(lower, true, size), (upper, false, size)]);
+        for row in &self.rows {
+            if row.gaps.is_empty() {
+                add(row.lower, row.upper, row.size);
+            } else {
+                row.pieces().into_iter().for_each(|(lower, upper, from, to)| add(lower, upper, to - from));
+            }
+        }
         // At the same instant, what ends (false) goes before what begins.
         ends.sort_unstable();
         let (mut load, mut peak) = (0u128, 0u128);
@@ -138,10 +191,30 @@ impl Instance {
     }
 }
 
+impl Gap {
+    /// As in the file, where the last instant may be meant.
+    fn shown(&self, after: u64) -> String {
+        let window = self.window.map(|(from, to)| format!("@{from}:{to}")).unwrap_or_default();
+        format!("{}-{}{window}", self.lower, self.upper - after)
+    }
+
+    /// From the file: `LOWER-UPPER` or `LOWER-UPPER@FROM:TO`, with so many instants after the upper one.
+    fn read(text: &str, after: u64) -> Option<Gap> {
+        let (time, window) = text.split_once('@').map_or((text, None), |(time, window)| (time, Some(window)));
+        let number = |text: &str| text.parse::<u64>().ok();
+        let (lower, upper) = time.split_once('-')?;
+        let window = match window.map(|window| window.split_once(':')) {
+            None => None,
+            Some(pair) => Some((number(pair?.0)?, number(pair?.1)?)),
+        };
+        Some(Gap { lower: number(lower)?, upper: number(upper)?.checked_add(after)?, window })
+    }
+}
+
 /// Whether a line is the header of an instance.
 pub(crate) fn is_header(line: &[u8]) -> bool {
     let columns: Vec<Column> = line.split(|&b| b == b',').map(Column::named).collect();
-    let has = |column| columns.contains(&column);
+    let has = |column| columns.contains(&column) || column == Column::Upper && columns.contains(&Column::End);
     // A wrong header is still one: the reader then says which column is missing.
     columns.len() >= 3 && [Column::Lower, Column::Upper, Column::Size].into_iter().filter(|&c| has(c)).count() >= 2
 }
@@ -210,11 +283,18 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Instance
         .from_reader(Lines { input, in_line: 0 });
     let mut records = Records { reader, record: ByteRecord::new() };
     records.advance()?;
+    let shown = |field: &[u8]| String::from_utf8_lossy(field).chars().take(40).collect::<String>();
+    let names: Vec<String> = records.record.iter().map(|field| format!("{:?}", shown(field))).collect();
     let columns = header(&records.record).map_err(|problem| Fault::new(records.place(), problem, FIX_HEADER))?;
     let mut instance = Instance { rows: Vec::new(), warnings: Vec::new(), columns };
-    let others = instance.columns.iter().filter(|&&c| c == Column::Other).count();
-    if others > 0 {
-        instance.warnings.push(format!("{others} unknown columns are left out."));
+    let others = names.iter().zip(&instance.columns).filter(|(_, column)| **column == Column::Other);
+    let others: Vec<&str> = others.map(|(name, _)| name.as_str()).collect();
+    if !others.is_empty() {
+        instance.warnings.push(format!("unknown columns are ignored: {}", others.join(", ")));
+    }
+    if instance.columns.contains(&Column::End) {
+        let text = "column \"end\" names the last instant at which a buffer lives, as MiniMalloc reads it; \"upper\" names the first after it";
+        instance.warnings.push(text.to_owned());
     }
     while records.advance()? {
         budget.charge(ROW_BYTES + records.record.as_slice().len() as u64)?;
@@ -226,8 +306,11 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Instance
 
 fn header(record: &ByteRecord) -> std::result::Result<Vec<Column>, String> {
     let columns: Vec<Column> = record.iter().map(Column::named).collect();
-    for column in [Column::Id, Column::Lower, Column::Upper, Column::Size, Column::Alignment, Column::Offset] {
-        let count = columns.iter().filter(|&&c| c == column).count();
+    let known =
+        [Column::Id, Column::Lower, Column::Upper, Column::Size, Column::Alignment, Column::Gaps, Column::Offset];
+    for column in known {
+        let is = |c: &&Column| **c == column || column == Column::Upper && **c == Column::End;
+        let count = columns.iter().filter(is).count();
         let name = column.name();
         if count > 1 {
             return Err(format!("{count} columns {name:?}"));
@@ -245,6 +328,8 @@ fn row(columns: &[Column], record: &ByteRecord, index: usize) -> std::result::Re
     }
     let mut id: Option<Box<str>> = None;
     let (mut lower, mut upper, mut size, mut alignment, mut offset) = (None, None, None, None, None);
+    let (mut gaps, mut end) = (Vec::new(), None);
+    let after = u64::from(columns.contains(&Column::End));
     for (&column, field) in columns.iter().zip(record) {
         let text = String::from_utf8_lossy(field);
         let into = match column {
@@ -253,8 +338,16 @@ fn row(columns: &[Column], record: &ByteRecord, index: usize) -> std::result::Re
                 id = Some(text.into());
                 continue;
             }
+            Column::Gaps => {
+                for gap in text.split_ascii_whitespace() {
+                    let wrong = || format!("gap {gap:?} is not LOWER-UPPER or LOWER-UPPER@FROM:TO, in whole numbers");
+                    gaps.push(Gap::read(gap, after).ok_or_else(wrong)?);
+                }
+                continue;
+            }
             Column::Lower => &mut lower,
             Column::Upper => &mut upper,
+            Column::End => &mut end,
             Column::Size => &mut size,
             Column::Alignment => &mut alignment,
             Column::Offset => &mut offset,
@@ -271,6 +364,9 @@ fn row(columns: &[Column], record: &ByteRecord, index: usize) -> std::result::Re
             }
         }
     }
+    if let Some(end) = end {
+        upper = Some(end.checked_add(1).ok_or("end is 2^64 - 1, after which no time is left")?);
+    }
     let needed = |value: Option<u64>, name: &str| value.ok_or_else(|| format!("no {name}"));
     let row = InstanceRow {
         id: id.unwrap_or_else(|| index.to_string().into()),
@@ -278,6 +374,7 @@ fn row(columns: &[Column], record: &ByteRecord, index: usize) -> std::result::Re
         upper: needed(upper, "upper")?,
         size: needed(size, "size")?,
         alignment: alignment.unwrap_or(1),
+        gaps,
         offset,
     };
     if row.lower >= row.upper {
@@ -285,6 +382,19 @@ fn row(columns: &[Column], record: &ByteRecord, index: usize) -> std::result::Re
     }
     if row.alignment == 0 {
         return Err("alignment is 0".to_owned());
+    }
+    let mut gaps: Vec<&Gap> = row.gaps.iter().collect();
+    gaps.sort_unstable_by_key(|gap| (gap.lower, gap.upper));
+    let mut from = row.lower;
+    for gap in gaps {
+        let (first, last) = gap.window.unwrap_or((0, row.size));
+        if gap.lower < from || gap.lower >= gap.upper || gap.upper > row.upper || first > last || last > row.size {
+            return Err(format!(
+                "gap {} overlaps another, or is not within the lifetime and the size",
+                gap.shown(after)
+            ));
+        }
+        from = gap.upper;
     }
     Ok(row)
 }

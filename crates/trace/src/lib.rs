@@ -40,7 +40,7 @@ pub use compare::{Comparison, Difference, compare};
 pub use error::{Fault, Place, ReadError};
 pub use ids::*;
 pub use input::Progress;
-pub use instance::{Instance, InstanceRow};
+pub use instance::{Gap, Instance, InstanceRow};
 pub use marks::HostReads;
 pub use model::*;
 pub use open::{Input, MEMORY_LIMIT, open, open_within, read_bytes};

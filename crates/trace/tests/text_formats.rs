@@ -54,6 +54,31 @@ fn a_buffer_that_ends_when_another_begins_does_not_add_to_its_load() {
 }
 
 #[test]
+fn columns_of_minimalloc_mean_what_they_mean_there() {
+    // Its `end` is the last instant of a lifetime, and so is that of a gap.
+    let text = "buffer,start,end,size,gaps,offset,colour\n0,0,4,10,2-3@5:7,0,red\n1,4,9,6,,20,blue\n";
+    let read = instance(text);
+    assert_eq!((read.rows[0].lower, read.rows[0].upper, read.rows[1].lower), (0, 5, 4));
+    assert_eq!(read.rows[0].pieces(), [(0, 2, 0, 10), (2, 4, 5, 7), (4, 5, 0, 10)]);
+    assert_eq!((read.rows[1].offset, read.lower_bound()), (Some(20), 16));
+    assert!(read.warnings.iter().any(|warning| warning.contains("\"colour\"")), "{:?}", read.warnings);
+    assert!(read.warnings.iter().any(|warning| warning.contains("last instant")), "{:?}", read.warnings);
+    let mut out = Vec::new();
+    read.write(&mut out, &[3, 20]).unwrap();
+    assert_eq!(String::from_utf8(out).unwrap(), "id,lower,end,size,gaps,offset\n0,0,4,10,2-3@5:7,3\n1,4,9,6,,20\n");
+    // Ours are half-open, gaps as well.
+    let ours = instance("id,lower,upper,size,gaps\n0,0,5,10,0-2 4-5\n");
+    assert_eq!(ours.rows[0].pieces(), [(2, 4, 0, 10)]);
+    let bad = ["3-2", "0-9", "1-3 2-4", "1-2@3:11", "1-2@4:3", "1", "1-x", "1-2@3"];
+    for gaps in bad {
+        refused(&format!("id,lower,upper,size,gaps\n0,0,5,10,{gaps}\n"));
+    }
+    refused("id,lower,upper,end,size\n0,0,5,5,10\n");
+    refused("id,lower,end,size\n0,0,18446744073709551615,10\n");
+    assert_eq!(instance("id,lower,end,size\n0,7,7,10\n").rows[0].upper, 8);
+}
+
+#[test]
 fn what_is_wrong_with_an_instance_is_said_with_its_line() {
     let line = |text: &str| match refused(text).place {
         Place::Line(line) => line,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stalloc_jobs::{inputs, planning};
-use stalloc_planner::Options;
+use stalloc_planner::{Options, Stop};
 use stalloc_synthesizer::Summary;
 use stalloc_trace::{Input, Instance, Trace};
 
@@ -19,10 +19,12 @@ use crate::progress::Terminal;
                         stalloc plan instance.csv -o solved.csv       the same rows with an offset column\n  \
                         stalloc plan instance.csv --time-limit 60     take a minute for a better answer\n  \
                         stalloc plan traces                           a plan next to each trace of a folder\n\n\
-                        Without -o nothing is written but for a folder: the figures are printed.")]
+                        Without -o nothing is written but for a folder: the figures are printed.\n\
+                        Ctrl-C ends the search, and the best plan so far is the answer; a second one ends the command.\n\
+                        Exit status: 0 if done, 1 if with --capacity no plan was found that fits, 2 if a file cannot be read.")]
 pub struct Args {
     /// A recording (PyTorch snapshot, stalloc trace, mem_log), a folder of traces, or an instance as CSV
-    /// (id,lower,upper,size)
+    /// (id,lower,upper,size; MiniMalloc's columns start, end, gaps and offset are read as it reads them)
     #[arg(value_parser = input::parser())]
     input: PathBuf,
     /// Where to write the plan, or the CSV with offsets; for a folder, another folder
@@ -34,6 +36,9 @@ pub struct Args {
     /// Rank to plan, of a folder; all by default
     #[arg(long, value_name = "R")]
     rank: Option<u32>,
+    /// Of an instance, the highest address that there is: whether a plan fits below it
+    #[arg(long, value_name = "BYTES", value_parser = output::parse_bytes)]
+    capacity: Option<u64>,
     #[command(flatten)]
     effort: Effort,
     /// Print one JSON object
@@ -88,11 +93,23 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     match inputs::open(&args.input, &mut Terminal::new())? {
         Input::Recording(recording) => {
             input::keep(&args.input, args.output.as_deref())?;
+            if args.capacity.is_some() {
+                return Err(Error::message("--capacity is for instances; stalloc simulate has it for recordings"));
+            }
             args.trace(&inputs::device(&args.input, recording, args.device, &mut Terminal::new())?)?;
+            Ok(Outcome::Done)
         }
-        Input::Instance(instance) => args.instance(&instance)?,
+        Input::Instance(instance) => args.instance(&instance),
     }
-    Ok(Outcome::Done)
+}
+
+/// What Ctrl-C raises from now on: the best plan so far is the answer then.
+fn stop() -> Result<Stop, Error> {
+    let flag = stalloc_launcher::stop_flag();
+    let flag = flag.map_err(|error| Error::message(format!("cannot listen to signals: {error}")))?;
+    // Once for each command, which ends with the process.
+    let flag: &'static std::sync::Arc<_> = Box::leak(Box::new(flag));
+    Ok(Stop(flag))
 }
 
 impl Args {
@@ -120,13 +137,17 @@ impl Args {
         output::next(&format!("stalloc run --plan {} -- COMMAND", out.display()), "serves the job from these plans")
     }
 
-    fn instance(&self, instance: &Instance) -> Result<(), Error> {
-        let solved = planning::instance(&self.input, instance, &self.effort.options())?;
+    fn instance(&self, instance: &Instance) -> Result<Outcome, Error> {
+        let effort = Options { stop: Some(stop()?), enough: self.capacity.unwrap_or(0), ..self.effort.options() };
+        let solved = planning::instance(&self.input, instance, &effort)?;
+        let outcome =
+            if self.capacity.is_some_and(|capacity| solved.peak > capacity) { Outcome::No } else { Outcome::Done };
         if let Some(path) = &self.output {
             output::whole_file(path, |out| instance.write(out, &solved.offsets))?;
         }
         if self.json {
-            return output::json(&solved);
+            output::json(&solved)?;
+            return Ok(outcome);
         }
         let proof = if solved.optimal { ", proven the least" } else { "" };
         output::line(&format!(
@@ -137,14 +158,23 @@ impl Args {
             solved.lower_bound,
             solved.seconds,
         ))?;
+        if let Some(capacity) = self.capacity {
+            output::line(&match capacity {
+                _ if solved.peak <= capacity => format!("fits into {capacity}"),
+                _ if solved.lower_bound > capacity => format!("does not fit into {capacity}, and no plan can"),
+                _ => format!("no plan found that fits into {capacity}; a longer --time-limit may find one"),
+            })?;
+        }
         match &self.output {
             Some(path) => output::next(&format!("stalloc verify {}", path.display()), "checks the offsets"),
             None => output::next(&format!("stalloc plan {} -o solved.csv", self.input.display()), "keeps the offsets"),
-        }
+        }?;
+        Ok(outcome)
     }
 
     fn trace(&self, trace: &Trace) -> Result<(), Error> {
-        let (plan, summary) = planning::trace(trace, self.effort.options(), &mut Terminal::new())?;
+        let effort = Options { stop: Some(stop()?), ..self.effort.options() };
+        let (plan, summary) = planning::trace(trace, effort, &mut Terminal::new())?;
         if let Some(path) = &self.output {
             stalloc_plan::write(path, &plan).map_err(|error| Error::message(error.to_string()))?;
         }

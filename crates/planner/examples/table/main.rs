@@ -2,8 +2,7 @@
 //!
 //! `cargo run -p stalloc-planner --release --example table [-- NAME...]`, from the project's root: instances and
 //! training traces are read from `../shared/data`, the synthetic ones are made here. With names, only the rows whose
-//! name contains one of them. With `--ablate` before the names, every row once more for each part of the planner,
-//! without that part.
+//! name contains one of them.
 
 mod read;
 mod synthetic;
@@ -11,7 +10,7 @@ mod synthetic;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use stalloc_planner::{Effort, Instance, Options, Parts, check, solve};
+use stalloc_planner::{Effort, Instance, Options, check, solve};
 
 /// Where instances and traces are.
 const DATA: &str = "../shared/data";
@@ -60,68 +59,40 @@ const SYNTHETIC: [(usize, bool, Effort, Row); 4] = [
 const TRACE_LIMIT: f64 = 2.0;
 
 fn main() {
-    let mut only: Vec<String> = std::env::args().skip(1).collect();
-    let ablate = only.first().is_some_and(|first| first == "--ablate");
-    only.drain(..usize::from(ablate));
+    let only: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|o| name.contains(o.as_str()));
     println!(
         "{:34} {:>8} {:>8} {:>7} {:>8} {:>8}  {:7} rivals",
         "instance", "buffers", "ratio", "proven", "seconds", "CPU", "goal"
     );
-    for (label, parts) in variants(ablate) {
-        if let Some(label) = label {
-            println!("\n{label}");
+    for row in FILES.into_iter().filter(|row| wanted(row.0)) {
+        match read::csv(&Path::new(DATA).join("dsa").join(format!("{}.csv", row.0))) {
+            Ok(instance) => print(row, &instance, Effort::Full),
+            Err(error) => println!("{:34} skipped: {error}", row.0),
         }
-        for row in FILES.into_iter().filter(|row| wanted(row.0)) {
-            match read::csv(&Path::new(DATA).join("dsa").join(format!("{}.csv", row.0))) {
-                Ok(instance) => print(row, &instance, Effort::Full, parts),
-                Err(error) => println!("{:34} skipped: {error}", row.0),
-            }
-        }
-        for (buffers, variable, effort, row) in SYNTHETIC.into_iter().filter(|(.., row)| wanted(row.0)) {
-            print(row, &synthetic::training(buffers, 1, variable), effort, parts);
-        }
-        for path in read::traces(&Path::new(DATA).join("traces")) {
-            let name = read::name(&path);
-            if wanted(&name)
-                && let Err(error) = trace(&path, &name, parts)
-            {
-                println!("{name:34} skipped: {error}");
-            }
+    }
+    for (buffers, variable, effort, row) in SYNTHETIC.into_iter().filter(|(.., row)| wanted(row.0)) {
+        print(row, &synthetic::training(buffers, 1, variable), effort);
+    }
+    for path in read::traces(&Path::new(DATA).join("traces")) {
+        let name = read::name(&path);
+        if wanted(&name)
+            && let Err(error) = trace(&path, &name)
+        {
+            println!("{name:34} skipped: {error}");
         }
     }
     println!("peak resident memory: {} MiB", read::resident().map_or("?".into(), |kib| (kib / 1024).to_string()));
 }
 
-/// All parts, and if asked for each time without one of them.
-fn variants(ablate: bool) -> Vec<(Option<&'static str>, Parts)> {
-    let all = Parts::default();
-    if !ablate {
-        return vec![(None, all)];
-    }
-    vec![
-        (Some("everything"), all),
-        (Some("without best fit over the skyline"), Parts { best_fit: false, ..all }),
-        (Some("without first fit in many orders"), Parts { orders: false, ..all }),
-        (Some("without cores"), Parts { cores: false, ..all }),
-        (Some("without exact search of what is small"), Parts { exact: false, ..all }),
-        (Some("without stretches"), Parts { stretches: false, ..all }),
-        (Some("without merges"), Parts { merges: false, ..all }),
-        (Some("without filling in"), Parts { filling: false, ..all }),
-        (Some("without wheels"), Parts { wheels: false, ..all }),
-        (Some("without any exact search"), Parts { exact: false, cores: false, ..all }),
-        (Some("branching at the lowest valley from the left only"), Parts { any_valley: false, ..all }),
-    ]
-}
-
-fn options(limit: f64, effort: Effort, parts: Parts) -> Options {
+fn options(limit: f64, effort: Effort) -> Options {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(2);
-    Options { time_limit: Duration::from_secs_f64(limit), threads, effort, parts, ..Options::default() }
+    Options { time_limit: Duration::from_secs_f64(limit), threads, effort, ..Options::default() }
 }
 
-fn print((name, limit, goal, rivals): Row, instance: &Instance, effort: Effort, parts: Parts) {
+fn print((name, limit, goal, rivals): Row, instance: &Instance, effort: Effort) {
     let (start, cpu) = (Instant::now(), read::cpu_seconds());
-    let outcome = solve(instance, &options(limit, effort, parts));
+    let outcome = solve(instance, &options(limit, effort));
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), read::cpu_seconds() - cpu);
     match outcome {
         Ok(solution) => {
@@ -138,10 +109,10 @@ fn print((name, limit, goal, rivals): Row, instance: &Instance, effort: Effort, 
 }
 
 /// Plans a training trace the whole way: its steps, which are cyclic, and what runs once around them.
-fn trace(path: &Path, name: &str, parts: Parts) -> Result<(), String> {
+fn trace(path: &Path, name: &str) -> Result<(), String> {
     let input = stalloc_trace::open(path, &mut |_, _| {}).map_err(|error| error.to_string())?;
     let stalloc_trace::Input::Recording(recording) = input else { return Ok(()) };
-    let planner = options(TRACE_LIMIT, Effort::Full, parts);
+    let planner = options(TRACE_LIMIT, Effort::Full);
     let options = stalloc_synthesizer::Options { planner };
     for trace in recording.traces.iter().filter(|trace| !trace.requests.is_empty()) {
         let (start, cpu) = (Instant::now(), read::cpu_seconds());

@@ -18,7 +18,7 @@ pub fn csv(path: &Path) -> Result<Instance, String> {
         let (lower, upper, size) = (field(lower)?, field(upper)?, field(size)?);
         buffers.push(Buffer { lower, upper, size, alignment: 1, fixed: None });
     }
-    Ok(Instance { buffers, period: None })
+    Ok(Instance { buffers, period: None, ..Instance::default() })
 }
 
 /// The traces in a folder, by name; none if there is no such folder.

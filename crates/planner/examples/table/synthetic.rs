@@ -125,5 +125,5 @@ pub fn training(buffers: usize, seed: u64, variable: bool) -> Instance {
         g.scale = scale;
         g.backward(kept);
     }
-    Instance { buffers: g.buffers, period: None }
+    Instance { buffers: g.buffers, period: None, ..Instance::default() }
 }

@@ -177,7 +177,7 @@ fn known(mut pieces: Vec<Piece>, seed: u64) -> Known {
     }
     let buffer = |p: &Piece| Buffer { lower: p.lower, upper: p.upper, size: p.to - p.from, alignment: 1, fixed: None };
     Known {
-        instance: Instance { buffers: pieces.iter().map(buffer).collect(), period: None },
+        instance: Instance { buffers: pieces.iter().map(buffer).collect(), period: None, ..Instance::default() },
         offsets: pieces.iter().map(|p| p.from).collect(),
         optimum: pieces.iter().map(|p| p.to).max().unwrap_or(0),
     }

@@ -1,12 +1,13 @@
 //! The planner on tight instances, most with an optimum known by construction.
 //!
 //! `cargo run -p stalloc-planner --release --example tight -- [--limit SECONDS] [--work UNITS] [--threads N]
-//! [--seeds N] [--quick] [--without PART] [--write FOLDER] NAME...`, where a name is `cut:5000`, `slack15:300`, `chain:1000`, `pools:1000`
+//! [--seeds N] [--quick] [--write FOLDER] NAME...`, where a name is `cut:5000`, `slack15:300`, `chain:1000`, `pools:1000`
 //! (`pools:1000:2` for another seed than 1), `stack:5000`, `micro_batches:5000`, `recomputation:5000` or the path
 //! of an instance's CSV. With `--write`, each instance is written as CSV, with the offsets of a best solution where one is known, instead.
 
 mod generate;
 mod nested;
+mod noisy;
 #[allow(dead_code, reason = "the table reads more")]
 #[path = "../table/read.rs"]
 mod read;
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use generate::Known;
-use stalloc_planner::{Effort, Options, Parts, check, solve};
+use stalloc_planner::{Effort, Options, check, solve};
 
 fn main() {
     let mut options = Options { time_limit: Duration::from_secs(2), ..Options::default() };
@@ -34,11 +35,13 @@ fn main() {
             "--threads" => options.threads = number() as usize,
             "--seeds" => seeds = number() as u64,
             "--quick" => options.effort = Effort::Quick,
-            "--without" => leave_out(&mut options.parts, &words.next().unwrap_or_default()),
             "--write" => write = words.next(),
             name => {
                 let unknown = |instance| Known { instance, offsets: vec![], optimum: 0 };
-                let known = match generate::by_name(name).or_else(|| nested::by_name(name).map(unknown)) {
+                let known = match generate::by_name(name)
+                    .or_else(|| noisy::by_name(name))
+                    .or_else(|| nested::by_name(name).map(unknown))
+                {
                     Some(known) => Ok(known),
                     None => read::csv(Path::new(name)).map(unknown),
                 };
@@ -56,23 +59,6 @@ fn main() {
         }
     }
     println!("peak resident memory: {} MiB", read::resident().map_or("?".into(), |kib| (kib / 1024).to_string()));
-}
-
-/// Leaves out a part of the planner.
-fn leave_out(parts: &mut Parts, name: &str) {
-    match name {
-        "best_fit" => parts.best_fit = false,
-        "orders" => parts.orders = false,
-        "cores" => parts.cores = false,
-        "exact" => parts.exact = false,
-        "any_valley" => parts.any_valley = false,
-        "windows" => parts.windows = false,
-        "stretches" => parts.stretches = false,
-        "merges" => parts.merges = false,
-        "filling" => parts.filling = false,
-        "wheels" => parts.wheels = false,
-        other => println!("no part is called {other}"),
-    }
 }
 
 fn save(known: &Known, path: &Path) -> Result<(), String> {

@@ -87,7 +87,7 @@ impl Step {
     fn done(mut self) -> Instance {
         self.time += 64;
         self.tick();
-        Instance { buffers: self.buffers, period: None }
+        Instance { buffers: self.buffers, period: None, ..Instance::default() }
     }
 }
 

@@ -96,7 +96,7 @@ impl Exact<'_> {
             let low = mix(run.height ^ mix(u64::from(at)));
             key ^= u128::from(mix(low ^ 0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(low);
             if let Some(valley) = self.terrain.valley(at) {
-                for (side, &count) in valley.count.iter().enumerate().take(self.style.choice.sides()) {
+                for (side, &count) in valley.count.iter().enumerate() {
                     // Leftmost from the stretch's start, whichever section that is.
                     best = best.min((self.style.choice.class(count), valley.floor, seen, side));
                 }

@@ -27,7 +27,7 @@ mod walls;
 
 pub(crate) use style::{Choice, Style, Taste};
 
-use crate::clock::is_over;
+use crate::clock::{Until, is_over};
 use crate::hash::Rng;
 use crate::problem::{Item, Part};
 use terrain::{Run, Stretch, Terrain, Valley};
@@ -139,7 +139,7 @@ pub(crate) struct Exact<'a> {
     pub work: u64,
     /// The work at which the search ends, and the time.
     until: u64,
-    pub deadline: Option<std::time::Instant>,
+    pub deadline: Until,
     nodes: u32,
 }
 
@@ -187,7 +187,7 @@ impl<'a> Exact<'a> {
             rng,
             work: 0,
             until: 0,
-            deadline: None,
+            deadline: Until::default(),
             nodes: 0,
         }
     }

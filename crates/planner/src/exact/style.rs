@@ -10,23 +10,15 @@ pub(crate) enum Choice {
     Few,
     /// The lowest, unless one leaves no choice.
     Lowest,
-    /// The lowest from the left, and no other.
-    Only,
 }
 
 impl Choice {
-    /// The sides from which a node may branch.
-    pub fn sides(self) -> usize {
-        if self == Choice::Only { 1 } else { 2 }
-    }
-
     /// What a number of children is compared by; 0 for none.
     pub fn class(self, count: u32) -> u32 {
         match self {
             Choice::Fewest => count,
             Choice::Few => count.checked_ilog2().map_or(0, |c| c + 1),
             Choice::Lowest => count.min(2),
-            Choice::Only => 1,
         }
     }
 }

@@ -1,14 +1,13 @@
 //! Blocks: items that keep their places to each other, seen from outside as one item.
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
 use super::holes::Hole;
 use super::wheels::{Wheel, merge_wheels};
 use crate::bound::loads;
-use crate::clock::is_over;
+use crate::clock::{Until, is_over};
 use crate::hash::Rng;
 use crate::problem::Part;
 
@@ -126,7 +125,7 @@ pub(super) struct Blocks {
     same: Index,
     starts: Index,
     ends: Index,
-    until: Option<Instant>,
+    until: Until,
     /// Merges tried so far, and whether the time is up.
     tried: u32,
     pub late: bool,
@@ -136,7 +135,7 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Each item a block; so much may be lost that no load exceeds `limit`. O(n).
-    pub fn new(part: &Part, limit: u64, until: Option<Instant>) -> Blocks {
+    pub fn new(part: &Part, limit: u64, until: Until) -> Blocks {
         let room = loads(part).into_iter().map(|load| limit.saturating_sub(part.base).saturating_sub(load)).collect();
         let mut blocks = Blocks {
             all: Vec::with_capacity(2 * part.items.len()),
@@ -341,6 +340,23 @@ impl Blocks {
         self.remove(a);
         self.remove(b);
         self.add(block)
+    }
+
+    /// Two as one that may be longer than both.
+    pub fn merge_as(&mut self, block: Block) {
+        let Some((a, b)) = block.made.pair() else { return };
+        self.remove(a);
+        self.remove(b);
+        self.add(block);
+    }
+
+    /// Sections from one to another, around a ring where that is needed; in a line, far if the other comes first.
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
+        match to.checked_sub(from) {
+            Some(distance) => distance,
+            None if self.ring => to + self.sections - from,
+            None => u32::MAX,
+        }
     }
 
     /// One that holds two, which begin or end together if they are stacked.

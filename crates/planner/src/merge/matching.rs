@@ -26,8 +26,6 @@ pub(super) enum Kind {
     Rows(usize),
     /// Matches that are stacked.
     Stacks(usize),
-    /// Two of one size, the second after a pause.
-    Pauses,
 }
 
 /// A block, or what some would become.
@@ -56,12 +54,10 @@ pub(super) fn round(blocks: &mut Blocks, kind: Kind, rng: &mut Rng, most: u64) -
     let mut candidates = Candidates::whole(blocks);
     match kind {
         Kind::Rows(most) | Kind::Stacks(most) => (2..=most).for_each(|_| candidates.grow(blocks)),
-        Kind::Pauses => candidates.add_pauses(blocks),
     }
     let mut found = match kind {
         Kind::Rows(_) => candidates.rows(blocks),
         Kind::Stacks(_) => candidates.stacks(),
-        Kind::Pauses => candidates.pauses(),
     };
     let looking = 4 * (candidates.all.len() + found.len()) as u64;
     let before = blocks.work();
@@ -194,11 +190,6 @@ impl Candidates {
             list.push(k);
         }
         found
-    }
-
-    /// The candidates that are rows with a pause.
-    fn pauses(&self) -> Vec<(f64, Made)> {
-        self.all[self.whole..].iter().map(|c| (c.lost / c.block.area(), c.block.made)).collect()
     }
 
     /// Merges two candidates, if all their blocks are whole still and there is room for what is lost.

@@ -12,19 +12,20 @@ mod blocks;
 mod fill;
 mod holes;
 mod matching;
+mod near;
 #[cfg(test)]
 mod tests;
 mod times;
 mod wheels;
 
 use std::cmp::Reverse;
-use std::time::Instant;
 
+use crate::Instance;
 use crate::bound::loads;
+use crate::clock::Until;
 use crate::greedy::Places;
 use crate::hash::{Rng, mix};
 use crate::problem::{Item, Part};
-use crate::{Instance, Parts};
 use blocks::{Blocks, Made};
 use matching::Kind;
 use wheels::Wheel;
@@ -35,13 +36,16 @@ const MOST_ITEMS: usize = 1 << 18;
 /// Work counted for each item that is merged with nothing lost.
 const WORK_PER_ITEM: u64 = 16;
 
-/// What lossy merges look for in turns, after what is missing of a line was filled in; each until it finds nothing more, those to
-/// the left first.
-const KINDS: [&[Kind]; 3] = [
-    &[Kind::Pauses],
-    &[Kind::Rows(2), Kind::Rows(3)],
-    &[Kind::Rows(2), Kind::Rows(3), Kind::Stacks(2), Kind::Stacks(3)],
-];
+/// What lossy merges look for in turns with what is nearly alike, after what is missing of a line was filled in; each until it finds
+/// nothing more, those to the left first.
+const KINDS: [&[Kind]; 2] =
+    [&[Kind::Rows(2), Kind::Rows(3)], &[Kind::Rows(2), Kind::Rows(3), Kind::Stacks(2), Kind::Stacks(3)]];
+
+/// Ends of what is nearly alike differ by one in so many of the shorter one's sections, at most; each tried once.
+const NEAR: [u32; 3] = [4, 6, 8];
+
+/// A merge of what is nearly alike that leaves one in so many of the items is worth more work.
+const FEW: usize = 3;
 
 /// Work on filling in, for each item.
 const FILL_PER_ITEM: u64 = 8000;
@@ -58,7 +62,6 @@ pub(crate) struct Lossy<'a> {
     /// Which of all that there are.
     pub k: u64,
     pub seed: u64,
-    pub parts: Parts,
     /// Work on filling in, at most, and on all else.
     pub work: u64,
 }
@@ -71,34 +74,38 @@ pub(crate) struct Merged {
     wheels: Vec<Wheel>,
     /// Whether the part seems to be a rectangle of which pieces are missing.
     pub likely: bool,
+    /// Whether merging what is nearly alike left few items.
+    pub is_few: bool,
     /// Work that merging took.
     pub work: u64,
 }
 
 impl Merged {
     /// Lossy merges that differ in more than chance.
-    pub const LOSSY: u64 = KINDS.len() as u64;
+    pub const LOSSY: u64 = KINDS.len() as u64 + 1;
 
     /// With nothing lost. `None` if it is not done in time, or if there are alignments or too many items.
-    pub fn exact(part: &Part, parts: Parts, until: Option<Instant>) -> Option<Merged> {
-        let mut merging = Merging::new(part, 0, parts, until)?;
+    pub fn exact(part: &Part, until: Until) -> Option<Merged> {
+        let mut merging = Merging::new(part, 0, until)?;
         merging.blocks.merge_all();
         merging.end(part)
     }
 
     /// One that loses something, but so little that no load exceeds the limit. `None` if it is not done in time.
-    pub fn lossy(part: &Part, how: Lossy, until: Option<Instant>) -> Option<Merged> {
-        let kinds = KINDS[how.k as usize % KINDS.len()];
+    pub fn lossy(part: &Part, how: Lossy, until: Until) -> Option<Merged> {
         let mut rng = Rng::new(mix(how.seed ^ mix(how.k)));
         let exact = if how.limit < HIGHEST { times::exact_times(part, how.instance) } else { None };
         let part = exact.as_ref().unwrap_or(part);
-        let mut merging = Merging::new(part, how.limit, how.parts, until)?;
+        let mut merging = Merging::new(part, how.limit, until)?;
         merging.blocks.merge_all();
-        if exact.is_some() && how.parts.filling {
+        if exact.is_some() {
             let work = how.work.min(FILL_PER_ITEM * part.items.len() as u64);
             let (likely, done) = fill::fill(&mut merging.blocks, &mut rng, work);
             (merging.likely, merging.work) = (likely, merging.work + done);
         }
+        let Some(kinds) = (how.k % Merged::LOSSY).checked_sub(1).map(|kind| KINDS[kind as usize]) else {
+            return Merged::near(part, merging, how, &mut rng, until);
+        };
         // What is found by one kind may make room for those before it.
         let (mut next, mut left) = (0, how.work);
         while let Some(&kind) = kinds.get(next).filter(|_| left > 0) {
@@ -111,6 +118,30 @@ impl Merged {
             next = if merged > 0 { 0 } else { next + 1 };
         }
         merging.end(part)
+    }
+
+    /// What is nearly alike, merged several times, as chance decides which goes first; the one that leaves the fewest items.
+    fn near(part: &Part, first: Merging, how: Lossy, rng: &mut Rng, until: Until) -> Option<Merged> {
+        let (mut next, mut spent, mut best) = (Some(first), 0, None::<Merged>);
+        for differ in NEAR {
+            let mut merging = match next.take() {
+                Some(first) => first,
+                None => Merging::new(part, how.limit, until)?,
+            };
+            merging.blocks.merge_exact();
+            merging.work += near::merge_near(&mut merging.blocks, differ, rng, how.work);
+            spent += merging.work;
+            let made = merging.end(part)?;
+            let is_likely = made.likely;
+            if best.as_ref().is_none_or(|best| made.part.items.len() < best.part.items.len()) {
+                best = Some(made);
+            }
+            if is_likely || spent > how.work / 4 {
+                break;
+            }
+        }
+        let is_few = |made: &Merged| !made.likely && made.part.items.len() * FEW <= part.items.len();
+        best.map(|made| Merged { is_few: is_few(&made), work: spent, ..made })
     }
 
     /// A solution of the part from one of the merged part.
@@ -147,12 +178,11 @@ struct Merging {
 
 impl Merging {
     /// `None` if there are alignments or too many items.
-    fn new(part: &Part, limit: u64, parts: Parts, until: Option<Instant>) -> Option<Merging> {
+    fn new(part: &Part, limit: u64, until: Until) -> Option<Merging> {
         if part.aligned || part.items.len() > MOST_ITEMS {
             return None;
         }
-        let mut blocks = Blocks::new(part, limit, until);
-        blocks.merges_wheels &= parts.wheels;
+        let blocks = Blocks::new(part, limit, until);
         Some(Merging { blocks, likely: false, work: WORK_PER_ITEM * part.items.len() as u64 })
     }
 
@@ -167,6 +197,7 @@ impl Merging {
             blocks: self.blocks.all,
             wheels: self.blocks.wheels,
             likely: self.likely,
+            is_few: false,
             work: self.work,
         })
     }

@@ -7,11 +7,12 @@ use super::fill::fill;
 use super::{Lossy, Merged};
 use crate::bound::loads;
 use crate::check::check;
+use crate::clock::Until;
 use crate::first_fit::FirstFit;
 use crate::greedy::Places;
 use crate::hash::Rng;
 use crate::problem::{Item, Part, prepare};
-use crate::{Buffer, Instance, Parts, Solution};
+use crate::{Buffer, Instance, Solution};
 use proptest::prelude::*;
 
 fn instance(shapes: &[(u64, u64, u64)], period: Option<u64>) -> Instance {
@@ -22,7 +23,7 @@ fn instance(shapes: &[(u64, u64, u64)], period: Option<u64>) -> Instance {
         alignment: 1,
         fixed: None,
     };
-    Instance { buffers: shapes.iter().map(buffer).collect(), period }
+    Instance { buffers: shapes.iter().map(buffer).collect(), period, ..Instance::default() }
 }
 
 fn parts(instance: &Instance) -> Vec<Part> {
@@ -47,8 +48,7 @@ fn part(shapes: &[(u64, u64, u64)]) -> Part {
 }
 
 fn lossy(part: &Part, instance: &Instance, limit: u64, k: u64) -> Merged {
-    Merged::lossy(part, Lossy { instance, limit, k, seed: k, parts: Parts::default(), work: 100_000 }, None)
-        .expect("in time")
+    Merged::lossy(part, Lossy { instance, limit, k, seed: k, work: 100_000 }, Until::default()).expect("in time")
 }
 
 /// Any solution.
@@ -71,7 +71,7 @@ fn a_rectangle_is_put_together_from_its_pieces() {
     // 3 over 5 during 0..4; 2 and 6 after it, the 6 in two halves of the time.
     let pieces = [(0, 3, 3), (0, 3, 5), (4, 3, 2), (4, 1, 6), (6, 1, 6)];
     let part = part(&pieces);
-    let merged = Merged::exact(&part, Parts::default(), None).expect("in time");
+    let merged = Merged::exact(&part, Until::default()).expect("in time");
     assert_eq!((merged.part.items.len(), merged.part.sections, merged.part.items[0].size), (1, 1, 8));
     let places = merged.expand(&part, &place(&merged.part));
     assert_eq!((places.top, overlap(&part, &places)), (8, false));
@@ -81,7 +81,7 @@ fn a_rectangle_is_put_together_from_its_pieces() {
 fn a_piece_that_went_to_the_wrong_one_by_chance_is_given_back() {
     // The first goes with either of two that follow it; one of those goes with the last, too.
     let pieces = [(0, 1, 5), (2, 3, 5), (2, 1, 5), (2, 1, 3)];
-    let merged = Merged::exact(&part(&pieces), Parts::default(), None).expect("in time");
+    let merged = Merged::exact(&part(&pieces), Until::default()).expect("in time");
     let lifetimes: Vec<_> = merged.part.items.iter().map(|i| (i.lower, i.upper, i.size)).collect();
     assert_eq!(lifetimes, [(0, 3, 5), (1, 2, 8)]);
 }
@@ -100,9 +100,9 @@ fn what_is_aligned_or_late_is_not_merged() {
     let pieces = [(0, 1, 2), (0, 1, 4), (1, 1, 3)];
     let past = std::time::Instant::now();
     let many: Vec<_> = (0..5000).map(|k| (k, 1, 3)).collect();
-    assert!(Merged::exact(&part(&many), Parts::default(), Some(past)).is_none());
+    assert!(Merged::exact(&part(&many), Until { at: Some(past), stop: None }).is_none());
     let aligned = Part { aligned: true, ..part(&pieces) };
-    assert!(Merged::exact(&aligned, Parts::default(), None).is_none());
+    assert!(Merged::exact(&aligned, Until::default()).is_none());
 }
 
 proptest! {
@@ -118,7 +118,7 @@ proptest! {
         let instance = instance(&shapes, ring.then_some(8));
         for part in parts(&instance) {
             let limit = part.bound + above;
-            let exact = Merged::exact(&part, Parts::default(), None).expect("in time");
+            let exact = Merged::exact(&part, Until::default()).expect("in time");
             let lossy = lossy(&part, &instance, limit, k);
             prop_assert_eq!(exact.part.bound, part.bound);
             // Filling in sees times as they are, where some of what goes together in sections does not.
@@ -151,7 +151,7 @@ fn a_cut_rectangle_is_solved_by_merging_alone() {
     }
     let instance = instance(&pieces, None);
     let part = part(&pieces);
-    let merged = Merged::exact(&part, Parts::default(), None).expect("in time");
+    let merged = Merged::exact(&part, Until::default()).expect("in time");
     let places = merged.expand(&part, &place(&merged.part));
     let mut offsets = vec![0; pieces.len()];
     part.items.iter().zip(&places.offsets).for_each(|(item, &offset)| offsets[item.id as usize] = offset);
@@ -189,14 +189,11 @@ fn a_rectangle_with_pieces_missing_is_put_together_where_the_loads_tell_of_them(
         let instance = instance(&pieces, None);
         let parts = parts(&instance);
         let [part] = &parts[..] else { panic!("one part") };
-        let how =
-            Lossy { instance: &instance, limit: part.bound, k: 0, seed: 1, parts: Parts::default(), work: 20_000_000 };
-        let merged = Merged::lossy(part, how, None).expect("in time");
-        let exact = Merged::exact(part, Parts::default(), None).expect("in time");
+        let how = Lossy { instance: &instance, limit: part.bound, k: 0, seed: 1, work: 20_000_000 };
+        let merged = Merged::lossy(part, how, Until::default()).expect("in time");
+        let exact = Merged::exact(part, Until::default()).expect("in time");
         assert_eq!(merged.part.items.len(), 1, "seed {seed}; {} with nothing lost", exact.part.items.len());
         assert!(exact.part.items.len() > 10);
-        let how = Lossy { parts: Parts { filling: false, ..Parts::default() }, ..how };
-        assert!(Merged::lossy(part, how, None).expect("in time").part.items.len() > 1);
         let places = merged.expand(part, &place(&merged.part));
         assert_eq!((places.top, overlap(part, &places)), (part.bound, false));
     }
@@ -217,7 +214,7 @@ fn filling_in_that_comes_to_nothing_is_given_up_soon_and_undone() {
     for others in [400, 60] {
         let pieces = torn_and_others(others);
         let part = part(&pieces);
-        let mut blocks = Blocks::new(&part, part.bound, None);
+        let mut blocks = Blocks::new(&part, part.bound, Until::default());
         blocks.merge_all();
         let (count, room) = (blocks.count, blocks.room().to_vec());
         let (likely, done) = fill(&mut blocks, &mut Rng::new(1), 20_000_000);
@@ -235,14 +232,12 @@ fn four_around_a_fifth_are_one() {
             if mirrored { (8 - lower - length, length, size) } else { (lower, length, size) }
         };
         let part = part(&pieces.iter().map(turn).collect::<Vec<_>>());
-        let merged = Merged::exact(&part, Parts::default(), None).expect("in time");
+        let merged = Merged::exact(&part, Until::default()).expect("in time");
         assert_eq!((merged.part.items.len(), merged.part.items[0].size), (1, 12));
         let places = merged.expand(&part, &place(&merged.part));
         assert_eq!((places.top, overlap(&part, &places)), (12, false));
     }
-    let without = Merged::exact(&part(&pieces), Parts { wheels: false, ..Parts::default() }, None).expect("in time");
-    assert_eq!(without.part.items.len(), 5);
     // One of them a little smaller.
     let smaller = [(0, 5, 4), (6, 2, 7), (0, 1, 8), (2, 6, 4), (2, 3, 3)];
-    assert_eq!(Merged::exact(&part(&smaller), Parts::default(), None).expect("in time").part.items.len(), 5);
+    assert_eq!(Merged::exact(&part(&smaller), Until::default()).expect("in time").part.items.len(), 5);
 }

@@ -36,7 +36,7 @@ mod tests {
     /// Three arcs that overlap in pairs, two at a time: they need more than the load, which takes a search to prove.
     fn hard() -> Instance {
         let arc = |lower| Buffer { lower, upper: lower + 4, size: 1, alignment: 1, fixed: None };
-        Instance { buffers: vec![arc(0), arc(2), arc(4)], period: Some(6) }
+        Instance { buffers: vec![arc(0), arc(2), arc(4)], period: Some(6), ..Instance::default() }
     }
 
     #[test]

@@ -79,7 +79,8 @@ impl Stage<'_> {
             Buffer { lower, upper, size: self.items[i].size, alignment: ALIGNMENT, fixed: None }
         }));
         let period = is_cycle.then_some(timeline.length);
-        let solution = budget.solve(&Instance { buffers, period }, self.top.saturating_sub(base))?;
+        let solution =
+            budget.solve(&Instance { buffers, period, ..Instance::default() }, self.top.saturating_sub(base))?;
         for (&i, offset) in free.iter().zip(&solution.offsets[first..]) {
             self.put(i, base.checked_add(*offset).ok_or(Error::TooLarge)?)?;
         }
