@@ -49,8 +49,8 @@ stalloc_tuning::tuned! {
     /// Rounds of what was looked through that are learned from, the last ones; cutting each costs what comes after it.
     last_rounds: usize = 64;
 
-    /// Units of the planner's work for a plan of a running job.
-    running_work: u64 = 4_000_000;
+    /// Units of the planner's work for a plan of a running job: all fast orders over some 15,000 requests, which are counted.
+    running_work: u64 = 12_000_000;
 
     /// Streams share addresses only if that makes the arena smaller by more than this share: each address that passes
     /// from one stream to another makes the runtime wait for the first.
