@@ -144,9 +144,6 @@ void* pairs_allocator() { return current(); }
 // Has PyTorch use another one: for a comparison within one process.
 void pairs_use(void* allocator) { c10::cuda::CUDACachingAllocator::allocator.store(static_cast<CUDAAllocator*>(allocator)); }
 
-// Wakes an allocator that PyTorch does not use, and so has not woken.
-void pairs_init(void* allocator, int devices) { static_cast<CUDAAllocator*>(allocator)->init(devices); }
-
 // As a tensor's storage is made and destroyed: `allocate()`, and the deleter of its DataPtr.
 uint64_t pairs_storage(const Operation* operations, size_t from, size_t count, size_t requests) {
   auto* allocator = current();

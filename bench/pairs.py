@@ -6,7 +6,7 @@
 
 Records a training command for eight steps, plans it, and replays the requests of its recording from the second half
 of its steps, repeatedly, through PyTorch's entry points: by turns with the native caching allocator and with
-stalloc in front of it (or, with ``--backend pluggable``, in its place), so that a busy machine treats both alike. Prints
+stalloc in front of it, so that a busy machine treats both alike. Prints
 the fastest and the median round.
 
 The shares are of the whole replay, of which only the second half is timed. With --unplanned the requests that are timed
@@ -86,7 +86,7 @@ def in_python(operations, start: int, torch) -> int:
     return time.perf_counter_ns() - began
 
 
-def replay(folder: Path, rounds: int, unplanned: bool, backend: str) -> None:
+def replay(folder: Path, rounds: int, unplanned: bool) -> None:
     """Runs under `stalloc run`: times both allocators and prints JSON."""
     import torch
 
@@ -97,13 +97,10 @@ def replay(folder: Path, rounds: int, unplanned: bool, backend: str) -> None:
     library.pairs_allocator.restype = ctypes.c_void_p
     library.pairs_use.argtypes = [ctypes.c_void_p]
     native = library.pairs_allocator()
-    os.environ |= {"STALLOC_LOG_LEVEL": "3", "STALLOC_BACKEND": backend}
+    os.environ["STALLOC_LOG_LEVEL"] = "3"
     stalloc.enable(mode="alloc", path=str(folder))
     torch.cuda.init()
     ours = library.pairs_allocator()
-    if backend == "pluggable":  # PyTorch's own is not in use then
-        library.pairs_init.argtypes = [ctypes.c_void_p, ctypes.c_int]
-        library.pairs_init(native, torch.cuda.device_count())
     operations, start, requests = sequence(folder / "rank0_dev0.trace")
     if unplanned:
         for operation in operations[start:]:
@@ -226,7 +223,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="rounds of each allocator")
     parser.add_argument("--on-gpu", action="store_true", help="on the real GPU rather than the stand-in")
     parser.add_argument("--unplanned", action="store_true", help="time requests that are not in the plan")
-    parser.add_argument("--backend", choices=["native", "pluggable"], default="native", help="stalloc's way into PyTorch")
     parser.add_argument("--plans", type=Path, help="keep the recording and its plan here")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--grid", action="store_true", help="time drawn requests on many streams instead of a recording's")
@@ -237,7 +233,7 @@ def main() -> None:
     parser.add_argument("command", nargs="*", help="what to record, after --; by default examples/gpt.py")
     options = parser.parse_args()
     if options.replay:
-        return replay(options.replay, options.rounds, options.unplanned, options.backend)
+        return replay(options.replay, options.rounds, options.unplanned)
     if options.replay_grid:
         return grid(min(options.rounds, 5), options.pairs, options.cells)
     command = options.command or [sys.executable, str(ROOT / "examples" / "gpt.py"), "--steps", str(STEPS)]
@@ -258,7 +254,7 @@ def main() -> None:
             subprocess.run(record, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         # The replay takes its allocator itself, after a look at the native one.
         inner = ["env", "-u", "STALLOC_MODE", sys.executable, __file__, "--replay", str(folder)]
-        inner += ["--rounds", str(options.rounds), "--backend", options.backend]
+        inner += ["--rounds", str(options.rounds)]
         inner += ["--unplanned"] if options.unplanned else []
         done = subprocess.run([stalloc_command, "run", "--plan", str(folder), "--frozen", *gpu, "--", *inner], stdout=subprocess.PIPE)
         if done.returncode:

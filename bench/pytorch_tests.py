@@ -49,18 +49,12 @@ class Way:
     """One way to run the tests."""
 
     name: str
-    backend: str | None  # STALLOC_BACKEND; none: PyTorch's own allocator
     is_planned: bool = False
 
 
-NATIVE = Way("natively", None)
-RECORDED = Way("recorded", None)
-SERVED = (
-    Way("shim, auto", "native"),
-    Way("shim, planned", "native", True),
-    Way("pluggable, auto", "pluggable"),
-    Way("pluggable, planned", "pluggable", True),
-)
+NATIVE = Way("natively")
+RECORDED = Way("recorded")
+SERVED = (Way("auto"), Way("planned", True))
 
 
 # ---- In the tests' process ----
@@ -158,9 +152,9 @@ class Tests:
             return [*command, "trace", "-o", str(plans), *stand_in, "--"], environment
         from_plans = ["--plan", str(plans)] if way.is_planned else []
         command += ["run", *from_plans, *stand_in, "--"]
-        if way.backend is None:
+        if way is NATIVE:
             return [*command, "env", "STALLOC_MODE=Torch", "STALLOC_LOG_LEVEL=3"], environment
-        return command, environment | {"STALLOC_BACKEND": way.backend}
+        return command, environment
 
     def lines(self, way: Way, file: str, names: list[str], plans: Path) -> Iterator[dict | None]:
         """What a process says; none when nothing came for a test's time, and at its end."""

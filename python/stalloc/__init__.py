@@ -22,7 +22,7 @@ from stalloc._notebook import load_ipython_extension, register as _register  # n
 from stalloc._out_of_memory import on_out_of_memory  # noqa: E402
 from stalloc._read import read_trace  # noqa: E402
 from stalloc._report import record, report  # noqa: E402
-from stalloc._serve.pluggable import lib_path  # noqa: E402
+from stalloc._serve.settings import lib_path  # noqa: E402
 from stalloc._steps.marks import phase, step, watch  # noqa: E402
 
 _register()

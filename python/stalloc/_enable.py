@@ -27,9 +27,6 @@ def enable(mode: str | None = None, path: str | None = None, solid: bool | int |
     True for as much as the plan needs, a number of bytes or "2GiB" for so much more; with neither a plan nor a size, 9/10 of what is
     free. By default ``STALLOC_SOLID`` says, else only GPUs that cannot map pages are served so.
 
-    ``STALLOC_BACKEND`` chooses how PyTorch is served, "native" (in front of its own allocator, by a shim that needs a C++
-    compiler) or "pluggable" (in its place); by default the first that can be had.
-
     Whoever comes first decides: in a process that `stalloc run`, `stalloc trace` or the environment has set up, this does
     nothing, with a line if it asks for something else.
 

@@ -27,32 +27,27 @@ def serve(directory, *command, **env):
     return run("run", "--plan", directory, "--frozen", *GPU, "--", *command, env=env)
 
 
-@pytest.mark.parametrize("way", ["native", "pluggable"])
-def test_a_panic_in_every_function_that_pytorch_calls_leaves_the_job_alive(planned, way):
+def test_a_panic_in_every_function_that_pytorch_calls_leaves_the_job_alive(planned):
     # From the second call of each on.
     faults = {"STALLOC_FAULT": "*:2", "RUST_BACKTRACE": "0"}
-    process = serve(planned, sys.executable, PROGRAMS / "faults.py", STALLOC_BACKEND=way, **faults)
+    process = serve(planned, sys.executable, PROGRAMS / "faults.py", **faults)
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout.splitlines()[-1]) == {"losses": 8}
     assert process.stderr.count("a fault on purpose in") > 3, process.stderr
     assert process.stderr.count("the job goes on without its plan") == 1
 
 
-#: The functions that C calls, by the way in, as `fault.rs` has them.
-SOURCES = Path(__file__).parents[2] / "crates/runtime/src"
-CALLED = {
-    way: re.findall(r'(?:contained|done)\(\s*"(\w+)"', (SOURCES / file).read_text())
-    for way, file in [("native", "table.rs"), ("pluggable", "pluggable/entries.rs")]
-}
+#: The functions that C calls, as `fault.rs` has them.
+CALLED = re.findall(r'contained\(\s*"(\w+)"', (Path(__file__).parents[2] / "crates/runtime/src/table.rs").read_text())
 
 
 if os.environ.get("STALLOC_FAULTS") == "each":  # takes minutes
 
     @pytest.mark.parametrize("call", [1, 40])
-    @pytest.mark.parametrize(("way", "name"), [(way, name) for way, names in CALLED.items() for name in names])
-    def test_a_panic_in_one_function_leaves_the_job_alive(planned, way, name, call):
+    @pytest.mark.parametrize("name", CALLED)
+    def test_a_panic_in_one_function_leaves_the_job_alive(planned, name, call):
         faults = {"STALLOC_FAULT": f"{name}:{call}", "RUST_BACKTRACE": "0"}
-        process = serve(planned, sys.executable, PROGRAMS / "faults.py", STALLOC_BACKEND=way, **faults)
+        process = serve(planned, sys.executable, PROGRAMS / "faults.py", **faults)
         assert process.returncode == 0, process.stderr
         assert json.loads(process.stdout.splitlines()[-1]) == {"losses": 8}
         if not process.stderr.count(f"a fault on purpose in {name}"):
@@ -64,7 +59,7 @@ def test_a_line_that_cannot_be_printed_is_lost_and_nothing_else(planned, tmp_pat
     (tmp_path / "rank0_dev0.plan").write_bytes(b"no plan at all")
     tries = [
         # Lines of Rust's and at the end, and lines of Python's while PyTorch is imported.
-        ("a fault", planned, {"STALLOC_BACKEND": "pluggable", "STALLOC_FAULT": "*:5", "RUST_BACKTRACE": "0"}),
+        ("a fault", planned, {"STALLOC_FAULT": "*:5", "RUST_BACKTRACE": "0"}),
         ("a damaged plan", tmp_path, {}),
     ]
     for what, directory, env in tries:

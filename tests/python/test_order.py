@@ -10,7 +10,6 @@ import json
 import os
 import sys
 
-import pytest
 from runs import PROGRAMS, run
 
 SEED, ACTS = os.environ.get("STALLOC_ORDER", "3,1200").split(",")
@@ -25,16 +24,14 @@ def order_of(program, *arguments, before=(), **env):
     return json.loads(line)["order"], complaints
 
 
-@pytest.mark.parametrize("way", ["native", "pluggable"])
-def test_a_random_program_on_streams_and_threads_keeps_the_order(way):
-    order, complaints = order_of("differential.py", SEED, ACTS, STALLOC_BACKEND=way)
+def test_a_random_program_on_streams_and_threads_keeps_the_order():
+    order, complaints = order_of("differential.py", SEED, ACTS)
     assert order["violations"] == 0 and complaints == []
     assert order["blocks"] > int(ACTS) / 4, "the stand-in hears of blocks"
 
 
-@pytest.mark.parametrize("way", ["native", "pluggable"])
-def test_a_training_job_from_its_plan_keeps_the_order(planned, way):
-    order, complaints = order_of("gpt.py", "8", before=("--plan", planned, "--frozen"), STALLOC_BACKEND=way, STALLOC_TIGHT="1")
+def test_a_training_job_from_its_plan_keeps_the_order(planned):
+    order, complaints = order_of("gpt.py", "8", before=("--plan", planned, "--frozen"), STALLOC_TIGHT="1")
     assert order["violations"] == 0 and complaints == []
     assert order["blocks"] > 1000
 

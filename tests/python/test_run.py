@@ -6,7 +6,6 @@ import json
 import re
 import sys
 
-import pytest
 from runs import PROGRAMS, run
 
 from stalloc._serve.settings import without_effect
@@ -78,14 +77,12 @@ def test_full_memory_forks_pools_graphs_streams_and_the_end_go_wrong_for_nobody(
 
 
 def test_with_planned_offsets_alone_the_rest_is_served_by_pytorch(planned):
-    for way in ("native", "pluggable"):
-        process = serve(planned, "straying.py", STALLOC_DYNAMIC="0", STALLOC_BACKEND=way)
-        assert process.returncode == 0, process.stderr
-        found = re.search(r", ([\d,]+) where they fitted best, ([\d,]+) by (?:the model of )?PyTorch's", process.stderr)
-        assert found, process.stderr
-        assert found[1] == "0" and int(found[2].replace(",", "")) > 0, found[0]
-        if way == "native":
-            assert json.loads(process.stdout.splitlines()[-1])["overlaps"] == 0
+    process = serve(planned, "straying.py", STALLOC_DYNAMIC="0")
+    assert process.returncode == 0, process.stderr
+    found = re.search(r", ([\d,]+) where they fitted best, ([\d,]+) by PyTorch's", process.stderr)
+    assert found, process.stderr
+    assert found[1] == "0" and int(found[2].replace(",", "")) > 0, found[0]
+    assert json.loads(process.stdout.splitlines()[-1])["overlaps"] == 0
 
 
 def test_a_switch_of_the_artifact_that_asks_for_what_cannot_be_had_is_named_with_the_reason():
@@ -96,14 +93,13 @@ def test_a_switch_of_the_artifact_that_asks_for_what_cannot_be_had_is_named_with
     ]
 
 
-@pytest.mark.parametrize("way", ["native", "pluggable"])
-def test_a_job_is_learned_while_it_trains_and_the_next_run_starts_with_what_was_learned(tmp_path, way):
+def test_a_job_is_learned_while_it_trains_and_the_next_run_starts_with_what_was_learned(tmp_path):
     plans = tmp_path / "plans"
-    first = learn("gpt.py", "60", options=("--plan", plans), STALLOC_BACKEND=way)
+    first = learn("gpt.py", "60", options=("--plan", plans))
     assert first.returncode == 0, first.stderr
     # How much of these short steps is planned already is a matter of how fast the machine is.
     assert served(first) < 100 and "what was learned is kept" in first.stderr, first.stderr
-    second = learn("gpt.py", "12", options=("--plan", plans), STALLOC_BACKEND=way)
+    second = learn("gpt.py", "12", options=("--plan", plans))
     assert second.returncode == 0, second.stderr
     assert served(second) > 99.9
 
@@ -159,10 +155,9 @@ def test_limits_resets_and_switches_hold_for_the_arena_too(planned):
     assert json.loads(process.stdout.splitlines()[-1])["wrong"] == []
 
 
-@pytest.mark.parametrize("way", ["native", "pluggable"])
-def test_a_snapshot_that_a_served_job_dumps_tells_what_it_held(planned, tmp_path, way):
+def test_a_snapshot_that_a_served_job_dumps_tells_what_it_held(planned, tmp_path):
     dump = tmp_path / "snapshot.pickle"
-    process = serve(planned, "dump.py", dump, STALLOC_BACKEND=way)
+    process = serve(planned, "dump.py", dump)
     assert process.returncode == 0, process.stderr
     assert served(process) > 99
     told = run("simulate", dump, "--allocator", "pytorch", "--json")

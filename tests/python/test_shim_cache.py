@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from stalloc._serve import shim as _shim
 
@@ -57,11 +58,22 @@ def test_a_shim_that_was_changed_is_built_again(shim):
 
 
 def test_the_shim_of_a_wheel_is_taken_without_a_compiler(shim, tmp_path, monkeypatch):
-    monkeypatch.setattr(_shim, "SOURCES", tmp_path)
+    built = shim()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
     monkeypatch.setattr(_shim, "PREBUILT", tmp_path / "prebuilt")
-    _shim.prebuild("small", tmp_path / "prebuilt")
+    (tmp_path / "prebuilt").mkdir()
+    version = ".".join(torch.__version__.split(".")[:2])
+    built.rename(tmp_path / "prebuilt" / _shim.prebuilt_name("small", tmp_path, version, _shim._cxx11_abi()))
     monkeypatch.setenv("CXX", str(tmp_path / "none"))
-    assert shim.load() == 42
+    # Whichever CUDA and patch release: it is the minor version that decides.
+    for release in (f"{version}.0", f"{version}.7+cu118", f"{version}.1+cpu"):
+        monkeypatch.setattr(torch, "__version__", release)
+        assert shim.load() == 42
+    for other in (f"{version}.0+rocm6.3", f"{version}.0a0+git1234567", f"{version}.0.dev20250101+cu128", f"{version}.0a0+nv24.10", "9.9.0"):
+        monkeypatch.setattr(torch, "__version__", other)
+        with pytest.raises(_shim.ShimError, match="no C\\+\\+ compiler"):
+            shim.load()
+    monkeypatch.setattr(torch, "__version__", f"{version}.0")
     (tmp_path / "small.cpp").write_text('extern "C" int answer() { return 43; }')
     with pytest.raises(_shim.ShimError, match="no C\\+\\+ compiler"):
         shim.load()  # the wheel's is of other sources
@@ -69,8 +81,31 @@ def test_the_shim_of_a_wheel_is_taken_without_a_compiler(shim, tmp_path, monkeyp
 
 def test_a_shim_of_a_wheel_that_does_not_load_here_is_compiled(shim, tmp_path, monkeypatch):
     monkeypatch.setattr(_shim, "PREBUILT", tmp_path)
-    (tmp_path / _shim._prebuilt_name("small", tmp_path)).write_bytes(b"for another system")
+    version = ".".join(torch.__version__.split(".")[:2])
+    (tmp_path / _shim.prebuilt_name("small", tmp_path, version, _shim._cxx11_abi())).write_bytes(b"for another system")
     assert shim.load() == 42 and shim.compiled == 1
+
+
+def test_processes_that_start_together_compile_once_and_what_a_killed_one_left_goes(shim, tmp_path, monkeypatch):
+    leftover = tmp_path / "cache/stalloc/shims" / f"small-{_shim._key(tmp_path / 'small.cpp')}" / "building"
+    for folder in (*reversed(leftover.parents[:3]), leftover):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (leftover / "small.so").write_text("half of it")
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\necho once >> {tmp_path}/compiled\nsleep 0.3\nexec g++ \"$@\"\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    children = []
+    for _ in range(8):
+        if (child := os.fork()) == 0:
+            try:
+                os._exit(0 if shim.load() == 42 else 1)
+            except BaseException:
+                os._exit(2)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
+    assert (tmp_path / "compiled").read_text().split() == ["once"]
+    assert sorted(path.name.partition("-")[0] for path in leftover.parent.iterdir()) == ["lock", "small"]
 
 
 def test_nothing_is_loaded_from_where_others_can_write(shim, tmp_path):

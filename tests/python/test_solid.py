@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 
-import pytest
 from runs import PROGRAMS, run
 
 MIB = 1 << 20
@@ -34,13 +33,11 @@ def test_a_gpu_that_cannot_map_pages_is_served_so_by_itself_and_one_line_says_ho
     assert ", 0 by PyTorch's allocator; 0 remaps" in process.stderr, process.stderr
 
 
-@pytest.mark.parametrize("way", ["native", "pluggable"])
-def test_what_does_not_fit_in_the_one_allocation_is_served_by_the_fallback(way):
-    process = start("straying.py", options=("--solid=32MiB",), STALLOC_BACKEND=way)
+def test_what_does_not_fit_in_the_one_allocation_is_served_by_the_fallback():
+    process = start("straying.py", options=("--solid=32MiB",))
     assert process.returncode == 0, process.stderr
     assert "0 remaps" in process.stderr and ", 0 by " not in process.stderr, process.stderr
-    if way == "native":
-        assert figures(process)["overlaps"] == 0
+    assert figures(process)["overlaps"] == 0
 
 
 def test_a_size_that_is_none_is_said_to_be_none():

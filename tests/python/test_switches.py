@@ -56,17 +56,10 @@ def library(folder, source):
     return built
 
 
-@pytest.mark.parametrize("way", ["native", "pluggable"])
-def test_without_caching_nothing_is_served_and_a_line_says_so(planned, way):
-    process = serve(planned, ASK, STALLOC_BACKEND=way, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+def test_without_caching_nothing_is_served_and_a_line_says_so(planned):
+    process = serve(planned, ASK, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
     assert process.stdout.split() == ["0", "0"], "PyTorch counts nothing then"
     assert process.stderr.count("PYTORCH_NO_CUDA_MEMORY_CACHING is set") == 1, process.stderr
-
-
-def test_a_program_that_asks_for_a_history_before_all_else_is_served(planned):
-    program = "import torch; torch.cuda.memory._record_memory_history(context=None)" + ASK
-    process = serve(planned, program, STALLOC_BACKEND="pluggable")
-    assert process.stdout.split()[1] == "4"
 
 
 def test_another_allocator_of_pytorchs_stays_and_a_line_says_so(planned):
@@ -76,9 +69,8 @@ def test_another_allocator_of_pytorchs_stays_and_a_line_says_so(planned):
 
 
 @needs_compiler
-@pytest.mark.parametrize("way", ["native", "pluggable"])
-def test_an_allocator_of_the_programs_own_takes_our_place_and_a_line_says_so(planned, tmp_path, way):
-    process = serve(planned, OWN, library(tmp_path, OWN_ALLOCATOR), STALLOC_BACKEND=way)
+def test_an_allocator_of_the_programs_own_takes_our_place_and_a_line_says_so(planned, tmp_path):
+    process = serve(planned, OWN, library(tmp_path, OWN_ALLOCATOR))
     assert process.stdout.split() == ["pluggable", "0"]
     assert process.stderr.count("installs an allocator of its own: stalloc serves nothing more") == 1, process.stderr
 
@@ -90,19 +82,10 @@ def test_what_torch_memory_saver_is_to_pause_is_left_to_pytorchs_allocator(plann
     allocated, served = map(int, process.stdout.split())
     assert allocated >= 4 * 20_000_000 and served == 0
     assert process.stderr.count("torch_memory_saver is loaded") == 1, process.stderr
-    process = serve(
-        planned,
-        ASK,
-        before=("bash", "-c", f'LD_PRELOAD="{saver}:$LD_PRELOAD" exec "$@"', "bash"),
-        STALLOC_BACKEND="pluggable",
-    )
-    assert process.stdout.split()[1] == "0"
-    assert process.stderr.count("torch_memory_saver can pause PyTorch's own allocator alone") == 1, process.stderr
 
 
-@pytest.mark.parametrize("way", ["native", "pluggable"])
-def test_whoever_listens_to_memory_hears_of_the_arenas(planned, way):
+def test_whoever_listens_to_memory_hears_of_the_arenas(planned):
     command = ("run", "--plan", planned, "--frozen", *GPU, "--", sys.executable, PROGRAMS / "listeners.py")
-    process = run(*command, env={"STALLOC_BACKEND": way})
+    process = run(*command)
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout.splitlines()[-1])["wrong"] == []

@@ -138,9 +138,8 @@ class Kit:
         if allocator in ("native", "expandable"):
             environment = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if allocator == "expandable" else {}
             return command, {**environment, **self.stand_in()}
-        environment = {"STALLOC_BACKEND": "pluggable"} if allocator == "pluggable" else {}
         options = ["--plan", plan, "--frozen"] if plan is not None else []
-        return [self.stalloc, "run", *options, *dry, "--", *command], environment
+        return [self.stalloc, "run", *options, *dry, "--", *command], {}
 
     def stand_in(self) -> dict[str, str]:
         """The environment of a program on the stand-in alone, with nothing of stalloc's in it; on a GPU none."""

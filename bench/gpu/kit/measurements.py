@@ -14,7 +14,7 @@ TRACED = {"llama-1b": 8, "gpt2": 16, "moe": 8, "conv": 64, "compiled": 8}
 RECORDED_STEPS = 4
 #: The model whose losses are compared to the bit, and its micro-batch.
 COMPARED, COMPARED_BATCH, COMPARED_STEPS = "llama-small", 4, 12
-LOSSES = ("native", "auto", "planned", "pluggable", "native again", "expandable")
+LOSSES = ("native", "auto", "planned", "native again", "expandable")
 #: `open`: the arena with no plan, which learns none.
 SPEEDS = ("native", "planned", "open", "auto", "expandable")
 #: Steps before times count; steps that are timed; how often each allocator has its turn.

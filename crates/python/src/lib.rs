@@ -5,7 +5,6 @@ mod entries;
 mod files;
 mod host;
 mod observer;
-mod pluggable;
 mod private_folder;
 mod read;
 mod record;
@@ -29,13 +28,6 @@ mod _native {
     #[pymodule_export]
     use super::observer::{
         fractions_read, observe_operations, operation_reads, operation_reads_its_own, operations_counted,
-    };
-    #[pymodule_export]
-    use super::pluggable::{
-        pluggable_annotate, pluggable_can_raise, pluggable_history, pluggable_install, pluggable_keep_history,
-        pluggable_memory_fraction, pluggable_metadata, pluggable_on_out_of_memory, pluggable_reset_accumulated,
-        pluggable_reset_peaks, pluggable_segments, pluggable_set_caching, pluggable_set_metadata, pluggable_stack_of,
-        pluggable_stats,
     };
     #[pymodule_export]
     use super::private_folder::PrivateFolder;

@@ -97,7 +97,7 @@ mod tests {
     fn every_function_that_c_calls_is_contained() {
         let sources = [
             include_str!("table.rs"),
-            include_str!("pluggable/entries.rs"),
+            include_str!("pluggable/mod.rs"),
             include_str!("../../python/src/host.rs"),
             include_str!("../../python/src/departure.rs"),
             include_str!("../../python/src/tracker.rs"),

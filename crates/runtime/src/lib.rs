@@ -10,7 +10,7 @@
 //! `budget` (how much memory it may take), `solid` (how large one allocation is), `pinned` (page-locked memory of the host), `learning` (a thread that makes plans while the program runs), `rivals` (what PyTorch's allocator would have held), `fork` (children
 //! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C), `order`
 //! (the stand-in CUDA hears of blocks).
-//! Another way in is [`pluggable`], which brings a fallback of its own.
+//! Programs that give PyTorch an allocator by name get [`pluggable`]'s, which brings a fallback of its own.
 
 mod budget;
 mod counters;

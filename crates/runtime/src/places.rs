@@ -27,7 +27,7 @@ pub const HOST: i32 = -1;
 const MOST_GPUS: usize = 64;
 
 /// Host memory that an arena may take, bytes: what the operating system allows is found when pages are touched.
-const HOST_BYTES: u64 = 1 << 40;
+pub(crate) const HOST_BYTES: u64 = 1 << 40;
 
 /// Places of a process: its GPUs and host memory.
 pub(crate) const MOST: usize = MOST_GPUS + 1;

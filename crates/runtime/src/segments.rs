@@ -1,4 +1,4 @@
-//! What lies where in an arena, as PyTorch's memory snapshots tell it: one view for both ways in.
+//! What lies where in an arena, as PyTorch's memory snapshots tell it.
 
 use std::ops::Range;
 
@@ -40,27 +40,9 @@ pub struct Segment {
     pub blocks: Vec<Block>,
 }
 
-impl Segment {
-    /// Bytes of its blocks in one of some states.
-    pub fn bytes(&self, states: &[BlockState]) -> u64 {
-        self.blocks.iter().filter(|block| states.contains(&block.state)).map(|block| block.size).sum()
-    }
-
-    /// Bytes that the program asked for.
-    pub fn requested(&self) -> u64 {
-        self.blocks.iter().map(|block| block.requested).sum()
-    }
-}
-
 /// Whether a block counts as the arena's share of PyTorch's small pool.
 fn is_small(block: &Block) -> bool {
     block.state == BlockState::Live && block.size <= SMALL
-}
-
-/// Bytes of small blocks in segments that hold small and large ones, as the arena's do.
-pub fn small_bytes(segments: &[Segment]) -> u64 {
-    let blocks = segments.iter().filter(|segment| holds_both(segment)).flat_map(|segment| &segment.blocks);
-    blocks.filter(|block| is_small(block)).map(|block| block.size).sum()
 }
 
 /// Whether small and large blocks lie in a segment, as in the arena's; one of the fallback's holds one kind.
@@ -151,7 +133,6 @@ mod tests {
             seen,
             [(0, 2 * small, true, 7), (2 * small, small + large, false, 7), (3 * small + large, small, true, 7)]
         );
-        assert_eq!(small_bytes(std::slice::from_ref(&whole)), 3 * small);
         let one_allocation = Segment { expandable: false, ..whole };
         assert_eq!(by_pool(vec![one_allocation.clone()]), [one_allocation]);
     }

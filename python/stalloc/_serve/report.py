@@ -71,10 +71,9 @@ def at_exit(torch: Any, settings: Settings, begun: int) -> None:
         name = f"rank{settings.rank} dev{device}" if settings.is_one_of_several else f"dev{device}"
         requests = max(figures["requests"], 1)
         gib = 1 << 30
-        fallback = "PyTorch's allocator" if torch.cuda.get_allocator_backend() == "native" else "the model of PyTorch's allocator"
         say(
             f"{name}: {100 * figures['planned'] / requests:.2f} % of {figures['requests']:,} requests at planned offsets, "
-            f"{figures['open']:,} where they fitted best, {figures['fallback']:,} by {fallback}; "
+            f"{figures['open']:,} where they fitted best, {figures['fallback']:,} by PyTorch's allocator; "
             f"{figures['remaps']:,} remaps, peak reserved {figures['peak_reserved'] / gib:.2f} GiB, "
             f"efficiency {100 * figures['efficiency']:.1f} %{_room(figures)}"
         )

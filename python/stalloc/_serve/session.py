@@ -11,8 +11,8 @@ from typing import Any
 from stalloc import _dry_run, _native
 from stalloc._common import endings
 from stalloc._common.output import say
-from stalloc._serve import departure, job_summary, pluggable, report, shim
-from stalloc._serve.settings import Backend, Mode, Settings
+from stalloc._serve import departure, job_summary, report, shim
+from stalloc._serve.settings import Mode, Settings
 from stalloc._steps import marks
 from stalloc._steps.step_detection import StepDetector
 
@@ -157,11 +157,9 @@ def _serve(torch: Any, settings: Settings) -> bool:
         return False
     if not plans and settings.path is not None and (others := _other_ranks(settings.path)):
         say(f"{settings.path} holds plans of rank {others}; this is rank {settings.rank}, which starts without a plan")
-    front = _front(settings)
+    front = shim.load("front")
     _tell_core(torch, settings, plans)
-    if front is None:
-        pluggable.when_used(torch, lambda: _take_its_place(torch))
-    elif (problem := _install(front, settings)) is not None:
+    if (problem := _install(front, settings)) is not None:
         say(f"this process runs with PyTorch's allocator: {problem}")
         return False
     _watch_for_another(torch)
@@ -264,29 +262,13 @@ def _saves_memory() -> bool:
     return hasattr(ctypes.CDLL(None), "tms_get_interesting_region")
 
 
-#: The program has an allocator of its own.
-_has_another = False
-
-
-def _take_its_place(torch: Any) -> None:
-    try:
-        problem = None if _has_another else pluggable.install(torch)
-    except Exception as error:
-        problem = str(error)
-    if problem is not None:
-        say(f"this process runs with PyTorch's allocator: {problem}")
-
-
 def _watch_for_another(torch: Any) -> None:
     """Say so when the program puts an allocator of its own in our place."""
     change = torch._C._cuda_changeCurrentAllocator
 
     def changed(allocator: Any) -> None:
-        global _has_another
         change(allocator)
-        if not pluggable.is_ours(allocator):
-            _has_another = True
-            say("the program installs an allocator of its own: stalloc serves nothing more")
+        say("the program installs an allocator of its own: stalloc serves nothing more")
 
     torch._C._cuda_changeCurrentAllocator = changed
 
@@ -329,24 +311,6 @@ def _placed(torch: Any, plans: dict[int, Path], local_rank: int | None) -> dict[
     if len(plans) == 1 and local_rank is not None and local_rank < torch.cuda.device_count():
         return {local_rank: next(iter(plans.values()))}
     return plans
-
-
-def _front(settings: Settings) -> ctypes.CDLL | None:
-    """The shim that stands in front of PyTorch's own allocator; None: take its place instead."""
-    if settings.backend is Backend.PLUGGABLE:
-        if _saves_memory():
-            raise RuntimeError("torch_memory_saver can pause PyTorch's own allocator alone: STALLOC_BACKEND=native keeps it")
-        return None
-    try:
-        return shim.load("front")
-    except shim.ShimError as error:
-        if settings.backend is Backend.NATIVE:
-            raise
-        if _saves_memory():
-            raise RuntimeError(f"{error}, and torch_memory_saver can pause PyTorch's own allocator alone") from error
-        if not settings.quiet:
-            say(f"{error}; serving through CUDAPluggableAllocator instead")
-        return None
 
 
 def _install(front: ctypes.CDLL, settings: Settings) -> str | None:

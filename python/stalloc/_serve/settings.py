@@ -25,6 +25,15 @@ class Mode(enum.Enum):
         return self in (Mode.AUTO, Mode.ALLOC)
 
 
+def lib_path() -> str:
+    """Path of the library that exports ``stalloc_malloc`` and ``stalloc_free`` (and ``my_malloc``, ``my_free``).
+
+    For ``torch.cuda.memory.CUDAPluggableAllocator(stalloc.lib_path(), "stalloc_malloc", "stalloc_free")``. PyTorch tells such an
+    allocator nothing of ``record_stream`` and CUDA graphs, and keeps no statistics: rather call `stalloc.enable()`.
+    """
+    return str(_native.__file__)
+
+
 #: Switches of the artifact that turn something off which cannot be turned off here, and why.
 _ALWAYS_ON = {
     "STALLOC_STATIC_FALLBACK": "a planned request whose address is taken is always served elsewhere",
@@ -37,13 +46,6 @@ def without_effect(environment: Mapping[str, str]) -> list[str]:
     return [f"{name}=0 has no effect: {why}" for name, why in _ALWAYS_ON.items() if environment.get(name) == "0"]
 
 
-class Backend(enum.Enum):
-    """The way into PyTorch, by what ``torch.cuda.get_allocator_backend()`` says then."""
-
-    NATIVE = "native"  # in front of PyTorch's own allocator, by a shim that is compiled where it runs
-    PLUGGABLE = "pluggable"  # in its place
-
-
 @dataclass(frozen=True)
 class Settings:
     """The variables are those of the paper's artifact."""
@@ -54,7 +56,6 @@ class Settings:
     local_rank: int | None  # the rank among those of this machine, where a launcher says so
     is_one_of_several: bool  # a launcher says which rank this is
     quiet: bool
-    backend: Backend | None  # None: the first that can be had
     pinned: bool = True  # pinned memory of the host is served too
     solid: int | None = None  # the arena is one allocation, so many bytes larger than its plan needs; None: it need not be
 
@@ -68,9 +69,6 @@ class Settings:
             chosen = Mode(wanted.lower())
         except ValueError:
             raise ValueError(f"mode {wanted!r} is none of auto, torch, trace, alloc (STALLOC_MODE)") from None
-        backend = environment.get("STALLOC_BACKEND") or None
-        if backend is not None and backend not in {way.value for way in Backend}:
-            raise ValueError(f"STALLOC_BACKEND is {backend!r}, which is neither native nor pluggable")
         folder = path or environment.get("STALLOC_MODEL_INFO_PATH")
         if folder is None and chosen in (Mode.TRACE, Mode.ALLOC):
             raise ValueError(f"mode {chosen.value} needs a folder: enable(path=...) or STALLOC_MODEL_INFO_PATH")
@@ -83,7 +81,6 @@ class Settings:
             local_rank=local_rank,
             is_one_of_several=rank is not None,
             quiet=level.isdigit() and int(level) >= 3,
-            backend=Backend(backend) if backend else None,
             pinned=_pinned(environment),
             solid=_solid(environment.get("STALLOC_SOLID", "") if solid is None else solid),
         )

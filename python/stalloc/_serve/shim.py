@@ -1,25 +1,26 @@
-"""Builds the C++ shims against the installed PyTorch, once per version, and loads them.
+"""Finds the C++ shim for the installed PyTorch, or compiles it, and loads it.
 
-The list of virtual methods of PyTorch's allocator differs between versions, so a shim belongs to one build of PyTorch. A wheel
-carries the shims of the versions that it was built with; for any other one the shim is compiled where it runs: a few
-seconds, kept in the user's cache, keyed by everything that it was made from.
+The list of virtual methods of PyTorch's allocator differs between minor versions, so a shim belongs to one of them and to one C++ ABI. The
+wheel carries those of the versions that it was built with, for any CUDA and patch release. For any other PyTorch, and for nightlies, vendors'
+builds and ROCm, the shim is compiled where it runs: ten seconds, once, kept in the user's cache.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import io
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 SOURCES = Path(__file__).parent.parent / "shim"
 #: Shims that were compiled when the wheel was built.
@@ -36,12 +37,12 @@ class ShimError(RuntimeError):
 def load(name: str, folder: Path = SOURCES, gpu: bool = True) -> ctypes.CDLL:
     """The shim `name`: the wheel's, or else compiled from its source in `folder` if it is not in the cache yet; without ``gpu``
     it needs nothing of CUDA."""
-    prebuilt = PREBUILT / _prebuilt_name(name, folder)
-    if prebuilt.exists():
+    prebuilt = _prebuilt(name, folder)
+    if prebuilt is not None and prebuilt.exists():
         try:
             return ctypes.CDLL(str(prebuilt))
         except OSError:
-            pass  # this machine's C++ library is older than that of the wheel's builder
+            pass  # this machine's C++ library is older than PyTorch asks for
     library = build(name, folder, gpu)
     try:
         return ctypes.CDLL(str(library))
@@ -52,47 +53,75 @@ def load(name: str, folder: Path = SOURCES, gpu: bool = True) -> ctypes.CDLL:
 def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
     """Path of the compiled shim. Its name has the hash of its content: what was cut short or changed is built again."""
     source = folder / f"{name}.cpp"
-    command, libraries = [_compiler(), *_flags(gpu)], _libraries(gpu)
     from stalloc import _native  # not there yet while a wheel is built
 
     try:
-        directory = _native.PrivateFolder.kept("shims").below(f"{name}-{_key([*command, str(source), *libraries], source)}").path
+        directory = _native.PrivateFolder.kept("shims").below(f"{name}-{_key(source)}").path
     except OSError as error:
         raise ShimError(f"no shim can be kept: {error}") from error
     try:
-        for library in directory.glob(f"{name}-*.so"):
-            if _is_whole(library):
-                return library
-            library.unlink(missing_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory) as scratch:
-            built = Path(scratch) / f"{name}.so"
-            _compile([*command, str(_for_platform(source, Path(scratch))), "-o", str(built), *libraries])
-            library = directory / f"{name}-{_hash(built)}.so"
-            _sync(built)
-            built.replace(library)  # in one step: two processes may build at once
-        _sync(directory)
+        # Of the processes that start together one compiles, and the others wait for it.
+        with _locked(directory / "lock"):
+            for library in directory.glob(f"{name}-*.so"):
+                if _is_whole(library):
+                    return library
+                library.unlink(missing_ok=True)
+            scratch = directory / "building"
+            shutil.rmtree(scratch, ignore_errors=True)  # of one that was killed
+            scratch.mkdir()
+            try:
+                built = scratch / f"{name}.so"
+                inputs = [str(_for_platform(source, scratch)), "-o", str(built), *_libraries(gpu)]
+                _compile([_compiler(), *_flags(gpu), *inputs])
+                library = directory / f"{name}-{_hash(built)}.so"
+                _sync(built)
+                built.replace(library)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+            _sync(directory)
     except OSError as error:
         raise ShimError(f"cannot write the compiled shim: {error}; set XDG_CACHE_HOME to a folder that can be written") from error
     return library
 
 
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Hold a lock while no other process does; where the file system knows none, do without."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+#: A release of PyTorch, for whichever CUDA: the interface of its allocator is that of its minor version.
+_RELEASE = re.compile(r"(\d+\.\d+)\.\d+(?:\+(?:cu\d+|cpu))?")
+
+
+def _prebuilt(name: str, folder: Path) -> Path | None:
+    """Where the wheel has the shim for the installed PyTorch; None if that is no release."""
+    release = _RELEASE.fullmatch(_torch().__version__)
+    if release is None or _torch().version.hip is not None:
+        return None
+    return PREBUILT / prebuilt_name(name, folder, release[1], _cxx11_abi())
+
+
 def prebuild(name: str, folder: Path) -> Path:
     """Compile the shim for the installed PyTorch into `folder`, for a wheel to carry."""
     folder.mkdir(parents=True, exist_ok=True)
-    library = folder / _prebuilt_name(name, SOURCES)
-    with tempfile.TemporaryDirectory() as scratch:
-        source = _for_platform(SOURCES / f"{name}.cpp", Path(scratch))
-        _compile([_compiler(), *_flags(True), "-s", str(source), "-o", str(library), *_libraries(True)])
+    version = ".".join(map(str, _version()))
+    library = folder / prebuilt_name(name, SOURCES, version, _cxx11_abi())
+    _compile([_compiler(), *_flags(True), "-s", str(SOURCES / f"{name}.cpp"), "-o", str(library), *_libraries(True)])
     return library
 
 
-def _prebuilt_name(name: str, folder: Path) -> str:
-    """What a shim is called that was compiled from these sources for this very build of PyTorch."""
-    torch = _torch()
-    parts = [torch.__version__, torch.version.git_version, torch.version.cuda, torch.version.hip, _cxx11_abi(), sys.platform, platform.machine()]
-    digest = hashlib.sha256("\0".join(map(str, parts)).encode())
+def prebuilt_name(name: str, folder: Path, version: str, abi: int) -> str:
+    """What a shim is called that was compiled from these sources for a minor version of PyTorch and a C++ ABI."""
+    digest = hashlib.sha256()
     _add_sources(digest, folder / f"{name}.cpp")
-    return f"{name}-{torch.__version__.partition('+')[0]}-{digest.hexdigest()[:16]}.so"
+    return f"{name}-{version}-abi{abi}-{digest.hexdigest()[:16]}.so"
 
 
 def _for_platform(source: Path, scratch: Path) -> Path:
@@ -168,7 +197,10 @@ def _compiler() -> str:
         found = shutil.which(candidate)
         if found:
             return found
-    raise ShimError(f"no C++ compiler was found (looked for {', '.join(wanted)})")
+    raise ShimError(
+        f"this package has no compiled shim for PyTorch {_torch().__version__}, and no C++ compiler was found (looked for "
+        f"{', '.join(wanted)}): install g++, or a release of stalloc that has the shim"
+    )
 
 
 def _flags(gpu: bool) -> list[str]:
@@ -221,10 +253,11 @@ def _libraries(gpu: bool) -> list[str]:
     return [f"-L{lib}", *(f"-l{library}" for library in names)]
 
 
-def _key(command: list[str], used: Path) -> str:
-    digest = hashlib.sha256()
-    for part in [_torch().__version__, sys.platform, *command]:
-        digest.update(part.encode() + b"\0")
+def _key(used: Path) -> str:
+    """What a compiled shim depends on: this very build of PyTorch, and the sources."""
+    torch = _torch()
+    parts = [torch.__version__, torch.version.git_version, torch.version.cuda, torch.version.hip, _cxx11_abi(), platform.machine(), used]
+    digest = hashlib.sha256("\0".join(map(str, parts)).encode())
     _add_sources(digest, used)
     return digest.hexdigest()[:16]
 

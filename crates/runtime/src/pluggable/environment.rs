@@ -8,37 +8,30 @@ use std::sync::Once;
 
 use stalloc_common::figures::{bytes, percent};
 
-use super::{hooks_are_set, is_told, set_caching};
 use crate::fault::contained;
 use crate::folder::plans;
 use crate::messages::say;
 use crate::places;
 
-/// Before the first request: unless the package said what to do, does what the environment says.
+/// Before the first request: does what the environment says.
 pub fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        if is_told() {
-            return;
-        }
-        if env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_some() {
-            set_caching(false);
-        }
         let quiet = env::var("STALLOC_LOG_LEVEL").is_ok_and(|level| level.parse().is_ok_and(|level: u32| level >= 3));
         let mode = env::var("STALLOC_MODE").unwrap_or_default().to_lowercase();
         match mode.as_str() {
             "alloc" => serve(quiet),
-            "auto" => learn(quiet),
-            "" | "torch" => {}
+            "auto" | "" => learn(quiet),
+            "torch" => {}
             "trace" => {
                 say("this way into PyTorch cannot record; use `stalloc trace` or stalloc.enable(mode=\"trace\")")
             }
             _ => say(&format!("STALLOC_MODE={mode} is none of Auto, Torch, Trace, Alloc")),
         }
-        if !quiet && !hooks_are_set() {
+        if !quiet {
             say(
-                "this allocator was given to PyTorch without hooks: record_stream, empty_cache and CUDA graphs do not \
-                 reach it; stalloc.enable() sets them",
+                "this allocator was given to PyTorch by its name: record_stream, empty_cache and CUDA graphs do not reach \
+                 it; where a program uses them, start it with `stalloc run`",
             );
         }
     });

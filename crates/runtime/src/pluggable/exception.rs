@@ -84,16 +84,16 @@ const BUILDS: [Names; 2] = [
 const LIBRARIES: [&CStr; 3] = [c"libc10_cuda.so", c"libc10_hip.so", c"libc10.so"];
 
 /// A library of the process.
-pub(super) struct Library(*mut c_void);
+struct Library(*mut c_void);
 
 impl Library {
-    pub(super) fn find(name: &CStr) -> Option<Library> {
+    fn find(name: &CStr) -> Option<Library> {
         // SAFETY: the name ends in NUL; nothing is loaded, so no code runs.
         let handle = unsafe { dlopen(name.as_ptr(), LOADED) };
         (!handle.is_null()).then_some(Library(handle))
     }
 
-    pub(super) fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+    fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the handle is dlopen's, and `name` ends in NUL.
         let found = unsafe { dlsym(self.0, name.as_ptr()) };
         (!found.is_null()).then_some(found)
@@ -152,11 +152,6 @@ unsafe extern "C" fn destroy(exception: *mut c_void) {
     }
 }
 
-/// Whether PyTorch's exceptions can be thrown here.
-pub fn available() -> bool {
-    Parts::find(Kind::OutOfMemory).is_some() && Parts::find(Kind::Other).is_some()
-}
-
 /// Throws an exception with a message. Where PyTorch's library is not loaded, the process is ended with the message.
 ///
 /// # Safety
@@ -180,13 +175,5 @@ pub unsafe fn throw(kind: Kind, message: String) -> ! {
         (parts.construct)(exception, place, &mut text);
         *exception.cast::<*mut c_void>() = parts.vtable.byte_add(FIRST_VIRTUAL);
         (parts.throw)(exception, parts.type_info, destroy)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn without_pytorch_in_the_process_there_is_no_exception_to_throw() {
-        assert!(!super::available());
     }
 }

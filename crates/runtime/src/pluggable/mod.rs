@@ -1,110 +1,92 @@
-//! The way into PyTorch that needs no compiler: `torch.cuda.memory.CUDAPluggableAllocator`.
+//! What `torch.cuda.memory.CUDAPluggableAllocator` takes by name: two functions, for programs that give PyTorch an allocator
+//! themselves. The environment says what they serve.
 //!
-//! PyTorch hands every request to two functions of ours and asks them for no more, so all of its native allocator is
-//! here as well: what the arena does not serve comes from the model of it, and its statistics, snapshots, private pools
-//! and exceptions are kept and raised here.
+//! PyTorch tells such an allocator of no `record_stream`, no `empty_cache` and no capture, and keeps no statistics. What the
+//! arena does not serve comes from the model of PyTorch's allocator (`stalloc-caching`); failures leave as PyTorch's exceptions.
 //!
-//! From the outside in: `entries` (what PyTorch calls), `environment` (what the environment asks for), `side` (one
-//! device and its books), `fallback` (the caching allocator and the pools of CUDA graphs), `gate` (what a capture
-//! forbids), `figures`, `history`, `snapshot`, `message`, `exception` and
-//! `profiler`.
-//!
-//! Lock order: a side's, then a place's. Nothing is called back with a lock held.
+//! Lock order: a fallback's, then a place's.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
-use stalloc_caching::Settings;
-use stalloc_device::{Address, Stream};
+use stalloc_allocator::{Allocator, Error};
+use stalloc_caching::{Caching, Settings};
+use stalloc_common::figures::bytes;
+use stalloc_device::{Address, Device, Gpu, Host, Stream};
 
+use crate::fault::contained;
 use crate::fork;
-use crate::places::{self, HOST};
+use crate::messages::say;
+use crate::places::{self, HOST, HOST_BYTES};
 
-mod entries;
 mod environment;
 mod exception;
-mod fallback;
-mod figures;
-mod gate;
-mod history;
-mod message;
-mod profiler;
-mod side;
-mod snapshot;
 
-pub use entries::{hooks, my_free, my_malloc, stalloc_free, stalloc_malloc};
-pub use exception::{Kind, available as exceptions_available};
-pub use fallback::{Counts, PoolId};
-pub use figures::{Figures, Held, Stats};
-pub use history::{Action, Entry, Level, Stack, Subject, metadata, set_metadata, take_stacks_by};
-pub use side::{Books, Refusal};
-pub use snapshot::Snapshot;
+pub use exception::Kind;
 
-pub use crate::segments::{Block, Segment};
-
-use side::Side;
-
-static SIDES: [Side; places::MOST] = [const { Side::new() }; places::MOST];
-
-/// The package has said what to do, so that the environment need not be asked.
-static TOLD: AtomicBool = AtomicBool::new(false);
-
-/// None in a forked child, which must not touch their locks.
-fn sides() -> &'static [Side] {
-    if fork::is_child() { &[] } else { &SIDES }
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The exception to raise.
+    pub kind: Kind,
+    /// What it says.
+    pub text: String,
 }
 
-fn side(device: i32) -> Option<&'static Side> {
-    sides().get(usize::try_from(device.checked_sub(HOST)?).ok()?)
-}
-
-fn is_told() -> bool {
-    TOLD.load(Ordering::Acquire)
-}
-
-/// Whoever said what to do has set the hooks as well.
-fn hooks_are_set() -> bool {
-    is_told()
-}
-
-/// The package installs the allocator, hooks and all: fallbacks behave as `settings` say, and the environment is not
-/// asked.
-pub fn install(settings: &Settings) {
-    TOLD.store(true, Ordering::Release);
-    profiler::find();
-    for side in sides() {
-        side.set_settings(settings.clone());
+impl Refusal {
+    fn other(text: &str) -> Self {
+        Refusal { kind: Kind::Other, text: format!("stalloc: {text}") }
     }
 }
 
-/// After a fault that may have lost what a call was to do: no memory of before is used again.
-pub(crate) fn give_up() {
-    sides().iter().for_each(Side::give_up);
+/// Larger requests PyTorch's own allocator refuses without a look at the device, bytes.
+const LARGEST: u64 = 1 << 60;
+
+/// What serves the requests that the arena of a device does not.
+struct Fallback {
+    allocator: Box<dyn Allocator + Send>,
+    /// Free memory of the device, bytes.
+    free: fn(i32) -> u64,
 }
 
-/// Whether memory is cached: see [`set_caching`].
-static IS_CACHING: AtomicBool = AtomicBool::new(true);
+static FALLBACKS: [Mutex<Option<Fallback>>; places::MOST] = [const { Mutex::new(None) }; places::MOST];
 
-/// Whether requests are served from the arena and the caching fallback, or each by the device itself, as tools that check
-/// accesses need it.
-pub fn set_caching(caching: bool) {
-    IS_CACHING.store(caching, Ordering::Release);
+fn gpu(device: i32) -> Result<Gpu, stalloc_device::Error> {
+    let ordinal = u32::try_from(device).unwrap_or(u32::MAX);
+    Gpu::cuda(ordinal).or_else(|cuda| Gpu::hip(ordinal).map_err(|_| cuda))
 }
 
-/// See [`set_caching`].
-#[inline]
-pub fn is_caching() -> bool {
-    IS_CACHING.load(Ordering::Relaxed)
+fn open(device: i32) -> Result<Fallback, Error> {
+    fork::in_use();
+    if device == HOST {
+        let allocator = Box::new(Caching::new(Host::new(HOST_BYTES), Settings::default()));
+        return Ok(Fallback { allocator, free: |_| HOST_BYTES });
+    }
+    let allocator = Box::new(Caching::new(gpu(device)?, Settings::default()));
+    let free = |device| gpu(device).and_then(|gpu| gpu.memory_info()).map_or(0, |info| info.free);
+    Ok(Fallback { allocator, free })
 }
 
-/// Called with the device, the bytes asked for, those allowed and those free, when a request cannot be served.
-pub type OnOutOfMemory = fn(i32, u64, u64, u64);
-
-static ON_OUT_OF_MEMORY: OnceLock<OnOutOfMemory> = OnceLock::new();
-
-/// Calls back at each request that cannot be served, before its exception is raised. No lock is held then.
-pub fn on_out_of_memory(callback: OnOutOfMemory) {
-    let _ = ON_OUT_OF_MEMORY.set(callback);
+/// Does something with the fallback of a device. A panic in it costs its memory, which is not used again.
+fn with<T>(device: i32, act: impl FnOnce(&mut Option<Fallback>) -> Result<T, Error>) -> Result<T, Error> {
+    let index = device.checked_sub(HOST).and_then(|index| usize::try_from(index).ok());
+    let Some(fallback) = index.and_then(|index| FALLBACKS.get(index)) else {
+        return Err(Error::Device(stalloc_device::Error::Unsupported("be found: there is none of this number")));
+    };
+    let mut fallback = fallback.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = catch_unwind(AssertUnwindSafe(|| act(&mut fallback)));
+    if let (Ok(_), Some(Fallback { allocator, .. })) = (&done, &*fallback) {
+        places::fallback_holds(device, allocator.reserved(), allocator.allocated());
+    }
+    done.unwrap_or_else(|_| {
+        say("internal error in the fallback; its memory is not used again");
+        std::mem::forget(fallback.take());
+        Err(Error::Device(stalloc_device::Error::Unsupported(
+            "serve this after an internal error; it is safe to retry",
+        )))
+    })
 }
 
 /// Serves `size` bytes on a stream of a device ([`HOST`]: host memory); address 0 for 0 bytes.
@@ -113,149 +95,97 @@ pub fn on_out_of_memory(callback: OnOutOfMemory) {
 /// If there is no memory left after everything cached was given back, or the device failed.
 pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal> {
     environment::prepare();
-    match side(device) {
-        Some(side) => {
-            let served = side.malloc(device, size, stream);
-            if let Err(Refusal { memory: Some((allowed, free)), .. }) = &served
-                && let Some(callback) = ON_OUT_OF_MEMORY.get()
-            {
-                callback(device, size, *allowed, *free);
-            }
-            served
-        }
-        None if fork::is_child() => {
-            let text =
-                "stalloc: a process that was forked from one that uses a GPU cannot use it; start it afresh (spawn)";
-            Err(Refusal::other(text.to_owned()))
-        }
-        None => Err(Refusal::other(format!("stalloc: there is no device {device}"))),
+    if size == 0 {
+        return Ok(0);
     }
+    if fork::is_child() {
+        return Err(Refusal::other(
+            "a process that was forked from one that uses a GPU cannot use it; start it afresh (spawn)",
+        ));
+    }
+    if size >= LARGEST {
+        let text = "CUDA out of memory. Tried to allocate more than 1EB memory.".to_owned();
+        return Err(Refusal { kind: Kind::OutOfMemory, text });
+    }
+    if let Some(served) = places::serve(device, size, stream) {
+        return Ok(served.address);
+    }
+    let mut held = (0, 0);
+    let served = with(device, |fallback| {
+        if fallback.is_none() {
+            *fallback = Some(open(device)?);
+        }
+        let Some(Fallback { allocator, free }) = fallback else { return Err(Error::UnknownAddress(0)) };
+        let mut served = allocator.malloc(size, stream);
+        if matches!(served, Err(Error::OutOfMemory { .. })) && places::trim(device) > 0 {
+            served = allocator.malloc(size, stream);
+        }
+        if served.is_err() {
+            held = (allocator.reserved(), free(device));
+        }
+        served
+    });
+    served.map_err(|error| match error {
+        Error::OutOfMemory { .. } => {
+            let arena = places::arena(device).map_or(0, |(_, reserved)| reserved);
+            let text = format!(
+                "CUDA out of memory. Tried to allocate {}. GPU {device} has {} free; stalloc holds {}, all of it needed by \
+                 tensors or too scattered to be given back.",
+                bytes(size),
+                bytes(held.1),
+                bytes(arena + held.0)
+            );
+            Refusal { kind: Kind::OutOfMemory, text }
+        }
+        error => Refusal::other(&format!("GPU {device}: {error}")),
+    })
 }
 
 /// Takes a block back that was handed out on a device; other addresses are left alone.
-pub fn free(device: i32, address: Address) {
-    if let Some(side) = places::device_of(address).and_then(side) {
-        side.leave(address);
+fn free(device: i32, address: Address) {
+    if address == 0 || fork::is_child() || places::free(address).is_some() {
+        return;
     }
-    if let Some((owner, block)) = places::free(address) {
-        if let Some(side) = side(owner) {
-            side.freed(owner, address, block.size, block.requested);
-        }
-    } else if let (Some(side), true) = (side(device), address != 0) {
-        side.free(device, address);
-    }
+    // What it does not know was not handed out.
+    let _ = with(device, |fallback| fallback.as_mut().map_or(Ok(()), |fallback| fallback.allocator.free(address)));
 }
 
-/// A stream uses a block: it is not handed out again before that stream is done with it.
-pub fn record_stream(address: Address, stream: Stream) {
-    if places::block_around(address).is_some() {
-        places::record_stream(address, stream);
-    } else {
-        let _ = sides().iter().any(|side| side.record_stream(address, stream));
-    }
+fn address(pointer: *const c_void) -> u64 {
+    pointer.expose_provenance() as u64
 }
 
-/// Gives back what nobody uses, on every device.
-pub fn empty_cache() {
-    for (device, side) in (HOST..).zip(sides()) {
-        side.empty_cache(device);
-    }
-}
-
-/// A device's memory may be reserved up to a share, 1: all of it.
-pub fn set_memory_fraction(device: i32, fraction: f64) {
-    if let Some(side) = side(device) {
-        side.set_fraction(device, fraction);
+/// `void* alloc(ssize_t size, int device, cudaStream_t stream)` of `CUDAPluggableAllocator`. Null for 0 bytes.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn stalloc_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
+    let serve = || malloc(device, size as u64, address(stream));
+    // After a fault the arena serves nothing any more, and the fallback is asked.
+    let from_fallback = || {
+        catch_unwind(AssertUnwindSafe(serve))
+            .unwrap_or_else(|_| Err(Refusal::other("internal error; it is safe to retry")))
+    };
+    match contained("stalloc_malloc", serve, from_fallback) {
+        Ok(address) => ptr::with_exposed_provenance_mut(address as usize),
+        // SAFETY: PyTorch's wrapper, which called this, expects exceptions; nothing here is left to drop.
+        Err(refusal) => unsafe { exception::throw(refusal.kind, refusal.text) },
     }
 }
 
-/// See [`set_memory_fraction`].
-pub fn memory_fraction(device: i32) -> f64 {
-    side(device).map_or(1.0, Side::fraction)
+/// `void free(void* ptr, ssize_t size, int device, cudaStream_t stream)` of `CUDAPluggableAllocator`. An address that
+/// is not live is left alone.
+#[unsafe(no_mangle)]
+pub extern "C" fn stalloc_free(freed: *mut c_void, _size: isize, device: c_int, _stream: *mut c_void) {
+    // A block that is lost is memory lost, no more.
+    contained("stalloc_free", || free(device, address(freed)), || ());
 }
 
-/// Start and length of the block that an address lies in.
-pub fn block_around(address: Address) -> Option<(Address, u64)> {
-    let arena = places::block_around(address).map(|block| (block.address, block.size));
-    arena.or_else(|| sides().iter().find_map(|side| side.block(address)))
+/// [`stalloc_malloc`] by the name that the STAlloc artifact gives it.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn my_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
+    stalloc_malloc(size, device, stream)
 }
 
-/// Requests on a device go to a private pool from now on, for a graph is about to be captured.
-pub fn begin_pool(device: i32, pool: PoolId) {
-    if let Some(side) = side(device) {
-        side.begin_pool(device, pool);
-    }
-}
-
-/// They no longer do.
-pub fn end_pool(device: i32, pool: PoolId) {
-    if let Some(side) = side(device) {
-        side.end_pool(pool);
-    }
-}
-
-/// A graph that used a pool is gone.
-pub fn release_pool(device: i32, pool: PoolId) {
-    if let Some(side) = side(device) {
-        side.release_pool(device, pool);
-    }
-}
-
-/// The statistics of a device.
-pub fn books(device: i32) -> Option<Books> {
-    side(device).map(|side| side.books(device))
-}
-
-/// What lies where on a device.
-pub fn snapshot(device: i32) -> Snapshot {
-    side(device).map(|side| side.snapshot(device)).unwrap_or_default()
-}
-
-/// A device's peaks start again from what is now.
-pub fn reset_peaks(device: i32) {
-    if let Some(side) = side(device) {
-        side.reset_peaks();
-    }
-}
-
-/// What a device's statistics add up is counted from 0 again.
-pub fn reset_accumulated(device: i32) {
-    if let Some(side) = side(device) {
-        side.reset_accumulated();
-    }
-}
-
-/// Keeps a history of up to `most` entries per device, but none of the actions that are skipped, with the call stacks of some;
-/// 0 ends it.
-pub fn keep_history(most: usize, level: Level, clear: bool, skipped: &[String]) {
-    for (device, side) in (HOST..).zip(sides()) {
-        side.keep_history(device, most, level, clear, skipped);
-    }
-}
-
-/// The program says something of a block that it holds.
-pub fn annotate(address: Address, text: &str) {
-    let of_arena = places::device_of(address).and_then(side);
-    match of_arena {
-        Some(side) => {
-            side.annotate(address, text);
-        }
-        None => {
-            let _ = sides().iter().any(|side| side.annotate(address, text));
-        }
-    }
-}
-
-/// From where the live block at an address was asked for, if the history keeps that.
-pub fn stack_of(address: Address) -> Option<Stack> {
-    let of_arena = places::device_of(address).and_then(side);
-    match of_arena {
-        Some(side) => side.stack_of(address),
-        None => sides().iter().find_map(|side| side.stack_of(address)),
-    }
-}
-
-/// A device's history, oldest first.
-pub fn history(device: i32) -> Vec<Entry> {
-    side(device).map(Side::history).unwrap_or_default()
+/// [`stalloc_free`] by the name that the STAlloc artifact gives it.
+#[unsafe(no_mangle)]
+pub extern "C" fn my_free(freed: *mut c_void, size: isize, device: c_int, stream: *mut c_void) {
+    stalloc_free(freed, size, device, stream);
 }
