@@ -98,6 +98,9 @@ pub fn redacted(words: Vec<String>) -> String {
     stalloc_common::redacted(words.iter().map(String::as_str))
 }
 
+/// When a buffer is not there, or only a window of it: the buffer, from, to, and the window.
+type Gap = (usize, u64, u64, Option<(u64, u64)>);
+
 /// What `stalloc.plan_buffers` asks for. Numbers are bytes of native unsigned 64-bit ones.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -109,7 +112,7 @@ pub struct Buffers {
     fixed: Option<Vec<Option<u64>>>,
     period: Option<u64>,
     conflicts: Vec<(usize, usize)>,
-    gaps: Vec<(usize, u64, u64, Option<(u64, u64)>)>,
+    gaps: Vec<Gap>,
     capacity: Option<u64>,
     seconds: f64,
     work_limit: Option<u64>,
