@@ -107,6 +107,11 @@ fn check(recording: &Recording) {
     if !recording.traces.is_empty() {
         let bytes = write_recording(recording, Vec::new()).expect("what was read is written");
         let Ok(Input::Recording(again)) = read_bytes(&bytes, LIMIT * 16) else { panic!("what was written is read") };
-        assert!(again.traces == recording.traces);
+        // It is whole now, and a dump's facts are in dumps alone.
+        let mut expected = recording.traces.clone();
+        for trace in &mut expected {
+            (trace.is_cut, trace.facts) = (false, None);
+        }
+        assert!(again.traces == expected);
     }
 }

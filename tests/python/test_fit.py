@@ -23,7 +23,7 @@ TINY = "sm=8,memory=512MiB,capability=8.0,context=16MiB,name=tiny"
 UNLINKED = "sm=8,memory=1GiB,capability=8.6,context=16MiB,name=unlinked"
 PROGRAM = (sys.executable, str(PROGRAMS / "fit.py"))
 ALLOCATORS = ("pytorch", "pytorch-expandable", "stalloc")
-#: A command that no other program on this machine runs.
+#: What SLEEP stands for: a command that no other program on this machine runs.
 SLEEP = f"sleep 654.{os.getpid()}"
 
 
@@ -184,8 +184,8 @@ def test_worlds_are_lists_multiplied_and_every_stage_of_a_pipeline_is_tried(cach
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        (SLEEP, "ended because it took too long (--trial-limit)"),
-        (f"trap '' TERM INT HUP; while :; do {SLEEP}; done", "ended because it took too long (--trial-limit)"),
+        ("SLEEP", "ended because it took too long (--trial-limit)"),
+        ("trap '' TERM INT HUP; while :; do SLEEP; done", "ended because it took too long (--trial-limit)"),
         ("yes $(printf '\\377\\r\\033[2J much') | head -c 30000000; exit 3", "the command failed with status 3"),
         ("kill -9 $$", "killed (exit status 137)"),
         ("echo usage: x; echo x: error: no such size >&2; exit 2", "was refused by the script"),
@@ -193,7 +193,7 @@ def test_worlds_are_lists_multiplied_and_every_stage_of_a_pipeline_is_tried(cach
     ],
 )
 def test_a_command_that_misbehaves_is_told_and_leaves_nothing_running(cache, script, said):
-    process = run("fit", "--dry-run", TINY, "--trial-limit", "2", "--", "sh", "-c", script, env=cache)
+    process = run("fit", "--dry-run", TINY, "--trial-limit", "2", "--", "sh", "-c", script.replace("SLEEP", SLEEP), env=cache)
     assert process.returncode == 2 and process.stdout.strip() == ""
     assert said in process.stderr and "nothing is known about its memory" in process.stderr and "fit" not in process.stderr.replace("stalloc fit", "")
     assert len(process.stderr) < 20_000

@@ -103,7 +103,13 @@ fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory) {
     let mut plan = &plans[0];
     let (mut checked, idle) = match memory {
         Memory::Pages => (over_counting(plan, Counting::new(bytes)), 0),
-        Memory::NoPages => (over_counting(plan, Counting::without_pages(bytes)), ARENA),
+        Memory::NoPages => {
+            // As much as the plan's own offsets need.
+            let checked = over_counting(plan, Counting::without_pages(bytes));
+            let idle = checked.allocator.reserved();
+            assert!(idle <= ARENA);
+            (checked, idle)
+        }
         Memory::Solid(more) => {
             let size = (ARENA + more).min(bytes);
             (solid(plan, Shared::new(Counting::new(bytes)), size), size)

@@ -48,9 +48,10 @@ fn what_an_arena_would_reserve_is_said_with_and_without_a_plan() {
     let figure = |name: &str| device["arena"][name].as_u64().unwrap();
     let peak = device["peak_allocated"].as_u64().unwrap();
     assert!(peak <= figure("planned") && figure("planned") < figure("open"), "{device}");
-    assert!(figure("open") < peak + peak / 100, "{device}");
+    // With no plan the arena holds a slack of 1/34.
+    assert!(figure("open") < peak + peak / 30, "{device}");
     let shown = text(&stalloc(&["info", demo]).stdout);
-    assert!(shown.contains("(99.9 %) with no plan") && shown.contains("(100.0 %) with one from this"), "{shown}");
+    assert!(shown.contains("(97.0 %) with no plan") && shown.contains("(100.0 %) with one from this"), "{shown}");
 }
 
 #[test]

@@ -138,7 +138,10 @@ impl<'a> Turns<'a> {
         let (mut places, greedy_work) = greedy(&made.part, target, clock)?;
         work += greedy_work;
         let mut improver = Improver::new(&made.part, clock.threads, options);
-        let few = ON_ONE_PER_ITEM * made.part.items.len() as u64 * luby(self.made / Merged::LOSSY);
+        // The first series is placed once: what is nearly alike shows at once whether it explains most.
+        let series = self.made / Merged::LOSSY;
+        let length = if series == 0 { 0 } else { luby(series) };
+        let few = (ON_ONE_PER_ITEM * made.part.items.len() as u64).saturating_mul(length);
         let most = if made.is_few { most.min(few) } else { most };
         let until = made.work + most.min(goal.left.saturating_sub(work));
         while work < until && places.top > target && !clock.is_over() {

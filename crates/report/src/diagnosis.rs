@@ -182,9 +182,8 @@ impl Evidence<'_> {
             return (Verdict::Growth, Some(Cause::Enlarged), self.holder_at(growth));
         }
         let (empty, pools) = self.private_pools();
-        // Where more lies empty than has grown, and would have been enough, the pieces are the cause.
-        let empty_all = failed.empty.filter(|_| fragmented(failed, needed)).unwrap_or(0);
-        let grown = self.growth.filter(|growth| share(growth.bytes) >= GROWN && growth.bytes >= empty_all);
+        // What grew may lie between the empty pieces: without it they would be whole.
+        let grown = self.growth.filter(|growth| share(growth.bytes) >= GROWN);
         if pools > 1
             && empty >= failed.size.max(1)
             && share(empty) >= GROWN

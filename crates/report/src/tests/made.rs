@@ -61,7 +61,7 @@ fn pages_given_back_from_the_middle_leave_both_ends_held() {
 #[test]
 fn the_map_of_one_request_for_all_of_a_device_has_a_few_ranges_and_not_one_for_each_page() {
     let mut maker = Maker::new();
-    maker.alloc(0x1e91_9e00, 1 << 47, StackId::NONE);
+    maker.alloc(0x1e91_9e00, 1 << 44, StackId::NONE);
     let input = input("made", maker.trace());
     let analysis = crate::device::Analysis::new(&input.devices[0]);
     let pages = |replay: &stalloc_simulator::Replay| replay.peak_reserved / (20 * MIB);
