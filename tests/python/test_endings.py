@@ -31,7 +31,8 @@ def test_ranks_that_are_forked_before_cuda_is_used_learn_keep_and_start_from_wha
         assert "job of 4 ranks: most is held by rank 3" in process.stderr
         return [float(share) for _, _, share, _ in lines]
 
-    assert min(start(300)) > 50, "learned while it runs"
+    # How soon a rank learns is a matter of how busy the machine is: the steps are short.
+    assert min(start(3000)) > 50, "learned while it runs"
     assert sorted(path.name for path in tmp_path.glob("*.plan")) == [f"rank{rank}_dev{rank}.plan" for rank in range(4)]
     assert min(start(6)) > 99, "known from the first request on"
 

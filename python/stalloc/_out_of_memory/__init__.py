@@ -25,7 +25,11 @@ def on_out_of_memory(folder: str | os.PathLike[str] = DEFAULT) -> None:
 
 
 def install(folder: Path | None = None, *, quiet: bool = False, with_stacks: bool = True) -> None:
-    """Watch this process once it imports PyTorch; where nothing else is said, as the environment says."""
+    """Watch this process once it imports PyTorch; where nothing else is said, as the environment says.
+
+    Call stacks need PyTorch's memory history, which costs time, and which the program's own snapshots show: they are kept where a
+    folder was named.
+    """
     global _is_installed
     wanted = os.environ.get(VARIABLE, "")
     if _is_installed or (folder is None and wanted == "0"):
@@ -36,6 +40,6 @@ def install(folder: Path | None = None, *, quiet: bool = False, with_stacks: boo
     def torch_imported(torch: Any) -> None:
         from stalloc._out_of_memory.watch import Watch
 
-        Watch(torch, place.absolute(), quiet, with_stacks).install()
+        Watch(torch, place.absolute(), quiet, with_stacks and (folder is not None or bool(wanted))).install()
 
     imports.after("torch", torch_imported)

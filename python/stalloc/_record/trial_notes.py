@@ -44,6 +44,8 @@ def install(folder: str) -> None:
     def write() -> None:
         if os.getpid() != process:  # a forked child: what it is made of is its parent's
             return
+        # What this launch was told lies in a file of its own each time.
+        files.discard(os.path.abspath(os.environ.get("STALLOC_LAUNCH", "")))
         note = {"sources": sorted(_sources(set(files))), "groups": _groups() | {"convolutions": _has_convolutions}}
         Path(folder, f"{process}.json").write_text(json.dumps(note))
 
