@@ -12,10 +12,10 @@ import stalloc
 def train(rank: int, ranks: int, steps: int) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
     torch.cuda.set_device(rank)
-    layers = [torch.randn(300 + 50 * rank, 300 + 50 * rank, device="cuda", requires_grad=True) for _ in range(6)]
+    layers = [torch.randn(1000 + 100 * rank, 1000 + 100 * rank, device="cuda", requires_grad=True) for _ in range(6)]
     for _ in range(steps):
         with stalloc.step():
-            x = torch.randn(64, 300 + 50 * rank, device="cuda")
+            x = torch.randn(64, 1000 + 100 * rank, device="cuda")
             for layer in layers:
                 x = torch.relu(x @ layer)
             x.sum().backward()
