@@ -16,6 +16,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+from stalloc._common import snapshots
 from stalloc._common.output import say
 from stalloc._out_of_memory import facts, holders
 from stalloc._out_of_memory.live import Live
@@ -151,7 +152,7 @@ class Watch:
         return max(LEAST_SECONDS, SHARE * (time.monotonic() - self._began))
 
     def _captured(self, device: int, size: int, total: int, free: int, frames: list[types.FrameType]) -> Capture:
-        snapshot = _snapshot(self._torch)
+        snapshot = snapshots.take(self._torch)
         segments = [segment for segment in snapshot["segments"] if segment["device"] == device]
         live = [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
         _share_stacks(snapshot)
@@ -244,19 +245,6 @@ class Watch:
             self._live.end()
         if self._stacks is not None:
             self._stacks.stop()
-
-
-def _snapshot(torch: Any) -> dict[str, Any]:
-    """PyTorch's snapshot, without the import that naming frames of compiled code would cost (see ``_record.history``)."""
-    is_hidden = "_inductor" not in vars(torch)
-    if is_hidden:
-        torch._inductor = None
-    try:
-        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
-        return snapshot
-    finally:
-        if is_hidden and torch._inductor is None:
-            del torch._inductor
 
 
 def _share_stacks(snapshot: dict[str, Any]) -> None:

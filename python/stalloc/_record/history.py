@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any, Callable
 
 from stalloc import _native
+from stalloc._common import snapshots
 from stalloc._common.output import say
 
 _ALL_BUT_ALLOCATIONS = (
@@ -157,7 +158,7 @@ class History:
         if self._is_late:
             self._read_late(at_once)
             return
-        devices = self._snapshot()["device_traces"]
+        devices = snapshots.take(self._torch)["device_traces"]
         if self.tracks and not self._is_checked:
             self.tracks = all([_native.agrees(device, entries) for device, entries in enumerate(devices)])
             self._is_checked = self.tracks
@@ -191,7 +192,7 @@ class History:
         _native.forget_recent()
 
     def _tell_late(self) -> None:
-        snapshot = self._snapshot()
+        snapshot = snapshots.take(self._torch)
         for device, entries in enumerate(snapshot["device_traces"]):
             if not _native.late_stacks(device, entries, self._is_shared):
                 _native.log("no call stacks of this step: other threads allocated while the history was read")
@@ -233,24 +234,6 @@ class History:
             _native.stack_of_failed(device, stack)
         except Exception as error:  # the program has trouble enough
             _native.log(f"no call stacks of what failed: {error!r}")
-
-    def _snapshot(self) -> dict[str, Any]:
-        """The history and the segments of every device.
-
-        PyTorch asks whether there is a `torch._inductor`, to name the frames of compiled code, and the asking imports it.
-        That takes seconds; in the midst of another import it fails and is tried again each time, so that a program
-        on a slow machine would hardly get any further. What is not imported has no frames: it is hidden.
-        """
-        torch = self._torch
-        is_hidden = "_inductor" not in vars(torch)
-        if is_hidden:
-            torch._inductor = None
-        try:
-            snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
-            return snapshot
-        finally:
-            if is_hidden and torch._inductor is None:
-                del torch._inductor
 
     def before_mark(self) -> None:
         """A mark is about to be made: without the tracker, what the history holds comes before it."""
