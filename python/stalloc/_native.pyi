@@ -166,7 +166,7 @@ def serve_learn(device: int) -> bool:
 def serve_solid_size(wish: str) -> int | None: ...
 def serve_solid(more: int) -> None: ...
 def serve_keep(folder: Path, rank: int) -> int:
-    """Ends the learning and keeps what was learned as plans in a folder; how many. RuntimeError if one cannot be written."""
+    """Ends the learning and keeps what was learned as plans in a folder; how many. One line says what cannot be written."""
 
 def serve_keep_in(folder: Path, rank: int) -> None:
     """Has what is learned kept in a folder from time to time, as plans of this rank."""

@@ -39,10 +39,10 @@ pub fn serve_learn(device: i32) -> bool {
     runtime::prepare(device, stalloc_plan::Plan::default())
 }
 
-/// Ends the learning and keeps what was learned as plans in a folder; how many. RuntimeError if that fails.
+/// Ends the learning and keeps what was learned as plans in a folder; how many.
 #[pyfunction]
-pub fn serve_keep(folder: PathBuf, rank: u64) -> PyResult<usize> {
-    runtime::keep_learned(&folder, rank).map_err(pyo3::exceptions::PyRuntimeError::new_err)
+pub fn serve_keep(folder: PathBuf, rank: u64) -> usize {
+    runtime::keep_learned(&folder, rank)
 }
 
 /// Has what is learned kept in a folder from time to time, as plans of this rank: a job may be killed.

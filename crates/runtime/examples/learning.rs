@@ -166,7 +166,7 @@ fn long_steps(mode: &str, folder: &Path) -> Result<()> {
         most - before
     );
     if mode == "auto" {
-        keep_learned(folder, 0)?;
+        keep_learned(folder, 0);
     }
     Ok(())
 }

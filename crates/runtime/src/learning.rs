@@ -66,6 +66,9 @@ static KEPT_IN: Mutex<Option<(PathBuf, u64)>> = Mutex::new(None);
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 
+/// Whether it was said that nothing can be kept: one line, whoever finds it first.
+static NOT_KEPT: AtomicBool = AtomicBool::new(false);
+
 /// Whether the thread is to end.
 static ENDING: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
@@ -111,7 +114,7 @@ fn run() {
     // SAFETY: a call that changes only this thread's priority; that it may fail does no harm.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
     let (ending, wake) = (&ENDING.0, &ENDING.1);
-    let mut keeping = Keeping { due: Instant::now(), has_failed: false };
+    let mut keeping = Keeping { due: Instant::now() };
     let mut is_ending = lock(ending);
     while !*is_ending {
         let waited = wake.wait_timeout(is_ending, PERIOD).unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +137,6 @@ fn run() {
 #[derive(Clone, Copy)]
 struct Keeping {
     due: Instant,
-    has_failed: bool,
 }
 
 fn learn_everywhere(mut keeping: Keeping) -> Keeping {
@@ -162,11 +164,7 @@ fn learn_everywhere(mut keeping: Keeping) -> Keeping {
             match write(&folder, rank, device, learned.learning.so_far()) {
                 Ok(true) => learned.kept = Some(known),
                 Ok(false) => {} // what repeats now is not the whole program yet
-                Err(error) if !keeping.has_failed => {
-                    keeping.has_failed = true;
-                    say(&format!("what was learned is not kept: {error}"));
-                }
-                Err(_) => {}
+                Err(error) => not_kept(&error),
             }
         }
     }
@@ -174,6 +172,12 @@ fn learn_everywhere(mut keeping: Keeping) -> Keeping {
         keeping.due = Instant::now() + KEEP.max(began.elapsed() * REST_PER_KEEP);
     }
     keeping
+}
+
+fn not_kept(error: &str) {
+    if !NOT_KEPT.swap(true, Ordering::AcqRel) {
+        say(&format!("what was learned is not kept: {error}"));
+    }
 }
 
 /// Whether a plan that was there serves a device well: it is as good as what was learned from the run.
@@ -242,21 +246,26 @@ pub fn outcome(device: i32) -> Option<Outcome> {
 }
 
 /// Ends the learning and keeps what was learned: a plan file for each device that repeats, named as `stalloc run` looks for
-/// them. Returns how many were written.
-///
-/// # Errors
-/// The first file that cannot be written, in a sentence.
-pub fn keep(folder: &Path, rank: u64) -> Result<usize, String> {
+/// them. Returns how many were written; what cannot be written is said in a line, once for the process.
+pub fn keep(folder: &Path, rank: u64) -> usize {
     *lock(&ENDING.0) = true;
     ENDING.1.notify_all();
+    if let Err(error) = std::fs::create_dir_all(folder) {
+        not_kept(&format!("{}: {error}", folder.display()));
+        return 0;
+    }
     let mut learned = lock(&LEARNED);
     let mut kept = 0;
     for (device, place) in places::all().filter(|(_, place)| place.is_open()) {
         let mut learned = learned.remove(&device).unwrap_or_default();
         hear(&mut learned, place);
-        if !is_served_well(device) && write(folder, rank, device, learned.learning)? {
-            kept += 1;
+        if is_served_well(device) {
+            continue;
+        }
+        match write(folder, rank, device, learned.learning) {
+            Ok(is_kept) => kept += usize::from(is_kept),
+            Err(error) => not_kept(&error),
         }
     }
-    Ok(kept)
+    kept
 }

@@ -136,12 +136,7 @@ def _end(torch: Any, settings: Settings, meeting: job_summary.Meeting, steps: St
 
 
 def _keep(folder: Path, settings: Settings) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = _native.serve_keep(folder, settings.rank)
-    except (OSError, RuntimeError) as error:
-        say(f"what was learned is not kept: {error}")
-        return
+    kept = _native.serve_keep(folder, settings.rank)
     if kept and not settings.quiet and settings.rank == 0:
         say(f"what was learned is kept in {folder}: the next run starts with it")
 
