@@ -24,6 +24,8 @@ pub mod variables {
     pub const TOTAL_MIB: &str = "STALLOC_DRYRUN_TOTAL_MIB";
     /// `1`: memory does not run out; programs that ask still see the capacity, and no free memory once it is used up.
     pub const AMPLE: &str = "STALLOC_DRYRUN_AMPLE";
+    /// `1`: memory cannot be exported to other processes (`CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` is refused).
+    pub const KEEPS_MEMORY: &str = "STALLOC_DRYRUN_NO_EXPORT";
     /// Memory taken by the context in MiB, in place of the preset's.
     pub const CONTEXT_MIB: &str = "STALLOC_DRYRUN_CONTEXT_MIB";
     /// Where to write what is not imitated: a file, or `stderr`.

@@ -15,6 +15,8 @@ pub struct Config {
     pub late_events: Option<u64>,
     /// Whether memory never runs out.
     pub ample: bool,
+    /// Whether no memory can be exported to other processes.
+    pub keeps_memory: bool,
 }
 
 static CONFIG: LazyLock<Config> = LazyLock::new(|| {
@@ -65,12 +67,13 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
             variables::TOTAL_MIB
         ));
     }
-    let ample = match variable(variables::AMPLE).as_deref() {
-        None | Some("0") => false,
-        Some("1") => true,
-        Some(other) => return Err(format!("{}={other}: 0 or 1", variables::AMPLE)),
+    let flag = |name: &str| match variable(name).as_deref() {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(format!("{name}={other}: 0 or 1")),
     };
-    Ok(Config { gpu, devices, ample, late_events: number(variables::LATE_EVENTS)? })
+    let (ample, keeps_memory) = (flag(variables::AMPLE)?, flag(variables::KEEPS_MEMORY)?);
+    Ok(Config { gpu, devices, ample, keeps_memory, late_events: number(variables::LATE_EVENTS)? })
 }
 
 /// Reads the configuration before `main`, so that a mistake ends the process before it starts.
@@ -114,6 +117,7 @@ mod tests {
             ("STALLOC_DRYRUN_CONTEXT_MIB", "-1"),
             ("STALLOC_DRYRUN_LATE_EVENTS", "often"),
             ("STALLOC_DRYRUN_AMPLE", "yes"),
+            ("STALLOC_DRYRUN_NO_EXPORT", "yes"),
         ] {
             assert!(from(&[(name, value)]).unwrap_err().contains(value), "{name}");
         }

@@ -87,6 +87,27 @@ impl<T: Copy> In<T> {
     }
 }
 
+#[cfg(test)]
+impl<T> Out<T> {
+    /// As a test passes it.
+    pub fn to(place: &mut T) -> Self {
+        Self(place)
+    }
+}
+
+#[cfg(test)]
+impl<T> In<T> {
+    /// As a test passes it.
+    pub fn of(value: &T) -> Self {
+        Self(value)
+    }
+
+    /// As a test passes nothing.
+    pub fn none() -> Self {
+        Self(std::ptr::null())
+    }
+}
+
 /// A string argument; may be null.
 #[repr(transparent)]
 #[derive(Clone, Copy)]

@@ -37,7 +37,8 @@ pub fn attribute(number: i32, device: u32) -> i32 {
         81 => gpu.shared_per_multiprocessor.into(),
         83 | 89 | 90 | 91 | 95 | 99 => 1, // managed memory, preemption, cooperative launch, registering
         97 => gpu.shared_per_block.into(),
-        102 | 103 => gpu.pages.into(), // virtual memory, with file descriptors
+        102 => gpu.pages.into(),                             // virtual memory
+        103 => (gpu.pages && !config().keeps_memory).into(), // with file descriptors
         106 => gpu.blocks_per_multiprocessor.into(),
         108 => gpu.l2 * 3 / 4, // persisting cache
         109 => 128 * MIB,      // access policy window

@@ -86,9 +86,9 @@ fn physical_memory_lives_until_its_handle_and_its_mapping_are_gone() {
     space.release(&mut devices, handle).unwrap();
     assert_eq!(devices[0].used(), GRANULE, "still mapped");
     assert_eq!(space.mapped(start + GRANULE + 5), None, "nobody was given access");
-    assert_eq!(space.set_access(start, 2 * GRANULE), Err(INVALID_VALUE), "half of it is not mapped");
-    assert_eq!(space.set_access(start + GRANULE, GRANULE / 2), Err(INVALID_VALUE), "a part of a mapping");
-    space.set_access(start + GRANULE, GRANULE).unwrap();
+    assert_eq!(space.set_access(start, 2 * GRANULE, &[(0, 3)]), Err(INVALID_VALUE), "half of it is not mapped");
+    assert_eq!(space.set_access(start + GRANULE, GRANULE / 2, &[(0, 3)]), Err(INVALID_VALUE), "a part of a mapping");
+    space.set_access(start + GRANULE, GRANULE, &[(0, 3)]).unwrap();
     assert_eq!(space.mapped(start + GRANULE + 5), Some((0, start + GRANULE, GRANULE)));
     assert_eq!(space.unreserve(start, 8 * GRANULE), Err(INVALID_VALUE), "still mapped");
     space.unmap(&mut devices, start + GRANULE, GRANULE).unwrap();

@@ -31,8 +31,8 @@ struct Physical {
 #[derive(Debug)]
 struct Mapping {
     handle: PhysicalHandle,
-    /// A device may use it.
-    is_accessible: bool,
+    /// What each device may do with it: "all mappings start with no accessibility setup".
+    access: Vec<(u32, u64)>,
 }
 
 /// Reservations, physical memory and mappings.
@@ -46,7 +46,8 @@ pub struct VirtualMemory {
 }
 
 impl VirtualMemory {
-    /// Reserves addresses; `bytes` is a multiple of the granule.
+    /// Reserves addresses. "The size and address parameters must be a multiple of the host page size and the alignment must be a power
+    /// of two or zero for default alignment": stricter, as what is mapped there is a multiple of the granule.
     pub fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<u64, Status> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) || (alignment != 0 && !alignment.is_power_of_two()) {
             return Err(INVALID_VALUE);
@@ -118,7 +119,7 @@ impl VirtualMemory {
 
     /// What is known of a handle's memory, from now on shared with other processes; and where it is mapped if it was not shared before.
     pub fn export(&mut self, handle: PhysicalHandle) -> Result<(Arc<Shared>, Vec<u64>), Status> {
-        let physical = self.physical.get_mut(&handle).filter(|physical| physical.is_exportable);
+        let physical = self.physical.get_mut(&handle).filter(|physical| physical.is_exportable && physical.handles > 0);
         let physical = physical.ok_or(INVALID_VALUE)?;
         if let Some(content) = &physical.content {
             return Ok((Arc::clone(content), Vec::new()));
@@ -147,15 +148,19 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Maps the whole of a handle's memory at `start`, inside one reservation.
+    /// Maps the whole of a handle's memory at `start`, inside one reservation. "Both ptr, size, and offset must be a multiple of the value
+    /// given via ::cuMemGetAllocationGranularity"; "can only create mappings on VA range reservations that are not currently mapped". A
+    /// handle that was released is none any more, even while its memory is mapped.
     pub fn map(&mut self, start: u64, bytes: u64, handle: PhysicalHandle) -> Result<(), Status> {
         let inside = self
             .reservations
             .find(start)
             .is_some_and(|(from, length, ())| start.checked_add(bytes).is_some_and(|end| end <= from + length));
         let physical =
-            self.physical.get_mut(&handle).filter(|physical| physical.bytes == bytes).ok_or(INVALID_VALUE)?;
-        if !inside || !self.mappings.insert(start, bytes, Mapping { handle, is_accessible: false }) {
+            self.physical.get_mut(&handle).filter(|physical| physical.bytes == bytes && physical.handles > 0);
+        let physical = physical.ok_or(INVALID_VALUE)?;
+        let mapping = Mapping { handle, access: Vec::new() };
+        if !inside || !start.is_multiple_of(GRANULE) || !self.mappings.insert(start, bytes, mapping) {
             return Err(INVALID_VALUE);
         }
         physical.mappings += 1;
@@ -169,17 +174,35 @@ impl VirtualMemory {
         if covered == bytes && bytes > 0 { Ok(inside) } else { Err(INVALID_VALUE) }
     }
 
-    /// Gives access to the mappings that make up `[start, start + bytes)`.
-    pub fn set_access(&mut self, start: u64, bytes: u64) -> Result<(), Status> {
+    /// Whether `[start, start + bytes)` is made up of whole mappings.
+    pub fn is_whole(&self, start: u64, bytes: u64) -> bool {
+        self.whole_mappings(start, bytes).is_ok()
+    }
+
+    /// Sets what devices may do with the mappings that make up `[start, start + bytes)`: "the range must be a fully mapped address range
+    /// containing all allocations created by ::cuMemMap / ::cuMemCreate".
+    pub fn set_access(&mut self, start: u64, bytes: u64, wanted: &[(u32, u64)]) -> Result<(), Status> {
         for at in self.whole_mappings(start, bytes)? {
             if let Some(mapping) = self.mappings.note_mut(at) {
-                mapping.is_accessible = true;
+                for &(device, flags) in wanted {
+                    mapping.access.retain(|(other, _)| *other != device);
+                    if flags != 0 {
+                        mapping.access.push((device, flags));
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    /// Unmaps the mappings that make up `[start, start + bytes)`: where each began.
+    /// What a device may do with what is mapped at `address`.
+    pub fn access(&self, address: u64, device: u32) -> Result<u64, Status> {
+        let (_, _, mapping) = self.mappings.find(address).ok_or(INVALID_VALUE)?;
+        Ok(mapping.access.iter().find(|(other, _)| *other == device).map_or(0, |(_, flags)| *flags))
+    }
+
+    /// Unmaps the mappings that make up `[start, start + bytes)`: where each began. "::cuMemUnmap cannot unmap a sub-range of an address
+    /// range mapped by ::cuMemCreate / ::cuMemMap."
     pub fn unmap(&mut self, devices: &mut [Device], start: u64, bytes: u64) -> Result<Vec<u64>, Status> {
         let mappings = self.whole_mappings(start, bytes)?;
         for &at in &mappings {
@@ -207,7 +230,8 @@ impl VirtualMemory {
 
     /// The mapping that holds `address` if a device may use it: device, start, length.
     pub fn mapped(&self, address: u64) -> Option<(u32, u64, u64)> {
-        let (start, bytes, mapping) = self.mappings.find(address).filter(|(_, _, mapping)| mapping.is_accessible)?;
+        let (start, bytes, mapping) =
+            self.mappings.find(address).filter(|(_, _, mapping)| !mapping.access.is_empty())?;
         Some((self.device(mapping.handle)?, start, bytes))
     }
 
