@@ -10,6 +10,9 @@ use crate::words::{bytes, percent};
 /// An advice that saves less than this share is none.
 const WORTH: f64 = 0.03;
 
+/// The most of a GPU's memory that a process takes outside PyTorch's allocator: more, and it ran on another GPU.
+const OUTSIDE: u64 = 2 << 30;
+
 /// What advice is made from.
 pub struct Case<'a> {
     /// The trace, with what failed counted in.
@@ -46,6 +49,15 @@ impl Case<'_> {
                         torch.cuda.memory._record_memory_history() before training and _dump_snapshot() after a few steps.";
             return line(text, "stalloc trace -o traces -- COMMAND");
         }
+        let mut advice = self.against_cause(found);
+        if let Some(Cause::Logits | Cause::OptimizerStates | Cause::GradientBuckets | Cause::Models) = found.cause {
+            let text = "See what this and every other lever gives on your script, without a GPU.";
+            advice.push(Advice { text: text.into(), command: Some(self.levers()) });
+        }
+        advice
+    }
+
+    fn against_cause(&self, found: &Diagnosis) -> Vec<Advice> {
         let holder = found.holder.as_ref().map_or("what stays", |one| &*one.holder);
         match found.cause {
             Some(Cause::Kept) => self.against_what_is_kept(found),
@@ -154,6 +166,17 @@ impl Case<'_> {
     fn command(&self) -> &str {
         let recorded = self.trace.metadata.get("command").map(String::as_str);
         recorded.or(self.known_command).filter(|command| !command.is_empty()).unwrap_or("COMMAND")
+    }
+
+    /// The command that tries what saves memory on the script itself, on a stand-in for the GPU that it ran on.
+    fn levers(&self) -> String {
+        let capacity = self.failed.and_then(|failed| failed.capacity);
+        let gpu = capacity.and_then(|capacity| {
+            let all = stalloc_dryrun_setup::GPUS.iter();
+            let like = all.filter(|gpu| (gpu.total.saturating_sub(OUTSIDE)..=gpu.total).contains(&capacity));
+            like.min_by_key(|gpu| gpu.total - capacity)
+        });
+        format!("stalloc levers --dry-run {} -- {}", gpu.map_or("GPU", |gpu| gpu.name), self.command())
     }
 
     /// What an allocator would give, where it would help: past the failure, or less memory.
@@ -267,7 +290,7 @@ impl Case<'_> {
                 at_most(3)
             ),
         };
-        advice.push(Advice { text, command: None });
+        advice.push(Advice { text, command: Some(self.levers()) });
         advice
     }
 }

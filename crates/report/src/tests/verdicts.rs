@@ -83,6 +83,8 @@ fn a_request_that_the_empty_memory_would_have_served_is_fragmentation_and_a_larg
     assert!(fragmented.advice.iter().all(|one| !one.text.contains("GMLake")), "{:?}", fragmented.advice);
     let large = fail(300 * MIB);
     assert_eq!((large.verdict, large.peak_allocated), (Verdict::TooLarge, 500 * MIB));
+    let levers = |device: &DeviceFigures| device.advice[0].command.clone().expect("what to try");
+    assert_eq!(levers(&large), "stalloc levers --dry-run GPU -- COMMAND");
     let sites: Vec<_> = large.peak_by_site.iter().map(|one| (&*one.site, one.bytes, one.blocks)).collect();
     assert_eq!(sites, [("net.py:8 forward", 300 * MIB, 1), ("net.py:3 build", 200 * MIB, 10)]);
     let recorded = &large.allocators[0];
@@ -97,6 +99,8 @@ fn a_job_that_failed_on_a_card_does_not_fit_that_card() {
     maker.alloc(0, 70 * GIB, StackId::NONE);
     maker.event(RawEvent::OutOfMemory { size: 20 * GIB, device_free: 8 * GIB, stack: StackId::NONE });
     let found = device(maker.trace());
+    let levers = found.advice[0].command.as_deref().expect("what to try");
+    assert!(levers.contains("0-80gb --"), "{levers}");
     for one in &found.allocators {
         let fits: Vec<_> = one.fits.values().map(|fit| *fit == crate::Fit::Yes).collect();
         assert_eq!(fits, [true, false, false], "{} on 141, 40, 80 GB", one.allocator);
