@@ -20,6 +20,7 @@ use crate::figures::{
     AllocatorFigures, CategoryFigures, DeviceFigures, Fit, Growth, PlanFigures, StepKind, StepReserved, Verdict, label,
 };
 use crate::growth::growth;
+use crate::headline::headline;
 use crate::holders::{by_module, by_site, modules};
 use crate::holes::holes;
 use crate::layout::{Layout, join_pages};
@@ -27,7 +28,6 @@ use crate::live::Live;
 use crate::prepare::has_history;
 use crate::sites::Sites;
 use crate::steps::StepSpan;
-use crate::verdict::headline;
 
 /// Cards that people ask about: name and the bytes that PyTorch finds on one.
 ///

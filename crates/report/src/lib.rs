@@ -23,6 +23,7 @@ mod figures;
 mod free_ranges;
 pub mod frontier;
 mod growth;
+mod headline;
 mod holders;
 mod holes;
 mod layout;
@@ -37,7 +38,6 @@ mod steps;
 mod terminal;
 #[cfg(test)]
 mod tests;
-mod verdict;
 mod words;
 
 use std::collections::BTreeMap;
