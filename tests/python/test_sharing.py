@@ -31,6 +31,13 @@ def test_tensors_of_a_planned_training_are_shared(planned):
     assert found["wrong"] == [], said
 
 
+def test_processes_that_die_while_they_hold_memory_of_another_leave_nothing_behind():
+    found, said = start("sharing_deaths.py", "12")
+    assert found["wrong"] == [] and found["held"] + found["refused"] == 18, said
+    nothing = {"allocated": 0, "taken": 0, "exported": 0, "opened": 0}
+    assert (found["after borrowers"], found["after lenders"]) == (nothing, nothing)
+
+
 def test_what_cannot_be_shared_is_refused_with_what_to_do():
     said, _ = start("unshareable.py")
     assert said.pop("raised"), "the soft limit is raised to the hard one"
