@@ -1,4 +1,4 @@
-"""The planner and its rivals on the same instances, limits and machine: the table of docs/planner.md.
+"""The planner and its rivals on the same instances, limits and machine: the table of bench/results/planner.md.
 
     cargo build --release -p stalloc-cli
     cargo build --release -p stalloc-planner --example tight
