@@ -303,3 +303,32 @@ fn an_output_that_is_the_recording_itself_is_refused_and_the_recording_stays() {
         assert_eq!(fs::read(&recording).unwrap(), before);
     }
 }
+
+#[test]
+fn a_shell_completes_commands_options_and_values() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = stalloc(&["completions", shell]);
+        assert!(output.status.success());
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(script.contains("simulate") && script.contains("dry-run"), "{shell}");
+        fs::write(folder.path().join(shell), script).unwrap();
+    }
+    assert_eq!(stalloc(&["completions", "cmd"]).status.code(), Some(2));
+    // What bash answers to the Tab key after the last of these words.
+    let complete = |words: &[&str]| {
+        let typed = format!(
+            "source '{}'; COMP_WORDS=({}); COMP_CWORD={}; _stalloc stalloc '{}' ''; echo ${{COMPREPLY[@]}}",
+            text(&folder.path().join("bash")),
+            words.join(" "),
+            words.len() - 1,
+            words[words.len() - 1]
+        );
+        let output = Command::new("bash").args(["-c", &typed]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(complete(&["stalloc", "sim"]), "simulate");
+    assert_eq!(complete(&["stalloc", "run", "--froz"]), "--frozen");
+    assert_eq!(complete(&["stalloc", "completions", "z"]), "zsh");
+}

@@ -49,7 +49,7 @@ pub struct Gpu {
     pub ecc: bool,
 }
 
-/// The preset with this name, whatever its case, or the GPU that a description such as
+/// The preset with this name, whatever its case, or the only one of it (`h100` is `h100-80gb`), or the GPU that a description such as
 /// `sm=132,memory=80GiB,capability=9.0,name=mine` tells of.
 ///
 /// # Errors
@@ -58,15 +58,23 @@ pub fn find(name: &str) -> Result<Gpu, SetupError> {
     if name.contains('=') {
         return crate::description::parse(name);
     }
-    preset(name).ok_or_else(|| SetupError::UnknownGpu {
-        name: name.to_owned(),
-        known: GPUS.iter().map(|gpu| gpu.name).collect::<Vec<_>>().join(", "),
+    preset(name).ok_or_else(|| {
+        let sizes: Vec<_> = sizes(name).map(|gpu| gpu.name).collect();
+        let known = if sizes.is_empty() { GPUS.iter().map(|gpu| gpu.name).collect() } else { sizes };
+        SetupError::UnknownGpu { name: name.to_owned(), known: known.join(", ") }
     })
 }
 
-/// The preset with this name, whatever its case.
+/// The preset with this name, or the only one of it, whatever its case.
 pub(crate) fn preset(name: &str) -> Option<Gpu> {
-    GPUS.iter().copied().find(|gpu| gpu.name.eq_ignore_ascii_case(name))
+    let mut sizes = sizes(name);
+    let only = sizes.next().filter(|_| sizes.next().is_none());
+    GPUS.iter().find(|gpu| gpu.name.eq_ignore_ascii_case(name)).or(only).copied()
+}
+
+/// The presets whose name is this one and a size of memory: `a100` has two.
+fn sizes(name: &str) -> impl Iterator<Item = &'static Gpu> {
+    GPUS.iter().filter(move |gpu| gpu.name.split_once('-').is_some_and(|(of, _)| of.eq_ignore_ascii_case(name)))
 }
 
 /// The GPUs of a list: presets separated by commas, descriptions by commas or semicolons. What follows a description after a

@@ -122,6 +122,36 @@ const L40S: Gpu = Gpu {
     ..RTX3090
 };
 
+const RTX4080: Gpu = Gpu {
+    name: "rtx4080",
+    product: "NVIDIA GeForce RTX 4080",
+    multiprocessors: 76,
+    total: 16_049 * MIB,
+    context: 400 * MIB,
+    context_range: (250 * MIB, 530 * MIB),
+    l2: 64 * MIB,
+    bus_width: 256,
+    clock: 2_505_000,
+    memory_clock: 11_201_000,
+    ecc: false,
+    ..L40S
+};
+
+const B200: Gpu = Gpu {
+    name: "b200",
+    product: "NVIDIA B200",
+    capability: (10, 0),
+    multiprocessors: 148,
+    total: 182_630 * MIB,
+    context: 650 * MIB,
+    context_range: (650 * MIB, 740 * MIB),
+    l2: 253 * MIB / 2,
+    bus_width: 7680,
+    clock: 1_965_000,
+    memory_clock: 3_996_000,
+    ..H100
+};
+
 /// What a description starts from; the description says the rest.
 pub(crate) const GENERIC: Gpu = Gpu {
     name: "described",
@@ -134,7 +164,20 @@ pub(crate) const GENERIC: Gpu = Gpu {
 
 /// Every preset, the smallest memory first.
 pub const GPUS: &[Gpu] = &[
+    Gpu {
+        name: "rtx3080",
+        product: "NVIDIA GeForce RTX 3080",
+        multiprocessors: 68,
+        total: 10_004 * MIB,
+        context_range: (250 * MIB, 480 * MIB),
+        l2: 5 * MIB,
+        bus_width: 320,
+        clock: 1_710_000,
+        memory_clock: 9_501_000,
+        ..RTX3090
+    },
     T4,
+    RTX4080,
     Gpu { name: "v100-16gb", product: "Tesla V100-SXM2-16GB", total: 16_945_512_448, ..V100 },
     Gpu {
         name: "l4",
@@ -173,8 +216,33 @@ pub const GPUS: &[Gpu] = &[
         ..L40S
     },
     RTX3090,
+    Gpu {
+        name: "rtx5090",
+        product: "NVIDIA GeForce RTX 5090",
+        capability: (12, 0),
+        multiprocessors: 170,
+        total: 32_113 * MIB,
+        context: 500 * MIB,
+        context_range: (250 * MIB, 600 * MIB),
+        l2: 96 * MIB,
+        bus_width: 512,
+        clock: 2_407_000,
+        memory_clock: 14_001_000,
+        ..RTX4080
+    },
     V100,
     Gpu { name: "a100-40gb", product: "NVIDIA A100-SXM4-40GB", total: 42_298_834_944, memory_clock: 1_215_000, ..A100 },
+    Gpu {
+        name: "a40",
+        product: "NVIDIA A40",
+        multiprocessors: 84,
+        total: 45_416 * MIB,
+        context_range: (250 * MIB, 480 * MIB),
+        clock: 1_740_000,
+        memory_clock: 7_251_000,
+        ecc: true,
+        ..RTX3090
+    },
     L40S,
     Gpu {
         name: "a6000",
@@ -215,18 +283,14 @@ pub const GPUS: &[Gpu] = &[
         l2: 60 * MIB,
         ..H100
     },
+    B200,
+    Gpu { name: "gb200", product: "NVIDIA GB200", multiprocessors: 152, total: 188_733 * MIB, ..B200 },
     Gpu {
-        name: "b200",
-        product: "NVIDIA B200",
-        capability: (10, 0),
-        multiprocessors: 148,
-        total: 182_630 * MIB,
-        context: 650 * MIB,
-        context_range: (650 * MIB, 740 * MIB),
-        l2: 253 * MIB / 2,
-        bus_width: 7680,
-        clock: 1_965_000,
-        memory_clock: 3_996_000,
-        ..H100
+        name: "gb300",
+        product: "NVIDIA GB300",
+        capability: (10, 3),
+        multiprocessors: 152,
+        total: 283_136 * MIB,
+        ..B200
     },
 ];

@@ -14,6 +14,16 @@ fn every_preset_is_found_by_its_name_in_any_case() {
 }
 
 #[test]
+fn the_size_is_left_out_where_a_gpu_has_only_one() {
+    assert_eq!(find("H100").unwrap().name, "h100-80gb");
+    assert_eq!(find("h200").unwrap().name, "h200-141gb");
+    assert_eq!(find("like=gh200,memory=90GiB").unwrap().capability, (9, 0));
+    let message = find("a100").unwrap_err().to_string();
+    assert!(message.contains("a100-40gb, a100-80gb") && !message.contains("h100"), "{message}");
+    assert!(find("h").is_err() && find("h100-").is_err());
+}
+
+#[test]
 fn an_unknown_gpu_is_answered_with_the_list() {
     let message = find("h1000").unwrap_err().to_string();
     assert!(message.contains("h1000") && message.contains("h100-80gb, gh200-96gb"));

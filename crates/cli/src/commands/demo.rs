@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use stalloc_jobs::planning;
 use stalloc_jobs::simulating::{self, Replays};
+use stalloc_planner::Options;
 use stalloc_report::Report;
 use stalloc_simulator::Kind;
 use stalloc_trace::{Input, MEMORY_LIMIT};
@@ -18,6 +19,10 @@ use crate::progress::Terminal;
 const TRACE: &[u8] = include_bytes!("../../assets/demo.trace");
 
 const ABOUT: &str = "GPT-2 345M in Megatron, distributed optimizer, full recomputation: five steps of real PyTorch";
+
+/// What the planner may do, in its units of work: half a second, and the best plan is found in two thirds of it. A limit of time, or as many
+/// threads as there are cores, would give other figures on other machines.
+const PLANNER_WORK: u64 = 30_000_000;
 
 /// Arguments of `stalloc demo`.
 #[derive(clap::Args)]
@@ -38,7 +43,8 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         return Err(Error::message("the built-in trace is empty: this program is damaged, install it again"));
     };
     output::line(&format!("{ABOUT}\n\nThe plan"))?;
-    let (planned, summary) = planning::trace(trace, planning::usual_effort(), &mut Terminal::new())?;
+    let effort = Options { work_limit: Some(PLANNER_WORK), threads: 1, ..Options::default() };
+    let (planned, summary) = planning::trace(trace, effort, &mut Terminal::new())?;
     plan::print(&summary)?;
     let path = args.out.join("demo.plan");
     stalloc_plan::write(&path, &planned).map_err(|error| Error::message(error.to_string()))?;

@@ -68,8 +68,8 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// The command, after --, with {NAME} where values belong
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command and its arguments, with {NAME} where values belong
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 

@@ -58,8 +58,8 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// The command, after --, with {NAME} where the value belongs
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command and its arguments, with {NAME} where the value belongs
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 

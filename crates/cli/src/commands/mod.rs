@@ -1,5 +1,6 @@
 //! The commands, a module each.
 
+mod completions;
 mod demo;
 mod fit;
 mod info;
@@ -20,6 +21,8 @@ use crate::error::{Error, Outcome};
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
+    /// Print what a shell reads to complete commands and options.
+    Completions(completions::Args),
     /// Plan a built-in trace, check the plan, compare the allocators and write a report; needs no GPU.
     Demo(demo::Args),
     /// Find what fits, without a GPU: the largest batch, the longest sequence, the smallest card.
@@ -48,6 +51,7 @@ impl Command {
     /// Does it.
     pub fn run(self) -> Result<Outcome, Error> {
         match self {
+            Command::Completions(args) => completions::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Fit(args) => fit::run(args),
             Command::Info(args) => info::run(&args),

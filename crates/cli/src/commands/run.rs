@@ -52,8 +52,8 @@ pub struct Args {
     answers: Answers,
     #[command(flatten)]
     effort: plan::Effort,
-    /// The command, after --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -102,4 +102,28 @@ fn say(plan: &Path, summary: &Summary) {
         output::bytes(summary.planned_reserved),
         output::percent(summary.efficiency),
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::Cli;
+    use crate::commands::Command;
+
+    #[test]
+    fn the_command_begins_at_its_first_word_and_keeps_its_own_options() {
+        for dashes in [&["--"][..], &[]] {
+            let own = ["torchrun", "--plan", "theirs", "train.py", "--", "-x", "--dry-run"];
+            let typed = [&["stalloc", "run", "--plan", "ours"][..], dashes, &own[..]].concat();
+            let Ok(Cli { command: Command::Run(args) }) = Cli::try_parse_from(&typed) else {
+                panic!("{typed:?} is not accepted");
+            };
+            assert_eq!((args.plan, args.command), (Some("ours".into()), own.map(Into::into).to_vec()));
+        }
+        assert!(
+            Cli::try_parse_from(["stalloc", "run", "--plna", "ours", "python"]).is_err(),
+            "a misspelt option is none"
+        );
+    }
 }

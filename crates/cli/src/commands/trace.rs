@@ -59,8 +59,8 @@ pub struct Args {
     /// Print one JSON object; the command's own output goes to standard error
     #[arg(long)]
     json: bool,
-    /// The command, after --
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
