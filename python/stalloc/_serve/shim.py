@@ -18,7 +18,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -53,7 +52,7 @@ def load(name: str, folder: Path = SOURCES, gpu: bool = True) -> ctypes.CDLL:
 def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
     """Path of the compiled shim. Its name has the hash of its content: what was cut short or changed is built again."""
     source = folder / f"{name}.cpp"
-    from stalloc import _native  # not there yet while a wheel is built
+    from stalloc import _native  # not there while scripts/prebuild-shims uses this file
 
     try:
         directory = _native.PrivateFolder.kept("shims").below(f"{name}-{_key(source)}").path
@@ -106,15 +105,6 @@ def _prebuilt(name: str, folder: Path) -> Path | None:
     if release is None or _torch().version.hip is not None:
         return None
     return PREBUILT / prebuilt_name(name, folder, release[1], _cxx11_abi())
-
-
-def prebuild(name: str, folder: Path) -> Path:
-    """Compile the shim for the installed PyTorch into `folder`, for a wheel to carry."""
-    folder.mkdir(parents=True, exist_ok=True)
-    version = ".".join(map(str, _version()))
-    library = folder / prebuilt_name(name, SOURCES, version, _cxx11_abi())
-    _compile([_compiler(), *_flags(True), "-s", str(SOURCES / f"{name}.cpp"), "-o", str(library), *_libraries(True)])
-    return library
 
 
 def prebuilt_name(name: str, folder: Path, version: str, abi: int) -> str:
@@ -277,9 +267,3 @@ def _torch() -> Any:
     import torch
 
     return torch
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] != ["--prebuild"] or len(sys.argv) != 3:
-        sys.exit("usage: shim.py --prebuild FOLDER")
-    print(prebuild("front", Path(sys.argv[2])))
