@@ -117,6 +117,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 if __name__ == "__main__":
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # maturin's program
     if sys.argv[1] == "--sdist":
         build_sdist(sys.argv[2])
     else:

@@ -1,7 +1,7 @@
 """What README and docs tell people to type works, and what they point to is there.
 
 Every ```sh block is run, line by line, in a folder with a small `train.py` and a `snapshot.pickle`, unless the comment
-`<!-- not run: WHY -->` follows it. `stalloc run` and `stalloc trace` get a stand-in GPU where the line has none. Run or not, each
+`<!-- not run: WHY -->` follows it; README's and the tutorial's in one shell, in order. `stalloc run` and `stalloc trace` get a stand-in GPU where the line has none. Run or not, each
 option of `stalloc` in any block is one that the command has.
 """
 
@@ -22,6 +22,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/results/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n(?:\n?<!-- not run: (.*?) -->)?", re.M | re.S)
+
+#: Why a block is run with the first hour alone.
+RUNS_OUT = "it has to run out of memory"
 
 TRAIN = """
 import torch
@@ -79,25 +82,58 @@ def test_what_a_page_points_to_is_there(name):
         assert stands_for_something or (ROOT / path).exists(), f"{path} is named"
 
 
-@pytest.mark.parametrize("name", NAMES)
+#: What a newcomer types first, page after page.
+FIRST_HOUR = ("README.md", "docs/tutorial.md")
+
+
+def a_users_folder(folder: Path) -> dict[str, str]:
+    """A folder with what the pages speak of; the environment of a shell in it."""
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "examples").symlink_to(ROOT / "examples")
+    shutil.copy(ROOT / "crates/trace/tests/data/unsplit.pickle", folder / "snapshot.pickle")
+    path = f"{COMMAND.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {key: value for key, value in os.environ.items() if not key.startswith("STALLOC")} | {"PATH": path}
+
+
+def with_a_gpu(line: str) -> str:
+    """The line, with a stand-in GPU if it has none."""
+    return line if "--dry-run" in line else re.sub(r"^stalloc (run|trace) ", r"stalloc \1 --dry-run h100-80gb ", line)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in FIRST_HOUR])
 def test_each_block_is_run_or_says_why_not(name, tmp_path):
     wanted = [code for language, code, reason in blocks(ROOT / name) if language == "sh" and not reason]
     if not wanted:
         return
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    shutil.copy(ROOT / "crates/trace/tests/data/unsplit.pickle", tmp_path / "snapshot.pickle")
-    path = f"{COMMAND.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("STALLOC")}
+    clean = a_users_folder(tmp_path)
     for code in wanted:
-        environment = clean | {"PATH": path}
+        environment = dict(clean)
         for line in commands(code):
             if set_ := re.fullmatch(r"export (\w+)=(\S+)", line):
                 environment[set_[1]] = set_[2]
-            if "--dry-run" not in line:
-                line = re.sub(r"^stalloc (run|trace) ", r"stalloc \1 --dry-run h100-80gb ", line)
-            done = subprocess.run(["bash", "-ec", line], cwd=tmp_path, env=environment, text=True, capture_output=True)
+            done = subprocess.run(["bash", "-ec", with_a_gpu(line)], cwd=tmp_path, env=environment, text=True, capture_output=True)
             assert done.returncode == 0, f"{name}: {line}\n{done.stdout}{done.stderr}"
+
+
+def test_the_first_hour_can_be_typed_into_one_shell(tmp_path):
+    """In order, so that what a command leaves behind, in the folder or in the shell, is there for the next."""
+    lines = [
+        with_a_gpu(line)
+        for name in FIRST_HOUR
+        for language, code, reason in blocks(ROOT / name)
+        if language == "sh" and (not reason or reason == RUNS_OUT)
+        for line in commands(code)
+    ]
+    typed = "".join(f"{line} </dev/null\necho \"typed {number}: $?\"\n" for number, line in enumerate(lines))
+    shell = subprocess.run(["bash"], input=typed, cwd=tmp_path, env=a_users_folder(tmp_path), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    answers = re.split(r"typed \d+: (\d+)\n", shell.stdout)
+    assert len(answers) == 2 * len(lines) + 1, shell.stdout
+    assert len(lines) > 6
+    for line, said, status in zip(lines, answers[::2], answers[1::2]):
+        if line.startswith("STALLOC_DRYRUN_TOTAL_MIB") and " trace " in line:
+            assert status != "0" and "OutOfMemoryError: CUDA out of memory" in said, said
+        else:
+            assert status == "0", f"{line}\n{said}"
 
 
 def sources() -> str:
