@@ -35,9 +35,9 @@ def run(links):
 
     def run(program, *arguments, check=True, **variables):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STALLOC_DRYRUN_")}
+        environment |= {"LD_PRELOAD": str(links / LINKS[0]), "LD_LIBRARY_PATH": str(links), "TRITON_LIBCUDA_PATH": str(links)}
         for name, value in variables.items():
             environment[name if name.isupper() else f"STALLOC_DRYRUN_{name.upper()}"] = str(value)
-        environment |= {"LD_PRELOAD": str(links / LINKS[0]), "LD_LIBRARY_PATH": str(links), "TRITON_LIBCUDA_PATH": str(links)}
         command = [sys.executable, PROGRAMS / f"{program}.py", *map(str, arguments)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert not check or done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"

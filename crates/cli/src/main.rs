@@ -41,7 +41,12 @@ struct Cli {
 fn main() -> ExitCode {
     // Dry runs find this command under the name of NVIDIA's, for the scripts that ask it.
     let mut words = std::env::args_os();
-    if words.next().is_some_and(|name| Path::new(&name).ends_with(nvidia_smi::COMMAND)) {
+    let name = words.next().unwrap_or_default();
+    // They start it under this name to ask the installed cuDNN.
+    if Path::new(&name).ends_with(stalloc_cudnn::COMMAND) {
+        return stalloc_cudnn::serve(Path::new(&words.next().unwrap_or_default()));
+    }
+    if Path::new(&name).ends_with(nvidia_smi::COMMAND) {
         let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
         let answer = nvidia_smi::answer_in_environment(&words);
         // A reader that went away needs no word.

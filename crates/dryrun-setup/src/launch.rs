@@ -26,6 +26,8 @@ pub mod variables {
     pub const AMPLE: &str = "STALLOC_DRYRUN_AMPLE";
     /// `1`: memory cannot be exported to other processes (`CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` is refused).
     pub const KEEPS_MEMORY: &str = "STALLOC_DRYRUN_NO_EXPORT";
+    /// `imitated`: the installed cuDNN is not asked for its workspaces.
+    pub const CUDNN: &str = "STALLOC_DRYRUN_CUDNN";
     /// Memory taken by the context in MiB, in place of the preset's.
     pub const CONTEXT_MIB: &str = "STALLOC_DRYRUN_CONTEXT_MIB";
     /// Where to write what is not imitated: a file, or `stderr`.

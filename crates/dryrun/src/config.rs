@@ -17,6 +17,8 @@ pub struct Config {
     pub ample: bool,
     /// Whether no memory can be exported to other processes.
     pub keeps_memory: bool,
+    /// Whether the installed cuDNN is never asked.
+    pub imitates_cudnn: bool,
 }
 
 static CONFIG: LazyLock<Config> = LazyLock::new(|| {
@@ -73,7 +75,12 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
         Some(other) => Err(format!("{name}={other}: 0 or 1")),
     };
     let (ample, keeps_memory) = (flag(variables::AMPLE)?, flag(variables::KEEPS_MEMORY)?);
-    Ok(Config { gpu, devices, ample, keeps_memory, late_events: number(variables::LATE_EVENTS)? })
+    let imitates_cudnn = match variable(variables::CUDNN).as_deref() {
+        None | Some("installed") => false,
+        Some("imitated") => true,
+        Some(other) => return Err(format!("{}={other}: installed or imitated", variables::CUDNN)),
+    };
+    Ok(Config { gpu, devices, ample, keeps_memory, imitates_cudnn, late_events: number(variables::LATE_EVENTS)? })
 }
 
 /// Reads the configuration before `main`, so that a mistake ends the process before it starts.
@@ -118,6 +125,7 @@ mod tests {
             ("STALLOC_DRYRUN_LATE_EVENTS", "often"),
             ("STALLOC_DRYRUN_AMPLE", "yes"),
             ("STALLOC_DRYRUN_NO_EXPORT", "yes"),
+            ("STALLOC_DRYRUN_CUDNN", "none"),
         ] {
             assert!(from(&[(name, value)]).unwrap_err().contains(value), "{name}");
         }

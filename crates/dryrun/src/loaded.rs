@@ -53,7 +53,7 @@ fn symbol(library: &str, function: &CStr) -> Option<*mut c_void> {
 }
 
 /// The path of the loaded library whose file name begins with `prefix` (`libcudart.so.13`, `libcudart-e409450e.so.11.0`).
-fn path(prefix: &str) -> Option<CString> {
+pub fn path(prefix: &str) -> Option<CString> {
     struct Search<'a> {
         prefix: &'a str,
         found: Option<CString>,

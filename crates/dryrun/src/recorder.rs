@@ -4,7 +4,7 @@ use crate::{
     config::config,
     execution::{self, operations},
     ffi::TextOut,
-    libraries::nccl,
+    libraries::{cudnn, nccl},
     log,
     memory::{Source, counted_calls, host_bytes, host_bytes_mut, memory},
 };
@@ -195,6 +195,7 @@ fn summary() -> String {
         "memory_calls": counted_calls(),
         "registered": nccl::registered(),
         "launches": execution::work_done(),
+        "cudnn": cudnn::tally(),
         "not_imitated": log::all_not_imitated(),
         "order": {"blocks": blocks, "violations": violations},
     })

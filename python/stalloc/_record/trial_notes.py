@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import json
 import os
@@ -46,7 +47,8 @@ def install(folder: str) -> None:
             return
         # What this launch was told lies in a file of its own each time.
         files.discard(os.path.abspath(os.environ.get("STALLOC_LAUNCH", "")))
-        note = {"sources": sorted(_sources(set(files))), "groups": _groups() | {"convolutions": _has_convolutions}}
+        is_open = _has_convolutions and _imitates_cudnn()
+        note = {"sources": sorted(_sources(set(files))), "groups": _groups() | {"convolutions": is_open}}
         Path(folder, f"{process}.json").write_text(json.dumps(note))
 
     atexit.register(write)
@@ -68,6 +70,17 @@ def _sources(files: set[str]) -> set[str]:
             if os.path.isfile(file) and not file.startswith(("/proc/", "/sys/", "/dev/", sys.base_prefix + "/lib/python")):
                 found.add(file)
     return found
+
+
+def _imitates_cudnn() -> bool:
+    """Whether the installed cuDNN left workspaces unknown, as the stand-in CUDA tells it."""
+    try:
+        text = ctypes.create_string_buffer(1 << 16)
+        ctypes.CDLL(None).stalloc_dryrun_summary(text, ctypes.c_size_t(len(text)))
+        told = json.loads(text.value)["cudnn"]
+        return bool(told["imitated"] or not told["answered"])
+    except (AttributeError, KeyError, ValueError):  # no stand-in, or another one
+        return True
 
 
 def _see_convolutions(conv: Any) -> None:

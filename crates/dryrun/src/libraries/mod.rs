@@ -1,6 +1,6 @@
 //! The libraries on top of CUDA, as far as a program can tell them from stubs (`crate::stubs` does the rest).
 
 mod cublas;
-mod cudnn;
+pub mod cudnn;
 pub mod nccl;
 mod nvml;

@@ -23,8 +23,8 @@ const BETWEEN_MACHINES: u64 = 1840 * MIB;
 /// proportion for fewer.
 const ALL_TO_ALL_OF_8: u64 = 3130 * MIB;
 
-/// The most that cuDNN was seen to ask PyTorch's allocator for while it convolves, which the stand-in does not: 129 MiB in PyTorch's own
-/// recording of ResNet-50, 128 in a U-Net's. It may ask for nothing.
+/// The most that cuDNN was seen to ask PyTorch's allocator for in recordings: 129 MiB in PyTorch's own of ResNet-50, 128 in a U-Net's. It
+/// may ask for nothing. Counted where the installed cuDNN was not asked; where it was, its workspaces are in the recording.
 const CONVOLUTION: u64 = 130 * MIB;
 
 /// GPUs that a machine is taken to have at most.
@@ -42,7 +42,7 @@ pub struct Groups {
     /// The ranks of the groups in which single ranks sent to each other, as the stages of a pipeline do.
     #[serde(default)]
     pub stages: Vec<u32>,
-    /// Whether the program has convolutions.
+    /// Whether the program has convolutions of which the installed cuDNN did not say what they need.
     #[serde(default)]
     pub convolutions: bool,
 }
@@ -78,7 +78,7 @@ impl Outside {
             high: gpu.context_range.1,
         }];
         if groups.is_some_and(|groups| groups.convolutions) {
-            parts.push(Part { name: "cuDNN's workspaces".to_owned(), low: 0, high: CONVOLUTION });
+            parts.push(Part { name: "cuDNN's workspaces, not asked for".to_owned(), low: 0, high: CONVOLUTION });
         }
         let assumed = Groups { used: vec![world_size], ..Groups::default() };
         let groups = groups.filter(|groups| !groups.used.is_empty() || !groups.unused.is_empty());

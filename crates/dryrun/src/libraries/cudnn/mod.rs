@@ -1,10 +1,17 @@
 //! cuDNN: versions, the descriptors that a graph of operations is made of, recurrent networks, and the older choice of algorithms.
 //!
-//! Every operation is supported and needs no workspace: what the real library takes for one is not known.
+//! From 9.8 on, the installed library says which engines it would choose and what they need (`installed`). Before, every operation is
+//! supported and needs no workspace.
 
 mod algorithms;
+mod answers;
 mod backend;
+mod descriptor;
+mod imitation;
+mod installed;
 mod recurrent;
+
+pub use installed::tally;
 
 /// `CUDNN_STATUS_SUCCESS`.
 const SUCCESS: i32 = 0;
