@@ -27,7 +27,10 @@ const BEFORE: u64 = 20_000_000;
 /// A merge that leaves more than so many in ten of the items is not worth a turn.
 const FEWER: usize = 9;
 
-/// Where something is likely to be missing, they get so many times the work.
+/// After so many merges on end that were not worth it there are no more.
+const IDLE: u64 = 3;
+
+/// Where something is likely to be missing, or the last merge led to the best plan so far, they get so many times the work.
 const SHARE: u64 = 8;
 
 /// Lossy merges may fill the loads up to the target, or so many eighths of the gap above it, in turn.
@@ -113,13 +116,12 @@ impl<'a> Turns<'a> {
         Some(work)
     }
 
-    /// Another merge that loses something, for a while. `None` if none of all kinds was worth it.
+    /// Another merge that loses something, for a while. `None` if none was worth it so far.
     fn lossy(&mut self, part: &Part, best: &mut Places, goal: Goal) -> Option<u64> {
         let Goal { target, options, clock, .. } = goal;
         let gap = best.top - target;
-        let limit = target + gap / 8 * EIGHTHS[(self.made / Merged::LOSSY) as usize % EIGHTHS.len()];
+        let limit = target + gap / 8 * EIGHTHS[self.made as usize % EIGHTHS.len()];
         let length = luby(self.made + 1);
-        let most = goal.left.min(ON_ONE.saturating_mul(length));
         let how = Lossy {
             instance: goal.instance,
             limit,
@@ -128,29 +130,21 @@ impl<'a> Turns<'a> {
             work: (goal.left / 2).min(ON_MERGING.saturating_mul(length)),
         };
         let made = Merged::lossy(part, how, clock.until)?;
-        let mut work = made.work;
+        self.made += 1;
         if !is_worth(part, &made) {
             self.idle += 1;
-            self.made += 1;
-            return (self.idle < Merged::LOSSY).then_some(work);
+            return (self.idle < IDLE).then_some(made.work);
         }
         self.idle = 0;
         let (mut places, greedy_work) = greedy(&made.part, target, clock)?;
-        work += greedy_work;
+        let mut work = made.work + greedy_work;
         let mut improver = Improver::new(&made.part, clock.threads, options);
-        // The first series is placed once: what is nearly alike shows at once whether it explains most.
-        let series = self.made / Merged::LOSSY;
-        let length = if series == 0 { 0 } else { luby(series) };
-        let few = (ON_ONE_PER_ITEM * made.part.items.len() as u64).saturating_mul(length);
-        let most = if made.is_few { most.min(few) } else { most };
+        let most = ON_ONE.min(ON_ONE_PER_ITEM * made.part.items.len() as u64).saturating_mul(length);
         let until = made.work + most.min(goal.left.saturating_sub(work));
         while work < until && places.top > target && !clock.is_over() {
             work += improver.round(&mut places, &mut 0, target, until - work, clock);
         }
-        // Where what is nearly alike explains most, other merges do not help.
-        let explains = made.is_few && places.top < best.top;
-        self.made += if explains { Merged::LOSSY } else { 1 };
-        self.share = if made.likely || explains { SHARE } else { 1 };
+        self.share = if made.likely || places.top < best.top { SHARE } else { 1 };
         offer(&made, part, &places, best);
         Some(work)
     }

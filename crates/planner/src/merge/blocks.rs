@@ -239,7 +239,8 @@ impl Blocks {
     fn gain(&mut self, whole: Block, x: u32, y: u32) {
         let (x, y) = (self.all[x as usize], self.all[y as usize]);
         for s in whole.lower..whole.upper {
-            let height = |b: Block| if (b.lower..b.upper).contains(&s) { b.size } else { 0 };
+            let s = self.wrap(s);
+            let height = |b: Block| if self.distance(b.lower, s) < b.length() { b.size } else { 0 };
             let inside =
                 if let Made::Stack(..) = whole.made { height(x) + height(y) } else { height(x).max(height(y)) };
             self.room[s as usize] += whole.size - inside;
@@ -357,6 +358,11 @@ impl Blocks {
             None if self.ring => to + self.sections - from,
             None => u32::MAX,
         }
+    }
+
+    /// Sections from one to another, whichever comes first.
+    pub fn between(&self, one: u32, other: u32) -> u32 {
+        self.distance(one, other).min(self.distance(other, one))
     }
 
     /// One that holds two, which begin or end together if they are stacked.

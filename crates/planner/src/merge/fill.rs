@@ -2,12 +2,11 @@
 //!
 //! What is likely to be missing (`holes`) is held to be items of which nothing is known but that they take room, and then all is
 //! merged as if nothing were missing. Where the loads tell only one end of a hole, a block next to it tells the other, if with it
-//! the block goes together with a third; and a block that is alone in a hole is as large as the hole. What went together by chance
-//! is stuck sooner or later: so some neighbours are taken apart and merged again in another order, as long as there is time, and
-//! what leaves fewer blocks is kept (large neighbourhood search, Shaw 1998).
+//! the block goes together with a third; and a block that is alone in a hole is as large as the hole.
 
 use super::blocks::{Block, Blocks, Made};
 use super::holes::{Hole, MOST, changes, holes};
+use super::retry::Retry;
 use crate::hash::Rng;
 
 /// Blocks that begin or end with one, and changes on either side of one, that are looked at, at most.
@@ -18,20 +17,6 @@ const NEXT: usize = 4;
 
 /// Where something is missing and more than one block in so many is left at once, it is no such rectangle, and no more is tried.
 const PROMISING: usize = 2;
-
-/// After one share in so many of the work on tries it is no such rectangle either, if the rest, at the rate so far, would take so many
-/// times the work. Rectangles of which 5 to 20 % are missing are at 0.3 to 1.5 times then, the instance pangu_2.6B at 3 to 5.
-const SHARE: u64 = 8;
-const REACH: u64 = 2;
-
-/// Tries without success before one goes back to the best that was found.
-const PATIENCE: u32 = 300;
-
-/// Blocks that are taken apart, at most, and how far down; more by one after so many tries without success.
-const OPENED: usize = 6;
-const LEVELS: u32 = 6;
-const MORE_OPENED: u32 = 50;
-const MORE_LEVELS: u32 = 20;
 
 /// Merges with what is likely to be missing of a line of which all is merged that leaves nothing empty. Whether it seems to be such a
 /// rectangle, and the work done, of not much more than `work`; if it does not, all is as it was.
@@ -46,63 +31,17 @@ pub(super) fn fill(blocks: &mut Blocks, rng: &mut Rng, work: u64) -> (bool, u64)
             return (false, done);
         }
     }
-    let value = |blocks: &Blocks| blocks.count + changes(blocks.room()).len();
-    let mut now = value(blocks);
-    let mut kept = blocks.snapshot();
-    let mut best = (now, kept.clone());
-    let mut stale = 0;
-    let (first, begin) = (now, done);
-    let mut look = Some(begin + work / SHARE);
-    while blocks.count > 1 && done < work && !blocks.is_late() {
-        if look.take_if(|look| done >= *look).is_some() {
-            let (spent, gained) = (done - begin, (first - best.0) as u64);
-            if spent.saturating_mul(best.0 as u64) > REACH.saturating_mul(work).saturating_mul(gained) {
-                blocks.restore(&untouched);
-                return (false, done);
-            }
-        }
-        stale += 1;
-        if stale > PATIENCE {
-            (now, kept, stale) = (best.0, best.1.clone(), 0);
-            blocks.restore(&kept);
-        }
-        done += ruin(blocks, stale, rng);
-        done += settle(blocks, 2, rng) + settle(blocks, 3 + rng.next() as usize % (MOST - 2), rng);
-        let after = value(blocks);
-        // Now and then a little worse is good enough.
-        if after <= now + (rng.next() % 2) as usize {
-            (now, kept) = (after, blocks.snapshot());
-        } else {
-            blocks.restore(&kept);
-        }
-        if now < best.0 {
-            (best, stale) = ((now, kept.clone()), 0);
-        }
+    let left = |blocks: &Blocks| blocks.count + changes(blocks.room()).len();
+    let mut merge = |blocks: &mut Blocks, _: u32, rng: &mut Rng| {
+        settle(blocks, 2, rng) + settle(blocks, 3 + rng.next() as usize % (MOST - 2), rng)
+    };
+    let retry = Retry { merge: &mut merge, left, work: work.saturating_sub(done), tries: u32::MAX };
+    let (given_up, spent) = retry.run(blocks, rng);
+    done += spent;
+    if given_up {
+        blocks.restore(&untouched);
     }
-    if best.0 < now {
-        blocks.restore(&best.1);
-    }
-    (true, done)
-}
-
-/// Takes some neighbours apart; the work done.
-fn ruin(blocks: &mut Blocks, stale: u32, rng: &mut Rng) -> u64 {
-    let whole = blocks.whole();
-    let around = blocks.all[whole[rng.next() as usize % whole.len()] as usize];
-    let at = if rng.next().is_multiple_of(2) { around.lower } else { around.upper };
-    let away = |k: u32| blocks.all[k as usize].lower.abs_diff(at).min(blocks.all[k as usize].upper.abs_diff(at));
-    let mut near: Vec<(u32, u32)> = whole.iter().map(|&k| (away(k), k)).collect();
-    near.sort_unstable();
-    near.truncate(1 + rng.next() as usize % (OPENED + (stale / MORE_OPENED) as usize));
-    for n in (1..near.len()).rev() {
-        near.swap(n, rng.next() as usize % (n + 1));
-    }
-    for &(_, k) in &near {
-        let levels = 1 + rng.next() as u32 % (LEVELS + stale / MORE_LEVELS);
-        blocks.open(k, levels, rng);
-    }
-    blocks.drop_holes();
-    4 * whole.len() as u64
+    (!given_up, done)
 }
 
 /// Merges with holes of which up to so many changes tell, until nothing more is found; the work done.

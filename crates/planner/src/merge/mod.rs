@@ -3,16 +3,16 @@
 //! Two of one lifetime go on top of each other, and of two of one size, where one begins as the other ends, the second
 //! takes the first one's place: nothing is lost, and what they become may go with another again. So a rectangle that was
 //! cut into pieces is put together from its pieces, in O(n log n), and so are most of the published instances. Where pieces
-//! are missing, what the loads say of them is filled in (`holes`, `fill`), or blocks are merged that leave something empty, as
-//! long as there is room for it (`matching`).
+//! are missing, what the loads say of them is filled in (`holes`, `fill`); where ends have noise, blocks are merged that leave
+//! something empty, as long as there is room for it (`near`).
 //!
 //! That a solution has them together is likely, not certain: blocks are placed in turns with the part itself.
 
 mod blocks;
 mod fill;
 mod holes;
-mod matching;
 mod near;
+mod retry;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -27,7 +27,6 @@ use crate::greedy::Places;
 use crate::hash::{Rng, mix};
 use crate::problem::{Item, Part};
 use blocks::{Blocks, Made};
-use matching::Kind;
 use wheels::Wheel;
 
 /// Merging more items than this takes more memory than it is worth.
@@ -35,17 +34,6 @@ const MOST_ITEMS: usize = 1 << 18;
 
 /// Work counted for each item that is merged with nothing lost.
 const WORK_PER_ITEM: u64 = 16;
-
-/// What lossy merges look for in turns with what is nearly alike, after what is missing of a line was filled in; each until it finds
-/// nothing more, those to the left first.
-const KINDS: [&[Kind]; 2] =
-    [&[Kind::Rows(2), Kind::Rows(3)], &[Kind::Rows(2), Kind::Rows(3), Kind::Stacks(2), Kind::Stacks(3)]];
-
-/// Ends of what is nearly alike differ by one in so many of the shorter one's sections, at most; each tried once.
-const NEAR: [u32; 3] = [4, 6, 8];
-
-/// A merge of what is nearly alike that leaves one in so many of the items is worth more work.
-const FEW: usize = 3;
 
 /// Work on filling in, for each item.
 const FILL_PER_ITEM: u64 = 8000;
@@ -74,16 +62,11 @@ pub(crate) struct Merged {
     wheels: Vec<Wheel>,
     /// Whether the part seems to be a rectangle of which pieces are missing.
     pub likely: bool,
-    /// Whether merging what is nearly alike left few items.
-    pub is_few: bool,
     /// Work that merging took.
     pub work: u64,
 }
 
 impl Merged {
-    /// Lossy merges that differ in more than chance.
-    pub const LOSSY: u64 = KINDS.len() as u64 + 1;
-
     /// With nothing lost. `None` if it is not done in time, or if there are alignments or too many items.
     pub fn exact(part: &Part, until: Until) -> Option<Merged> {
         let mut merging = Merging::new(part, 0, until)?;
@@ -93,55 +76,21 @@ impl Merged {
 
     /// One that loses something, but so little that no load exceeds the limit. `None` if it is not done in time.
     pub fn lossy(part: &Part, how: Lossy, until: Until) -> Option<Merged> {
+        if how.limit >= HIGHEST {
+            return None;
+        }
         let mut rng = Rng::new(mix(how.seed ^ mix(how.k)));
-        let exact = if how.limit < HIGHEST { times::exact_times(part, how.instance) } else { None };
-        let part = exact.as_ref().unwrap_or(part);
+        let part = &times::exact_times(part, how.instance);
         let mut merging = Merging::new(part, how.limit, until)?;
-        merging.blocks.merge_all();
-        if exact.is_some() {
+        let blocks = &mut merging.blocks;
+        blocks.merge_all();
+        if !part.ring {
             let work = how.work.min(FILL_PER_ITEM * part.items.len() as u64);
-            let (likely, done) = fill::fill(&mut merging.blocks, &mut rng, work);
+            let (likely, done) = fill::fill(blocks, &mut rng, work);
             (merging.likely, merging.work) = (likely, merging.work + done);
         }
-        let Some(kinds) = (how.k % Merged::LOSSY).checked_sub(1).map(|kind| KINDS[kind as usize]) else {
-            return Merged::near(part, merging, how, &mut rng, until);
-        };
-        // What is found by one kind may make room for those before it.
-        let (mut next, mut left) = (0, how.work);
-        while let Some(&kind) = kinds.get(next).filter(|_| left > 0) {
-            if merging.blocks.is_late() {
-                return None;
-            }
-            let (merged, looked) = matching::round(&mut merging.blocks, kind, &mut rng, left);
-            merging.work += looked;
-            left = left.saturating_sub(looked);
-            next = if merged > 0 { 0 } else { next + 1 };
-        }
+        merging.work += near::merge_near(blocks, &mut rng, how.work);
         merging.end(part)
-    }
-
-    /// What is nearly alike, merged several times, as chance decides which goes first; the one that leaves the fewest items.
-    fn near(part: &Part, first: Merging, how: Lossy, rng: &mut Rng, until: Until) -> Option<Merged> {
-        let (mut next, mut spent, mut best) = (Some(first), 0, None::<Merged>);
-        for differ in NEAR {
-            let mut merging = match next.take() {
-                Some(first) => first,
-                None => Merging::new(part, how.limit, until)?,
-            };
-            merging.blocks.merge_exact();
-            merging.work += near::merge_near(&mut merging.blocks, differ, rng, how.work);
-            spent += merging.work;
-            let made = merging.end(part)?;
-            let is_likely = made.likely;
-            if best.as_ref().is_none_or(|best| made.part.items.len() < best.part.items.len()) {
-                best = Some(made);
-            }
-            if is_likely || spent > how.work / 4 {
-                break;
-            }
-        }
-        let is_few = |made: &Merged| !made.likely && made.part.items.len() * FEW <= part.items.len();
-        best.map(|made| Merged { is_few: is_few(&made), work: spent, ..made })
     }
 
     /// A solution of the part from one of the merged part.
@@ -197,7 +146,6 @@ impl Merging {
             blocks: self.blocks.all,
             wheels: self.blocks.wheels,
             likely: self.likely,
-            is_few: false,
             work: self.work,
         })
     }
