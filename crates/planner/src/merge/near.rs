@@ -14,6 +14,9 @@ use crate::hash::Rng;
 const OTHERS: usize = 48;
 const NEXT: usize = 3;
 
+/// Work of a look for pairs for each whole block, besides the pairs.
+const WORK_PER_BLOCK: u64 = 16;
+
 /// Ends of what is stacked differ by one in so many of the shorter one's sections, at most.
 const DIFFER: u32 = 4;
 
@@ -117,7 +120,7 @@ fn pairs(blocks: &mut Blocks, newest: u32) -> (Vec<Pair>, u64) {
     }
     let chance = chance(sizes.values().map(Vec::len));
     let mut found = Vec::new();
-    let mut work = order.len() as u64 * 4;
+    let mut work = order.len() as u64 * WORK_PER_BLOCK;
     // `a` begins no later than `b`.
     let mut stack = |first: u32, second: u32| {
         let (a, b) = (blocks.all[first as usize], blocks.all[second as usize]);
