@@ -89,7 +89,9 @@ pub(crate) fn greedy(part: &Part, enough: u64, clock: &Clock) -> Option<(Places,
         ways.extend(FIRST_FITS.map(Way::FirstFit));
     }
     let (mut best, mut work): (Option<Places>, u64) = (None, 0);
-    for batch in ways.chunks(clock.threads_for(part)) {
+    // A limit shorter than one run pays for one run only.
+    let is_short = clock.work < SWEEP_WORK * part.items.len() as u64;
+    for batch in ways.chunks(if is_short { 1 } else { clock.threads_for(part) }) {
         if best.as_ref().is_some_and(|b| b.top <= enough || work > clock.work || clock.is_over()) {
             break;
         }
