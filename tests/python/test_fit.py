@@ -104,12 +104,18 @@ def test_what_fits_is_a_page_with_charts_and_their_values_as_tables(cache, tmp_p
 
 
 def test_what_the_script_refuses_is_said_apart_and_the_rest_is_found(cache):
-    answer = fit("--vary", "MB=0..3", "--", *PROGRAM, "--batch", "{MB}", "--most", "2", cache=cache)
-    assert answer["largest"][TINY]["stalloc"] == {"MB": 2}
-    for batch in (0, 3):
+    answer = fit("--vary", "MB=1..5", "--", *PROGRAM, "--batch", "{MB}", "--most", "4", "--multiple", "2", cache=cache)
+    assert answer["largest"][TINY]["stalloc"] == {"MB": 4}, "3 is refused, which says nothing of 4"
+    assert answer["frontier"][0]["complete"] and answer["frontier"][0]["open"] is None
+    for batch in (1, 3, 5):
         refused = trial(answer, MB=batch)
         assert refused["error"]["kind"] == "refused" and f"a batch of {batch} is refused" in refused["error"]["lines"][-1]
         assert refused["peak_allocated"] is None and not refused["allocators"]["pytorch"]["fits"]
+
+
+def test_a_variable_that_the_command_does_not_use_is_told(cache):
+    answer = fit("--vary", "MOST=100..101", "--", *PROGRAM, "--most", "{MOST}", cache=cache)
+    assert answer["frontier"][0]["unused"]
 
 
 def test_a_command_that_runs_with_nothing_is_no_answer(cache):
@@ -237,6 +243,7 @@ def test_ctrl_c_prints_what_was_found_so_far(cache, tmp_path):
     answer = json.loads(output)
     assert answer["interrupted"] and [candidate["values"] for candidate in answer["candidates"]] == [{"MB": 1}]
     assert answer["largest"][TINY]["stalloc"] == {"MB": 1} and not answer["frontier"][0]["complete"]
+    assert answer["frontier"][0]["open"][0] == "MB=2", "nothing is known of what is larger"
     assert subprocess.run(["pgrep", "-f", str(slow)], capture_output=True).returncode == 1, "nothing is left running"
 
 

@@ -8,12 +8,13 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--width", type=int, default=1024)
 parser.add_argument("--most", type=int, default=1000, help="larger batches are refused")
+parser.add_argument("--multiple", type=int, default=1, help="other batches are refused")
 parser.add_argument("--fail", action="store_true")
 parser.add_argument("--convolution", action="store_true")
 parser.add_argument("--pipeline", type=int, help="stages of a pipeline, the second of which holds more")
 parser.add_argument("--limit", type=float, default=1.0, help="the share of the GPU that the program allows itself")
 options = parser.parse_args()
-if not 0 < options.batch <= options.most:
+if not 0 < options.batch <= options.most or options.batch % options.multiple:
     parser.error(f"a batch of {options.batch} is refused")
 if options.fail:
     print("the data is not there", file=sys.stderr)

@@ -110,8 +110,10 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         stalloc_launcher::stop_flag().map_err(|error| Error::message(format!("cannot listen to signals: {error}")))?;
     let mut spinner = Spinner::new();
     let mut watch = |event: fit::Event<'_>| match event {
-        fit::Event::Tick { running, done } => {
-            spinner.update(&format!("{done} trials done, {running} running"));
+        fit::Event::Tick { running, done, oldest } => {
+            let longest =
+                oldest.map_or(String::new(), |(values, time)| format!(": {} for {} s", words(values), time.as_secs()));
+            spinner.update(&format!("{done} trials done, {running} running{longest}"));
         }
         fit::Event::Tried { gpu, values, tried, is_cached, .. } => {
             spinner.line(&format!("{} {}: {}", label(gpu), words(values), summary(tried, is_cached)));
@@ -327,6 +329,13 @@ fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), 
             table.row(cells);
         }
         table.print()?;
+        if let Some((first, last)) = &row.open {
+            let values = if first == last { first.clone() } else { format!("{first} to {last}") };
+            output::line(&format!("  open: {values}; a larger value than the one above may fit"))?;
+        }
+        if row.is_unused {
+            output::line(&format!("  every value made the same requests: does the command use {{{name}}}?"))?;
+        }
     }
     Ok(())
 }

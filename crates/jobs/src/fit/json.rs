@@ -29,6 +29,8 @@ pub fn json(question: &Question, answer: &Answer) -> Value {
             "values": object(&row.fixed),
             "largest": largest,
             "complete": row.is_complete,
+            "open": row.open.as_ref().map(|(first, last)| [first, last]),
+            "unused": row.is_unused,
             "world_size": row.world_size,
             "same_ranks": same_ranks(row),
         })

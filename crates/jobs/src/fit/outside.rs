@@ -78,7 +78,7 @@ impl Outside {
             high: gpu.context_range.1,
         }];
         if groups.is_some_and(|groups| groups.convolutions) {
-            parts.push(Part { name: "cuDNN's workspaces, not asked for".to_owned(), low: 0, high: CONVOLUTION });
+            parts.push(Part { name: "cuDNN's workspaces".to_owned(), low: 0, high: CONVOLUTION });
         }
         let assumed = Groups { used: vec![world_size], ..Groups::default() };
         let groups = groups.filter(|groups| !groups.used.is_empty() || !groups.unused.is_empty());

@@ -1,5 +1,6 @@
 //! The answer: what fits, by how much, and the largest values.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stalloc_dryrun_setup::{GPUS, Gpu};
@@ -11,7 +12,7 @@ use crate::fit::ranks::Class;
 use crate::fit::scheduler::{Found, Line, Tried, points};
 use crate::fit::search::{self, Next};
 use crate::fit::trial::Failure;
-use crate::fit::values::Assignment;
+use crate::fit::values::{Assignment, Variable};
 
 /// What is to be said about one allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,10 @@ pub struct Frontier {
     pub is_end: Vec<bool>,
     /// Whether the search came to its end.
     pub is_complete: bool,
+    /// The first and the last value that may still fit and of which nothing is known, where there are such.
+    pub open: Option<(String, String)>,
+    /// Whether all values made the same requests, so that the command seems not to use the variable.
+    pub is_unused: bool,
     /// How many ranks the job has; none for a program that is started as it is.
     pub world_size: Option<u32>,
     /// The ranks that were tried, those together that are alike.
@@ -178,6 +183,8 @@ pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicB
             largest: Vec::new(),
             is_end: Vec::new(),
             is_complete: true,
+            open: None,
+            is_unused: is_unused(found, index),
             world_size: line.world_size,
             classes: found.classes.get(&index).cloned().unwrap_or_default(),
         };
@@ -185,10 +192,12 @@ pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicB
             let known = points(found, index, allocator, &gpu, question.goal);
             let place = match search::next(line.count(), &known) {
                 Next::Found(place) => place,
-                Next::Try(..) => {
+                Next::Open(_) | Next::Try(..) => {
                     row.is_complete = false;
                     let fits = |point: &search::Point| matches!(point, search::Point::Ran { fits: true, .. });
-                    known.iter().rev().find(|(_, point)| fits(point)).map(|(&place, _)| place)
+                    let place = known.iter().rev().find(|(_, point)| fits(point)).map(|(&place, _)| place);
+                    row.open = row.open.or_else(|| open(question, line, &known, place));
+                    place
                 }
             };
             row.largest.push(place.map(|place| line.values(&question.variables, place)));
@@ -203,6 +212,32 @@ pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicB
         _ => Some(Trouble::SomeFailed),
     };
     Answer { is_interrupted: stop.load(Ordering::Relaxed), candidates, frontier, trouble }
+}
+
+/// The values of which nothing is known, above the largest that was seen to fit.
+fn open(
+    question: &Question,
+    line: &Line,
+    known: &BTreeMap<u64, search::Point>,
+    fits: Option<u64>,
+) -> Option<(String, String)> {
+    let (searched, first, step, count) = line.range?;
+    let limit = match fits {
+        Some(place) => search::too_large(known, place),
+        None => search::too_large(known, 0),
+    };
+    let (from, to) = (fits.map_or(0, |place| place + 1), limit.unwrap_or(count).saturating_sub(1));
+    let value = |place| format!("{}={}", question.variables[searched].name, Variable::at(first, step, place));
+    (from <= to).then(|| (value(from), value(to)))
+}
+
+/// Whether several values ran and each recorded the same.
+fn is_unused(found: &Found, index: usize) -> bool {
+    let ran = found.tried.iter().filter(|((other, _), tried)| *other == index && tried.failure.is_none());
+    let mut contents = ran.map(|(_, tried)| tried.devices.iter().map(|device| device.content).collect::<Vec<_>>());
+    let Some(first) = contents.next() else { return false };
+    let mut others = contents.peekable();
+    others.peek().is_some() && others.all(|other| other == first)
 }
 
 fn candidate(gpu: Gpu, values: Assignment, tried: &Tried) -> Candidate {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stalloc_common::PrivateFolder;
 use stalloc_dryrun_setup::{DryRun, Gpu};
@@ -25,6 +25,9 @@ const MOST_AT_ONCE: usize = 8;
 
 /// Stages of a pipeline that are tried.
 const MOST_STAGES: usize = 32;
+
+/// A trial that fails sooner is worth a second one.
+const SOON: Duration = Duration::from_secs(60);
 
 /// How often the watcher is told that time passes.
 const TICK: Duration = Duration::from_millis(100);
@@ -124,6 +127,8 @@ pub enum Event<'a> {
         running: usize,
         /// How many are done.
         done: usize,
+        /// The values of the one that has run longest, and for how long.
+        oldest: Option<(&'a Assignment, Duration)>,
     },
     /// A trial is done.
     Tried {
@@ -142,7 +147,7 @@ pub enum Event<'a> {
 
 struct Shared {
     found: Found,
-    running: HashSet<(usize, u64)>,
+    running: HashMap<(usize, u64), Instant>,
     error: Option<Error>,
 }
 
@@ -177,7 +182,7 @@ pub fn run(
         cache: Cache::new(question.keeps.then(|| PrivateFolder::kept("fit").ok()).flatten()),
         at_once,
         stop,
-        shared: Mutex::new(Shared { found: Found::default(), running: HashSet::new(), error: None }),
+        shared: Mutex::new(Shared { found: Found::default(), running: HashMap::new(), error: None }),
         changed: Condvar::new(),
     };
     work.cache.tidy();
@@ -217,11 +222,16 @@ impl Work<'_> {
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
             }
-            let (running, done) = {
+            let (running, done, oldest) = {
                 let shared = self.lock();
-                (shared.running.len(), shared.found.tried.len())
+                let oldest = shared.running.iter().min_by_key(|(_, since)| **since);
+                let oldest = oldest.map(|(&(line, place), since)| (line, place, since.elapsed()));
+                (shared.running.len(), shared.found.tried.len(), oldest)
             };
-            watch(Event::Tick { running, done });
+            let oldest =
+                oldest.map(|(line, place, time)| (self.lines[line].values(&self.question.variables, place), time));
+            let oldest = oldest.as_ref().map(|(values, time)| (values, *time));
+            watch(Event::Tick { running, done, oldest });
         }
     }
 
@@ -245,7 +255,7 @@ impl Work<'_> {
                     }
                 }
             };
-            shared.running.insert((line, place));
+            shared.running.insert((line, place), Instant::now());
             let known = shared.found.classes.get(&line).cloned();
             drop(shared);
             let tried = self.trial(line, place, known.as_deref());
@@ -274,11 +284,11 @@ impl Work<'_> {
         for (index, line) in self.lines.iter().enumerate() {
             // Which ranks differ is found once; only then is the rest worth starting.
             let is_first = self.ranks(index).len() > 1 && !shared.found.classes.contains_key(&index);
-            if is_first && shared.running.iter().any(|(other, _)| *other == index) {
+            if is_first && shared.running.keys().any(|(other, _)| *other == index) {
                 continue;
             }
             let is_open = |place: u64| {
-                !shared.found.tried.contains_key(&(index, place)) && !shared.running.contains(&(index, place))
+                !shared.found.tried.contains_key(&(index, place)) && !shared.running.contains_key(&(index, place))
             };
             for &allocator in &self.question.searched {
                 let known = points(&shared.found, index, allocator, &self.question.gpus[line.gpu], self.question.goal);
@@ -375,9 +385,17 @@ impl Work<'_> {
         if let Some(outcome) = self.cache.get(&key) {
             return Ok(Some((outcome, true)));
         }
-        let Some((outcome, notes)) = trial::run(command, stand_in, rank, levers, setting, self.stop)? else {
-            return Ok(None);
-        };
+        let begun = Instant::now();
+        let try_it = || trial::run(command, stand_in, rank, levers, setting, self.stop);
+        let Some(mut result) = try_it()? else { return Ok(None) };
+        // A port that is taken, a download that broke off: what failed soon is tried once more.
+        if result.0.may_pass() && begun.elapsed() < SOON {
+            match try_it()? {
+                Some(again) => result = again,
+                None => return Ok(None),
+            }
+        }
+        let (outcome, notes) = result;
         // What else may fail does so for reasons that may pass.
         let is_lasting = match &outcome {
             Outcome::Ran(..) => true,

@@ -4,8 +4,8 @@
 //! needs grows in pieces of straight lines (first the optimizer's step is the peak, then the activations), each steeper than
 //! the one before. So the line between a value that fits and one that does not meets the capacity too early, and the line
 //! through two that do not fit meets it too late, or exactly where both are on the last piece: that is where to look. Half of the gap
-//! where lines do not help. What a trial is refused for (not for memory) counts as "does not fit" above a value that
-//! fits, and as "not a value" below the first one that the command takes.
+//! where lines do not help. A value with which the command does not run says nothing about memory: the gap is narrowed to it first, and
+//! then values beyond it are tried, a power of two away from the one that fits, up to a number of refusals.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ const LINES: usize = 6;
 /// After so many the gap is always halved.
 const HALVES: usize = 12;
 
-/// How many of the smallest values may be refused before the whole range is.
+/// How many of the smallest values may be refused before the whole range is; and how many above one that fits before the search ends
+/// with an open answer.
 const REFUSALS: u64 = 16;
 
 /// What a trial said about one allocator.
@@ -37,6 +38,9 @@ pub enum Point {
 pub enum Next {
     /// The place of the largest value that fits is known: none, or this one.
     Found(Option<u64>),
+    /// The largest value that was seen to fit: with those between it and one that does not fit the command did not run, or too many of them
+    /// would have to be tried.
+    Open(Option<u64>),
     /// Try this one, and where a core is free the others: they will probably be asked for.
     Try(u64, Vec<u64>),
 }
@@ -51,7 +55,8 @@ pub fn next(count: u64, known: &BTreeMap<u64, Point>) -> Next {
             None => return Next::Try(first, if first < last { vec![last] } else { Vec::new() }),
             Some(Point::Ran { fits: false, .. }) => return Next::Found(None),
             Some(Point::Ran { fits: true, .. }) => break,
-            Some(Point::Refused) if first >= last || first >= REFUSALS => return Next::Found(None),
+            Some(Point::Refused) if first >= last => return Next::Found(None),
+            Some(Point::Refused) if first >= REFUSALS => return Next::Open(None),
             Some(Point::Refused) => first = (2 * first + 1).min(last),
         }
     }
@@ -64,12 +69,32 @@ pub fn next(count: u64, known: &BTreeMap<u64, Point>) -> Next {
     let low = known.keys().copied().filter(fits).max().unwrap_or(first);
     let high = known.keys().copied().find(|&place| place > low && !fits(&place)).unwrap_or(last);
     if high - low <= 1 {
-        return Next::Found(Some(low));
+        return beyond_refusals(count, known, low);
     }
     let guess = guess(known, low, high).clamp(low + 1, high - 1);
     // The middle's neighbour would say nothing more.
     let follows_a_line = (3..HALVES).contains(&known.len()) && guess + 1 < high;
     Next::Try(guess, if follows_a_line { vec![guess + 1] } else { Vec::new() })
+}
+
+/// What to do where the value above the largest that fits is refused, or does not fit.
+fn beyond_refusals(count: u64, known: &BTreeMap<u64, Point>, low: u64) -> Next {
+    let limit = too_large(known, low).unwrap_or(count);
+    let powers = (0..u64::BITS).rev().filter_map(|power| low.checked_add(1 << power)).filter(|place| *place < limit);
+    let is_open = |place: &u64| !known.contains_key(place);
+    match powers.chain(low + 1..limit).find(is_open) {
+        None => Next::Found(Some(low)),
+        Some(place) => {
+            let refused = known.range(low + 1..limit).filter(|(_, point)| **point == Point::Refused).count() as u64;
+            if refused < REFUSALS { Next::Try(place, Vec::new()) } else { Next::Open(Some(low)) }
+        }
+    }
+}
+
+/// The smallest place above one that fits that is known not to fit for want of memory.
+pub fn too_large(known: &BTreeMap<u64, Point>, low: u64) -> Option<u64> {
+    let is_too_large = |point: &Point| matches!(point, Point::Ran { fits: false, .. });
+    known.range(low + 1..).find(|(_, point)| is_too_large(point)).map(|(place, _)| *place)
 }
 
 /// Where the largest that fits probably is, between one that fits and one that does not.
@@ -109,7 +134,7 @@ mod tests {
         let mut known = BTreeMap::new();
         loop {
             match next(count, &known) {
-                Next::Found(place) => return (place, known.len()),
+                Next::Found(place) | Next::Open(place) => return (place, known.len()),
                 Next::Try(place, others) => {
                     assert!(place < count && !known.contains_key(&place), "{place} again");
                     known.insert(place, oracle(place));
@@ -172,6 +197,19 @@ mod tests {
         assert_eq!(search(64, not_zero).0, Some(7));
         let not_large = |place: u64| if place > 5 { Point::Refused } else { needs(place as i64, 7) };
         assert_eq!(search(64, not_large).0, Some(5));
+        let even =
+            |limit: i64| move |place: u64| if place % 2 == 0 { Point::Refused } else { needs(place as i64, limit) };
+        for limit in 1..60 {
+            assert_eq!(
+                search(64, even(limit)).0,
+                Some(limit as u64 - u64::from(limit % 2 == 0)),
+                "even values alone, to {limit}"
+            );
+        }
+        let eighths = |place: u64| if (place + 1) % 8 == 0 { needs(place as i64, 300) } else { Point::Refused };
+        let (found, trials) = search(512, eighths);
+        assert_eq!(found, Some(295), "multiples of eight alone");
+        assert!(trials < 40, "{trials}");
         let (found, trials) = search(1 << 20, |_| Point::Refused);
         assert_eq!(found, None);
         assert!(trials <= 7, "{trials}");

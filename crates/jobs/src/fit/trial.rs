@@ -52,6 +52,13 @@ pub enum Outcome {
     Failed(Failure),
 }
 
+impl Outcome {
+    /// Whether it failed for a reason that may pass.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Outcome::Failed(failure) if matches!(failure.kind, FailureKind::Failed | FailureKind::Killed))
+    }
+}
+
 /// Why a trial says nothing about memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

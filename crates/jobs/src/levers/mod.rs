@@ -154,7 +154,7 @@ impl Bench<'_> {
         let before = self.done;
         let (watch, done) = (&mut self.watch, &mut self.done);
         let mut passed_on = |event: fit::Event<'_>| match event {
-            fit::Event::Tick { running, done: so_far } => {
+            fit::Event::Tick { running, done: so_far, .. } => {
                 *done = before + so_far;
                 watch(Event::Tick { running, done: *done, stage });
             }
@@ -209,7 +209,7 @@ impl Bench<'_> {
         let known = points(found, index, OURS, &self.question.fit.gpus[0], self.question.fit.goal);
         let place = match search::next(count, &known) {
             Next::Found(place) => place,
-            Next::Try(..) => {
+            Next::Open(_) | Next::Try(..) => {
                 let fits = |point: &Point| matches!(point, Point::Ran { fits: true, .. });
                 known.iter().rev().find(|(_, point)| fits(point)).map(|(&place, _)| place)
             }
