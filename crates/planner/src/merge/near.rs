@@ -14,7 +14,8 @@ use crate::hash::Rng;
 const OTHERS: usize = 48;
 const NEXT: usize = 3;
 
-/// Work of a look for pairs, for each whole block and for each pair that is found.
+/// Work of a look for pairs, for each whole block and for each pair that is found. With nothing for pairs, 60 million units took 1.8
+/// instead of 1.0 s of CPU on shortened:3000:12.
 const WORK_PER_BLOCK: u64 = 16;
 const WORK_PER_PAIR: u64 = 4;
 
