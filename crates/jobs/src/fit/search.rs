@@ -197,8 +197,9 @@ mod tests {
         assert_eq!(search(64, not_zero).0, Some(7));
         let not_large = |place: u64| if place > 5 { Point::Refused } else { needs(place as i64, 7) };
         assert_eq!(search(64, not_large).0, Some(5));
-        let even =
-            |limit: i64| move |place: u64| if place % 2 == 0 { Point::Refused } else { needs(place as i64, limit) };
+        let even = |limit: i64| {
+            move |place: u64| if place.is_multiple_of(2) { Point::Refused } else { needs(place as i64, limit) }
+        };
         for limit in 1..60 {
             assert_eq!(
                 search(64, even(limit)).0,
@@ -206,7 +207,8 @@ mod tests {
                 "even values alone, to {limit}"
             );
         }
-        let eighths = |place: u64| if (place + 1) % 8 == 0 { needs(place as i64, 300) } else { Point::Refused };
+        let eighths =
+            |place: u64| if (place + 1).is_multiple_of(8) { needs(place as i64, 300) } else { Point::Refused };
         let (found, trials) = search(512, eighths);
         assert_eq!(found, Some(295), "multiples of eight alone");
         assert!(trials < 40, "{trials}");
