@@ -48,10 +48,11 @@ fn what_an_arena_would_reserve_is_said_with_and_without_a_plan() {
     let figure = |name: &str| device["arena"][name].as_u64().unwrap();
     let peak = device["peak_allocated"].as_u64().unwrap();
     assert!(peak <= figure("planned") && figure("planned") < figure("open"), "{device}");
-    // With no plan the arena holds a slack of 1/34.
-    assert!(figure("open") < peak + peak / 30, "{device}");
+    // With no plan the arena holds a slack of 1/34 to 1/21.
+    assert!(figure("open") < peak + peak / 20, "{device}");
     let shown = text(&stalloc(&["info", demo]).stdout);
-    assert!(shown.contains("(97.0 %) with no plan") && shown.contains("(100.0 %) with one from this"), "{shown}");
+    let open = format!("({:.1} %) with no plan", 100.0 * peak as f64 / figure("open") as f64);
+    assert!(shown.contains(&open) && shown.contains("(100.0 %) with one from this"), "{shown}");
 }
 
 #[test]
