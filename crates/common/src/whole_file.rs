@@ -11,15 +11,18 @@ const SUFFIX: &str = ".tmp";
 /// Makes something that is no stream of bytes (a link) next to its place under a name that nobody has, and moves it there: what was
 /// there before is replaced. Processes of several machines or containers, which may have the same number, do not meet.
 ///
-/// Two names of one file are left as they are by the system, so that a link to what is there already must not be asked for.
-///
 /// # Errors
 /// If `make` fails, or the system does.
 pub fn replace(path: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let folder = folder_of(path);
     let made = tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder, make)?;
+    let unfinished = made.path().to_owned();
     made.persist(path).map_err(|error| error.error)?;
-    Ok(())
+    // The system leaves both names where they are of one file: another process has made the same link meanwhile.
+    match std::fs::remove_file(unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Writes a file next to its place and moves it there once it is whole and on disk: no reader ever meets half of it, and a
@@ -100,6 +103,17 @@ mod tests {
             (fs::read(&path).unwrap().as_slice(), names(folder.path())),
             (&b"first"[..], vec!["plan".to_owned()])
         );
+    }
+
+    #[test]
+    fn a_link_to_what_is_there_already_leaves_no_second_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+        fs::write(&first, "plan").unwrap();
+        for _ in 0..2 {
+            replace(&second, |new| fs::hard_link(&first, new)).unwrap();
+            assert_eq!(names(folder.path()), ["first", "second"]);
+        }
     }
 
     #[cfg(unix)]

@@ -23,7 +23,7 @@ use std::{
 pub struct AllocationProperties {
     kind: c_int,
     handle_types: c_int,
-    location: Location,
+    location: MemoryLocation,
     metadata: u64,
     flags: [u8; 8],
 }
@@ -31,12 +31,12 @@ pub struct AllocationProperties {
 /// `CUmemLocation`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Location {
+pub struct MemoryLocation {
     kind: c_int,
     index: c_int,
 }
 
-impl Location {
+impl MemoryLocation {
     /// The device that this names.
     fn device(self) -> Result<u32, Status> {
         if self.kind != ON_DEVICE {
@@ -49,8 +49,8 @@ impl Location {
 /// `CUmemAccessDesc`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct AccessDescription {
-    location: Location,
+pub struct MemoryAccess {
+    location: MemoryLocation,
     flags: c_int,
 }
 
@@ -143,7 +143,7 @@ exports! {
         })
     }
 
-    fn cuMemSetAccess(start: u64, bytes: usize, descriptions: In<AccessDescription>, count: usize) -> Status {
+    fn cuMemSetAccess(start: u64, bytes: usize, descriptions: In<MemoryAccess>, count: usize) -> Status {
         count_call();
         // More places than devices name one twice.
         let wanted = (0..count.min(1 + config().devices as usize)).map(|index| {
@@ -159,8 +159,8 @@ exports! {
         }))
     }
 
-    fn cuMemGetAccess(flags: Out<u64>, location: In<Location>, address: u64) -> Status {
-        let device = location.get().ok_or(INVALID_VALUE).and_then(Location::device);
+    fn cuMemGetAccess(flags: Out<u64>, location: In<MemoryLocation>, address: u64) -> Status {
+        let device = location.get().ok_or(INVALID_VALUE).and_then(MemoryLocation::device);
         let found = device.and_then(|device| memory().virtual_memory().0.access(address, device));
         end(found.map(|found| flags.set(found)))
     }
@@ -177,7 +177,7 @@ exports! {
         end(virtual_memory.device(handle).ok_or(INVALID_VALUE).map(|device| place.set(AllocationProperties {
             kind: PINNED,
             handle_types,
-            location: Location { kind: ON_DEVICE, index: device.cast_signed() },
+            location: MemoryLocation { kind: ON_DEVICE, index: device.cast_signed() },
             metadata: 0,
             flags: [0; 8],
         })))

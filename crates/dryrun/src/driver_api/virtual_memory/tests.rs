@@ -1,7 +1,7 @@
 //! What a real driver refuses, asked as programs ask it.
 
 use super::{
-    AccessDescription, AllocationProperties, DESCRIPTOR, Location, ON_DEVICE, PINNED, cuMemAddressFree,
+    AllocationProperties, DESCRIPTOR, MemoryAccess, MemoryLocation, ON_DEVICE, PINNED, cuMemAddressFree,
     cuMemAddressReserve, cuMemCreate, cuMemGetAccess, cuMemMap, cuMemRelease, cuMemSetAccess, cuMemUnmap,
 };
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 const BYTES: usize = GRANULE as usize;
 
 fn properties() -> AllocationProperties {
-    let location = Location { kind: ON_DEVICE, index: 0 };
+    let location = MemoryLocation { kind: ON_DEVICE, index: 0 };
     AllocationProperties { kind: PINNED, handle_types: 0, location, metadata: 0, flags: [0; 8] }
 }
 
@@ -31,7 +31,7 @@ fn reserved(bytes: usize) -> u64 {
 }
 
 fn allow(start: u64, bytes: usize, device: i32, flags: i32) -> i32 {
-    let description = AccessDescription { location: Location { kind: ON_DEVICE, index: device }, flags };
+    let description = MemoryAccess { location: MemoryLocation { kind: ON_DEVICE, index: device }, flags };
     cuMemSetAccess(start, bytes, In::of(&description), 1)
 }
 
@@ -52,7 +52,7 @@ fn memory_is_created_as_the_driver_allows_it() {
     assert_eq!(refused(properties(), 0, 0), INVALID_VALUE);
     assert_eq!(refused(properties(), BYTES, 1), INVALID_VALUE, "flags must be zero");
     assert_eq!(refused(AllocationProperties { kind: 0, ..properties() }, BYTES, 0), INVALID_VALUE);
-    let elsewhere = Location { kind: ON_DEVICE, index: 99 };
+    let elsewhere = MemoryLocation { kind: ON_DEVICE, index: 99 };
     assert_eq!(refused(AllocationProperties { location: elsewhere, ..properties() }, BYTES, 0), INVALID_DEVICE);
     let fabric = AllocationProperties { handle_types: 8, ..properties() };
     assert_eq!(refused(fabric, BYTES, 0), NOT_SUPPORTED, "there is no fabric");
@@ -99,7 +99,7 @@ fn memory_is_used_only_once_access_is_set_and_by_whom_it_is_set_for() {
     assert!(!is_usable(start));
     assert_eq!(allow(start, BYTES, 0, 3), SUCCESS);
     let mut flags = 0;
-    let here = Location { kind: ON_DEVICE, index: 0 };
+    let here = MemoryLocation { kind: ON_DEVICE, index: 0 };
     assert_eq!((cuMemGetAccess(Out::to(&mut flags), In::of(&here), start), flags), (SUCCESS, 3));
     assert_eq!(cuMemGetAccess(Out::to(&mut flags), In::of(&here), start + GRANULE), INVALID_VALUE);
     assert_eq!((cuMemUnmap(start, BYTES), cuMemMap(start, BYTES, 0, handle, 0)), (SUCCESS, SUCCESS));

@@ -17,9 +17,9 @@ const FORM: u64 = 1;
 /// Answers that are new in this process, and the name of their file.
 static NEW: Mutex<Option<(OsString, Vec<u8>)>> = Mutex::new(None);
 
-pub struct Answers(HashMap<u64, Answer>);
+pub struct AnswerFile(HashMap<u64, Answer>);
 
-impl Answers {
+impl AnswerFile {
     /// Those of a version for a card. Without a file there are none.
     pub fn open(version: usize, card: &str) -> Self {
         let name = OsString::from(format!("cudnn-{version}-{:016x}-{FORM}", hash(card.as_bytes())));

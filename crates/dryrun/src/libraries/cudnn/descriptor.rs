@@ -93,9 +93,17 @@ impl Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if let Some(installed) = self.installed {
-            super::installed::forget(installed);
+            DROPPED.lock().unwrap_or_else(PoisonError::into_inner).push(installed);
         }
     }
+}
+
+/// The installed library's own of descriptors that are gone: nobody asks for them any more.
+static DROPPED: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+/// Takes the list of what the installed library may forget.
+pub fn take_dropped() -> Vec<(u64, u64)> {
+    std::mem::take(&mut *DROPPED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 pub fn lock(node: &Node) -> MutexGuard<'_, Descriptor> {

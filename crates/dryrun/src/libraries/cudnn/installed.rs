@@ -5,11 +5,11 @@
 
 use super::{
     SUCCESS,
-    answers::Answers,
+    answers::AnswerFile,
     backend::DESCRIPTOR,
     descriptor::{
         ENGINE, HEURISTIC, HEURISTIC_MODE, HEURISTIC_RESULTS, LIBRARY_HANDLE, Node, Origin, PLAN, PLAN_CONFIGURATION,
-        lock,
+        lock, take_dropped,
     },
     version,
 };
@@ -47,7 +47,7 @@ pub struct Answer {
 }
 
 struct Installed {
-    answers: Answers,
+    answers: AnswerFile,
     /// The process; none until a question is new, and after its first failure.
     client: Option<Client>,
     has_failed: bool,
@@ -62,7 +62,6 @@ enum State {
 }
 
 static STATE: Mutex<(State, u32)> = Mutex::new((State::Unasked, 0));
-static GARBAGE: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 static STARTED: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
 static IMITATED: AtomicU64 = AtomicU64::new(0);
@@ -86,11 +85,6 @@ fn imitate(why: &str) {
         why.clone_into(&mut kept);
         log::note(&format!("cuDNN is imitated: {why}"));
     }
-}
-
-/// A descriptor of the process that nobody needs any more; it is destroyed at the next question.
-pub fn forget(installed: (u64, u64)) {
-    GARBAGE.lock().unwrap_or_else(PoisonError::into_inner).push(installed);
 }
 
 fn state() -> MutexGuard<'static, (State, u32)> {
@@ -117,7 +111,7 @@ fn with<T>(ask: impl FnOnce(&mut Installed) -> Option<T>) -> Option<T> {
         *state = match available() {
             Ok(()) => {
                 let card = card();
-                let answers = Answers::open(version(), &card);
+                let answers = AnswerFile::open(version(), &card);
                 State::Present(Box::new(Installed { answers, client: None, has_failed: false, device: 0 }))
             }
             Err(why) => {
@@ -218,8 +212,7 @@ impl Installed {
     /// Starts the process, and describes the card to it.
     fn start(&mut self) -> io::Result<()> {
         if self.client.is_some() {
-            let garbage = std::mem::take(&mut *GARBAGE.lock().unwrap_or_else(PoisonError::into_inner));
-            for (process, descriptor) in garbage {
+            for (process, descriptor) in take_dropped() {
                 if process == STARTED.load(Relaxed) {
                     self.call(&Call::Destroy { descriptor })?;
                 }
