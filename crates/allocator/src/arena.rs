@@ -96,6 +96,8 @@ pub struct Arena<D: Device> {
     /// First granules of blocks that were claimed at planned addresses, some of them gone.
     uncut: Marks,
     budget: Slack,
+    /// Bytes that the device had for us when it was asked last: free, and ours.
+    has: u64,
     /// Bytes that may be held so that other libraries find what they need.
     within: u64,
     /// The step in which that was asked.
@@ -208,6 +210,7 @@ impl<D: Device> Arena<D> {
             gaps: Gaps::new(granules),
             uncut: Marks::new(granules),
             budget: Slack::new(),
+            has: u64::MAX,
             within: u64::MAX,
             looked: 0,
             unmarked: 0,

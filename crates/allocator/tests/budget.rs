@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use stalloc_allocator::{Allocator, Served};
+use stalloc_allocator::{Allocator, Arena, Served};
 use stalloc_device::{Counting, Device, Shared};
 use stalloc_plan::Plan;
 
@@ -129,4 +129,21 @@ fn what_is_counted_of_the_driver_is_what_the_device_was_asked_for() {
     checked.allocator.empty_cache().unwrap();
     assert_eq!(checked.allocator.statistics().driver, device.driver_work());
     assert!(device.driver_work().calls >= 4);
+}
+
+#[test]
+fn no_page_is_mapped_for_what_the_device_has_no_memory_for() {
+    let device = Shared::new(Counting::new(2 * GIB));
+    let mut arena = Arena::new(device.clone(), &Plan::default()).unwrap();
+    let kept = arena.serve(100 * MIB, 0).unwrap();
+    let held = arena.reserved();
+    assert!(arena.serve(3 * GIB, 0).is_none());
+    assert_eq!(arena.statistics().peak_reserved, held, "more than there is");
+    let others = device.clone().alloc(GIB).unwrap();
+    arena.step_begin();
+    assert!(arena.serve(3 * GIB / 2, 0).is_none());
+    assert_eq!(arena.statistics().peak_reserved, held, "more than others leave");
+    device.clone().free(others).unwrap();
+    assert!(arena.serve(3 * GIB / 2, 0).is_some(), "what they gave back in the same step is seen");
+    arena.free(kept.address).unwrap();
 }

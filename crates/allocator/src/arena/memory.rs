@@ -72,8 +72,19 @@ impl<D: Device> Arena<D> {
         self.looked = self.statistics.steps;
         if let Ok(info) = self.device.memory_info() {
             let ours = self.frames.mapped() + self.statistics.pools;
-            self.within = (info.free + ours).saturating_sub(info.total / spared_share());
+            self.has = info.free + ours;
+            self.within = self.has.saturating_sub(info.total / spared_share());
         }
+    }
+
+    /// Whether the device has too little memory for a block, whatever is remapped: then no page is mapped for it in vain.
+    fn is_beyond_device(&mut self, granules: u32) -> bool {
+        let live = self.statistics.allocated + u64::from(granules) * GRANULE;
+        if live > self.has {
+            // Others may have given memory back since.
+            self.look_around();
+        }
+        live > self.has
     }
 
     /// Time that the program has run: by the device's clock, or by its steps.
@@ -117,13 +128,14 @@ impl<D: Device> Arena<D> {
         let may_remap = pressure == Pressure::Remap || missing <= self.allowance;
         let limit = self.limit(range.end - range.start, self.script.expected_peak);
         let excess = (self.frames.mapped() + missing).saturating_sub(limit);
-        if excess > 0 {
+        let is_beyond = self.is_beyond_device(range.end - range.start);
+        if excess > 0 || is_beyond {
             let full = stalloc_device::Error::OutOfMemory {
                 requested: missing,
                 free: missing - excess.min(missing),
                 total: limit,
             };
-            if !may_remap {
+            if !may_remap || is_beyond {
                 return Err(full);
             }
             // The budget may have become smaller.
