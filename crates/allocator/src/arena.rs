@@ -108,8 +108,6 @@ pub struct Arena<D: Device> {
     settled: u64,
     /// Bytes remapped until then.
     remapped_before: u64,
-    /// Bytes remapped while no plan was followed, and in how many steps.
-    without_plan: (u64, u64),
     streams: Streams,
     owners: Owners,
     /// Streams that blocks were recorded on, by the block's first granule.
@@ -127,8 +125,6 @@ pub struct Arena<D: Device> {
     capturing: bool,
     /// Most live bytes since idle memory was asked for last.
     most_lately: u64,
-    /// Bytes that the plan's offsets and what stays need, by pages.
-    promised: u64,
     /// Bytes that may be remapped before places on mapped memory are preferred.
     allowance: u64,
     /// Memory of graphs; none where the device maps no pages.
@@ -216,7 +212,6 @@ impl<D: Device> Arena<D> {
             unmarked: 0,
             settled: 0,
             remapped_before: 0,
-            without_plan: (0, 0),
             streams: Streams::default(),
             owners: Owners::new(),
             recorded: FxHashMap::default(),
@@ -227,7 +222,6 @@ impl<D: Device> Arena<D> {
             deferred: Vec::new(),
             capturing: false,
             most_lately: 0,
-            promised: 0,
             allowance: 0,
             planned_only: false,
             slack: 0,
@@ -250,12 +244,13 @@ impl<D: Device> Arena<D> {
     fn adopt(&mut self, mut script: Box<Script>) {
         // What is not cut yet is at most what one plan has addresses for.
         self.update_gaps();
-        self.settle();
         self.cursor = Cursor::new(&script);
         self.statistics.arena = u64::from(script.granules) * GRANULE;
         self.statistics.plans += 1;
         std::mem::swap(&mut self.script, &mut script);
         self.retired = Some(script);
+        self.settled = self.statistics.steps + 1;
+        self.remapped_before = self.statistics.remapped;
     }
 
     /// From now on only requests at their planned offsets are served. The rest is the caller's own fallback's.

@@ -83,8 +83,6 @@ pub struct Statistics {
     pub plans: u64,
     /// Plans given up because remapping took too long under them.
     pub withdrawn: u64,
-    /// One of them seemed to be another program's.
-    pub withdrew_another: bool,
     /// Live bytes in the arena.
     pub allocated: u64,
     /// The most live bytes in the arena, and memory behind pools, at once.
@@ -97,8 +95,7 @@ impl Statistics {
     /// Whether the program seems to be another one than the plan's, if there was one: the plan knows nothing of more
     /// than half of the requests.
     pub fn is_of_another_program(&self) -> bool {
-        let strays = self.unplanned.not_in_plan + self.unplanned.position_unknown > self.requests / 2;
-        self.withdrew_another || self.arena > 0 && strays
+        self.arena > 0 && self.unplanned.not_in_plan + self.unplanned.position_unknown > self.requests / 2
     }
 }
 

@@ -14,10 +14,7 @@ stalloc_tuning::tuned! {
     /// The part of the peak of live bytes that may be held beyond it, at the least and at the most: what is between is decided by driver
     /// time. Smaller holds less and remaps more often.
     least_slack: u64 = 34;
-    most_slack: u64 = 21;
-
-    /// So many pages of the slack are there already: those that are used in part only.
-    partial_pages: u64 = 2;
+    most_slack: u64 = 10;
 
     /// Requests of at most so many bytes have addresses of their own, and so have those of the next size: survivors among larger blocks
     /// would keep a page each.
@@ -32,9 +29,6 @@ stalloc_tuning::tuned! {
 
     /// What is remapped for a plan once must be saved within so many steps.
     saved_within: u64 = 32;
-
-    /// After so many steps of a plan its remaps are compared with those without it.
-    watched: u64 = 4;
 
     /// This part of the device is for other libraries: the slack does not reach into it.
     spared_share: u64 = 128;

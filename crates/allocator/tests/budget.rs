@@ -41,7 +41,7 @@ fn on_a_device_with_room_little_more_is_held_than_blocks_needed() {
     let mut checked = open(80 * GIB);
     for seed in 0..40 {
         varying_step(&mut checked, seed);
-        assert!(held(&checked) < 1.05, "{} after step {seed}", held(&checked));
+        assert!(held(&checked) < 1.11, "{} after step {seed}", held(&checked));
     }
     let remaps = checked.allocator.statistics().remaps;
     assert!(remaps > 0, "this program cannot do without");
@@ -71,7 +71,7 @@ fn the_slack_grows_only_where_remapping_takes_long() {
         held(&checked)
     };
     let (busy, idle) = (held_with(0), held_with(2000));
-    assert!(idle <= 1.035 && busy > idle, "busy {busy}, idle {idle}");
+    assert!(idle <= 1.055 && busy > idle, "busy {busy}, idle {idle}");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_cache_that_grows_in_every_step_is_held_once_and_a_little_more() {
             checked.free(std::mem::replace(cache, larger));
         }
     }
-    assert!(held(&checked) < 1.05, "{}", held(&checked));
+    assert!(held(&checked) < 1.11, "{}", held(&checked));
     let work = checked.allocator.statistics().driver;
     assert!(work.calls > 0 && work.nanoseconds > 0);
     assert_eq!(work, checked.allocator.arena().statistics().driver);

@@ -354,43 +354,6 @@ fn a_plan_that_needs_more_memory_than_there_is_is_not_adopted() {
 }
 
 #[test]
-fn a_plan_for_which_more_is_remapped_than_without_one_is_given_up() {
-    // Two that never live together, at different places.
-    let mut plan = plan(&[section(Repeating, &[(64 * MIB, Some(0)), (64 * MIB, Some(0))])]);
-    plan.slots[1].offset = 64 * MIB;
-    (plan.arena, plan.expected_peak) = (128 * MIB, 64 * MIB);
-    let mut checked = over_counting(&plan, Counting::new(GIB));
-    let mut remaps = Vec::new();
-    for _ in 0..10 {
-        checked.allocator.step_begin();
-        for _ in 0..2 {
-            let served = checked.malloc(64 * MIB);
-            checked.free(served);
-        }
-        remaps.push(checked.allocator.statistics().remaps);
-    }
-    assert!(remaps[2] >= 4, "{remaps:?}");
-    assert_eq!(remaps[6], remaps[9], "{remaps:?}");
-    assert_eq!(checked.allocator.statistics().withdrawn, 1);
-}
-
-#[test]
-fn a_plan_that_needs_no_more_than_was_held_before_is_adopted() {
-    let mut checked = over_counting(&Plan::default(), Counting::new(GIB));
-    let blocks = [3 * MIB / 2; 4].map(|size| checked.malloc(size));
-    [blocks[1], blocks[3]].into_iter().for_each(|served| checked.free(served));
-    // It fits in neither gap, and a block lies on each page.
-    checked.malloc(2 * MIB);
-    assert_eq!((checked.allocator.peak_allocated(), checked.allocator.peak_reserved()), (6 * MIB, 8 * MIB));
-    let of_pages = |pages: usize| {
-        let apart = plan(&[section(Repeating, &vec![(2 * MIB, Some(9)); pages])]);
-        Plan { expected_peak: 0, ..apart }
-    };
-    assert!(!propose(&mut checked, &of_pages(5)));
-    assert!(propose(&mut checked, &of_pages(4)));
-}
-
-#[test]
 fn a_plan_adopted_while_running_serves_the_next_step_and_leaves_what_lives_where_it_lives() {
     let mut checked = over_counting(&Plan::default(), Counting::new(GIB));
     let kept = run(&mut checked, &weights());

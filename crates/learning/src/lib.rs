@@ -21,9 +21,6 @@ stalloc_tuning::tuned! {
     /// A plan that serves at least this share of the requests stays, and is not replaced by another: where it came from a
     /// recording, it is at least as good.
     good_share: f64 = 0.9;
-
-    /// After a plan was withdrawn none is proposed for so many steps, twice as many for each one withdrawn before.
-    rest: u32 = 32;
 }
 
 /// What is known of one arena's program. Memory is bounded, see [`Learner`].
@@ -39,9 +36,6 @@ pub struct Learning {
     served: VecDeque<(u64, u64)>,
     /// Steps known when `served` was last added to.
     steps: u32,
-    /// Plans that the arena has withdrawn, and until which step none is proposed for it.
-    withdrawn: u64,
-    rests_until: u32,
     /// Whether memory grows, where anybody wants to know.
     growth: Option<GrowthWatch>,
     growing: Option<Growing>,
@@ -140,12 +134,7 @@ impl Learning {
                 self.served.pop_front();
             }
         }
-        if now.withdrawn > self.withdrawn {
-            self.withdrawn = now.withdrawn;
-            self.has_plan = false;
-            self.rests_until = self.steps + (rest() << (now.withdrawn - 1).min(16));
-        }
-        if self.learner.is_draft_due() && self.steps >= self.rests_until {
+        if self.learner.is_draft_due() {
             let draft = self.learner.draft();
             if self.is_served_well() == Some(true) {
                 return None;
@@ -303,18 +292,6 @@ mod tests {
             sizes.push(step + 7);
             assert!(said.step(&mut learning, &sizes, 10).is_none());
         }
-    }
-
-    #[test]
-    fn after_a_plan_was_withdrawn_none_is_proposed_for_a_while() {
-        let (mut said, mut learning) = (Said::default(), Learning::default());
-        with_proposal(&mut said, &mut learning);
-        learning.answered(true, true);
-        said.now.withdrawn = 1;
-        // Steps of another kind repeat from now on.
-        let mut proposed = (0..200u32).map(|_| said.step(&mut learning, &[9; 12], 0).is_some());
-        let first = proposed.position(|is_proposed| is_proposed).expect("a proposal");
-        assert!(first as u32 >= rest() - 1, "after {first} steps");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::frames::FrameSet;
 use crate::journal::Event;
 use crate::script::{GRANULE, Key, Script};
-use crate::tuning::{idle_share, partial_pages, remap_share, saved_within, spared_share, watched};
+use crate::tuning::{idle_share, remap_share, saved_within, spared_share};
 
 /// What to do where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +61,9 @@ impl<D: Device> Arena<D> {
         let pools = self.statistics.pools;
         let live = self.statistics.allocated + u64::from(granules) * GRANULE + pools;
         let peak = live.max(self.statistics.peak_allocated).max(expected);
+        let slack = self.budget.of(peak).min(self.within.saturating_sub(peak));
         let page = self.frames.frame().unwrap_or(1);
-        // Pages that are used in part only take some of the slack anyway.
-        let slack = self.budget.of(peak).saturating_sub(partial_pages() * page).min(self.within.saturating_sub(peak));
-        ((peak + slack).saturating_sub(pools).div_ceil(page) * page).max(self.promised)
+        (peak + slack).saturating_sub(pools).div_ceil(page) * page
     }
 
     /// Asks how much the arena may hold so that other libraries find what they need.
@@ -93,30 +92,14 @@ impl<D: Device> Arena<D> {
         self.device.elapsed().unwrap_or_else(|| Slack::modelled(self.statistics.steps, before))
     }
 
-    /// Looks whether remapping has become dear, or more than it was without the plan. Then the plan is given up, if there is one; without
-    /// one the arena may hold more.
+    /// Looks whether remapping has become dear. Then the plan is given up, if there is one; without one the arena may hold more.
     pub(super) fn review(&mut self) {
         let has_plan = self.script.granules > 0;
         let verdict = self.budget.review(self.now(), has_plan);
-        if has_plan && (verdict == Verdict::Dear || self.remaps_more_than_open()) {
+        if verdict == Verdict::Dear && has_plan {
             self.statistics.withdrawn += 1;
-            self.statistics.withdrew_another = self.statistics.is_of_another_program();
-            self.promised = 0;
             self.switch_to(Script::default());
         }
-    }
-
-    /// Bytes remapped since the plan that is followed, or none, was settled; and the steps since then.
-    fn remapped_lately(&self) -> (u64, u64) {
-        (self.statistics.remapped - self.remapped_before, self.statistics.steps.saturating_sub(self.settled))
-    }
-
-    /// Whether a step of the plan takes more remaps than one without it took, by more than a page.
-    fn remaps_more_than_open(&self) -> bool {
-        let (remapped, steps) = self.remapped_lately();
-        let (before, open) = self.without_plan;
-        let page = self.frames.frame().unwrap_or(0);
-        steps >= watched() && remapped.saturating_mul(open.max(1)) > (before + page * open.max(1)).saturating_mul(steps)
     }
 
     #[cold]
@@ -236,24 +219,13 @@ impl<D: Device> Arena<D> {
             return false;
         }
         let (Some(size), missing) = (self.frames.frame(), self.frames.missing_of(frames)) else { return true };
-        let (remapped, steps) = self.remapped_lately();
-        // What was held once may be held again.
-        let most = self.limit(0, script.expected_peak).max(self.statistics.peak_reserved);
-        let (needed, elsewhere) = (frames.len() * size, (self.frames.mapped() + missing).saturating_sub(most));
-        let fits = needed <= most && elsewhere.saturating_mul(steps.max(1)) <= remapped.saturating_mul(saved_within());
-        if fits {
-            self.promised = needed;
-        }
-        fits
-    }
-
-    /// A plan is followed from now on, or none.
-    pub(super) fn settle(&mut self) {
-        if self.script.granules == 0 {
-            self.without_plan = self.remapped_lately();
-        }
-        self.settled = self.statistics.steps + 1;
-        self.remapped_before = self.statistics.remapped;
+        let limit = self.limit(0, script.expected_peak);
+        let elsewhere = (self.frames.mapped() + missing).saturating_sub(limit);
+        let (remapped, steps) = (
+            self.statistics.remapped - self.remapped_before,
+            self.statistics.steps.saturating_sub(self.settled).max(1),
+        );
+        frames.len() * size <= limit && elsewhere.saturating_mul(steps) <= remapped.saturating_mul(saved_within())
     }
 
     /// Has a plan followed from the next step on (at once, where the program marks no steps), if there is memory for it: false
