@@ -36,7 +36,7 @@ def test_several_devices_of_a_capacity_of_ones_own(answer):
 @pytest.mark.parametrize(
     ("variables", "complaint"),
     [
-        ({"gpu": "h1000"}, 'unknown GPU "h1000"; known: t4, '),
+        ({"gpu": "h1000"}, 'unknown GPU "h1000"; known: rtx3080, '),
         ({"devices": "0"}, "1 to 16 devices"),
         ({"total_mib": "lots"}, "not a whole number"),
     ],

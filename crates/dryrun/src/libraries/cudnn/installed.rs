@@ -32,6 +32,12 @@ const DEVICE: c_int = 38;
 const DEVICE_TEXT: c_int = 2702;
 const CHARACTER: c_int = 24;
 
+/// `CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH` and `CUDNN_ATTR_OPERATIONGRAPH_OPS`.
+const HEURISTIC_GRAPH: c_int = 201;
+const OPERATIONS: c_int = 801;
+/// Forward, filter's and data's gradient of a convolution.
+const CONVOLUTIONS: std::ops::RangeInclusive<c_int> = 10..=12;
+
 /// Heuristics that programs ask before others: a refusal of their last engine is not the end.
 const INSTANT: c_int = 0;
 
@@ -365,11 +371,24 @@ fn key(node: &Node, depth: u32) -> Option<u64> {
     Some(stalloc_common::hash(&text))
 }
 
+/// Whether an operation graph is of convolutions alone. What else cuDNN runs (attention above all) needs a card to choose by, and its
+/// refusal would end the program.
+fn is_of_convolutions(graph: &Node) -> bool {
+    let operations = lock(graph).attributes.get(&OPERATIONS).map(|operations| operations.children.clone());
+    let mut kinds = operations.unwrap_or_default().into_iter().map(|operation| lock(&operation).kind).peekable();
+    kinds.peek().is_some() && kinds.all(|kind| CONVOLUTIONS.contains(&kind))
+}
+
 /// Finalizes heuristics and plans, which is where the library says no; the status, or none where it is imitated. What else a program
 /// makes is finalized when one of these needs it.
 pub fn finalize(node: &Node) -> Option<Answer> {
     let kind = lock(node).kind;
     if ![HEURISTIC, PLAN].contains(&kind) {
+        return None;
+    }
+    let graph = if kind == HEURISTIC { lock(node).child(HEURISTIC_GRAPH) } else { None };
+    if graph.is_some_and(|graph| !is_of_convolutions(&graph)) {
+        lock(node).is_imitated = true;
         return None;
     }
     let answer = key(node, DEEPEST).and_then(|key| {
@@ -398,6 +417,15 @@ pub fn finalize(node: &Node) -> Option<Answer> {
 
 /// An attribute that the library answers; none where it is imitated. Descriptors of the program take the answer's elements.
 pub fn get(node: &Node, name: c_int, kind: c_int, asked: usize, into: &[Node]) -> Option<Answer> {
+    let answer = ask(node, name, kind, asked, into);
+    if answer.is_none() && kind == DESCRIPTOR {
+        // What comes of an imitation is one: the library knows nothing of it.
+        into.iter().for_each(|place| lock(place).is_imitated = true);
+    }
+    answer
+}
+
+fn ask(node: &Node, name: c_int, kind: c_int, asked: usize, into: &[Node]) -> Option<Answer> {
     let key = key(node, DEEPEST)?;
     let text =
         [key, name.cast_unsigned().into(), kind.cast_unsigned().into(), asked as u64].map(u64::to_ne_bytes).concat();
@@ -421,12 +449,12 @@ pub fn get(node: &Node, name: c_int, kind: c_int, asked: usize, into: &[Node]) -
             installed.call(&Call::Get { descriptor: own, name, kind, count, bytes })
         })
     })?;
+    if name == HEURISTIC_RESULTS && (answer.status != SUCCESS || answer.count == 0) {
+        lock(node).is_imitated = true;
+        imitate("the installed library has no engine for an operation");
+        return None;
+    }
     if kind == DESCRIPTOR && answer.status == SUCCESS {
-        if name == HEURISTIC_RESULTS && answer.count == 0 {
-            lock(node).is_imitated = true;
-            imitate("the installed library has no engine for an operation");
-            return None;
-        }
         let mode = lock(node).number(HEURISTIC_MODE);
         let given = answer.count.min(into.len());
         for (index, place) in into.iter().take(given).enumerate() {
