@@ -409,9 +409,6 @@ pub fn finalize(node: &Node) -> Option<Answer> {
         None => {}
     }
     lock(node).is_imitated = true;
-    if kind == PLAN {
-        IMITATED.fetch_add(1, Relaxed);
-    }
     None
 }
 
