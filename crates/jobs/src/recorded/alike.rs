@@ -79,9 +79,6 @@ pub fn share(first: &Path, path: &Path) -> io::Result<()> {
 /// # Errors
 /// If the file system has none.
 pub(super) fn link(first: &Path, path: &Path) -> io::Result<()> {
-    if identity(first).is_some() && identity(first) == identity(path) {
-        return Ok(());
-    }
     stalloc_common::replace(path, |new| fs::hard_link(first, new))
 }
 
