@@ -80,10 +80,9 @@ mod tests {
         let nowhere = Path::new("/nowhere");
         assert!(Client::start(&nowhere.join("stalloc"), nowhere, None).is_err(), "no such command");
         assert!(Client::start(Path::new("/bin/false"), nowhere, None).is_err(), "it ends at once");
-        let folder = std::env::temp_dir().join(format!("stalloc-cudnn-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let script = |text: &str| {
-            let path = folder.join("stalloc");
+            let path = folder.path().join("stalloc");
             fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             path
@@ -93,7 +92,5 @@ mod tests {
         let dying = script("head -c 20 /dev/zero >&0; head -c 1 > /dev/null");
         let mut client = Client::start(&dying, nowhere, None).unwrap();
         assert!(client.call(&Call::Create { kind: 17 }).is_err(), "it ends at the first question");
-        drop(client);
-        fs::remove_dir_all(&folder).unwrap();
     }
 }
