@@ -8,6 +8,8 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
+#: What every program starts with: the compiler is not imported before it is used.
+START = ROOT / "tests" / "python" / "start"
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 LINKS = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")
 
@@ -36,6 +38,7 @@ def run(links):
     def run(program, *arguments, check=True, **variables):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STALLOC_DRYRUN_")}
         environment |= {"LD_PRELOAD": str(links / LINKS[0]), "LD_LIBRARY_PATH": str(links), "TRITON_LIBCUDA_PATH": str(links)}
+        environment["PYTHONPATH"] = os.pathsep.join([str(START), *filter(None, [os.environ.get("PYTHONPATH")])])
         for name, value in variables.items():
             environment[name if name.isupper() else f"STALLOC_DRYRUN_{name.upper()}"] = str(value)
         command = [sys.executable, PROGRAMS / f"{program}.py", *map(str, arguments)]

@@ -13,13 +13,15 @@ from typing import Any
 import stalloc
 
 PROGRAMS = Path(__file__).parent / "programs"
+#: What every program starts with: the compiler is not imported before it is used.
+START = Path(__file__).parent / "start"
 COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
 
 
 def run(*arguments: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the `stalloc` command."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("STALLOC_TRACE")}
-    clean.pop("PYTHONPATH", None)
+    clean["PYTHONPATH"] = str(START)
     command = ["timeout", "--kill-after=5", "600", COMMAND, *map(str, arguments)]  # ends the command's children too
     return subprocess.run(command, text=True, capture_output=True, env=clean | (env or {}), **options)
 

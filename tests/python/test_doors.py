@@ -38,8 +38,8 @@ def meetings(**settings: str):
 
 
 def summary_of(ranks) -> str | None:
-    """What the job says at its end; hangs no longer than a few seconds."""
-    signal.alarm(20)
+    """What the job says at its end; hangs no longer than some minutes."""
+    signal.alarm(300)
     try:
         for meeting in ranks:
             meeting.begin()

@@ -22,19 +22,18 @@ def test_what_was_learned_is_kept_before_a_job_ends_in_whatever_way(tmp_path, wa
 
 
 def test_ranks_that_are_forked_before_cuda_is_used_learn_keep_and_start_from_what_they_kept(tmp_path):
-    def start(steps: int):
+    def start(steps: str):
         gpus = (*GPU, "--devices", "4")
-        process = run("run", "--plan", tmp_path, *gpus, "--", sys.executable, PROGRAMS / "forked_ranks.py", "4", str(steps))
+        process = run("run", "--plan", tmp_path, *gpus, "--", sys.executable, PROGRAMS / "forked_ranks.py", "4", steps)
         assert process.returncode == 0, process.stderr
         lines = re.findall(r"rank(\d) dev(\d): ([\d.]+) % of ([\d,]+) requests at planned offsets", process.stderr)
         assert sorted((rank, device) for rank, device, _, _ in lines) == [(rank, rank) for rank in "0123"], process.stderr
         assert "job of 4 ranks: most is held by rank 3" in process.stderr
         return [float(share) for _, _, share, _ in lines]
 
-    # How soon a rank learns is a matter of how busy the machine is: the steps are short.
-    assert min(start(2000)) > 50, "learned while it runs"
+    assert min(start("learned")) > 50, "learned while it runs"
     assert sorted(path.name for path in tmp_path.glob("*.plan")) == [f"rank{rank}_dev{rank}.plan" for rank in range(4)]
-    assert min(start(6)) > 99, "known from the first request on"
+    assert min(start("6")) > 99, "known from the first request on"
 
 
 def test_ranks_that_are_forked_are_recorded_to_their_end(tmp_path):

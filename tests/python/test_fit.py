@@ -238,7 +238,7 @@ def test_ctrl_c_prints_what_was_found_so_far(cache, tmp_path):
     assert "MB=1: peak allocated" in process.stderr.readline()
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 130 and "stopped; this is what was found so far" in errors
     answer = json.loads(output)
     assert answer["interrupted"] and [candidate["values"] for candidate in answer["candidates"]] == [{"MB": 1}]

@@ -9,11 +9,12 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from runs import COMMAND, run
+from runs import COMMAND, PROGRAMS, run
 
 ROOT = Path(__file__).parents[2]
 FIGURES = {"memory/peak_allocated_gib", "memory/peak_reserved_gib", "memory/efficiency"}
@@ -51,7 +52,25 @@ def test_figures_and_marks_reach_the_logs_of_trainer_lightning_and_accelerate(fr
     assert process.stderr.count("GiB reserved for") == 3, "each says the verdict at its end"
 
 
-@pytest.mark.skipif(os.environ.get("STALLOC_FRAMEWORKS") != "1", reason="NOT TRIED: set STALLOC_FRAMEWORKS=1, as .ci/run does")
+in_full = pytest.mark.skipif(os.environ.get("STALLOC_FRAMEWORKS") != "1", reason="NOT TRIED: set STALLOC_FRAMEWORKS=1, as .ci/run does")
+
+
+@in_full
+@pytest.mark.parametrize("way, ranks", [("notebook_launcher", 2), ("ddp_fork", 4)])
+def test_ranks_that_a_framework_forks_learn_and_start_from_what_they_kept(frameworks, tmp_path, way, ranks):
+    for steps in (8, 3):
+        gpus = ("--dry-run", "h100-80gb", "--devices", str(ranks))
+        program = (PROGRAMS / "framework_forks.py", way, str(ranks), str(steps))
+        env = {"PYTHONPATH": str(COMMAND.parents[2])}
+        process = run("run", "--plan", tmp_path, *gpus, "--", frameworks, *program, env=env)
+        assert process.returncode == 0, process.stderr
+        assert sorted(path.name for path in tmp_path.glob("*.plan")) == [f"rank{rank}_dev{rank}.plan" for rank in range(ranks)]
+    shares = re.findall(r"rank(\d) dev\1: ([\d.]+) % of [\d,]+ requests at planned offsets", process.stderr)
+    assert sorted(rank for rank, _ in shares) == [str(rank) for rank in range(ranks)], process.stderr
+    assert min(float(share) for _, share in shares) > 99, process.stderr
+
+
+@in_full
 def test_the_framework_whose_turn_it_is_works_in_every_way(frameworks):
     command = [frameworks, ROOT / "bench" / "frameworks.py", "--rotate", "1"]
     process = subprocess.run(command, text=True, capture_output=True, env=os.environ | {"PYTHONPATH": str(COMMAND.parents[2])})

@@ -8,38 +8,43 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from runs import COMMAND, PROGRAMS, run
+from runs import COMMAND, PROGRAMS, START, run
 
 SEED, COUNT = map(int, os.environ.get("STALLOC_KILLS", "1,2").split(","))
 GPU = ("--dry-run", "h100-80gb")
-RECORDED, LEARNED = "400", "10"  # steps: more than it is given time for; so many that a plan is kept at the end
+STEPS = "400"  # more than a job is given time for
+MOMENTS = ("start", "step", "write")
 
 
-def killed(folder: Path, chance: random.Random, *arguments: str | Path) -> float:
-    """Starts a command, and kills it and all that it started some time after it first wrote to `folder`, or at any time."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    process = subprocess.Popen(
-        [COMMAND, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    began = time.monotonic()
-    if chance.random() < 0.3:
+def killed(folder: Path, moments: tuple[str, ...], chance: random.Random, *arguments: str | Path) -> bool:
+    """Starts a command, and kills it and all that it started: while it starts, after a step, or when it has written to `folder`.
+
+    False if it had ended before.
+    """
+    environment = os.environ | {"PYTHONPATH": str(START)}
+    command = (COMMAND, *arguments, sys.executable, "-u", PROGRAMS / "gpt.py", STEPS)
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+    before, moment = listing(folder), chance.choice(moments)
+    if moment == "start":
         time.sleep(chance.uniform(0, 8))
+    elif moment == "step":
+        for _ in range(chance.randrange(60)):
+            process.stdout.readline()
     else:
-        before = listing(folder)
-        while process.poll() is None and listing(folder) == before and time.monotonic() - began < 60:
+        while process.poll() is None and listing(folder) == before:
             time.sleep(0.001)
         time.sleep(chance.choice([0, 0, 0.001, 0.003, 0.01, 0.1, 1]) * chance.random())
     with contextlib.suppress(ProcessLookupError):  # it has ended already
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return time.monotonic() - began
+    return process.wait() == -signal.SIGKILL
 
 
 def listing(folder: Path) -> list[tuple[str, int]]:
@@ -74,7 +79,7 @@ def test_a_recording_that_is_killed_is_read_up_to_what_was_written(tmp_path):
     chance = random.Random(SEED)
     for number in range(COUNT):
         folder = tmp_path / f"traces{number}"
-        killed(folder, chance, "trace", *GPU, "-o", folder, "--", sys.executable, PROGRAMS / "gpt.py", RECORDED)
+        killed(folder, MOMENTS, chance, "trace", *GPU, "-o", folder, "--")
         check(folder)
     starts(folder)
 
@@ -82,13 +87,15 @@ def test_a_recording_that_is_killed_is_read_up_to_what_was_written(tmp_path):
 def test_jobs_that_are_killed_while_they_learn_into_one_folder_leave_whole_plans_or_none(tmp_path):
     chance = random.Random(SEED)
     folder = tmp_path / "plans"
-    for _ in range(COUNT):
-        command = ("run", "--plan", folder, *GPU, "--", sys.executable, PROGRAMS / "gpt.py", LEARNED)
-        jobs = [threading.Thread(target=killed, args=(folder, random.Random(chance.random()), *command)) for _ in range(2)]
-        for job in jobs:
-            job.start()
-        for job in jobs:
-            job.join()
-        check(folder)
+    for number in range(COUNT):
+        moments = MOMENTS
+        if number % 2 == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+        elif listing(folder):
+            moments = MOMENTS[:2]  # they start from a plan, and write none
+        with ThreadPoolExecutor() as jobs:
+            chances = [random.Random(chance.random()) for _ in range(2)]
+            found = [jobs.submit(killed, folder, moments, chance, "run", "--plan", folder, *GPU, "--") for chance in chances]
+        print("killed:", sum(job.result() for job in found), "plans:", check(folder)[1])
     starts(folder)
     assert check(folder)[1] == 1, "what a job that ends has learned is kept"

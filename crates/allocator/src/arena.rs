@@ -244,6 +244,8 @@ impl<D: Device> Arena<D> {
     fn adopt(&mut self, mut script: Box<Script>) {
         // What is not cut yet is at most what one plan has addresses for.
         self.update_gaps();
+        // What a program needs has been seen in the steps that were learned from.
+        script.expected_peak = 0;
         self.cursor = Cursor::new(&script);
         self.statistics.arena = u64::from(script.granules) * GRANULE;
         self.statistics.plans += 1;

@@ -6,24 +6,12 @@
 //!
 //! What it says is a hint: a wrong guess costs memory, never correctness.
 
+pub use crate::script::Guess;
 use crate::script::{CONTEXT, Expect, Key, Position, Script};
 use crate::tuning::{candidates, misfits, undecided};
 
 /// Requests that are remembered.
 const RECENT: usize = 16;
-
-/// What a request is to the plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guess {
-    /// A planned one, at this offset in granules.
-    Planned(u32),
-    /// One that the plan expects here, without an offset.
-    Open,
-    /// Not in the plan, while the program is following it; or there is no plan.
-    NotInPlan,
-    /// It is not known where in the plan the program is.
-    Unknown,
-}
 
 /// A position at which the program may be.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use stalloc_device::{Address, Backing, Device, Error};
 
-use crate::script::GRANULE;
+use crate::script::{GRANULE, Guess, Script};
 
 /// Pieces of an address range, by number.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +41,19 @@ impl FrameSet {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+}
+
+impl Script {
+    /// The frames of so many bytes that its offsets touch. O(entries + frames touched).
+    pub fn frames(&self, size: u64) -> FrameSet {
+        let mut frames = FrameSet::default();
+        for entry in self.sections.iter().flat_map(|section| &section.entries) {
+            if let Guess::Planned(offset) = entry.guess() {
+                frames.insert(offset..offset + entry.key.granules(), size);
+            }
+        }
+        frames
     }
 }
 

@@ -4,8 +4,6 @@ use rustc_hash::FxHashMap;
 use stalloc_plan::{Entry, Plan, SectionKind, Slot};
 
 use crate::Error;
-use crate::cursor::Guess;
-use crate::frames::FrameSet;
 
 /// Unit of sizes and offsets here, bytes: what PyTorch rounds every block to.
 pub const GRANULE: u64 = 512;
@@ -35,6 +33,19 @@ impl Key {
     pub const fn stream(self) -> u16 {
         self.0 as u16
     }
+}
+
+/// What a request is to the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guess {
+    /// A planned one, at this offset in granules.
+    Planned(u32),
+    /// One that the plan expects here, without an offset.
+    Open,
+    /// Not in the plan, while the program is following it; or there is no plan.
+    NotInPlan,
+    /// It is not known where in the plan the program is.
+    Unknown,
 }
 
 /// An entry of a section: what is asked for there.
@@ -146,17 +157,6 @@ impl Script {
         script.granules = ends.max().unwrap_or(0);
         script.index_contexts();
         Ok(script)
-    }
-
-    /// The frames of so many bytes that its offsets touch. O(entries + frames touched).
-    pub fn frames(&self, size: u64) -> FrameSet {
-        let mut frames = FrameSet::default();
-        for entry in self.sections.iter().flat_map(|section| &section.entries) {
-            if let Guess::Planned(offset) = entry.guess() {
-                frames.insert(offset..offset + entry.key.granules(), size);
-            }
-        }
-        frames
     }
 
     /// Whether it expects nothing: the open arena's.

@@ -276,6 +276,7 @@ impl Owners {
         }
     }
 
+    /// Nobody's always is, once there is a stream.
     fn is_done(&self, used: Use) -> bool {
         self.lines.get(usize::from(used.stream())).is_some_and(|line| used.tick() <= line.done)
     }
@@ -286,7 +287,7 @@ impl Owners {
         used.stream() == stream || self.is_done(used) || after.is_some_and(|&tick| used.tick() <= tick)
     }
 
-    /// Calls `visit` with each part of a range that was used, until it says `true`.
+    /// Calls `visit` with each part of a range that was used and each piece that was not, until it says `true`.
     #[inline]
     fn any(&self, range: &Range<u32>, mut visit: impl FnMut(Use, Range<u32>) -> bool) -> bool {
         let end = range.end.min(self.pieces.len() as u32 * PIECE);
@@ -296,7 +297,7 @@ impl Owners {
             let until = (base + PIECE).min(end);
             match &self.pieces[number as usize] {
                 Piece::Whole(used) => {
-                    if *used != Use::NOBODY && visit(*used, at..until) {
+                    if visit(*used, at..until) {
                         return true;
                     }
                 }
@@ -330,25 +331,28 @@ impl Owners {
         if self.is_alone(stream) {
             return (range.end.saturating_sub(range.start) >= width).then_some(range.start);
         }
-        let (mut start, mut work) = (range.start, self.work);
+        let (mut start, mut work, mut is_found) = (range.start, self.work, false);
         let is_cut = self.any(&range, |used, part| {
             if part.start.saturating_sub(start) >= width {
+                is_found = true;
                 return true;
             }
-            work = work.saturating_sub(1);
-            if work == 0 {
-                return true;
+            if used != Use::NOBODY {
+                work = work.saturating_sub(1);
+                if work == 0 {
+                    return true;
+                }
             }
             if self.is_after(stream, used) {
-                return part.end - start >= width;
+                is_found = part.end - start >= width;
+                return is_found;
             }
             start = part.end;
             false
         });
         self.passed |= start > range.start;
         self.work = work;
-        let is_found = if is_cut { work > 0 } else { range.end.saturating_sub(start) >= width };
-        is_found.then_some(start)
+        (is_found || !is_cut && range.end.saturating_sub(start) >= width).then_some(start)
     }
 
     /// The streams that a range was used by and that `stream` does not come after, each once, with the tick of its last use there;

@@ -1,7 +1,7 @@
 //! Every tuned number of the arena and every mechanism that can be left out, with what it trades. What each is worth is in
 //! bench/results/dynamic.md, measured by `examples/ablation.rs` of the simulator.
 
-stalloc_tuning::tuned! {
+stalloc_common::tuned! {
     /// The tightest class of free ranges comes first; if not, the lowest address does.
     best_fit: bool = true;
 
@@ -14,7 +14,7 @@ stalloc_tuning::tuned! {
     /// The part of the peak of live bytes that may be held beyond it, at the least and at the most: what is between is decided by driver
     /// time. Smaller holds less and remaps more often.
     least_slack: u64 = 34;
-    most_slack: u64 = 10;
+    most_slack: u64 = 21;
 
     /// Requests of at most so many bytes have addresses of their own, and so have those of the next size: survivors among larger blocks
     /// would keep a page each.

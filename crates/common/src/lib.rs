@@ -1,5 +1,5 @@
 //! What crates of every floor need in one form only: [`figures`] for people, [`printable`] text, [`redacted`] commands, [`whole_file`] and [`replace`], and the
-//! [`PrivateFolder`] for all that lies outside the user's own data.
+//! [`PrivateFolder`] for all that lies outside the user's own data, and [`tuned`] numbers.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -8,6 +8,7 @@ pub mod figures;
 mod printable;
 mod private_folder;
 mod redacted;
+pub mod tuning;
 mod whole_file;
 
 pub use crate::printable::printable;

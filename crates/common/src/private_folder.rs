@@ -100,17 +100,11 @@ impl PrivateFolder {
     }
 
     /// The same, at a path that suits.
-    ///
-    /// # Errors
-    /// As [`PrivateFolder::kept`].
     pub fn kept_where(name: &str, suits: impl Fn(&Path) -> bool) -> Result<Self, NotPrivate> {
         Self::first_of(&[cache(), Some(temporary())], name, suits)
     }
 
     /// The folder called `name` that all of the user's processes of this machine find: among the temporary files, else in the cache.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn of_machine(name: &str) -> Result<Self, NotPrivate> {
         let [first, second] = [temporary(), cache().unwrap_or_else(temporary)].map(|folder| folder.join(name));
         Self::to_run_from(&first).or_else(|error| Self::to_run_from(&second).map_err(|_| error))
@@ -140,9 +134,6 @@ impl PrivateFolder {
     }
 
     /// A folder in it.
-    ///
-    /// # Errors
-    /// As [`PrivateFolder::open`].
     pub fn below(&self, name: &OsStr) -> Result<Self, NotPrivate> {
         let path = self.path.join(name);
         let failed = |source: io::Error| NotPrivate::System { path: path.clone(), source };
@@ -165,19 +156,13 @@ impl PrivateFolder {
     /// If any of that is so, or the system fails.
     pub fn read(&self, name: &OsStr, most: u64) -> io::Result<Vec<u8>> {
         check_name(name)?;
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::openat(&self.folder, name, flags, Mode::empty())?);
-        let about = file.metadata()?;
-        let refused = |why: &str| Err(io::Error::other(format!("{}: {why}", self.path.join(name).display())));
-        if !about.is_file() {
-            return refused("it is no file");
-        }
-        if !is_trusted(about.uid()) {
-            return refused("it is another user's");
-        }
+        let file = self.plain_file(name, OFlags::RDONLY)?;
         let mut bytes = Vec::new();
         file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > most { refused("it is too long") } else { Ok(bytes) }
+        if bytes.len() as u64 <= most {
+            return Ok(bytes);
+        }
+        Err(io::Error::other(format!("{}: it is too long", self.path.join(name).display())))
     }
 
     /// Writes a file that is there as a whole or not at all; what had its name, a link too, is replaced.
@@ -202,10 +187,30 @@ impl PrivateFolder {
         written
     }
 
-    /// Makes a link to `target`, unless it is there; what had its name is replaced, so that nobody finds it missing.
+    /// Adds to the end of a file at once, and makes it if it is not there; an error if it is none of ours, or no plain file.
     ///
     /// # Errors
-    /// If the system fails.
+    /// If any of that is so, or the system fails.
+    pub fn append(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+        check_name(name)?;
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE;
+        self.plain_file(name, flags)?.write_all(bytes)
+    }
+
+    /// Opens a plain file of ours, and waits for nobody.
+    fn plain_file(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let about = file.metadata()?;
+        let refused = |why: &str| Err(io::Error::other(format!("{}: {why}", self.path.join(name).display())));
+        match () {
+            () if !about.is_file() => refused("it is no file"),
+            () if !is_trusted(about.uid()) => refused("it is another user's"),
+            () => Ok(file),
+        }
+    }
+
+    /// Makes a link to `target`, unless it is there; what had its name is replaced, so that nobody finds it missing.
     pub fn link(&self, name: &OsStr, target: &Path) -> io::Result<()> {
         check_name(name)?;
         let there = rustix::fs::readlinkat(&self.folder, name, Vec::new());
@@ -220,9 +225,6 @@ impl PrivateFolder {
     }
 
     /// Removes a file or a link; it need not be there.
-    ///
-    /// # Errors
-    /// If the system fails.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         check_name(name)?;
         match rustix::fs::unlinkat(&self.folder, name, AtFlags::empty()) {
@@ -232,9 +234,6 @@ impl PrivateFolder {
     }
 
     /// The names in it, unfinished files too, with when each was last written.
-    ///
-    /// # Errors
-    /// If the system fails.
     pub fn names(&self) -> io::Result<Vec<(OsString, SystemTime)>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.folder)? {
@@ -454,6 +453,7 @@ mod tests {
         fs::write(&victim, b"precious").unwrap();
         symlink(&victim, folder.path().join("x")).unwrap();
         assert!(folder.read("x".as_ref(), 100).is_err());
+        assert!(folder.append("x".as_ref(), b"more").is_err());
         write(&folder, "x", b"ours").unwrap();
         assert_eq!(
             (fs::read(&victim).unwrap(), folder.read("x".as_ref(), 100).unwrap()),
@@ -461,6 +461,7 @@ mod tests {
         );
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        assert!(folder.append("pipe".as_ref(), b"more").is_err());
         assert!(folder.read("pipe".as_ref(), 100).unwrap_err().to_string().ends_with("pipe: it is no file"));
         folder.link("pipe".as_ref(), Path::new("/lib/first")).unwrap();
         folder.link("pipe".as_ref(), Path::new("/lib/second")).unwrap();

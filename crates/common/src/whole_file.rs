@@ -10,9 +10,6 @@ const SUFFIX: &str = ".tmp";
 
 /// Makes something that is no stream of bytes (a link) next to its place under a name that nobody has, and moves it there: what was
 /// there before is replaced. Processes of several machines or containers, which may have the same number, do not meet.
-///
-/// # Errors
-/// If `make` fails, or the system does.
 pub fn replace(path: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let folder = folder_of(path);
     let made = tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).make_in(folder, make)?;
@@ -28,9 +25,6 @@ pub fn replace(path: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> io::Re
 /// Writes a file next to its place and moves it there once it is whole and on disk: no reader ever meets half of it, and a
 /// failure leaves what was there before. Where a link leads is replaced, not the link; what is no file (a terminal, a pipe)
 /// is written as it is.
-///
-/// # Errors
-/// If `write` fails, or the system does.
 pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     if path.metadata().is_ok_and(|about| !about.is_file()) {
         return write(&mut File::create(path)?);
@@ -56,9 +50,6 @@ pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
 }
 
 /// A new file among the temporary ones, under a name that nobody can guess.
-///
-/// # Errors
-/// If the system fails.
 pub fn temporary_file(prefix: &str, suffix: &str) -> io::Result<PathBuf> {
     let file = tempfile::Builder::new().prefix(prefix).suffix(suffix).tempfile()?;
     file.into_temp_path().keep().map_err(|error| error.error)

@@ -25,9 +25,6 @@ pub struct Client {
 
 impl Client {
     /// Starts `command`, which serves under [`crate::COMMAND`], with the libraries of a folder.
-    ///
-    /// # Errors
-    /// The process cannot be started, or the library does not answer.
     pub fn start(command: &Path, libraries: &Path, search: Option<std::ffi::OsString>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(Duration::from_secs(LONGEST_WAIT)))?;

@@ -102,9 +102,6 @@ pub trait Device {
     /// Puts the memory behind one mapping behind another part of a reserved range, too: `from` and `bytes` are those of one whole call
     /// of [`Device::map`] or of this. What a stream was given by way of one address is seen by way of the other by all that comes after
     /// it in the order of streams. The memory is given back with its last mapping.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] where memory is mapped once only.
     fn alias(&mut self, _from: Address, _to: Address, _bytes: u64) -> Result<(), Error> {
         Err(Error::Unsupported("map a page twice"))
     }
@@ -130,9 +127,6 @@ pub trait Device {
     fn unmap(&mut self, address: Address, bytes: u64) -> Result<(), Error>;
 
     /// A descriptor by which other processes get the memory of the mapping that begins at an address. It keeps that memory.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] where memory is this process's alone.
     fn export(&mut self, _address: Address) -> Result<OwnedFd, Error> {
         Err(Error::Unsupported("share its pages with other processes"))
     }
@@ -183,26 +177,14 @@ pub trait PageLocked {
     type Event;
 
     /// Takes memory, with the driver of a GPU (`cudaHostAlloc`).
-    ///
-    /// # Errors
-    /// If the host has no more, or the driver refuses.
     fn alloc(&self, device: u32, bytes: u64) -> Result<Address, Error>;
 
     /// Gives back what [`PageLocked::alloc`] handed out (`cudaFreeHost`).
-    ///
-    /// # Errors
-    /// If the driver refuses.
     fn free(&self, device: u32, address: Address) -> Result<(), Error>;
 
     /// Records an event on a GPU's stream.
-    ///
-    /// # Errors
-    /// If the driver refuses.
     fn record(&self, device: u32, stream: Stream) -> Result<Self::Event, Error>;
 
     /// Whether all that came before an event has completed.
-    ///
-    /// # Errors
-    /// If the driver refuses.
     fn completed(&self, event: &Self::Event) -> Result<bool, Error>;
 }

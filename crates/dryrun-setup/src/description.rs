@@ -1,8 +1,7 @@
 //! A GPU as the user describes it: `sm=132,memory=80GiB,capability=9.0,name=mine`, or `like=h100-80gb,memory=94GiB`.
 
-use crate::gpu::{Gpu, KIB, preset};
-use crate::presets::GENERIC;
-use crate::{MIB, SetupError};
+use crate::presets::{GENERIC, preset};
+use crate::{Gpu, MIB, SetupError};
 
 /// The most memory that a stand-in has, bytes: 1 TiB of addresses is set aside for each device.
 const MOST_MEMORY: u64 = 1 << 40;
@@ -43,7 +42,15 @@ pub(crate) fn parse(text: &str) -> Result<Gpu, SetupError> {
         let capability: (u32, u32) = parsed
             .filter(|&(major, minor)| (5..100).contains(&major) && minor < 10)
             .ok_or_else(|| wrong(format!("'{value}' is no compute capability, such as 9.0")))?;
-        gpu = if get("like").is_some() { gpu } else { of_capability(gpu, capability) };
+        if get("like").is_none() {
+            let limits = Gpu::limits(capability);
+            gpu.threads_per_multiprocessor = limits.threads_per_multiprocessor;
+            gpu.blocks_per_multiprocessor = limits.blocks_per_multiprocessor;
+            gpu.shared_per_multiprocessor = limits.shared_per_multiprocessor;
+            gpu.shared_per_block = limits.shared_per_block;
+            // The large cards of each generation have minor number 0.
+            gpu.nvlink = capability.1 == 0;
+        }
         gpu.capability = capability;
     }
     let yes_or_no = |key: &str, otherwise| match get(key) {
@@ -89,28 +96,6 @@ pub(crate) fn parse(text: &str) -> Result<Gpu, SetupError> {
 
 /// What a description can say.
 const KEYS: [&str; 8] = ["like", "sm", "memory", "capability", "context", "nvlink", "pages", "name"];
-
-/// The limits of a compute capability, as NVIDIA's programming guide has them.
-fn of_capability(gpu: Gpu, capability: (u32, u32)) -> Gpu {
-    let (threads, blocks, shared, per_block) = match capability {
-        (7, 0) => (2048, 32, 96, 96),
-        (7, _) => (1024, 16, 64, 64),
-        (8, 0) => (2048, 32, 164, 163),
-        (8, 9) => (1536, 24, 100, 99),
-        (8, _) => (1536, 16, 100, 99),
-        (12, _) => (1536, 24, 100, 99),
-        _ => (2048, 32, 228, 227),
-    };
-    Gpu {
-        threads_per_multiprocessor: threads,
-        blocks_per_multiprocessor: blocks,
-        shared_per_multiprocessor: shared * KIB,
-        shared_per_block: per_block * KIB,
-        // The large cards of each generation have minor number 0.
-        nvlink: capability.1 == 0,
-        ..gpu
-    }
-}
 
 /// A number of bytes with a unit: `80GiB`, `80GB`, `24217MiB`.
 fn bytes(text: &str) -> Option<u64> {

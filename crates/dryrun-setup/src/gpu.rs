@@ -1,11 +1,8 @@
-//! The GPUs that a dry run can stand in for: presets, and what the user describes.
-
-use crate::SetupError;
-use crate::presets::GPUS;
+//! What there is to know of a GPU that a dry run stands in for.
 
 /// Bytes in a mebibyte.
 pub const MIB: u64 = 1 << 20;
-pub(crate) const KIB: u32 = 1 << 10;
+const KIB: u32 = 1 << 10;
 
 /// A model of GPU, as the CUDA runtime would describe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,57 +46,37 @@ pub struct Gpu {
     pub ecc: bool,
 }
 
-/// The preset with this name, whatever its case, or the only one of it (`h100` is `h100-80gb`), or the GPU that a description such as
-/// `sm=132,memory=80GiB,capability=9.0,name=mine` tells of.
-///
-/// # Errors
-/// [`SetupError::UnknownGpu`], with all the names; [`SetupError::Description`], with what is wrong in it.
-pub fn find(name: &str) -> Result<Gpu, SetupError> {
-    if name.contains('=') {
-        return crate::description::parse(name);
-    }
-    preset(name).ok_or_else(|| {
-        let sizes: Vec<_> = sizes(name).map(|gpu| gpu.name).collect();
-        let known = if sizes.is_empty() { GPUS.iter().map(|gpu| gpu.name).collect() } else { sizes };
-        SetupError::UnknownGpu { name: name.to_owned(), known: known.join(", ") }
-    })
-}
-
-/// The preset with this name, or the only one of it, whatever its case.
-pub(crate) fn preset(name: &str) -> Option<Gpu> {
-    let mut sizes = sizes(name);
-    let only = sizes.next().filter(|_| sizes.next().is_none());
-    GPUS.iter().find(|gpu| gpu.name.eq_ignore_ascii_case(name)).or(only).copied()
-}
-
-/// The presets whose name is this one and a size of memory: `a100` has two.
-fn sizes(name: &str) -> impl Iterator<Item = &'static Gpu> {
-    GPUS.iter().filter(move |gpu| gpu.name.split_once('-').is_some_and(|(of, _)| of.eq_ignore_ascii_case(name)))
-}
-
-/// The GPUs of a list: presets separated by commas, descriptions by commas or semicolons. What follows a description after a
-/// comma belongs to it as long as it has an equals sign, unless it starts another one (`sm=` or `like=` once more).
-///
-/// # Errors
-/// As [`find`].
-pub fn find_all(list: &str) -> Result<Vec<Gpu>, SetupError> {
-    let mut found: Vec<String> = Vec::new();
-    for group in list.split(';') {
-        let mut is_open = false;
-        for piece in group.split(',') {
-            let key = piece.split_once('=').map(|(key, _)| key.trim());
-            let starts = |description: &String| {
-                description.split(',').any(|other| other.split_once('=').map(|(name, _)| name.trim()) == key)
-            };
-            match found.last_mut() {
-                Some(last) if is_open && key.is_some() && !starts(last) => {
-                    last.push(',');
-                    last.push_str(piece);
-                }
-                _ => found.push(piece.to_owned()),
-            }
-            is_open = key.is_some();
+impl Gpu {
+    /// The limits of a compute capability, as NVIDIA's programming guide has them; all else is nothing.
+    pub(crate) const fn limits(capability: (u32, u32)) -> Gpu {
+        let (threads, blocks, shared, per_block) = match capability {
+            (7, 0) => (2048, 32, 96, 96),
+            (7, _) => (1024, 16, 64, 64),
+            (8, 0) => (2048, 32, 164, 163),
+            (8, 9) => (1536, 24, 100, 99),
+            (8, _) => (1536, 16, 100, 99),
+            (12, _) => (1536, 24, 100, 99),
+            _ => (2048, 32, 228, 227),
+        };
+        Gpu {
+            name: "",
+            product: "",
+            capability,
+            multiprocessors: 0,
+            total: 0,
+            context: 0,
+            context_range: (0, 0),
+            nvlink: false,
+            pages: false,
+            l2: 0,
+            bus_width: 0,
+            clock: 0,
+            memory_clock: 0,
+            threads_per_multiprocessor: threads,
+            blocks_per_multiprocessor: blocks,
+            shared_per_multiprocessor: shared * KIB,
+            shared_per_block: per_block * KIB,
+            ecc: false,
         }
     }
-    found.iter().map(|name| find(name.trim())).collect()
 }

@@ -58,9 +58,6 @@ impl DryRun {
     ///
     /// The library is the one that `STALLOC_DRYRUN_LIB` names, else `libstalloc_dryrun.so` next to the running program, in `../lib`
     /// from there, or in `deps` (where cargo leaves it when it builds tests only).
-    ///
-    /// # Errors
-    /// An unknown GPU, a number of devices out of range, a library that is not there.
     pub fn new(gpu: &str, devices: u32) -> Result<Self, SetupError> {
         let gpu = find(gpu)?;
         if !(1..=MAX_DEVICES).contains(&devices) {
@@ -91,18 +88,12 @@ impl DryRun {
     }
 
     /// Lets `command` run on the stand-in: sets its environment, keeping what the current one preloads.
-    ///
-    /// # Errors
-    /// The folder of links cannot be made.
     pub fn apply(&self, command: &mut Command) -> Result<(), SetupError> {
         command.envs(self.environment()?);
         Ok(())
     }
 
     /// The variables to set, with their values.
-    ///
-    /// # Errors
-    /// The folder of links cannot be made.
     pub fn environment(&self) -> Result<Vec<(&'static str, OsString)>, SetupError> {
         let folder = links(&self.library)?;
         let links = folder.path();

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod description;
+mod find;
 mod gpu;
 pub mod identity;
 mod launch;
@@ -15,7 +16,8 @@ mod presets;
 #[cfg(test)]
 mod tests;
 
-pub use gpu::{Gpu, MIB, find, find_all};
+pub use find::{find, find_all};
+pub use gpu::{Gpu, MIB};
 pub use launch::{DryRun, MAX_DEVICES, variables};
 pub use presets::GPUS;
 

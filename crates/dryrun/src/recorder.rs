@@ -1,4 +1,19 @@
-//! What a recorder can ask of the stand-in: to be told of reads by the host, and a summary.
+//! What a program can ask of the stand-in by functions that it finds in its own process (`ctypes.CDLL(None)` in Python).
+//!
+//! | function | |
+//! |---|---|
+//! | `version() -> int` | 1 |
+//! | `on_host_read(callback, void *user)` | calls `callback` at each copy from device to host; null removes it |
+//! | `block(int what, int device, uint64 address, uint64 bytes, uint64 stream) -> int` | an allocator announces a block: 0 handed out, 1 used by a stream too, 2 about to be given back; 1 if order is checked |
+//! | `start_work() -> uint64`, `work_ended() -> uint64` | counts work that the program started by other means than CUDA; how much of it has certainly ended |
+//! | `operation_begin()`, `operation_end() -> int` | around an operation; the second says whether it launched kernels itself |
+//! | `launch_begin()`, `launch_end()` | around the launch of a kernel whose outputs are forgotten afterwards |
+//! | `known(uint64 address, size_t bytes, void *target) -> int` | 0: not known; 1: known and copied; 2: known, drawn at random; 3: from a check taken to hold |
+//! | `write(uint64 address, size_t bytes, const void *from, int how)` | these bytes are there now; `how` as above |
+//! | `forget(uint64 address, uint64 bytes)` | these bytes are no longer known |
+//! | `summary(char *text, size_t size) -> size_t` | a JSON object; returns its length, writes at most `size` bytes with a final zero |
+//!
+//! Each name begins with `stalloc_dryrun_`. The callback runs on the copying thread with no lock held.
 
 use crate::{
     config::config,
@@ -17,7 +32,9 @@ use std::{
     },
 };
 
-/// The callback of `docs/dry-run.md`.
+/// `int callback(void *user, void *destination, uint64 bytes, uint64 source, int device, uint64 stream, int flags)`, with flags 1: the bytes
+/// are known, 2: an asynchronous copy to page-locked memory, 4: the outcome of a check, 8: drawn at random. One that writes another answer to
+/// `destination` returns 1.
 type Callback = extern "C" fn(*mut c_void, *mut u8, u64, u64, c_int, u64, c_int) -> c_int;
 
 /// A callback with the pointer that it wants back; the pointer's owner promises that any thread may use it.

@@ -36,9 +36,6 @@ pub fn open(path: &Path, watch: &mut dyn Watch) -> Result<Input, Error> {
 
 /// The traces of one rank in a folder: the rank that was asked for, else that of the trace that is [`shown`] of all; if there are
 /// others, that is noted.
-///
-/// # Errors
-/// If the folder or a trace in it cannot be read, or it holds no trace, or none of that rank.
 pub fn of_rank(folder: &Path, wanted: Option<u32>, watch: &mut dyn Watch) -> Result<Recording, Error> {
     let files = recorded::traces(folder)?;
     let mut ranks: Vec<u32> = files.iter().filter_map(|path| recorded::rank(path)).collect();
@@ -77,9 +74,6 @@ pub struct Kind {
 
 /// Every rank in a folder as one recording, in the order of ranks and devices: of traces that are alike the first, so that the
 /// ranks of a large job take the memory of a few. The kinds are in the order of the recording's traces.
-///
-/// # Errors
-/// If the folder or a trace in it cannot be read, or it holds no trace.
 pub fn of_all_ranks(folder: &Path, watch: &mut dyn Watch) -> Result<(Recording, Vec<Kind>), Error> {
     let mut all: Option<Recording> = None;
     let mut kinds: Vec<Kind> = Vec::new();
@@ -152,18 +146,12 @@ pub fn recording(path: &Path, watch: &mut dyn Watch) -> Result<Recording, Error>
 }
 
 /// Opens a recording and takes the trace of a device out of it, as [`device`] chooses.
-///
-/// # Errors
-/// As [`recording`] and [`device`].
 pub fn trace(path: &Path, wanted: Option<u32>, watch: &mut dyn Watch) -> Result<Trace, Error> {
     let recording = recording(path, watch)?;
     device(path, recording, wanted, watch)
 }
 
 /// The trace of a device: the one that was asked for, else [`shown`]; if there are others, that is noted.
-///
-/// # Errors
-/// If there is no such device, or none with requests.
 pub fn device(
     path: &Path,
     mut recording: Recording,
@@ -207,9 +195,6 @@ pub fn is_plan(path: &Path) -> bool {
 }
 
 /// Reads a plan.
-///
-/// # Errors
-/// If it is none, or damaged.
 pub fn plan(path: &Path) -> Result<Plan, Error> {
     Ok(stalloc_plan::read(path)?)
 }

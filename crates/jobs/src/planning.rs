@@ -20,9 +20,6 @@ pub fn usual_effort() -> Options {
 }
 
 /// Plans a trace and replays it under the plan: what a plan needs is what the allocator makes of it.
-///
-/// # Errors
-/// If the trace holds no request.
 pub fn trace(trace: &Trace, effort: Options, watch: &mut dyn Watch) -> Result<(Plan, Summary), Error> {
     let options = stalloc_synthesizer::Options { planner: effort };
     let (plan, mut summary) =
@@ -53,9 +50,6 @@ pub struct Planned {
 
 /// Plans every trace of a folder that was asked for, and writes each plan next to its trace, or into another folder. Traces that
 /// are alike, as those of a job's ranks are, are planned once and share one file.
-///
-/// # Errors
-/// If a trace cannot be read or planned, or its plan not be written; those before it are there.
 pub fn folder(
     folder: &Path,
     out: &Path,
@@ -124,9 +118,6 @@ pub struct Solved {
 
 /// Plans an instance, which came from `path`: what has an offset in the file keeps it, and a plan within `effort.enough`, the
 /// capacity if there is one, is good enough.
-///
-/// # Errors
-/// If the planner refuses it.
 pub fn instance(path: &Path, instance: &Instance, effort: &Options) -> Result<Solved, Error> {
     let started = Instant::now();
     let buffer = |row: &InstanceRow| Buffer {

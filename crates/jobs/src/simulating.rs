@@ -18,9 +18,6 @@ pub struct Replays {
 }
 
 /// Replays a trace through each kind of allocator.
-///
-/// # Errors
-/// If a plan is needed and cannot be made, or the trace contradicts itself.
 pub fn simulate(
     trace: &Trace,
     kinds: &[Kind],

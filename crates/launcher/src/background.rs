@@ -38,9 +38,6 @@ pub enum Background {
 }
 
 /// A flag that becomes true when somebody wants an end: by Ctrl-C, or a signal that says so. The second Ctrl-C ends us at once.
-///
-/// # Errors
-/// If signals cannot be listened to.
 pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in ENDS {
@@ -51,9 +48,6 @@ pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
 }
 
 /// Runs `command` with its output in `log` until it ends, `stop` is set or `limit` is over; then it and what it started are ended.
-///
-/// # Errors
-/// If it cannot be started or waited for.
 pub fn run_in_background(
     command: &mut Command,
     log: &Path,

@@ -8,9 +8,6 @@ use crate::Error;
 
 /// Makes `directory` and sees that it can be written to; what it holds stays. Returns a name of this launch that no other
 /// has: the moment by the file system's clock, so that what is older is known by it, and of this process.
-///
-/// # Errors
-/// If any of that fails.
 pub fn prepare(directory: &Path) -> Result<String, Error> {
     let failed = |path: &Path| {
         let path = path.to_owned();

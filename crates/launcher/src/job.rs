@@ -62,9 +62,6 @@ pub struct Job {
 
 impl Job {
     /// The process of one rank, or of a job that has one process or starts its ranks itself.
-    ///
-    /// # Errors
-    /// If the dry run cannot be set up.
     pub fn process(&self, rank: Option<Rank>) -> Result<Command, Error> {
         let mut command = Command::new(self.command.first().map_or("".as_ref(), OsString::as_os_str));
         command.args(self.command.iter().skip(1));

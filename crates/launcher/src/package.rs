@@ -7,9 +7,6 @@ use crate::Error;
 
 /// The folder of the Python package `stalloc`, with its native part: as `STALLOC_PYTHON_PACKAGE` says, else the one
 /// that the running command is installed in, else the one that `scripts/python-package` built next to it.
-///
-/// # Errors
-/// If there is none.
 pub fn python_package() -> Result<PathBuf, Error> {
     let named = env::var_os("STALLOC_PYTHON_PACKAGE").map(PathBuf::from);
     let program = env::current_exe().and_then(|path| path.canonicalize()).ok();

@@ -14,9 +14,6 @@ pub const VARIABLE: &str = "STALLOC_LAUNCH";
 const MOST_FILES: usize = 200;
 
 /// Writes what there is to tell; none: nothing is. The recorder's lies with the recording, which all machines of a job see.
-///
-/// # Errors
-/// If the file cannot be written.
 pub fn write(job: &Job) -> Result<Option<PathBuf>, Error> {
     let told = told(job);
     if told.is_empty() {

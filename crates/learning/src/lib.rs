@@ -17,7 +17,7 @@ use stalloc_synthesizer::{Around, Draft, Learner, Options, recent_steps};
 use stalloc_trace::StackId;
 use stalloc_trace::growth::{Growing, GrowthWatch};
 
-stalloc_tuning::tuned! {
+stalloc_common::tuned! {
     /// A plan that serves at least this share of the requests stays, and is not replaced by another: where it came from a
     /// recording, it is at least as good.
     good_share: f64 = 0.9;

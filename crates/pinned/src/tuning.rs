@@ -1,6 +1,6 @@
 //! Every tuned number of pinned memory, with what it trades.
 
-stalloc_tuning::tuned! {
+stalloc_common::tuned! {
     /// A new region of memory that cannot be remapped has about this part of what there is: more means fewer and slower calls of
     /// the driver, and more memory that is not needed. By replays of `bench/pinned.py` with 128, 256, 512: caches 1.105, 1.061, 1.063; all in
     /// one job 1.004, 1.030, 1.011 with 247, 340, 478 calls.

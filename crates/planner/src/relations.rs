@@ -93,8 +93,10 @@ pub(crate) fn solve(
         Instance { buffers: instance.pieces().map(piece).collect(), period: instance.period, ..Instance::default() };
     let mut nothing_yet = |_: &Progress| watch(&Progress { peak: u64::MAX, lower_bound: 0 });
     let below = solve_within(&pieces, &Options { enough: 0, ..*options }, &third, &mut nothing_yet)?;
-    let fixed = instance.buffers.iter().filter(|b| b.counts()).filter_map(|b| b.fixed?.checked_add(b.size)).max();
-    let lower_bound = below.lower_bound.max(fixed.unwrap_or(0));
+    // A buffer ends no lower than at its size, whatever its gaps.
+    let least = |b: &Buffer| b.fixed.unwrap_or(0).saturating_add(b.size);
+    let least = instance.buffers.iter().filter(|b| b.counts()).map(least).max();
+    let lower_bound = below.lower_bound.max(least.unwrap_or(0));
     let whole = Instance { gaps: vec![], conflicts: vec![], ..instance.clone() };
     // Where fixed ones may overlap thanks to gaps there is no such plan.
     let plain = solve_within(&whole, options, &third, &mut nothing_yet).ok();
@@ -208,6 +210,8 @@ impl<'a> Search<'a> {
         let mut taken: Vec<(i128, i128)> = Vec::new();
         for &i in order {
             let b = &buffers[i];
+            // Even what is all gap, so that whoever runs this until its work is done comes to an end.
+            self.work += 1;
             if b.fixed.is_some() {
                 continue;
             }
@@ -216,7 +220,7 @@ impl<'a> Search<'a> {
             for k in self.of[i].0..self.of[i].1 {
                 let (own, item) = (self.pieces[k as usize], self.part.items[k as usize]);
                 let pieces = &self.pieces;
-                self.work += 1 + self.lifetimes.meeting(item.lower, item.upper, self.part.sections, |other| {
+                self.work += self.lifetimes.meeting(item.lower, item.upper, self.part.sections, |other| {
                     let other = pieces[other as usize];
                     if let Some(offset) = offsets[other.buffer].filter(|_| other.buffer != i) {
                         let at = |byte: u64| i128::from(offset) + i128::from(byte);

@@ -102,3 +102,18 @@ fn buffers_in_conflict_share_no_address_at_any_time() {
     instance.conflicts = vec![(0, 2)];
     assert_eq!(solve(&instance, &options()), Err(Error::BadConflict { index: 0 }));
 }
+
+#[test]
+fn what_is_all_gap_comes_to_an_end() {
+    let buffers = vec![buffer(5, 6, 1), buffer(5, 7, 2)];
+    let gap = |buffer: usize, upper| Gap { buffer, lower: 5, upper, window: None };
+    let mut instance = Instance { buffers, gaps: vec![gap(0, 6), gap(1, 7)], ..Instance::default() };
+    for (conflicts, peak) in [(vec![], 2), (vec![(0, 1)], 3)] {
+        instance.conflicts = conflicts;
+        let (tell, told) = std::sync::mpsc::channel();
+        let instance = instance.clone();
+        // A thread that is left behind if it does not end.
+        std::thread::spawn(move || tell.send(solve(&instance, &options()).map(|s| s.peak)));
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(60)), Ok(Ok(peak)));
+    }
+}

@@ -84,9 +84,6 @@ impl Files {
     }
 
     /// Ends all files, named after `rank`, which may have been unknown before.
-    ///
-    /// # Errors
-    /// If one of them cannot be ended. The others are.
     pub fn finish(&mut self, rank: u32) -> Result<(), Error> {
         let mut failed = Ok(());
         for (device, trace) in std::mem::take(&mut self.open) {

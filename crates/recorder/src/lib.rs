@@ -153,9 +153,6 @@ impl Recorder {
     }
 
     /// Writes what waits for nothing.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
     pub fn flush(&self) -> Result<(), Error> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = self.log().take();
@@ -189,9 +186,6 @@ impl Recorder {
     }
 
     /// Writes everything and ends the files, named after `rank`, which may have been unknown before.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
     pub fn finish(&self, rank: u32) -> Result<(), Error> {
         self.log().wait_for_stacks(false);
         let flushed = self.flush();

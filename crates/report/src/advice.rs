@@ -31,6 +31,8 @@ pub struct Case<'a> {
     pub resident: Option<u64>,
     /// Most live bytes, with what failed.
     pub peak_allocated: u64,
+    /// Whether a backward pass has ended before.
+    pub has_trained: bool,
     /// The job's command, as it was known when memory ran out.
     pub known_command: Option<&'a str>,
     /// Whether there is neither a history nor anything known of the failure.
@@ -65,11 +67,40 @@ impl Case<'_> {
                 format!("Remove the hook once it has seen enough: {holder} grows with every call."),
                 "handle = module.register_forward_hook(hook)  # and afterwards: handle.remove()",
             ),
+            Some(Cause::Graph)
+                if !self.has_trained && found.holder.as_ref().is_some_and(|one| one.kind == "graph_of_many") =>
+            {
+                line(
+                    format!(
+                        "Call backward for each micro-batch, and detach what goes from one to the next: {holder} keeps the activations of many."
+                    ),
+                    "(loss / micro_batches).backward()  # in the loop, in place of a sum; or hidden = hidden.detach()",
+                )
+            }
+            Some(Cause::Graph)
+                if found
+                    .holder
+                    .as_ref()
+                    .is_some_and(|one| one.kind == "graph_of_many" && !one.holder.starts_with("autograd graphs")) =>
+            {
+                line(
+                    format!(
+                        "Cut the graph between steps: {holder} reaches back through all of them. Call backward without retain_graph, and keep sums as numbers."
+                    ),
+                    "hidden = hidden.detach()  # of a sum of losses: total += loss.item()",
+                )
+            }
             Some(Cause::Graph) => line(
                 format!(
                     "Keep numbers, not losses: {holder} keeps the activations of every step. Call backward without retain_graph."
                 ),
                 "total += loss.item()  # in a list: losses.append(loss.item())",
+            ),
+            Some(Cause::Cycles) => line(
+                format!(
+                    "Break the cycle when an object is done (`self.x = None`, or a weakref): until the collector runs, {holder} stays."
+                ),
+                "gc.collect()  # every few steps: frees them until the cycle is gone",
             ),
             Some(Cause::NoGrad) => {
                 line("Evaluate without autograd: then no activations are kept.", "with torch.no_grad():")
@@ -77,6 +108,20 @@ impl Case<'_> {
             Some(Cause::Enlarged) => line(
                 "Allocate it once, for the longest sequence, and write into it: torch.cat makes all of it anew, with both in memory.",
                 "cache = torch.empty(batch, longest, width, device=\"cuda\")  # then: cache[:, at] = new",
+            ),
+            Some(Cause::Exception) if !holder.starts_with("the ") => line(
+                format!(
+                    "Keep the text of an exception, not the exception: {holder} keeps the variables of the frames that it came through."
+                ),
+                "errors.append(str(error))  # in a notebook: sys.last_value = sys.last_traceback = sys.last_exc = None",
+            ),
+            Some(Cause::Limit) => line(
+                "Allow the program more of the GPU, where nothing else needs it.",
+                "torch.cuda.set_per_process_memory_fraction(1.0)",
+            ),
+            Some(Cause::OneRequest) => line(
+                "Work in pieces, so that this tensor is never made whole; if its size surprises you, look at the shapes that are broadcast.",
+                "results = [work(part) for part in x.split(1024)]",
             ),
             Some(Cause::Exception) => line(
                 "Try again after the `except` block, not in it: until it ends, the traceback holds what the failed try made.",
@@ -134,28 +179,65 @@ impl Case<'_> {
         let top = self.growth.and_then(|growth| growth.sites.first()).filter(|top| is_named(&top.site));
         let Some(one) = &found.holder else { return self.against_growth() };
         let at = top.map_or(String::new(), |top| format!(", which {} allocates,", top.site));
-        if one.kind == "dataset" {
-            return line(
+        let (text, command) = match &*one.kind {
+            _ if one.used.is_some() => (
+                format!(
+                    "Keep a copy of the part that is needed: what {} has are views, which keep all of the tensors{at} that they are of.",
+                    one.holder
+                ),
+                "features.append(hidden[:, 0].clone())",
+            ),
+            _ if one.is_loaded => (
+                format!("Load {} to the CPU, and delete it once its values are where they are needed.", one.holder),
+                "checkpoint = torch.load(path, map_location=\"cpu\")  # and afterwards: del checkpoint",
+            ),
+            "queue" => (
+                format!("Bound {}: the thread that fills it is ahead of what takes from it.", one.holder),
+                "queue.Queue(maxsize=2)",
+            ),
+            "parameters" => (
+                format!("Keep on the GPU what is trained or used now: the {} become more{at}.", one.holder),
+                "old.to(\"cpu\")  # and back when it is used",
+            ),
+            "optimizer_states" => (
+                format!("Bound what the optimizer remembers: the {} become more with each step.", one.holder),
+                "optimizer = torch.optim.LBFGS(model.parameters(), history_size=10)  # of your optimizer, its own option",
+            ),
+            "models" => (
+                format!("Keep one model on the GPU at a time: {} are all there.", one.holder),
+                "del model, optimizer  # of a copy to keep: copy.deepcopy(model).cpu()",
+            ),
+            "attribute" if one.is_bounded && found.verdict == Verdict::TooLarge => (
+                format!(
+                    "Do not keep it, or keep it on the host: {} lives on after the layer that made it.",
+                    one.holder
+                ),
+                "self.kept = tensor.detach().cpu()",
+            ),
+            _ if found.verdict == Verdict::TooLarge => (
+                format!("Make {} smaller, or keep it on the host and bring over what a step needs.", one.holder),
+                "part = part.to(\"cuda\", non_blocking=True)",
+            ),
+            "dataset" => (
                 format!(
                     "Keep the samples{at} on the CPU and bring over one batch at a time: {} keeps all of them.",
                     one.holder
                 ),
                 "batch = batch.to(\"cuda\", non_blocking=True)",
-            );
-        }
-        if one.holder.starts_with("dict") || one.kind == "cache" {
-            return line(
+            ),
+            kind if kind == "cache" || one.holder.starts_with("dict") => (
                 format!("Bound {}: it keeps every tensor{at} that was ever put in.", one.holder),
                 "if len(cache) > LARGEST: cache.pop(next(iter(cache)))",
-            );
-        }
-        line(
-            format!(
-                "Keep a copy on the host, or a number, in {}: it keeps every tensor{at} that was ever put in.",
-                one.holder
             ),
-            "outputs.append(output.detach().cpu())",
-        )
+            _ => (
+                format!(
+                    "Keep a copy on the host, or a number, in {}: it keeps every tensor{at} that was ever put in.",
+                    one.holder
+                ),
+                "outputs.append(output.detach().cpu())",
+            ),
+        };
+        line(text, command)
     }
 
     fn find(&self, name: &str) -> Option<&AllocatorFigures> {
@@ -195,11 +277,11 @@ impl Case<'_> {
     fn gives(&self, one: &AllocatorFigures) -> String {
         let reserved = self.before.map_or(0, |before| before.peak_reserved);
         match self.failed {
-            Some(failed) => format!(
-                "on this recording it gets past the request that failed, with {} of {}",
-                bytes(one.peak_reserved),
-                bytes(failed.capacity.unwrap_or(reserved))
-            ),
+            Some(failed) => {
+                let had = failed.capacity.unwrap_or(reserved);
+                let held = bytes(one.peak_reserved.min(had));
+                format!("on this recording it gets past the request that failed, with {held} of {}", bytes(had))
+            }
             None => format!("on this recording it holds {} in place of {}", bytes(one.peak_reserved), bytes(reserved)),
         }
     }

@@ -181,6 +181,7 @@ impl<'a> Analysis<'a> {
             before,
             failed,
             failed_stack: failed_stack.unwrap_or(StackId::NONE),
+            steps: self.figures.steps,
             growth: self.figures.growth.as_ref(),
             enlarged,
             peak_by_site: &self.figures.peak_by_site,
@@ -203,6 +204,7 @@ impl<'a> Analysis<'a> {
             peak_by_site: &self.figures.peak_by_site,
             resident: self.resident(),
             peak_allocated: self.figures.peak_allocated,
+            has_trained: known.is_none_or(|known| known.has_trained),
             known_command: known.map(|known| &*known.command),
             state_only,
         };

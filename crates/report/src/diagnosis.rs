@@ -12,17 +12,21 @@ use crate::figures::{AllocatorFigures, Growth, OutOfMemory, SiteBytes, Verdict};
 use crate::words::{bytes, percent};
 
 /// Less than this share of what is held, empty at the peak, is no fragmentation to speak of.
-const FRAGMENTED: f64 = 0.1;
+pub(crate) const FRAGMENTED: f64 = 0.1;
 /// Nor is less than this, bytes: PyTorch takes memory in pieces of up to 20 MiB.
 const FRAGMENTED_BYTES: u64 = 64 << 20;
 /// Of the memory that a job had when it failed, this share must have been empty for fragmentation to be the cause.
-const EMPTY: f64 = 0.02;
+pub(crate) const EMPTY: f64 = 0.02;
 /// What climbs is the cause of a failure if it makes up this share of what was needed; so is what an exception holds.
-const GROWN: f64 = 0.1;
+pub(crate) const GROWN: f64 = 0.1;
 /// A line, a pool or another process is the cause if it takes this share.
-const MOST: f64 = 0.25;
+pub(crate) const MOST: f64 = 0.25;
 /// A container of as many tensors has been filled.
 const MANY: usize = 12;
+
+/// What a program keeps by names of its own.
+pub(crate) const KEEPS: [&str; 8] =
+    ["container", "attribute", "closure", "cache", "dataset", "queue", "generator", "models"];
 
 /// Why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -32,6 +36,8 @@ pub enum Cause {
     Kept,
     /// A hook keeps what it sees.
     Hook,
+    /// Objects that refer to each other wait for Python's garbage collector.
+    Cycles,
     /// Autograd graphs are kept: a sum of losses, losses in a list, `retain_graph`.
     Graph,
     /// Autograd records what is only evaluated.
@@ -46,6 +52,10 @@ pub enum Cause {
     OtherProcesses,
     /// Libraries of this process have it, outside of PyTorch's allocator.
     Libraries,
+    /// The program's own limit.
+    Limit,
+    /// One request is larger than half of what there is.
+    OneRequest,
     /// The host has no memory left to pin.
     PinnedMemory,
     /// The optimizer's states: in the first step, or still to come.
@@ -93,6 +103,8 @@ pub struct Evidence<'a> {
     pub failed: Option<&'a OutOfMemory>,
     /// The call stack of the request that failed.
     pub failed_stack: StackId,
+    /// Steps that were over when it failed.
+    pub steps: usize,
     /// What climbs.
     pub growth: Option<&'a Growth>,
     /// What grows by being made anew.
@@ -166,10 +178,12 @@ impl Evidence<'_> {
         }
         let exception = self.holders.iter().find(|one| one.kind == "exception");
         if let Some(one) = exception.filter(|one| share(one.bytes) >= GROWN) {
-            facts.push(
+            let which = if one.holder.starts_with("the ") {
                 "The request failed while an exception was being handled, whose frames still hold the failed try."
-                    .into(),
-            );
+            } else {
+                "An earlier exception is kept, and with it the frames that it came through."
+            };
+            facts.push(which.into());
             return (Verdict::TooLarge, Some(Cause::Exception), Some(one));
         }
         if let Some(growth) = self.enlarged {
@@ -183,7 +197,11 @@ impl Evidence<'_> {
         }
         let (empty, pools) = self.private_pools();
         // What grew may lie between the empty pieces: without it they would be whole.
-        let grown = self.growth.filter(|growth| share(growth.bytes) >= GROWN);
+        // One tensor in each layer piles up within a forward pass, and no further.
+        let layers = self.holders.iter().find(|one| one.is_bounded && one.kind == "attribute");
+        let grown = self.growth.filter(|growth| {
+            share(growth.bytes) >= GROWN && layers.is_none_or(|one| one.bytes.saturating_mul(2) < growth.bytes)
+        });
         if pools > 1
             && empty >= failed.size.max(1)
             && share(empty) >= GROWN
@@ -230,127 +248,15 @@ impl Evidence<'_> {
         }
     }
 
-    /// Memory that PyTorch's allocator does not have: of the host, of others, of libraries.
-    fn outside(
-        &self,
-        known: &Facts,
-        facts: &mut Vec<String>,
-    ) -> Option<(Verdict, Option<Cause>, Option<&HolderBytes>)> {
-        if known.pinning {
-            facts.push(format!(
-                "The request was for pinned memory of the host, of which {} are held; the GPU had {} free.",
-                bytes(known.pinned),
-                bytes(known.free)
-            ));
-            return Some((Verdict::TooLarge, Some(Cause::PinnedMemory), None));
-        }
-        let failed = self.failed?;
-        let foreign = known.foreign();
-        let needed = failed.allocated.saturating_add(failed.size);
-        let room = known.free.saturating_add(known.reserved).saturating_add(foreign);
-        // Without it the request would have been served.
-        if known.total == 0 || (foreign as f64) < known.total as f64 * 0.15 || needed > room {
-            return None;
-        }
-        let others: Vec<_> = known.others().collect();
-        let theirs = others.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
-        if theirs >= foreign / 2 {
-            for one in others {
-                let name = if one.name.is_empty() { String::new() } else { format!(" ({})", one.name) };
-                facts.push(format!("Process {}{name} has {} of this GPU.", one.pid, bytes(one.bytes)));
-            }
-            return Some((Verdict::TooLarge, Some(Cause::OtherProcesses), None));
-        }
-        facts.push(format!(
-            "{} of the GPU's {} are taken outside of PyTorch's allocator, by libraries of this process or by others that NVML does not show.",
-            bytes(foreign),
-            bytes(known.total)
-        ));
-        Some((Verdict::TooLarge, Some(Cause::Libraries), None))
-    }
-
-    fn size(
-        &self,
-        failed: &OutOfMemory,
-        needed: u64,
-        facts: &mut Vec<String>,
-    ) -> (Verdict, Option<Cause>, Option<&HolderBytes>) {
-        let share = |part: u64| part as f64 / needed.max(1) as f64;
-        let (fails_in_loss, steps, ..) = passes(self.trace, self.failed_stack);
-        let (to_come, optimizer) = self.known.map_or((0, ""), Facts::states_to_come);
-        if steps || share(self.through.optimizer) >= GROWN && self.resident.is_none_or(|resident| resident == 0) {
-            facts.push(if to_come > 0 {
-                format!(
-                    "It failed in {optimizer}'s first step: {} of its states were still to be made.",
-                    bytes(to_come)
-                )
-            } else {
-                "It failed in the optimizer's step.".to_owned()
-            });
-            if steps {
-                return (Verdict::TooLarge, Some(Cause::OptimizerStates), self.held_as("optimizer_states"));
-            }
-        }
-        let later = to_come.saturating_add(self.known.map_or(0, |known| known.missing_gradients));
-        if to_come > 0
-            && let Some(capacity) = failed.capacity
-            && failed.allocated.saturating_add(later) > capacity
-            && (needed <= capacity || to_come as f64 >= failed.allocated.saturating_add(later) as f64 * MOST)
-        {
-            facts.push(format!(
-                "It failed before {optimizer}'s first step: {} of states and {} of gradients were still to be made, next to {} that live.",
-                bytes(to_come),
-                bytes(later - to_come),
-                bytes(failed.allocated)
-            ));
-            return (Verdict::TooLarge, Some(Cause::OptimizerStates), self.held_as("parameters"));
-        }
-        if fragmented(failed, needed) {
-            return (Verdict::Fragmentation, Some(Cause::Pieces), None);
-        }
-        let graph = self.known.map_or(0, |known| known.held_by("graph").saturating_add(known.held_by("graph_of_many")));
-        if self.known.is_some_and(|known| known.grad_enabled && (known.evaluating || known.optimizers.is_empty()))
-            && share(graph) >= MOST
-        {
-            facts.push(no_training(self.known));
-            return (Verdict::TooLarge, Some(Cause::NoGrad), None);
-        }
-        if share(self.through.buckets) >= GROWN {
-            facts.push(format!(
-                "{} are buckets of DistributedDataParallel, a second copy of the gradients.",
-                bytes(self.through.buckets)
-            ));
-            return (Verdict::TooLarge, Some(Cause::GradientBuckets), None);
-        }
-        let loss = self.through.loss;
-        if fails_in_loss && share(loss) >= GROWN || share(loss) >= MOST {
-            facts.push(format!("{} are logits of a loss over classes, or made of them.", bytes(loss)));
-            return (Verdict::TooLarge, Some(Cause::Logits), None);
-        }
-        let models: Vec<&HolderBytes> = self.holders.iter().filter(|one| one.kind == "parameters").collect();
-        let weights = models.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
-        if let [first, second, ..] = models[..]
-            && share(weights) >= 0.5
-            && share(second.bytes) >= 0.02
-        {
-            facts.push(format!(
-                "{} models are on the GPU: {} and {} hold most.",
-                models.len(),
-                first.holder,
-                second.holder
-            ));
-            return (Verdict::TooLarge, Some(Cause::Models), Some(first));
-        }
-        let resident = self.resident.unwrap_or(0).max(weights).max(self.through.built);
-        if share(resident) >= 0.5 {
-            return (Verdict::TooLarge, Some(Cause::Weights), self.held_as("parameters"));
-        }
-        (Verdict::TooLarge, Some(Cause::Activations), None)
-    }
-
     fn why_it_grows(&self, holder: Option<&HolderBytes>, facts: &mut Vec<String>) -> Cause {
         match holder.map(|one| &*one.kind) {
             Some("hook") => Cause::Hook,
+            Some("garbage") => {
+                facts.push(
+                    "Nothing but themselves refers to these objects: Python's garbage collector has not run.".into(),
+                );
+                Cause::Cycles
+            }
             Some("graph" | "graph_of_many") => {
                 if self.known.is_some_and(|known| known.evaluating || known.optimizers.is_empty()) {
                     facts.push(no_training(self.known));
@@ -359,7 +265,16 @@ impl Evidence<'_> {
                     Cause::Graph
                 }
             }
-            _ => Cause::Kept,
+            _ => {
+                if let Some((one, used)) = holder.and_then(|one| Some((one, one.used?))) {
+                    facts.push(format!(
+                        "The tensors use {} of the {} that they keep: they are views of larger ones.",
+                        bytes(used),
+                        bytes(one.bytes)
+                    ));
+                }
+                Cause::Kept
+            }
         }
     }
 
@@ -371,10 +286,13 @@ impl Evidence<'_> {
         let at_site =
             |one: &&HolderBytes| growth.sites.iter().take(4).any(|site| one.site.as_deref() == Some(&*site.site));
         let mut filled = self.holders.iter().filter(fills);
+        let large = |one: &&HolderBytes| one.bytes >= growth.bytes / 4;
+        let of_model = |one: &&HolderBytes| matches!(&*one.kind, "parameters" | "optimizer_states");
         filled
             .clone()
-            .find(|one| at_site(one) && one.bytes >= growth.bytes / 4)
-            .or_else(|| filled.find(|one| one.bytes >= growth.bytes / 4))
+            .find(|one| at_site(one) && large(one))
+            .or_else(|| filled.find(large))
+            .or_else(|| self.holders.iter().find(|one| of_model(one) && at_site(one) && large(one)))
     }
 
     /// A container of many tensors that holds a good part, in a program whose live memory has climbed all along.
@@ -391,20 +309,21 @@ impl Evidence<'_> {
             .collect();
         let climbs = means.windows(2).all(|pair| pair[0] < pair[1]) && means[3] - means[0] >= needed as f64 * GROWN;
         let holds = |one: &&HolderBytes| {
-            matches!(&*one.kind, "container" | "attribute" | "closure" | "hook" | "cache" | "graph_of_many")
+            (KEEPS.contains(&&*one.kind) || matches!(&*one.kind, "hook" | "graph_of_many"))
                 && one.blocks >= MANY
                 && one.bytes as f64 >= needed as f64 * GROWN
         };
         self.holders.iter().filter(|_| climbs).find(holds)
     }
 
-    fn held_as(&self, kind: &str) -> Option<&HolderBytes> {
+    pub(crate) fn held_as(&self, kind: &str) -> Option<&HolderBytes> {
         self.holders.iter().find(|one| one.kind == kind)
     }
 
     /// The largest holder, where the verdict is of no certain one.
     fn holder_of(&self, verdict: Verdict) -> Option<&HolderBytes> {
-        self.holders.first().filter(|_| matches!(verdict, Verdict::TooLarge | Verdict::Growth))
+        let named = self.holders.first().filter(|one| verdict == Verdict::TooLarge || one.kind != "native");
+        named.filter(|_| matches!(verdict, Verdict::TooLarge | Verdict::Growth))
     }
 
     /// Bytes that lie empty in private pools, and how many pools there are.
@@ -417,15 +336,7 @@ impl Evidence<'_> {
     }
 }
 
-/// Whether what was needed would have fitted into what the process had, of which a part lay empty.
-fn fragmented(failed: &OutOfMemory, needed: u64) -> bool {
-    match (failed.empty, failed.capacity) {
-        (Some(empty), Some(capacity)) => needed <= capacity && empty as f64 >= capacity as f64 * EMPTY,
-        _ => false,
-    }
-}
-
-fn no_training(known: Option<&Facts>) -> String {
+pub(crate) fn no_training(known: Option<&Facts>) -> String {
     if known.is_some_and(|known| known.evaluating) {
         "The model is in evaluation mode, and autograd records all the same.".into()
     } else {

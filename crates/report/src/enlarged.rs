@@ -13,7 +13,9 @@ const SIZES: usize = 8;
 /// The last is larger than the first by this factor at least.
 const FACTOR: f64 = 1.2;
 /// What the line holds at the end is this share of what was needed, at least.
-const SHARE: f64 = 0.1;
+const SHARE: f64 = 0.05;
+/// A piece is added at a time: one that makes it larger by this factor is another batch.
+const LEAP: f64 = 1.5;
 
 /// What grows so, if anything does. O(requests log requests).
 pub fn enlarged(trace: &Trace, needed: u64, sites: &mut Sites<'_>) -> Option<Growth> {
@@ -34,6 +36,11 @@ fn grown(trace: &Trace, site: &Rc<str>, requests: &[&Request], needed: u64) -> O
     let rising = main.windows(2).filter(|pair| pair[0].size <= pair[1].size).count();
     let sizes: HashSet<u64> = main.iter().map(|one| one.rounded()).collect();
     if sizes.len() < SIZES || rising * 20 < (main.len() - 1) * 19 || (last.size as f64) < first.size as f64 * FACTOR {
+        return None;
+    }
+    // It begins small; what has grown for long grows by less than a half at once.
+    let leaps = main.windows(2).skip(main.len() / 2).any(|pair| pair[1].size as f64 > pair[0].size as f64 * LEAP);
+    if leaps {
         return None;
     }
     // What it replaces lives until it is there, and goes then.

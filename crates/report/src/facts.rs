@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use stalloc_trace::{RequestId, Trace};
+use stalloc_trace::{RequestId, StackId, Trace};
 
 use crate::sites::Sites;
 
@@ -18,6 +18,8 @@ pub struct Facts {
     pub total: u64,
     pub free: u64,
     pub reserved: u64,
+    /// Bytes that the program allows itself; 0 where that is not known.
+    pub allowed: u64,
     /// The program's line that asked.
     pub line: Option<String>,
     /// Whether the request was no tensor's of PyTorch: nothing tells its size.
@@ -34,6 +36,8 @@ pub struct Facts {
     pub optimizers: Vec<OptimizerFacts>,
     /// Bytes of gradients that are still to be made.
     pub missing_gradients: u64,
+    /// Whether a backward pass has left gradients or states behind.
+    pub has_trained: bool,
     /// Who holds what lives.
     pub holders: Vec<HolderFacts>,
     /// What NVML says of processes on the device.
@@ -75,6 +79,10 @@ pub struct HolderFacts {
     pub line: Option<String>,
     pub bytes: u64,
     pub tensors: usize,
+    /// Bytes that the tensors use of it: less where they are views of what is kept.
+    pub used: Option<u64>,
+    /// Whether it has one tensor for each module, so that it does not grow.
+    pub is_bounded: bool,
     /// Some of the blocks, the largest first.
     pub addresses: Vec<u64>,
 }
@@ -94,6 +102,15 @@ pub struct HolderBytes {
     pub blocks: usize,
     /// The line that allocated most of them.
     pub site: Option<String>,
+    /// Bytes that the tensors use of it, where they are views of what is kept.
+    #[serde(skip)]
+    pub used: Option<u64>,
+    /// Whether it does not grow.
+    #[serde(skip)]
+    pub is_bounded: bool,
+    /// Whether most was loaded from a file.
+    #[serde(skip)]
+    pub is_loaded: bool,
 }
 
 impl Facts {
@@ -111,10 +128,13 @@ impl Facts {
             .iter()
             .map(|one| {
                 let mut by_site: HashMap<std::rc::Rc<str>, u64> = HashMap::new();
+                let mut loaded = 0u64;
                 for id in one.addresses.iter().filter_map(|address| at.get(address)) {
                     let request = trace.request(*id);
                     *by_site.entry(sites.known(request.stack)).or_default() += request.rounded() >> 9;
+                    loaded += if loads(trace, request.stack) { request.rounded() >> 9 } else { 0 };
                 }
+                let is_loaded = loaded * 2 > by_site.values().sum();
                 let most = by_site.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
                 HolderBytes {
                     holder: one.name.clone(),
@@ -123,6 +143,9 @@ impl Facts {
                     bytes: one.bytes,
                     blocks: one.tensors,
                     site: most.map(|(site, _)| site.to_string()).filter(|site| crate::sites::is_named(site)),
+                    used: one.used.filter(|used| *used < one.bytes / 2),
+                    is_bounded: one.is_bounded,
+                    is_loaded,
                 }
             })
             .collect();
@@ -136,6 +159,9 @@ impl Facts {
                 bytes: rest,
                 blocks: 0,
                 site: None,
+                used: None,
+                is_bounded: true,
+                is_loaded: false,
             });
         }
         list.sort_by_key(|one| std::cmp::Reverse(one.bytes));
@@ -160,10 +186,16 @@ impl Facts {
         (sum, most.map_or("", |one| &one.name))
     }
 
-    /// Bytes of holders of a kind.
-    pub fn held_by(&self, kind: &str) -> u64 {
-        self.holders.iter().filter(|one| one.kind == kind).map(|one| one.bytes).fold(0, u64::saturating_add)
+    /// Bytes that autograd's graphs hold.
+    pub fn held_by_graphs(&self) -> u64 {
+        let graphs = self.holders.iter().filter(|one| matches!(&*one.kind, "graph" | "graph_of_many"));
+        graphs.map(|one| one.bytes).fold(0, u64::saturating_add)
     }
+}
+
+/// Whether a call stack goes through PyTorch's reading of files.
+fn loads(trace: &Trace, stack: StackId) -> bool {
+    trace.stacks.get(stack).iter().any(|frame| trace.string(frame.file).ends_with("torch/serialization.py"))
 }
 
 /// The requests that live at the trace's end, by address.

@@ -38,6 +38,7 @@ mod steps;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod too_large;
 mod words;
 
 use std::collections::BTreeMap;

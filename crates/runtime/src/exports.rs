@@ -47,9 +47,6 @@ pub struct Exports {
 
 impl Exports {
     /// Lets other processes open a live block.
-    ///
-    /// # Errors
-    /// Why they cannot, in words.
     pub fn share(&mut self, arena: &mut dyn Serving, block: &LiveBlock) -> Result<Export, String> {
         let page = arena.frame_bytes().ok_or("it is not mapped by pages")?;
         let pages = arena.pages(block).ok_or("it is memory of a CUDA graph, which has several addresses")?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stalloc_device::{Address, Stream};
 
-/// `stalloc_dryrun_block`: see docs/dry-run.md.
+/// `stalloc_dryrun_block`: see `crates/dryrun/src/recorder.rs`.
 type Tell = unsafe extern "C" fn(c_int, c_int, u64, u64, u64) -> c_int;
 
 const UNKNOWN: usize = 0;

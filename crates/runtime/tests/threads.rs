@@ -96,6 +96,16 @@ fn steps(folder: &Path) -> u64 {
     steps
 }
 
+/// The scheduling policy and the nice value of this process's thread of a name.
+fn scheduling(name: &str) -> Option<(i32, i32)> {
+    std::fs::read_dir("/proc/self/task").ok()?.flatten().find_map(|task| {
+        let said = std::fs::read_to_string(task.path().join("stat")).ok()?;
+        let (thread, figures) = said.split_once('(')?.1.rsplit_once(')')?;
+        let figure = |n| figures.split_whitespace().nth(n)?.parse().ok();
+        (thread == name).then_some((figure(38)?, figure(16)?))
+    })
+}
+
 /// One test: the runtime is the process's.
 #[test]
 fn threads_never_share_memory_while_a_plan_is_learned_and_what_was_learned_is_kept_before_the_end() {
@@ -104,6 +114,12 @@ fn threads_never_share_memory_while_a_plan_is_learned_and_what_was_learned_is_ke
     learn();
     assert!(prepare(HOST, Plan::default()));
     assert!(steps(folder.path()) > 0);
+    let (_, nice) = scheduling("threads_never_s").expect("this thread");
+    assert_eq!(
+        scheduling("stalloc-learner"),
+        Some((libc::SCHED_BATCH, nice)),
+        "a full share, and no thread is interrupted"
+    );
     let kept =
         stalloc_plan::read(&folder.path().join("rank3_dev-1.plan")).expect("a whole plan, though nothing has ended");
     assert!(!kept.slots.is_empty());

@@ -5,7 +5,7 @@ use stalloc_device::{Address, Device, Stream};
 use stalloc_learning::Learning;
 
 use crate::Source;
-use crate::run::Serve;
+use crate::serve::Serve;
 
 /// Requests between two thoughts where the program marks no steps.
 const UNMARKED: u32 = 4096;

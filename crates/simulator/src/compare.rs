@@ -75,9 +75,6 @@ impl From<&Replay> for Outcome {
 }
 
 /// Replays a trace through each of `kinds`. `progress` is told which one is under way and how far it is.
-///
-/// # Errors
-/// As [`replay`].
 pub fn compare(
     trace: &Trace,
     kinds: &[Kind],

@@ -37,6 +37,7 @@ pub mod gmlake;
 mod kind;
 mod program;
 mod run;
+mod serve;
 mod smallest;
 #[cfg(test)]
 mod tests;
@@ -134,9 +135,6 @@ pub struct SegmentSpan {
 
 /// Replays a trace. Running out of memory is a result ([`Replay::oom`]), not an error. `progress` is told how many of
 /// how many operations are done.
-///
-/// # Errors
-/// If the kind needs a plan and there is none, or the trace contradicts itself.
 pub fn replay(
     trace: &Trace,
     kind: Kind,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use stalloc_allocator::{Allocator, Arena, Error as AllocatorError, PlannedAllocator};
+use stalloc_allocator::{Arena, Error as AllocatorError, PlannedAllocator};
 use stalloc_caching::Caching;
 use stalloc_device::{Address, Device, Stream};
 use stalloc_plan::Plan;
@@ -13,6 +13,7 @@ use crate::device::{Recorder, UNLIMITED};
 use crate::gmlake::Gmlake;
 use crate::kind::recorded_settings;
 use crate::program::{Op, Step, compile, initial};
+use crate::serve::Serve;
 use crate::{Error, Kind, Options, Placement, Replay, Source, adopt};
 
 /// How often progress is reported, operations.
@@ -67,54 +68,6 @@ fn arena(
 ) -> Result<PlannedAllocator<Recorder, Caching<Recorder>>, Error> {
     let arena = Arena::new(device.clone(), plan).map_err(Error::Allocator)?;
     Ok(PlannedAllocator::new(arena, Caching::new(device.clone(), settings)))
-}
-
-/// An allocator that says how it found a place.
-pub(crate) trait Serve: Allocator {
-    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError>;
-
-    /// Remaps so far, and their bytes; `None` for allocators that do not remap.
-    fn remaps(&self) -> Option<(u64, u64)> {
-        None
-    }
-
-    /// Requests served at planned offsets so far; `None` for allocators that do not plan.
-    fn planned(&self) -> Option<u64> {
-        None
-    }
-}
-
-impl Serve for Caching<Recorder> {
-    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError> {
-        Ok((self.malloc(size, stream)?, Source::Online))
-    }
-}
-
-impl Serve for Gmlake<Recorder> {
-    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError> {
-        Ok((self.malloc(size, stream)?, Source::Online))
-    }
-}
-
-impl Serve for PlannedAllocator<Recorder, Caching<Recorder>> {
-    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), AllocatorError> {
-        let served = PlannedAllocator::serve(self, size, stream)?;
-        let source = match served.source {
-            stalloc_allocator::Source::Planned => Source::Planned,
-            stalloc_allocator::Source::Open => Source::Open,
-            stalloc_allocator::Source::Fallback => Source::Fallback,
-        };
-        Ok((served.address, source))
-    }
-
-    fn remaps(&self) -> Option<(u64, u64)> {
-        let statistics = self.statistics();
-        Some((statistics.remaps, statistics.remapped))
-    }
-
-    fn planned(&self) -> Option<u64> {
-        Some(self.statistics().planned)
-    }
 }
 
 /// Segments that the recorded allocator took: (bytes, address).

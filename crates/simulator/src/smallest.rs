@@ -12,9 +12,6 @@ const PRECISION: u64 = 4096;
 
 /// The fewest bytes of a device on which an allocator gets through a trace, to a page or 1/4096 of the peak of live bytes;
 /// `None` if it does not with sixteen times that. Bisection: about ten replays.
-///
-/// # Errors
-/// As [`replay`].
 pub fn smallest_capacity(
     trace: &Trace,
     kind: Kind,

@@ -3,7 +3,6 @@
 use rustc_hash::FxHashMap;
 use stalloc_plan::SectionKind;
 
-use crate::ends;
 use crate::learner::{Kind, Learner};
 use crate::tuning::max_planned_kinds;
 
@@ -116,11 +115,6 @@ impl Learner {
 }
 
 impl Draft {
-    /// What lives now and no step frees, by what the caller calls it: what [`Draft::plan`] leaves where it is.
-    pub fn staying(&self) -> impl Iterator<Item = u64> {
-        ends::find(self).staying.into_iter().map(|live| live.id)
-    }
-
     /// How many requests its kinds have.
     pub fn requests(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.known.keys.len() as u64).sum()

@@ -44,6 +44,13 @@ pub(crate) struct Ends {
     pub staying: Vec<Live>,
 }
 
+impl Draft {
+    /// What lives now and no step frees, by what the caller calls it: what [`Draft::plan`] leaves where it is.
+    pub fn staying(&self) -> impl Iterator<Item = u64> {
+        find(self).staying.into_iter().map(|live| live.id)
+    }
+}
+
 /// Looks at every entry. O(entries + live requests).
 pub(crate) fn find(draft: &Draft) -> Ends {
     let entries = |kind: usize| draft.kinds[kind].known.keys.len();

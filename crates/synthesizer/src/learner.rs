@@ -11,7 +11,6 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::limits::Limits;
 use crate::tuning::{exact_share, first_look, max_ends, max_passed, recent_steps, rest_per_draft, warm_up};
-use crate::unmarked::Unmarked;
 
 /// What a request asks for: two requests of one key are the same to a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,6 +95,29 @@ pub(crate) struct Open {
     freed: Vec<(Block, u32)>,
     /// It became too long to be kept: how many requests it had before it was cleared.
     pub lost: u32,
+}
+
+/// What is looked for, and when, as long as nobody marks steps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unmarked {
+    /// With so many requests in the open step, it is looked through; 0: never, since steps are marked.
+    pub look: usize,
+    /// Kinds that the open step may be of: it began as they do.
+    pub following: Vec<u32>,
+    /// Kinds that repeat, by the last key and the hash of their first requests.
+    pub beginnings: FxHashMap<Key, Vec<(usize, u64)>>,
+}
+
+impl Unmarked {
+    /// Looks for the first time at so many requests.
+    pub fn new(look: usize) -> Self {
+        Unmarked { look, ..Unmarked::default() }
+    }
+
+    /// Whether nobody has marked a step yet.
+    pub fn is_on(&self) -> bool {
+        self.look > 0
+    }
 }
 
 /// Learns from allocations, frees and the beginnings of steps. Each takes O(1) amortised, a step's end O(its requests).

@@ -1,7 +1,7 @@
 //! Every tuned number of learning and planning and every mechanism that can be left out, with what it trades. What each is
 //! worth is in bench/results/dynamic.md, measured by `examples/ablation.rs` of the simulator.
 
-stalloc_tuning::tuned! {
+stalloc_common::tuned! {
     /// Offsets are given if at least this share of the requests belongs to steps that repeat exactly: with less, offsets for a
     /// part of the requests cost the rest more than they save. Also the share of a step that must be there for a last one that
     /// was cut off to count as a step seen.

@@ -6,32 +6,9 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::learner::{Block, Key, Learner, hash};
+use crate::learner::{Block, Key, Learner, Unmarked, hash};
 use crate::step_detection::{NEVER, Sequence, repetition};
 use crate::tuning::{beginning, last_rounds};
-
-/// What is looked for, and when.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Unmarked {
-    /// With so many requests in the open step, it is looked through; 0: never, since steps are marked.
-    look: usize,
-    /// Kinds that the open step may be of: it began as they do.
-    following: Vec<u32>,
-    /// Kinds that repeat, by the last key and the hash of their first requests.
-    beginnings: FxHashMap<Key, Vec<(usize, u64)>>,
-}
-
-impl Unmarked {
-    /// Looks for the first time at so many requests.
-    pub fn new(look: usize) -> Self {
-        Unmarked { look, ..Unmarked::default() }
-    }
-
-    /// Whether nobody has marked a step yet.
-    pub fn is_on(&self) -> bool {
-        self.look > 0
-    }
-}
 
 impl Learner {
     /// The program marks its steps after all: what was cut without marks is forgotten.

@@ -125,9 +125,6 @@ impl Instance {
     }
 
     /// Writes the instance as CSV with an `offset` column: the rows and columns in their order.
-    ///
-    /// # Errors
-    /// If `out` does, or if there is not one offset for each row.
     pub fn write(&self, out: impl Write, offsets: &[u64]) -> io::Result<()> {
         if offsets.len() != self.rows.len() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "one offset is needed for each row"));

@@ -42,9 +42,6 @@ pub fn open(path: &Path, progress: Progress<'_>) -> std::result::Result<Input, R
 }
 
 /// As [`open`], taking at most about `limit` bytes of memory.
-///
-/// # Errors
-/// As [`open`].
 pub fn open_within(path: &Path, progress: Progress<'_>, limit: u64) -> std::result::Result<Input, ReadError> {
     let mut read = || {
         let file = File::open(path).map_err(|error| Fault::io(0, error))?;
@@ -55,9 +52,6 @@ pub fn open_within(path: &Path, progress: Progress<'_>, limit: u64) -> std::resu
 }
 
 /// As [`open_within`], from bytes in memory.
-///
-/// # Errors
-/// As [`open`], without a path.
 pub fn read_bytes(bytes: &[u8], limit: u64) -> Result<Input> {
     read(bytes, bytes.len() as u64, &mut |_, _| {}, limit, 0)
 }

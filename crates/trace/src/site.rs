@@ -69,10 +69,11 @@ pub fn split_forward<'a, 'f>(frames: &'f [Frame], text: impl Fn(StringId) -> &'a
 /// How far a frame of this file is from the user's own code: 0 the user's, 1 an installed package's, 2 PyTorch's or the interpreter's,
 /// 3 no Python.
 pub fn distance(file: &str) -> u8 {
-    if !is_python(file) {
+    let file = file.replace('\\', "/");
+    // Operators that PyTorch writes in Python are called by its dispatcher, also in autograd's threads.
+    if !is_python(&file) || file.contains("/torch/_native/") {
         return 3;
     }
-    let file = file.replace('\\', "/");
     let has = |part: &&str| if part.starts_with('/') { file.contains(*part) } else { file.starts_with(*part) };
     if MACHINERY.iter().any(&has) {
         2

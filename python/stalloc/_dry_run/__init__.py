@@ -55,11 +55,15 @@ def _let_threads_settle() -> None:
 
     Autograd's thread lets go of a graph after ``backward()`` has returned, and needs the lock for that. In an interpreter that ends
     meanwhile it waits for ever, and PyTorch ten seconds for it; or it is ended inside of a C++ destructor, and the
-    process with it. On a GPU the wait for the last kernels hides this. A thread that has nothing to do sleeps.
+    process with it. On a GPU the wait for the last kernels hides this. A thread that has nothing to do sleeps; so does one
+    that waits for the lock, but not twice in a row, since it is free in between.
     """
-    for _ in range(100):
+    idle = 0
+    for _ in range(1000):
         time.sleep(0.001)
-        if not any(_is_running(task) for task in Path("/proc/self/task").glob("[0-9]*") if int(task.name) != os.getpid()):
+        others = (task for task in Path("/proc/self/task").glob("[0-9]*") if int(task.name) != os.getpid())
+        idle = 0 if any(map(_is_running, others)) else idle + 1
+        if idle == 2:
             return
 
 

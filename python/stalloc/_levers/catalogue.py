@@ -1,16 +1,34 @@
-"""The levers, each by PyTorch's public means: what it needs of a program, how it is applied, and how it is written by hand.
+"""The levers, each by PyTorch's public means: what it needs of a program, and the lines that do it.
 
-What is applied and what is printed are the same lines: the printed ones, written into the script, ask for the same memory.
+A trial runs the lines that are printed, so that the program asks for the same memory once they are written into it.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-import inspect
-from typing import Any, Callable
+from typing import Any
 
-from stalloc._levers.program import LEAST_CLASSES, Blocks, Program, blocks_of, models_of
+from stalloc._levers.chunked_loss import Logits, chunked_loss
+from stalloc._levers.program import Blocks, Program, blocks_of, models_of, widening
+
+
+#: Why a lever is not tried, by what the program does or lacks.
+REASONS = {
+    "compile": "the script is compiled: its compiler decides what is kept (torch._functorch.config.activation_memory_budget)",
+    "checkpoint": "the script checkpoints already",
+    "no blocks": "no repeated blocks: no ModuleList or Sequential of equal modules is called for training",
+    "no model": "no module is called for training",
+    "no optimizer": "no optimizer of torch.optim",
+    "clip": "the script clips gradients, which needs all of them at once",
+    "scaler": "the script scales gradients, which looks at all of them before the step",
+    "several backwards": "the script calls backward several times for a step",
+    "gradients gone": "gradients are gone already when the forward pass begins",
+    "autocast": "the script uses autocast already",
+    "16 bits": "the weights have 16 bits already",
+    "no logits": "no cross-entropy of what a linear layer gave",
+    "distributed": "the script has process groups already",
+    "trainer": "transformers' Trainer has options of its own for this (fsdp, deepspeed), which are not tried",
+}
 
 
 class Lever:
@@ -21,30 +39,59 @@ class Lever:
     group: str
     #: What becomes of the numbers: ``same``, ``rounding`` (sums in another order), ``change``.
     numerics = "same"
+    #: The option of transformers' TrainingArguments that does it, and its value.
+    flag: tuple[str, Any] | None = None
+    #: Whether its lines are about the optimizer, which transformers' Trainer makes for itself.
+    needs_optimizer = False
+    #: Whether its lines stand before the optimizer is made, not after it.
+    is_before = False
+    #: Whether its lines are for all models at once.
+    is_once = False
+
+    #: What it does, in a few words, and what of a program is a reason not to try it, by :data:`REASONS`.
+    does = ""
+    refused_by: tuple[str, ...] = ()
 
     def what(self, program: Program) -> str:
         """What it does to this program, in a few words."""
-        raise NotImplementedError
+        return self.does
 
-    def how(self, program: Program) -> str:
-        """The lines that do it."""
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        """The lines that do it to some models, in Python."""
         raise NotImplementedError
 
     def why_not(self, program: Program) -> str | None:
         """Why it is not to be tried; None: it is."""
-        return None
+        facts = program.facts()
+        return next((REASONS[fact] for fact in self.refused_by if fact in facts), None)
+
+    def flag_of(self, _arguments: Any) -> tuple[str, Any] | None:
+        """The option of such arguments, and its value."""
+        return self.flag
+
+    def how(self, program: Program) -> tuple[str, str]:
+        """The lines, and where they stand."""
+        flag = self.flag_of(program.arguments) if program.arguments is not None else None
+        if flag is not None:
+            call, (name, value) = program.arguments_at, flag
+            unknown = f"{type(program.arguments).__name__}(..., {name}={value!r})"
+            return call.with_option(name, repr(value)) if call else unknown, call.where if call else ""
+        lines = self.lines(program, program.models)
+        if program.arguments is not None:
+            return lines, "before the trainer is made"
+        if program.made_at is None:
+            return lines, f"{'before' if self.is_before else 'after'} the optimizer is made"
+        return lines, f"before {program.made_at.before_parameters(program.models[0][0])}" if self.is_before else f"after {program.made_at.where}"
 
     def found(self, program: Program) -> dict[str, Any]:
         """All that is said of it."""
         why_not = self.why_not(program)
-        return {
-            "name": self.name,
-            "what": "" if why_not else self.what(program),
-            "how": "" if why_not else self.how(program),
-            "numerics": self.numerics,
-            "group": self.group,
-            "why_not": why_not,
-        }
+        flagged = program.arguments is not None and self.flag_of(program.arguments) is not None
+        if why_not is None and self.needs_optimizer and program.arguments is not None and not flagged:
+            why_not = "transformers' Trainer makes the optimizer itself, and has no option for it"
+        how, where = ("", "") if why_not else self.how(program)
+        said = {"name": self.name, "what": "" if why_not else self.what(program), "how": how, "where": where}
+        return said | {"numerics": self.numerics, "group": self.group, "why_not": why_not}
 
     def on_torch(self, program: Program) -> bool:
         """PyTorch has been imported."""
@@ -56,158 +103,99 @@ class Lever:
 
     def on_model(self, program: Program, name: str, model: Any) -> bool:
         """A model is called for training for the first time."""
-        return False
+        if (self.is_once and len(program.models) > 1) or self.why_not(program) is not None:
+            return False
+        lines = self.lines(program, [(name, model)])
+        program.execute(lines)
+        return bool(lines)
 
-    def on_step(self, program: Program, optimizer: Any) -> bool:
-        """An optimizer has stepped."""
-        return False
+
+_OFFLOADED = """\
+from functools import wraps
+def offloaded(forward):
+    @wraps(forward)
+    def called(*arguments, **options):
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            return forward(*arguments, **options)
+    return called"""
 
 
 class _OfBlocks(Lever):
     """One that changes how repeated blocks are called."""
 
     group = "activations"
+    refused_by = ("checkpoint", "compile", "no blocks")
     #: Which of the blocks, as a slice is written.
     part = ""
-    #: What the lines begin with.
-    first_lines: tuple[str, ...] = ()
-
-    def called(self, torch: Any, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """A block's ``forward`` with the lever."""
-        raise NotImplementedError
-
-    #: The same, as it is written, and in a few words.
+    #: What the lines begin with, and how they call a block.
+    first_lines: str
     written: str
-    does: str
-
-    def why_not(self, program: Program) -> str | None:
-        if "checkpoint" in program.does:
-            return "the script checkpoints already"
-        if "compile" in program.does:
-            return "the script is compiled: its compiler decides what is kept (torch._functorch.config.activation_memory_budget)"
-        if not program.blocks():
-            return "no repeated blocks: no ModuleList or Sequential of equal modules is called for training"
-        return None
 
     def what(self, program: Program) -> str:
-        return f"{self.does}: " + " and ".join(f"{len(self.chosen(b))} of {len(b.members)} blocks of {b.name}" for b in program.blocks())
+        return f"{self.does}: " + " and ".join(f"{self._chosen(b)} of {len(b.members)} blocks of {b.name}" for b in program.blocks())
 
-    def how(self, program: Program) -> str:
-        lines = list(self.first_lines)
-        for name, model in program.models:
-            if _keeps_a_cache(model):
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        lines = []
+        for name, model in models:
+            for blocks in blocks_of(program.torch, name, model):
+                part = self.part.replace("N", str(len(blocks.members) // 2))
+                lines += [f"for block in {blocks.name}{part}:", f"    block.forward = {self.written}"]
+            # A language model of transformers appends keys and values, and would a second time.
+            if lines and getattr(getattr(model, "config", None), "use_cache", None) is True:
                 lines.append(f"{name}.config.use_cache = False")
-        for blocks in program.blocks():
-            part = self.part.replace("N", str(len(blocks.members) // 2))
-            lines += [f"for block in {blocks.name}{part}:", f"    block.forward = {self.written}"]
-        return "\n".join(lines)
+        return "\n".join([self.first_lines, *lines] if lines else [])
 
-    def chosen(self, blocks: Blocks) -> list[Any]:
-        """The blocks that it changes."""
+    def _chosen(self, blocks: Blocks) -> int:
         if not self.part:
-            return blocks.members
-        return blocks.members[::2] if self.part == "[::2]" else blocks.members[: len(blocks.members) // 2]
-
-    def on_model(self, program: Program, name: str, model: Any) -> bool:
-        if _keeps_a_cache(model):
-            model.config.use_cache = False
-        members = [block for blocks in program.blocks_of(name) for block in self.chosen(blocks)]
-        for block in members:
-            block.forward = self.called(program.torch, block.forward)
-        return bool(members)
-
-
-def _keeps_a_cache(model: Any) -> bool:
-    """Whether it is a language model of transformers that keeps keys and values, which a second call would append to."""
-    return getattr(getattr(model, "config", None), "use_cache", None) is True
-
-
-_IMPORTS = ("from functools import partial", "from torch.utils.checkpoint import checkpoint")
+            return len(blocks.members)
+        return len(blocks.members[::2]) if self.part == "[::2]" else len(blocks.members) // 2
 
 
 class Checkpoint(_OfBlocks):
     """Each repeated block keeps its input alone, and computes the rest again in the backward pass."""
 
     name = "checkpoint"
-    first_lines = _IMPORTS
+    first_lines = "from functools import partial\nfrom torch.utils.checkpoint import checkpoint"
     does = "activations are computed again in the backward pass"
     written = "partial(checkpoint, block.forward, use_reentrant=False)"
 
-    def called(self, torch: Any, forward: Callable[..., Any]) -> Callable[..., Any]:
-        from torch.utils.checkpoint import checkpoint
+    def flag_of(self, arguments: Any) -> tuple[str, Any] | None:
+        is_renamed = hasattr(arguments, "activation_checkpointing")
+        return "activation_checkpointing" if is_renamed else "gradient_checkpointing", True
 
-        return functools.partial(checkpoint, forward, use_reentrant=False)
 
-
-class CheckpointSecond(Checkpoint):
+class CheckpointSecond(_OfBlocks):
     """The same for every second block: half of the saving at half of the cost."""
 
     name = "checkpoint_every_second"
     part = "[::2]"
-
-
-_SAVED = "mm addmm bmm baddbmm convolution _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention"
+    first_lines, does, written = Checkpoint.first_lines, Checkpoint.does, Checkpoint.written
 
 
 class CheckpointSelective(_OfBlocks):
     """Each block keeps what its products gave, and computes the cheap rest again."""
 
     name = "checkpoint_keep_matmuls"
-    first_lines = (
-        "from functools import partial",
-        "from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts",
-        f"kept = [getattr(torch.ops.aten, name).default for name in {_SAVED!r}.split()]",
-        "contexts = partial(create_selective_checkpoint_contexts, kept)",
-    )
+    first_lines = """\
+from functools import partial
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+kept = [getattr(torch.ops.aten, name).default for name in "mm addmm bmm baddbmm convolution _scaled_dot_product_flash_attention \\
+_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention".split()]
+contexts = partial(create_selective_checkpoint_contexts, kept)"""
     does = "all but what matrix products gave is computed again in the backward pass"
     written = "partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)"
-
-    def called(self, torch: Any, forward: Callable[..., Any]) -> Callable[..., Any]:
-        from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
-
-        kept = [getattr(torch.ops.aten, name).default for name in _SAVED.split()]
-        contexts = functools.partial(create_selective_checkpoint_contexts, kept)
-        return functools.partial(checkpoint, forward, use_reentrant=False, context_fn=contexts)
-
-
-def _offloaded(torch: Any, forward: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(forward)
-    def called(*arguments: Any, **options: Any) -> Any:
-        with torch.autograd.graph.save_on_cpu(pin_memory=True):
-            return forward(*arguments, **options)
-
-    return called
-
-
-_OFFLOADED = (
-    "def offloaded(forward):",
-    "    def called(*arguments, **options):",
-    "        with torch.autograd.graph.save_on_cpu(pin_memory=True):",
-    "            return forward(*arguments, **options)",
-    "    return called",
-)
 
 
 class Offload(Lever):
     """What the forward pass of a model saves waits in host memory."""
 
     name = "offload"
+    does = "saved tensors of the forward pass wait in host memory"
+    refused_by = ("compile", "no model")
     group = "activations"
 
-    def why_not(self, program: Program) -> str | None:
-        if "compile" in program.does:
-            return "the script is compiled: what it saves cannot be moved from outside"
-        return None if program.models else "no module is called for training"
-
-    def what(self, program: Program) -> str:
-        return "saved tensors of the forward pass wait in host memory"
-
-    def how(self, program: Program) -> str:
-        return "\n".join([*_OFFLOADED, *(f"{name}.forward = offloaded({name}.forward)" for name, _model in program.models)])
-
-    def on_model(self, program: Program, name: str, model: Any) -> bool:
-        model.forward = _offloaded(program.torch, model.forward)
-        return True
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        return "\n".join([_OFFLOADED, *(f"{name}.forward = offloaded({name}.forward)" for name, _model in models)])
 
 
 class OffloadHalf(_OfBlocks):
@@ -219,14 +207,13 @@ class OffloadHalf(_OfBlocks):
     does = "saved tensors wait in host memory"
     written = "offloaded(block.forward)"
 
-    def called(self, torch: Any, forward: Callable[..., Any]) -> Callable[..., Any]:
-        return _offloaded(torch, forward)
-
 
 class _OfOptimizer(Lever):
     """An option of PyTorch's optimizers."""
 
     group = "optimizer"
+    needs_optimizer = True
+    refused_by = ("no optimizer",)
     option: str
     value: bool
 
@@ -238,17 +225,33 @@ class _OfOptimizer(Lever):
         return sorted({type(optimizer).__name__ for optimizer in program.optimizers if self.takes(optimizer)})
 
     def why_not(self, program: Program) -> str | None:
-        if not program.optimizers:
-            return "no optimizer of torch.optim"
-        if not self._names(program):
-            return f"{type(program.optimizers[0]).__name__} has no {self.option}={self.value} to set here"
-        return None
+        if not program.optimizers or self._names(program):
+            return super().why_not(program)
+        kind, group = type(program.optimizers[0]).__name__, program.optimizers[0].param_groups[0]
+        if group.get("fused"):
+            return f"the script's {kind} is fused already, which needs less or the same"
+        return f"{kind} has no option {self.option}" if self.option not in group else f"{kind} has {self.option}={group[self.option]}"
 
     def what(self, program: Program) -> str:
         return f"{' and '.join(self._names(program))} with {self.option}={self.value}"
 
-    def how(self, program: Program) -> str:
+    def how(self, program: Program) -> tuple[str, str]:
+        if program.made_at is None or len(program.optimizers) > 1 or program.arguments is not None:
+            return super().how(program)
+        return program.made_at.with_option(self.option, str(self.value)), program.made_at.where
+
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
         return "\n".join(f"optimizer = torch.optim.{name}(..., {self.option}={self.value})" for name in self._names(program))
+
+    def on_model(self, program: Program, name: str, model: Any) -> bool:
+        # The model may move to the device after the optimizer was made: the states are made in the first step.
+        taking = [optimizer for optimizer in program.optimizers if self.takes(optimizer)]
+        for optimizer in taking:
+            for group in (optimizer.defaults, *optimizer.param_groups):
+                group["foreach"], group[self.option] = False, self.value
+            if self.option == "fused":
+                optimizer._step_supports_amp_scaling = True
+        return bool(taking)
 
 
 class ForeachOff(_OfOptimizer):
@@ -261,33 +264,18 @@ class ForeachOff(_OfOptimizer):
         group = optimizer.param_groups[0]
         return "foreach" in group and group["foreach"] is not False and not group.get("fused")
 
-    def on_optimizer(self, program: Program, optimizer: Any) -> bool:
-        if not self.takes(optimizer):
-            return False
-        for group in (optimizer.defaults, *optimizer.param_groups):
-            group["foreach"] = False
-        return True
-
 
 class Fused(_OfOptimizer):
     """The optimizer updates all parameters in one kernel: no temporary copies either, and faster."""
 
     name = "fused"
     option, value = "fused", True
+    flag = ("optim", "adamw_torch_fused")
 
     def takes(self, optimizer: Any) -> bool:
         group = optimizer.param_groups[0]
         is_possible = all(p.is_floating_point() and p.is_cuda for group in optimizer.param_groups for p in group["params"])
         return is_possible and "fused" in group and not group["fused"] and not group.get("differentiable") and group.get("foreach") is not True
-
-    def on_model(self, program: Program, name: str, model: Any) -> bool:
-        # The model may move to the device after the optimizer was made: the states are made in the first step.
-        taking = [optimizer for optimizer in program.optimizers if self.takes(optimizer)]
-        for optimizer in taking:
-            optimizer._step_supports_amp_scaling = True
-            for group in (optimizer.defaults, *optimizer.param_groups):
-                group["fused"], group["foreach"] = True, False
-        return bool(taking)
 
 
 class EightBit(Lever):
@@ -296,38 +284,43 @@ class EightBit(Lever):
     name = "optimizer_8bit"
     group = "optimizer"
     numerics = "change"
+    flag = ("optim", "adamw_bnb_8bit")
+    needs_optimizer = True
+    does = "Adam's states in 8 bits (bitsandbytes)"
     _kinds = ("AdamW", "Adam")
 
     def why_not(self, program: Program) -> str | None:
         if importlib.util.find_spec("bitsandbytes") is None:
             return "bitsandbytes is not installed"
-        if not any(type(optimizer).__name__ in self._kinds for optimizer in program.optimizers):
+        if not any(type(optimizer) in self._torch(program) for optimizer in program.optimizers):
             return "no Adam or AdamW of torch.optim"
         return None
 
-    def what(self, program: Program) -> str:
-        return "Adam's states in 8 bits (bitsandbytes)"
+    def _torch(self, program: Program) -> list[Any]:
+        return [getattr(program.torch.optim, kind) for kind in self._kinds]
 
-    def how(self, program: Program) -> str:
-        names = sorted({type(optimizer).__name__ for optimizer in program.optimizers} & set(self._kinds))
-        return "\n".join(f"optimizer = bitsandbytes.optim.{name}8bit(...)" for name in names)
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        found = zip(program.optimizer_names, program.optimizers)
+        made = [f"{n} = bitsandbytes.optim.{type(o).__name__}8bit({n}.param_groups)" for n, o in found if type(o) in self._torch(program)]
+        return "\n".join(["import bitsandbytes", *made])
 
     def on_torch(self, program: Program) -> bool:
         if importlib.util.find_spec("bitsandbytes") is None:
             return False
 
-        def replaced(kind: str) -> Any:
+        def replaced(kind: str, original: Any) -> Any:
             def made(*arguments: Any, **options: Any) -> Any:
                 import bitsandbytes
 
-                smaller = getattr(bitsandbytes.optim, f"{kind}8bit")
-                known = inspect.signature(smaller.__init__).parameters
-                return smaller(*arguments, **{name: value for name, value in options.items() if name in known})
+                program.is_ours = True
+                groups = original(*arguments, **options).param_groups
+                program.is_ours = False
+                return getattr(bitsandbytes.optim, f"{kind}8bit")(groups)
 
             return made
 
         for kind in self._kinds:
-            setattr(program.torch.optim, kind, replaced(kind))
+            setattr(program.torch.optim, kind, replaced(kind, getattr(program.torch.optim, kind)))
         return True
 
 
@@ -335,85 +328,43 @@ class StepInBackward(Lever):
     """Each parameter is updated as soon as its gradient is there, which goes then."""
 
     name = "step_in_backward"
+    does = "each parameter is updated in the backward pass, and its gradient freed"
+    refused_by = ("no optimizer", "clip", "scaler", "several backwards")
     group = "step"
+    needs_optimizer = True
+    is_once = True
 
-    def why_not(self, program: Program) -> str | None:
-        if not program.optimizers:
-            return "no optimizer of torch.optim"
-        for what, why in (
-            ("clip", "the script clips gradients, which needs all of them at once"),
-            ("scaler", "the script scales gradients, which looks at all of them before the step"),
-            ("several backwards", "the script calls backward several times for a step"),
-        ):
-            if what in program.does:
-                return why
-        return None
-
-    def what(self, program: Program) -> str:
-        return "each parameter is updated in the backward pass, and its gradient freed"
-
-    def how(self, program: Program) -> str:
-        kind = type(program.optimizers[0]).__name__
-        return "\n".join(
-            [
-                f"optimizers = {{p: torch.optim.{kind}([p], ...) for p in {_all_parameters(program)} if p.requires_grad}}",
-                "def step_now(p):",
-                "    optimizers[p].step()",
-                "    optimizers[p].zero_grad()",
-                "for p in optimizers:",
-                "    p.register_post_accumulate_grad_hook(step_now)",
-                "# and leave out optimizer.step() and optimizer.zero_grad()",
-            ]
-        )
-
-    def on_model(self, program: Program, name: str, model: Any) -> bool:
-        inside = {id(parameter) for parameter in model.parameters()}
-        own: dict[int, Any] = {}
-        program.is_ours = True
-        for optimizer in program.optimizers:
-            known = inspect.signature(type(optimizer).__init__).parameters
-            for group in optimizer.param_groups:
-                options = {key: value for key, value in group.items() if key in known and key != "params"}
-                for parameter in group["params"]:
-                    if parameter.requires_grad and id(parameter) in inside:
-                        own[id(parameter)] = type(optimizer)([parameter], **options), parameter
-        program.is_ours = False
-
-        def step_now(parameter: Any) -> None:
-            optimizer, _parameter = own[id(parameter)]
-            step = type(optimizer).step
-            # The steps that are heard are the script's own, which find nothing to do.
-            getattr(step, "__wrapped__", step)(optimizer)
-            optimizer.zero_grad()
-
-        for _optimizer, parameter in own.values():
-            parameter.register_post_accumulate_grad_hook(step_now)
-        return bool(own)
-
-
-def _all_parameters(program: Program) -> str:
-    names = [name for name, _model in program.models]
-    return f"{names[0]}.parameters()" if len(names) == 1 else "[" + ", ".join(f"*{name}.parameters()" for name in names) + "]"
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        return f"""\
+own = {{}}  # {" and ".join(program.optimizer_names)}.step() stays where it is, and finds nothing to do
+for made in [{", ".join(program.optimizer_names)}]:
+    for group in made.param_groups:
+        own.update((p, (group, type(made)([{{**group, "params": [p]}}]))) for p in group["params"] if p.requires_grad)
+def step_now(p):
+    group, of_p = own[p]
+    of_p.param_groups[0]["lr"] = group["lr"]  # as a scheduler has it
+    of_p.step()
+    of_p.zero_grad()
+for p in own:
+    p.register_post_accumulate_grad_hook(step_now)"""
 
 
 class ZeroEarly(Lever):
     """Gradients go right after the step, and do not wait for the next backward pass."""
 
     name = "zero_grad_early"
+    does = "gradients are freed right after the step, not after the next forward pass"
+    refused_by = ("gradients gone",)
     group = "zero"
+    needs_optimizer = True
 
-    def why_not(self, program: Program) -> str | None:
-        return None if "late zeroing" in program.does else "gradients are gone already when the forward pass begins"
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        return "\n".join(f"{name}.register_step_post_hook(lambda made, *_: made.zero_grad())" for name in program.optimizer_names)
 
-    def what(self, program: Program) -> str:
-        return "gradients are freed right after the step, not after the next forward pass"
-
-    def how(self, program: Program) -> str:
-        return "optimizer.step()\noptimizer.zero_grad(set_to_none=True)  # here, and not before the backward pass"
-
-    def on_step(self, program: Program, optimizer: Any) -> bool:
-        optimizer.zero_grad(set_to_none=True)
-        return True
+    def on_model(self, program: Program, name: str, model: Any) -> bool:
+        if len(program.models) == 1:
+            program.execute(self.lines(program, program.models))
+        return bool(program.optimizers)
 
 
 class Frozen(Lever):
@@ -421,270 +372,145 @@ class Frozen(Lever):
 
     name = "no_unused_gradients"
     group = "frozen"
+    refused_by = ("no optimizer",)
+    needs_optimizer = True
 
     def _unused(self, program: Program) -> list[Any]:
         trained = program.trained()
         return [p for _name, model in program.models for p in model.parameters() if p.requires_grad and id(p) not in trained]
 
     def why_not(self, program: Program) -> str | None:
-        if not program.optimizers:
-            return "no optimizer of torch.optim"
-        return None if self._unused(program) else "every parameter with a gradient is trained"
+        return super().why_not(program) or (None if self._unused(program) else "every parameter with a gradient is trained")
 
     def what(self, program: Program) -> str:
         return f"{len(self._unused(program))} parameters that no optimizer updates have no gradients"
 
-    def how(self, program: Program) -> str:
-        return "\n".join(
-            [
-                'trained = {p for group in optimizer.param_groups for p in group["params"]}',
-                f"for p in {_all_parameters(program)}:",
-                "    p.requires_grad_(p in trained)",
-            ]
-        )
-
-    def on_model(self, program: Program, name: str, model: Any) -> bool:
-        unused = self._unused(program) if program.optimizers else []
-        for parameter in unused:
-            parameter.requires_grad_(False)
-        return bool(unused)
-
-
-def _has_wide_weights(program: Program) -> bool:
-    return any(p.dtype == program.torch.float32 for _name, model in program.models for p in model.parameters())
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        lines = [f'trained = {{p for made in [{", ".join(program.optimizer_names)}] for group in made.param_groups for p in group["params"]}}']
+        for name, _model in models:
+            lines += [f"for p in {name}.parameters():", "    p.requires_grad_(p in trained)"]
+        return "\n".join(lines)
 
 
 class Autocast(Lever):
     """Operations of the forward pass in 16 bits where PyTorch takes that to be safe."""
 
     name = "autocast_bf16"
+    does = "the forward pass under autocast to bf16"
+    refused_by = ("autocast", "compile", "no model", "16 bits")
     group = "precision"
     numerics = "change"
+    flag: tuple[str, Any] | None = ("bf16", True)
 
-    def why_not(self, program: Program) -> str | None:
-        if "autocast" in program.does:
-            return "the script uses autocast already"
-        if "compile" in program.does:
-            return "the script is compiled"
-        if not program.models:
-            return "no module is called for training"
-        return None if _has_wide_weights(program) else "the weights have 16 bits already"
-
-    def what(self, program: Program) -> str:
-        return "the forward pass under autocast to bf16"
-
-    def how(self, program: Program) -> str:
-        return "\n".join(f'{name}.forward = torch.autocast("cuda", torch.bfloat16)({name}.forward)' for name, _model in program.models)
-
-    def on_model(self, program: Program, name: str, model: Any) -> bool:
-        model.forward = program.torch.autocast("cuda", program.torch.bfloat16)(model.forward)
-        return True
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        return "\n".join(f'{name}.forward = torch.autocast("cuda", torch.bfloat16)({name}.forward)' for name, _model in models)
 
 
 class Bf16(Autocast):
     """Weights, gradients and the optimizer's states in 16 bits."""
 
     name = "weights_bf16"
+    does = "weights, gradients and optimizer states in bf16"
+    flag = None
 
-    def what(self, program: Program) -> str:
-        return "weights, gradients and optimizer states in bf16"
-
-    def how(self, program: Program) -> str:
-        lines = [f"{name} = {name}.to(torch.bfloat16)  # before the optimizer is made" for name, _model in program.models]
-        return "\n".join([*lines, "# and fractions that go into it: inputs = inputs.to(torch.bfloat16)"])
-
-    def on_model(self, program: Program, name: str, model: Any) -> bool:
-        torch = program.torch
-        forward = model.to(torch.bfloat16).forward
-
-        def narrow(value: Any) -> Any:
-            return value.to(torch.bfloat16) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-
-        @functools.wraps(forward)
-        def called(*arguments: Any, **options: Any) -> Any:
-            return forward(*map(narrow, arguments), **{key: narrow(value) for key, value in options.items()})
-
-        model.forward = called
-        return True
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        lines = """\
+def narrow(value):
+    return value.to(torch.bfloat16) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+def inputs(_model, arguments, options):
+    return tuple(map(narrow, arguments)), {name: narrow(value) for name, value in options.items()}"""
+        return "\n".join(
+            [lines, *(f"{name}.to(torch.bfloat16).register_forward_pre_hook(inputs, with_kwargs=True)" for name, _model in models)]
+        )
 
 
 class Accumulate(Lever):
     """Half of the micro-batch, and a step for two of them."""
 
     name = "accumulate"
+    does = "half of the micro-batch, with a step for every second one"
+    refused_by = ("no optimizer",)
     group = "batch"
     numerics = "rounding"
+    needs_optimizer = True
+    is_once = True
 
-    def why_not(self, program: Program) -> str | None:
-        return None if program.optimizers else "no optimizer of torch.optim"
+    def flag_of(self, arguments: Any) -> tuple[str, Any] | None:
+        return "gradient_accumulation_steps", 2 * getattr(arguments, "gradient_accumulation_steps", 1)
 
-    def what(self, program: Program) -> str:
-        return "half of the micro-batch, with a step for every second one"
-
-    def how(self, program: Program) -> str:
-        return "\n".join(
-            [
-                "(loss / 2).backward()  # of half of the batch",
-                "if number % 2 == 1:    # every second time",
-                "    optimizer.step()",
-                "    optimizer.zero_grad()",
-            ]
-        )
-
-    def on_optimizer(self, program: Program, optimizer: Any) -> bool:
-        step, zero, count = optimizer.step, optimizer.zero_grad, 0
-
-        @functools.wraps(step)
-        def every_second(*arguments: Any, **options: Any) -> Any:
-            nonlocal count
-            count += 1
-            return step(*arguments, **options) if count % 2 == 0 else None
-
-        @functools.wraps(zero)
-        def after_it(*arguments: Any, **options: Any) -> Any:
-            return zero(*arguments, **options) if count % 2 == 0 else None
-
-        optimizer.step, optimizer.zero_grad = every_second, after_it
-        return True
-
-
-class _Logits:
-    """The outputs of a linear layer, not computed: a cross-entropy of them is computed in pieces, all else makes them."""
-
-    def __init__(self, hidden: Any, head: Any) -> None:
-        self._hidden, self._head = hidden, head
-
-    @property
-    def shape(self) -> Any:
-        """As of the tensor."""
-        return type(self._hidden.shape)((*self._hidden.shape[:-1], self._head.out_features))
-
-    def view(self, *shape: Any) -> Any:
-        """As of the tensor; of its last dimension as it is."""
-        sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        if len(sizes) < 2 or sizes[-1] not in (-1, self._head.out_features) or (sizes[-1] == -1 and -1 in sizes[:-1]):
-            return self._made().reshape(*shape)
-        return _Logits(self._hidden.reshape(*sizes[:-1], self._hidden.shape[-1]), self._head)
-
-    reshape = view
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
-        """As of the tensor."""
-        dims = len(self.shape)
-        if end_dim % dims == dims - 1:
-            return self._made().flatten(start_dim, end_dim)
-        return _Logits(self._hidden.flatten(start_dim, end_dim % dims), self._head)
-
-    def __getitem__(self, index: Any) -> Any:
-        parts = index if isinstance(index, tuple) else (index,)
-        is_whole = all(isinstance(part, slice) or part is Ellipsis for part in parts)
-        if is_whole and (len(parts) < len(self.shape) and Ellipsis not in parts or parts[-1] == slice(None)):
-            return _Logits(self._hidden[index], self._head)
-        return self._made()[index]
-
-    def _itself(self, *_arguments: Any, **_options: Any) -> Any:
-        return self
-
-    float = contiguous = to = _itself
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("device", "dtype", "is_cuda", "requires_grad"):
-            return getattr(self._hidden, name)
-        return getattr(self._made(), name)
-
-    def _made(self) -> Any:
-        import torch
-
-        return torch.nn.functional.linear(self._hidden, self._head.weight, self._head.bias)
-
-    @classmethod
-    def __torch_function__(cls, function: Any, _types: Any, arguments: Any = (), options: Any = None) -> Any:
-        import torch
-
-        options = dict(options or {})
-        if function.__name__ == "cross_entropy":
-            logits = arguments[0] if arguments else options.pop("input")
-            target = arguments[1] if len(arguments) > 1 else options.pop("target")
-            options = {key: value for key, value in options.items() if key not in ("size_average", "reduce")}
-            if isinstance(logits, cls) and len(logits.shape) == 2 and not target.is_floating_point():
-                pieces = torch.nn.LinearCrossEntropyOptions()
-                weight, bias = logits._head.weight, logits._head.bias
-                return torch.nn.functional.linear_cross_entropy(
-                    logits._hidden, weight, target, linear_bias=bias, options=pieces, **options
-                )
-        made = [value._made() if isinstance(value, cls) else value for value in arguments]
-        return function(*made, **{key: value._made() if isinstance(value, cls) else value for key, value in options.items()})
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        clips = "  # clip gradients in every second call alone, too" if "clip" in program.does else ""
+        return f"""\
+from types import MethodType
+def every_second(made, step, zero_grad):{clips}
+    halves = []
+    def second_step(made, *arguments, **options):
+        halves.append(None)
+        if len(halves) % 2 == 0:
+            for p in (p for group in made.param_groups for p in group["params"] if p.grad is not None):
+                p.grad /= 2
+            return step(*arguments, **options)
+    made.step = MethodType(second_step, made)
+    made.zero_grad = lambda *arguments, **options: None if len(halves) % 2 else zero_grad(*arguments, **options)
+for made in [{", ".join(program.optimizer_names)}]:
+    every_second(made, made.step, made.zero_grad)"""
 
 
 class ChunkedLoss(Lever):
     """The last layer and its cross-entropy are computed together, some rows at a time: the logits are never whole."""
 
     name = "chunked_loss"
+    refused_by = ("compile", "no logits")
     group = "loss"
     numerics = "rounding"
-
-    def why_not(self, program: Program) -> str | None:
-        if not hasattr(program.torch.nn.functional, "linear_cross_entropy") or not hasattr(program.torch.nn, "LinearCrossEntropyOptions"):
-            return "this PyTorch has no linear_cross_entropy in pieces"
-        if program.head is None:
-            return "no cross-entropy of what a linear layer gave"
-        if "compile" in program.does:
-            return "the script is compiled"
-        return "under autocast the layer's inputs and weights differ in type" if "autocast" in program.does else None
 
     def what(self, program: Program) -> str:
         name, head = program.head or ("", None)
         return f"{name} ({head.in_features} to {head.out_features}) and its cross-entropy in pieces"  # type: ignore[union-attr]
 
-    def how(self, program: Program) -> str:
-        name, head = program.head or ("", None)
-        bias = f", linear_bias={name}.bias" if head is not None and head.bias is not None else ""
-        return "\n".join(
-            [
-                f"# hidden: what goes into {name}, which is not called for training; both flattened to rows",
-                f"loss = torch.nn.functional.linear_cross_entropy(hidden, {name}.weight, targets{bias},",
-                "    options=torch.nn.LinearCrossEntropyOptions())  # in place of cross_entropy",
-            ]
-        )
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        return f"import stalloc\nstalloc.chunked_loss({program.head[0]})" if program.head else ""
 
     def on_model(self, program: Program, name: str, model: Any) -> bool:
-        # Which layer it is shows in the loss: until then every one that widens is asked.
-        found = False
-        for module in model.modules():
-            if type(module) is program.torch.nn.Linear and module.out_features >= max(LEAST_CLASSES, module.in_features):
-                module.forward = functools.partial(_Logits, head=module)
-                found = True
-        return found
+        # Which layer it is shows in the first loss: until then every one that may be is asked.
+        asked = {module: module.forward for module in widening(program.torch, model)}
+        for module in asked:
+            chunked_loss(module)
+
+        def found(head: Any) -> None:
+            for module, forward in asked.items():
+                if module is not head:
+                    module.forward = forward
+            asked.clear()
+
+        Logits.on_loss = found
+        return bool(asked)
 
 
 class Sharded(Lever):
     """Parameters, gradients and states over several GPUs, of which one rank is run alone."""
 
     group = "sharding"
+    refused_by = ("trainer", "compile", "distributed", "no optimizer", "no model")
     numerics = "rounding"
+    is_before = True
 
     def __init__(self, ranks: int) -> None:
         self.name = f"fsdp2_over_{ranks}"
         self.ranks = ranks
 
-    def why_not(self, program: Program) -> str | None:
-        if "compile" in program.does:
-            return "the script is compiled"
-        if "distributed" in program.does:
-            return "the script has process groups already"
-        if not program.optimizers or not program.models:
-            return "no module that torch.optim trains"
-        return None
-
     def what(self, program: Program) -> str:
         return f"FSDP2 over {self.ranks} GPUs, the same batch on each; a rank of it was run alone"
 
-    def how(self, program: Program) -> str:
-        lines = ["from torch.distributed.fsdp import fully_shard", 'torch.distributed.init_process_group("nccl")']
-        for blocks in program.blocks():
-            lines += [f"for block in {blocks.name}:", "    fully_shard(block)"]
-        lines += [f"fully_shard({name})  # before the optimizer is made" for name, _model in program.models]
-        return "\n".join([*lines, f"# torchrun --nproc-per-node {self.ranks}"])
+    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+        lines = ["from torch.distributed.fsdp import fully_shard", f'torch.distributed.init_process_group("nccl")  # torchrun --nproc-per-node {self.ranks}']
+        for name, model in models:
+            for blocks in blocks_of(program.torch, name, model):
+                lines += [f"for block in {blocks.name}:", "    fully_shard(block)"]
+        return "\n".join([*lines, *(f"fully_shard({name})" for name, _model in models)])
+
+    def on_model(self, program: Program, name: str, model: Any) -> bool:
+        return False
 
     def on_optimizer(self, program: Program, optimizer: Any) -> bool:
         # A model that is being called has begun without what sharding adds to it.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from dataclasses import dataclass, field
+from inspect import CO_OPTIMIZED
+from types import ModuleType, SimpleNamespace
 from typing import Any, Iterator
 
-#: Frames of PyTorch and of ours have no names of the program.
-_NOT_THE_PROGRAM = (os.sep + "torch" + os.sep, os.sep + "stalloc" + os.sep)
+from stalloc._levers.source import Call, is_of_the_program
 
 #: Variables of a frame that are looked through for the program's name of an object.
 _MOST_VARIABLES = 2000
@@ -36,6 +36,12 @@ class Program:
     #: Outermost modules that are called for training, with the program's name for each.
     models: list[tuple[str, Any]] = field(default_factory=list)
     optimizers: list[Any] = field(default_factory=list)
+    #: What the program calls the optimizers, and where it makes the first.
+    optimizer_names: list[str] = field(default_factory=list)
+    made_at: Call | None = None
+    #: The ``TrainingArguments`` of transformers' Trainer, and where the program makes them.
+    arguments: Any = None
+    arguments_at: Call | None = None
     #: What it does already: ``checkpoint``, ``compile``, ``clip``, ``scaler``, ``autocast``, ``several backwards``, ``late zeroing``.
     does: set[str] = field(default_factory=set)
     #: The linear layer whose outputs go into a cross-entropy, with the program's name for it.
@@ -46,14 +52,43 @@ class Program:
     #: Calls of ``backward`` since the last step.
     backwards: int = 0
 
-    def model_called(self, name: str, model: Any) -> None:
+    def model_called(self, model: Any) -> tuple[str, Any]:
         """A model is called for training for the first time."""
+        name, *self.optimizer_names = names_in_program([model, *self.optimizers], ["model", *["optimizer"] * len(self.optimizers)])
         self.models.append((name, model))
-        if self.torch.is_autocast_enabled("cuda"):
-            self.does.add("autocast")
         for module in model.modules():
             if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
                 self.does.add("compile")
+        return self.models[-1]
+
+    def facts(self) -> set[str]:
+        """What it does, and what it lacks."""
+        parameters = [p for _name, model in self.models for p in model.parameters()]
+        lacks = {
+            "no optimizer": not self.optimizers,
+            "no model": not self.models,
+            "no blocks": not self.blocks(),
+            "no logits": self.head is None,
+            "gradients gone": "late zeroing" not in self.does,
+            "16 bits": all(p.dtype != self.torch.float32 for p in parameters),
+            "trainer": self.arguments is not None,
+        }
+        return self.does | {fact for fact, holds in lacks.items() if holds}
+
+    def execute(self, lines: str) -> None:
+        """Runs lines as if the program had them."""
+        variables: dict[str, Any] = {"torch": self.torch}
+        for name, value in [*self.models, *zip(self.optimizer_names, self.optimizers)]:
+            *owners, last = name.split(".")
+            if owners:
+                setattr(variables.setdefault(owners[0], SimpleNamespace()), last, value)
+            else:
+                variables[last] = value
+        self.is_ours = True
+        try:
+            exec(lines, variables)  # noqa: S102
+        finally:
+            self.is_ours = False
 
     def backward_called(self) -> None:
         """The backward pass begins."""
@@ -76,9 +111,8 @@ class Program:
         if self.head is not None or not hasattr(logits, "shape") or len(logits.shape) != 2:
             return
         for _name, model in self.models:
-            for module in model.modules():
-                is_head = type(module) is self.torch.nn.Linear and module.out_features == logits.shape[-1]
-                if is_head and module.out_features >= max(LEAST_CLASSES, module.in_features):
+            for module in widening(self.torch, model):
+                if module.out_features == logits.shape[-1]:
                     self.head = self.name_of(module) or "model.head", module
 
     def blocks(self) -> list[Blocks]:
@@ -134,18 +168,43 @@ def _written(path: str) -> str:
     return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path.split(".") if part)
 
 
-def name_in_program(value: Any, otherwise: str) -> str:
-    """What the program calls an object: a variable, or an attribute of ``self``, of the innermost of its frames that has it."""
-    frame = sys._getframe(1)
+def widening(torch: Any, model: Any) -> list[Any]:
+    """Linear layers of a model that may make logits."""
+    linear = [module for module in model.modules() if type(module) is torch.nn.Linear]
+    return [module for module in linear if module.out_features >= max(LEAST_CLASSES, module.in_features)]
+
+
+def names_in_program(values: list[Any], otherwise: list[str]) -> list[str]:
+    """What the program calls some objects where all of them have names: in the outermost such of its frames."""
+    frames: list[Any] = []
+    frame: Any = sys._getframe(1)
     while frame is not None:
-        if not any(part in frame.f_code.co_filename for part in _NOT_THE_PROGRAM):
-            for variables in (frame.f_locals, frame.f_globals):
-                for name, held in list(variables.items())[:_MOST_VARIABLES]:
-                    if held is value and not name.startswith("_"):
-                        return name
-            this = frame.f_locals.get("self")
-            for name, held in list(getattr(this, "__dict__", {}).items())[:_MOST_VARIABLES]:
-                if held is value:
-                    return f"self.{name}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return otherwise
+        if is_of_the_program(frame.f_code.co_filename):
+            frames.insert(0, frame)
+        frame = frame.f_back
+    found = [[_name(frame, value, is_own) for value in values] for is_own in (True, False) for frame in frames]
+    for frame in frames:
+        # Before Python 3.13 a function's variables as they were now would be kept as long as it runs, tensors too.
+        if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
+            frame.f_locals.clear()
+    for names in found:
+        if all(names):
+            return [name or "" for name in names]
+    # Nowhere all of them: each where it has one.
+    return [next(filter(None, names), other) for names, other in zip(zip(*found), otherwise)] or otherwise
+
+
+def _name(frame: Any, value: Any, is_own: bool) -> str | None:
+    """A variable of a frame, or an attribute of one: of ``self`` alone, or of any."""
+    for variables in (frame.f_locals, frame.f_globals):
+        held = list(variables.items())[:_MOST_VARIABLES]
+        for name, one in held:
+            if one is value and not name.startswith("_"):
+                return str(name)
+        for name, one in held:
+            if (name == "self" or not is_own) and not isinstance(one, (type, ModuleType)) and not name.startswith("_"):
+                held_by_it = getattr(one, "__dict__", {})
+                for attribute, inner in [*held_by_it.items(), *(held_by_it.get("_modules") or {}).items()][:_MOST_VARIABLES]:
+                    if inner is value:
+                        return f"{name}.{attribute}"
+    return None

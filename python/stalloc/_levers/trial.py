@@ -14,7 +14,8 @@ from stalloc import _native
 from stalloc._common import imports
 from stalloc._common.output import say
 from stalloc._levers.catalogue import LEVERS, Lever
-from stalloc._levers.program import Program, name_in_program
+from stalloc._levers.program import Program
+from stalloc._levers.source import Call
 
 
 def start(torch: Any, names: list[str], folder: str) -> None:
@@ -26,7 +27,8 @@ def start(torch: Any, names: list[str], folder: str) -> None:
     process = os.getpid()
 
     def apply(lever: Lever, what: str, *about: Any) -> None:
-        if getattr(lever, what)(program, *about) and lever.name not in applied:
+        is_flag = program.arguments is not None and lever.flag_of(program.arguments) is not None
+        if not is_flag and getattr(lever, what)(program, *about) and lever.name not in applied:
             applied.append(lever.name)
 
     for lever in chosen:
@@ -40,38 +42,65 @@ def start(torch: Any, names: list[str], folder: str) -> None:
         if program.is_ours or any(this is other for other in program.optimizers):
             return
         program.optimizers.append(this)
+        if len(program.optimizers) == 1:
+            program.made_at = Call.of(type(this).__name__)
         for lever in chosen:
             apply(lever, "on_optimizer", this)
 
     torch.optim.Optimizer.__init__ = optimizer_made
 
-    def called(module: Any, _arguments: Any) -> None:
+    def note_call(module: Any) -> None:
         if not module.training or not torch.is_grad_enabled() or program.is_part_of_a_model(module):
             return
         if not any(parameter.requires_grad for parameter in module.parameters()):
             return
-        if torch.compiler.is_compiling():
-            return
-        model = name_in_program(module, "model"), module
-        program.model_called(*model)
+        model = program.model_called(module)
         for lever in chosen:
             apply(lever, "on_model", *model)
 
-    from torch.nn.modules.module import register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    calls = register_module_forward_pre_hook(called)
+    call = torch.nn.Module.__call__
+
+    # Not a hook: by the time it runs, `forward` and the module's own hooks have been read for the first step.
+    @functools.wraps(call)
+    def noted_call(module: Any, *arguments: Any, **options: Any) -> Any:
+        if not program.has_stepped and not torch.compiler.is_compiling():
+            note_call(module)
+        return call(module, *arguments, **options)
+
+    torch.nn.Module.__call__ = noted_call
 
     def stepped(optimizer: Any, _arguments: Any, _keywords: Any) -> None:
-        # Whatever is called for training was called in the first step: the hook must not be there when a step is recorded that counts.
-        calls.remove()
-        if program.optimizers and optimizer is program.optimizers[0]:
+        if not any(optimizer is other for other in program.optimizers):
+            return  # a lever's, for one parameter
+        # Whatever is called for training was called in the first step: calls must be PyTorch's own when a step is recorded that counts.
+        if torch.nn.Module.__call__ is noted_call:
+            torch.nn.Module.__call__ = call
+        if optimizer is program.optimizers[0]:
             costs.step_done()
         program.stepped()
-        for lever in chosen:
-            apply(lever, "on_step", optimizer)
 
     register_optimizer_step_post_hook(stepped)
+
+    def trainer_imported(module: Any) -> None:
+        made = module.TrainingArguments.__post_init__
+
+        @functools.wraps(made)
+        def arguments_made(this: Any) -> None:
+            if program.arguments is None:
+                program.arguments_at = Call.of(type(this).__name__)
+            program.arguments = this
+            for lever in chosen:
+                flag = lever.flag_of(this)
+                if flag is not None:
+                    setattr(this, *flag)
+                    applied.append(lever.name)
+            made(this)
+
+        module.TrainingArguments.__post_init__ = arguments_made
+
+    imports.after("transformers.training_args", trainer_imported)
 
     def write() -> None:
         if os.getpid() != process:
@@ -141,6 +170,7 @@ def _watch_what_it_does(torch: Any, program: Program) -> None:
     watched(torch.nn.utils, "clip_grad_norm_", does("clip"))
     watched(torch.nn.utils, "clip_grad_value_", does("clip"))
     watched(torch.amp.GradScaler, "scale", does("scaler"))
+    watched(torch.autocast, "__enter__", lambda this: program.does.update({"autocast"} if this._enabled and this.device == "cuda" else ()))
     watched(torch.autograd, "backward", lambda *_arguments, **_options: program.backward_called())
     imports.after("torch.utils.checkpoint", lambda module: watched(module, "checkpoint", does("checkpoint")))
     imports.after("torch.distributed.distributed_c10d", lambda module: watched(module, "init_process_group", does("distributed")))

@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import Any
 
-from stalloc._out_of_memory.holders import World, roots_of, submodules
+from stalloc._out_of_memory.holders import World, own_parameters
 
 
 def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
@@ -16,25 +16,22 @@ def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
     torch = world.torch
     stats = torch._C._cuda_memoryStats(world.device)
     reserved = int(stats["reserved_bytes"]["all"]["current"])
-    roots = [root for root in roots_of(world.modules) if any(one is not None for one in _own_parameters(root))]
     return {
         "size": size,
         "total": total,
         "free": free,
         "reserved": reserved,
+        "allowed": allowed(torch, world.device, total),
         "grad_enabled": bool(torch.is_grad_enabled()),
-        "evaluating": bool(roots) and not any(root.training for root in roots),
+        "evaluating": bool(world.roots) and not any(root.training for root in world.roots),
         "optimizers": [_optimizer(one) for one in world.optimizers],
         "missing_gradients": _missing_gradients(world),
+        "has_trained": _has_trained(world),
         "command": shlex.join(getattr(sys, "orig_argv", sys.argv))[:2000],
         "pinned": _pinned(torch),
         "processes": processes(torch, world.device),
         "pid": os.getpid(),
     }
-
-
-def _own_parameters(root: Any) -> Any:
-    return (parameter for module in submodules(root) for parameter in (module.__dict__.get("_parameters") or {}).values())
 
 
 #: Tensors of a parameter's size that a family of optimizers keeps for each parameter.
@@ -68,6 +65,21 @@ def _missing_gradients(world: World) -> int:
                 if address is not None:
                     missing[address] = parameter.numel() * parameter.element_size()
     return sum(missing.values())
+
+
+def _has_trained(world: World) -> bool:
+    """Whether a backward pass has left anything behind: gradients, or what an optimizer made of them."""
+    if any(optimizer.state for optimizer in world.optimizers):
+        return True
+    return any(one is not None and one.grad is not None for root in world.roots for one in own_parameters(root))
+
+
+def allowed(torch: Any, device: int, total: int) -> int:
+    """Bytes that the program allows itself (`set_per_process_memory_fraction`); all of the device where it says nothing."""
+    fraction = getattr(torch.cuda, "get_per_process_memory_fraction", None) or getattr(
+        torch.cuda.memory, "get_per_process_memory_fraction", None
+    )
+    return int(total * float(fraction(device))) if fraction is not None else total
 
 
 def _pinned(torch: Any) -> int:

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 import types
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Iterator
 
@@ -25,11 +25,17 @@ MOST_LEVELS = 4
 MOST_NODES = 300_000
 #: Items of containers that are looked at.
 MOST_ITEMS = 500_000
+#: Containers and objects inside of each other that are looked into.
+MOST_DEPTH = 12
+#: As many models of one class were not built to train together.
+MANY_MODELS = 4
+#: Items that are looked at to find out whether something holds a tensor.
+MOST_TRIED = 20_000
 #: Holders that are told of, and addresses of each.
 MOST_HOLDERS = 24
 MOST_ADDRESSES = 64
 
-_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _SKIPPED_FRAMES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -41,8 +47,12 @@ class Holder:
     name: str
     line: str | None = None
     addresses: list[int] = field(default_factory=list)
-    #: Of a graph without a name: where the tensor lies that ends it.
-    end: int | None = None
+    #: Of graphs without a name: where the tensors lie that end them.
+    ends: list[int] = field(default_factory=list)
+    #: Bytes that the tensors themselves use: less than what they keep, where they are views.
+    used: int = 0
+    #: Whether it has one tensor for each object, so that it cannot grow while no objects are added.
+    is_bounded: bool = False
 
 
 def line_of(code: types.CodeType, line: int | None = None) -> str:
@@ -74,6 +84,8 @@ class World:
         #: Tensors by the address of their storage.
         self.tensors: dict[int, list[Any]] = {}
         self.by_type: dict[type, list[Any]] = {}
+        #: Exceptions with a traceback.
+        self.exceptions: list[BaseException] = []
         roles: dict[type, str] = {}
         for thing in gc.get_objects():
             kind = type(thing)
@@ -86,8 +98,17 @@ class World:
                 self.modules.append(thing)
             elif role == "optimizer":
                 self.optimizers.append(thing)
+            elif role == "exception" and thing.__traceback__ is not None:
+                self.exceptions.append(thing)
             if role == "module" or role == "instance":
                 self.by_type.setdefault(kind, []).append(thing)
+
+    @functools.cached_property
+    def roots(self) -> list[Any]:
+        """Modules that are no part of another, and have parameters."""
+        parts = {id(part) for module in self.modules for part in (module.__dict__.get("_modules") or {}).values()}
+        outermost = (module for module in self.modules if id(module) not in parts)
+        return [root for root in outermost if any(one is not None for one in own_parameters(root))]
 
     def _role(self, kind: type) -> str:
         torch = self.torch
@@ -98,9 +119,13 @@ class World:
             return "module"
         if torch.optim.Optimizer in mro:
             return "optimizer"
+        if BaseException in mro:
+            return "exception"
         module = kind.__module__
         foreign = ("builtins", "types", "typing", "abc", "functools", "weakref", "collections", "enum", "_io")
-        is_own = isinstance(module, str) and module not in foreign and module.split(".")[0] not in ("torch", "stalloc")
+        if not isinstance(module, str):
+            return "other"
+        is_own = module.startswith("torch.utils.data") or (module not in foreign and module.split(".")[0] not in ("torch", "stalloc"))
         return "instance" if is_own else "other"
 
     def address(self, tensor: Any) -> int | None:
@@ -132,7 +157,7 @@ class Claims:
         self.holders: dict[tuple[str, str], Holder] = {}
 
     def claim(self, kind: str, name: str, addresses: Iterable[int], line: str | None = None) -> Holder | None:
-        """Add blocks to a holder, those that have none yet."""
+        """Add blocks to a holder, those that have none yet; a dictionary has the bytes that are used of each."""
         free = [address for address in addresses if address in self.sizes and address not in self.of]
         if not free:
             return None
@@ -141,6 +166,7 @@ class Claims:
             if address not in self.of:
                 self.of[address] = holder
                 holder.addresses.append(address)
+                holder.used += addresses[address] if isinstance(addresses, dict) else self.sizes[address]
         return holder
 
     def listed(self) -> list[dict[str, Any]]:
@@ -154,17 +180,18 @@ class Claims:
                 "line": one.line,
                 "bytes": sum(map(size, one.addresses)),
                 "tensors": len(one.addresses),
-                "end": one.end,
+                "ends": one.ends,
+                "used": one.used,
+                "is_bounded": one.is_bounded,
                 "addresses": sorted(one.addresses, key=size, reverse=True)[:MOST_ADDRESSES],
             }
             for one in named[:MOST_HOLDERS]
         ]
 
 
-def roots_of(modules: list[Any]) -> list[Any]:
-    """The modules that are no other's part."""
-    parts = {id(part) for module in modules for part in (module.__dict__.get("_modules") or {}).values()}
-    return [module for module in modules if id(module) not in parts]
+def own_parameters(root: Any) -> Iterator[Any]:
+    """The parameters of a module and its parts."""
+    return (parameter for module in submodules(root) for parameter in (module.__dict__.get("_parameters") or {}).values())
 
 
 def submodules(root: Any) -> Iterator[Any]:
@@ -179,11 +206,11 @@ def submodules(root: Any) -> Iterator[Any]:
         waiting.extend((module.__dict__.get("_modules") or {}).values())
 
 
-def tensors_in(value: Any, torch: Any, depth: int = 4, objects: bool = True) -> Iterator[Any]:
-    """The tensors of nested containers and, where asked for, of simple objects."""
+def tensors_in(value: Any, torch: Any, depth: int = MOST_DEPTH, objects: bool = True, most: int = MOST_ITEMS) -> Iterator[Any]:
+    """The tensors of nested containers and, where asked for, of simple objects and the models in them."""
     waiting = [(value, depth)]
     seen: set[int] = set()
-    for _ in range(MOST_ITEMS):
+    for _ in range(most):
         if not waiting:
             return
         item, left = waiting.pop()
@@ -194,9 +221,9 @@ def tensors_in(value: Any, torch: Any, depth: int = 4, objects: bool = True) -> 
             if isinstance(item, dict):
                 waiting.extend((each, left - 1) for each in list(item.values()))
                 waiting.extend((each, left - 1) for each in list(item) if isinstance(each, torch.Tensor))
-            elif isinstance(item, _CONTAINERS):
+            elif isinstance(item, CONTAINERS):
                 waiting.extend((each, left - 1) for each in list(item))
-            elif objects and not isinstance(item, (type, types.ModuleType, types.FunctionType, torch.nn.Module)):
+            elif objects and not isinstance(item, (type, types.ModuleType, types.FunctionType)):
                 attributes = getattr(item, "__dict__", None)
                 if isinstance(attributes, dict):
                     waiting.extend((each, left - 1) for each in list(attributes.values()))
@@ -212,10 +239,15 @@ def find(world: World, sizes: dict[int, int], frames: list[types.FrameType]) -> 
     return claims
 
 
-def _by_roles(world: World, claims: Claims) -> None:
-    """Parameters, buffers, gradients and optimizer states."""
+def _by_roles(world: World, claims: Claims, many: bool = False) -> None:
+    """Parameters, buffers, gradients and optimizer states; ``many``: of models of which there are too many to be trained together."""
     torch = world.torch
-    for root in roots_of(world.modules):
+    often = Counter(type(root) for root in world.roots)
+    kinds = ("models", "models", "models") if many else ("parameters", "gradients", "optimizer_states")
+    for root in world.roots:
+        if (often[type(root)] >= MANY_MODELS) != many:
+            continue
+        each = f" ({often[type(root)]} models)" if many else ""
         addresses: list[int | None] = []
         gradients: list[int | None] = []
         for module in submodules(root):
@@ -225,16 +257,16 @@ def _by_roles(world: World, claims: Claims) -> None:
                         addresses.append(world.address(tensor))
                         if tensor.is_leaf and tensor.grad is not None:
                             gradients.append(world.address(tensor.grad))
-        claims.claim("parameters", f"parameters of `{type(root).__name__}`", filter(None, addresses))
-        claims.claim("gradients", f"gradients of `{type(root).__name__}`", filter(None, gradients))
-    for optimizer in world.optimizers:
+        claims.claim(kinds[0], f"parameters of `{type(root).__name__}`{each}", filter(None, addresses))
+        claims.claim(kinds[1], f"gradients of `{type(root).__name__}`{each}", filter(None, gradients))
+    for optimizer in world.optimizers if (len(world.optimizers) >= MANY_MODELS) == many else ():
         name = type(optimizer).__name__
         states = (world.address(tensor) for state in list(optimizer.state.values()) for tensor in tensors_in(state, torch))
-        claims.claim("optimizer_states", f"optimizer states of {name}", filter(None, states))
+        claims.claim(kinds[2], f"optimizer states of {name}", filter(None, states))
         held = [tensor for group in optimizer.param_groups for tensor in group.get("params", ()) if isinstance(tensor, torch.Tensor)]
-        claims.claim("parameters", f"parameters of {name}", filter(None, map(world.address, held)))
+        claims.claim(kinds[0], f"parameters of {name}", filter(None, map(world.address, held)))
         grads = (world.address(tensor.grad) for tensor in held if tensor.is_leaf and tensor.grad is not None)
-        claims.claim("gradients", f"gradients of {name}'s parameters", filter(None, grads))
+        claims.claim(kinds[1], f"gradients of {name}'s parameters", filter(None, grads))
 
 
 def handled() -> list[BaseException]:
@@ -250,7 +282,8 @@ def handled() -> list[BaseException]:
 def _by_exceptions(world: World, claims: Claims, frames: list[types.FrameType]) -> None:
     """What the frames of an exception that is handled hold."""
     running = {id(frame) for frame in frames}
-    for error in handled():
+    now = handled()
+    for error in [*now, *(one for one in world.exceptions if one not in now)]:
         trace = error.__traceback__
         while trace is not None:
             frame, line = trace.tb_frame, trace.tb_lineno
@@ -258,12 +291,13 @@ def _by_exceptions(world: World, claims: Claims, frames: list[types.FrameType]) 
             if id(frame) in running:
                 continue
             # The frame has ended: what a look at its locals copies goes when it goes.
-            tensors = list(tensors_in(dict(frame.f_locals), world.torch))
+            tensors = list(tensors_in(dict(frame.f_locals), world.torch, depth=4))
             addresses = [world.address(tensor) for tensor in tensors]
             nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
             _visit(world, nodes, set(), addresses.append)
             place = line_of(frame.f_code, line)
-            name = f"the exception being handled (traceback frame {place})"
+            which = "the exception being handled" if error in now else f"a `{type(error).__name__}` that is kept"
+            name = f"{which} (traceback frame {place})"
             claims.claim("exception", name, filter(None, addresses), place)
 
 
@@ -339,11 +373,17 @@ def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graph
     """What variables, attributes and closures hold, and graphs by the name of the tensor that ends them."""
     names = Names(world, frames)
     names.look()
-    for name in names.containers:
-        claims.claim(name.kind, name.text, _addresses(world, name.values), name.line)
+    containers = [name for name in names.containers if isinstance(name.values[0], CONTAINERS)]
+    for name in containers:
+        _claim_name(world, claims, name, inside=False)
+    # What is in objects inside of containers is of those that have most.
+    for name in sorted(containers, key=lambda one: -sum(map(len, one.values))):
+        if not world.is_late and sum(map(len, name.values)) >= MANY_MODELS:
+            _claim_name(world, claims, name)
     _claim_graphs(world, claims, graphs, names)
-    for name in names.tensors:
-        claims.claim(name.kind, name.text, _addresses(world, name.values), name.line)
+    for name in [*names.containers, *names.tensors]:
+        _claim_name(world, claims, name)
+    _by_roles(world, claims, many=True)
     for _ in range(MOST_CLIMBS):
         left = sorted(
             (address for address in world.tensors if address in claims.sizes and address not in claims.of),
@@ -358,7 +398,13 @@ def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graph
             if holding is None:
                 claims.claim("local", "a local variable, or an operation that runs", [address])
             else:
-                claims.claim(holding.kind, holding.text, [address, *_addresses(world, holding.values)], holding.line)
+                claims.claim(holding.kind, holding.text, {**_addresses(world, holding.values), **_addresses(world, world.tensors[address])}, holding.line)
+
+
+def _claim_name(world: World, claims: Claims, name: Name, inside: bool = True) -> None:
+    holder = claims.claim(name.kind, name.text, _addresses(world, name.values, inside), name.line)
+    if holder is not None and name.is_bounded:
+        holder.is_bounded = True
 
 
 def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Names) -> None:
@@ -378,13 +424,24 @@ def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Name
             claims.claim(kind, f"autograd graph of {found.variable}, {found.line}", graph.blocks, found.line)
         else:
             holder = claims.claim(kind, f"autograd graph of a result of `{_operation(graph.tensor.grad_fn)}`", graph.blocks)
-            if holder is not None:
-                holder.end = world.address(graph.tensor)
+            end = world.address(graph.tensor)
+            if holder is not None and end is not None and len(holder.ends) < MOST_ADDRESSES:
+                holder.ends.append(end)
 
 
-def _addresses(world: World, values: list[Any]) -> list[int]:
-    found = (world.address(tensor) for value in values for tensor in tensors_in(value, world.torch))
-    return [address for address in found if address]
+def _addresses(world: World, values: list[Any], inside: bool = True) -> dict[int, int]:
+    """Where tensors lie, with the bytes that they use there; ``inside``: also those in objects."""
+    return used_by(world, (tensor for value in values for tensor in tensors_in(value, world.torch, objects=inside)))
+
+
+def used_by(world: World, tensors: Iterable[Any]) -> dict[int, int]:
+    """Where some tensors lie, and the bytes that they use of what is kept there."""
+    found: dict[int, int] = {}
+    for tensor in tensors:
+        address = world.address(tensor)
+        if address is not None:
+            found[address] = found.get(address, 0) + tensor.numel() * tensor.element_size()
+    return found
 
 
 def _operation(node: Any) -> str:
@@ -405,6 +462,7 @@ class Name:
     #: What is held by that name.
     values: list[Any]
     is_tensor: bool = False
+    is_bounded: bool = False
 
 
 class Names:
@@ -435,15 +493,17 @@ class Names:
         for kind, things in sorted(self._world.by_type.items(), key=lambda one: not _is_users_class(one[0])):
             if self._world.is_late:
                 return
+            if _is_users_class(kind):
+                self._of_class(kind)
             self._of_objects(kind, things)
 
-    def _holds(self, value: Any) -> bool:
+    def _holds(self, value: Any, inside: bool = True) -> bool:
         world = self._world
         if isinstance(value, world.torch.Tensor):
             return world.address(value) is not None
-        if not isinstance(value, _CONTAINERS) or not value:
+        if not isinstance(value, CONTAINERS) or not value:
             return False
-        return any(world.address(tensor) is not None for tensor in tensors_in(value, world.torch, depth=4, objects=False))
+        return any(world.address(tensor) is not None for tensor in tensors_in(value, world.torch, objects=inside, most=MOST_TRIED))
 
     def _add(self, name: Name) -> None:
         (self.tensors if name.is_tensor else self.containers).append(name)
@@ -457,7 +517,9 @@ class Names:
         elif not variable.startswith("__") and self._holds(value):
             line = _bound_at(file, variable)
             place = f"{short(file)}:{line}" if line else short(file)
-            self._add(self._named(value, variable, place, f" in {place}", "container"))
+            # A result of the step that runs has a name in a script, and is not kept for all that.
+            kind = "variable" if getattr(value, "grad_fn", None) is not None else "container"
+            self._add(self._named(value, variable, place, f" in {place}", kind))
 
     def _named(self, value: Any, variable: str, place: str, where: str, kind: str) -> Name:
         is_tensor = isinstance(value, self._world.torch.Tensor)
@@ -492,9 +554,20 @@ class Names:
         what = "tensor" if is_tensor else type(value).__name__
         return Name(kind, f"{what} `{variable}`{where}", place, f"`{variable}`", [value], is_tensor and kind != "hook")
 
+    def _of_class(self, kind: type) -> None:
+        """Variables of a class that all of its objects share."""
+        for variable, value in list(vars(kind).items()):
+            if type(value).__name__ == "_lru_cache_wrapper":
+                self._of_cache(value)
+            elif isinstance(value, (self._world.torch.Tensor, *CONTAINERS)) and self._holds(value):
+                place = _class_line(kind, variable)
+                text = f"{type(value).__name__} `{kind.__name__}.{variable}`" + (f" in {place}" if place else "")
+                self._add(Name("container", text, place, f"`{kind.__name__}.{variable}`", [value]))
+
     def _of_objects(self, kind: type, things: list[Any]) -> None:
         """Attributes of all objects of a class, by attribute."""
         held: dict[str, list[Any]] = {}
+        inside = _is_users_class(kind)
         for thing in things:
             try:
                 attributes = vars(thing)
@@ -503,7 +576,7 @@ class Names:
             if not isinstance(attributes, dict):
                 return
             for attribute, value in list(attributes.items()):
-                if attribute not in _OWN and isinstance(value, (self._world.torch.Tensor, *_CONTAINERS)) and self._holds(value):
+                if attribute not in _OWN and isinstance(value, (self._world.torch.Tensor, *CONTAINERS)) and self._holds(value, inside):
                     held.setdefault(attribute, []).append(value)
         for attribute, values in held.items():
             many = f" ({len(values)} of them)" if len(values) > 1 else ""
@@ -511,12 +584,47 @@ class Names:
             what = "" if isinstance(values[0], self._world.torch.Tensor) else f"{type(values[0]).__name__} "
             filled = f", filled by hook at {hook}" if hook else ""
             text = f"{what}`self.{attribute}` of `{kind.__name__}`{many}{filled}"
-            role = "hook" if hook else "dataset" if self._is_dataset(kind) else "attribute"
-            self._add(Name(role, text, hook or _class_line(kind, attribute), f"`self.{attribute}` of `{kind.__name__}`", values))
+            role = "hook" if hook else "dataset" if self._is_dataset(kind) else "queue" if kind.__name__.endswith("Queue") else "attribute"
+            one = Name(role, text, hook or _class_line(kind, attribute), f"`self.{attribute}` of `{kind.__name__}`", values)
+            torch = self._world.torch
+            if role == "attribute" and len(values) >= MANY_MODELS and _are_garbage(self._world, kind):
+                one.kind, one.text = "garbage", f"{text}, in reference cycles that nothing else refers to"
+            one.is_bounded = issubclass(kind, torch.nn.Module) and all(isinstance(value, torch.Tensor) for value in values)
+            self._add(one)
 
     def _is_dataset(self, kind: type) -> bool:
         data = sys.modules.get("torch.utils.data")
         return data is not None and any(base in kind.__mro__ for base in (data.Dataset, data.IterableDataset))
+
+
+def _are_garbage(world: World, kind: type) -> bool:
+    """Whether the objects of a class wait for the garbage collector: most of those that are tried are referred to by each other alone."""
+    count = len(world.by_type[kind])
+    tried = [_is_garbage(world, kind, count * part // 4) for part in range(4)]
+    return sum(tried) >= 3
+
+
+def _is_garbage(world: World, kind: type, index: int) -> bool:
+    ours = {id(things) for things in world.by_type.values()}
+    things = {id(world.by_type[kind][index]): world.by_type[kind][index]}
+    new = list(things.values())
+    while new:
+        above = gc.get_referrers(*new)
+        if len(things) > 64 or world.is_late:
+            return False
+        ours.update((id(new), id(things), id(above)))
+        new = [one for one in above if id(one) not in things and id(one) not in ours]
+        if any(isinstance(one, (types.FrameType, types.ModuleType)) for one in new):
+            return False
+        things.update((id(one), one) for one in new)
+    within = Counter(id(one) for thing in things.values() for one in gc.get_referents(thing))
+    # Those of the dictionary, of the loop, of the call, and of the list of its class are ours.
+    new = above = []
+    for key in list(things):
+        listed = int(type(things[key]) in world.by_type)
+        if sys.getrefcount(things[key]) - 2 - listed > within[key]:
+            return False
+    return True
 
 
 #: Attributes of modules and optimizers that have names of their own.
@@ -625,7 +733,7 @@ def _note_hook(hook: Any, found: Hooks) -> None:
     if owner is not None:
         reached += list(getattr(owner, "__dict__", {}).values())
     for thing in reached:
-        if isinstance(thing, _CONTAINERS):
+        if isinstance(thing, CONTAINERS):
             found.fills[id(thing)] = place
 
 
@@ -675,6 +783,7 @@ def _class_line(kind: type, attribute: str) -> str | None:
         for outer in ast.walk(tree)
         if isinstance(outer, ast.ClassDef) and outer.name == kind.__name__
         for node in ast.walk(outer)
-        if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Store)
+        if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store)
+        if attribute == (node.attr if isinstance(node, ast.Attribute) else node.id)
     ]
     return f"{short(file or '')}:{min(lines)}" if lines else None

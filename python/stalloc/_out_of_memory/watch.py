@@ -27,6 +27,8 @@ from stalloc._out_of_memory.stacks import Stacks
 LEAST_SECONDS, SHARE = 1.0, 0.1
 #: Allocations since the last failure with which a program that ends has not gone on.
 FEW = 8
+#: Holders for which a variable that has ended is the better name.
+UNNAMED = ("local", "models")
 #: Frames of a call stack that are kept.
 MOST_FRAMES = 64
 
@@ -34,12 +36,14 @@ MOST_FRAMES = 64
 class Capture:
     """What lived when a request failed."""
 
-    def __init__(self, device: int, snapshot: dict[str, Any], known: dict[str, Any], made: int) -> None:
+    def __init__(self, device: int, snapshot: dict[str, Any], known: dict[str, Any], made: int, named: set[int]) -> None:
         self.device = device
         self.snapshot = snapshot
         self.facts = known
         #: Allocations of the process until then.
         self.made = made
+        #: Blocks whose holder has a name of its own.
+        self.named = named
 
 
 class Watch:
@@ -128,6 +132,8 @@ class Watch:
         try:
             frames = _frames()
             self._largest = max(self._largest, (size, _user_line(frames)))
+            # What PyTorch says is the program's own limit, where it has set one.
+            total = int(self._torch.cuda.get_device_properties(device).total_memory)
             self._take(device, size, total, free, frames)
         except Exception:
             self._capture = None
@@ -167,8 +173,10 @@ class Watch:
         known["times"] = self._times
         known["series"] = self._live.series.get(device, [])
         known["line"] = _user_line(frames)
+        free = min(free, max(0, known["allowed"] - known["reserved"]))
         _note_failure(snapshot, device, size, free, [(frame, frame.f_lineno) for frame in frames])
-        return Capture(device, snapshot, known, self._made())
+        named = {address for address, holder in claims.of.items() if holder.kind not in UNNAMED}
+        return Capture(device, snapshot, known, self._made(), named)
 
     def _made(self) -> int:
         stats = self._torch._C._cuda_memoryStats
@@ -285,7 +293,7 @@ def _note_failure(snapshot: dict[str, Any], device: int, size: int, free: int, f
     entries = traces[device]
     stack = [{"filename": frame.f_code.co_filename, "name": frame.f_code.co_name, "line": line} for frame, line in frames[:MOST_FRAMES]]
     if entries and entries[-1].get("action") == "oom":
-        entries[-1]["frames"] = stack
+        entries[-1].update(frames=stack, device_free=free)
     else:
         entries.append({"action": "oom", "size": size, "device_free": free, "addr": free, "stream": 0, "frames": stack,
                         "time_us": entries[-1].get("time_us", 0) if entries else 0})
@@ -313,9 +321,11 @@ def _source_has(frame: types.FrameType, line: int, text: str) -> bool:
 
 def _name_locals(torch: Any, capture: Capture, error: BaseException) -> None:
     """Name what the frames of the exception hold by their variables: they have ended, so looking at them changes nothing."""
-    known = {address: holder for holder in capture.facts["holders"] for address in holder["addresses"]}
+    holding = capture.facts["holders"]
+    ends = {end: holder for holder in holding for end in holder["ends"]}
     trace = error.__traceback__
     found: dict[str, dict[str, Any]] = {}
+    named = set(capture.named)
     sizes = {int(b["address"]): int(b["size"]) for s in capture.snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
     world = holders.World.__new__(holders.World)
     world.torch, world.device = torch, capture.device
@@ -325,18 +335,29 @@ def _name_locals(torch: Any, capture: Capture, error: BaseException) -> None:
         if not frame.f_code.co_flags & 1 or not holders.is_users(frame.f_code.co_filename):
             continue
         place = holders.line_of(frame.f_code, line)
-        for variable, value in list(frame.f_locals.items()):
-            addresses = {world.address(tensor) for tensor in holders.tensors_in(value, torch, depth=2)}
-            new = [address for address in addresses if address and address in sizes and known.get(address, {"kind": "local"})["kind"] == "local"]
+        # A tensor before what it is in, a container before an object that has it.
+        variables = sorted(frame.f_locals.items(), key=lambda one: not isinstance(one[1], (torch.Tensor, *holders.CONTAINERS)))
+        for variable, value in variables:
+            is_tensor = isinstance(value, torch.Tensor)
+            used = holders.used_by(world, holders.tensors_in(value, torch))
+            what = "tensor" if is_tensor else type(value).__name__
+            name = f"{what} `{variable}` of `{frame.f_code.co_name}` at {place}"
+            for end in used:
+                graph = ends.pop(end, None)
+                if graph is not None and not graph["line"]:
+                    graph.update(name=f"autograd graph{'' if is_tensor else 's'} of {name}", line=place, kind=graph["kind"] if is_tensor else "graph_of_many")
+            if isinstance(value, torch.nn.Module):
+                continue
+            new = [address for address in used if address in sizes and address not in named]
             if new:
-                what = "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
-                name = f"{what} `{variable}` of `{frame.f_code.co_name}` at {place}"
-                one = found.setdefault(name, {"kind": "local", "name": name, "line": place, "bytes": 0, "tensors": 0, "addresses": []})
+                kind = "local" if is_tensor else "container"
+                one = found.setdefault(name, {"kind": kind, "name": name, "line": place, "bytes": 0, "tensors": 0, "used": 0, "addresses": []})
                 for address in new:
-                    known[address] = one
+                    named.add(address)
                     one["bytes"] += sizes[address]
                     one["tensors"] += 1
+                    one["used"] += min(used[address], sizes[address])
                     one["addresses"].append(address)
-    named = {address for one in found.values() for address in one["addresses"]}
-    rest = [one for one in capture.facts["holders"] if one["kind"] != "local" or not named.intersection(one["addresses"])]
+    now = {address for one in found.values() for address in one["addresses"]}
+    rest = [one for one in holding if one["kind"] not in UNNAMED or not now.intersection(one["addresses"])]
     capture.facts["holders"] = sorted([*rest, *found.values()], key=lambda one: -one["bytes"])[: holders.MOST_HOLDERS]

@@ -130,7 +130,7 @@ def busy():
 
 thread = threading.Thread(target=busy)
 thread.start()
-loader = torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context="fork", timeout=60)
+loader = torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context="fork", timeout=300)
 check("forked workers work", sum(int(batch.sum()) for batch in loader) == 4 * sum(range(32)))
 stop.set()
 thread.join()

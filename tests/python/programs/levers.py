@@ -1,4 +1,4 @@
-"""A small language model without a lever pulled. What stands between the two lines of marks may be written in by hand."""
+"""A small language model without a lever pulled. What a function holds when it first calls the model, the batch, must not be held for longer."""
 
 import argparse
 
@@ -35,16 +35,18 @@ class Model(nn.Module):
         return self.head(x)
 
 
-model = Model().cuda()
-optimizer = torch.optim.AdamW(model.parameters())
-# levers
-# end of levers
-for _step in range(6):
-    text = torch.randint(CLASSES, (options.batch, LENGTH + 1)).cuda()
-    optimizer.zero_grad()
-    logits = model(text[:, :-1])
-    loss = F.cross_entropy(logits.reshape(-1, CLASSES), text[:, 1:].reshape(-1))
-    loss.backward(retain_graph=options.bad)
-    if options.bad:
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
+def main() -> None:
+    model = Model().cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _step in range(6):
+        text = torch.randint(CLASSES, (options.batch, LENGTH + 1)).cuda()
+        optimizer.zero_grad()
+        logits = model(text[:, :-1])
+        loss = F.cross_entropy(logits.reshape(-1, CLASSES), text[:, 1:].reshape(-1))
+        loss.backward(retain_graph=options.bad)
+        if options.bad:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+main()

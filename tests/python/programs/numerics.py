@@ -24,6 +24,8 @@ from stalloc import _host
 RECORDED, STEPS = 6, 20
 #: Seconds after each step: what learns in a thread of its own would be too late for steps as short as these.
 PAUSE = 0.0
+#: How many pauses the step before the smaller one is waited for a plan at most, however busy the machine is.
+PATIENCE = 0
 ANOTHER_SIZE = 12  # the step whose batch is smaller
 
 
@@ -66,6 +68,10 @@ def train(net, optimizer, loss_of, batches, shares=None):
         optimizer.step()
         losses.append(loss.item().hex())
         time.sleep(PAUSE)
+        for _ in range(PATIENCE if len(losses) == ANOTHER_SIZE else 0):
+            if _host.stats()["plans"]:
+                break
+            time.sleep(PAUSE)
         after = _host.stats()
         if before and shares is not None:
             shares.append((after["planned"] - before["planned"]) / (after["requests"] - before["requests"]))
@@ -133,13 +139,14 @@ def run_threads(steps, _shares):
 
 def child(run, how, folder):
     """One run, from the first tensor on."""
-    global PAUSE
+    global PAUSE, PATIENCE
     if how == "record":
         _host.record(folder)
     elif how == "serve":
         _host.serve(folder / "rank0_dev0.plan", folder / "log")
     elif how == "learn":
         PAUSE = 0.05
+        PATIENCE = 6000 if run in (run_mlp, run_transformer) else 0  # those whose steps repeat
         _host.learn(folder / "learned")
     torch.manual_seed(1)
     torch.set_num_threads(2)

@@ -19,7 +19,7 @@ import torch
 from sharing import exported
 from torch.multiprocessing.reductions import rebuild_cuda_tensor, reduce_tensor
 
-PATIENCE = 60  # seconds, for what takes milliseconds
+PATIENCE = 300  # seconds, for what takes milliseconds
 SIZES = (10, 100_000, 700_000)  # elements: a part of a page, of one or two, of three or more
 
 

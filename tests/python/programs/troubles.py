@@ -25,7 +25,7 @@ if what == "size":  # one tensor, of so many bytes
 elif what == "full":  # no file grows beyond so many bytes from here on; a full disk is not to be had everywhere
     allocate(500)
     if len(sys.argv) > 2:
-        for _ in range(1000):
+        for _ in range(30_000):
             if any(file.stat().st_size > 2000 for file in Path(sys.argv[3]).glob("*.trace")):
                 break  # what was allocated so far is written
             time.sleep(0.01)
@@ -33,13 +33,17 @@ elif what == "full":  # no file grows beyond so many bytes from here on; a full 
     allocate(20_000)
 elif what == "signals":  # says which signals come, and ends at the last with a status of its own
     seen = []
+
+    def heard(number, frame):
+        seen.append(signal.Signals(number).name)
+        print(seen[-1], flush=True)
+
     for number in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: seen.append(signal.Signals(number).name))
+        signal.signal(number, heard)
     allocate(10)
     print("ready", os.getpid(), flush=True)
     while "SIGTERM" not in seen:
         time.sleep(0.02)
-    print(*seen, flush=True)
     sys.exit(7)
 elif what == "distrust":  # the tracker is said to be wrong
     from stalloc import _native

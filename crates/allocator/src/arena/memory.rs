@@ -14,6 +14,9 @@ use crate::journal::Event;
 use crate::script::{GRANULE, Key, Script};
 use crate::tuning::{idle_share, remap_share, saved_within, spared_share};
 
+/// Gaps that are looked at for the one that is cheapest to back.
+const LOOKED: usize = 256;
+
 /// What to do where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressure {
@@ -44,6 +47,29 @@ impl<D: Device> Arena<D> {
         parts.find_map(|part| own_part(owners, part, key))
     }
 
+    /// Where a request fits so that the fewest pages have to be remapped for it, of equals in the tightest gap; only where no other
+    /// stream was last, unless `others` may have been. O(gaps that are wide enough, and their frames).
+    #[cold]
+    pub(super) fn fit_cheapest(&mut self, window: Range<u32>, key: Key, others: bool) -> Option<u32> {
+        let width = key.granules();
+        let (frames, owners) = (&self.frames, &mut self.owners);
+        let mut best: Option<(u64, u32)> = None;
+        for gap in self.gaps.fits(window, width).take(LOOKED) {
+            let last = gap.end - width;
+            let parts = frames.mapped_parts(gap.clone());
+            let starts =
+                parts.flat_map(|part| [part.start.min(last), part.end.saturating_sub(width).clamp(gap.start, last)]);
+            for start in starts.chain([gap.start]) {
+                let missing = frames.missing(&(start..start + width));
+                let is_better = best.is_none_or(|(least, _)| missing < least);
+                if is_better && (others || own_part(owners, start..start + width, key) == Some(start)) {
+                    best = Some((missing, start));
+                }
+            }
+        }
+        best.map(|(_, start)| start)
+    }
+
     /// Puts memory behind a range, for a stream to use.
     #[inline]
     pub(super) fn back(
@@ -63,7 +89,18 @@ impl<D: Device> Arena<D> {
         let peak = live.max(self.statistics.peak_allocated).max(expected);
         let slack = self.budget.of(peak).min(self.within.saturating_sub(peak));
         let page = self.frames.frame().unwrap_or(1);
-        (peak + slack).saturating_sub(pools).div_ceil(page) * page
+        let needed = (peak + slack).saturating_sub(pools);
+        if self.is_scarce() {
+            return needed.div_ceil(page) * page;
+        }
+        // With no page more than blocks need, a block that lies a little higher than the last one did would remap a page.
+        (needed / page * page).max((peak.saturating_sub(pools).div_ceil(page) + 1) * page)
+    }
+
+    /// Whether the device, and not the slack, is what memory is short of. Then blocks are packed, whatever is remapped for it.
+    pub(super) fn is_scarce(&self) -> bool {
+        let peak = self.statistics.peak_allocated;
+        self.within.saturating_sub(peak) < self.budget.of(peak)
     }
 
     /// Asks how much the arena may hold so that other libraries find what they need.

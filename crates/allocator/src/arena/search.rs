@@ -92,7 +92,11 @@ impl<D: Device> Arena<D> {
                 if mapped_first() { self.claim_found(key, Pressure::Refuse, on_mapped) } else { None }
             })
             .or_else(|| {
-                self.claim_found(key, Pressure::Remap, |arena, others| arena.tightest(own.clone(), key, others))
+                let is_scarce = self.is_scarce();
+                self.claim_found(key, Pressure::Remap, |arena, others| {
+                    let cheapest = if is_scarce { None } else { arena.fit_cheapest(own.clone(), key, others) };
+                    cheapest.or_else(|| arena.tightest(own.clone(), key, others))
+                })
             })
     }
 

@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use crate::tuning::{least_slack, most_slack, remap_time, tight_slack};
 
-/// Steps from the least slack to the most.
-const STEPS: u64 = 4;
-
 /// Remaps may take as much at once as they may in so much time after the slack changed,
 const AHEAD: Duration = Duration::from_secs(10);
 
@@ -32,13 +29,13 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slack {
     tight: bool,
-    /// Steps above the least.
-    grown: u64,
+    /// The most instead of the least.
+    grown: bool,
     /// Driver time that remaps may still take, and what they took since that was looked at.
     credit: Duration,
     spent: Duration,
     looked: Duration,
-    /// Times that the credit was full, and how many it takes for a step down. Each step up doubles that: it was needed.
+    /// Times that the credit was full, and how many it takes to shrink. Each growth doubles that: it was needed.
     full: u32,
     patience: u32,
 }
@@ -47,7 +44,7 @@ impl Slack {
     pub fn new() -> Self {
         Slack {
             tight: false,
-            grown: 0,
+            grown: false,
             credit: AHEAD / remap_time(),
             spent: Duration::ZERO,
             looked: Duration::ZERO,
@@ -69,8 +66,7 @@ impl Slack {
         if self.tight {
             return peak / tight_slack();
         }
-        let (least, most) = (peak / least_slack(), peak / most_slack());
-        least + most.saturating_sub(least) / STEPS * self.grown
+        peak / if self.grown { most_slack() } else { least_slack() }
     }
 
     /// A remap took the driver so long.
@@ -97,8 +93,8 @@ impl Slack {
         (self.credit, self.looked) = (left.unwrap_or(AHEAD / remap_time()), now);
         if left.is_none() {
             self.full = 0;
-            if !can_be_saved && self.grown < STEPS {
-                self.grown += 1;
+            if !can_be_saved && !self.grown {
+                self.grown = true;
                 self.patience = self.patience.saturating_mul(2);
             }
             return Verdict::Dear;
@@ -107,8 +103,8 @@ impl Slack {
             self.full += 1;
             self.credit = AHEAD / remap_time();
         }
-        if self.full >= self.patience && self.grown > 0 {
-            (self.grown, self.full) = (self.grown - 1, 0);
+        if self.full >= self.patience && self.grown {
+            (self.grown, self.full) = (false, 0);
         }
         Verdict::Fair
     }

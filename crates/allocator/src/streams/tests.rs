@@ -91,6 +91,24 @@ fn a_search_looks_at_so_many_parts_and_takes_the_rest_for_another_stream_s() {
 }
 
 #[test]
+fn what_nobody_used_is_no_work_and_a_search_sees_no_more_of_it_than_it_wants() {
+    let (pieces, far) = (2 * WORK, 2 * WORK * PIECE);
+    let mut owners = two(0..10, far..far + 10);
+    let mut seen = Vec::new();
+    owners.any(&(10..far + 10), |_, part| {
+        seen.push(part.clone());
+        part.end >= 3 * PIECE
+    });
+    assert_eq!(seen, [PIECE..2 * PIECE, 2 * PIECE..3 * PIECE]);
+    assert_eq!(own(&mut owners, 0..far + 10, (pieces - 1) * PIECE, 2), Some(10));
+    assert_eq!(owners.work, WORK - 1, "the first stream's");
+    assert_eq!(own(&mut owners, 0..far + 10, far, 2), None);
+    owners.work = 0;
+    assert_eq!(owners.own(10..far + 10, PIECE, 2), Some(10), "no work is left, and none is wanted");
+    assert_eq!(owners.users(&(10..far + 10), 2, true), [(1, 1)]);
+}
+
+#[test]
 fn a_stream_is_alone_again_once_the_others_have_been_idle_and_are_done() {
     let mut owners = two(0..10, 10..20);
     let mut alone_after = None;

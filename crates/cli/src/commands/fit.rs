@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use stalloc_dryrun_setup::{Gpu, find_all};
 use stalloc_jobs::fit::{
-    self, ALLOCATORS, Answer, Candidate, Failure, FailureKind, Fits, Frontier, Question, Setting, Variable, Verdict,
-    WorldSize,
+    self, ALLOCATORS, Answer, Candidate, CardVerdict, Failure, FailureKind, Fits, Frontier, Question, Setting,
+    Variable, WorldSize,
 };
 
 use crate::commands::trace::{Answers, failed};
@@ -375,7 +375,7 @@ fn peak(candidate: &Candidate) -> String {
     format!("  peak allocated {peak}{rank} in {} steps", candidate.steps)
 }
 
-fn fits(verdict: &Verdict) -> String {
+fn fits(verdict: &CardVerdict) -> String {
     match verdict.fits {
         Fits::Yes => "yes",
         Fits::Edge => "edge",
@@ -391,7 +391,7 @@ fn heads(second: &str, has_ranks: bool) -> Vec<&str> {
     heads
 }
 
-fn rest(verdict: &Verdict, has_ranks: bool) -> Vec<String> {
+fn rest(verdict: &CardVerdict, has_ranks: bool) -> Vec<String> {
     let mut cells = vec![
         verdict.needed.map_or("unknown".to_owned(), output::bytes),
         verdict.left.map_or(String::new(), signed),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stalloc_dryrun_setup::find;
 use stalloc_jobs::fit::{self, FailureKind, Setting, Variable};
-use stalloc_jobs::levers::{self, Answer, Figures, Question, Row};
+use stalloc_jobs::levers::{self, Answer, Figures, FoundLever, Question, Row};
 
 use crate::commands::fit::{happened, summary};
 use crate::commands::trace::{Answers, failed};
@@ -38,6 +38,9 @@ pub struct Args {
     /// Search the largest value that fits with each lever, for {NAME} in the command: NAME=A..B, or NAME=A..B:STEP
     #[arg(long, value_name = "NAME=A..B")]
     vary: Option<String>,
+    /// Run rank 0 of a script of N ranks, as torchrun would, alone
+    #[arg(long, value_name = "N")]
+    world_size: Option<u32>,
     /// Try these alone, separated by commas: checkpoint,foreach_off
     #[arg(long, value_name = "LEVER,LEVER...", value_delimiter = ',')]
     only: Vec<String>,
@@ -92,16 +95,17 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
             at_once: args.jobs,
             keeps: !args.no_cache,
         },
+        world_size: args.world_size,
         only: args.only,
     };
     let stop =
         stalloc_launcher::stop_flag().map_err(|error| Error::message(format!("cannot listen to signals: {error}")))?;
     let mut spinner = Spinner::new();
-    let mut watch = |event: levers::Event<'_>| match event {
-        levers::Event::Tick { running, done, stage } => {
+    let mut watch = |stage: &'static str, event: fit::Event<'_>| match event {
+        fit::Event::Tick { running, done, .. } => {
             spinner.update(&format!("{stage}: {done} trials done, {running} running"));
         }
-        levers::Event::Tried { levers, values, tried, is_cached } => {
+        fit::Event::Tried { levers, values, tried, is_cached, .. } => {
             let mut words: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
             words.push(if levers.is_empty() { "as it is".to_owned() } else { levers.join(" + ") });
             spinner.line(&format!("{}: {}", words.join(" "), summary(tried, is_cached)));
@@ -152,13 +156,17 @@ fn print(answer: &Answer) -> Result<(), Error> {
     let saving = ran.iter().filter(|(_, figures)| figures.peak_allocated < base.peak_allocated);
     for lever in saving.filter_map(|(row, _)| row.lever.as_ref()) {
         output::line(&format!("\n{}: {}", lever.name, lever.what))?;
-        print_code(&lever.how)?;
+        print_code(lever)?;
     }
     print_combination(answer)
 }
 
-fn print_code(code: &str) -> Result<(), Error> {
-    code.lines().try_for_each(|line| output::line(&format!("    {line}")))
+fn print_code(lever: &FoundLever) -> Result<(), Error> {
+    let is_new = lever.r#where.starts_with("before ") || lever.r#where.starts_with("after ");
+    if !lever.r#where.is_empty() {
+        output::line(&format!("  {}{}:", if is_new { "" } else { "in place of " }, lever.r#where))?;
+    }
+    lever.how.lines().try_for_each(|line| output::line(&format!("    {line}")))
 }
 
 fn row(answer: &Answer, name: &str, row: &Row, figures: &Figures) -> Vec<String> {
@@ -272,5 +280,5 @@ fn print_combination(answer: &Answer) -> Result<(), Error> {
         format!("No set of these levers makes it fit; nearest: {}, which needs {needed} of {goal}.", names.join(" + "))
     };
     output::line(&format!("\n{verdict}"))?;
-    combination.levers.iter().try_for_each(|lever| print_code(&lever.how))
+    combination.levers.iter().try_for_each(print_code)
 }

@@ -265,12 +265,6 @@ impl Calls {
         self.check("freeing page-locked memory", unsafe { free(address) })
     }
 
-    /// As [`Calls::is_complete`], also while another thread captures a graph.
-    pub fn is_complete_relaxed(&self, event: *mut c_void) -> Result<bool, Error> {
-        let _current = self.relaxed()?;
-        self.is_complete(event)
-    }
-
     pub fn reserve(&self, bytes: u64, alignment: u64) -> Result<Address, Error> {
         let reserve = self.virtual_memory()?.reserve;
         let _current = self.current()?;
@@ -398,8 +392,9 @@ impl Calls {
         self.check("recording an event", unsafe { (self.driver.basic.event_record)(event, handle(stream)) })
     }
 
+    /// Also while another thread captures a graph: asking, as waiting, would end the capture.
     pub fn is_complete(&self, event: *mut c_void) -> Result<bool, Error> {
-        let _current = self.current()?;
+        let _current = self.relaxed()?;
         // SAFETY: the event is alive, as its owner calls.
         match unsafe { (self.driver.basic.event_query)(event) } {
             NOT_READY => Ok(false),
@@ -408,7 +403,7 @@ impl Calls {
     }
 
     pub fn wait(&self, event: *mut c_void) -> Result<(), Error> {
-        let _current = self.current()?;
+        let _current = self.relaxed()?;
         // SAFETY: the event is alive, as its owner calls.
         self.check("waiting for an event", unsafe { (self.driver.basic.event_synchronize)(event) })
     }

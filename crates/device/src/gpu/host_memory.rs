@@ -61,6 +61,6 @@ impl PageLocked for HostMemory {
     }
 
     fn completed(&self, event: &Event) -> Result<bool, Error> {
-        event.calls.is_complete_relaxed(event.raw)
+        event.calls.is_complete(event.raw)
     }
 }

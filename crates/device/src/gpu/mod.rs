@@ -66,9 +66,6 @@ impl Drop for Event {
 
 impl Gpu {
     /// An NVIDIA device by its ordinal, as CUDA counts the visible ones, in its primary context.
-    ///
-    /// # Errors
-    /// [`Error::Driver`] if the driver cannot be loaded or has no such device.
     pub fn cuda(ordinal: u32) -> Result<Self, Error> {
         Gpu::open(OsStr::new("libcuda.so.1"), Flavour::Cuda, ordinal)
     }
@@ -79,9 +76,6 @@ impl Gpu {
     }
 
     /// An AMD device by its ordinal, as HIP counts the visible ones.
-    ///
-    /// # Errors
-    /// [`Error::Driver`] if the runtime cannot be loaded or has no such device.
     pub fn hip(ordinal: u32) -> Result<Self, Error> {
         Gpu::open(OsStr::new("libamdhip64.so"), Flavour::Hip, ordinal)
     }

@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::fit::evaluate::{ALLOCATORS, Fits};
-use crate::fit::report::{Answer, Candidate, Frontier, Verdict};
+use crate::fit::report::{Answer, Candidate, Frontier};
 use crate::fit::values::Assignment;
+use crate::fit::verdict::CardVerdict;
 use crate::fit::{Outside, Question};
 
 /// The answer as one JSON object. Sizes in bytes.
@@ -85,7 +86,7 @@ fn candidate(candidate: &Candidate) -> Value {
     out
 }
 
-fn allocator(verdict: &Verdict) -> Value {
+fn allocator(verdict: &CardVerdict) -> Value {
     json!({
         "fits": verdict.fits == Fits::Yes,
         "edge": verdict.fits == Fits::Edge,

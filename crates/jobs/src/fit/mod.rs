@@ -16,6 +16,7 @@ pub(crate) mod scheduler;
 pub(crate) mod search;
 mod trial;
 pub(crate) mod values;
+pub(crate) mod verdict;
 mod world;
 
 use std::ffi::OsString;
@@ -28,10 +29,11 @@ pub use evaluate::{ALLOCATORS, Device, Fits, Need};
 pub use json::json;
 pub use outside::{Outside, Part};
 pub use picture::page;
-pub use report::{Answer, Candidate, Frontier, Trouble, Verdict};
+pub use report::{Answer, Candidate, Frontier, Trouble};
 pub use scheduler::{Event, Tried};
 pub use trial::{Failure, FailureKind, Outcome, Setting};
 pub use values::{Assignment, Values, Variable, substitute};
+pub use verdict::CardVerdict;
 pub use world::WorldSize;
 
 /// What is asked.
@@ -135,9 +137,6 @@ impl From<stalloc_dryrun_setup::SetupError> for Error {
 }
 
 /// Answers a question. `watch` is told of every trial; when `stop` is set, what was found so far is the answer.
-///
-/// # Errors
-/// If the question is invalid, or the command cannot be started at all.
 pub fn fit(question: &Question, watch: &mut dyn FnMut(Event<'_>), stop: &AtomicBool) -> Result<Answer, Error> {
     values::check(&question.variables, &question.command, question.world_size.as_ref())?;
     if question.gpus.is_empty() {

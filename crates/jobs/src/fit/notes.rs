@@ -51,6 +51,8 @@ pub struct FoundLever {
     pub what: String,
     /// The lines of code that do it.
     pub how: String,
+    /// Where they stand: `after train.py:31`, or `train.py:31` in place of it.
+    pub r#where: String,
     /// What becomes of the numbers: `same`, `rounding` (sums in another order) or `change`.
     pub numerics: String,
     /// Levers of one group take the place of each other.

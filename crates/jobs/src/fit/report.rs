@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stalloc_dryrun_setup::{GPUS, Gpu};
+use stalloc_dryrun_setup::Gpu;
 
 use crate::fit::Question;
 use crate::fit::evaluate::{ALLOCATORS, Device, Fits};
@@ -13,23 +13,7 @@ use crate::fit::scheduler::{Found, Line, Tried, points};
 use crate::fit::search::{self, Next};
 use crate::fit::trial::Failure;
 use crate::fit::values::{Assignment, Variable};
-
-/// What is to be said about one allocator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// Whether it fits on every device.
-    pub fits: Fits,
-    /// The most that it held on a device, bytes.
-    pub peak_reserved: u64,
-    /// The least memory that the job gets through with on its fullest device, all that is outside PyTorch included at its most; bytes.
-    pub needed: Option<u64>,
-    /// What is left of the card then, negative where it is missing; bytes.
-    pub left: Option<i64>,
-    /// The rank and its device that need most under this allocator.
-    pub rank: (u32, u32),
-    /// The preset with the least memory that would do.
-    pub smallest_gpu: Option<&'static str>,
-}
+use crate::fit::verdict::{CardVerdict, smallest_gpu, verdict};
 
 /// One combination of values on one GPU.
 #[derive(Clone, Debug)]
@@ -47,7 +31,7 @@ pub struct Candidate {
     /// The fewest steps that a rank recorded.
     pub steps: u64,
     /// One for each of [`ALLOCATORS`]; none where the command did not run.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<CardVerdict>,
     /// Each rank's own peak: rank, device, largest live bytes.
     pub ranks: Vec<(u32, u32, u64)>,
     /// Why the command did not run, and on which rank.
@@ -128,41 +112,6 @@ impl Answer {
     pub fn anything_fits(&self) -> bool {
         self.candidates.iter().flat_map(|candidate| &candidate.verdicts).any(|verdict| verdict.fits == Fits::Yes)
     }
-}
-
-/// What several devices say together about an allocator on a card: the worst of them. Which card would do is not looked for.
-pub fn verdict(devices: &[Device], allocator: usize, gpu: &Gpu) -> Verdict {
-    let needs = || devices.iter().map(|device| (device, &device.needs[allocator]));
-    let needed =
-        |(device, need): (&Device, &crate::fit::Need)| Some(need.smallest?.saturating_add(device.outside.high));
-    // What cannot be found is more than what can; of equals the first rank.
-    let most = needs().max_by_key(|&(device, need)| {
-        let needed = needed((device, need));
-        (needed.is_none(), needed, need.peak_reserved, std::cmp::Reverse((device.rank, device.device)))
-    });
-    let needed = most.and_then(needed);
-    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-    Verdict {
-        fits: needs().map(|(_, need)| need.fits).min().unwrap_or(Fits::No),
-        peak_reserved: needs().map(|(_, need)| need.peak_reserved).max().unwrap_or(0),
-        needed,
-        left: needed.map(|needed| signed(gpu.total).saturating_sub(signed(needed))),
-        rank: most.map_or((0, 0), |(device, _)| (device.rank, device.device)),
-        smallest_gpu: None,
-    }
-}
-
-/// The preset with the least memory that would do. Its number of multiprocessors may change what the job needs by a little.
-fn smallest_gpu(devices: &[Device], allocator: usize) -> Option<&'static str> {
-    let would_do = |card: &&Gpu| {
-        devices.iter().all(|device| {
-            // What the card's own context takes, and what the groups take here.
-            let groups: u64 = device.outside.parts.iter().skip(1).map(|part| part.high).sum();
-            let taken = card.context_range.1.saturating_add(groups);
-            device.needs[allocator].smallest.is_some_and(|needed| needed.saturating_add(taken) <= card.total)
-        })
-    };
-    GPUS.iter().find(would_do).map(|card| card.name)
 }
 
 /// Puts the answer together.
@@ -253,7 +202,7 @@ fn candidate(gpu: Gpu, values: Assignment, tried: &Tried) -> Candidate {
         verdicts: match devices {
             [] => Vec::new(),
             _ => {
-                let of = |allocator| Verdict {
+                let of = |allocator| CardVerdict {
                     smallest_gpu: smallest_gpu(devices, allocator),
                     ..verdict(devices, allocator, &gpu)
                 };

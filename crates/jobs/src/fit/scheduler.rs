@@ -14,10 +14,10 @@ use crate::fit::cache::{Cache, Key};
 use crate::fit::evaluate::{Device, Fits};
 use crate::fit::notes::LeverNotes;
 use crate::fit::ranks::{Class, classes, to_try};
-use crate::fit::report::verdict;
 use crate::fit::search::{self, Next, Point};
 use crate::fit::trial::{self, Failure, Outcome};
 use crate::fit::values::{self, Assignment, Values, Variable};
+use crate::fit::verdict::verdict;
 use crate::fit::{Error, Question};
 
 /// Trials at once that a machine with many cores runs: each takes about 1 GB of host memory.
@@ -64,9 +64,6 @@ impl Line {
 }
 
 /// The lines of a question.
-///
-/// # Errors
-/// If there are too many.
 pub fn lines(question: &Question) -> Result<Vec<Line>, Error> {
     let range = question.variables.iter().enumerate().find_map(|(at, variable)| match variable.values {
         Values::Range { first, step, count } => Some((at, first, step, count)),
@@ -163,9 +160,6 @@ struct Work<'a> {
 }
 
 /// Tries what the lines need.
-///
-/// # Errors
-/// If a command cannot be started at all.
 pub fn run(
     question: &Question,
     stand_ins: &[DryRun],

@@ -91,9 +91,6 @@ pub enum FailureKind {
 }
 
 /// Runs `command` on one rank and says what it needs; none if it was stopped. The notes say what the answer depends on.
-///
-/// # Errors
-/// If the command cannot be started at all, or the disk cannot be written to.
 pub fn run(
     command: &[OsString],
     dry_run: &DryRun,

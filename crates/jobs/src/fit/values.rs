@@ -130,9 +130,6 @@ pub fn check(variables: &[Variable], command: &[OsString], world_size: Option<&W
 }
 
 /// Every combination of the lists' values; the range has none yet.
-///
-/// # Errors
-/// If there are too many to try.
 pub fn combinations(variables: &[Variable]) -> Result<Vec<Assignment>, Error> {
     let mut all: Vec<Assignment> = vec![Vec::new()];
     for variable in variables {

@@ -12,9 +12,9 @@ pub fn json(answer: &Answer) -> Value {
     let combination = answer.combination.as_ref().map(|combination| {
         let mut out = figures(answer, &combination.figures);
         let names: Vec<&str> = combination.levers.iter().map(|lever| lever.name.as_str()).collect();
-        let how: Vec<&str> = combination.levers.iter().map(|lever| lever.how.as_str()).collect();
+        let how = combination.levers.iter().map(|lever| json!({"where": lever.r#where, "how": lever.how}));
         out.insert("levers".to_owned(), json!(names));
-        out.insert("how".to_owned(), json!(how.join("\n")));
+        out.insert("how".to_owned(), how.collect());
         Value::Object(out)
     });
     json!({
@@ -48,9 +48,13 @@ fn row(answer: &Answer, row: &Row) -> Value {
         }
     };
     if let Some(lever) = &row.lever {
-        for (name, text) in
-            [("name", &lever.name), ("what", &lever.what), ("how", &lever.how), ("numerics", &lever.numerics)]
-        {
+        for (name, text) in [
+            ("name", &lever.name),
+            ("what", &lever.what),
+            ("how", &lever.how),
+            ("where", &lever.r#where),
+            ("numerics", &lever.numerics),
+        ] {
             out.insert(name.to_owned(), json!(text));
         }
     }

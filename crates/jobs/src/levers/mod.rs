@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stalloc_dryrun_setup::{DryRun, Gpu};
 
 pub use crate::fit::notes::{FoundLever, LeverNotes};
-use crate::fit::report::verdict;
 use crate::fit::scheduler::{self, Line, Tried, points};
 use crate::fit::search::{self, Next, Point};
 use crate::fit::values::{self, Assignment, Values, Variable};
+use crate::fit::verdict::verdict;
 use crate::fit::{self, Error, Failure};
 pub use combine::Combination;
 pub use json::json;
@@ -36,33 +36,10 @@ const SHARDED: &str = "fsdp2_over_";
 pub struct Question {
     /// As for `fit`, with one GPU and at most one variable, a range.
     pub fit: fit::Question,
+    /// The ranks of the script, one of which is run alone; none: it has no process groups.
+    pub world_size: Option<u32>,
     /// The levers to try, by their names; none: all that the script has.
     pub only: Vec<String>,
-}
-
-/// What happens meanwhile.
-#[derive(Clone, Debug)]
-pub enum Event<'a> {
-    /// Time passes.
-    Tick {
-        /// How many trials run.
-        running: usize,
-        /// How many are done.
-        done: usize,
-        /// What the trials are for.
-        stage: &'static str,
-    },
-    /// A trial is done.
-    Tried {
-        /// The levers that were applied.
-        levers: &'a [String],
-        /// The values.
-        values: &'a Assignment,
-        /// What it said.
-        tried: &'a Tried,
-        /// Whether it was known from before.
-        is_cached: bool,
-    },
 }
 
 /// What a trial needs, and what its step costs.
@@ -140,9 +117,8 @@ struct Bench<'a> {
     question: &'a Question,
     stand_ins: Vec<DryRun>,
     goal: u64,
-    watch: &'a mut dyn FnMut(Event<'_>),
+    watch: &'a mut dyn FnMut(&'static str, fit::Event<'_>),
     stop: &'a AtomicBool,
-    done: usize,
 }
 
 impl Bench<'_> {
@@ -151,20 +127,8 @@ impl Bench<'_> {
     }
 
     fn run(&mut self, lines: &[Line], stage: &'static str) -> Result<scheduler::Found, Error> {
-        let before = self.done;
-        let (watch, done) = (&mut self.watch, &mut self.done);
-        let mut passed_on = |event: fit::Event<'_>| match event {
-            fit::Event::Tick { running, done: so_far, .. } => {
-                *done = before + so_far;
-                watch(Event::Tick { running, done: *done, stage });
-            }
-            fit::Event::Tried { values, levers, tried, is_cached, .. } => {
-                watch(Event::Tried { levers, values, tried, is_cached });
-            }
-        };
-        let found = scheduler::run(&self.question.fit, &self.stand_ins, lines, &mut passed_on, self.stop)?;
-        self.done = before + found.tried.len();
-        Ok(found)
+        let watch = &mut |event: fit::Event<'_>| (self.watch)(stage, event);
+        scheduler::run(&self.question.fit, &self.stand_ins, lines, watch, self.stop)
     }
 
     /// The line of one value, or of the whole range where there is none.
@@ -177,7 +141,10 @@ impl Bench<'_> {
             gpu: 0,
             fixed: at.cloned().unwrap_or_default(),
             range: if at.is_some() { None } else { range },
-            world_size: levers.iter().find_map(|lever| lever.strip_prefix(SHARDED)?.parse().ok()),
+            world_size: levers
+                .iter()
+                .find_map(|lever| lever.strip_prefix(SHARDED)?.parse().ok())
+                .or(self.question.world_size),
             levers: Some(levers.to_vec()),
         }
     }
@@ -218,11 +185,12 @@ impl Bench<'_> {
     }
 }
 
-/// Answers a question. `watch` is told of every trial; when `stop` is set, what was found so far is the answer.
-///
-/// # Errors
-/// If the question is invalid, or the command cannot be started at all.
-pub fn levers(question: &Question, watch: &mut dyn FnMut(Event<'_>), stop: &AtomicBool) -> Result<Answer, Error> {
+/// Answers a question. `watch` is told of every trial, and what it is for; when `stop` is set, what was found so far is the answer.
+pub fn levers(
+    question: &Question,
+    watch: &mut dyn FnMut(&'static str, fit::Event<'_>),
+    stop: &AtomicBool,
+) -> Result<Answer, Error> {
     let asked = &question.fit;
     values::check(&asked.variables, &asked.command, None)?;
     for variable in &asked.variables {
@@ -235,7 +203,7 @@ pub fn levers(question: &Question, watch: &mut dyn FnMut(Event<'_>), stop: &Atom
     let stand_in = DryRun::new(gpu.name, asked.devices)?.with_ample_memory();
     stand_in.environment()?;
     let goal = asked.goal.unwrap_or(gpu.total);
-    let mut bench = Bench { question, stand_ins: vec![stand_in], goal, watch, stop, done: 0 };
+    let mut bench = Bench { question, stand_ins: vec![stand_in], goal, watch, stop };
 
     let line = bench.line(&[], None);
     let found = bench.run(std::slice::from_ref(&line), "the script as it is")?;

@@ -64,9 +64,6 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Has `path` hold what `first` holds: one file on the disk where the file system can, else a copy. Whole or not at all.
-///
-/// # Errors
-/// If it can be neither.
 pub fn share(first: &Path, path: &Path) -> io::Result<()> {
     link(first, path).or_else(|_| {
         let mut from = File::open(first)?;
@@ -75,9 +72,6 @@ pub fn share(first: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// Has `path` be another name of the file `first`.
-///
-/// # Errors
-/// If the file system has none.
 pub(super) fn link(first: &Path, path: &Path) -> io::Result<()> {
     stalloc_common::replace(path, |new| fs::hard_link(first, new))
 }

@@ -13,9 +13,6 @@ use crate::{Error, Watch};
 
 /// Sums up the traces that the processes of a launch left in `folder`, and names those that are alike. What was cut off is
 /// noted.
-///
-/// # Errors
-/// If the folder or one of them cannot be read.
 pub fn of_launch(folder: &Path, launch: &str, watch: &mut dyn Watch) -> Result<Vec<Summary>, Error> {
     let mut summaries = Vec::new();
     for path in traces_of(folder, launch)? {
@@ -44,9 +41,6 @@ pub fn store_once(folder: &Path, summaries: &[Summary]) {
 }
 
 /// Those of the traces in `directory` that the processes of one launcher wrote.
-///
-/// # Errors
-/// If the directory cannot be read.
 pub(crate) fn traces_of(directory: &Path, launch: &str) -> Result<Vec<PathBuf>, Error> {
     let is_of = |path: &PathBuf| {
         let about = fs::File::open(path).and_then(|mut file| stalloc_trace::format::about(&mut file));
@@ -62,9 +56,6 @@ pub fn is_whole(trace: &Path) -> bool {
 }
 
 /// The traces in `directory`, in the order of ranks and devices. Only files are: opening a pipe would wait for ever.
-///
-/// # Errors
-/// If it cannot be read.
 pub fn traces(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let failed = |source| Error::Folder { path: directory.to_owned(), source };
     let mut found = Vec::new();

@@ -65,30 +65,32 @@ fn what_the_first_steps_keep_or_what_is_given_back_now_and_then_is_no_growth() {
 
 #[test]
 fn a_request_that_the_empty_memory_would_have_served_is_fragmentation_and_a_larger_one_too_large() {
-    let fail = |size: u64| {
+    let fail = |size: u64, each: u64| {
         let mut maker = Maker::new();
         let (held, asks) = (maker.stack("net.py", 3, "build"), maker.stack("net.py", 8, "forward"));
         maker.segment(SegmentAction::Alloc, 0, 400 * MIB);
         for i in 0..10 {
-            maker.alloc(i * 40 * MIB, 20 * MIB, held);
+            maker.alloc(i * 40 * MIB, each, held);
         }
         maker.event(RawEvent::OutOfMemory { size, device_free: 10 * MIB, stack: asks });
         device(maker.trace())
     };
-    let fragmented = fail(100 * MIB);
+    let fragmented = fail(100 * MIB, 20 * MIB);
     assert_eq!(fragmented.verdict, Verdict::Fragmentation);
     assert!(fragmented.headline.contains("needed 300 MiB of the 410 MiB"), "{}", fragmented.headline);
     let first = &fragmented.advice[0];
     assert!(first.command.is_some(), "{:?}", fragmented.advice);
     assert!(fragmented.advice.iter().all(|one| !one.text.contains("GMLake")), "{:?}", fragmented.advice);
-    let large = fail(300 * MIB);
-    assert_eq!((large.verdict, large.peak_allocated), (Verdict::TooLarge, 500 * MIB));
+    let large = fail(150 * MIB, 30 * MIB);
+    assert_eq!((large.verdict, large.peak_allocated), (Verdict::TooLarge, 450 * MIB));
     let levers = |device: &DeviceFigures| device.advice[0].command.clone().expect("what to try");
     assert_eq!(levers(&large), "stalloc levers --dry-run GPU -- COMMAND");
     let sites: Vec<_> = large.peak_by_site.iter().map(|one| (&*one.site, one.bytes, one.blocks)).collect();
-    assert_eq!(sites, [("net.py:8 forward", 300 * MIB, 1), ("net.py:3 build", 200 * MIB, 10)]);
+    assert_eq!(sites, [("net.py:3 build", 300 * MIB, 10), ("net.py:8 forward", 150 * MIB, 1)]);
     let recorded = &large.allocators[0];
-    assert_eq!((recorded.allocator, recorded.peak_allocated, recorded.peak_reserved), ("actual", 200 * MIB, 400 * MIB));
+    assert_eq!((recorded.allocator, recorded.peak_allocated, recorded.peak_reserved), ("actual", 300 * MIB, 400 * MIB));
+    let one = fail(300 * MIB, 20 * MIB);
+    assert!(one.headline.contains("One request at net.py:8 forward asks for 300 MiB"), "{}", one.headline);
 }
 
 #[test]

@@ -79,9 +79,6 @@ impl Fidelity {
 /// Compares a recorded trace with the allocator's code, by the rules of each [`Dialect`]; the
 /// closest. `memory_limit` is what `set_per_process_memory_fraction` allowed the program, bytes: no snapshot says it, and
 /// garbage collection goes by it.
-///
-/// # Errors
-/// If the state that the trace starts from contradicts itself.
 pub fn compare(trace: &Trace, memory_limit: Option<u64>) -> Result<Fidelity, Error> {
     let mut best = compare_as(trace, Dialect::Pytorch, memory_limit)?;
     for dialect in [Dialect::PytorchByAge, Dialect::TorchNpu] {

@@ -23,9 +23,6 @@ pub struct About {
 }
 
 /// Looks at both ends of a file; `None` if it is no trace of this format, of a version that is read. O(1).
-///
-/// # Errors
-/// If the file cannot be read.
 pub fn about(file: &mut File) -> io::Result<Option<About>> {
     file.seek(SeekFrom::Start(0))?;
     let mut start = [0; MAGIC.len() + 1];

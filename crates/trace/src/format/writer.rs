@@ -49,9 +49,6 @@ pub struct Writer<W: Write> {
 
 impl Writer<File> {
     /// Creates (or replaces) the file at `path` for the trace of `device`.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn create(path: &Path, device: u32) -> io::Result<Self> {
         Writer::new(File::create(path)?, device)
     }
@@ -59,9 +56,6 @@ impl Writer<File> {
 
 impl<W: Write> Writer<W> {
     /// A writer of the trace of `device`. `out` is written in large pieces: it needs no buffer.
-    ///
-    /// # Errors
-    /// If `out` cannot be written.
     pub fn new(mut out: W, device: u32) -> io::Result<Self> {
         let mut magic = MAGIC.to_vec();
         magic.push(VERSION);
@@ -242,9 +236,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Says how the recorded allocator is set up.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn settings(&mut self, settings: &AllocatorSettings) -> io::Result<()> {
         let mut content = Vec::new();
         put_settings(&mut content, settings);
@@ -253,9 +244,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Says something else, such as `torch` and its version; a later value of the same key replaces an earlier one.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn metadata(&mut self, key: &str, value: &str) -> io::Result<()> {
         let mut content = Vec::new();
         put_text(&mut content, key);
@@ -265,17 +253,11 @@ impl<W: Write> Writer<W> {
     }
 
     /// Says what the allocator held before the first event. Its streams and requests are those of this writer.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn initial_state(&mut self, state: &MemoryState) -> io::Result<()> {
         self.state(Kind::FirstState, state)
     }
 
     /// Says what the allocator held in the end. Its streams and requests are those of this writer.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn last_state(&mut self, state: &MemoryState) -> io::Result<()> {
         self.state(Kind::LastState, state)
     }
@@ -288,9 +270,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Hands everything to the operating system: it survives the process from here on.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn flush(&mut self) -> io::Result<()> {
         self.write_pending()?;
         self.out.as_mut().map_or(Ok(()), Write::flush)
@@ -306,9 +285,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Marks the trace as whole: nothing may follow.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn end(&mut self) -> io::Result<()> {
         self.write_pending()?;
         self.write_chunk(Kind::End, &[])?;
@@ -321,9 +297,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Marks the trace as whole and returns what it was written to.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.end()?;
         self.out.take().ok_or_else(|| io::Error::other("finished already"))

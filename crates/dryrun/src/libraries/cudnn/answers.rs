@@ -1,11 +1,13 @@
 //! What the installed cuDNN answered, kept for later processes: one file for each version and card.
+//!
+//! Each answer is kept when it is given: the end of the program may be no time for it. PyTorch's autograd thread can abort the
+//! process there (it frees a gradient that Python holds, when Python is being finalized).
 
 use super::installed::Answer;
 use stalloc_common::{PrivateFolder, hash};
 use std::{
     collections::HashMap,
     ffi::{OsStr, OsString},
-    sync::{Mutex, PoisonError},
 };
 
 /// The most that a file may hold, in bytes; a network of 50 convolutions takes 60 KiB. Beyond it starts anew.
@@ -14,30 +16,47 @@ const LARGEST: u64 = 16 << 20;
 /// What changes when an answer is kept under another key, or in another form.
 const FORM: u64 = 1;
 
-/// Answers that are new in this process, and the name of their file.
-static NEW: Mutex<Option<(OsString, Vec<u8>)>> = Mutex::new(None);
-
-pub struct AnswerFile(HashMap<u64, Answer>);
+pub struct AnswerFile {
+    name: OsString,
+    known: HashMap<u64, Answer>,
+}
 
 impl AnswerFile {
-    /// Those of a version for a card. Without a file there are none.
+    /// Those of a version for a card. Without a file there are none; one that is damaged or too long begins anew.
     pub fn open(version: usize, card: &str) -> Self {
         let name = OsString::from(format!("cudnn-{version}-{:016x}-{FORM}", hash(card.as_bytes())));
-        let kept = folder().and_then(|folder| folder.read(&name, LARGEST).ok()).unwrap_or_default();
-        *NEW.lock().unwrap_or_else(PoisonError::into_inner) = Some((name, Vec::new()));
-        Self(records(&kept).collect())
+        let known = folder().map(|folder| read(&folder, &name)).unwrap_or_default();
+        Self { name, known }
     }
 
     pub fn get(&self, key: u64) -> Option<Answer> {
-        self.0.get(&key).cloned()
+        self.known.get(&key).cloned()
     }
 
     pub fn keep(&mut self, key: u64, answer: &Answer) {
-        self.0.insert(key, answer.clone());
-        if let Some((_, new)) = NEW.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            new.extend(record(key, answer));
+        self.known.insert(key, answer.clone());
+        if let Some(folder) = folder() {
+            // A cache that cannot be written is none.
+            let _ = folder.append(&self.name, &record(key, answer));
         }
     }
+}
+
+fn read(folder: &PrivateFolder, name: &OsStr) -> HashMap<u64, Answer> {
+    let (mut known, mut is_whole) = (HashMap::new(), false);
+    if let Ok(kept) = folder.read(name, LARGEST) {
+        let mut good = 0;
+        known.extend(records(&kept).map(|(key, answer)| {
+            good += record(key, &answer).len();
+            (key, answer)
+        }));
+        is_whole = good == kept.len();
+    }
+    if !is_whole {
+        // What is added behind the damage would never be read.
+        let _ = folder.remove(name);
+    }
+    known
 }
 
 fn folder() -> Option<PrivateFolder> {
@@ -75,35 +94,25 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Answer)> {
     })
 }
 
-/// Adds what is new to the file, when the process ends. What another process added meanwhile stays.
-extern "C" fn save() {
-    let Some((name, new)) = NEW.lock().unwrap_or_else(PoisonError::into_inner).take() else {
-        return;
-    };
-    if new.is_empty() {
-        return;
-    }
-    if let Some(folder) = folder() {
-        write(&folder, &name, &new);
-    }
-}
-
-fn write(folder: &PrivateFolder, name: &OsStr, new: &[u8]) {
-    let kept = folder.read(name, LARGEST - (new.len() as u64).min(LARGEST)).unwrap_or_default();
-    // A cache that cannot be written is none.
-    let _ = folder.write(name, |file| {
-        file.write_all(&kept)?;
-        file.write_all(new)
-    });
-}
-
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static SAVE: extern "C" fn() = save;
-
 #[cfg(test)]
 mod tests {
-    use super::{Answer, record, records};
+    use super::{Answer, read, record, records};
+    use stalloc_common::PrivateFolder;
+
+    #[test]
+    fn a_file_with_damage_gives_what_is_before_it_and_begins_anew() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (folder, name) = (PrivateFolder::open(&scratch.path().join("folder")).unwrap(), "answers".as_ref());
+        let answer = Answer { status: 0, count: 1, bytes: vec![4] };
+        let known = || read(&folder, name).into_keys().collect::<Vec<_>>();
+        assert_eq!(known(), [0; 0]);
+        folder.append(name, &record(7, &answer)).unwrap();
+        assert_eq!((known(), known()), (vec![7], vec![7]));
+        folder.append(name, &record(8, &answer)[1..]).unwrap();
+        assert_eq!(known(), [7]);
+        folder.append(name, &record(9, &answer)).unwrap();
+        assert_eq!(known(), [9]);
+    }
 
     #[test]
     fn answers_are_read_back_up_to_the_first_that_is_damaged() {

@@ -2,12 +2,10 @@
 //! is read once from the environment (`STALLOC_TUNE_NAME=VALUE`), so that a program of measurements can leave a mechanism
 //! out or change a number without touching the code.
 
-#![forbid(unsafe_code)]
-
 /// A function for each number, and a list of all of them, `TUNED`: name and value.
 ///
 /// ```
-/// stalloc_tuning::tuned! {
+/// stalloc_common::tuned! {
 ///     /// How far away is nearby.
 ///     nearby: u32 = 64;
 /// }
@@ -28,7 +26,7 @@ macro_rules! tuned {
             #[cfg(feature = "ablation")]
             pub fn $name() -> $type {
                 static VALUE: std::sync::OnceLock<$type> = std::sync::OnceLock::new();
-                *VALUE.get_or_init(|| $crate::or_environment(stringify!($name), $value))
+                *VALUE.get_or_init(|| $crate::tuning::or_environment(stringify!($name), $value))
             }
         )*
 

@@ -1,0 +1,57 @@
+//! What a replay asks of an allocator beyond serving: how it found a place, and what it remapped.
+
+use stalloc_allocator::{Allocator, Error, PlannedAllocator};
+use stalloc_caching::Caching;
+use stalloc_device::{Address, Stream};
+
+use crate::Source;
+use crate::device::Recorder;
+use crate::gmlake::Gmlake;
+
+/// An allocator that says how it found a place.
+pub(crate) trait Serve: Allocator {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error>;
+
+    /// Remaps so far, and their bytes; `None` for allocators that do not remap.
+    fn remaps(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Requests served at planned offsets so far; `None` for allocators that do not plan.
+    fn planned(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Serve for Caching<Recorder> {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error> {
+        Ok((self.malloc(size, stream)?, Source::Online))
+    }
+}
+
+impl Serve for Gmlake<Recorder> {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error> {
+        Ok((self.malloc(size, stream)?, Source::Online))
+    }
+}
+
+impl Serve for PlannedAllocator<Recorder, Caching<Recorder>> {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error> {
+        let served = PlannedAllocator::serve(self, size, stream)?;
+        let source = match served.source {
+            stalloc_allocator::Source::Planned => Source::Planned,
+            stalloc_allocator::Source::Open => Source::Open,
+            stalloc_allocator::Source::Fallback => Source::Fallback,
+        };
+        Ok((served.address, source))
+    }
+
+    fn remaps(&self) -> Option<(u64, u64)> {
+        let statistics = self.statistics();
+        Some((statistics.remaps, statistics.remapped))
+    }
+
+    fn planned(&self) -> Option<u64> {
+        Some(self.statistics().planned)
+    }
+}

@@ -1,0 +1,73 @@
+"""Where the program writes a call, and how it would write it with another option."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_LIBRARIES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+
+
+def is_of_the_program(file: str) -> bool:
+    """Whether a file is the program's own: not PyTorch's, a framework's or ours, and not text that was compiled."""
+    ours = str(Path(__file__).parents[1])
+    return os.path.isfile(file) and not file.startswith(ours) and not any(part in file for part in _LIBRARIES)
+
+
+@dataclass
+class Call:
+    """A call in a simple statement of the program."""
+
+    file: str
+    #: The first and the last line of the statement.
+    lines: tuple[int, int]
+    _statement: str
+    _callee: str
+    #: The statements that stand next to it, with their first lines.
+    _neighbours: list[tuple[int, str]]
+
+    @classmethod
+    def of(cls, callee: str) -> Call | None:
+        """The call of ``callee``, a name without its module, that the program makes just now."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and not is_of_the_program(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            return None
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        tree = ast.parse(Path(file).read_text())
+        inside = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and s.lineno <= line <= (s.end_lineno or 0)]
+        statement = max(inside, key=lambda s: (s.lineno, s.col_offset), default=None)
+        if statement is None or hasattr(statement, "body") or len(_calls(statement, callee)) != 1:
+            return None
+        bodies = [body for node in ast.walk(tree) for body in [getattr(node, "body", None)] if isinstance(body, list)]
+        neighbours = [(s.lineno, ast.unparse(s)) for body in bodies if any(s.lineno == statement.lineno for s in body) for s in body]
+        return cls(file, (statement.lineno, statement.end_lineno or line), ast.unparse(statement), callee, neighbours)
+
+    @property
+    def where(self) -> str:
+        """As ``train.py:31``."""
+        first, last = self.lines
+        return f"{os.path.relpath(self.file)}:{first}" + (f"-{last}" if last > first else "")
+
+    def before_parameters(self, model: str) -> str:
+        """The first line, as ``train.py:31``, that asks a model for its parameters, of the call or of the statements before it."""
+        asks = (f"{model}.parameters(", f"{model}.named_parameters(")
+        lines = [line for line, text in self._neighbours if line < self.lines[0] and any(ask in text for ask in asks)]
+        return f"{os.path.relpath(self.file)}:{min(lines)}" if lines else self.where
+
+    def with_option(self, name: str, value: str) -> str:
+        """The statement with an option."""
+        tree = ast.parse(self._statement)
+        (call,) = _calls(tree, self._callee)
+        call.keywords = [k for k in call.keywords if k.arg != name] + [ast.keyword(name, ast.parse(value, mode="eval").body)]
+        return ast.unparse(tree)
+
+
+def _calls(tree: ast.AST, callee: str) -> list[ast.Call]:
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [call for call in calls if callee in (getattr(call.func, "id", None), getattr(call.func, "attr", None))]
