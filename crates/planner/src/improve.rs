@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::Options;
 use crate::clock::{Clock, Until};
 use crate::core_search::CoreSearch;
+use crate::ejections::Ejections;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::finder::Layout;
 use crate::first_fit::FirstFit;
@@ -19,13 +20,12 @@ use crate::problem::Part;
 use crate::rules::{Heaviest, Rule, arrange, core, long};
 use crate::skyline::best_fit;
 use crate::stretches::Stretches;
-use crate::windows::Windows;
 
-/// Up to so many items the exact search and windows are the best there is; above, they take turns with the others.
+/// Up to so many items the exact search and ejections are the best there is; above, they take turns with the others.
 const FEW_ITEMS: usize = 1024;
 
 /// Dives over more items than that take more memory than they are worth (micro_batches:1000000 without stretches, 600
-/// million units, with beams, which are gone: 437 MiB instead of 196, and 1.0211 instead of 1.0129); windows take their turns.
+/// million units, with beams, which are gone: 437 MiB instead of 196, and 1.0211 instead of 1.0129); ejections take their turns.
 const MOST_ITEMS: usize = 1 << 18;
 
 /// Work of the shortest restarts of the exact search towards the target and in between: for each item, and at least; each
@@ -57,22 +57,22 @@ enum Kind {
     Dive,
     /// Exact search for a core, the others around it.
     Core,
-    /// Windows of the best solution.
-    Window,
+    /// Ejections from the best solution.
+    Eject,
     /// First fit in some order.
     Order,
     /// Stretches that are too high, all else around them.
     Stretch,
 }
-use Kind::{Core, Dive, Order, Stretch, Window};
+use Kind::{Core, Dive, Eject, Order, Stretch};
 
 /// Rounds of parts of few items: at first, and then repeatedly.
 const FEW_FIRST: [Kind; 8] = [Dive, Dive, Dive, Dive, Dive, Dive, Order, Dive];
-const FEW_THEN: [Kind; 8] = [Dive, Dive, Dive, Window, Dive, Dive, Dive, Order];
+const FEW_THEN: [Kind; 8] = [Dive, Eject, Dive, Eject, Dive, Eject, Dive, Order];
 
 /// And of parts of many: training steps are most often solved by the first cores.
 const MANY_FIRST: [Kind; 8] = [Stretch, Core, Order, Core, Core, Stretch, Order, Core];
-const MANY_THEN: [Kind; 8] = [Dive, Window, Core, Stretch, Dive, Core, Window, Order];
+const MANY_THEN: [Kind; 8] = [Dive, Eject, Core, Eject, Stretch, Eject, Order, Eject];
 
 /// Runs of one learning order without success before it starts over with another.
 const PATIENCE: u32 = 24;
@@ -167,7 +167,7 @@ struct Lane<'a> {
     lowest: u64,
     lessons: u64,
     cores: CoreSearch,
-    windows: Option<Windows<'a>>,
+    ejections: Option<Ejections<'a>>,
     stretches: Stretches,
     dives: Ladder,
     /// Rounds of each kind so far.
@@ -221,7 +221,7 @@ impl<'a> Lane<'a> {
             lowest: u64::MAX,
             lessons: 0,
             cores: CoreSearch::default(),
-            windows: None,
+            ejections: None,
             stretches: Stretches::new(number),
             dives: Ladder::default(),
             turns: [0; 5],
@@ -238,7 +238,7 @@ impl<'a> Lane<'a> {
         match kind {
             Kind::Dive => self.search(turn, top, target),
             Kind::Core => self.search_core(turn, top, target),
-            Kind::Window => self.search_windows(best, target),
+            Kind::Eject => self.eject(best, target),
             Kind::Order => self.reorder(turn, top, target),
             Kind::Stretch => self.search_stretches(best, target),
         }
@@ -251,22 +251,22 @@ impl<'a> Lane<'a> {
         let round = round as usize;
         let kind = first.get(round).copied().unwrap_or(then[round % then.len()]);
         let many = self.part.items.len() > MOST_ITEMS;
-        let kind = if many && kind == Dive { Window } else { kind };
+        let kind = if many && kind == Dive { Eject } else { kind };
         let stretches = !self.nested && Stretches::can_place(self.part);
         let cores = !self.part.aligned && self.part.fixed.is_empty();
         match kind {
-            Window | Dive => kind,
+            Eject | Dive => kind,
             Stretch if stretches => kind,
             Core | Stretch if cores => Core,
             _ => Kind::Order,
         }
     }
 
-    /// Windows of the best solution so far.
-    fn search_windows(&mut self, best: &Places, target: u64) -> Found {
+    /// Ejections from the best solution so far.
+    fn eject(&mut self, best: &Places, target: u64) -> Found {
         let (part, seed) = (self.part, mix(self.seed ^ mix(self.number)));
-        let windows = self.windows.get_or_insert_with(|| Windows::new(part, seed));
-        let (places, work) = windows.improve(best, target, self.left, self.until);
+        let ejections = self.ejections.get_or_insert_with(|| Ejections::new(part, seed));
+        let (places, work) = ejections.improve(best, target, self.left, self.until);
         Found { places, impossible: None, work }
     }
 

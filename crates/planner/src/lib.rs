@@ -23,6 +23,7 @@ mod bound;
 mod check;
 mod clock;
 mod core_search;
+mod ejections;
 mod exact;
 mod finder;
 mod first_fit;
@@ -44,7 +45,6 @@ mod split;
 mod stretches;
 mod sweep;
 mod turns;
-mod windows;
 
 // The exhaustive search of the tests is shared with those outside, which call the crate by its name.
 #[cfg(test)]

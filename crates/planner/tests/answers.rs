@@ -47,7 +47,7 @@ fn three_arcs_that_overlap_in_pairs_are_proven_to_need_more_than_the_load() {
 }
 
 #[test]
-fn windows_of_a_buffer_that_has_no_neighbours_are_passed_over() {
+fn a_buffer_that_has_no_neighbours_is_placed_where_something_fixed_is_the_peak() {
     let fixed = Buffer { fixed: Some(1), ..buffer(6, 8, 1) };
     let instance = Instance { buffers: vec![buffer(0, 1, 3), fixed], period: Some(7), ..Instance::default() };
     let solution = solve(&instance, &options()).expect("solvable");

@@ -32,7 +32,7 @@ use crate::hash::Rng;
 use crate::problem::{Item, Part};
 use terrain::{Run, Stretch, Terrain, Valley};
 use waiting::Waiting;
-pub(crate) use walls::Walls;
+use walls::Walls;
 
 /// How a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,12 +146,6 @@ pub(crate) struct Exact<'a> {
 impl<'a> Exact<'a> {
     /// Nothing placed but what is fixed.
     pub fn new(part: &'a Part, memory: usize) -> Exact<'a> {
-        let walls = Walls::of(part, part.sections + u32::from(!part.ring));
-        Exact::among(part, walls, memory)
-    }
-
-    /// Nothing placed but walls, in place of what the part may have that is fixed.
-    pub fn among(part: &'a Part, walls: Walls, memory: usize) -> Exact<'a> {
         let around = part.sections + u32::from(!part.ring);
         let m = around as usize;
         let mut rng = Rng::new(0);
@@ -167,7 +161,7 @@ impl<'a> Exact<'a> {
             load: vec![0; m],
             offsets: vec![0; part.items.len()],
             waiting: Waiting::new(part),
-            walls,
+            walls: Walls::of(part, around),
             placed: Vec::new(),
             frames: Vec::new(),
             children: Vec::new(),

@@ -20,41 +20,31 @@ pub(crate) struct Walls {
 }
 
 impl Walls {
-    /// Of the ranges of each section, in any order, maybe touching or overlapping. Above `base`, what lies between two and
-    /// is smaller than the `least` that is to be placed is lost, and counts as taken.
-    pub fn new(sections: &mut [Vec<(u64, u64)>], around: u32, (base, least): (u64, u64)) -> Walls {
-        let mut walls = Walls::default();
-        if sections.iter().all(Vec::is_empty) {
-            return walls;
-        }
-        walls.first.push(0);
-        for ranges in sections {
-            ranges.sort_unstable();
-            let begin = walls.ranges.len();
-            for &(from, to) in ranges.iter().filter(|r| r.0 < r.1 && r.1 > base) {
-                match walls.ranges[begin..].last_mut() {
-                    Some(last) if from < last.1.saturating_add(least) => last.1 = last.1.max(to),
-                    None if from < base.saturating_add(least) => walls.ranges.push((base, to)),
-                    _ => walls.ranges.push((from, to)),
-                }
-            }
-            walls.first.push(walls.ranges.len() as u32);
-        }
-        while walls.first.len() <= around as usize {
-            walls.first.push(walls.ranges.len() as u32);
-        }
-        walls
-    }
-
     /// Of the fixed items of a part.
     pub fn of(part: &Part, around: u32) -> Walls {
-        let mut sections = vec![Vec::new(); part.sections as usize];
+        let mut walls = Walls::default();
+        if part.fixed.is_empty() {
+            return walls;
+        }
+        let mut sections = vec![Vec::new(); around as usize];
         for (item, offset) in &part.fixed {
             for s in item.lower..item.upper {
                 sections[(s % part.sections) as usize].push((*offset, offset.saturating_add(item.size)));
             }
         }
-        Walls::new(&mut sections, around, (part.base, 1))
+        walls.first.push(0);
+        for mut ranges in sections {
+            ranges.sort_unstable();
+            let begin = walls.ranges.len();
+            for &(from, to) in ranges.iter().filter(|r| r.0 < r.1 && r.1 > part.base) {
+                match walls.ranges[begin..].last_mut() {
+                    Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                    _ => walls.ranges.push((from.max(part.base), to)),
+                }
+            }
+            walls.first.push(walls.ranges.len() as u32);
+        }
+        walls
     }
 
     /// Whether there are none.
