@@ -1,15 +1,13 @@
-"""What the report at out-of-memory costs: a step's host time while nothing happens, and the dump with many tensors alive.
+"""What the report at out-of-memory costs: a step's host time with call stacks, and the dump with many tensors alive.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/out_of_memory.py loops [--repeat 3]
-    ... bench/out_of_memory.py dump [--tensors 100000]
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/out_of_memory.py loops
+    ... bench/out_of_memory.py dump [100000]
 
-`loops` runs training loops by turns with no watch, with the watch alone (as under `stalloc run`) and with call
-stacks (`on_out_of_memory(DIR)`), on the stand-in GPU, and takes the CPU time of all threads for each step: the medians from 2 to 9 s after the
-first step, when every block has a stack, and from 12 to 24 s, when at most 4,000 a second have one. Least of the runs. `dump` lets
-a program die with so many tensors alive, in one list, in objects, and in autograd graphs.
+`loops` runs training loops on the stand-in GPU. In one process ten steps with a call stack for each block and ten without take turns:
+the CPU time of all threads, the ratio of each pair, and of these the quartiles. A program that allocates more than 4,000 times a second
+pays less: it has stacks for a share of the time. `dump` lets a program die with N tensors alive: in a list, in objects, in graphs.
 """
 
-import argparse
 import json
 import os
 import runpy
@@ -18,35 +16,32 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MODES = ("none", "watch", "stacks")
-LOOPS = ("examples/gpt.py --steps 100000", "examples/variable_length.py --steps 100000", "bench/out_of_memory.py convnet")
-SPANS = {"first seconds": (2.0, 9.0), "later": (12.0, 24.0)}
+LOOPS = ("examples/gpt.py --steps 100000", "examples/variable_length.py --steps 100000")
 
 
-def loop(mode: str, command: list[str]) -> None:
-    """Runs a script for 24 s of steps and prints what they took, as JSON."""
-    import stalloc
-    from stalloc import _out_of_memory
+def loop(command: list[str]) -> None:
+    """Runs a script for 800 steps, and prints what ten steps took with stacks, by what they took without, as JSON."""
+    from stalloc._out_of_memory.stacks import Stacks
 
-    if mode == "stacks":
-        stalloc.on_out_of_memory(tempfile.mkdtemp())
-    elif mode == "watch":
-        _out_of_memory.install(quiet=True)
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    times: list[tuple[float, float]] = []
+    times: list[float] = []
+    stacks: list = []
 
     def step(*_: object) -> None:
-        times.append((time.monotonic(), time.process_time()))
-        if times[-1][0] - times[0][0] > 24:
-            first = times[0][0]
-            spans = {
-                span: [b[1] - a[1] for a, b in zip(times, times[1:]) if begin <= b[0] - first < end] for span, (begin, end) in SPANS.items()
-            }
-            print(json.dumps({span: (statistics.fmean(took), len(took)) for span, took in spans.items()}), flush=True)
+        import torch
+
+        times.append(time.process_time())
+        if len(times) % 10 == 0:
+            stacks or stacks.append(Stacks(torch))
+            stacks[0]._switch(len(times) // 10 % 2 == 1)
+        if len(times) > 800:
+            tens = [b - a for a, b in zip(times[100::10], times[110::10])]
+            print(json.dumps({"ratios": [on / off for on, off in zip(tens[1::2], tens[::2])], "ms": 1e3 * statistics.median(tens[::2]) / 10}), flush=True)
             os._exit(0)
 
     register_optimizer_step_post_hook(step)
@@ -55,32 +50,11 @@ def loop(mode: str, command: list[str]) -> None:
     runpy.run_path(str(ROOT / command[0]), run_name="__main__")
 
 
-def convnet() -> None:
-    """A convolutional network, which the examples do not have."""
-    import torch
-    from torch import nn
-
-    def block(width: int) -> nn.Module:
-        return nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU())
-
-    net = nn.Sequential(nn.Conv2d(3, 64, 3), *(block(64) for _ in range(30)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)).cuda()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    while True:
-        images, labels = torch.randn(64, 3, 64, 64, device="cuda"), torch.zeros(64, dtype=torch.long, device="cuda")
-        nn.functional.cross_entropy(net(images), labels).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
 def die(kind: str, count: int, folder: str) -> None:
     """Dies with so many tensors alive and prints what the dump took, as JSON."""
     import torch
 
     import stalloc
-
-    class Item:
-        def __init__(self) -> None:
-            self.values = torch.zeros(128, device="cuda")
 
     stalloc.on_out_of_memory(folder)
     weight = torch.nn.Parameter(torch.ones(128, device="cuda"))
@@ -92,7 +66,7 @@ def die(kind: str, count: int, folder: str) -> None:
                 total = (total * weight).tanh()
             kept.append(total)
         else:
-            kept.append(Item() if kind == "objects" else torch.zeros(128, device="cuda"))
+            kept.append(types.SimpleNamespace(values=torch.zeros(128, device="cuda")) if kind == "objects" else torch.zeros(128, device="cuda"))
     live = torch.cuda.memory_stats()["active.all.current"]
     began, spent = time.monotonic(), time.process_time()
     try:
@@ -122,40 +96,26 @@ def start(*arguments: str) -> dict:
 
 
 def main() -> None:
-    what = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    what = sys.argv[1] if len(sys.argv) > 1 else sys.exit(__doc__)
     if what == "child":
-        return loop(sys.argv[2], sys.argv[3:])
-    if what == "convnet":
-        return convnet()
+        return loop(sys.argv[2:])
     if what == "die":
         return die(sys.argv[2], int(sys.argv[3]), sys.argv[4])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["loops", "dump"])
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--tensors", type=int, default=100_000)
-    options = parser.parse_args()
-    if options.what == "dump":
+    if what == "dump":
         print("| tensors alive | capture, s (of the processor) | with recording, page and summary, s | recording, MB | page, MB |\n|---|---|---|---|---|")
         for kind in ("list", "objects", "graphs"):
             with tempfile.TemporaryDirectory() as folder:
-                row = start("die", kind, str(options.tensors), folder)
+                row = start("die", kind, *(sys.argv[2:] or ["100000"]), folder)
             print(
                 f"| {row['live']:,}, {kind} | {row['capture']:.2f} ({row['of processor']:.2f}) | {row['with page']:.1f} | "
                 f"{row['memory.pickle'] / 1e6:.1f} | {row.get('report.html', 0) / 1e6:.1f} |"
             )
         return
-    print("| loop | steps' ms of CPU: none | watch | stacks, first seconds | stacks, later |\n|---|---|---|---|---|")
+    print("| loop | a step without stacks, ms of CPU | with them: quartiles of the ratio |\n|---|---|---|")
     for command in LOOPS:
-        runs: dict[str, list[dict]] = {mode: [] for mode in MODES}
-        for number in range(options.repeat):
-            for mode in MODES[number % 3 :] + MODES[: number % 3]:
-                runs[mode].append(start("child", mode, *command.split()))
-        least = {(mode, span): min(run[span][0] for run in of) * 1e3 for mode, of in runs.items() for span in SPANS}
-        without = {span: least["none", span] for span in SPANS}
-        cells = [f"{least['none', 'later']:.2f}"]
-        for mode, span in (("watch", "later"), ("stacks", "first seconds"), ("stacks", "later")):
-            cells.append(f"{least[mode, span]:.2f} ({100 * (least[mode, span] / without[span] - 1):+.1f} %)")
-        print(f"| {command.split(' --')[0]} | {' | '.join(cells)} |", flush=True)
+        row = start("child", *command.split())
+        quartiles = " / ".join(f"{one:.2f}" for one in statistics.quantiles(row["ratios"]))
+        print(f"| {command.split(' --')[0]} | {row['ms']:.2f} | {quartiles} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,16 @@ DEATHS = {
     "stored_exception": ("too_large", "exception", "a `OutOfMemoryError` that is kept (traceback frame", "str(error)"),
     "checkpoint_on_gpu": ("too_large", "kept", "dict `checkpoint`", 'map_location="cpu"'),
     "class_variable": ("growth", "kept", "dict `Rotary.tables`", "cache.pop"),
+    "lambda_callbacks": ("growth", "kept", "list `self.at_end` of `Callbacks`", "each `function`"),
+    "generators_kept": ("growth", "kept", "list `live` of `search`", "each `generator`"),
+    "coroutines": ("growth", "kept", "coroutine `answer` at deaths/coroutines.py:9", "semaphore"),
+    "futures_kept": ("growth", "kept", "list `futures` of `main`", "each `Future`"),
+    "function_attribute": ("growth", "kept", "dict `mask.known`", "cache.pop"),
+    "accumulate_hook": ("growth", "hook", "dict `norms`", "handle.remove()"),
+    "hook_in_self": ("growth", "hook", "dict `self.activations` of `ActivationRecorder`", "handle.remove()"),
+    "teacher_graph": ("too_large", "no_grad", "No optimizer has the parameters", "no_grad"),
+    "long_outlier": ("too_large", "outlier", "Until shortly before, deaths/long_outlier.py:12", "LONGEST"),
+    "optimizer_twice": ("growth", "kept", "dict `sessions`", "del model"),
     "leak_by_loss": ("growth", "no_grad", "autograd graph of `total`", "no_grad"),
     "leak_by_list": ("growth", "kept", "list `outputs`", ".cpu()"),
     "growing_cache": ("growth", "kept", "dict `masks`", "cache.pop"),
@@ -108,7 +118,7 @@ def test_verdict_line_holder_and_advice_are_right_for_each_death(dumps):
     wrong = {}
     for name, (verdict, cause, holder, advice) in DEATHS.items():
         device = report(dumps[name] / "memory.pickle")
-        told = " ".join([*device["facts"], *(one["holder"] for one in device["holders"][:4])])
+        told = " ".join([*device["facts"], *(one["holder"] for one in device["holders"][:4])]).replace("List `", "list `").replace("Dict `", "dict `")
         sites = [one["site"] for one in (device["growth"] or {}).get("sites", [])] + [one["site"] for one in device["peak_by_site"]]
         advised = " ".join(f"{one['text']} {one['command']}" for one in device["advice"])
         seen = {
@@ -123,6 +133,12 @@ def test_verdict_line_holder_and_advice_are_right_for_each_death(dumps):
         if not all(seen.values()):
             wrong[name] = (seen, device["verdict"], device["cause"], device["headline"], told, advised, sites[:3])
     assert not wrong, json.dumps(wrong, indent=1)
+
+
+def test_the_first_failure_is_told_of_and_how_many_followed(dumps):
+    device = report(dumps["futures_kept"] / "memory.pickle")
+    assert any("the first to fail" in fact for fact in device["facts"]), device["facts"]
+    assert device["out_of_memory"]["times"] == 1, device["out_of_memory"]
 
 
 def test_a_dump_is_a_recording_a_page_and_a_summary_of_some_ten_lines(dumps):

@@ -5,7 +5,7 @@ use stalloc_trace::Trace;
 use crate::diagnosis::{Cause, Diagnosis};
 use crate::figures::{Advice, AllocatorFigures, Fit, Growth, OutOfMemory, SiteBytes, Verdict};
 use crate::sites::is_named;
-use crate::words::{bytes, percent};
+use crate::words::bytes;
 
 /// An advice that saves less than this share is none.
 const WORTH: f64 = 0.03;
@@ -19,13 +19,9 @@ pub struct Case<'a> {
     pub trace: &'a Trace,
     /// What the rest is measured against: the recorded run, else PyTorch's allocator.
     pub before: Option<&'a AllocatorFigures>,
-    /// What each allocator makes of the trace.
     pub allocators: &'a [AllocatorFigures],
-    /// The request that failed.
     pub failed: Option<&'a OutOfMemory>,
-    /// What climbs.
     pub growth: Option<&'a Growth>,
-    /// Who holds the peak.
     pub peak_by_site: &'a [SiteBytes],
     /// Bytes of the peak that were there before the first step, where that is known.
     pub resident: Option<u64>,
@@ -77,24 +73,11 @@ impl Case<'_> {
                     "(loss / micro_batches).backward()  # in the loop, in place of a sum; or hidden = hidden.detach()",
                 )
             }
-            Some(Cause::Graph)
-                if found
-                    .holder
-                    .as_ref()
-                    .is_some_and(|one| one.kind == "graph_of_many" && !one.holder.starts_with("autograd graphs")) =>
-            {
-                line(
-                    format!(
-                        "Cut the graph between steps: {holder} reaches back through all of them. Call backward without retain_graph, and keep sums as numbers."
-                    ),
-                    "hidden = hidden.detach()  # of a sum of losses: total += loss.item()",
-                )
-            }
             Some(Cause::Graph) => line(
                 format!(
-                    "Keep numbers, not losses: {holder} keeps the activations of every step. Call backward without retain_graph."
+                    "Keep numbers, not losses, and cut the graph between steps: {holder} keeps the activations of each. Call backward without retain_graph."
                 ),
-                "total += loss.item()  # in a list: losses.append(loss.item())",
+                "total += loss.item()  # in a list: losses.append(loss.item()); of a state: hidden = hidden.detach()",
             ),
             Some(Cause::Cycles) => line(
                 format!(
@@ -102,9 +85,10 @@ impl Case<'_> {
                 ),
                 "gc.collect()  # every few steps: frees them until the cycle is gone",
             ),
-            Some(Cause::NoGrad) => {
-                line("Evaluate without autograd: then no activations are kept.", "with torch.no_grad():")
-            }
+            Some(Cause::NoGrad) => line(
+                "Run what is evaluated, or not trained, without autograd: then no activations are kept.",
+                "with torch.no_grad():",
+            ),
             Some(Cause::Enlarged) => line(
                 "Allocate it once, for the longest sequence, and write into it: torch.cat makes all of it anew, with both in memory.",
                 "cache = torch.empty(batch, longest, width, device=\"cuda\")  # then: cache[:, at] = new",
@@ -118,6 +102,10 @@ impl Case<'_> {
             Some(Cause::Limit) => line(
                 "Allow the program more of the GPU, where nothing else needs it.",
                 "torch.cuda.set_per_process_memory_fraction(1.0)",
+            ),
+            Some(Cause::Outlier) => line(
+                "Bound what a batch may hold: cut or bucket the longest samples, and count tokens, not samples.",
+                "batch = batch[:, :LONGEST]  # or batches of fewer samples where these are long",
             ),
             Some(Cause::OneRequest) => line(
                 "Work in pieces, so that this tensor is never made whole; if its size surprises you, look at the shapes that are broadcast.",
@@ -203,8 +191,12 @@ impl Case<'_> {
                 format!("Bound what the optimizer remembers: the {} become more with each step.", one.holder),
                 "optimizer = torch.optim.LBFGS(model.parameters(), history_size=10)  # of your optimizer, its own option",
             ),
-            "models" => (
-                format!("Keep one model on the GPU at a time: {} are all there.", one.holder),
+            "coroutine" | "async_generator" => (
+                format!("Let fewer run at a time: {} wait with what they have made.", one.holder),
+                "async with semaphore:  # = asyncio.Semaphore(8), around the work",
+            ),
+            kind if kind == "models" || one.is_models => (
+                format!("Keep one model on the GPU at a time: {} has all of them there.", one.holder),
                 "del model, optimizer  # of a copy to keep: copy.deepcopy(model).cpu()",
             ),
             "attribute" if one.is_bounded && found.verdict == Verdict::TooLarge => (
@@ -224,6 +216,13 @@ impl Case<'_> {
                     one.holder
                 ),
                 "batch = batch.to(\"cuda\", non_blocking=True)",
+            ),
+            _ if !one.content.is_empty() => (
+                format!(
+                    "Drop each `{}` once it is done with: the tensors{at} stay in {} for as long.",
+                    one.content, one.holder
+                ),
+                "done = kept.pop(0)  # or let each keep numbers: tensor.item(), tensor.cpu()",
             ),
             kind if kind == "cache" || one.holder.starts_with("dict") => (
                 format!("Bound {}: it keeps every tensor{at} that was ever put in.", one.holder),
@@ -328,12 +327,10 @@ impl Case<'_> {
                 command: Some(format!("stalloc trace -o traces -- {}", self.command())),
             }];
         };
-        let share = top.bytes as f64 / growth.bytes.max(1) as f64;
         let text = format!(
-            "Change what keeps the tensors of {}: {} of what stays is allocated there. Look for a sum of losses (add `loss.item()`), \
-             outputs kept in a list (`.detach().cpu()`), a loop without `torch.no_grad()`, or a cache without a limit.",
-            top.site,
-            percent(share.min(1.0)),
+            "Change what keeps the tensors of {}. Look for a sum of losses (add `loss.item()`), outputs kept in a list \
+             (`.detach().cpu()`), a loop without `torch.no_grad()`, or a cache without a limit.",
+            top.site
         );
         vec![Advice { text, command: None }]
     }
@@ -341,23 +338,13 @@ impl Case<'_> {
     fn against_size(&self) -> Vec<Advice> {
         let mut advice = Vec::new();
         let Some(top) = self.peak_by_site.first() else { return advice };
-        let at_most = |n: usize| -> String {
-            let names: Vec<String> = self
-                .peak_by_site
-                .iter()
-                .filter(|one| is_named(&one.site))
-                .take(n)
-                .map(|one| format!("{} ({})", one.site, bytes(one.bytes)))
-                .collect();
-            names.join(", ")
-        };
         let needed = self.peak_allocated.max(1) as f64;
         let text = match self.resident {
             Some(resident) if (resident as f64) < needed / 2.0 => format!(
                 "Need less in a step: {} of the peak is made while it runs. Recompute what the forward pass keeps \
-                 (torch.utils.checkpoint) or take a smaller micro-batch. Largest: {}.",
+                 (torch.utils.checkpoint) or take a smaller micro-batch. {}",
                 bytes(self.peak_allocated.saturating_sub(resident)),
-                at_most(2)
+                self.largest(2)
             ),
             _ if (top.bytes as f64) >= needed / 3.0 && is_named(&top.site) => format!(
                 "Make {} smaller: it holds {} of the {} needed. Shard it over GPUs (FSDP), keep it on the CPU until it is needed, or \
@@ -368,8 +355,8 @@ impl Case<'_> {
             ),
             _ => format!(
                 "Hold less: most is there before the steps begin. Shard it over GPUs (FSDP), use a smaller type (bfloat16), or drop \
-                 what is not trained. Largest: {}.",
-                at_most(3)
+                 what is not trained. {}",
+                self.largest(3)
             ),
         };
         advice.push(Advice { text, command: Some(self.levers()) });

@@ -12,12 +12,13 @@ use crate::advice::Case;
 use crate::categories::{Category, categories};
 use crate::causes::causes;
 use crate::curve::{peak_within, value_at};
-use crate::diagnosis::{Evidence, Through, passes};
+use crate::diagnosis::{Evidence, Through};
 use crate::enlarged::enlarged;
 use crate::facts::Facts;
 use crate::failure::failure;
 use crate::figures::{
-    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, Growth, PlanFigures, StepKind, StepReserved, Verdict, label,
+    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, Growth, OutOfMemory, PlanFigures, StepKind, StepReserved,
+    Verdict, label,
 };
 use crate::growth::growth;
 use crate::headline::headline;
@@ -26,7 +27,7 @@ use crate::holes::holes;
 use crate::layout::{Layout, join_pages};
 use crate::live::Live;
 use crate::prepare::has_history;
-use crate::sites::Sites;
+use crate::sites::{Sites, passes};
 use crate::steps::StepSpan;
 
 /// Cards that people ask about: name and the bytes that PyTorch finds on one.
@@ -175,6 +176,7 @@ impl<'a> Analysis<'a> {
             _ => None,
         });
         let evidence = Evidence {
+            usual: failed.and_then(|failed| self.usual(failed)),
             trace: self.trace,
             known,
             holders: &self.figures.holders,
@@ -267,6 +269,15 @@ impl<'a> Analysis<'a> {
         let first = self.first_step()?;
         let there = self.live_at_peak().filter(|request| request.alloc.is_none_or(|alloc| alloc < first));
         Some(there.fold(0, |sum, request| sum.saturating_add(request.rounded())))
+    }
+
+    /// The most that the line that failed asked for in the first nine tenths of its requests, if there are ten.
+    fn usual(&self, failed: &OutOfMemory) -> Option<u64> {
+        let sites = &mut Sites::new(self.trace);
+        let site = failed.site.as_deref()?;
+        let before = self.trace.requests.iter().filter(|one| one.alloc.is_some_and(|alloc| alloc < failed.time));
+        let sizes: Vec<u64> = before.filter(|one| *sites.known(one.stack) == *site).map(|one| one.size).collect();
+        sizes[..sizes.len() * 9 / 10].iter().max().copied().filter(|_| sizes.len() >= 10)
     }
 
     /// When the first step begins, be it over or not.

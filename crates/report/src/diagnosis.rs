@@ -4,10 +4,9 @@
 //! are still to be made, an exception's frames, the memory of others. None rests on the shape of a program.
 
 use serde::Serialize;
-use stalloc_trace::site::is_python;
-use stalloc_trace::{BlockState, Frame, StackId, Trace};
+use stalloc_trace::{BlockState, StackId, Trace};
 
-use crate::facts::{Facts, HolderBytes};
+use crate::facts::{Facts, HolderBytes, MANY};
 use crate::figures::{AllocatorFigures, Growth, OutOfMemory, SiteBytes, Verdict};
 use crate::words::{bytes, percent};
 
@@ -21,12 +20,13 @@ pub(crate) const EMPTY: f64 = 0.02;
 pub(crate) const GROWN: f64 = 0.1;
 /// A line, a pool or another process is the cause if it takes this share.
 pub(crate) const MOST: f64 = 0.25;
-/// A container of as many tensors has been filled.
-const MANY: usize = 12;
 
-/// What a program keeps by names of its own.
-pub(crate) const KEEPS: [&str; 8] =
-    ["container", "attribute", "closure", "cache", "dataset", "queue", "generator", "models"];
+/// Whether a program keeps what is held by a name of its own.
+pub(crate) fn is_kept(kind: &str) -> bool {
+    const OTHERS: &str =
+        " parameters gradients optimizer_states exception garbage hook graph graph_of_many variable local native ";
+    !OTHERS.contains(&format!(" {kind} "))
+}
 
 /// Why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -68,6 +68,8 @@ pub enum Cause {
     Models,
     /// Weights, gradients and states.
     Weights,
+    /// A batch that is larger than those before it.
+    Outlier,
     /// What the forward pass keeps.
     Activations,
     /// Free memory in pieces that are too small.
@@ -79,13 +81,10 @@ pub enum Cause {
 /// The verdict with what it rests on.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
-    /// The verdict.
     pub verdict: Verdict,
     /// Why; none where nothing is wrong or nothing tells.
     pub cause: Option<Cause>,
-    /// What was seen, in sentences.
     pub facts: Vec<String>,
-    /// The holder that it is about.
     pub holder: Option<HolderBytes>,
 }
 
@@ -93,23 +92,19 @@ pub struct Diagnosis {
 pub struct Evidence<'a> {
     /// The trace, with what failed counted in.
     pub trace: &'a Trace,
-    /// What was known when memory ran out.
     pub known: Option<&'a Facts>,
-    /// Who holds it.
     pub holders: &'a [HolderBytes],
     /// What the rest is measured against: the recorded run, else PyTorch's allocator.
     pub before: Option<&'a AllocatorFigures>,
-    /// The request that failed.
     pub failed: Option<&'a OutOfMemory>,
     /// The call stack of the request that failed.
     pub failed_stack: StackId,
+    /// The most that the line asked for until shortly before, where it has often.
+    pub usual: Option<u64>,
     /// Steps that were over when it failed.
     pub steps: usize,
-    /// What climbs.
     pub growth: Option<&'a Growth>,
-    /// What grows by being made anew.
     pub enlarged: Option<&'a Growth>,
-    /// Who holds the peak.
     pub peak_by_site: &'a [SiteBytes],
     /// Bytes of the peak by what the call stacks go through.
     pub through: Through,
@@ -132,28 +127,6 @@ pub struct Through {
     pub built: u64,
 }
 
-/// Which of these a call stack goes through.
-pub fn passes(trace: &Trace, stack: StackId) -> (bool, bool, bool, bool) {
-    let frames = trace.stacks.get(stack);
-    let any = |says: &dyn Fn(&str, &str) -> bool| {
-        frames.iter().any(|frame: &Frame| says(trace.string(frame.file), trace.string(frame.function)))
-    };
-    let loss = any(&|file, function| {
-        (file.ends_with("nn/functional.py")
-            && matches!(function, "cross_entropy" | "log_softmax" | "nll_loss" | "softmax"))
-            || file.ends_with("nn/modules/loss.py")
-            || function.to_ascii_lowercase().contains("crossentropy")
-    });
-    let optimizer = any(&|file, _| file.contains("/optim/") || file.contains("/optimizers/"));
-    // What DistributedDataParallel asks for itself: a module that it calls has frames of its own further in.
-    let innermost = frames.iter().find(|frame| is_python(trace.string(frame.file)));
-    let buckets = innermost.is_some_and(|frame| trace.string(frame.file).ends_with("nn/parallel/distributed.py"));
-    let built = any(&|file, function| {
-        file.contains("torch/nn/") && matches!(function, "__init__" | "_apply" | "reset_parameters" | "to" | "cuda")
-    });
-    (loss, optimizer, buckets, built)
-}
-
 impl Evidence<'_> {
     /// The diagnosis.
     pub fn diagnosis(&self) -> Diagnosis {
@@ -163,6 +136,9 @@ impl Evidence<'_> {
         if let Some(one) = &holder {
             let tensors = if one.blocks > 1 { format!(" in {} tensors", one.blocks) } else { String::new() };
             facts.push(format!("{} holds {}{tensors}.", capital(&one.holder), bytes(one.bytes)));
+        }
+        if let Some(followed) = self.known.map(|known| known.followed).filter(|followed| *followed > 0) {
+            facts.push(format!("It was the first to fail: {followed} more requests failed after it."));
         }
         Diagnosis { verdict, cause, facts, holder }
     }
@@ -224,7 +200,7 @@ impl Evidence<'_> {
             return (Verdict::Growth, Some(self.why_it_grows(holder, facts)), holder);
         }
         if let Some(one) = self.filled(needed) {
-            facts.push("Live memory has climbed as long as the program ran.".into());
+            facts.push("It has filled up piece by piece, as long as was recorded.".into());
             return (Verdict::Growth, Some(self.why_it_grows(Some(one), facts)), Some(one));
         }
         self.size(failed, needed, facts)
@@ -258,8 +234,8 @@ impl Evidence<'_> {
                 Cause::Cycles
             }
             Some("graph" | "graph_of_many") => {
-                if self.known.is_some_and(|known| known.evaluating || known.optimizers.is_empty()) {
-                    facts.push(no_training(self.known));
+                if self.trains_nothing(holder) {
+                    facts.push(self.no_training());
                     Cause::NoGrad
                 } else {
                     Cause::Graph
@@ -295,25 +271,23 @@ impl Evidence<'_> {
             .or_else(|| self.holders.iter().find(|one| of_model(one) && at_site(one) && large(one)))
     }
 
-    /// A container of many tensors that holds a good part, in a program whose live memory has climbed all along.
+    /// What holds many tensors and a good part, and came one by one; or in a program whose live memory has climbed all along.
     fn filled(&self, needed: u64) -> Option<&HolderBytes> {
         let series = &self.known?.series;
         let quarter = series.len() / 4;
-        if quarter < 4 {
-            return None;
-        }
-        let means: Vec<f64> = (0..4)
-            .map(|i| {
-                series[i * quarter..(i + 1) * quarter].iter().map(|one| one.1 as f64).sum::<f64>() / quarter as f64
-            })
-            .collect();
-        let climbs = means.windows(2).all(|pair| pair[0] < pair[1]) && means[3] - means[0] >= needed as f64 * GROWN;
+        let mean = |i: usize| {
+            series[i * quarter..(i + 1) * quarter].iter().map(|one| one.1 as f64).sum::<f64>() / quarter as f64
+        };
+        let means = [0, 1, 2, 3].map(mean);
+        let climbs = quarter >= 4
+            && means.windows(2).all(|pair| pair[0] < pair[1])
+            && means[3] - means[0] >= needed as f64 * GROWN;
         let holds = |one: &&HolderBytes| {
-            (KEEPS.contains(&&*one.kind) || matches!(&*one.kind, "hook" | "graph_of_many"))
+            (is_kept(&one.kind) || matches!(&*one.kind, "hook" | "graph_of_many"))
                 && one.blocks >= MANY
                 && one.bytes as f64 >= needed as f64 * GROWN
         };
-        self.holders.iter().filter(|_| climbs).find(holds)
+        self.holders.iter().filter(|one| climbs || one.is_filled).find(holds)
     }
 
     pub(crate) fn held_as(&self, kind: &str) -> Option<&HolderBytes> {
@@ -326,6 +300,21 @@ impl Evidence<'_> {
         named.filter(|_| matches!(verdict, Verdict::TooLarge | Verdict::Growth))
     }
 
+    /// Whether no backward pass will need the graph that is held.
+    pub(crate) fn trains_nothing(&self, holder: Option<&HolderBytes>) -> bool {
+        let evaluates = self.known.is_some_and(|known| known.evaluating || known.optimizers.is_empty());
+        evaluates || holder.is_some_and(|one| one.is_untrained)
+    }
+
+    pub(crate) fn no_training(&self) -> String {
+        let what = match self.known {
+            Some(known) if known.evaluating => "The model is in evaluation mode",
+            Some(known) if !known.optimizers.is_empty() => "No optimizer has the parameters that this graph is of",
+            _ => "No optimizer exists",
+        };
+        format!("{what}, and autograd records all the same.")
+    }
+
     /// Bytes that lie empty in private pools, and how many pools there are.
     fn private_pools(&self) -> (u64, usize) {
         let Some(state) = self.trace.last.as_ref() else { return (0, 0) };
@@ -333,14 +322,6 @@ impl Evidence<'_> {
         let free = private().flat_map(|segment| &segment.blocks).filter(|block| block.state == BlockState::Inactive);
         let pools: std::collections::BTreeSet<_> = private().map(|segment| segment.private_pool).collect();
         (free.map(|block| block.size).fold(0, u64::saturating_add), pools.len())
-    }
-}
-
-pub(crate) fn no_training(known: Option<&Facts>) -> String {
-    if known.is_some_and(|known| known.evaluating) {
-        "The model is in evaluation mode, and autograd records all the same.".into()
-    } else {
-        "No optimizer exists, and autograd records all the same.".into()
     }
 }
 

@@ -50,7 +50,7 @@ fn grown(trace: &Trace, site: &Rc<str>, requests: &[&Request], needed: u64) -> O
         main.windows(2).filter(|pair| until(pair[0]) != Time::MAX && until(pair[0]) > pair[1].alloc.unwrap_or(0));
     let copied = replaced.count();
     let gone = main.iter().filter(|one| until(one) < end).count();
-    if copied * 2 < main.len().saturating_sub(1) || gone * 2 < main.len() {
+    if copied * 2 < main.len().saturating_sub(1) || gone * 4 < main.len() * 3 {
         return None;
     }
     let lives: Vec<&&&Request> = main.iter().filter(|one| until(one) >= end.saturating_sub(3)).collect();

@@ -4,15 +4,17 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use stalloc_trace::{RequestId, StackId, Trace};
+use stalloc_trace::{RequestId, StackId, Time, Trace};
 
-use crate::sites::Sites;
+use crate::sites::{Sites, passes};
+
+/// A container of as many tensors has been filled.
+pub(crate) const MANY: usize = 12;
 
 /// What was known when memory ran out.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Facts {
-    /// The device whose memory ran out.
     pub device: u32,
     /// Bytes that the device has, had free, and that PyTorch's allocator held.
     pub total: u64,
@@ -22,31 +24,25 @@ pub struct Facts {
     pub allowed: u64,
     /// The program's line that asked.
     pub line: Option<String>,
-    /// Whether the request was no tensor's of PyTorch: nothing tells its size.
-    pub late: bool,
     /// Whether memory of the host was to be pinned.
     pub pinning: bool,
     /// Bytes of the host that were pinned.
     pub pinned: u64,
-    /// Whether autograd recorded.
     pub grad_enabled: bool,
     /// Whether all models are in evaluation mode.
     pub evaluating: bool,
-    /// The optimizers there are.
     pub optimizers: Vec<OptimizerFacts>,
-    /// Bytes of gradients that are still to be made.
     pub missing_gradients: u64,
     /// Whether a backward pass has left gradients or states behind.
     pub has_trained: bool,
-    /// Who holds what lives.
+    /// Requests that failed after it.
+    pub followed: u64,
     pub holders: Vec<HolderFacts>,
     /// What NVML says of processes on the device.
     pub processes: Vec<Process>,
-    /// This process.
     pub pid: u64,
     /// Live bytes over the time that the process ran: seconds and bytes.
     pub series: Vec<(f64, u64)>,
-    /// The program's command.
     pub command: String,
 }
 
@@ -83,12 +79,16 @@ pub struct HolderFacts {
     pub used: Option<u64>,
     /// Whether it has one tensor for each module, so that it does not grow.
     pub is_bounded: bool,
+    /// Whether it is a graph that ends in no parameter that an optimizer has.
+    pub is_untrained: bool,
+    /// The class of what is in it, where these are no tensors.
+    pub content: String,
     /// Some of the blocks, the largest first.
     pub addresses: Vec<u64>,
 }
 
 /// Who holds memory, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HolderBytes {
     /// Its name: ``list `seen` in train.py:31``.
     pub holder: String,
@@ -111,6 +111,18 @@ pub struct HolderBytes {
     /// Whether most was loaded from a file.
     #[serde(skip)]
     pub is_loaded: bool,
+    /// Whether much is models' or optimizers'.
+    #[serde(skip)]
+    pub is_models: bool,
+    /// Whether no optimizer has the parameters in which the graph ends.
+    #[serde(skip)]
+    pub is_untrained: bool,
+    /// Whether it was filled piece by piece over what was recorded.
+    #[serde(skip)]
+    pub is_filled: bool,
+    /// The class of what is in it, where these are no tensors.
+    #[serde(skip)]
+    pub content: String,
 }
 
 impl Facts {
@@ -128,13 +140,17 @@ impl Facts {
             .iter()
             .map(|one| {
                 let mut by_site: HashMap<std::rc::Rc<str>, u64> = HashMap::new();
-                let mut loaded = 0u64;
+                let (mut loaded, mut models) = (0u64, 0u64);
+                let mut born: Vec<Time> = Vec::new();
                 for id in one.addresses.iter().filter_map(|address| at.get(address)) {
                     let request = trace.request(*id);
                     *by_site.entry(sites.known(request.stack)).or_default() += request.rounded() >> 9;
                     loaded += if loads(trace, request.stack) { request.rounded() >> 9 } else { 0 };
+                    models += if is_models(trace, request.stack) { request.rounded() >> 9 } else { 0 };
+                    born.extend(request.alloc);
                 }
-                let is_loaded = loaded * 2 > by_site.values().sum();
+                let sum: u64 = by_site.values().sum();
+                let is_loaded = loaded * 2 > sum;
                 let most = by_site.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
                 HolderBytes {
                     holder: one.name.clone(),
@@ -146,6 +162,10 @@ impl Facts {
                     used: one.used.filter(|used| *used < one.bytes / 2),
                     is_bounded: one.is_bounded,
                     is_loaded,
+                    is_models: models * 4 > sum,
+                    is_untrained: one.is_untrained,
+                    is_filled: !one.is_bounded && is_filled(born, trace.end()),
+                    content: one.content.clone(),
                 }
             })
             .collect();
@@ -155,13 +175,9 @@ impl Facts {
             list.push(HolderBytes {
                 holder: "nobody in Python: what an operation that runs needs, or a library keeps".into(),
                 kind: "native".into(),
-                line: None,
                 bytes: rest,
-                blocks: 0,
-                site: None,
-                used: None,
                 is_bounded: true,
-                is_loaded: false,
+                ..HolderBytes::default()
             });
         }
         list.sort_by_key(|one| std::cmp::Reverse(one.bytes));
@@ -196,6 +212,21 @@ impl Facts {
 /// Whether a call stack goes through PyTorch's reading of files.
 fn loads(trace: &Trace, stack: StackId) -> bool {
     trace.stacks.get(stack).iter().any(|frame| trace.string(frame.file).ends_with("torch/serialization.py"))
+}
+
+/// Whether a call stack builds, copies or trains a model.
+fn is_models(trace: &Trace, stack: StackId) -> bool {
+    let (_, optimizer, _, built) = passes(trace, stack);
+    let is_copy = |file: &str| file.ends_with("/copy.py");
+    optimizer || built || trace.stacks.get(stack).iter().any(|frame| is_copy(trace.string(frame.file)))
+}
+
+/// Whether blocks came one by one over at least half of what was recorded, with no long pause.
+fn is_filled(mut born: Vec<Time>, end: Time) -> bool {
+    born.sort_unstable();
+    let (Some(first), Some(last)) = (born.first(), born.last()) else { return false };
+    let span = last - first;
+    born.len() >= MANY && span >= end / 2 && born.windows(2).all(|pair| pair[1] - pair[0] <= span / 3)
 }
 
 /// The requests that live at the trace's end, by address.

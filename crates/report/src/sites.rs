@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use stalloc_trace::site::{BACKWARD_PASS, site};
-use stalloc_trace::{Request, StackId, Trace};
+use stalloc_trace::site::{BACKWARD_PASS, is_python, site};
+use stalloc_trace::{Frame, Request, StackId, Trace};
 
 /// The site of what has no call stack.
 pub const UNKNOWN: &str = "unknown";
@@ -64,4 +64,27 @@ pub fn size_class(size: u64) -> String {
         (Some(here), Some(next)) if low == 512 => format!("512 {here} to 1 {next}"),
         (here, _) => format!("{low} to {} {}", low * 2, here.unwrap_or(&"TiB")),
     }
+}
+
+/// Whether a call stack goes through a loss over classes, an optimizer's step, DistributedDataParallel's construction, a model that is
+/// built or moved to the device.
+pub fn passes(trace: &Trace, stack: StackId) -> (bool, bool, bool, bool) {
+    let frames = trace.stacks.get(stack);
+    let any = |says: &dyn Fn(&str, &str) -> bool| {
+        frames.iter().any(|frame: &Frame| says(trace.string(frame.file), trace.string(frame.function)))
+    };
+    let loss = any(&|file, function| {
+        (file.ends_with("nn/functional.py")
+            && matches!(function, "cross_entropy" | "log_softmax" | "nll_loss" | "softmax"))
+            || file.ends_with("nn/modules/loss.py")
+            || function.to_ascii_lowercase().contains("crossentropy")
+    });
+    let optimizer = any(&|file, _| file.contains("/optim/") || file.contains("/optimizers/"));
+    // What DistributedDataParallel asks for itself: a module that it calls has frames of its own further in.
+    let innermost = frames.iter().find(|frame| is_python(trace.string(frame.file)));
+    let buckets = innermost.is_some_and(|frame| trace.string(frame.file).ends_with("nn/parallel/distributed.py"));
+    let built = any(&|file, function| {
+        file.contains("torch/nn/") && matches!(function, "__init__" | "_apply" | "reset_parameters" | "to" | "cuda")
+    });
+    (loss, optimizer, buckets, built)
 }

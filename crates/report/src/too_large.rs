@@ -1,9 +1,13 @@
 //! What a job is too large by: memory of others, its optimizer's states, what it keeps, a loss, weights, activations.
 
-use crate::diagnosis::{Cause, EMPTY, Evidence, FRAGMENTED, GROWN, KEEPS, MOST, no_training, passes};
+use crate::diagnosis::{Cause, EMPTY, Evidence, FRAGMENTED, GROWN, MOST, is_kept};
 use crate::facts::{Facts, HolderBytes};
 use crate::figures::{OutOfMemory, Verdict};
+use crate::sites::passes;
 use crate::words::bytes;
+
+/// A request is out of line if it is as many times as large as any of its line until shortly before.
+const LEAP: u64 = 4;
 
 impl Evidence<'_> {
     /// Memory that PyTorch's allocator does not have: of the host, of others, of libraries.
@@ -96,6 +100,15 @@ impl Evidence<'_> {
             ));
             return (Verdict::TooLarge, Some(Cause::OptimizerStates), self.held_as("parameters"));
         }
+        if let Some(usual) = self.usual.filter(|usual| failed.size >= usual.saturating_mul(LEAP)) {
+            let at = failed.site.as_deref().unwrap_or("its line");
+            facts.push(format!(
+                "Until shortly before, {at} asked for {} at most: this request is {} times as large.",
+                bytes(usual),
+                failed.size / usual.max(1)
+            ));
+            return (Verdict::TooLarge, Some(Cause::Outlier), None);
+        }
         if self.fragmented(failed, needed) {
             return (Verdict::Fragmentation, Some(Cause::Pieces), None);
         }
@@ -104,12 +117,12 @@ impl Evidence<'_> {
             facts.push(format!("One request{at} asks for {}.", bytes(failed.size)));
             return (Verdict::TooLarge, Some(Cause::OneRequest), None);
         }
-        let graph = self.known.map_or(0, Facts::held_by_graphs);
-        if self.known.is_some_and(|known| known.grad_enabled && (known.evaluating || known.optimizers.is_empty()))
-            && share(graph) >= MOST
+        let graph = self.holders.iter().find(|one| matches!(&*one.kind, "graph" | "graph_of_many"));
+        if self.known.is_some_and(|known| known.grad_enabled)
+            && let Some(one) = graph.filter(|one| share(one.bytes) >= MOST && self.trains_nothing(Some(one)))
         {
-            facts.push(no_training(self.known));
-            return (Verdict::TooLarge, Some(Cause::NoGrad), None);
+            facts.push(self.no_training());
+            return (Verdict::TooLarge, Some(Cause::NoGrad), Some(one));
         }
         if share(self.through.buckets) >= GROWN {
             facts.push(format!(
@@ -162,7 +175,7 @@ impl Evidence<'_> {
         self.holders.iter().find(|one| {
             let rest = needed.saturating_add(later).saturating_sub(one.bytes);
             let share = one.bytes as f64 / needed.max(1) as f64;
-            KEEPS.contains(&&*one.kind) && (share >= MOST || share >= GROWN && one.is_loaded && rest <= capacity)
+            is_kept(&one.kind) && (share >= MOST || share >= GROWN && one.is_loaded && rest <= capacity)
         })
     }
 }

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_LIBRARIES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+from stalloc._common.users import is_users
 
 
 def is_of_the_program(file: str) -> bool:
-    """Whether a file is the program's own: not PyTorch's, a framework's or ours, and not text that was compiled."""
-    ours = str(Path(__file__).parents[1])
-    return os.path.isfile(file) and not file.startswith(ours) and not any(part in file for part in _LIBRARIES)
+    """Whether a file is the program's own, and not text that was compiled."""
+    return os.path.isfile(file) and is_users(file)
 
 
 @dataclass

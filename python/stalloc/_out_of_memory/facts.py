@@ -76,9 +76,7 @@ def _has_trained(world: World) -> bool:
 
 def allowed(torch: Any, device: int, total: int) -> int:
     """Bytes that the program allows itself (`set_per_process_memory_fraction`); all of the device where it says nothing."""
-    fraction = getattr(torch.cuda, "get_per_process_memory_fraction", None) or getattr(
-        torch.cuda.memory, "get_per_process_memory_fraction", None
-    )
+    fraction = getattr(torch.cuda.memory, "get_per_process_memory_fraction", None)
     return int(total * float(fraction(device))) if fraction is not None else total
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+import logging
 import os
 import sys
 import time
@@ -17,10 +18,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Iterator
 
-#: Tensors that nothing named holds whose referrers are looked for at once, how often, and steps up from each.
-CLIMBED_AT_ONCE = 12
-MOST_CLIMBS = 3
-MOST_LEVELS = 4
+from stalloc._common.users import is_users
+
 #: Nodes of autograd graphs that are visited at most.
 MOST_NODES = 300_000
 #: Items of containers that are looked at.
@@ -36,7 +35,10 @@ MOST_HOLDERS = 24
 MOST_ADDRESSES = 64
 
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-_SKIPPED_FRAMES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: What may wait with variables of its own.
+SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+#: What leads to everything, or nowhere.
+_OPAQUE = (type, types.ModuleType, types.FrameType, types.CodeType, types.TracebackType, str, bytes, int, float, logging.Logger)
 
 
 @dataclass
@@ -53,6 +55,12 @@ class Holder:
     used: int = 0
     #: Whether it has one tensor for each object, so that it cannot grow while no objects are added.
     is_bounded: bool = False
+    #: Whether it is many objects of one kind: what holds these objects has the better name.
+    is_each: bool = False
+    #: Whether it is a graph that ends in no parameter that an optimizer has.
+    is_untrained: bool = False
+    #: The class of what is in it, where these are no tensors.
+    content: str = ""
 
 
 def line_of(code: types.CodeType, line: int | None = None) -> str:
@@ -63,13 +71,6 @@ def line_of(code: types.CodeType, line: int | None = None) -> str:
 def short(path: str) -> str:
     """The last two parts of a path."""
     return "/".join(path.replace("\\", "/").split("/")[-2:])
-
-
-def is_users(path: str) -> bool:
-    """Whether a file is the user's own code."""
-    path = path.replace("\\", "/")
-    foreign = ("/site-packages/", "/dist-packages/", "/lib/python3.", "<frozen", "importlib", "/stalloc/_")
-    return not any(part in path for part in foreign)
 
 
 class World:
@@ -84,6 +85,8 @@ class World:
         #: Tensors by the address of their storage.
         self.tensors: dict[int, list[Any]] = {}
         self.by_type: dict[type, list[Any]] = {}
+        #: Generators and coroutines that wait, and functions with a closure, by their code.
+        self.by_code: dict[types.CodeType, list[Any]] = {}
         #: Exceptions with a traceback.
         self.exceptions: list[BaseException] = []
         roles: dict[type, str] = {}
@@ -100,6 +103,8 @@ class World:
                 self.optimizers.append(thing)
             elif role == "exception" and thing.__traceback__ is not None:
                 self.exceptions.append(thing)
+            elif role == "code":
+                self._add_code(thing)
             if role == "module" or role == "instance":
                 self.by_type.setdefault(kind, []).append(thing)
 
@@ -110,8 +115,20 @@ class World:
         outermost = (module for module in self.modules if id(module) not in parts)
         return [root for root in outermost if any(one is not None for one in own_parameters(root))]
 
+    def _add_code(self, thing: Any) -> None:
+        if not isinstance(thing, types.FunctionType):
+            code = next(getattr(thing, f"{kind}_code") for kind in ("gi", "cr", "ag") if hasattr(thing, f"{kind}_code"))
+        elif thing.__closure__ or thing.__defaults__:
+            code = thing.__code__
+        else:
+            return
+        if is_users(code.co_filename):
+            self.by_code.setdefault(code, []).append(thing)
+
     def _role(self, kind: type) -> str:
         torch = self.torch
+        if kind in (*SUSPENDED, types.FunctionType):
+            return "code"
         mro = type.__dict__["__mro__"].__get__(kind)
         if torch.Tensor in mro:
             return "tensor"
@@ -174,17 +191,7 @@ class Claims:
         size = self.sizes.__getitem__
         named = sorted(self.holders.values(), key=lambda one: -sum(map(size, one.addresses)))
         return [
-            {
-                "kind": one.kind,
-                "name": one.name,
-                "line": one.line,
-                "bytes": sum(map(size, one.addresses)),
-                "tensors": len(one.addresses),
-                "ends": one.ends,
-                "used": one.used,
-                "is_bounded": one.is_bounded,
-                "addresses": sorted(one.addresses, key=size, reverse=True)[:MOST_ADDRESSES],
-            }
+            vars(one) | {"bytes": sum(map(size, one.addresses)), "tensors": len(one.addresses), "addresses": sorted(one.addresses, key=size, reverse=True)[:MOST_ADDRESSES]}
             for one in named[:MOST_HOLDERS]
         ]
 
@@ -207,7 +214,8 @@ def submodules(root: Any) -> Iterator[Any]:
 
 
 def tensors_in(value: Any, torch: Any, depth: int = MOST_DEPTH, objects: bool = True, most: int = MOST_ITEMS) -> Iterator[Any]:
-    """The tensors of nested containers and, where asked for, of simple objects and the models in them."""
+    """The tensors of nested containers and, where asked for, of whatever the garbage collector reaches from them: objects, closures,
+    generators that wait. Never of a whole module, or of a frame that runs."""
     waiting = [(value, depth)]
     seen: set[int] = set()
     for _ in range(most):
@@ -223,10 +231,21 @@ def tensors_in(value: Any, torch: Any, depth: int = MOST_DEPTH, objects: bool = 
                 waiting.extend((each, left - 1) for each in list(item) if isinstance(each, torch.Tensor))
             elif isinstance(item, CONTAINERS):
                 waiting.extend((each, left - 1) for each in list(item))
-            elif objects and not isinstance(item, (type, types.ModuleType, types.FunctionType)):
-                attributes = getattr(item, "__dict__", None)
-                if isinstance(attributes, dict):
-                    waiting.extend((each, left - 1) for each in list(attributes.values()))
+            elif objects and not isinstance(item, _OPAQUE):
+                waiting.extend((each, left - 1) for each in parts_of(item))
+
+
+def content_of(value: Any, torch: Any) -> str:
+    """The class of what a container has, where these are no tensors or containers of tensors."""
+    items = list(value.values() if isinstance(value, dict) else value)[-1:] if isinstance(value, CONTAINERS) else []
+    return "".join(type(one).__name__ for one in items if not isinstance(one, (torch.Tensor, *CONTAINERS)))
+
+
+def parts_of(item: Any) -> list[Any]:
+    """What an object refers to; of a function only its closure, its defaults and its attributes."""
+    if isinstance(item, types.FunctionType):
+        return [item.__defaults__, item.__kwdefaults__, item.__dict__, *(cell.cell_contents for cell in item.__closure__ or () if _is_full(cell))]
+    return gc.get_referents(item)
 
 
 def find(world: World, sizes: dict[int, int], frames: list[types.FrameType]) -> Claims:
@@ -296,7 +315,8 @@ def _by_exceptions(world: World, claims: Claims, frames: list[types.FrameType]) 
             nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
             _visit(world, nodes, set(), addresses.append)
             place = line_of(frame.f_code, line)
-            which = "the exception being handled" if error in now else f"a `{type(error).__name__}` that is kept"
+            kept = "`sys.last_value`, an exception" if error is getattr(sys, "last_value", None) else f"a `{type(error).__name__}`"
+            which = "the exception being handled" if error in now else f"{kept} that is kept"
             name = f"{which} (traceback frame {place})"
             claims.claim("exception", name, filter(None, addresses), place)
 
@@ -307,9 +327,10 @@ class Graph:
 
     tensor: Any
     blocks: list[int]
-    nodes: int
     #: How often one parameter takes part: in as many forward passes, or steps of a recurrent network.
     passes: int
+    #: Whether it ends in no parameter that an optimizer has, while there are optimizers.
+    is_untrained: bool
 
 
 #: By the class of a node the names of what it saves.
@@ -322,18 +343,16 @@ def _saved_names(kind: Any) -> tuple[str, ...]:
     return _saved[kind]
 
 
-def _visit(world: World, roots: list[Any], seen: set[Any], found: Any) -> tuple[int, dict[Any, int]]:
-    """Visit the nodes of graphs, once each; the addresses of what they save go to ``found``. Nodes, and how often leaves are used."""
+def _visit(world: World, roots: list[Any], seen: set[Any], found: Any) -> dict[Any, int]:
+    """Visit the nodes of graphs, once each; the addresses of what they save go to ``found``. How often leaves are used."""
     waiting = list(roots)
     leaves: dict[Any, int] = {}
-    nodes = 0
     while waiting and len(seen) < MOST_NODES:
         node = waiting.pop()
         if node in seen:
             continue
         seen.add(node)
-        nodes += 1
-        if nodes % 256 == 0 and world.is_late:
+        if len(seen) % 256 == 0 and world.is_late:
             break
         for name in _saved_names(type(node)):
             try:
@@ -351,7 +370,7 @@ def _visit(world: World, roots: list[Any], seen: set[Any], found: Any) -> tuple[
                 leaves[following] = leaves.get(following, 0) + 1
             else:
                 waiting.append(following)
-    return nodes, leaves
+    return leaves
 
 
 def _graphs(world: World, claims: Claims) -> list[Graph]:
@@ -359,13 +378,16 @@ def _graphs(world: World, claims: Claims) -> list[Graph]:
     ends = [tensor for tensors in world.tensors.values() for tensor in tensors if tensor.grad_fn is not None]
     ends.sort(key=lambda tensor: -tensor.grad_fn._sequence_nr() if hasattr(tensor.grad_fn, "_sequence_nr") else 0)
     seen: set[Any] = set()
+    trained = {id(one) for optimizer in world.optimizers for group in optimizer.param_groups for one in group["params"]}
     graphs = []
     for tensor in ends:
         if tensor.grad_fn in seen or world.is_late:
             continue
         blocks: list[int | None] = []
-        nodes, leaves = _visit(world, [tensor.grad_fn], seen, blocks.append)
-        graphs.append(Graph(tensor, list({address for address in blocks if address}), nodes, max(leaves.values(), default=0)))
+        leaves = _visit(world, [tensor.grad_fn], seen, blocks.append)
+        is_untrained = bool(trained and leaves) and all(id(leaf.variable) not in trained for leaf in leaves)
+        found = list({address for address in blocks if address})
+        graphs.append(Graph(tensor, found, max(leaves.values(), default=0), is_untrained))
     return graphs
 
 
@@ -381,30 +403,17 @@ def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graph
         if not world.is_late and sum(map(len, name.values)) >= MANY_MODELS:
             _claim_name(world, claims, name)
     _claim_graphs(world, claims, graphs, names)
-    for name in [*names.containers, *names.tensors]:
+    for name in sorted([*names.containers, *names.tensors], key=lambda one: one.is_each):
         _claim_name(world, claims, name)
     _by_roles(world, claims, many=True)
-    for _ in range(MOST_CLIMBS):
-        left = sorted(
-            (address for address in world.tensors if address in claims.sizes and address not in claims.of),
-            key=lambda address: -claims.sizes[address],
-        )[:CLIMBED_AT_ONCE]
-        if not left or world.is_late:
-            return
-        climb = Climb(world, names)
-        found = climb.names([tensor for address in left for tensor in world.tensors[address][:1]])
-        for address in left:
-            holding = found.get(id(world.tensors[address][0]))
-            if holding is None:
-                claims.claim("local", "a local variable, or an operation that runs", [address])
-            else:
-                claims.claim(holding.kind, holding.text, {**_addresses(world, holding.values), **_addresses(world, world.tensors[address])}, holding.line)
+    left = [address for address in world.tensors if address in claims.sizes and address not in claims.of]
+    claims.claim("local", "a local variable, or an operation that runs", left)
 
 
 def _claim_name(world: World, claims: Claims, name: Name, inside: bool = True) -> None:
     holder = claims.claim(name.kind, name.text, _addresses(world, name.values, inside), name.line)
-    if holder is not None and name.is_bounded:
-        holder.is_bounded = True
+    if holder is not None:
+        holder.is_bounded, holder.is_each, holder.content = name.is_bounded, name.is_each, content_of(name.values[0], world.torch)
 
 
 def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Names) -> None:
@@ -416,17 +425,18 @@ def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Name
                 by_end[id(tensor)] = name
     for graph in sorted(graphs, key=lambda graph: -sum(claims.sizes.get(address, 0) for address in graph.blocks)):
         found = by_end.get(id(graph.tensor))
-        if found is not None and not found.is_tensor:
-            claims.claim("graph_of_many", f"autograd graphs of {found.text}", graph.blocks, found.line)
-            continue
         kind = "graph_of_many" if graph.passes >= 3 else "graph"
-        if found is not None:
-            claims.claim(kind, f"autograd graph of {found.variable}, {found.line}", graph.blocks, found.line)
+        if found is not None and not found.is_tensor:
+            holder = claims.claim("graph_of_many", f"autograd graphs of {found.text}", graph.blocks, found.line)
+        elif found is not None:
+            holder = claims.claim(kind, f"autograd graph of {found.variable}, {found.line}", graph.blocks, found.line)
         else:
             holder = claims.claim(kind, f"autograd graph of a result of `{_operation(graph.tensor.grad_fn)}`", graph.blocks)
             end = world.address(graph.tensor)
             if holder is not None and end is not None and len(holder.ends) < MOST_ADDRESSES:
                 holder.ends.append(end)
+        if holder is not None:
+            holder.is_untrained = graph.is_untrained
 
 
 def _addresses(world: World, values: list[Any], inside: bool = True) -> dict[int, int]:
@@ -463,6 +473,7 @@ class Name:
     values: list[Any]
     is_tensor: bool = False
     is_bounded: bool = False
+    is_each: bool = False
 
 
 class Names:
@@ -496,6 +507,12 @@ class Names:
             if _is_users_class(kind):
                 self._of_class(kind)
             self._of_objects(kind, things)
+        for code, things in self._world.by_code.items():
+            holding = [thing for thing in things if not self._world.is_late and self._holds([thing])]
+            if len(holding) == 1 and isinstance(holding[0], types.FunctionType):
+                self.of_function(holding[0])
+            elif holding:
+                self._of_code(code, holding)
 
     def _holds(self, value: Any, inside: bool = True) -> bool:
         world = self._world
@@ -512,8 +529,11 @@ class Names:
         if type(value).__name__ == "_lru_cache_wrapper":
             self._of_cache(value)
         elif isinstance(value, types.FunctionType):
-            if value.__closure__ and not self._world.is_late:
+            if not self._world.is_late:
                 self.of_function(value)
+                for attribute, kept in list(vars(value).items()):
+                    if attribute != "__wrapped__":
+                        self._of_variable(kept, f"{variable}.{attribute}", file)
         elif not variable.startswith("__") and self._holds(value):
             line = _bound_at(file, variable)
             place = f"{short(file)}:{line}" if line else short(file)
@@ -521,12 +541,19 @@ class Names:
             kind = "variable" if getattr(value, "grad_fn", None) is not None else "container"
             self._add(self._named(value, variable, place, f" in {place}", kind))
 
+    def _of_code(self, code: types.CodeType, things: list[Any]) -> None:
+        kind = "closure" if isinstance(things[0], types.FunctionType) else type(things[0]).__name__
+        name = code.co_qualname if hasattr(code, "co_qualname") else code.co_name
+        what = "closure of" if kind == "closure" else kind.replace("_", " ")
+        many = f" ({len(things)} of them)" if len(things) > 1 else ""
+        self._add(Name(kind, f"{what} `{name}` at {line_of(code)}{many}", line_of(code), f"`{name}`", things, is_each=True))
+
     def _named(self, value: Any, variable: str, place: str, where: str, kind: str) -> Name:
         is_tensor = isinstance(value, self._world.torch.Tensor)
-        hook = None if is_tensor else self.hooks.fills.get(id(value))
+        hook = None if is_tensor or kind in ("hook", "closure") else self.hooks.fills.get(id(value))
         filled = f", filled by hook at {hook}" if hook else ""
         what = "tensor" if is_tensor else type(value).__name__
-        return Name("hook" if hook else kind, f"{what} `{variable}`{where}{filled}", hook or place, f"`{variable}`", [value], is_tensor)
+        return Name("hook" if hook else kind, f"{what} `{variable}`{where}{filled}", hook or place, f"`{variable}`", [value], is_tensor and kind != "hook")
 
     def _of_cache(self, wrapper: Any) -> None:
         function = getattr(wrapper, "__wrapped__", None)
@@ -545,14 +572,9 @@ class Names:
         where = f" in the closure of hook at {place}" if is_hook else f" in the closure of `{function.__qualname__}` at {place}"
         for variable, cell in zip(code.co_freevars, function.__closure__ or ()):
             if _is_full(cell) and self._holds(cell.cell_contents):
-                self._add(self._plain(cell.cell_contents, variable, place, where, "hook" if is_hook else "closure"))
+                self._add(self._named(cell.cell_contents, variable, place, where, "hook" if is_hook else "closure"))
         if self._holds(function.__defaults__):
             self._add(Name("closure", f"default arguments of `{function.__qualname__}` at {place}", place, "a default", [function.__defaults__]))
-
-    def _plain(self, value: Any, variable: str, place: str, where: str, kind: str) -> Name:
-        is_tensor = isinstance(value, self._world.torch.Tensor)
-        what = "tensor" if is_tensor else type(value).__name__
-        return Name(kind, f"{what} `{variable}`{where}", place, f"`{variable}`", [value], is_tensor and kind != "hook")
 
     def _of_class(self, kind: type) -> None:
         """Variables of a class that all of its objects share."""
@@ -568,13 +590,12 @@ class Names:
         """Attributes of all objects of a class, by attribute."""
         held: dict[str, list[Any]] = {}
         inside = _is_users_class(kind)
+        slots = [name for one in type.mro(kind) for name, slot in vars(one).items() if isinstance(slot, types.MemberDescriptorType)]
         for thing in things:
-            try:
-                attributes = vars(thing)
-            except TypeError:
-                return
-            if not isinstance(attributes, dict):
-                return
+            attributes = getattr(thing, "__dict__", None)
+            attributes = attributes if isinstance(attributes, dict) else {}
+            if slots:
+                attributes = {**attributes, **{slot: getattr(thing, slot, None) for slot in slots}}
             for attribute, value in list(attributes.items()):
                 if attribute not in _OWN and isinstance(value, (self._world.torch.Tensor, *CONTAINERS)) and self._holds(value, inside):
                     held.setdefault(attribute, []).append(value)
@@ -589,7 +610,9 @@ class Names:
             torch = self._world.torch
             if role == "attribute" and len(values) >= MANY_MODELS and _are_garbage(self._world, kind):
                 one.kind, one.text = "garbage", f"{text}, in reference cycles that nothing else refers to"
-            one.is_bounded = issubclass(kind, torch.nn.Module) and all(isinstance(value, torch.Tensor) for value in values)
+            are_tensors = all(isinstance(value, torch.Tensor) for value in values)
+            one.is_bounded = are_tensors and issubclass(kind, torch.nn.Module)
+            one.is_each = are_tensors and len(values) >= MANY_MODELS and not one.is_bounded and one.kind == "attribute"
             self._add(one)
 
     def _is_dataset(self, kind: type) -> bool:
@@ -631,71 +654,6 @@ def _is_garbage(world: World, kind: type, index: int) -> bool:
 _OWN = ("_parameters", "_buffers", "_modules", "param_groups", "state", "grad", "_grad")
 
 
-class Climb:
-    """From tensors that nothing named holds up to what does: objects inside of objects, generators, functions."""
-
-    def __init__(self, world: World, names: Names) -> None:
-        self._world = world
-        self._names = names
-        ours = (world.tensors, world.by_type, world.modules, world.optimizers, names.containers, names.tensors)
-        self._ours = {id(thing) for thing in ours} | {id(world.__dict__), id(names.__dict__), id(self.__dict__)}
-        self._ours.update(id(things) for holder in (world.tensors, world.by_type) for things in holder.values())
-
-    def names(self, targets: list[Any]) -> dict[int, Name]:
-        """The name of what holds each of the targets, by its id, where one was found."""
-        found: dict[int, Name] = {}
-        # For each object the targets that it leads to.
-        level: dict[int, tuple[Any, set[int]]] = {id(target): (target, {id(target)}) for target in targets}
-        self._ours.update((id(targets), id(found)))
-        seen = set(level)
-        for _ in range(MOST_LEVELS):
-            if not level or self._world.is_late:
-                break
-            things = [thing for thing, _ in level.values()]
-            referrers = gc.get_referrers(*things)
-            self._ours.update((id(level), id(things), id(referrers), *map(id, level.values())))
-            above: dict[int, tuple[Any, set[int]]] = {}
-            for referrer in referrers:
-                if self._is_ours(referrer):
-                    continue
-                for child in gc.get_referents(referrer):
-                    below = level.get(id(child))
-                    if below is None:
-                        continue
-                    left = {target for target in below[1] if target not in found}
-                    name = self._name(referrer) if left else None
-                    if name is not None:
-                        found.update(dict.fromkeys(left, name))
-                    elif left and id(referrer) not in seen and len(above) < 64:
-                        above.setdefault(id(referrer), (referrer, set()))[1].update(left)
-            seen.update(above)
-            level = above
-        return found
-
-    def _is_ours(self, thing: Any) -> bool:
-        if id(thing) in self._ours or isinstance(thing, (World, Claims, Climb, Name, Names, Holder, Graph, types.ModuleType)):
-            return True
-        return isinstance(thing, types.FrameType) and thing.f_code.co_filename.startswith(_SKIPPED_FRAMES)
-
-    def _name(self, holder: Any) -> Name | None:
-        if isinstance(holder, types.GeneratorType):
-            place = line_of(holder.gi_code)
-            return Name("generator", f"generator `{holder.gi_code.co_name}` at {place}", place, "a generator", [])
-        if isinstance(holder, types.FrameType):
-            place = line_of(holder.f_code, holder.f_lineno)
-            return Name("local", f"a local variable of `{holder.f_code.co_name}` at {place}", place, "a local", [])
-        if isinstance(holder, types.FunctionType):
-            if not is_users(holder.__code__.co_filename):  # an argument that PyTorch hands on
-                return Name("local", "a local variable, or an operation that runs", None, "a local", [])
-            place = line_of(holder.__code__)
-            return Name("closure", f"closure of `{holder.__qualname__}` at {place}", place, "a closure", [])
-        if type(holder).__name__ == "_lru_cache_wrapper":
-            code = getattr(getattr(holder, "__wrapped__", None), "__code__", None)
-            at = line_of(code) if code else None
-            return Name("cache", "lru_cache of a function" + (f" at {at}" if at else ""), at, "lru_cache", gc.get_referents(holder))
-        return None
-
-
 @dataclass
 class Hooks:
     """The hooks that modules have."""
@@ -710,6 +668,10 @@ def _hooks(world: World) -> Hooks:
     for module in world.modules:
         for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
             for hook in list((module.__dict__.get(name) or {}).values()):
+                _note_hook(hook, found)
+    for parameter in (one for root in world.roots for one in own_parameters(root) if one is not None):
+        for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            for hook in list((getattr(parameter, name, None) or {}).values()):
                 _note_hook(hook, found)
     return found
 
@@ -732,6 +694,8 @@ def _note_hook(hook: Any, found: Hooks) -> None:
     reached += list(function.__defaults__ or ())
     if owner is not None:
         reached += list(getattr(owner, "__dict__", {}).values())
+    # What it names of the objects that it reaches.
+    reached += [vars(thing)[name] for thing in reached if hasattr(thing, "__dict__") for name in code.co_names if name in vars(thing)]
     for thing in reached:
         if isinstance(thing, CONTAINERS):
             found.fills[id(thing)] = place
@@ -756,10 +720,12 @@ def _parsed(file: str) -> ast.Module | None:
         return None
 
 
-def _bound_at(file: str, variable: str) -> int | None:
-    """The line where a module binds a variable first."""
+def _bound_at(file: str, variable: str, of_class: str | None = None) -> int | None:
+    """The line where a module binds a variable first, or a class an attribute of itself."""
     tree = _parsed(file)
-    lines = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == variable and isinstance(node.ctx, ast.Store)] if tree else []
+    outer = [node for node in ast.walk(tree) if not of_class or isinstance(node, ast.ClassDef) and node.name == of_class] if tree else []
+    nodes = (node for one in (outer if of_class else outer[:1]) for node in ast.walk(one) if isinstance(getattr(node, "ctx", None), ast.Store))
+    lines = [node.lineno for node in nodes if variable == getattr(node, "id", None) or of_class and variable == getattr(node, "attr", None)]  # type: ignore[attr-defined]
     return min(lines, default=None)
 
 
@@ -770,20 +736,9 @@ def _is_users_class(kind: type) -> bool:
 
 def _class_line(kind: type, attribute: str) -> str | None:
     """The line where a class binds an attribute of itself first."""
-    module = sys.modules.get(kind.__module__)
-    file: str | None = getattr(module, "__file__", None)
+    file: str | None = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if file is None:
         code = next((value.__code__ for value in vars(kind).values() if isinstance(value, types.FunctionType)), None)
         file = code.co_filename if code else None
-    tree = _parsed(file) if file else None
-    if tree is None:
-        return None
-    lines = [
-        node.lineno
-        for outer in ast.walk(tree)
-        if isinstance(outer, ast.ClassDef) and outer.name == kind.__name__
-        for node in ast.walk(outer)
-        if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store)
-        if attribute == (node.attr if isinstance(node, ast.Attribute) else node.id)
-    ]
-    return f"{short(file or '')}:{min(lines)}" if lines else None
+    line = _bound_at(file, attribute, kind.__name__) if file else None
+    return f"{short(file or '')}:{line}" if line else None

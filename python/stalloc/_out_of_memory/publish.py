@@ -26,9 +26,10 @@ def publish(folder: Path, snapshot: dict[str, Any], facts: dict[str, Any]) -> Pa
     rank = ranks.of(os.environ) or 0
     name = f"rank{rank}_{time.strftime('%Y%m%d-%H%M%S')}_{os.getpid()}"
     try:
-        place = _new_folder(folder, name)
+        (place := folder / name).mkdir(parents=True)
     except OSError:
-        place = _new_folder(Path(tempfile.gettempdir()) / f"stalloc-out-of-memory-{os.getuid()}", name)
+        place = Path(tempfile.gettempdir()) / f"stalloc-out-of-memory-{os.getuid()}" / name
+        place.mkdir(parents=True)
     snapshot["stalloc"] = json.dumps(facts)
     recording = place / "memory.pickle"
     with open(recording, "wb") as file:
@@ -36,12 +37,6 @@ def publish(folder: Path, snapshot: dict[str, Any], facts: dict[str, Any]) -> Pa
     _forget_oldest(place.parent, f"rank{rank}_")
     summary = _summary(place, recording)
     say(f"out of memory; the report is in {place}" + (f":\n{summary}" if summary else ""))
-    return place
-
-
-def _new_folder(folder: Path, name: str) -> Path:
-    place = folder / name
-    place.mkdir(parents=True)
     return place
 
 

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import atexit
 import gc
+import linecache
 import os
 import sys
 import threading
 import time
 import types
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 from stalloc._common import snapshots
 from stalloc._common.output import say
+from stalloc._common.users import is_users
 from stalloc._out_of_memory import facts, holders
 from stalloc._out_of_memory.live import Live
 from stalloc._out_of_memory.publish import publish
 from stalloc._out_of_memory.stacks import Stacks
 
-#: Time for all captures together: seconds, and share of what the program has taken.
+#: Time for all captures together (and for naming variables): seconds, and share of what the program has taken.
 LEAST_SECONDS, SHARE = 1.0, 0.1
 #: Allocations since the last failure with which a program that ends has not gone on.
 FEW = 8
@@ -33,17 +36,18 @@ UNNAMED = ("local", "models")
 MOST_FRAMES = 64
 
 
+@dataclass
 class Capture:
     """What lived when a request failed."""
 
-    def __init__(self, device: int, snapshot: dict[str, Any], known: dict[str, Any], made: int, named: set[int]) -> None:
-        self.device = device
-        self.snapshot = snapshot
-        self.facts = known
-        #: Allocations of the process until then.
-        self.made = made
-        #: Blocks whose holder has a name of its own.
-        self.named = named
+    device: int
+    snapshot: dict[str, Any]
+    facts: dict[str, Any]
+    #: Allocations of the process until then.
+    made: int
+    claims: holders.Claims
+    #: The frame that asked, by its id: an exception that came from there leads through it.
+    frame: int
 
 
 class Watch:
@@ -57,7 +61,8 @@ class Watch:
         self._began = time.monotonic()
         self._spent = 0.0
         self._times = 0
-        self._capture: Capture | None = None
+        #: The first failure and the last: an exception that is kept may be any one's.
+        self._captures: list[Capture] = []
         self._is_capturing = threading.Lock()
         self._published = 0
         self._told = 0
@@ -122,7 +127,7 @@ class Watch:
         ipython = sys.modules.get("IPython")
         shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
         if shell is not None:
-            shell.events.register("post_run_cell", lambda result: self._ended(result.error_in_exec))
+            shell.events.register("post_run_cell", lambda result: self._ended(result.error_in_exec, again=True))
 
     def _failed(self, device: int, size: int, total: int, free: int) -> None:
         """PyTorch is about to raise: nothing has unwound yet."""
@@ -136,17 +141,17 @@ class Watch:
             total = int(self._torch.cuda.get_device_properties(device).total_memory)
             self._take(device, size, total, free, frames)
         except Exception:
-            self._capture = None
+            del self._captures[1:]
 
     def _take(self, device: int, size: int, total: int, free: int, frames: list[types.FrameType]) -> None:
         began = time.thread_time()
-        self._capture = None
+        del self._captures[1:]
         if self._spent > self._budget() or not self._is_capturing.acquire(blocking=False):
             return
         collects = gc.isenabled()
         gc.disable()
         try:
-            self._capture = self._captured(device, size, total, free, frames)
+            self._captures.append(self._captured(device, size, total, free, frames))
         finally:
             if collects:
                 gc.enable()
@@ -169,51 +174,54 @@ class Watch:
         known = facts.gather(world, size, total, free)
         known["device"] = device
         known["holders"] = claims.listed()
-        known["in_python"] = sum(sizes[address] for address in world.tensors if address in sizes)
         known["times"] = self._times
         known["series"] = self._live.series.get(device, [])
         known["line"] = _user_line(frames)
         free = min(free, max(0, known["allowed"] - known["reserved"]))
         _note_failure(snapshot, device, size, free, [(frame, frame.f_lineno) for frame in frames])
-        named = {address for address, holder in claims.of.items() if holder.kind not in UNNAMED}
-        return Capture(device, snapshot, known, self._made(), named)
+        return Capture(device, snapshot, known, self._made(), claims, id(frames[0]) if frames else 0)
 
     def _made(self) -> int:
         stats = self._torch._C._cuda_memoryStats
         return sum(int(stats(one)["allocation"]["all"]["allocated"]) for one in range(self._torch.cuda.device_count()))
 
-    def _ended(self, error: BaseException | None) -> None:
-        """An exception leaves the program, or a thread of it."""
+    def _ended(self, error: BaseException | None, again: bool = False) -> None:
+        """An exception leaves the program, or a thread of it. What fails after the first report failed because of the same: ``again``
+        is for what starts anew."""
         try:
             found = _memory_error(self._torch, error)
-            if found is not None and os.getpid() == self._process and not self._is_told():
+            if found is not None and os.getpid() == self._process and (self._published == 0 or again and self._told < self._times):
                 self._publish(found)
         except Exception as problem:
             say(f"no report of the memory that ran out: {problem!r}")
 
-    def _is_told(self) -> bool:
-        return self._published > 0 and self._told == self._times
-
     def _publish(self, error: BaseException | None) -> None:
-        if self._capture is None:
-            self._capture_late(error)
-        capture = self._capture
+        capture = self._capture_of(error) or self._capture_late(error) or next(iter(self._captures), None)
         if capture is None:
             return
-        self._capture = None
+        self._captures.clear()
         self._published += 1
         self._told = self._times
+        capture.facts["followed"] = max(0, self._times - capture.facts["times"])
         if error is not None:
-            capture.facts["message"] = str(error)[:2000]
             _name_locals(self._torch, capture, error)
         if self._stacks is not None:
             self._stacks.stop()
         publish(self._folder, capture.snapshot, capture.facts)
 
-    def _capture_late(self, error: BaseException | None) -> None:
+    def _capture_of(self, error: BaseException | None) -> Capture | None:
+        """What was captured where an exception comes from; of the last request that failed where none fits."""
+        through = set()
+        trace = error.__traceback__ if error is not None else None
+        while trace is not None:
+            through.add(id(trace.tb_frame))
+            trace = trace.tb_next
+        return next((one for one in reversed(self._captures) if one.frame in through or one.facts["times"] == self._times), None)
+
+    def _capture_late(self, error: BaseException | None) -> Capture | None:
         """Nothing was captured: a library failed, or there was no time. The frames of the exception hold what they held."""
         if error is None or not self._torch.cuda.is_initialized():
-            return
+            return None
         trace = error.__traceback__
         frames: list[tuple[types.FrameType, int]] = []
         while trace is not None:
@@ -223,20 +231,20 @@ class Watch:
         free, total = self._torch.cuda.mem_get_info(device)
         capture = self._captured(device, 0, int(total), int(free), [frame for frame, _ in frames])
         _note_failure(capture.snapshot, device, 0, int(free), frames)
-        own = [(frame, line) for frame, line in frames if holders.is_users(frame.f_code.co_filename)]
+        own = [(frame, line) for frame, line in frames if is_users(frame.f_code.co_filename)]
         if own:
             frame, line = own[0]
             capture.facts["line"] = f"{holders.line_of(frame.f_code, line)} {frame.f_code.co_name}"
-        capture.facts["late"] = True
-        capture.facts["pinning"] = any("pin_memory" in frame.f_code.co_name or _source_has(frame, line, "pin_memory") for frame, line in frames)
-        self._capture = capture
+        capture.facts["pinning"] = any("pin_memory" in frame.f_code.co_name or "pin_memory" in linecache.getline(frame.f_code.co_filename, line) for frame, line in frames)
+        return capture
 
     def _at_exit(self) -> None:
-        if os.getpid() != self._process or self._times == 0 or self._is_told():
-            self._stop()
-            return
         try:
-            if self._capture is not None and self._made() - self._capture.made <= FEW:
+            if os.getpid() != self._process or self._times == self._told:
+                pass
+            elif self._published > 0:
+                say(f"{self._times - self._told} more requests failed after the report")
+            elif self._captures and self._made() - self._captures[-1].made <= FEW:
                 self._publish(None)
             elif not self._quiet:
                 size, line = self._largest
@@ -281,7 +289,7 @@ def _frames() -> list[types.FrameType]:
 
 
 def _user_line(frames: list[types.FrameType]) -> str:
-    own = next((frame for frame in frames if holders.is_users(frame.f_code.co_filename)), None) or (frames[0] if frames else None)
+    own = next((frame for frame in frames if is_users(frame.f_code.co_filename)), None) or (frames[0] if frames else None)
     return f"{holders.line_of(own.f_code, own.f_lineno)} {own.f_code.co_name}" if own is not None else "unknown"
 
 
@@ -313,51 +321,54 @@ def _memory_error(torch: Any, error: BaseException | None) -> BaseException | No
     return error
 
 
-def _source_has(frame: types.FrameType, line: int, text: str) -> bool:
-    import linecache
-
-    return text in linecache.getline(frame.f_code.co_filename, line)
-
-
 def _name_locals(torch: Any, capture: Capture, error: BaseException) -> None:
     """Name what the frames of the exception hold by their variables: they have ended, so looking at them changes nothing."""
     holding = capture.facts["holders"]
-    ends = {end: holder for holder in holding for end in holder["ends"]}
-    trace = error.__traceback__
-    found: dict[str, dict[str, Any]] = {}
-    named = set(capture.named)
     sizes = {int(b["address"]): int(b["size"]) for s in capture.snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
+    variables = list(_variables(torch, capture, error))
+    for graph in (one for one in holding if one["ends"] and not one["line"]):
+        # The variable that has most of the ends: of one end the tensor itself.
+        name, line, value, used = max(variables, key=lambda one: (len(one[3].keys() & graph["ends"]), isinstance(one[2], torch.Tensor)), default=(0, 0, 0, {}))
+        if used.keys() & graph["ends"]:
+            is_tensor = isinstance(value, torch.Tensor)
+            kind = graph["kind"] if is_tensor else "graph_of_many"
+            graph.update(name=f"autograd graph{'' if is_tensor else 's'} of {name}", line=line, kind=kind)
+    found: list[dict[str, Any]] = []
+    claims = capture.claims
+    named = {address for address, holder in claims.of.items() if holder.kind not in UNNAMED and not holder.is_each}
+    # A variable that has most of the objects of one kind names them.
+    for one, addresses in ((one, set(one.addresses)) for one in claims.holders.values() if one.is_each):
+        if any(2 * len(addresses & used.keys()) >= len(addresses) and isinstance(value, holders.CONTAINERS) for _, _, value, used in variables):
+            holding = [other for other in holding if other["name"] != one.name]
+        else:
+            named |= addresses
+    for name, line, value, used in variables:
+        new = [address for address in used if address in sizes and address not in named]
+        if new and not isinstance(value, torch.nn.Module):
+            named.update(new)
+            size = sum(sizes[address] for address in new)
+            found.append({"kind": "local" if isinstance(value, torch.Tensor) else "container", "name": name, "line": line, "bytes": size,
+                          "tensors": len(new), "used": sum(min(used[one], sizes[one]) for one in new), "addresses": new, "content": holders.content_of(value, torch)})
+    now = {address for one in found for address in one["addresses"]}
+    rest = [one for one in holding if one["kind"] not in UNNAMED or not now.intersection(one["addresses"])]
+    capture.facts["holders"] = sorted([*rest, *found], key=lambda one: -one["bytes"])[: holders.MOST_HOLDERS]
+
+
+def _variables(torch: Any, capture: Capture, error: BaseException) -> Iterator[tuple[str, str, Any, dict[int, int]]]:
+    """The variables of the frames of an exception: name, line, value, and where its tensors lie. A tensor before what it is in, a
+    container before an object that has it."""
     world = holders.World.__new__(holders.World)
     world.torch, world.device = torch, capture.device
+    deadline = time.thread_time() + LEAST_SECONDS
+    trace = error.__traceback__
     while trace is not None:
         frame, line = trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
-        if not frame.f_code.co_flags & 1 or not holders.is_users(frame.f_code.co_filename):
+        if not frame.f_code.co_flags & 1 or not is_users(frame.f_code.co_filename):
             continue
         place = holders.line_of(frame.f_code, line)
-        # A tensor before what it is in, a container before an object that has it.
-        variables = sorted(frame.f_locals.items(), key=lambda one: not isinstance(one[1], (torch.Tensor, *holders.CONTAINERS)))
-        for variable, value in variables:
-            is_tensor = isinstance(value, torch.Tensor)
-            used = holders.used_by(world, holders.tensors_in(value, torch))
-            what = "tensor" if is_tensor else type(value).__name__
-            name = f"{what} `{variable}` of `{frame.f_code.co_name}` at {place}"
-            for end in used:
-                graph = ends.pop(end, None)
-                if graph is not None and not graph["line"]:
-                    graph.update(name=f"autograd graph{'' if is_tensor else 's'} of {name}", line=place, kind=graph["kind"] if is_tensor else "graph_of_many")
-            if isinstance(value, torch.nn.Module):
-                continue
-            new = [address for address in used if address in sizes and address not in named]
-            if new:
-                kind = "local" if is_tensor else "container"
-                one = found.setdefault(name, {"kind": kind, "name": name, "line": place, "bytes": 0, "tensors": 0, "used": 0, "addresses": []})
-                for address in new:
-                    named.add(address)
-                    one["bytes"] += sizes[address]
-                    one["tensors"] += 1
-                    one["used"] += min(used[address], sizes[address])
-                    one["addresses"].append(address)
-    now = {address for one in found.values() for address in one["addresses"]}
-    rest = [one for one in holding if one["kind"] not in UNNAMED or not now.intersection(one["addresses"])]
-    capture.facts["holders"] = sorted([*rest, *found.values()], key=lambda one: -one["bytes"])[: holders.MOST_HOLDERS]
+        for variable, value in sorted(frame.f_locals.items(), key=lambda one: not isinstance(one[1], (torch.Tensor, *holders.CONTAINERS))):
+            if time.thread_time() < deadline:
+                what = "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+                used = holders.used_by(world, holders.tensors_in(value, torch))
+                yield f"{what} `{variable}` of `{frame.f_code.co_name}` at {place}", place, value, used
