@@ -190,6 +190,12 @@ fn tiling(buffers: usize, seed: u64) -> Known {
         buffers.push(Buffer { lower: times[t], upper: times[t + width], size, alignment: 1, fixed: None });
         offsets.push(addresses[a]);
     }
+    // Shuffled: in order of address, first fit in the order given would find it.
+    for k in (1..buffers.len()).rev() {
+        let other = rng.below(k as u64 + 1) as usize;
+        buffers.swap(k, other);
+        offsets.swap(k, other);
+    }
     Known { instance: Instance { buffers, period: None, ..Instance::default() }, offsets, optimum: addresses[side] }
 }
 
