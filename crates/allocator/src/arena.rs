@@ -384,15 +384,7 @@ impl<D: Device> Arena<D> {
         if let Some(freed) = self.pool_free(address) {
             return Ok(freed);
         }
-        let start = self.start_of(address)?;
-        let Some(block) = self.blocks.remove(&start) else { return Err(Error::UnknownAddress(address)) };
-        if block.recorded {
-            self.free_recorded(start, block, address)?;
-        } else {
-            self.statistics.allocated -= block.bytes();
-            self.make_free(start, block);
-        }
-        Ok(block.into())
+        Ok(self.take_back(address)?.1.into())
     }
 
     /// Forgets a block that is no longer among the blocks.

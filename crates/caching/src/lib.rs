@@ -116,11 +116,6 @@ impl<D: Device> Cache<D> {
         &self.settings
     }
 
-    /// Changes how much it may reserve: see [`Settings::memory_limit`].
-    pub fn set_memory_limit(&mut self, bytes: Option<u64>) {
-        self.settings.memory_limit = bytes;
-    }
-
     /// What it did so far.
     pub fn stats(&self) -> Stats {
         self.stats

@@ -44,11 +44,6 @@ pub struct Segment {
 }
 
 impl<D: Device> Cache<D> {
-    /// Length of the live block that starts at an address: what PyTorch counts as allocated for it, bytes. O(1).
-    pub fn block_size(&self, address: Address) -> Option<u64> {
-        self.live.get(&address).map(|&id| self.blocks[id].size)
-    }
-
     /// Every segment, in the order of addresses. O(n log n) in blocks.
     pub fn segments(&self) -> Vec<Segment> {
         let free = self.pools.iter().flat_map(|pool| pool.free.iter().map(|entry| entry.block));

@@ -286,12 +286,7 @@ impl Place {
     pub fn free_told(&self, address: Address) -> Option<LiveBlock> {
         let inner = &mut *self.lock();
         let State::Open(arena) = &mut inner.state else { return None };
-        let block = self.guarded(|| {
-            let block = arena.block_around(address).filter(|block| block.address == address)?;
-            arena.free(address)?;
-            let pending = arena.block_around(address).is_some();
-            Some(LiveBlock { pending, ..block })
-        })??;
+        let block = self.guarded(|| arena.free_told(address))??;
         inner.counters.remove(block.size, block.requested);
         Self::forget_export(inner, address);
         Some(block)

@@ -23,6 +23,8 @@ pub trait Serving: Send {
     fn serve(&mut self, size: u64, stream: Stream) -> Answer;
     /// See [`Arena::free`].
     fn free(&mut self, address: Address) -> Option<Freed>;
+    /// See [`Arena::free_told`].
+    fn free_told(&mut self, address: Address) -> Option<LiveBlock>;
     /// See [`Arena::record_stream`].
     fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error>;
     /// See [`Arena::allow_peer`].
@@ -85,6 +87,9 @@ where
     }
     fn free(&mut self, address: Address) -> Option<Freed> {
         self.free(address).ok()
+    }
+    fn free_told(&mut self, address: Address) -> Option<LiveBlock> {
+        self.free_told(address).ok()
     }
     fn record_stream(&mut self, address: Address, stream: Stream) -> Result<(), Error> {
         self.record_stream(address, stream)

@@ -47,9 +47,13 @@ struct Devices : Forwarded<Native> {
 
   // What the thread says of itself, in the native allocator's words.
   Notes notes() {
-    Notes found{compile_contexts.empty() ? "N/A" : compile_contexts.back(), ""};
-    if constexpr (HasUserMetadata<Native>::value) found.user_metadata = next->getUserMetadata();
-    return found;
+    std::string metadata;
+    if constexpr (HasUserMetadata<Native>::value) metadata = next->getUserMetadata();
+    if (compile_contexts.empty() && metadata.empty()) return nullptr;
+    return said(std::move(metadata));
+  }
+  Notes said(std::string metadata) {
+    return std::make_shared<const Said>(Said{compile_contexts.empty() ? NO_CONTEXT : compile_contexts.back(), std::move(metadata)});
   }
 
   void pushCompileContext(std::string& text) {

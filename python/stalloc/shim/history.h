@@ -43,6 +43,21 @@ inline std::vector<StallocPoolPart> pool_parts(const StallocCore* core, int inde
 
 using PoolId = c10::cuda::MempoolId_t;
 
+using Stack = std::shared_ptr<c10::GatheredContext>;
+
+// What is kept of an entry until PyTorch asks for it: half of what PyTorch's own takes, and no strings.
+struct Entry {
+  TraceEntry::Action action;
+  bool completes;  // a free that no stream had to do with any more: its end, too
+  uint64_t address;
+  size_t size;
+  void* stream;
+  PoolId pool;
+  decltype(c10::getApproximateTime()) time;
+  Stack stack;
+  Notes notes;
+};
+
 // The last entries, as many as are to be kept.
 class LastEntries {
  public:
@@ -56,7 +71,7 @@ class LastEntries {
     first = 0;
     most = count;
   }
-  void add(TraceEntry entry) {
+  void add(Entry entry) {
     if (all.size() < most) {
       all.push_back(std::move(entry));
     } else {
@@ -64,13 +79,21 @@ class LastEntries {
       first = first + 1 < most ? first + 1 : 0;
     }
   }
-  void append_to(std::vector<TraceEntry>& to) const {
-    to.insert(to.end(), all.begin() + ptrdiff_t(first), all.end());
-    to.insert(to.end(), all.begin(), all.begin() + ptrdiff_t(first));
+  void append_to(std::vector<TraceEntry>& to, int device) const {
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Entry& entry = all[(first + i) % all.size()];
+      auto append = [&](TraceEntry::Action action) {
+        to.push_back(make_entry<TraceEntry>(action, c10::DeviceIndex(device), size_t(entry.address), entry.size,
+                                            static_cast<cudaStream_t>(entry.stream), entry.pool, entry.time, entry.stack));
+        note(to.back(), entry.notes, 0);
+      };
+      append(entry.action);
+      if (entry.completes) append(TraceEntry::FREE_COMPLETED);
+    }
   }
 
  private:
-  std::vector<TraceEntry> all;
+  std::vector<Entry> all;
   size_t first = 0;  // the oldest, once there are as many as are kept
   size_t most = 1;
 };
@@ -169,8 +192,7 @@ class History {
     const size_t rounded = core->release(address, nullptr, &block);
     if (rounded == 0) return 0;
     if (C10_LIKELY(block.pending == 0)) {
-      requested(block, stack, notes);
-      completed(block, std::move(stack), std::move(notes));
+      freed(block, std::move(stack), std::move(notes));
     } else {
       const auto gone = leave(block, std::move(stack), std::move(notes));
       leaving_in_order.emplace_back(gone->second.number, gone->first);
@@ -228,20 +250,18 @@ class History {
     size_t middle = trace.size(), most = 0;
     {
       std::lock_guard<std::mutex> lock(mutex);
-      entries.append_to(trace);
+      entries.append_to(trace, index);
       most = length;
     }
     // Theirs are converted already.
     for (size_t i = middle; i < trace.size(); ++i) trace[i].time_.t_ = to_unix(trace[i].time_.approx_t_) / 1000;
     std::inplace_merge(trace.begin(), trace.begin() + ptrdiff_t(middle), trace.end(),
                        [](const TraceEntry& a, const TraceEntry& b) { return a.time_.t_ < b.time_.t_; });
-    // Each of the two kept so many.
+    // Each of the two kept so many, and frees in one with their ends.
     if (trace.size() > most) trace.erase(trace.begin(), trace.end() - ptrdiff_t(most));
   }
 
  private:
-  using Stack = std::shared_ptr<c10::GatheredContext>;
-
   // A block that was given back, or is about to be, and whose end is not among the entries yet.
   struct Leaving {
     uint64_t number;  // counts up
@@ -318,13 +338,10 @@ class History {
 
   // The lock is held from here on: entries are in the order of time.
   void add(TraceEntry::Action action, const char* name, uint64_t address, size_t size, void* stream, PoolId pool, Stack stack,
-           Notes notes) {
-    if (std::find(skipped.begin(), skipped.end(), name) != skipped.end()) return;
+           Notes notes, bool completes = false) {
+    if (C10_UNLIKELY(std::find(skipped.begin(), skipped.end(), name) != skipped.end())) return;
     if (when.load(std::memory_order_relaxed) < RecordContext::ALLOC) stack = nullptr;
-    auto entry = make_entry<TraceEntry>(action, c10::DeviceIndex(index), size_t(address), size, static_cast<cudaStream_t>(stream),
-                                        pool, c10::getApproximateTime(), std::move(stack));
-    note(entry, notes, 0);
-    entries.add(std::move(entry));
+    entries.add({action, completes, address, size, stream, pool, c10::getApproximateTime(), std::move(stack), std::move(notes)});
   }
 
   PoolId pool_of(uint64_t address) const {
@@ -349,10 +366,26 @@ class History {
     add(TraceEntry::FREE_REQUESTED, "free_requested", block.address, block.requested, block.stream, pool, stack, notes);
   }
 
+  // Both at once: one entry, unless one of them may not be kept.
+  void freed(const StallocBlock& block, Stack stack, Notes notes) {
+    if (C10_UNLIKELY(!skipped.empty())) {
+      requested(block, stack, notes);
+      return completed(block, std::move(stack), std::move(notes));
+    }
+    add(TraceEntry::FREE_REQUESTED, "free_requested", block.address, block.requested, block.stream, forget(block.address),
+        std::move(stack), std::move(notes), true);
+  }
+
+  // No block is alive at an address any more; the pool that it lay in.
+  PoolId forget(uint64_t address) {
+    if (!live.empty()) live.erase(address);
+    const auto pool = pool_of(address);
+    if (pool != PoolId{0, 0}) pools.erase(address);
+    return pool;
+  }
+
   void completed(const StallocBlock& block, Stack stack, Notes notes) {
-    if (!live.empty()) live.erase(block.address);
-    const auto pool = pool_of(block.address);
-    if (pool != PoolId{0, 0}) pools.erase(block.address);
+    const auto pool = forget(block.address);
     add(TraceEntry::FREE_COMPLETED, "free_completed", block.address, block.requested, block.stream, pool, std::move(stack),
         std::move(notes));
   }

@@ -187,7 +187,7 @@ struct Snapshots : Statistics<Native> {
     StallocBlock block{};
     auto* device = owner(address);
     if (device == nullptr || !ours(address, &block)) return next->annotateMemory(address, text);
-    if (History::any_enabled()) device->history.annotated(block, {notes().compile_context, text});
+    if (History::any_enabled()) device->history.annotated(block, this->said(text));
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -83,20 +84,22 @@ Entry make_entry(typename Entry::Action action, c10::DeviceIndex device, size_t 
     return Entry(action, device, address, size, stream, time, std::move(stack));
 }
 
-// What the program says of itself while it allocates.
-struct Notes {
+// What the program says of itself while it allocates; null: nothing.
+struct Said {
   std::string compile_context;
   std::string user_metadata;
 };
+using Notes = std::shared_ptr<const Said>;
+constexpr char NO_CONTEXT[] = "N/A";
 
 // Older versions' entries have no room for notes.
 template <typename Entry>
-auto note(Entry& entry, Notes& notes, int) -> decltype(void(entry.compile_context_), void(entry.user_metadata_)) {
-  entry.compile_context_ = std::move(notes.compile_context);
-  entry.user_metadata_ = std::move(notes.user_metadata);
+auto note(Entry& entry, const Notes& notes, int) -> decltype(void(entry.compile_context_), void(entry.user_metadata_)) {
+  entry.compile_context_ = notes ? notes->compile_context : NO_CONTEXT;
+  if (notes) entry.user_metadata_ = notes->user_metadata;
 }
 template <typename Entry>
-void note(Entry&, Notes&, long) {}
+void note(Entry&, const Notes&, long) {}
 
 // Attempts of the native allocator to serve what it was asked for before: some of its counters, which the program sees once for
 // each request of its own. Older versions do not count preemptive refusals.

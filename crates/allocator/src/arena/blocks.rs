@@ -48,6 +48,33 @@ impl<D: Device> Arena<D> {
         Some(self.live(start, *block))
     }
 
+    #[inline]
+    pub(super) fn take_back(&mut self, address: Address) -> Result<(u32, Block), Error> {
+        let start = self.start_of(address)?;
+        let Some(block) = self.blocks.remove(&start) else { return Err(Error::UnknownAddress(address)) };
+        if block.recorded {
+            self.free_recorded(start, block, address)?;
+        } else {
+            self.statistics.allocated -= block.bytes();
+            self.make_free(start, block);
+        }
+        Ok((start, block))
+    }
+
+    /// [`Self::free`] that says all that is known of the block: whether another stream has not done with it, too.
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] if no live block begins there.
+    pub fn free_told(&mut self, address: Address) -> Result<LiveBlock, Error> {
+        if let Some(block) = self.pool_block_around(address) {
+            self.free(address)?;
+            return Ok(LiveBlock { pending: self.pool_block_around(address).is_some(), ..block });
+        }
+        let (start, block) = self.take_back(address)?;
+        // Nothing polls in between: it waits if it was recorded.
+        Ok(LiveBlock { pending: block.recorded, ..self.live(start, block) })
+    }
+
     /// The block, in use or pending, that an address lies in. O(1) at its start and where nothing lies, O(blocks) at most inside of it.
     pub fn block_around(&self, address: Address) -> Option<LiveBlock> {
         if let Some(block) = self.pool_block_around(address) {

@@ -26,6 +26,9 @@ impl Serving for Faulty {
         assert!(!self.in_free, "a fault");
         None
     }
+    fn free_told(&mut self, address: Address) -> Option<LiveBlock> {
+        self.free(address).and(None)
+    }
     fn record_stream(&mut self, _: Address, _: Stream) -> Result<(), Error> {
         panic!("a fault")
     }
