@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use stalloc_allocator::{Allocator, Source};
+use stalloc_allocator::{Allocator, Arena, LiveBlock, Source};
 use stalloc_device::{Address, Counting, Device, Error, MemoryInfo, Shared, Stream};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 
@@ -137,6 +137,17 @@ fn a_block_that_another_stream_uses_is_not_reused_before_that_stream_is_done() {
     assert_eq!(checked.allocator.statistics().misses.taken, 1);
     device.lock().done = true;
     assert_eq!(checked.malloc(4 * MIB).address, first.address);
+}
+
+#[test]
+fn a_block_that_is_given_back_is_told_whole_and_whether_another_stream_uses_it() {
+    let mut arena = Arena::new(Counting::new(1 << 30), &Plan::default()).unwrap();
+    let [used, other] = [1000, 5000].map(|size| arena.serve(size, 3).unwrap().address);
+    arena.record_stream(used, 7).unwrap();
+    let told = arena.free_told(used).unwrap();
+    assert_eq!(told, LiveBlock { address: used, size: 1024, requested: 1000, stream: 3, pending: true });
+    assert!(!arena.free_told(other).unwrap().pending);
+    assert!([used, other, used + 512].into_iter().all(|gone| arena.free_told(gone).is_err()));
 }
 
 #[test]
