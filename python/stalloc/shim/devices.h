@@ -53,7 +53,8 @@ struct Devices : Forwarded<Native> {
     return said(std::move(metadata));
   }
   Notes said(std::string metadata) {
-    return std::make_shared<const Said>(Said{compile_contexts.empty() ? NO_CONTEXT : compile_contexts.back(), std::move(metadata)});
+    const std::string context = compile_contexts.empty() ? NO_CONTEXT : compile_contexts.back();
+    return std::make_shared<const Said>(Said{context, std::move(metadata)});
   }
 
   void pushCompileContext(std::string& text) {
