@@ -10,9 +10,11 @@ too. --write puts the table into bench/results/levers.md; what was not run again
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -26,11 +28,15 @@ COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
 FOLDER = Path(__file__).resolve().parent / "levers"
 GPU = ("--dry-run", "h100-80gb")
 SCRIPTS = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
+#: Its import uses CUDA: bitsandbytes, which it imports, asks for the GPU's capability.
+AWAKE = "diffusers"
 HEADER = "| script | as it is, MiB | levers compared | by hand: the worst differs by | largest batch the same | not tried |\n|---|---:|---|---:|---:|---|"
 
 
 def ran(*words: str | Path, folder: Path) -> dict:
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "PYTHONPATH": f"{Path(stalloc.__file__).parents[1]}:{FOLDER.parent / 'frameworks'}"}
+    # The last: what asks while it is imported whether there is a GPU does not use it, so that its process can be forked.
+    settings = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    environment = os.environ | settings | {"PYTHONPATH": f"{Path(stalloc.__file__).parents[1]}:{FOLDER.parent / 'frameworks'}"}
     done = subprocess.run([str(word) for word in (COMMAND, *words)], capture_output=True, text=True, cwd=folder, env=environment)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{' '.join(map(str, words))} failed:\n{done.stderr[-3000:]}")
@@ -52,16 +58,41 @@ def written(text: str, how: str, where: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def peak_by_hand(folder: Path, text: str, ranks: int, batch: int) -> int:
-    script = folder / "by_hand.py"
-    script.write_text(text)
+def peaks_by_hand(folder: Path, scripts: list[tuple[str, int]], ranks: int) -> list[int]:
+    """The peak of each script with a batch: one process imports what the first of them does, and forks before CUDA is in use."""
+    if not scripts:
+        return []
     world = ("--world-size", str(ranks), "--rank", "0") if ranks > 1 else ()
-    traces = Path(tempfile.mkdtemp(dir=folder))
-    ran("trace", *GPU, *world, "--steps", "3", "--json", "-o", traces, "--", sys.executable, script, str(batch), folder=folder)
-    return max(device["peak_allocated"] for device in ran("info", traces, "--json", folder=folder)["devices"])
+    place = Path(tempfile.mkdtemp(dir=folder))
+    for number, (text, _batch) in enumerate(scripts):
+        (place / f"{number}.py").write_text(text)
+    batches = [str(batch) for _text, batch in scripts]
+    ran("trace", *GPU, *world, "--steps", "3", "--json", "-o", place / "own", "--", sys.executable, __file__, "--fork", place, *batches, folder=folder)
+    recorded = [ran("info", place / f"{number}.traces", "--json", folder=folder) for number in range(len(scripts))]
+    return [max(device["peak_allocated"] for device in one["devices"]) for one in recorded]
+
+
+def fork(place: str, *batches: str) -> None:
+    """Runs each script of a folder in a child of this process, recorded on its own."""
+    parts = ast.parse(Path(place, "0.py").read_text()).body
+    imports = [part for part in parts if isinstance(part, (ast.Import, ast.ImportFrom)) and getattr(part, "module", "") != AWAKE]
+    exec(compile(ast.Module(imports, []), "imports", "exec"), {})  # noqa: S102
+    for number, batch in enumerate(batches):
+        child = os.fork()
+        if child == 0:
+            traces = Path(place, f"{number}.traces")
+            traces.mkdir()
+            os.environ["STALLOC_TRACE_DIR"] = str(traces)
+            sys.argv = [f"{place}/{number}.py", batch]
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            return
+        os.waitpid(child, 0)
+    sys.modules["torch"].ones(1, device="cuda")  # its own recording must not be empty
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--fork"]:
+        return fork(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*SCRIPTS, []], help="scripts; all by default")
     parser.add_argument("--levers", default="", help="which levers")
@@ -92,23 +123,26 @@ def compared(name: str, folder: Path, options: argparse.Namespace) -> str:
     not_tried = [one["name"] for one in answer["skipped"]]
     for one in answer["skipped"]:
         print(f"  {one['name']}: {one['why']}")
-    worst, same, largest = 0.0, [], []
+    worst, same, largest, by_hand = 0.0, [], [], {}
     for one in answer["levers"]:
         if one["peak_allocated"] is None:
             print(f"  {one['name']}: {one['error']['lines'][-1:]}", flush=True)
             not_tried.append(one["name"])
             continue
         of = int(one["name"].rpartition("_")[2]) if one["name"].startswith("fsdp2") else 1 + bool(ranks)
-        by_hand = written(text, one["how"], one["where"])
         half = 2 if one["name"] == "accumulate" else 1
-        peak = peak_by_hand(folder, by_hand, of, -(-at // half))
-        worst = max(worst, abs(one["peak_allocated"] / peak - 1))
-        same.append(one["name"])
-        print(f"  {one['name']}: {one['peak_allocated'] / 2**20:.3f} MiB, by hand {peak / 2**20:.3f}", flush=True)
-        if options.largest and one["largest"]:
-            script_by_hand = folder / "by_hand.py"
+        by_hand.setdefault(of, []).append((one, half, written(text, one["how"], one["where"])))
+    for of, those in by_hand.items():
+        peaks = peaks_by_hand(folder, [(script, -(-at // half)) for _one, half, script in those], of)
+        for (one, half, edited), peak in zip(those, peaks):
+            worst = max(worst, abs(one["peak_allocated"] / peak - 1))
+            same.append(one["name"])
+            print(f"  {one['name']}: {one['peak_allocated'] / 2**20:.3f} MiB, by hand {peak / 2**20:.3f}", flush=True)
+            if not options.largest or not one["largest"]:
+                continue
+            script.write_text(edited)
             world = ("--world-size", str(of), "--rank", "0") if of > 1 else ()
-            said = ran("fit", *GPU, *world, *goal, "--vary", batches, "--json", "--", sys.executable, script_by_hand, "{BATCH}", folder=folder)
+            said = ran("fit", *GPU, *world, *goal, "--vary", batches, "--json", "--", sys.executable, script, "{BATCH}", folder=folder)
             found = said["largest"]["h100-80gb"]["stalloc"]["BATCH"] * half
             print(f"    largest {one['largest']['BATCH']}, by hand {found}", flush=True)
             largest.append(one["largest"]["BATCH"] == found)

@@ -31,14 +31,15 @@ def levers(*arguments: str, cache: dict[str, str], ok: tuple[int, ...] = (0,)) -
     return answer | {"stderr": process.stderr}
 
 
-def peak_by_hand(folder: Path, edits: list[dict[str, str]]) -> int:
+def peak_by_hand(folder: Path, edits: list[dict[str, str]], text: str = (PROGRAMS / "levers.py").read_text()) -> int:
     """The peak of the script with the lines of levers written in, where they say."""
     script = folder / "by_hand.py"
-    lines = (PROGRAMS / "levers.py").read_text().splitlines()
+    lines = text.splitlines()
     # Of one line what comes after it first.
     for edit in sorted(edits, key=lambda edit: not edit["where"].startswith("after ")):
         line = int(edit["where"].rpartition(":")[2])
         start = line if edit["where"].startswith("after ") else line - 1
+        line -= edit["where"].startswith("before ")
         lines[start:line] = textwrap.indent(edit["how"], "    ").splitlines()
     script.write_text("\n".join(lines))
     process = run("trace", "--dry-run", GPU, "--steps", "3", "--json", "-o", folder / "traces", "--", sys.executable, script)
@@ -77,11 +78,87 @@ def test_what_a_script_does_already_is_a_line_and_no_trial(cache):
     assert answer["levers"] == [] and answer["combination"]["levers"] == [], "it fits as it is"
 
 
+SHARING = """
+import os, runpy, sys, threading
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+process, program, starts, lonely = os.getpid(), *sys.argv[1:]
+with open(starts, "a") as file:
+    file.write(".")
+if lonely == "yes":  # a process with threads is not copied
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+def fail(*_):
+    if os.getpid() != process and os.environ["STALLOC_LEVERS"] == "offload":
+        sys.exit(3)
+
+
+register_optimizer_step_pre_hook(fail)
+sys.argv = [program]
+runpy.run_path(program)
+"""
+
+
+def test_trials_share_the_start_of_the_script_and_one_whose_copy_fails_runs_it_all(cache, tmp_path):
+    script, starts = tmp_path / "script.py", tmp_path / "starts"
+    script.write_text(SHARING)
+
+    def found(lonely: str) -> dict[str, tuple[int, int]]:
+        starts.write_text("")
+        only = ("--only", "checkpoint,weights_bf16,step_in_backward,offload")
+        answer = levers(*only, "--", sys.executable, str(script), str(PROGRAMS / "levers.py"), str(starts), lonely, cache=cache)
+        return {one["name"]: (one["peak_allocated"], one["extra_flops"]) for one in answer["levers"]}
+
+    shared = found("no")
+    assert starts.read_text() == "..", "three went on from where the first came to CUDA"
+    assert len(shared) == 4 and shared == found("yes")
+    assert starts.read_text() == "....."
+
+
+INLINE = """\
+import sys
+import torch
+from torch import nn
+
+model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(4))).cuda()
+if sys.argv[1:] == ["compiled"]:
+    model = torch.compile(model, backend="eager")
+
+
+def train(net, made):
+    for _step in range(4):
+        net(torch.ones(4096, 256, device="cuda")).sum().backward()
+        made.step()
+        made.zero_grad()
+
+
+train(model, torch.optim.AdamW(model.parameters()))
+"""
+
+
+def test_lines_stand_where_the_script_has_names_for_what_they_are_about(cache, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(INLINE)
+    (lever,) = levers("--only", "checkpoint", "--", sys.executable, str(script), cache=cache)["levers"]
+    line = INLINE.splitlines().index("    for _step in range(4):") + 1
+    assert lever["where"].startswith("before ") and lever["where"].endswith(f"script.py:{line}") and "for block in net:" in lever["how"]
+    assert lever["peak_allocated"] == peak_by_hand(tmp_path, [lever], INLINE) < peak_by_hand(tmp_path, [], INLINE)
+
+
+def test_a_compiled_script_gets_a_line_and_the_levers_of_its_optimizer(cache, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(INLINE)
+    answer = levers("--only", "checkpoint,offload,fused", "--", sys.executable, str(script), "compiled", cache=cache)
+    why = {lever["name"]: lever["why"] for lever in answer["skipped"]}
+    assert why.keys() == {"checkpoint", "offload"} and all("the script is compiled" in said for said in why.values())
+    assert [lever["name"] for lever in answer["levers"]] == ["fused"]
+
+
 def test_ctrl_c_prints_what_was_found_so_far(cache, tmp_path):
     program, slow = str(PROGRAMS / "levers.py"), tmp_path / "slow.py"
-    slow.write_text(
-        f"import os, runpy, sys, time\nif os.environ['STALLOC_LEVERS']: time.sleep(600)\nsys.argv = [{program!r}]\nrunpy.run_path({program!r})\n"
-    )
+    wait = "from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step\nbefore_step(lambda *_: time.sleep(600) if os.environ['STALLOC_LEVERS'] else None)"
+    slow.write_text(f"import os, runpy, sys, time\n{wait}\nsys.argv = [{program!r}]\nrunpy.run_path({program!r})\n")
     command = [COMMAND, "levers", "--dry-run", GPU, "--json", "--", sys.executable, slow]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | cache)
     assert "as it is: peak allocated" in process.stderr.readline()

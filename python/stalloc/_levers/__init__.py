@@ -6,17 +6,25 @@ import os
 
 from stalloc._common import imports
 from stalloc._common.output import say
+from stalloc._levers import shared_start
+
+#: It takes the place of a class that the program imports.
+_FROM_THE_START = "optimizer_8bit"
 
 
 def install() -> None:
     """Arrange for the levers of this trial once the program imports PyTorch."""
-    names = [name for name in os.environ.get("STALLOC_LEVERS", "").split(",") if name]
+    if _FROM_THE_START in os.environ["STALLOC_LEVERS"]:
+        os.environ.pop(shared_start.VARIABLE, None)
+    shared_start.follow()
+    # To ask whether there is a GPU shall not count as using it, or the process could not be copied any more.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
     def torch_imported(torch: object) -> None:
         from stalloc._levers import trial
 
         try:
-            trial.start(torch, names, os.environ["STALLOC_TRIAL_NOTES"])
+            trial.start(torch)
         except Exception as error:  # whatever is wrong with us, the program runs; its trial says that nothing was applied
             say(f"no levers in this process: {error!r}")
 

@@ -76,12 +76,14 @@ class Lever:
             call, (name, value) = program.arguments_at, flag
             unknown = f"{type(program.arguments).__name__}(..., {name}={value!r})"
             return call.with_option(name, repr(value)) if call else unknown, call.where if call else ""
-        lines = self.lines(program, program.models)
+        lines = self.lines(program, program.made_as if self.is_before else program.models)
         if program.arguments is not None:
             return lines, "before the trainer is made"
         if program.made_at is None:
             return lines, f"{'before' if self.is_before else 'after'} the optimizer is made"
-        return lines, f"before {program.made_at.before_parameters(program.models[0][0])}" if self.is_before else f"after {program.made_at.where}"
+        if self.is_before:
+            return lines, f"before {program.made_at.before_parameters(program.made_as[0][0])}"
+        return lines, program.place or f"after {program.made_at.where}"
 
     def found(self, program: Program) -> dict[str, Any]:
         """All that is said of it."""
@@ -309,15 +311,18 @@ class EightBit(Lever):
             return False
 
         def replaced(kind: str, original: Any) -> Any:
-            def made(*arguments: Any, **options: Any) -> Any:
-                import bitsandbytes
+            class Made(original):  # type: ignore[misc]  # a class, since libraries have some of their own of it
+                def __new__(this, *arguments: Any, **options: Any) -> Any:
+                    if this is not Made:
+                        return super().__new__(this)
+                    import bitsandbytes
 
-                program.is_ours = True
-                groups = original(*arguments, **options).param_groups
-                program.is_ours = False
-                return getattr(bitsandbytes.optim, f"{kind}8bit")(groups)
+                    program.is_ours = True
+                    groups = original(*arguments, **options).param_groups
+                    program.is_ours = False
+                    return getattr(bitsandbytes.optim, f"{kind}8bit")(groups)
 
-            return made
+            return Made
 
         for kind in self._kinds:
             setattr(program.torch.optim, kind, replaced(kind, getattr(program.torch.optim, kind)))

@@ -9,7 +9,7 @@ from inspect import CO_OPTIMIZED
 from types import ModuleType, SimpleNamespace
 from typing import Any, Iterator
 
-from stalloc._levers.source import Call, is_of_the_program
+from stalloc._levers.source import Call, place_in, program_frames
 
 #: Variables of a frame that are looked through for the program's name of an object.
 _MOST_VARIABLES = 2000
@@ -35,10 +35,15 @@ class Program:
     torch: Any
     #: Outermost modules that are called for training, with the program's name for each.
     models: list[tuple[str, Any]] = field(default_factory=list)
+    #: The same with the names of the outermost frame that has one: where the optimizer is made.
+    made_as: list[tuple[str, Any]] = field(default_factory=list)
     optimizers: list[Any] = field(default_factory=list)
     #: What the program calls the optimizers, and where it makes the first.
     optimizer_names: list[str] = field(default_factory=list)
     made_at: Call | None = None
+    #: The line that each of the program's frames was at then, by its code, and where lines that name everything stand.
+    made_by: dict[Any, int] = field(default_factory=dict)
+    place: str | None = None
     #: The ``TrainingArguments`` of transformers' Trainer, and where the program makes them.
     arguments: Any = None
     arguments_at: Call | None = None
@@ -54,8 +59,10 @@ class Program:
 
     def model_called(self, model: Any) -> tuple[str, Any]:
         """A model is called for training for the first time."""
-        name, *self.optimizer_names = names_in_program([model, *self.optimizers], ["model", *["optimizer"] * len(self.optimizers)])
+        others = ["model", *["optimizer"] * len(self.optimizers)]
+        (name, *self.optimizer_names), self.place = names_in_program([model, *self.optimizers], others, self.made_by)
         self.models.append((name, model))
+        self.made_as.append((names_in_program([model], [name], {})[0][0], model))
         for module in model.modules():
             if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
                 self.does.add("compile")
@@ -92,6 +99,8 @@ class Program:
 
     def backward_called(self) -> None:
         """The backward pass begins."""
+        if self.torch._C._current_graph_task_id() != -1:
+            return  # checkpointed parts have their own, within it
         held = (p.grad is not None for o in self.optimizers for group in o.param_groups for p in group["params"])
         if self.backwards == 0 and self.has_stepped and any(held):
             self.does.add("late zeroing")
@@ -118,10 +127,6 @@ class Program:
     def blocks(self) -> list[Blocks]:
         """The outermost lists of equal blocks of every model."""
         return [blocks for name, model in self.models for blocks in blocks_of(self.torch, name, model)]
-
-    def blocks_of(self, name: str) -> list[Blocks]:
-        """Those of the model that has this name."""
-        return [blocks for other, model in self.models if other == name for blocks in blocks_of(self.torch, name, model)]
 
     def trained(self) -> set[int]:
         """Every parameter of an optimizer, by its identity."""
@@ -174,24 +179,19 @@ def widening(torch: Any, model: Any) -> list[Any]:
     return [module for module in linear if module.out_features >= max(LEAST_CLASSES, module.in_features)]
 
 
-def names_in_program(values: list[Any], otherwise: list[str]) -> list[str]:
-    """What the program calls some objects where all of them have names: in the outermost such of its frames."""
-    frames: list[Any] = []
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if is_of_the_program(frame.f_code.co_filename):
-            frames.insert(0, frame)
-        frame = frame.f_back
+def names_in_program(values: list[Any], otherwise: list[str], made_by: dict[Any, int]) -> tuple[list[str], str | None]:
+    """What the program calls some objects where all of them have names, in the outermost such of its frames, and a place in it."""
+    frames = program_frames()
     found = [[_name(frame, value, is_own) for value in values] for is_own in (True, False) for frame in frames]
     for frame in frames:
         # Before Python 3.13 a function's variables as they were now would be kept as long as it runs, tensors too.
         if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
             frame.f_locals.clear()
-    for names in found:
+    for frame, names in zip(frames + frames, found):
         if all(names):
-            return [name or "" for name in names]
+            return [name or "" for name in names], place_in(frame, made_by)
     # Nowhere all of them: each where it has one.
-    return [next(filter(None, names), other) for names, other in zip(zip(*found), otherwise)] or otherwise
+    return [next(filter(None, names), other) for names, other in zip(zip(*found), otherwise)] or otherwise, None
 
 
 def _name(frame: Any, value: Any, is_own: bool) -> str | None:

@@ -7,32 +7,48 @@ import ctypes
 import functools
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any, Callable
 
 from stalloc import _native
 from stalloc._common import imports
 from stalloc._common.output import say
+from stalloc._levers import shared_start
 from stalloc._levers.catalogue import LEVERS, Lever
-from stalloc._levers.program import Program
-from stalloc._levers.source import Call
+from stalloc._levers.program import Program, models_of
+from stalloc._levers.source import Call, is_of_the_program, program_frames
 
 
-def start(torch: Any, names: list[str], folder: str) -> None:
+def start(torch: Any) -> None:
     """PyTorch has been imported: watch the program, and apply the levers that are named."""
     program = Program(torch)
-    chosen = [lever for lever in LEVERS if lever.name in names]
+    chosen: list[Lever] = []
     applied: list[str] = []
     costs = _Costs()
-    process = os.getpid()
+
+    def choose() -> None:
+        names = os.environ["STALLOC_LEVERS"].split(",")
+        chosen[:] = [lever for lever in LEVERS if lever.name in names]
 
     def apply(lever: Lever, what: str, *about: Any) -> None:
         is_flag = program.arguments is not None and lever.flag_of(program.arguments) is not None
         if not is_flag and getattr(lever, what)(program, *about) and lever.name not in applied:
             applied.append(lever.name)
 
+    def gone_on() -> None:
+        torch.set_num_threads(1)  # those of the process that was copied are not in the copy
+        choose()
+
+    def share_start() -> None:
+        if not program.optimizers and not program.models and program.arguments is None:
+            shared_start.leave_copy(gone_on)
+
+    choose()
     for lever in chosen:
         apply(lever, "on_torch")
+    for owner, name in ((torch.cuda, "_lazy_init"), (torch._C, "_cuda_getDeviceCount")):
+        _before_first_call(owner, name, share_start)
     _watch_what_it_does(torch, program)
     made = torch.optim.Optimizer.__init__
 
@@ -44,6 +60,7 @@ def start(torch: Any, names: list[str], folder: str) -> None:
         program.optimizers.append(this)
         if len(program.optimizers) == 1:
             program.made_at = Call.of(type(this).__name__)
+            program.made_by = {frame.f_code: frame.f_lineno for frame in program_frames()}
         for lever in chosen:
             apply(lever, "on_optimizer", this)
 
@@ -57,6 +74,14 @@ def start(torch: Any, names: list[str], folder: str) -> None:
         model = program.model_called(module)
         for lever in chosen:
             apply(lever, "on_model", *model)
+
+    def backward_called(*_arguments: Any, **_options: Any) -> None:
+        if not program.models and not program.has_stepped:  # compiled ones are called by other means
+            for model in [model for optimizer in program.optimizers for model in models_of(torch, optimizer)]:
+                note_call(model)
+        program.backward_called()
+
+    _watched(torch.autograd, "backward", backward_called)
 
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -88,6 +113,7 @@ def start(torch: Any, names: list[str], folder: str) -> None:
 
         @functools.wraps(made)
         def arguments_made(this: Any) -> None:
+            share_start()
             if program.arguments is None:
                 program.arguments_at = Call.of(type(this).__name__)
             program.arguments = this
@@ -103,7 +129,7 @@ def start(torch: Any, names: list[str], folder: str) -> None:
     imports.after("transformers.training_args", trainer_imported)
 
     def write() -> None:
-        if os.getpid() != process:
+        if os.getpid() != shared_start.own_process:
             return
         found = []
         for lever in LEVERS:
@@ -112,9 +138,22 @@ def start(torch: Any, names: list[str], folder: str) -> None:
             except Exception as error:  # one that does not understand the program is none of it
                 say(f"lever {lever.name}: {error!r}")
         note = {"levers": found, "applied": applied, "flops": costs.flops, "host_bytes": costs.host_bytes}
-        Path(folder, f"{process}.levers").write_text(json.dumps(note))
+        Path(os.environ["STALLOC_TRIAL_NOTES"], f"{os.getpid()}.levers").write_text(json.dumps(note))
 
     atexit.register(write)
+
+
+def _before_first_call(owner: Any, name: str, before: Callable[[], None]) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def called(*arguments: Any, **options: Any) -> Any:
+        if getattr(owner, name) is called:
+            setattr(owner, name, original)
+            before()
+        return original(*arguments, **options)
+
+    setattr(owner, name, called)
 
 
 class _Costs:
@@ -149,29 +188,35 @@ def _copied() -> int | None:
         return None
 
 
+def _watched(owner: Any, name: str, note: Callable[..., None]) -> None:
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def called(*arguments: Any, **options: Any) -> Any:
+        note(*arguments, **options)
+        return original(*arguments, **options)
+
+    setattr(owner, name, called)
+
+
 def _watch_what_it_does(torch: Any, program: Program) -> None:
     """Notes calls that decide whether a lever can be used."""
-
-    def watched(owner: Any, name: str, note: Callable[..., None]) -> None:
-        original = getattr(owner, name, None)
-        if original is None:
-            return
-
-        @functools.wraps(original)
-        def called(*arguments: Any, **options: Any) -> Any:
-            note(*arguments, **options)
-            return original(*arguments, **options)
-
-        setattr(owner, name, called)
 
     def does(what: str) -> Callable[..., None]:
         return lambda *_arguments, **_options: program.does.add(what)
 
-    watched(torch.nn.utils, "clip_grad_norm_", does("clip"))
-    watched(torch.nn.utils, "clip_grad_value_", does("clip"))
-    watched(torch.amp.GradScaler, "scale", does("scaler"))
-    watched(torch.autocast, "__enter__", lambda this: program.does.update({"autocast"} if this._enabled and this.device == "cuda" else ()))
-    watched(torch.autograd, "backward", lambda *_arguments, **_options: program.backward_called())
-    imports.after("torch.utils.checkpoint", lambda module: watched(module, "checkpoint", does("checkpoint")))
-    imports.after("torch.distributed.distributed_c10d", lambda module: watched(module, "init_process_group", does("distributed")))
-    watched(torch.nn.functional, "cross_entropy", program.cross_entropy_called)
+    _watched(torch.nn.utils, "clip_grad_norm_", does("clip"))
+    _watched(torch.nn.utils, "clip_grad_value_", does("clip"))
+    _watched(torch.amp.GradScaler, "scale", does("scaler"))
+    _watched(torch.autocast, "__enter__", lambda this: program.does.update({"autocast"} if this._enabled and this.device == "cuda" else ()))
+    def compiles(*_arguments: Any, **_options: Any) -> None:
+        if is_of_the_program(sys._getframe(2).f_code.co_filename):  # libraries compile functions of theirs
+            program.does.add("compile")
+
+    _watched(torch, "compile", compiles)
+    _watched(torch.nn.Module, "compile", compiles)
+    imports.after("torch.utils.checkpoint", lambda module: _watched(module, "checkpoint", does("checkpoint")))
+    imports.after("torch.distributed.distributed_c10d", lambda module: _watched(module, "init_process_group", does("distributed")))
+    _watched(torch.nn.functional, "cross_entropy", program.cross_entropy_called)

@@ -20,7 +20,7 @@ def install() -> None:
         from stalloc._record import host_weights, trial_notes
 
         host_weights.install()
-        trial_notes.install(os.environ["STALLOC_TRIAL_NOTES"])
+        trial_notes.install()
     # What this process starts belongs to the same recording.
     os.environ.setdefault("STALLOC_TRACE_LAUNCH", f"{time.time_ns():x}-{os.getpid()}")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from stalloc._common import imports
+from stalloc._levers import shared_start
 
 #: Collectives of ``torch.distributed``; what C++ calls by itself (DDP's reducer) is not seen.
 _COLLECTIVES = (
@@ -29,27 +30,26 @@ _between_two: set[Any] = set()
 _has_convolutions = False
 
 
-def install(folder: str) -> None:
-    """Note everything until the program ends, and write it to ``folder`` then."""
+def install() -> None:
+    """Note everything until the program ends, and write it then to the folder that ``STALLOC_TRIAL_NOTES`` names."""
     files: set[str] = set()
 
     def heard(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str) and arguments[1] in ("r", "rb", None):
-            files.add(os.path.abspath(arguments[0]))
+            # What this launch was told lies in a file of its own each time.
+            if arguments[0] != os.environ.get("STALLOC_LAUNCH"):
+                files.add(os.path.abspath(arguments[0]))
 
     sys.addaudithook(heard)
     imports.after("torch.distributed", _listen)
     imports.after("torch.nn.modules.conv", _see_convolutions)
-    process = os.getpid()
 
     def write() -> None:
-        if os.getpid() != process:  # a forked child: what it is made of is its parent's
+        if os.getpid() != shared_start.own_process:  # a forked child: what it is made of is its parent's
             return
-        # What this launch was told lies in a file of its own each time.
-        files.discard(os.path.abspath(os.environ.get("STALLOC_LAUNCH", "")))
         is_open = _has_convolutions and _imitates_cudnn()
         note = {"sources": sorted(_sources(set(files))), "groups": _groups() | {"convolutions": is_open}}
-        Path(folder, f"{process}.json").write_text(json.dumps(note))
+        Path(os.environ["STALLOC_TRIAL_NOTES"], f"{os.getpid()}.json").write_text(json.dumps(note))
 
     atexit.register(write)
 

@@ -92,6 +92,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         limit: Duration::from_secs(args.trial_limit),
         answers: args.answers.answers,
         answers_file: args.answers.answers_file,
+        shared_start: None,
     };
     let question = Question {
         command: args.command,

@@ -14,7 +14,7 @@ mod ranks;
 pub(crate) mod report;
 pub(crate) mod scheduler;
 pub(crate) mod search;
-mod trial;
+pub(crate) mod trial;
 pub(crate) mod values;
 pub(crate) mod verdict;
 mod world;

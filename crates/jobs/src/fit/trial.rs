@@ -41,6 +41,8 @@ pub struct Setting {
     pub answers: Vec<String>,
     /// A file of such answers.
     pub answers_file: Option<PathBuf>,
+    /// The folder where trials of levers meet that share their start; none: each starts by itself.
+    pub shared_start: Option<PathBuf>,
 }
 
 /// How a trial of one rank went.
@@ -124,6 +126,9 @@ pub fn run(
         Some(levers) => process.env("STALLOC_LEVERS", levers.join(",")),
         None => process.env_remove("STALLOC_LEVERS"),
     };
+    if let Some(meeting) = &setting.shared_start {
+        process.env("STALLOC_LEVERS_SHARED", format!("{}:{}", std::process::id(), meeting.display()));
+    }
     without_expandable_segments(&mut process);
     let log = folder.path().join("output.log");
     let ended = run_in_background(&mut process, &log, setting.limit, stop)?;
@@ -211,7 +216,7 @@ fn last_lines(log: &Path) -> Vec<String> {
 }
 
 /// A folder of our own among the temporary files, which other machines may have too; it goes when it is dropped.
-fn scratch() -> Result<TempDir, Error> {
+pub fn scratch() -> Result<TempDir, Error> {
     let made = tempfile::Builder::new().prefix("stalloc-fit-").tempdir();
     made.map_err(|source| Error::Scratch { path: std::env::temp_dir(), source })
 }

@@ -15,6 +15,7 @@ use stalloc_dryrun_setup::{DryRun, Gpu};
 pub use crate::fit::notes::{FoundLever, LeverNotes};
 use crate::fit::scheduler::{self, Line, Tried, points};
 use crate::fit::search::{self, Next, Point};
+use crate::fit::trial::scratch;
 use crate::fit::values::{self, Assignment, Values, Variable};
 use crate::fit::verdict::verdict;
 use crate::fit::{self, Error, Failure};
@@ -114,7 +115,7 @@ fn difference(with: Option<u64>, without: Option<u64>) -> Option<i64> {
 
 /// Runs trials for the rest of this module.
 struct Bench<'a> {
-    question: &'a Question,
+    question: Question,
     stand_ins: Vec<DryRun>,
     goal: u64,
     watch: &'a mut dyn FnMut(&'static str, fit::Event<'_>),
@@ -203,7 +204,11 @@ pub fn levers(
     let stand_in = DryRun::new(gpu.name, asked.devices)?.with_ample_memory();
     stand_in.environment()?;
     let goal = asked.goal.unwrap_or(gpu.total);
-    let mut bench = Bench { question, stand_ins: vec![stand_in], goal, watch, stop };
+    let mut bench = Bench { question: question.clone(), stand_ins: vec![stand_in], goal, watch, stop };
+    let folder = scratch()?;
+    let meeting = Some(folder.path().to_owned());
+    // Where a range is searched it is open yet which trial has the levers' values.
+    bench.question.fit.setting.shared_start = meeting.clone().filter(|_| asked.variables.is_empty());
 
     let line = bench.line(&[], None);
     let found = bench.run(std::slice::from_ref(&line), "the script as it is")?;
@@ -244,6 +249,7 @@ pub fn levers(
         is_interrupted: false,
     };
     if answer.base.outcome.is_ok() {
+        bench.question.fit.setting.shared_start = meeting;
         try_each(&mut bench, &mut answer, usable)?;
         if !bench.is_stopped() {
             answer.combination = combine::combine(&mut bench, &answer)?;

@@ -1,0 +1,54 @@
+use super::*;
+use stalloc_dryrun_setup::find;
+
+fn of(gpu: &str, world_size: u32, groups: Option<Groups>) -> Outside {
+    Outside::of(&find(gpu).unwrap(), world_size, groups.as_ref())
+}
+
+#[test]
+fn a_process_alone_has_its_context_only() {
+    let outside = of("h100-80gb", 1, None);
+    assert_eq!((outside.low, outside.high), (510 * MIB, 680 * MIB));
+    let unlinked = of("rtx4090", 1, Some(Groups { used: vec![1], ..Groups::default() }));
+    assert_eq!(unlinked.parts.len(), 1);
+}
+
+#[test]
+fn what_eight_h100_showed_lies_within_the_range() {
+    let outside = of("h100-80gb", 8, Some(Groups { used: vec![8], ..Groups::default() }));
+    assert!(outside.low <= 1504 * MIB && 1521 * MIB <= outside.high, "{outside:?}");
+}
+
+#[test]
+fn communicators_add_up_and_those_that_may_be_unused_widen_the_range() {
+    let one = of("a100-80gb", 4, Some(Groups { used: vec![4], ..Groups::default() }));
+    let two = of("a100-80gb", 4, Some(Groups { used: vec![4, 2], ..Groups::default() }));
+    let perhaps = of("a100-80gb", 4, Some(Groups { used: vec![4], unused: vec![2], ..Groups::default() }));
+    assert_eq!(two.high - one.high, LINKED_PAIR.1);
+    assert_eq!((perhaps.low, perhaps.high), (one.low, two.high));
+    assert!(perhaps.parts[1].name.contains("1 to 2 communicators"));
+    let far = of("a100-80gb", 64, Some(Groups { used: vec![64], ..Groups::default() }));
+    assert!(far.high > one.high);
+}
+
+#[test]
+fn an_assumption_is_said() {
+    let outside = of("t4", 2, None);
+    assert!(outside.parts[1].name.contains("taken to have one"), "{outside:?}");
+    assert_eq!(outside, of("t4", 2, Some(Groups::default())));
+}
+
+#[test]
+fn convolutions_may_take_a_workspace() {
+    let groups = |convolutions| Some(Groups { convolutions, ..Groups::default() });
+    let (with, without) = (of("a100-80gb", 1, groups(true)), of("a100-80gb", 1, groups(false)));
+    assert_eq!((with.low, with.high), (without.low, without.high + 130 * MIB));
+}
+
+#[test]
+fn an_all_to_all_may_take_gigabytes_more() {
+    let groups = |all_to_all| Some(Groups { used: vec![8], all_to_all, ..Groups::default() });
+    let (without, with) = (of("h100-80gb", 8, groups(0)), of("h100-80gb", 8, groups(8)));
+    assert_eq!((with.low - without.low, with.high - without.high), (0, ALL_TO_ALL_OF_8));
+    assert_eq!(of("h100-80gb", 8, groups(4)).high - without.high, ALL_TO_ALL_OF_8 / 2);
+}
