@@ -6,7 +6,7 @@ use crate::figures::{OutOfMemory, Verdict};
 use crate::sites::passes;
 use crate::words::bytes;
 
-/// A request is out of line if it is as many times as large as any of its line until shortly before.
+/// A request is out of line if it is as many times as large as any of its line until shortly before; of many times more it is another kind.
 const LEAP: u64 = 4;
 
 impl Evidence<'_> {
@@ -100,7 +100,7 @@ impl Evidence<'_> {
             ));
             return (Verdict::TooLarge, Some(Cause::OptimizerStates), self.held_as("parameters"));
         }
-        if let Some(usual) = self.usual.filter(|usual| failed.size >= usual.saturating_mul(LEAP)) {
+        if let Some(usual) = self.usual.filter(|usual| (LEAP..LEAP << 8).contains(&(failed.size / usual.max(&1)))) {
             let at = failed.site.as_deref().unwrap_or("its line");
             facts.push(format!(
                 "Until shortly before, {at} asked for {} at most: this request is {} times as large.",
