@@ -38,3 +38,10 @@ def test_where_no_pages_can_be_shared_pools_are_pytorchs_own():
     found = figures(process)
     assert found["wrong"] == []
     assert found["held"] > 1.5 * found["needed"]
+
+
+@pytest.mark.parametrize("pages", [(), ("--solid=4GiB",)])
+def test_another_threads_requests_end_no_capture(pages):
+    process = run("run", *pages, *GPU, "--", sys.executable, PROGRAMS / "capture_and_threads.py")
+    assert process.returncode == 0, process.stderr[-4000:]
+    assert "replayed, 204800 elements" in process.stdout

@@ -22,6 +22,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
 #include <dlfcn.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
@@ -171,6 +172,8 @@ struct Front final : stalloc::Graphs<Native> {
 
   template <typename Allocate>
   auto reread(Device& device, Allocate&& allocate) -> decltype(allocate()) {
+    // While a graph is captured, other threads come here too: taking memory from the driver would end the capture.
+    const c10::cuda::CUDAStreamCaptureModeGuard relaxed{cudaStreamCaptureModeRelaxed};
     stalloc::Limit::Asking asking(device.limit, [&](double share) { next->setMemoryFraction(share, device.index); });
     auto result = allocate();
     refresh(device);
