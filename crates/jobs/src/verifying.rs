@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stalloc_plan::{Rectangle, Verdict, check_rectangles};
+use stalloc_plan::{Findings, Rectangle, check_rectangles};
 use stalloc_trace::{Input, Instance, InstanceRow};
 
 use crate::{Error, Watch, inputs};
@@ -11,16 +11,16 @@ use crate::{Error, Watch, inputs};
 ///
 /// # Errors
 /// If a file cannot be read or is of another kind. A plan that is wrong is an answer, not an error.
-pub fn verify(path: &Path, input: Option<&Path>, watch: &mut dyn Watch) -> Result<Verdict, Error> {
+pub fn verify(path: &Path, input: Option<&Path>, watch: &mut dyn Watch) -> Result<Findings, Error> {
     if inputs::is_plan(path) {
         let plan = inputs::plan(path)?;
-        let verdict = plan.check();
-        let Some(input) = input else { return Ok(verdict) };
+        let findings = plan.check();
+        let Some(input) = input else { return Ok(findings) };
         let recording = inputs::recording(input, watch)?;
         // A plan that ranks share names the GPU of the first of them; what was recorded on one GPU alone is meant.
         let device = (recording.traces.len() != 1).then_some(plan.device);
         let trace = inputs::device(input, recording, device, watch)?;
-        return Ok(verdict.and(plan.check_against(&trace)));
+        return Ok(findings.and(plan.check_against(&trace)));
     }
     if input.is_some() {
         return Err(Error::NotAPlan(path.to_owned()));

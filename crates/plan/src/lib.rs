@@ -18,7 +18,7 @@ mod file;
 mod fingerprint;
 mod model;
 
-pub use check::{Rectangle, Verdict, check_rectangles};
+pub use check::{Findings, Rectangle, check_rectangles};
 pub use file::{Error, FORMAT_VERSION, decode, encode, is_plan, read, write};
 pub use fingerprint::fingerprint;
 pub use model::*;

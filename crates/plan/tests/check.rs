@@ -21,16 +21,16 @@ fn plan(arena: u64, sections: &[&[(u64, u32)]]) -> Plan {
 
 #[test]
 fn a_lifetime_may_begin_where_another_ends() {
-    let verdict = plan(512, &[&[(0, 1), (0, 2)]]).check();
-    assert!(verdict.ok, "{:?}", verdict.problems);
-    assert_eq!(verdict.peak, 512);
+    let findings = plan(512, &[&[(0, 1), (0, 2)]]).check();
+    assert!(findings.ok, "{:?}", findings.problems);
+    assert_eq!(findings.peak, 512);
     assert_eq!(plan(512, &[&[(0, 2), (0, 2)]]).check().overlaps, 1);
 }
 
 #[test]
 fn bounds_and_alignment_are_counted() {
-    let verdict = plan(1024, &[&[(100, 1), (1024, 2)]]).check();
-    assert_eq!((verdict.misaligned, verdict.out_of_bounds, verdict.overlaps, verdict.ok), (1, 1, 0, false));
+    let findings = plan(1024, &[&[(100, 1), (1024, 2)]]).check();
+    assert_eq!((findings.misaligned, findings.out_of_bounds, findings.overlaps, findings.ok), (1, 1, 0, false));
     let far = plan(1024, &[&[(u64::MAX - 511, 1)]]).check();
     assert_eq!((far.out_of_bounds, far.peak), (1, u64::MAX));
 }
@@ -80,8 +80,8 @@ fn a_buffer_replaced_before_the_old_one_is_freed_collides_with_itself_unless_ste
     two.sections[1].followers = vec![0];
     two.sections[1].releases = vec![Release { at: 1, slot: 0 }];
     two.sections[0].releases = vec![Release { at: 1, slot: 2 }];
-    let verdict = two.check();
-    assert!(verdict.ok, "{:?}", verdict.problems);
+    let findings = two.check();
+    assert!(findings.ok, "{:?}", findings.problems);
     two.slots[2].offset = 0;
     assert!(!two.check().ok);
 }
@@ -133,9 +133,9 @@ fn a_trace_is_followed_through_its_plan() {
     let trace = trace(&[(1, Some(500)), (2, Some(512)), (1, None), (3, Some(1)), (2, None)]);
     let mut planned = plan(1024, &[&[(0, 2), (512, 3), (0, 3)]]);
     planned.trace_map = vec![Some(0), Some(1), Some(2)];
-    let verdict = planned.check_against(&trace);
-    assert!(verdict.ok, "{:?}", verdict.problems);
-    assert_eq!(verdict.peak, 1024);
+    let findings = planned.check_against(&trace);
+    assert!(findings.ok, "{:?}", findings.problems);
+    assert_eq!(findings.peak, 1024);
 
     planned.slots[2].offset = 512;
     assert_eq!(planned.check_against(&trace).overlaps, 1);
@@ -172,9 +172,9 @@ fn an_address_passes_to_another_stream_only_when_the_free_has_completed() {
 #[test]
 fn rectangles_that_touch_do_not_overlap_and_empty_ones_hold_nothing() {
     let r = |lower, upper, size, offset| Rectangle { lower, upper, size, alignment: 1, offset };
-    let verdict = check_rectangles(&[r(0, 4, 8, 0), r(4, 8, 8, 0), r(0, 8, 8, 8), r(2, 3, 0, 4), r(5, 5, 8, 4)], None);
-    assert!(verdict.ok, "{:?}", verdict.problems);
-    assert_eq!(verdict.peak, 16);
+    let findings = check_rectangles(&[r(0, 4, 8, 0), r(4, 8, 8, 0), r(0, 8, 8, 8), r(2, 3, 0, 4), r(5, 5, 8, 4)], None);
+    assert!(findings.ok, "{:?}", findings.problems);
+    assert_eq!(findings.peak, 16);
     assert_eq!(check_rectangles(&[r(0, 4, 8, 0), r(3, 8, 8, 7)], None).overlaps, 1);
     assert_eq!(check_rectangles(&[r(0, 4, 8, 1)], Some(8)).out_of_bounds, 1);
     assert_eq!(check_rectangles(&[Rectangle { alignment: 4, ..r(0, 4, 8, 2) }], None).misaligned, 1);

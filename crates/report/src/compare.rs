@@ -15,7 +15,7 @@ const LISTED: usize = 20;
 
 /// Which device of which input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct DeviceOfInput {
     /// Index of the input.
     pub input: usize,
     /// Index of the device in it.
@@ -43,9 +43,9 @@ impl Difference {
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The first input.
-    pub before: Place,
+    pub before: DeviceOfInput,
     /// The other one.
-    pub after: Place,
+    pub after: DeviceOfInput,
     /// The difference in a sentence.
     pub sentence: String,
     /// Peaks.
@@ -72,15 +72,15 @@ pub fn all(inputs: &[Vec<Analysis<'_>>]) -> Vec<Comparison> {
             pairs.push((0, 0));
         }
         for (a, b) in pairs {
-            let after = Place { input: index + 1, device: b };
-            comparisons.push(compare((&first[a], Place { input: 0, device: a }), (&other[b], after)));
+            let after = DeviceOfInput { input: index + 1, device: b };
+            comparisons.push(compare((&first[a], DeviceOfInput { input: 0, device: a }), (&other[b], after)));
         }
     }
     comparisons
 }
 
 /// Compares two devices.
-fn compare(before: (&Analysis<'_>, Place), after: (&Analysis<'_>, Place)) -> Comparison {
+fn compare(before: (&Analysis<'_>, DeviceOfInput), after: (&Analysis<'_>, DeviceOfInput)) -> Comparison {
     let (a, b) = (&before.0.figures, &after.0.figures);
     let mut figures =
         vec![Difference { what: "peak allocated".into(), before: a.peak_allocated, after: b.peak_allocated }];

@@ -1,7 +1,7 @@
 //! Learning while the program runs: a thread of the process that reads the arenas' journals, finds steps that repeat
 //! exactly, and proposes plans for them.
 //!
-//! The program never waits for it. It takes a place's lock to exchange a list and to propose a plan, never while it thinks.
+//! The program never waits for it. It takes an arena's lock to exchange a list and to propose a plan, never while it thinks.
 //! It begins when the first arena is opened, so that a process that is forked before has one of its own; and it keeps what it knows
 //! from time to time, for jobs that are killed.
 
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use stalloc_learning::{Finding, Known, Learning};
 
+use crate::locked_arena::LockedArena;
 use crate::messages::say;
-use crate::place::Place;
 use crate::rivals::{Held, Rivals};
-use crate::{fork, places};
+use crate::{arenas, fork};
 
 /// How often journals are read if no step begins: at ten million requests a second a journal holds a fifth of a second.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -148,10 +148,10 @@ struct Keeping {
 
 fn learn_everywhere(mut keeping: Keeping) -> Keeping {
     let mut learned = lock(&LEARNED);
-    for (device, place) in places::all() {
-        if place.is_open() {
+    for (device, locked) in arenas::all() {
+        if locked.is_open() {
             let learned = learned.entry(device).or_default();
-            learn(learned, place);
+            learn(learned, locked);
             if let Some(growing) = learned.learning.take_growing() {
                 say(&growing.line(device, None, FIND_IT));
             }
@@ -189,8 +189,8 @@ fn not_kept(error: &str) {
 
 /// Whether a plan that was there serves a device well: it is as good as what was learned from the run.
 fn is_served_well(device: i32) -> bool {
-    let place = places::all().find(|(other, _)| *other == device);
-    let now = place.and_then(|(_, place)| place.with(|arena| arena.statistics()));
+    let locked = arenas::all().find(|(other, _)| *other == device);
+    let now = locked.and_then(|(_, locked)| locked.with(|arena| arena.statistics()));
     now.is_none_or(|now| now.planned > 0 && now.plans == 0)
 }
 
@@ -210,24 +210,24 @@ fn write(folder: &Path, rank: u64, device: i32, learning: Learning) -> Result<bo
 }
 
 /// Takes into account what happened, and changes the plan if that is due.
-fn learn(known: &mut Learned, place: &Place) {
-    hear(known, place);
+fn learn(known: &mut Learned, locked: &LockedArena) {
+    hear(known, locked);
     let learning = &mut known.learning;
-    let Some(now) = place.with(|arena| arena.statistics()) else { return };
-    let size = place.with(|arena| arena.frame_bytes()).flatten();
+    let Some(now) = locked.with(|arena| arena.statistics()) else { return };
+    let size = locked.with(|arena| arena.frame_bytes()).flatten();
     let mut proposed = learning.think(&now);
     while let Some(proposal) = proposed {
         let (is_plan, frames) = (proposal.is_plan(), proposal.frames(size));
-        let answer = place.with(|arena| (arena.take_retired(), arena.propose(proposal.script, &frames)));
+        let answer = locked.with(|arena| (arena.take_retired(), arena.propose(proposal.script, &frames)));
         let (retired, accepted) = answer.unwrap_or((None, false));
         drop(retired);
         proposed = learning.answered(is_plan, accepted);
     }
 }
 
-fn hear(known: &mut Learned, place: &Place) {
+fn hear(known: &mut Learned, locked: &LockedArena) {
     let journal = known.learning.journal();
-    let is_whole = place.with(|arena| arena.take_journal(journal)).unwrap_or(true);
+    let is_whole = locked.with(|arena| arena.take_journal(journal)).unwrap_or(true);
     known.rivals.hear(journal, is_whole);
     known.learning.hear(is_whole);
 }
@@ -244,9 +244,9 @@ pub fn outcome(device: i32) -> Option<Outcome> {
         }
     };
     let known = learned.get_mut(&device)?;
-    let (_, place) = places::all().find(|&(number, _)| number == device)?;
-    hear(known, place);
-    let report = place.report()?;
+    let (_, locked) = arenas::all().find(|&(number, _)| number == device)?;
+    hear(known, locked);
+    let report = locked.report()?;
     let others = report.fallback_reserved + report.arena.pools;
     let add = |held: Held| Held { pytorch: held.pytorch + others, expandable: held.expandable + others };
     Some(Outcome { held: known.rivals.held().map(add), finding: known.learning.finding() })
@@ -263,9 +263,9 @@ pub fn keep(folder: &Path, rank: u64) -> usize {
     }
     let mut learned = lock(&LEARNED);
     let mut kept = 0;
-    for (device, place) in places::all().filter(|(_, place)| place.is_open()) {
+    for (device, locked) in arenas::all().filter(|(_, locked)| locked.is_open()) {
         let mut learned = learned.remove(&device).unwrap_or_default();
-        hear(&mut learned, place);
+        hear(&mut learned, locked);
         if is_served_well(device) {
             continue;
         }

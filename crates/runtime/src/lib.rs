@@ -1,17 +1,18 @@
 //! The planned arenas of one process, and the C interface that PyTorch's shims call.
 //!
-//! A process has a place for each GPU and one for host memory. A place is given a plan ([`prepare`]), opens its arena
+//! A process has an arena for each GPU and one for host memory. An arena is given a plan ([`prepare`]), opens its arena
 //! when the program first asks it for memory (only then is the device awake), and from then on serves all that fits; a plan
 //! without slots makes it the open arena. What it cannot serve is the caller's own fallback's: the functions here say
 //! `None`, never an error.
 //!
-//! The rooms: `folder` (where plans lie), `place` (one device's arena and its lock), `serving` (an arena, whatever
-//! device it is on), `counters` (its share of PyTorch's statistics), `segments` (its share of snapshots), `places` (which device an address belongs to),
+//! The rooms: `folder` (where plans lie), `locked_arena` (one device's arena and its lock), `serving` (an arena, whatever
+//! device it is on), `counters` (its share of PyTorch's statistics), `segments` (its share of snapshots), `arenas` (which device an address belongs to),
 //! `budget` (how much memory it may take), `solid` (how large one allocation is), `pinned` (page-locked memory of the host), `learning` (a thread that makes plans while the program runs), `rivals` (what PyTorch's allocator would have held), `fork` (children
 //! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C), `order`
 //! (the stand-in CUDA hears of blocks).
 //! Programs that give PyTorch an allocator by name get [`pluggable`]'s, which brings a fallback of its own.
 
+mod arenas;
 mod budget;
 mod counters;
 mod descriptors;
@@ -20,11 +21,10 @@ mod fault;
 mod folder;
 mod fork;
 mod learning;
+mod locked_arena;
 mod messages;
 mod order;
 mod pinned;
-mod place;
-mod places;
 pub mod pluggable;
 mod rivals;
 mod segments;
@@ -32,18 +32,18 @@ mod serving;
 mod solid;
 mod table;
 
-pub use counters::{Counter, Counters, Durations, Pool};
-pub use fault::contained;
-pub use folder::plans;
-pub use learning::{Outcome, keep as keep_learned, keep_in, outcome, start as learn};
-pub use messages::say;
-pub use pinned::{PinnedCounters, counters as pinned_counters};
-pub use place::{Handed, Report};
-pub use places::{
+pub use arenas::{
     HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, forbid_waits, free, is_solid,
     mapped, memory_changes, on_departure, pool_begin, pool_end, pool_parts, pool_restore, pool_serve, prepare,
     record_stream, report, serve, set_capturing, set_limit, step_begin, trim, unprepare,
 };
+pub use counters::{Counter, Counters, Durations, Pool};
+pub use fault::contained;
+pub use folder::plans;
+pub use learning::{Outcome, keep as keep_learned, keep_in, outcome, start as learn};
+pub use locked_arena::{Handed, Report};
+pub use messages::say;
+pub use pinned::{PinnedCounters, counters as pinned_counters};
 pub use rivals::Held;
 pub use solid::set as set_solid;
 pub use stalloc_learning::Finding;

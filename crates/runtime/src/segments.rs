@@ -5,8 +5,8 @@ use std::ops::Range;
 use stalloc_caching::BlockState;
 use stalloc_device::{Address, Stream};
 
+use crate::arenas;
 use crate::counters::SMALL;
-use crate::places;
 
 /// A part of a [`Segment`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +71,9 @@ pub fn by_pool(segments: Vec<Segment>) -> Vec<Segment> {
 /// An arena's memory as segments, expandable unless it is one allocation, one for each part of its range that is mapped: live
 /// blocks, and what lies between them.
 pub fn of_arena(device: i32) -> Vec<Segment> {
-    let (blocks, mapped) = places::layout(device);
+    let (blocks, mapped) = arenas::layout(device);
     let mut next = blocks.iter().peekable();
-    let expandable = !places::is_solid(device);
+    let expandable = !arenas::is_solid(device);
     let segment = |part: Range<Address>| {
         let mut parts = Vec::new();
         let mut stream = None;

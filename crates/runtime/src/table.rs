@@ -8,10 +8,10 @@ use stalloc_allocator::{LiveBlock, PoolPart};
 use stalloc_caching::BlockState;
 use stalloc_device::Address;
 
+use crate::arenas;
 use crate::counters::Counters;
 use crate::fault::contained;
 use crate::pinned::{self, PinnedCounters};
-use crate::places;
 use crate::segments::{self, Segment};
 
 /// Version of the table.
@@ -195,7 +195,7 @@ fn pointer(address: u64) -> *mut c_void {
 /// `rounded` is null or may be written.
 unsafe extern "C" fn serve(device: i32, bytes: usize, stream: *mut c_void, rounded: *mut usize) -> *mut c_void {
     let serve = || {
-        let Some(handed) = places::serve(device, bytes as u64, address(stream)) else { return ptr::null_mut() };
+        let Some(handed) = arenas::serve(device, bytes as u64, address(stream)) else { return ptr::null_mut() };
         if !rounded.is_null() {
             // SAFETY: the caller's promise.
             unsafe { *rounded = handed.bytes as usize };
@@ -210,10 +210,10 @@ unsafe extern "C" fn serve(device: i32, bytes: usize, stream: *mut c_void, round
 unsafe extern "C" fn release(freed: *mut c_void, device: *mut i32, out: *mut CoreBlock) -> usize {
     let release = || {
         let (number, size) = if out.is_null() {
-            let Some((number, block)) = places::free(address(freed)) else { return 0 };
+            let Some((number, block)) = arenas::free(address(freed)) else { return 0 };
             (number, block.size)
         } else {
-            let Some((number, block)) = places::free_told(address(freed)) else { return 0 };
+            let Some((number, block)) = arenas::free_told(address(freed)) else { return 0 };
             // SAFETY: the caller's promise.
             unsafe { *out = block.into() };
             (number, block.size)
@@ -231,7 +231,7 @@ unsafe extern "C" fn release(freed: *mut c_void, device: *mut i32, out: *mut Cor
 /// `out` is null or may be written.
 unsafe extern "C" fn find(inside: *const c_void, out: *mut CoreBlock) -> i32 {
     let find = || {
-        let Some(block) = places::block_around(address(inside)) else { return 0 };
+        let Some(block) = arenas::block_around(address(inside)) else { return 0 };
         if !out.is_null() {
             // SAFETY: the caller's promise.
             unsafe { *out = block.into() };
@@ -243,22 +243,22 @@ unsafe extern "C" fn find(inside: *const c_void, out: *mut CoreBlock) -> i32 {
 
 // After a fault nothing is served any more: a block that another stream uses is not handed out again either.
 extern "C" fn record_stream(used: *mut c_void, stream: *mut c_void) {
-    contained("record_stream", || places::record_stream(address(used), address(stream)), || ());
+    contained("record_stream", || arenas::record_stream(address(used), address(stream)), || ());
 }
 
 // The same holds for a capture.
 extern "C" fn capturing(device: i32, active: i32) {
-    contained("capturing", || places::set_capturing(device, active != 0), || ());
+    contained("capturing", || arenas::set_capturing(device, active != 0), || ());
 }
 
 extern "C" fn trim(device: i32) -> u64 {
-    contained("trim", || places::trim(device), || 0)
+    contained("trim", || arenas::trim(device), || 0)
 }
 
 /// # Safety
 /// `out` is null or may be written.
 unsafe extern "C" fn arena(device: i32, out: *mut CoreArena) {
-    let arena = || places::arena(device).unwrap_or((0..0, 0));
+    let arena = || arenas::arena(device).unwrap_or((0..0, 0));
     let (range, reserved) = contained("arena", arena, || (0..0, 0));
     if !out.is_null() {
         // SAFETY: the caller's promise.
@@ -269,7 +269,7 @@ unsafe extern "C" fn arena(device: i32, out: *mut CoreArena) {
 /// # Safety
 /// `out` is null or may be written.
 unsafe extern "C" fn counters(device: i32, out: *mut Counters, peaks: i32, totals: i32) {
-    let counters = || places::counters(device, peaks != 0, totals != 0);
+    let counters = || arenas::counters(device, peaks != 0, totals != 0);
     let counters = contained("counters", counters, || Counters::NONE);
     if !out.is_null() {
         // SAFETY: the caller's promise.
@@ -280,7 +280,7 @@ unsafe extern "C" fn counters(device: i32, out: *mut Counters, peaks: i32, total
 /// # Safety
 /// `device` is null or may be written.
 unsafe extern "C" fn owns(inside: *const c_void, device: *mut i32) -> i32 {
-    let Some(number) = contained("owns", || places::device_of(address(inside)), || None) else { return 0 };
+    let Some(number) = contained("owns", || arenas::device_of(address(inside)), || None) else { return 0 };
     if !device.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *device = number };
@@ -290,15 +290,15 @@ unsafe extern "C" fn owns(inside: *const c_void, device: *mut i32) -> i32 {
 
 // After a fault an arena that is not open yet never will be: nobody will miss the access.
 extern "C" fn allow_peer(device: i32, peer: i32) -> i32 {
-    i32::from(contained("allow_peer", || places::allow_peer(device, peer), || !places::is_open(device)))
+    i32::from(contained("allow_peer", || arenas::allow_peer(device, peer), || !arenas::is_open(device)))
 }
 
 extern "C" fn fallback_holds(device: i32, reserved: u64, allocated: u64) {
-    contained("fallback_holds", || places::fallback_holds(device, reserved, allocated), || ());
+    contained("fallback_holds", || arenas::fallback_holds(device, reserved, allocated), || ());
 }
 
 extern "C" fn limit(device: i32, bytes: u64) {
-    contained("limit", || places::set_limit(device, bytes), || ());
+    contained("limit", || arenas::set_limit(device, bytes), || ());
 }
 
 /// # Safety
@@ -312,17 +312,17 @@ unsafe fn copy(parts: &[Range<Address>], out: *mut CoreRange, capacity: usize) -
 }
 
 extern "C" fn is_solid(device: i32) -> i32 {
-    i32::from(contained("is_solid", || places::is_solid(device), || false))
+    i32::from(contained("is_solid", || arenas::is_solid(device), || false))
 }
 
 extern "C" fn memory_changes(device: i32) -> u64 {
-    contained("memory_changes", || places::memory_changes(device), || 0)
+    contained("memory_changes", || arenas::memory_changes(device), || 0)
 }
 
 /// # Safety
 /// `out` has room for `capacity` parts, and `changes` is null or may be written.
 unsafe extern "C" fn memory(device: i32, out: *mut CoreRange, capacity: usize, changes: *mut u64) -> usize {
-    let (parts, number) = contained("memory", || places::mapped(device), Default::default);
+    let (parts, number) = contained("memory", || arenas::mapped(device), Default::default);
     // SAFETY: the caller's promise.
     unsafe {
         if !changes.is_null() {
@@ -353,11 +353,11 @@ unsafe extern "C" fn parts(device: i32, by_pool: i32, out: *mut CorePart, capaci
 }
 
 extern "C" fn pool_begin(device: i32, first: u64, second: u64) -> i32 {
-    i32::from(contained("pool_begin", || places::pool_begin(device, (first, second)), || false))
+    i32::from(contained("pool_begin", || arenas::pool_begin(device, (first, second)), || false))
 }
 
 extern "C" fn pool_end(device: i32, first: u64, second: u64) {
-    contained("pool_end", || places::pool_end(device, (first, second)), || ());
+    contained("pool_end", || arenas::pool_end(device, (first, second)), || ());
 }
 
 /// # Safety
@@ -370,7 +370,7 @@ unsafe extern "C" fn pool_serve(
     stream: *mut c_void,
     rounded: *mut usize,
 ) -> *mut c_void {
-    let serve = || places::pool_serve(device, (first, second), bytes as u64, address(stream));
+    let serve = || arenas::pool_serve(device, (first, second), bytes as u64, address(stream));
     let Some(handed) = contained("pool_serve", serve, || None) else { return ptr::null_mut() };
     if !rounded.is_null() {
         // SAFETY: the caller's promise.
@@ -382,7 +382,7 @@ unsafe extern "C" fn pool_serve(
 /// # Safety
 /// `out` has room for `capacity` parts.
 unsafe extern "C" fn pool_parts(device: i32, out: *mut CorePoolPart, capacity: usize) -> usize {
-    let parts = contained("pool_parts", || places::pool_parts(device), Vec::new);
+    let parts = contained("pool_parts", || arenas::pool_parts(device), Vec::new);
     for (i, &part) in parts.iter().take(capacity).enumerate() {
         // SAFETY: the caller's promise, and `i < capacity`.
         unsafe { *out.add(i) = part.into() };
@@ -406,7 +406,7 @@ unsafe extern "C" fn pool_restore(
         LiveBlock { address, size, requested, stream: stream.expose_provenance() as u64, pending: false }
     };
     let blocks: Vec<LiveBlock> = (0..count).map(read).collect();
-    let restore = || places::pool_restore(device, (first, second), &blocks).1.len();
+    let restore = || arenas::pool_restore(device, (first, second), &blocks).1.len();
     contained("pool_restore", restore, || 0)
 }
 
@@ -449,7 +449,7 @@ unsafe extern "C" fn share(
     why: *mut c_char,
     room: usize,
 ) -> usize {
-    let share = || places::share(address(block)).unwrap_or_else(|| Err("it is no live block".to_owned()));
+    let share = || arenas::share(address(block)).unwrap_or_else(|| Err("it is no live block".to_owned()));
     match contained("share", share, || Err("internal error".to_owned())) {
         Ok(export) => {
             for (i, &descriptor) in export.descriptors.iter().take(capacity).enumerate() {

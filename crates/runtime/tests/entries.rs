@@ -3,7 +3,7 @@
 //!
 //! Host memory stands in for the device, so that blocks can be written to: each is filled with its own number and must
 //! hold nothing else when it is given back. Threads allocate at once and free what others allocated. A process has one
-//! place for its plan, so each plan gets a process of its own; `STALLOC_RANDOM_PLANS=2000 cargo test -p stalloc-runtime
+//! arena for its plan, so each plan gets a process of its own; `STALLOC_RANDOM_PLANS=2000 cargo test -p stalloc-runtime
 //! --test entries` tries as many, and `STALLOC_RANDOM_SEED=7 MIRIFLAGS="-Zmiri-disable-isolation
 //! -Zmiri-permissive-provenance" cargo +nightly miri test -p stalloc-runtime --test entries` looks closely at one.
 
@@ -47,7 +47,7 @@ impl Random {
     }
 }
 
-/// A plan that nothing vouches for. Half of them have places that at least do not overlap.
+/// A plan that nothing vouches for. Half of them have offsets that at least do not overlap.
 fn plan(random: &mut Random) -> Plan {
     let in_order = random.below(2) == 0;
     let mut end = 0;

@@ -30,7 +30,7 @@ fn plan() -> Plan {
     }
 }
 
-/// One test, since a process has one place for its host memory.
+/// One test, since a process has one arena for its host memory.
 #[test]
 fn a_program_on_its_plan_gets_the_planned_addresses_and_a_stray_request_is_the_fallbacks_or_apart() {
     assert!(plan().check().ok, "{:?}", plan().check().problems);

@@ -14,9 +14,9 @@ pub struct ReadError {
     pub fault: Fault,
 }
 
-/// A place in a file.
+/// A position in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FilePosition {
     /// The file as a whole.
     File,
     /// A byte, counted from 0 after decompression.
@@ -27,23 +27,23 @@ pub enum Place {
     Path(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::File => Ok(()),
-            Place::Byte(at) => write!(f, "byte {at}: "),
-            Place::Line(line) => write!(f, "line {line}: "),
-            Place::Path(path) => write!(f, "{path}: "),
+            FilePosition::File => Ok(()),
+            FilePosition::Byte(at) => write!(f, "byte {at}: "),
+            FilePosition::Line(line) => write!(f, "line {line}: "),
+            FilePosition::Path(path) => write!(f, "{path}: "),
         }
     }
 }
 
 /// What is wrong, where, and what to do.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}{problem}; {advice}")]
+#[error("{position}{problem}; {advice}")]
 pub struct Fault {
     /// Where.
-    pub place: Place,
+    pub position: FilePosition,
     /// What is wrong.
     pub problem: String,
     /// What to do.
@@ -60,13 +60,13 @@ pub(crate) const RECORD_AGAIN: &str = "the file is damaged or incomplete, record
 pub(crate) const TOO_BIG: &str = "record fewer steps into one file, or allow more with STALLOC_READ_GIB=16";
 
 impl Fault {
-    pub(crate) fn new(place: Place, problem: impl Into<String>, advice: &'static str) -> Self {
-        Fault { place, problem: problem.into(), advice, source: None }
+    pub(crate) fn new(position: FilePosition, problem: impl Into<String>, advice: &'static str) -> Self {
+        Fault { position, problem: problem.into(), advice, source: None }
     }
 
-    /// Damage at a place.
-    pub(crate) fn damaged(place: Place, problem: impl Into<String>) -> Self {
-        Fault::new(place, problem, RECORD_AGAIN)
+    /// Damage at a position.
+    pub(crate) fn damaged(position: FilePosition, problem: impl Into<String>) -> Self {
+        Fault::new(position, problem, RECORD_AGAIN)
     }
 
     /// Whether it is that the file ends too early, itself or what it decompresses to.
@@ -83,8 +83,8 @@ impl Fault {
             io::ErrorKind::UnexpectedEof => ("ends too early".to_owned(), RECORD_AGAIN),
             _ => (format!("cannot be read further: {error}"), RECORD_AGAIN),
         };
-        let place = if at == 0 { Place::File } else { Place::Byte(at) };
-        Fault { place, problem, advice, source: Some(error) }
+        let position = if at == 0 { FilePosition::File } else { FilePosition::Byte(at) };
+        Fault { position, problem, advice, source: Some(error) }
     }
 }
 
@@ -113,13 +113,13 @@ impl Budget {
                 self.left = left;
                 Ok(())
             }
-            None => Err(self.exceeded(Place::File)),
+            None => Err(self.exceeded(FilePosition::File)),
         }
     }
 
     /// What to say when it does not suffice.
-    pub(crate) fn exceeded(&self, place: Place) -> Fault {
+    pub(crate) fn exceeded(&self, position: FilePosition) -> Fault {
         let problem = format!("needs more than {} MiB of memory to read", self.limit >> 20);
-        Fault::new(place, problem, TOO_BIG)
+        Fault::new(position, problem, TOO_BIG)
     }
 }

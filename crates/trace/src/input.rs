@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use crate::error::{Fault, Place, RECORD_AGAIN, Result};
+use crate::error::{Fault, FilePosition, RECORD_AGAIN, Result};
 
 const BUFFER: usize = 256 << 10;
 
@@ -151,7 +151,7 @@ impl<'a> Input<'a> {
             let part = end.unwrap_or(available.len());
             if line.len() + part > limit {
                 let problem = format!("is longer than {limit} bytes");
-                return Err(Fault::new(Place::Line(number), problem, "is this a text file?"));
+                return Err(Fault::new(FilePosition::Line(number), problem, "is this a text file?"));
             }
             line.extend_from_slice(&available[..part]);
             self.consume(part + usize::from(end.is_some()));
@@ -167,6 +167,6 @@ impl<'a> Input<'a> {
     /// The error for an input that ends in the middle of something.
     pub(crate) fn ends_early(&self) -> Fault {
         let at = self.position + self.buffered() as u64;
-        Fault::new(Place::Byte(at), "the file ends too early", RECORD_AGAIN)
+        Fault::new(FilePosition::Byte(at), "the file ends too early", RECORD_AGAIN)
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use csv::{ByteRecord, ReaderBuilder, Terminator, Trim};
 
-use crate::error::{Budget, Fault, Place, Result};
+use crate::error::{Budget, Fault, FilePosition, Result};
 use crate::input::Input;
 
 const LONGEST_LINE: usize = 1 << 20;
@@ -258,14 +258,14 @@ impl Records<'_, '_> {
                 Ok(false) => return Ok(false),
                 Ok(true) if self.record.len() == 1 && self.record[0].is_empty() => {}
                 Ok(true) => return Ok(true),
-                Err(error) => return Err(Fault::damaged(self.place(), format!("cannot be read: {error}"))),
+                Err(error) => return Err(Fault::damaged(self.position(), format!("cannot be read: {error}"))),
             }
         }
     }
 
     /// The line of the record: the reader stands at the start of the one after it.
-    fn place(&self) -> Place {
-        Place::Line(self.reader.position().line().saturating_sub(1).max(1))
+    fn position(&self) -> FilePosition {
+        FilePosition::Line(self.reader.position().line().saturating_sub(1).max(1))
     }
 }
 
@@ -282,7 +282,7 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Instance
     records.advance()?;
     let shown = |field: &[u8]| String::from_utf8_lossy(field).chars().take(40).collect::<String>();
     let names: Vec<String> = records.record.iter().map(|field| format!("{:?}", shown(field))).collect();
-    let columns = header(&records.record).map_err(|problem| Fault::new(records.place(), problem, FIX_HEADER))?;
+    let columns = header(&records.record).map_err(|problem| Fault::new(records.position(), problem, FIX_HEADER))?;
     let mut instance = Instance { rows: Vec::new(), warnings: Vec::new(), columns };
     let others = names.iter().zip(&instance.columns).filter(|(_, column)| **column == Column::Other);
     let others: Vec<&str> = others.map(|(name, _)| name.as_str()).collect();
@@ -296,7 +296,7 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Instance
     while records.advance()? {
         budget.charge(ROW_BYTES + records.record.as_slice().len() as u64)?;
         let row = row(&instance.columns, &records.record, instance.rows.len());
-        instance.rows.push(row.map_err(|problem| Fault::new(records.place(), problem, FIX_LINE))?);
+        instance.rows.push(row.map_err(|problem| Fault::new(records.position(), problem, FIX_LINE))?);
     }
     Ok(instance)
 }

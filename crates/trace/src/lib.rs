@@ -37,7 +37,7 @@ mod state;
 
 pub use builder::TraceBuilder;
 pub use compare::{Comparison, Difference, compare};
-pub use error::{Fault, Place, ReadError};
+pub use error::{Fault, FilePosition, ReadError};
 pub use ids::*;
 pub use input::Progress;
 pub use instance::{Gap, Instance, InstanceRow};

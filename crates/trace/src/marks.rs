@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::ids::{StackId, StringId, Time};
 use crate::model::{Event, Mark, Trace};
 
-/// A place where the program read values back from the device.
+/// A site where the program read values back from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostReads {
     /// Where.
@@ -39,24 +39,18 @@ impl Trace {
     /// Where the program read values back from the device: what was not answered first, of that what may decide about memory
     /// first, then what was read most often.
     pub fn host_reads(&self) -> Vec<HostReads> {
-        let mut places: FxHashMap<_, HostReads> = FxHashMap::default();
+        let mut sites: FxHashMap<_, HostReads> = FxHashMap::default();
         for (_, mark) in self.marks() {
             if let Mark::HostRead { stack, bytes, answer } = *mark {
-                let place = places.entry((stack, answer)).or_insert(HostReads { stack, count: 0, bytes: 0, answer });
-                place.count += 1;
-                place.bytes = place.bytes.saturating_add(bytes);
+                let site = sites.entry((stack, answer)).or_insert(HostReads { stack, count: 0, bytes: 0, answer });
+                site.count += 1;
+                site.bytes = site.bytes.saturating_add(bytes);
             }
         }
-        let mut places: Vec<HostReads> = places.into_values().collect();
-        places.sort_by_key(|place| {
-            (
-                place.answer.is_some(),
-                !place.may_change_memory(),
-                std::cmp::Reverse(place.count),
-                place.stack,
-                place.answer,
-            )
+        let mut sites: Vec<HostReads> = sites.into_values().collect();
+        sites.sort_by_key(|site| {
+            (site.answer.is_some(), !site.may_change_memory(), std::cmp::Reverse(site.count), site.stack, site.answer)
         });
-        places
+        sites
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::error::{Budget, Fault, Place, ReadError, Result};
+use crate::error::{Budget, Fault, FilePosition, ReadError, Result};
 use crate::input::{Input as Source, Progress};
 use crate::instance::{self, Instance};
 use crate::model::{Recording, Trace};
@@ -73,7 +73,7 @@ fn fits_a_device(trace: &Trace) -> Result<()> {
         return Ok(());
     }
     let problem = format!("device {} holds {} TiB at once, more than any has", trace.device, held >> 40);
-    Err(Fault::damaged(Place::File, problem))
+    Err(Fault::damaged(FilePosition::File, problem))
 }
 
 fn read_any<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, device: u32) -> Result<Input> {
@@ -88,10 +88,12 @@ fn read_any<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, de
         return Err(fault);
     }
     match head {
-        [] => Err(Fault::new(Place::File, "the file is empty", "name a file that holds a trace")),
+        [] => Err(Fault::new(FilePosition::File, "the file is empty", "name a file that holds a trace")),
         [0x80, 2..=5, ..] => Ok(Input::Recording(snapshot::read(&mut input, budget)?)),
         _ if head.starts_with(&format::MAGIC) => Ok(Input::Recording(format::read(&mut input, budget)?)),
-        [b'P', b'K', 3, 4, ..] => Err(Fault::new(Place::File, "a zip archive, such as torch.save writes", SNAPSHOT)),
+        [b'P', b'K', 3, 4, ..] => {
+            Err(Fault::new(FilePosition::File, "a zip archive, such as torch.save writes", SNAPSHOT))
+        }
         _ => {
             let line = first_line(head);
             if instance::is_header(line) {
@@ -99,7 +101,7 @@ fn read_any<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, de
             } else if paper_log::is_line(line) {
                 Ok(Input::Recording(paper_log::read(&mut input, budget, device)?))
             } else {
-                Err(Fault::new(Place::File, "no known format", KNOWN))
+                Err(Fault::new(FilePosition::File, "no known format", KNOWN))
             }
         }
     }

@@ -6,7 +6,7 @@
 //! or `0`. Blank lines and lines that start with `#` are skipped.
 
 use crate::builder::TraceBuilder;
-use crate::error::{Budget, Fault, Place, Result};
+use crate::error::{Budget, Fault, FilePosition, Result};
 use crate::ids::StackId;
 use crate::input::Input;
 use crate::model::{Format, Mark, Recording};
@@ -99,13 +99,13 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget, device: u32) -> Re
                     failed += 1
                 }
                 Some(Ok(event)) => unknown += u64::from(!log.builder.push(event, None)),
-                Some(Err(problem)) => return Err(Fault::new(Place::Line(number), problem, FIX)),
+                Some(Err(problem)) => return Err(Fault::new(FilePosition::Line(number), problem, FIX)),
                 None => match hook(text) {
                     Some(hook) => log.hook(hook, &mut budget)?,
                     None => {
                         let shown: String = text.chars().take(60).collect();
                         return Err(Fault::new(
-                            Place::Line(number),
+                            FilePosition::Line(number),
                             format!("{shown:?} is not a line of a mem_log"),
                             FIX,
                         ));

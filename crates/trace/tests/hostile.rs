@@ -11,7 +11,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use stalloc_trace::format::write_recording;
-use stalloc_trace::{Fault, Input, Place, RawEvent, Recording, StackId, TraceBuilder, open, read_bytes};
+use stalloc_trace::{Fault, FilePosition, Input, RawEvent, Recording, StackId, TraceBuilder, open, read_bytes};
 
 /// Enough for every honest file here.
 const LIMIT: u64 = 64 << 20;
@@ -66,7 +66,7 @@ fn recording(bytes: &[u8]) -> Recording {
 fn a_pickle_that_would_run_code_is_refused_by_the_name_of_it() {
     let system = pickle(&[b"cos\nsystem\n", &text("rm -rf /"), b"\x85R."]);
     let fault = refused(&system);
-    assert_eq!(fault.place, Place::Byte(2));
+    assert_eq!(fault.position, FilePosition::Byte(2));
     assert!(fault.to_string().contains("os.system"), "{fault}");
     let stacked = pickle(&[&text("builtins"), &text("exec"), b"\x93."]);
     assert!(refused(&stacked).to_string().contains("builtins.exec"));
@@ -106,7 +106,7 @@ fn lengths_that_nothing_backs_take_no_memory() {
         [b"Nr", &[0xFF; 4]],
         [b"j", &[0xFF; 4]],
     ] {
-        assert!(matches!(refused(&pickle(&[parts[0], parts[1]])).place, Place::Byte(_)));
+        assert!(matches!(refused(&pickle(&[parts[0], parts[1]])).position, FilePosition::Byte(_)));
     }
     let trace = stalloc_trace::format::Writer::new(Vec::new(), 0).unwrap().finish().unwrap();
     let mut long = trace.clone();
@@ -187,8 +187,8 @@ fn a_stack_that_runs_empty_is_an_error() {
 #[test]
 fn sizes_and_addresses_that_cannot_be_are_named_with_their_place() {
     let one: &[u8] = b"K\x01";
-    let place = |bytes: &[u8]| match refused(bytes).place {
-        Place::Path(path) => path,
+    let position = |bytes: &[u8]| match refused(bytes).position {
+        FilePosition::Path(path) => path,
         other => panic!("{other:?}"),
     };
     for size in [
@@ -202,20 +202,20 @@ fn sizes_and_addresses_that_cannot_be_are_named_with_their_place() {
         vec![0x88],
     ] {
         let bytes = snapshot(&[entry("alloc", one, one), entry("alloc", one, &size)], &[]);
-        assert_eq!(place(&bytes), "device_traces[0][1].size");
+        assert_eq!(position(&bytes), "device_traces[0][1].size");
         let segment = dict(&[("address", one), ("total_size", &size)]);
-        assert_eq!(place(&snapshot(&[], &[segment])), "segments[0].total_size");
+        assert_eq!(position(&snapshot(&[], &[segment])), "segments[0].total_size");
     }
     let top = vec![0x8A, 9, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0];
-    assert_eq!(place(&snapshot(&[entry("alloc", &top, one)], &[])), "device_traces[0][0].size");
+    assert_eq!(position(&snapshot(&[entry("alloc", &top, one)], &[])), "device_traces[0][0].size");
     let missing = dict(&[("action", &text("alloc")), ("size", one)]);
-    assert_eq!(place(&snapshot(&[missing], &[])), "device_traces[0][0].addr");
+    assert_eq!(position(&snapshot(&[missing], &[])), "device_traces[0][0].addr");
     let segment = |address: i64, size: i64| dict(&[("address", &int(address)), ("total_size", &int(size))]);
     assert!(refused(&snapshot(&[], &[segment(0, 1024), segment(512, 1024)])).to_string().contains("overlap"));
     let block = dict(&[("address", &int(512)), ("size", &int(1024)), ("state", &text("inactive"))]);
     let blocks = [b"](".to_vec(), block, b"e".to_vec()].concat();
     let segment = dict(&[("address", &int(0)), ("total_size", &int(1024)), ("blocks", &blocks)]);
-    assert_eq!(place(&snapshot(&[], &[segment])), "segments[0].blocks[0]");
+    assert_eq!(position(&snapshot(&[], &[segment])), "segments[0].blocks[0]");
 }
 
 #[test]

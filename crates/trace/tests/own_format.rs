@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use stalloc_trace::format::{Writer, write_recording};
 use stalloc_trace::{
-    AllocatorSettings, Block, BlockState, Event, Frame, Input, Mark, MemoryState, Place, Pool, RawEvent, Recording,
-    Segment, SegmentAction, StackId, StreamId, StringId, Whose, read_bytes,
+    AllocatorSettings, Block, BlockState, Event, FilePosition, Frame, Input, Mark, MemoryState, Pool, RawEvent,
+    Recording, Segment, SegmentAction, StackId, StreamId, StringId, Whose, read_bytes,
 };
 
 const LIMIT: u64 = 256 << 20;
@@ -277,7 +277,7 @@ fn a_changed_byte_is_noticed() {
         let mut changed = whole.clone();
         changed[at] ^= 0x10;
         match read_bytes(&changed, LIMIT) {
-            Err(fault) => assert!(matches!(fault.place, Place::Byte(_) | Place::File), "{fault}"),
+            Err(fault) => assert!(matches!(fault.position, FilePosition::Byte(_) | FilePosition::File), "{fault}"),
             Ok(Input::Recording(recording)) => {
                 assert!(!recording.warnings.is_empty(), "byte {at}");
                 assert!(
@@ -299,7 +299,7 @@ fn a_chunk_that_refers_to_what_is_not_there_is_refused() {
     writer.finish().unwrap();
     let fault = read_bytes(&file.bytes(), LIMIT).unwrap_err();
     assert!(fault.to_string().contains("impossible value"), "{fault}");
-    assert!(matches!(fault.place, Place::Byte(at) if at > 9));
+    assert!(matches!(fault.position, FilePosition::Byte(at) if at > 9));
 }
 
 #[test]

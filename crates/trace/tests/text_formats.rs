@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use stalloc_trace::{Event, Fault, Format, Input, Instance, Mark, Place, Trace, open, read_bytes};
+use stalloc_trace::{Event, Fault, FilePosition, Format, Input, Instance, Mark, Trace, open, read_bytes};
 
 const LIMIT: u64 = 64 << 20;
 
@@ -80,8 +80,8 @@ fn columns_of_minimalloc_mean_what_they_mean_there() {
 
 #[test]
 fn what_is_wrong_with_an_instance_is_said_with_its_line() {
-    let line = |text: &str| match refused(text).place {
-        Place::Line(line) => line,
+    let line = |text: &str| match refused(text).position {
+        FilePosition::Line(line) => line,
         other => panic!("{other:?}"),
     };
     assert_eq!(line("id,lower,upper,size\n0,0,5,10\n1,0,5,-3\n"), 3);
@@ -179,7 +179,7 @@ fn what_is_wrong_with_a_log_is_said_with_its_line() {
         ("1 0x10 5 0\n\n1 zz 5 0\n", 3),
         ("1 0x10 5 0\n1 0xffffffffffffffff 1152921504606846976 0\n", 2),
     ] {
-        assert_eq!(refused(text).place, Place::Line(at), "{text:?}");
+        assert_eq!(refused(text).position, FilePosition::Line(at), "{text:?}");
     }
 }
 

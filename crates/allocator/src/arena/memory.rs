@@ -7,7 +7,7 @@ use stalloc_device::Device;
 
 use super::Arena;
 use super::search::own_part;
-use super::slack::{Slack, Verdict};
+use super::slack::{RemapCost, Slack};
 use crate::Error;
 use crate::frames::FrameSet;
 use crate::journal::Event;
@@ -132,8 +132,8 @@ impl<D: Device> Arena<D> {
     /// Looks whether remapping has become dear. Then the plan is given up, if there is one; without one the arena may hold more.
     pub(super) fn review(&mut self) {
         let has_plan = self.script.granules > 0;
-        let verdict = self.budget.review(self.now(), has_plan);
-        if verdict == Verdict::Dear && has_plan {
+        let cost = self.budget.review(self.now(), has_plan);
+        if cost == RemapCost::Dear && has_plan {
             self.statistics.withdrawn += 1;
             self.switch_to(Script::default());
         }

@@ -18,7 +18,7 @@ const REQUEST: Duration = Duration::from_micros(10);
 
 /// What remapping cost of late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RemapCost {
     /// As much as it may.
     Fair,
     /// More.
@@ -86,7 +86,7 @@ impl Slack {
     }
 
     /// What remapping cost until now. If that is dear the slack grows, unless it `can_be_saved` otherwise.
-    pub fn review(&mut self, now: Duration, can_be_saved: bool) -> Verdict {
+    pub fn review(&mut self, now: Duration, can_be_saved: bool) -> RemapCost {
         let earned = now.saturating_sub(self.looked) / remap_time();
         let credit = (self.credit + earned).min(SAVED / remap_time());
         let left = credit.checked_sub(std::mem::take(&mut self.spent));
@@ -97,7 +97,7 @@ impl Slack {
                 self.grown = true;
                 self.patience = self.patience.saturating_mul(2);
             }
-            return Verdict::Dear;
+            return RemapCost::Dear;
         }
         if self.credit == SAVED / remap_time() {
             self.full += 1;
@@ -106,6 +106,6 @@ impl Slack {
         if self.full >= self.patience && self.grown {
             (self.grown, self.full) = (false, 0);
         }
-        Verdict::Fair
+        RemapCost::Fair
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use stalloc_jobs::inputs;
 use stalloc_jobs::verifying::verify;
-use stalloc_plan::Verdict;
+use stalloc_plan::Findings;
 
 use crate::error::{Error, Outcome};
 use crate::input;
@@ -31,13 +31,13 @@ pub struct Args {
 
 /// Runs `stalloc verify`.
 pub fn run(args: &Args) -> Result<Outcome, Error> {
-    let verdict = verify(&args.plan, args.input.as_deref(), &mut Terminal::new())?;
+    let findings = verify(&args.plan, args.input.as_deref(), &mut Terminal::new())?;
     if args.json {
-        output::json(&verdict)?;
+        output::json(&findings)?;
     } else {
-        args.print(&verdict)?;
+        args.print(&findings)?;
     }
-    Ok(if verdict.ok { Outcome::Done } else { Outcome::No })
+    Ok(if findings.ok { Outcome::Done } else { Outcome::No })
 }
 
 impl Args {
@@ -56,24 +56,24 @@ impl Args {
         }
     }
 
-    fn print(&self, verdict: &Verdict) -> Result<(), Error> {
+    fn print(&self, findings: &Findings) -> Result<(), Error> {
         let checked = match &self.input {
             Some(input) => format!("{} against {}", self.plan.display(), input.display()),
             None => self.plan.display().to_string(),
         };
-        for problem in &verdict.problems {
+        for problem in &findings.problems {
             output::line(&format!("  {problem}"))?;
         }
-        if verdict.ok {
-            output::line(&format!("ok: {checked}, peak {}", output::bytes(verdict.peak)))?;
+        if findings.ok {
+            output::line(&format!("ok: {checked}, peak {}", output::bytes(findings.peak)))?;
             return self.print_next();
         }
         output::line(&format!(
             "WRONG: {checked}: {} overlaps, {} misaligned, {} out of bounds, {} unmatched",
-            output::count(verdict.overlaps),
-            output::count(verdict.misaligned),
-            output::count(verdict.out_of_bounds),
-            output::count(verdict.unmatched),
+            output::count(findings.overlaps),
+            output::count(findings.misaligned),
+            output::count(findings.out_of_bounds),
+            output::count(findings.unmatched),
         ))
     }
 }

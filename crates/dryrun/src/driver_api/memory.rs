@@ -5,7 +5,7 @@ use crate::{
     errors::{INVALID_VALUE, NOT_FOUND, SUCCESS, Status},
     execution::{Handle, execution},
     ffi::{In, Out},
-    memory::{HostKind, Place, memory, plain},
+    memory::{HostKind, Owner, memory, plain},
     runtime_api::{allocate, copy_now, copy_on, current_device, fill_on, free, free_host},
 };
 use std::ffi::{c_int, c_uint};
@@ -32,15 +32,15 @@ fn fill_elements(stream: Handle, start: u64, value: u32, size: usize, count: usi
 
 /// A `CUpointer_attribute` of an address.
 fn pointer_attribute(place: Out<u64>, attribute: c_int, address: u64) -> Result<(), Status> {
-    let found = memory().place(address);
+    let found = memory().owner(address);
     // Results are as wide as the attribute's type; half of the place may belong to something else.
     let word = |value: u32| place.narrow::<u32>().set(value);
     let (on_device, device, start, bytes) = match found {
-        Place::Device { device, start, bytes } => (true, device, start, bytes),
-        Place::Host { start, bytes, .. } => (false, current_device(), start, bytes),
-        Place::Unknown => return Err(INVALID_VALUE),
+        Owner::Device { device, start, bytes } => (true, device, start, bytes),
+        Owner::Host { start, bytes, .. } => (false, current_device(), start, bytes),
+        Owner::Unknown => return Err(INVALID_VALUE),
     };
-    let managed = matches!(found, Place::Host { kind: HostKind::Managed, .. });
+    let managed = matches!(found, Owner::Host { kind: HostKind::Managed, .. });
     match attribute {
         1 => place.set(context::current()),
         2 => word(if on_device || managed { 2 } else { 1 }),
@@ -115,8 +115,8 @@ exports! {
     }
 
     fn cuMemGetAddressRange_v2(start: Out<u64>, bytes: Out<usize>, address: u64) -> Status {
-        end(match memory().place(address) {
-            Place::Device { start: first, bytes: length, .. } => {
+        end(match memory().owner(address) {
+            Owner::Device { start: first, bytes: length, .. } => {
                 start.set(first);
                 bytes.set(length as usize);
                 Ok(())

@@ -3,7 +3,7 @@
 //! Between places of the host they are real. To a device, the bytes are remembered while they are exact ([`super::Known`]). From a
 //! device come those bytes, or zeros, and the recorder is told.
 
-use super::{HostKind, Place, Source, is_device, memory};
+use super::{HostKind, Owner, Source, is_device, memory};
 use crate::{
     checks,
     errors::{INVALID_VALUE, Status},
@@ -59,7 +59,7 @@ pub fn copy(rows: Rows, stream: u64, asynchronous: bool) -> Result<(), Status> {
     }
     let rows = rows.joined();
     for address in [rows.destination, rows.source] {
-        if is_device(address) && memory().place(address) == Place::Unknown {
+        if is_device(address) && memory().owner(address) == Owner::Unknown {
             return Err(INVALID_VALUE);
         }
     }
@@ -94,12 +94,12 @@ pub fn fill(start: u64, value: u8, bytes: usize) -> Result<(), Status> {
         return Ok(());
     }
     // Not in the `match`: the lock would be held through it.
-    let place = memory().place(start);
-    match place {
-        Place::Unknown => return Err(INVALID_VALUE),
-        Place::Device { .. } => memory().known().filled(start, bytes as u64, value),
+    let owner = memory().owner(start);
+    match owner {
+        Owner::Unknown => return Err(INVALID_VALUE),
+        Owner::Device { .. } => memory().known().filled(start, bytes as u64, value),
         // SAFETY: memory of the host, which the program says is as long.
-        Place::Host { .. } => unsafe { ptr::write_bytes(address(start), value, bytes) },
+        Owner::Host { .. } => unsafe { ptr::write_bytes(address(start), value, bytes) },
     }
     Ok(())
 }
@@ -108,12 +108,12 @@ pub fn fill(start: u64, value: u8, bytes: usize) -> Result<(), Status> {
 fn read(rows: Rows, stream: u64, asynchronous: bool) {
     let (device, locked) = {
         let memory = memory();
-        let device = match memory.place(rows.source) {
-            Place::Device { device, .. } => device,
+        let device = match memory.owner(rows.source) {
+            Owner::Device { device, .. } => device,
             _ => 0,
         };
-        let target = memory.place(rows.destination);
-        let locked = matches!(target, Place::Host { kind: HostKind::Locked | HostKind::Registered, .. });
+        let target = memory.owner(rows.destination);
+        let locked = matches!(target, Owner::Host { kind: HostKind::Locked | HostKind::Registered, .. });
         (device, locked)
     };
     let origin = recorder::Origin { source: rows.source, device, stream, offload: locked && asynchronous };

@@ -66,7 +66,7 @@ pub fn is_device(address: u64) -> bool {
 
 /// What an address belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Owner {
     /// Memory of a device, allocated or mapped.
     Device {
         /// Which.
@@ -210,18 +210,18 @@ impl Memory {
     }
 
     /// What an address belongs to.
-    pub fn place(&self, address: u64) -> Place {
+    pub fn owner(&self, address: u64) -> Owner {
         if let Some((kind, start, bytes)) = self.host.find(address) {
-            return Place::Host { kind, start, bytes };
+            return Owner::Host { kind, start, bytes };
         }
         for (device, memory) in (0..).zip(&self.devices) {
             if let Some((start, bytes)) = memory.find(address) {
-                return Place::Device { device, start, bytes };
+                return Owner::Device { device, start, bytes };
             }
         }
         match self.virtual_memory.mapped(address) {
-            Some((device, start, bytes)) => Place::Device { device, start, bytes },
-            None => Place::Unknown,
+            Some((device, start, bytes)) => Owner::Device { device, start, bytes },
+            None => Owner::Unknown,
         }
     }
 

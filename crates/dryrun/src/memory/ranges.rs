@@ -70,19 +70,19 @@ impl<T> Ranges<T> {
         self.by_start.range(start..end).filter(|(at, (length, _))| *length <= end - **at).map(|(at, _)| *at).collect()
     }
 
-    /// The lowest free place for `bytes` in `[from, to)`, aligned; O(ranges).
+    /// The lowest free start for `bytes` in `[from, to)`, aligned; O(ranges).
     pub fn gap(&self, from: u64, to: u64, bytes: u64, alignment: u64) -> Option<u64> {
-        let mut place = from.checked_next_multiple_of(alignment)?;
+        let mut at = from.checked_next_multiple_of(alignment)?;
         for (start, (length, _)) in self.by_start.range(..to) {
             let end = start + length;
-            if end <= place {
+            if end <= at {
                 continue;
             }
-            if *start >= place && start - place >= bytes {
+            if *start >= at && start - at >= bytes {
                 break;
             }
-            place = end.checked_next_multiple_of(alignment)?;
+            at = end.checked_next_multiple_of(alignment)?;
         }
-        (place.checked_add(bytes)? <= to).then_some(place)
+        (at.checked_add(bytes)? <= to).then_some(at)
     }
 }

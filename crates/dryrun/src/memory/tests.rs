@@ -1,6 +1,6 @@
 //! Capacity, addresses, virtual memory, and what is known about content.
 use super::{
-    DEVICE_BASE, DEVICE_SPAN, Device, GRANULE, HostKind, Memory, Place, copy, fill, is_device,
+    DEVICE_BASE, DEVICE_SPAN, Device, GRANULE, HostKind, Memory, Owner, copy, fill, is_device,
     known::{Known, Source},
     memory, plain,
     ranges::Ranges,
@@ -120,7 +120,7 @@ fn page_locked_memory_is_real_and_told_apart_from_registered() {
     let start = memory.host().allocate(10_000, HostKind::Locked).unwrap();
     // SAFETY: ten thousand bytes were just allocated there.
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(start as usize + 9_999).write(7) };
-    assert!(matches!(memory.place(start + 9_999), Place::Host { kind: HostKind::Locked, .. }));
+    assert!(matches!(memory.owner(start + 9_999), Owner::Host { kind: HostKind::Locked, .. }));
     assert_eq!(memory.host().unregister(start), Err(NOT_REGISTERED));
     assert_eq!(memory.host().register(start + 100, 10), Err(ALREADY_REGISTERED));
     memory.host().free(start, HostKind::Locked).unwrap();

@@ -5,7 +5,7 @@ use crate::{
     errors::{INVALID_VALUE, NOT_READY, SUCCESS, Status},
     execution::{Handle, accessed, cuda_major, execution, unmapped},
     ffi::Out,
-    memory::{HostKind, IpcHandle, Place, Rows, copy, count_call, fill, memory, plain},
+    memory::{HostKind, IpcHandle, Owner, Rows, copy, count_call, fill, memory, plain},
 };
 use std::ffi::{c_int, c_uint};
 
@@ -22,8 +22,8 @@ pub fn allocate(bytes: usize) -> Result<u64, Status> {
 pub fn free(address: u64) -> Result<(), Status> {
     count_call();
     execution().synchronize()?;
-    let place = memory().place(address);
-    if let Place::Device { start, bytes, .. } = place {
+    let owner = memory().owner(address);
+    if let Owner::Device { start, bytes, .. } = owner {
         unmapped(start, bytes);
     }
     memory().free(address)
@@ -31,8 +31,8 @@ pub fn free(address: u64) -> Result<(), Status> {
 
 /// Gives page-locked memory of the host back.
 pub fn free_host(address: u64) -> Result<(), Status> {
-    let place = memory().place(address);
-    if let Place::Host { start, bytes, .. } = place {
+    let owner = memory().owner(address);
+    if let Owner::Host { start, bytes, .. } = owner {
         unmapped(start, bytes);
     }
     memory().host().free(address, HostKind::Locked)
@@ -104,12 +104,12 @@ fn write_pointer_attributes(place: Out<u64>, address: u64) {
     const DEVICE: u64 = 2;
     const MANAGED: u64 = 3;
     let current = current_device();
-    let (kind, device, on_device, on_host) = match memory().place(address) {
-        Place::Device { device, .. } => (DEVICE, device, address, 0),
-        Place::Host { kind: HostKind::Managed, .. } => (MANAGED, current, address, address),
-        Place::Host { .. } => (HOST, current, address, address),
+    let (kind, device, on_device, on_host) = match memory().owner(address) {
+        Owner::Device { device, .. } => (DEVICE, device, address, 0),
+        Owner::Host { kind: HostKind::Managed, .. } => (MANAGED, current, address, address),
+        Owner::Host { .. } => (HOST, current, address, address),
         // Device -2 (cudaInvalidDeviceId) says that no device owns it.
-        Place::Unknown => (UNREGISTERED, u32::MAX - 1, 0, address),
+        Owner::Unknown => (UNREGISTERED, u32::MAX - 1, 0, address),
     };
     let words = [kind | u64::from(device) << 32, on_device, on_host];
     let reserved = if cuda_major() >= 13 { 8 } else { 0 };

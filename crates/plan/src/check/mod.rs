@@ -23,7 +23,7 @@ const MAX_PROBLEMS: usize = 20;
 
 /// What a check found. All counts are zero if and only if all is well.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Findings {
     /// Whether all is well.
     pub ok: bool,
     /// Buffers put onto memory that another one holds at that time.
@@ -42,7 +42,7 @@ pub struct Verdict {
     pub problems: Vec<String>,
 }
 
-impl Verdict {
+impl Findings {
     fn problem(&mut self, text: impl FnOnce() -> String) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(text());
@@ -80,7 +80,7 @@ impl Verdict {
     }
 
     /// Both verdicts in one.
-    pub fn and(mut self, other: Verdict) -> Verdict {
+    pub fn and(mut self, other: Findings) -> Findings {
         self.overlaps += other.overlaps;
         self.misaligned += other.misaligned;
         self.out_of_bounds += other.out_of_bounds;
@@ -101,14 +101,14 @@ impl Plan {
 
     /// Checks the plan in itself: in every order of sections that it allows, no two slots that live at the same time
     /// share an address; slots are aligned and within the arena. O(n log n).
-    pub fn check(&self) -> Verdict {
+    pub fn check(&self) -> Findings {
         sections::check(self)
     }
 
     /// Follows a trace through the plan: requests that live at the same time and are both served from it have
     /// disjoint addresses (so an address passes from one stream to another only after the free completed), and each is
     /// what its slot expects. O(n log n).
-    pub fn check_against(&self, trace: &Trace) -> Verdict {
+    pub fn check_against(&self, trace: &Trace) -> Findings {
         traced::check(self, trace)
     }
 }

@@ -1,6 +1,6 @@
 //! The check of a solved allocation instance.
 
-use super::Verdict;
+use super::Findings;
 use super::ranges::Taken;
 
 /// A placed buffer: `[lower, upper)` in time, `[offset, offset + size)` in address.
@@ -29,13 +29,13 @@ pub struct Rectangle {
 /// let c = Rectangle { lower: 3, ..b };
 /// assert_eq!(check_rectangles(&[a, c], None).overlaps, 1);
 /// ```
-pub fn check_rectangles(rectangles: &[Rectangle], capacity: Option<u64>) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check_rectangles(rectangles: &[Rectangle], capacity: Option<u64>) -> Findings {
+    let mut findings = Findings::default();
     let top = capacity.unwrap_or(u64::MAX);
     // Ends come before beginnings at the same time: lifetimes are half-open.
     let mut moments: Vec<(u64, bool, u32)> = Vec::with_capacity(rectangles.len() * 2);
     for (i, r) in rectangles.iter().enumerate() {
-        verdict.place(|| format!("buffer {i}"), r.offset, r.size, r.alignment, top);
+        findings.place(|| format!("buffer {i}"), r.offset, r.size, r.alignment, top);
         if r.lower < r.upper {
             moments.push((r.lower, true, i as u32));
             moments.push((r.upper, false, i as u32));
@@ -49,10 +49,10 @@ pub fn check_rectangles(rectangles: &[Rectangle], capacity: Option<u64>) -> Verd
         if !begins {
             taken.give_back(r.offset, i);
         } else if let Some(holder) = taken.holder(r.offset, end) {
-            verdict.overlap(|| format!("at {time}, buffer {i} is put where buffer {holder} still lives"));
+            findings.overlap(|| format!("at {time}, buffer {i} is put where buffer {holder} still lives"));
         } else {
             taken.take(r.offset, end, i);
         }
     }
-    verdict.conclude()
+    findings.conclude()
 }

@@ -1,24 +1,24 @@
 //! The check of a plan in itself.
 
-use super::Verdict;
+use super::Findings;
 use super::carried::{Skyline, carried_into};
 use super::ranges::Taken;
 use crate::{Entry, Plan, Section};
 
 /// See [`Plan::check`].
-pub fn check(plan: &Plan) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check(plan: &Plan) -> Findings {
+    let mut findings = Findings::default();
     if let Err(fault) = plan.validate() {
-        verdict.unmatched(|| fault);
-        return verdict.conclude();
+        findings.unmatched(|| fault);
+        return findings.conclude();
     }
     for (i, slot) in plan.slots.iter().enumerate() {
-        verdict.place(|| format!("slot {i}"), slot.offset, slot.size, plan.alignment, plan.arena);
+        findings.place(|| format!("slot {i}"), slot.offset, slot.size, plan.alignment, plan.arena);
     }
     for (i, carried) in carried_into(plan).into_iter().enumerate() {
-        check_section(plan, i, carried, &mut verdict);
+        check_section(plan, i, carried, &mut findings);
     }
-    verdict.conclude()
+    findings.conclude()
 }
 
 /// What happens at a clock time, in the order in which it happens.
@@ -28,7 +28,7 @@ enum Moment {
     Begins(u32),
 }
 
-fn check_section(plan: &Plan, index: usize, carried: Vec<(u32, u32)>, verdict: &mut Verdict) {
+fn check_section(plan: &Plan, index: usize, carried: Vec<(u32, u32)>, findings: &mut Findings) {
     let section = &plan.sections[index];
     let end_of = |slot: u32| plan.slots[slot as usize].offset.saturating_add(plan.slots[slot as usize].size);
     let skyline =
@@ -43,7 +43,7 @@ fn check_section(plan: &Plan, index: usize, carried: Vec<(u32, u32)>, verdict: &
                 let (until, holder) = skyline.longest(start, end);
                 let holder = if until > clock { Some(holder) } else { taken.holder(start, end) };
                 match holder {
-                    Some(holder) => verdict.overlap(|| {
+                    Some(holder) => findings.overlap(|| {
                         format!("section {index}, clock {clock}: slot {i} is put where slot {holder} still lives")
                     }),
                     None => taken.take(start, end, i),

@@ -2,21 +2,21 @@
 
 use stalloc_trace::{Event, Trace};
 
-use super::Verdict;
+use super::Findings;
 use super::ranges::Taken;
 use crate::Plan;
 
 /// See [`Plan::check_against`]. A request lives until its free *completed*: until then no stream may have its memory.
-pub fn check(plan: &Plan, trace: &Trace) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check(plan: &Plan, trace: &Trace) -> Findings {
+    let mut findings = Findings::default();
     if plan.trace_map.len() != trace.requests.len() {
-        verdict.unmatched = (plan.trace_map.len().abs_diff(trace.requests.len())) as u64;
+        findings.unmatched = (plan.trace_map.len().abs_diff(trace.requests.len())) as u64;
         let (planned, traced) = (plan.trace_map.len(), trace.requests.len());
-        verdict
+        findings
             .problem(|| format!("the plan is for {planned} requests, the trace has {traced}: it is of another trace"));
-        return verdict.conclude();
+        return findings.conclude();
     }
-    let mut replay = Replay { plan, trace, taken: Taken::default(), verdict };
+    let mut replay = Replay { plan, trace, taken: Taken::default(), findings };
     for (i, request) in trace.requests.iter().enumerate() {
         if request.alloc.is_none() {
             replay.alloc(i);
@@ -29,14 +29,14 @@ pub fn check(plan: &Plan, trace: &Trace) -> Verdict {
             _ => {}
         }
     }
-    replay.verdict.conclude()
+    replay.findings.conclude()
 }
 
 struct Replay<'a> {
     plan: &'a Plan,
     trace: &'a Trace,
     taken: Taken,
-    verdict: Verdict,
+    findings: Findings,
 }
 
 impl Replay<'_> {
@@ -45,11 +45,11 @@ impl Replay<'_> {
             return;
         };
         let Some(slot) = self.plan.slots.get(index as usize) else {
-            self.verdict.unmatched(|| format!("request {i} has slot {index}, which the plan does not have"));
+            self.findings.unmatched(|| format!("request {i} has slot {index}, which the plan does not have"));
             return;
         };
         if slot.size != request.rounded() || slot.stream != request.stream.0 {
-            self.verdict.unmatched(|| {
+            self.findings.unmatched(|| {
                 let (size, stream) = (request.rounded(), request.stream.0);
                 let (planned, on) = (slot.size, slot.stream);
                 format!("request {i}: {size} bytes on stream {stream}, but its slot {index}: {planned} on {on}")
@@ -58,9 +58,9 @@ impl Replay<'_> {
         // What the request takes counts, whatever its slot says.
         let (start, size) = (slot.offset, request.rounded());
         let what = || format!("request {i}");
-        let end = self.verdict.place(what, start, size, self.plan.alignment, self.plan.arena).unwrap_or(u64::MAX);
+        let end = self.findings.place(what, start, size, self.plan.alignment, self.plan.arena).unwrap_or(u64::MAX);
         match self.taken.holder(start, end) {
-            Some(holder) => self.verdict.overlap(|| format!("request {i} is put where request {holder} still lives")),
+            Some(holder) => self.findings.overlap(|| format!("request {i} is put where request {holder} still lives")),
             None => self.taken.take(start, end, i as u32),
         }
     }

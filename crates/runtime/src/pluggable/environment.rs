@@ -8,10 +8,10 @@ use std::sync::Once;
 
 use stalloc_common::figures::{bytes, percent};
 
+use crate::arenas;
 use crate::fault::contained;
 use crate::folder::plans;
 use crate::messages::say;
-use crate::places;
 
 /// Before the first request: does what the environment says.
 pub fn prepare() {
@@ -46,7 +46,7 @@ fn learn(quiet: bool) {
     let folder = env::var_os("STALLOC_MODEL_INFO_PATH").map(PathBuf::from);
     follow(folder.map(|folder| plans(&folder, rank())).unwrap_or_default());
     for device in 0..GPUS_OF_A_MACHINE {
-        places::prepare(device, stalloc_plan::Plan::default());
+        arenas::prepare(device, stalloc_plan::Plan::default());
     }
     tell_at_exit(quiet);
 }
@@ -70,12 +70,12 @@ fn serve(quiet: bool) {
 
 fn follow(plans: BTreeMap<i32, PathBuf>) {
     if env::var("WORLD_SIZE").is_ok_and(|size| size.parse().is_ok_and(|size: u64| size > 1)) {
-        places::forbid_waits();
+        arenas::forbid_waits();
     }
     for (device, path) in plans {
         match stalloc_plan::read(&path) {
             Ok(plan) => {
-                places::prepare(device, plan);
+                arenas::prepare(device, plan);
             }
             Err(error) => say(&format!("device {device} runs without a plan: {error}")),
         }
@@ -101,7 +101,7 @@ extern "C" fn at_exit() {
 
 fn tell() {
     for device in 0..64 {
-        let Some(report) = places::report(device) else { continue };
+        let Some(report) = arenas::report(device) else { continue };
         let arena = report.arena;
         say(&format!(
             "dev{device}: {:.2} % of {} requests at planned offsets, {} at the best fit, {} by the fallback; plan of \

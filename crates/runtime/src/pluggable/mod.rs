@@ -4,7 +4,7 @@
 //! PyTorch tells such an allocator of no `record_stream`, no `empty_cache` and no capture, and keeps no statistics. What the
 //! arena does not serve comes from the model of PyTorch's allocator (`stalloc-caching`); failures leave as PyTorch's exceptions.
 //!
-//! Lock order: a fallback's, then a place's.
+//! Lock order: a fallback's, then an arena's.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,10 +16,10 @@ use stalloc_caching::{Caching, Settings};
 use stalloc_common::figures::bytes;
 use stalloc_device::{Address, Device, Gpu, Host, Stream};
 
+use crate::arenas::{self, HOST, HOST_BYTES};
 use crate::fault::contained;
 use crate::fork;
 use crate::messages::say;
-use crate::places::{self, HOST, HOST_BYTES};
 
 mod environment;
 mod exception;
@@ -51,7 +51,7 @@ struct Fallback {
     free: fn(i32) -> u64,
 }
 
-static FALLBACKS: [Mutex<Option<Fallback>>; places::MOST] = [const { Mutex::new(None) }; places::MOST];
+static FALLBACKS: [Mutex<Option<Fallback>>; arenas::MOST] = [const { Mutex::new(None) }; arenas::MOST];
 
 fn gpu(device: i32) -> Result<Gpu, stalloc_device::Error> {
     let ordinal = u32::try_from(device).unwrap_or(u32::MAX);
@@ -78,7 +78,7 @@ fn with<T>(device: i32, act: impl FnOnce(&mut Option<Fallback>) -> Result<T, Err
     let mut fallback = fallback.lock().unwrap_or_else(PoisonError::into_inner);
     let done = catch_unwind(AssertUnwindSafe(|| act(&mut fallback)));
     if let (Ok(_), Some(Fallback { allocator, .. })) = (&done, &*fallback) {
-        places::fallback_holds(device, allocator.reserved(), allocator.allocated());
+        arenas::fallback_holds(device, allocator.reserved(), allocator.allocated());
     }
     done.unwrap_or_else(|_| {
         say("internal error in the fallback; its memory is not used again");
@@ -107,7 +107,7 @@ pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal
         let text = "CUDA out of memory. Tried to allocate more than 1EB memory.".to_owned();
         return Err(Refusal { kind: Kind::OutOfMemory, text });
     }
-    if let Some(served) = places::serve(device, size, stream) {
+    if let Some(served) = arenas::serve(device, size, stream) {
         return Ok(served.address);
     }
     let mut held = (0, 0);
@@ -117,7 +117,7 @@ pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal
         }
         let Some(Fallback { allocator, free }) = fallback else { return Err(Error::UnknownAddress(0)) };
         let mut served = allocator.malloc(size, stream);
-        if matches!(served, Err(Error::OutOfMemory { .. })) && places::trim(device) > 0 {
+        if matches!(served, Err(Error::OutOfMemory { .. })) && arenas::trim(device) > 0 {
             served = allocator.malloc(size, stream);
         }
         if served.is_err() {
@@ -127,7 +127,7 @@ pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal
     });
     served.map_err(|error| match error {
         Error::OutOfMemory { .. } => {
-            let arena = places::arena(device).map_or(0, |(_, reserved)| reserved);
+            let arena = arenas::arena(device).map_or(0, |(_, reserved)| reserved);
             let text = format!(
                 "CUDA out of memory. Tried to allocate {}. GPU {device} has {} free; stalloc holds {}, all of it needed by \
                  tensors or too scattered to be given back.",
@@ -143,7 +143,7 @@ pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal
 
 /// Takes a block back that was handed out on a device; other addresses are left alone.
 fn free(device: i32, address: Address) {
-    if address == 0 || fork::is_child() || places::free(address).is_some() {
+    if address == 0 || fork::is_child() || arenas::free(address).is_some() {
         return;
     }
     // What it does not know was not handed out.

@@ -56,14 +56,14 @@ impl Default for Settings {
 
 /// What lives at an address.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum VirtualBlock {
     Primitive(Range),
     Stitched(StitchedId),
 }
 
 #[derive(Debug)]
 struct Live {
-    place: Place,
+    held: VirtualBlock,
     /// Bytes that it counts for.
     bytes: u64,
     stream: Stream,
@@ -79,7 +79,7 @@ pub struct Gmlake<D: Device> {
     stitched: StitchedBlocks,
     live: FxHashMap<Address, Live>,
     /// Released, but used by other streams until these events have completed.
-    waiting: VecDeque<(Vec<D::Event>, Place)>,
+    waiting: VecDeque<(Vec<D::Event>, VirtualBlock)>,
     allocated: u64,
     reserved: u64,
 }
@@ -100,7 +100,7 @@ impl<D: Device + Clone> Gmlake<D> {
         }
     }
 
-    fn malloc_large(&mut self, size: u64, stream: Stream) -> Result<Option<(Address, Place)>, Error> {
+    fn malloc_large(&mut self, size: u64, stream: Stream) -> Result<Option<(Address, VirtualBlock)>, Error> {
         let Some(bytes) = size.checked_next_multiple_of(CHUNK) else { return Ok(None) };
         if let Some(range) = self.chunks.best_fit(stream, bytes) {
             return Ok(Some(self.take(range.front(bytes))));
@@ -108,7 +108,7 @@ impl<D: Device + Clone> Gmlake<D> {
         let limit = bytes as f64 * self.settings.reuse_limit;
         if let Some(id) = self.stitched.best_fit(stream, bytes, limit) {
             self.take_stitched(id, bytes);
-            return Ok(Some((self.stitched.address(id), Place::Stitched(id))));
+            return Ok(Some((self.stitched.address(id), VirtualBlock::Stitched(id))));
         }
         if let Some(found) = self.stitch(bytes, stream)? {
             return Ok(Some(found));
@@ -123,9 +123,9 @@ impl<D: Device + Clone> Gmlake<D> {
         self.stitch(bytes, stream)
     }
 
-    fn take(&mut self, range: Range) -> (Address, Place) {
+    fn take(&mut self, range: Range) -> (Address, VirtualBlock) {
         self.chunks.take(range, &mut self.stitched);
-        (self.chunks.address(range), Place::Primitive(range))
+        (self.chunks.address(range), VirtualBlock::Primitive(range))
     }
 
     /// Uses the first `bytes` bytes of a stitched block.
@@ -136,7 +136,7 @@ impl<D: Device + Clone> Gmlake<D> {
     }
 
     /// A new stitched block of the largest free primitive blocks.
-    fn stitch(&mut self, bytes: u64, stream: Stream) -> Result<Option<(Address, Place)>, Error> {
+    fn stitch(&mut self, bytes: u64, stream: Stream) -> Result<Option<(Address, VirtualBlock)>, Error> {
         if bytes < self.settings.fragment_limit {
             return Ok(None);
         }
@@ -154,7 +154,7 @@ impl<D: Device + Clone> Gmlake<D> {
         if self.stitched.bytes() > self.settings.address_space {
             self.forget_stitched()?;
         }
-        Ok(Some((address, Place::Stitched(id))))
+        Ok(Some((address, VirtualBlock::Stitched(id))))
     }
 
     /// New memory for `bytes` bytes.
@@ -179,10 +179,10 @@ impl<D: Device + Clone> Gmlake<D> {
         Ok(())
     }
 
-    fn give(&mut self, place: Place) {
-        match place {
-            Place::Primitive(range) => self.chunks.give(range, &mut self.stitched),
-            Place::Stitched(id) => {
+    fn give(&mut self, held: VirtualBlock) {
+        match held {
+            VirtualBlock::Primitive(range) => self.chunks.give(range, &mut self.stitched),
+            VirtualBlock::Stitched(id) => {
                 for range in self.stitched.deactivate(id) {
                     self.chunks.give(range, &mut self.stitched);
                 }
@@ -193,7 +193,7 @@ impl<D: Device + Clone> Gmlake<D> {
     /// Takes back what other streams have done with; all of it, after waiting, if `wait`.
     fn settle(&mut self, wait: bool) -> Result<(), Error> {
         for _ in 0..self.waiting.len() {
-            let Some((events, place)) = self.waiting.pop_front() else { break };
+            let Some((events, held)) = self.waiting.pop_front() else { break };
             let mut done = true;
             for event in &events {
                 if wait {
@@ -203,8 +203,8 @@ impl<D: Device + Clone> Gmlake<D> {
                 }
             }
             match done {
-                true => self.give(place),
-                false => self.waiting.push_back((events, place)),
+                true => self.give(held),
+                false => self.waiting.push_back((events, held)),
             }
         }
         Ok(())
@@ -217,12 +217,12 @@ impl<D: Device + Clone> Allocator for Gmlake<D> {
         if rounded(size) <= SMALL_SIZE {
             return self.small.malloc(size, stream);
         }
-        let Some((address, place)) = self.malloc_large(size, stream)? else {
+        let Some((address, held)) = self.malloc_large(size, stream)? else {
             return Err(Error::OutOfMemory { requested: size, allocated: self.allocated(), reserved: self.reserved() });
         };
         let bytes = rounded(size);
         self.allocated += bytes;
-        self.live.insert(address, Live { place, bytes, stream, others: Vec::new() });
+        self.live.insert(address, Live { held, bytes, stream, others: Vec::new() });
         Ok(address)
     }
 
@@ -233,8 +233,8 @@ impl<D: Device + Clone> Allocator for Gmlake<D> {
         let Some(live) = self.live.remove(&address) else { return Err(Error::UnknownAddress(address)) };
         self.allocated -= live.bytes;
         match events.is_empty() {
-            true => self.give(live.place),
-            false => self.waiting.push_back((events, live.place)),
+            true => self.give(live.held),
+            false => self.waiting.push_back((events, live.held)),
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use stalloc_planner::Error;
 
 use crate::tuning::sharing_must_save;
 
-pub use budget::Budget;
+pub use budget::WorkBudget;
 
 /// Every offset is a multiple of this.
 pub const ALIGNMENT: u64 = stalloc_trace::ROUNDING;
@@ -56,7 +56,7 @@ impl Item {
 
 /// A section, as far as layout is concerned.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct SectionShape {
     /// Its kind.
     pub kind: SectionKind,
     /// Its part: sections of one part are copies of each other, in the order in which they follow.
@@ -77,13 +77,18 @@ pub struct Layout {
 }
 
 /// Places all items around walls: disjoint ranges of addresses, ascending, that are taken all the time.
-pub fn place(places: &[Place], items: &[Item], walls: &[Range<u64>], budget: &mut Budget) -> Result<Layout, Error> {
+pub fn place(
+    shapes: &[SectionShape],
+    items: &[Item],
+    walls: &[Range<u64>],
+    budget: &mut WorkBudget,
+) -> Result<Layout, Error> {
     let streams = items.iter().map(|item| item.stream as usize + 1).max().unwrap_or(0);
     let mut used = vec![false; streams];
     items.iter().for_each(|item| used[item.stream as usize] = true);
     let all: Vec<usize> = (0..items.len()).collect();
     if used.iter().filter(|&&used| used).count() <= 1 {
-        return Stage::new(places, items, &all, walls).run(budget);
+        return Stage::new(shapes, items, &all, walls).run(budget);
     }
     let mut apart = Layout { offsets: vec![0; items.len()], top: 0, lower_bound: 0 };
     for stream in (0..streams as u32).filter(|&stream| used[stream as usize]) {
@@ -92,14 +97,14 @@ pub fn place(places: &[Place], items: &[Item], walls: &[Range<u64>], budget: &mu
         let top = apart.top;
         let above = walls.iter().filter(|wall| wall.end > top).map(|wall| wall.start.max(top)..wall.end);
         let walls: Vec<Range<u64>> = (top > 0).then_some(0..top).into_iter().chain(above).collect();
-        let region = Stage::new(places, items, &own, &walls).run(budget)?;
+        let region = Stage::new(shapes, items, &own, &walls).run(budget)?;
         for i in own {
             apart.offsets[i] = region.offsets[i];
             apart.top = apart.top.max(region.offsets[i] + items[i].size);
         }
     }
     apart.top = walls.last().map_or(0, |wall| wall.end).max(apart.top);
-    let shared = Stage::new(places, items, &all, walls).run(budget)?;
+    let shared = Stage::new(shapes, items, &all, walls).run(budget)?;
     if (shared.top as f64) < apart.top as f64 * (1.0 - sharing_must_save()) {
         return Ok(shared);
     }
@@ -108,7 +113,7 @@ pub fn place(places: &[Place], items: &[Item], walls: &[Range<u64>], budget: &mu
 
 /// A layout in the making.
 struct Stage<'a> {
-    places: &'a [Place],
+    shapes: &'a [SectionShape],
     items: &'a [Item],
     /// Items to place.
     own: &'a [usize],
@@ -126,7 +131,7 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(places: &'a [Place], items: &'a [Item], own: &'a [usize], walls: &'a [Range<u64>]) -> Self {
+    fn new(shapes: &'a [SectionShape], items: &'a [Item], own: &'a [usize], walls: &'a [Range<u64>]) -> Self {
         let offsets = vec![None; items.len()];
         let always = vec![false; items.len()];
         // What always lives goes above a wall at the bottom.
@@ -135,13 +140,13 @@ impl<'a> Stage<'a> {
             _ => (0, walls),
         };
         let top = walls.last().map_or(base, |wall| wall.end);
-        Stage { places, items, own, walls, floor: base, offsets, base, always, top, lower_bound: 0 }
+        Stage { shapes, items, own, walls, floor: base, offsets, base, always, top, lower_bound: 0 }
     }
 
-    fn run(mut self, budget: &mut Budget) -> Result<Layout, Error> {
+    fn run(mut self, budget: &mut WorkBudget) -> Result<Layout, Error> {
         self.stack_what_always_lives()?;
         for part in self.repeating_parts() {
-            let copies: Vec<usize> = (0..self.places.len()).filter(|&s| self.places[s].part == part).collect();
+            let copies: Vec<usize> = (0..self.shapes.len()).filter(|&s| self.shapes[s].part == part).collect();
             self.plan_part(&copies, budget)?;
         }
         for chain in self.chains() {
@@ -152,7 +157,7 @@ impl<'a> Stage<'a> {
     }
 
     fn repeats(&self, section: usize) -> bool {
-        self.places[section].kind == SectionKind::Repeating
+        self.shapes[section].kind == SectionKind::Repeating
     }
 
     fn put(&mut self, item: usize, offset: u64) -> Result<(), Error> {
@@ -163,7 +168,7 @@ impl<'a> Stage<'a> {
     }
 
     fn stack_what_always_lives(&mut self) -> Result<(), Error> {
-        let repeating = (0..self.places.len()).filter(|&section| self.repeats(section)).count();
+        let repeating = (0..self.shapes.len()).filter(|&section| self.repeats(section)).count();
         let own = self.own;
         for &i in own {
             let item = &self.items[i];
@@ -183,8 +188,8 @@ impl<'a> Stage<'a> {
 
     /// The repeating parts, the heaviest first.
     fn repeating_parts(&self) -> Vec<usize> {
-        let parts = self.places.iter().map(|place| place.part + 1).max().unwrap_or(0);
-        let mut change: Vec<Vec<(u32, i128)>> = vec![Vec::new(); self.places.len()];
+        let parts = self.shapes.iter().map(|shape| shape.part + 1).max().unwrap_or(0);
+        let mut change: Vec<Vec<(u32, i128)>> = vec![Vec::new(); self.shapes.len()];
         for &i in self.own {
             let item = &self.items[i];
             let size = i128::from(item.size);
@@ -203,7 +208,7 @@ impl<'a> Stage<'a> {
             });
             let peak = peak.max().unwrap_or(0);
             if self.repeats(section) {
-                let part = self.places[section].part;
+                let part = self.shapes[section].part;
                 heaviest[part] = heaviest[part].max(peak);
             }
         }
@@ -214,7 +219,7 @@ impl<'a> Stage<'a> {
 
     /// Runs of sections that run once, one right after the other.
     fn chains(&self) -> Vec<Vec<usize>> {
-        let sections: Vec<usize> = (0..self.places.len()).collect();
+        let sections: Vec<usize> = (0..self.shapes.len()).collect();
         let chains = sections.chunk_by(|&a, &b| !self.repeats(a) && !self.repeats(b));
         chains.filter(|chain| !self.repeats(chain[0])).map(<[usize]>::to_vec).collect()
     }

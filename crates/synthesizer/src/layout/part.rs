@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use stalloc_planner::{Buffer, Error, Instance};
 
 use super::blocks::{Taken, disjoint};
-use super::budget::Budget;
+use super::budget::WorkBudget;
 use super::{ALIGNMENT, Item, Stage};
 
 /// Where sections (or the beginnings of some) lie on the clock of an instance.
@@ -49,11 +49,11 @@ impl Stage<'_> {
     /// Plans what some sections make around what is already placed: a repeating part's copies as a cycle, above what always
     /// lives; or sections that run once, one right after the other, where what always lives takes its place from when it is
     /// made.
-    pub(super) fn plan_part(&mut self, sections: &[usize], budget: &mut Budget) -> Result<(), Error> {
+    pub(super) fn plan_part(&mut self, sections: &[usize], budget: &mut WorkBudget) -> Result<(), Error> {
         let own: Vec<usize> = self.own.iter().copied().filter(|&i| sections.contains(&self.items[i].section)).collect();
         let mut timeline = Timeline::new();
         for &section in sections {
-            timeline.push(section, u64::from(self.places[section].period));
+            timeline.push(section, u64::from(self.shapes[section].period));
         }
         self.add_windows(&mut timeline, &own);
         if timeline.length == 0 {
@@ -92,10 +92,10 @@ impl Stage<'_> {
 
     /// Windows for what `items` reach beyond the sections that are on the timeline: repeating sections only.
     fn add_windows(&self, timeline: &mut Timeline, items: &[usize]) {
-        let mut windows = vec![0; self.places.len()];
+        let mut windows = vec![0; self.shapes.len()];
         for &i in items.iter().filter(|&&i| !self.always[i]) {
             for &(section, until) in &self.items[i].reach {
-                windows[section] = until.min(self.places[section].period).max(windows[section]);
+                windows[section] = until.min(self.shapes[section].period).max(windows[section]);
             }
         }
         timeline.windows = timeline.length;

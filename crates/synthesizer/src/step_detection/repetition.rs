@@ -89,12 +89,12 @@ fn classes(key: &[u32], run: usize) -> Vec<u32> {
 /// Where each class that comes at least twice occurs, ascending.
 fn occurrences(class: &[u32]) -> Vec<Vec<u32>> {
     let classes = class.iter().max().map_or(0, |&last| last as usize + 1);
-    let mut places = vec![Vec::new(); classes];
+    let mut occurrences = vec![Vec::new(); classes];
     for (i, &class) in class.iter().enumerate() {
-        places[class as usize].push(i as u32);
+        occurrences[class as usize].push(i as u32);
     }
-    places.retain(|places| places.len() >= 2);
-    places
+    occurrences.retain(|occurrences| occurrences.len() >= 2);
+    occurrences
 }
 
 /// Two anchors of each number of rounds: the one that comes first, and the one whose shortest round is longest.

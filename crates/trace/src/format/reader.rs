@@ -4,7 +4,7 @@ use super::content::{kind, settings, state};
 use super::varint::{Cursor, Malformed};
 use super::{HEAD, Kind, LONGEST_CHUNK, MAGIC, VERSION, VERSIONS, checksum};
 use crate::builder::TraceBuilder;
-use crate::error::{Budget, Fault, Place, Result};
+use crate::error::{Budget, Fault, FilePosition, Result};
 use crate::ids::{StackId, StringId};
 use crate::input::Input;
 use crate::model::{Format, Frame, Mark, Recording, SegmentAction, Trace};
@@ -23,7 +23,7 @@ pub(crate) fn read(input: &mut Input<'_>, budget: Budget) -> Result<Recording> {
     let [version] = input.array()?;
     if !VERSIONS.contains(&version) {
         let problem = format!("a stalloc trace of version {version}; this program reads versions 1 to {VERSION}");
-        return Err(Fault::new(Place::File, problem, "record it again, or use the program that wrote it"));
+        return Err(Fault::new(FilePosition::File, problem, "record it again, or use the program that wrote it"));
     }
     let mut reader = Reader {
         budget,
@@ -35,17 +35,17 @@ pub(crate) fn read(input: &mut Input<'_>, budget: Budget) -> Result<Recording> {
         let at = input.position();
         match next_chunk(input)? {
             Chunk::Whole(kind, content_length, payload) => {
-                let malformed = |_| Fault::damaged(Place::Byte(at), "a chunk holds an impossible value");
+                let malformed = |_| Fault::damaged(FilePosition::Byte(at), "a chunk holds an impossible value");
                 reader.budget.charge(u64::from(content_length))?;
                 // The length is bounded, and known to be what the writer wrote: the checksum covers it.
                 let content = zstd::bulk::decompress(&payload, content_length as usize).map_err(|error| {
-                    Fault::damaged(Place::Byte(at), format!("a chunk cannot be decompressed: {error}"))
+                    Fault::damaged(FilePosition::Byte(at), format!("a chunk cannot be decompressed: {error}"))
                 })?;
                 reader.chunk(kind, &content, at)?.map_err(malformed)?;
             }
             Chunk::Unknown(byte) => {
                 let problem = format!("a chunk of unknown kind {byte}");
-                return Err(Fault::damaged(Place::Byte(at), problem));
+                return Err(Fault::damaged(FilePosition::Byte(at), problem));
             }
             Chunk::Torn => {
                 reader.recording.warnings.push(format!(
@@ -100,7 +100,7 @@ fn next_chunk(input: &mut Input<'_>) -> Result<Chunk> {
     if only_zeros_follow(input)? && (head == [0; HEAD] || input.buffered() == 0) {
         return Ok(Chunk::Torn);
     }
-    Err(Fault::damaged(Place::Byte(at), "a chunk does not match its checksum"))
+    Err(Fault::damaged(FilePosition::Byte(at), "a chunk does not match its checksum"))
 }
 
 fn only_zeros_follow(input: &mut Input<'_>) -> Result<bool> {
@@ -178,10 +178,10 @@ impl Reader {
             return Ok(Ok(()));
         }
         let Some(current) = &mut self.current else {
-            return Err(Fault::damaged(Place::Byte(at), "a chunk before any device"));
+            return Err(Fault::damaged(FilePosition::Byte(at), "a chunk before any device"));
         };
         if current.whole {
-            return Err(Fault::damaged(Place::Byte(at), "a chunk after the end of its trace"));
+            return Err(Fault::damaged(FilePosition::Byte(at), "a chunk after the end of its trace"));
         }
         // What a chunk expands to is bounded by the things in it, each of a byte at least.
         let bytes_each = match kind {

@@ -220,7 +220,7 @@ impl Arena {
         scratch.extend(pairs.iter().step_by(2));
         let keys = self.run(scratch)?;
         let shape = match self.shape_of_run.get(&keys.0) {
-            // Runs that start at the same place are the same run, unless they are too long to be shared.
+            // Runs that start at the same position are the same run, unless they are too long to be shared.
             Some(&shape) if self.shapes[shape as usize] == keys => shape,
             _ => {
                 let shape = self.shapes.len() as u32;
@@ -382,13 +382,13 @@ fn hash_run(hasher: &DefaultHashBuilder, items: &[Value]) -> u64 {
 /// Looks up the same `N` keys in many dicts, once per set of keys.
 pub(crate) struct Fields<const N: usize> {
     names: [&'static str; N],
-    places: FxHashMap<u32, [u32; N]>,
+    positions: FxHashMap<u32, [u32; N]>,
     last: (u32, [u32; N]),
 }
 
 impl<const N: usize> Fields<N> {
     pub(crate) fn new(names: [&'static str; N]) -> Self {
-        Fields { names, places: FxHashMap::default(), last: (NONE, [NONE; N]) }
+        Fields { names, positions: FxHashMap::default(), last: (NONE, [NONE; N]) }
     }
 
     /// The values of the keys, [`Value::MISSING`] for what the dict lacks (or if it is no dict).
@@ -402,14 +402,14 @@ impl<const N: usize> Fields<N> {
             if self.last.0 != node.shape {
                 let keys = &arena.values[start as usize..start as usize + len as usize];
                 let names = &self.names;
-                let places = self.places.entry(node.shape).or_insert_with(|| {
-                    let place = |name: &str| keys.iter().rposition(|&k| arena.as_bytes(k) == Some(name.as_bytes()));
-                    names.map(|name| place(name).map_or(NONE, |at| at as u32))
+                let positions = self.positions.entry(node.shape).or_insert_with(|| {
+                    let position = |name: &str| keys.iter().rposition(|&k| arena.as_bytes(k) == Some(name.as_bytes()));
+                    names.map(|name| position(name).map_or(NONE, |at| at as u32))
                 });
-                self.last = (node.shape, *places);
+                self.last = (node.shape, *positions);
             }
-            for (slot, &place) in found.iter_mut().zip(&self.last.1) {
-                if let Some(&value) = arena.slice(node).get(place as usize) {
+            for (slot, &position) in found.iter_mut().zip(&self.last.1) {
+                if let Some(&value) = arena.slice(node).get(position as usize) {
                     *slot = value;
                 }
             }

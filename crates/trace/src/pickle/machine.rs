@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::arena::{Arena, Full, Value};
-use crate::error::{Budget, Fault, Place, Result};
+use crate::error::{Budget, Fault, FilePosition, Result};
 use crate::input::Input;
 
 /// A text longer than this is not part of any snapshot.
@@ -93,7 +93,7 @@ impl Machine {
             // An instruction adds at most a few dozen bytes for each byte of its own, so it is enough to look now and then.
             if at >= check_at {
                 if self.memory() > budget.limit() {
-                    return Err(budget.exceeded(Place::Byte(at)));
+                    return Err(budget.exceeded(FilePosition::Byte(at)));
                 }
                 check_at = at + (1 << 18);
             }
@@ -102,9 +102,9 @@ impl Machine {
                 Ok(None) => {}
                 Ok(Some(top)) => return Ok(top),
                 Err(Stop::Fault(fault)) => return Err(fault),
-                Err(Stop::Problem(text)) => return Err(Fault::damaged(Place::Byte(at), text)),
-                Err(Stop::Forbidden(text)) => return Err(Fault::new(Place::Byte(at), text, DUMP_AGAIN)),
-                Err(Stop::Full) => return Err(budget.exceeded(Place::Byte(at))),
+                Err(Stop::Problem(text)) => return Err(Fault::damaged(FilePosition::Byte(at), text)),
+                Err(Stop::Forbidden(text)) => return Err(Fault::new(FilePosition::Byte(at), text, DUMP_AGAIN)),
+                Err(Stop::Full) => return Err(budget.exceeded(FilePosition::Byte(at))),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! One entry of a device's trace.
 
 use super::stacks::Frames;
-use crate::error::{Fault, Place, Result};
+use crate::error::{Fault, FilePosition, Result};
 use crate::pickle::{Arena, Fields, Value};
 
 /// What the allocator did.
@@ -55,9 +55,9 @@ impl<'a> Entries<'a> {
     pub(super) fn read(&mut self, index: usize, entry: Value) -> Result<Entry> {
         let arena = self.arena;
         let device = self.device;
-        let place = |field: &str| Place::Path(format!("device_traces[{device}][{index}]{field}"));
+        let position = |field: &str| FilePosition::Path(format!("device_traces[{device}][{index}]{field}"));
         if !entry.is_dict() {
-            return Err(Fault::damaged(place(""), format!("is {}, not a dict", arena.describe(entry))));
+            return Err(Fault::damaged(position(""), format!("is {}, not a dict", arena.describe(entry))));
         }
         let [action, address, size, stream, time_us, own, device_free, forward] = self.fields.of(arena, entry);
         let action = match arena.as_bytes(action) {
@@ -76,9 +76,9 @@ impl<'a> Entries<'a> {
                 self.unknown += 1;
                 Action::Other
             }
-            None => return Err(Fault::damaged(place(".action"), "is missing or not a text")),
+            None => return Err(Fault::damaged(position(".action"), "is missing or not a text")),
         };
-        let number = |value: Value, field: &str, needed: bool| number(arena, value, needed, || place(field));
+        let number = |value: Value, field: &str, needed: bool| number(arena, value, needed, || position(field));
         let moves_memory = !matches!(action, Action::OutOfMemory | Action::Snapshot | Action::Other);
         let entry = Entry {
             action,
@@ -90,21 +90,26 @@ impl<'a> Entries<'a> {
             frames: Frames { own, forward },
         };
         if moves_memory && entry.address.checked_add(entry.size).is_none() {
-            return Err(Fault::damaged(place(".size"), format!("is {}: beyond any address space", entry.size)));
+            return Err(Fault::damaged(position(".size"), format!("is {}: beyond any address space", entry.size)));
         }
         Ok(entry)
     }
 }
 
 /// A whole number from 0 to 2^64 - 1; 0 for one that is absent and not needed.
-pub(super) fn number(arena: &Arena, value: Value, needed: bool, place: impl FnOnce() -> Place) -> Result<u64> {
+pub(super) fn number(
+    arena: &Arena,
+    value: Value,
+    needed: bool,
+    position: impl FnOnce() -> FilePosition,
+) -> Result<u64> {
     match arena.as_int(value) {
         Some(int) => match u64::try_from(int) {
             Ok(number) => Ok(number),
-            Err(_) => Err(Fault::damaged(place(), format!("is {int}, not a number of 64 bits from 0 up"))),
+            Err(_) => Err(Fault::damaged(position(), format!("is {int}, not a number of 64 bits from 0 up"))),
         },
         None if value.is_absent() && !needed => Ok(0),
-        None if value.is_absent() => Err(Fault::damaged(place(), "is missing")),
-        None => Err(Fault::damaged(place(), format!("is {}, not a whole number", arena.describe(value)))),
+        None if value.is_absent() => Err(Fault::damaged(position(), "is missing")),
+        None => Err(Fault::damaged(position(), format!("is {}, not a whole number", arena.describe(value)))),
     }
 }

@@ -17,7 +17,7 @@ use self::rewind::Past;
 use self::stacks::StackReader;
 use self::state::SegmentRecord;
 use crate::builder::TraceBuilder;
-use crate::error::{Budget, Fault, Place, Result};
+use crate::error::{Budget, Fault, FilePosition, Result};
 use crate::input::Input;
 use crate::model::{Format, Mark, Recording, SegmentAction, Trace};
 use crate::pickle::{self, Arena, Value};
@@ -41,7 +41,11 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Recordin
     };
     if segments.is_absent() && traces.is_absent() {
         let problem = format!("a pickle, but no memory snapshot: its top is a {}", top.type_name());
-        return Err(Fault::new(Place::File, format!("{problem} without segments or device_traces"), NOT_A_SNAPSHOT));
+        return Err(Fault::new(
+            FilePosition::File,
+            format!("{problem} without segments or device_traces"),
+            NOT_A_SNAPSHOT,
+        ));
     }
     let mut by_device = state::read(&arena, segments, &mut budget)?;
     let mut entries = entries_by_device(&arena, traces, &mut budget)?;
@@ -54,7 +58,7 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Recordin
     let devices: std::collections::BTreeSet<u32> = by_device.keys().chain(entries.keys()).copied().collect();
     if devices.len() > MOST_DEVICES {
         let problem = format!("{} devices hold segments or entries", devices.len());
-        return Err(Fault::damaged(Place::Path("device_traces".to_owned()), problem));
+        return Err(Fault::damaged(FilePosition::Path("device_traces".to_owned()), problem));
     }
     for device in devices {
         let segments = by_device.remove(&device).unwrap_or_default();
@@ -88,21 +92,21 @@ fn entries_by_device(arena: &Arena, traces: Value, budget: &mut Budget) -> Resul
     if traces.is_absent() {
         return Ok(by_device);
     }
-    let place = || Place::Path("device_traces".to_owned());
+    let position = || FilePosition::Path("device_traces".to_owned());
     let Some(lists) = arena.items(traces) else {
-        return Err(Fault::damaged(place(), format!("is {}, not a list", arena.describe(traces))));
+        return Err(Fault::damaged(position(), format!("is {}, not a list", arena.describe(traces))));
     };
     for (device, list) in lists.enumerate() {
         let Some(items) = arena.items(list) else {
-            let place = Place::Path(format!("device_traces[{device}]"));
-            return Err(Fault::damaged(place, format!("is {}, not a list", arena.describe(list))));
+            let position = FilePosition::Path(format!("device_traces[{device}]"));
+            return Err(Fault::damaged(position, format!("is {}, not a list", arena.describe(list))));
         };
         let count = arena.len(list);
         if count == 0 {
             continue;
         }
         if count >= u32::MAX as usize / 4 {
-            return Err(budget.exceeded(place()));
+            return Err(budget.exceeded(position()));
         }
         budget.charge(count as u64 * EVENT_BYTES)?;
         by_device.insert(device as u32, items.collect());

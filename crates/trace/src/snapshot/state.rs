@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::entry::number;
 use super::stacks::{Frames, StackReader};
 use crate::builder::TraceBuilder;
-use crate::error::{Budget, Fault, Place, Result};
+use crate::error::{Budget, Fault, FilePosition, Result};
 use crate::ids::StackId;
 use crate::pickle::{Arena, Fields, Value};
 use crate::state::{Block, BlockState, MemoryState, Pool, Segment};
@@ -42,8 +42,8 @@ pub(super) fn read(arena: &Arena, list: Value, budget: &mut Budget) -> Result<BT
         return Ok(by_device);
     }
     let Some(items) = arena.items(list) else {
-        let place = Place::Path("segments".to_owned());
-        return Err(Fault::damaged(place, format!("is {}, not a list", arena.describe(list))));
+        let position = FilePosition::Path("segments".to_owned());
+        return Err(Fault::damaged(position, format!("is {}, not a list", arena.describe(list))));
     };
     let mut reader = Reader {
         arena,
@@ -68,8 +68,8 @@ pub(super) fn read(arena: &Arena, list: Value, budget: &mut Budget) -> Result<BT
     for segments in by_device.values_mut() {
         segments.sort_by_key(|s| s.address);
         if let Some(pair) = segments.windows(2).find(|pair| pair[1].address - pair[0].address < pair[0].size) {
-            let place = Place::Path("segments".to_owned());
-            return Err(Fault::damaged(place, format!("two of them overlap at address {:#x}", pair[1].address)));
+            let position = FilePosition::Path("segments".to_owned());
+            return Err(Fault::damaged(position, format!("two of them overlap at address {:#x}", pair[1].address)));
         }
     }
     Ok(by_device)
@@ -85,26 +85,26 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn segment(&mut self, index: usize, item: Value, budget: &mut Budget) -> Result<(u32, SegmentRecord)> {
         let arena = self.arena;
-        let place = |field: &str| Place::Path(format!("segments[{index}]{field}"));
+        let position = |field: &str| FilePosition::Path(format!("segments[{index}]{field}"));
         if !item.is_dict() {
-            return Err(Fault::damaged(place(""), format!("is {}, not a dict", arena.describe(item))));
+            return Err(Fault::damaged(position(""), format!("is {}, not a dict", arena.describe(item))));
         }
         let [device, address, size, stream, pool, private_pool, expandable, blocks] = self.segment.of(arena, item);
-        let device = number(arena, device, false, || place(".device"))?;
+        let device = number(arena, device, false, || position(".device"))?;
         let Ok(device) = u32::try_from(device) else {
-            return Err(Fault::damaged(place(".device"), format!("is {device}")));
+            return Err(Fault::damaged(position(".device"), format!("is {device}")));
         };
-        let address = number(arena, address, true, || place(".address"))?;
-        let size = number(arena, size, true, || place(".total_size"))?;
+        let address = number(arena, address, true, || position(".address"))?;
+        let size = number(arena, size, true, || position(".total_size"))?;
         if address.checked_add(size).is_none() {
-            return Err(Fault::damaged(place(".total_size"), format!("is {size}: beyond any address space")));
+            return Err(Fault::damaged(position(".total_size"), format!("is {size}: beyond any address space")));
         }
         let mut pool_id = arena.items(private_pool).into_iter().flatten();
         let mut id = || pool_id.next().and_then(|v| arena.as_int(v)).and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
         let mut segment = SegmentRecord {
             address,
             size,
-            stream: number(arena, stream, false, || place(".stream"))?,
+            stream: number(arena, stream, false, || position(".stream"))?,
             pool: if arena.as_bytes(pool) == Some(b"small") { Pool::Small } else { Pool::Large },
             private_pool: (id(), id()),
             expandable: arena.as_bool(expandable).unwrap_or(false),
@@ -116,8 +116,8 @@ impl Reader<'_> {
             let block = self.block(index, place_in, block, at)?;
             // Blocks follow each other; this also keeps them inside.
             if block.address < at || block.address + block.size > address + size {
-                let place = Place::Path(format!("segments[{index}].blocks[{place_in}]"));
-                return Err(Fault::damaged(place, "lies outside its segment or over the block before it"));
+                let position = FilePosition::Path(format!("segments[{index}].blocks[{place_in}]"));
+                return Err(Fault::damaged(position, "lies outside its segment or over the block before it"));
             }
             at = block.address + block.size;
             segment.blocks.push(block);
@@ -127,18 +127,19 @@ impl Reader<'_> {
 
     fn block(&mut self, segment: usize, index: usize, item: Value, expected: u64) -> Result<BlockRecord> {
         let arena = self.arena;
-        let place = |field: &str| Place::Path(format!("segments[{segment}].blocks[{index}]{field}"));
+        let position = |field: &str| FilePosition::Path(format!("segments[{segment}].blocks[{index}]{field}"));
         if !item.is_dict() {
-            return Err(Fault::damaged(place(""), format!("is {}, not a dict", arena.describe(item))));
+            return Err(Fault::damaged(position(""), format!("is {}, not a dict", arena.describe(item))));
         }
         let [address, size, requested, state, frames, history, forward] = self.block.of(arena, item);
         // Versions before 2.1 keep stack and requested size in a history, latest first, and have no addresses.
         let latest = arena.items(history).and_then(|mut items| items.next());
         let [real_size, old_frames] = latest.map_or([Value::MISSING; 2], |latest| self.history.of(arena, latest));
-        let address = if address.is_absent() { expected } else { number(arena, address, true, || place(".address"))? };
-        let size = number(arena, size, true, || place(".size"))?;
+        let address =
+            if address.is_absent() { expected } else { number(arena, address, true, || position(".address"))? };
+        let size = number(arena, size, true, || position(".size"))?;
         if address.checked_add(size).is_none() {
-            return Err(Fault::damaged(place(".size"), format!("is {size}: beyond any address space")));
+            return Err(Fault::damaged(position(".size"), format!("is {size}: beyond any address space")));
         }
         let requested = if requested.is_absent() { real_size } else { requested };
         let state = match arena.as_bytes(state) {
@@ -147,10 +148,10 @@ impl Reader<'_> {
             Some(b"inactive") => BlockState::Inactive,
             _ => {
                 let problem = format!("is {}, not a state of a block", arena.describe(state));
-                return Err(Fault::damaged(place(".state"), problem));
+                return Err(Fault::damaged(position(".state"), problem));
             }
         };
-        let requested = match number(arena, requested, false, || place(".requested_size"))? {
+        let requested = match number(arena, requested, false, || position(".requested_size"))? {
             0 if state != BlockState::Inactive => size,
             _ if state == BlockState::Inactive => 0,
             requested => requested.min(size),

@@ -6,7 +6,7 @@ use crate::{
     execution::{Handle, new_handle},
     ffi::{In, Out, text},
     loaded,
-    memory::{Place, memory},
+    memory::{Owner, memory},
     runtime_api::{allocate, current_device},
 };
 use std::{
@@ -160,7 +160,7 @@ exports! {
 
     // Registers what lies in one allocation or mapping, as the library does.
     fn ncclCommRegister(communicator: Handle, address: u64, bytes: usize, handle: Out<Handle>) -> c_int {
-        let Place::Device { start, bytes: length, .. } = memory().place(address) else { return INVALID_ARGUMENT };
+        let Owner::Device { start, bytes: length, .. } = memory().owner(address) else { return INVALID_ARGUMENT };
         if find(communicator).is_none() || address.saturating_add(bytes as u64) > start + length {
             return INVALID_ARGUMENT;
         }

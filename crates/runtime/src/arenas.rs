@@ -1,4 +1,4 @@
-//! Every place of the process, and which of them an address belongs to.
+//! Every arena of the process, and which of them an address belongs to.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use crate::counters::Counters;
 use crate::exports::Export;
 use crate::fork;
 use crate::learning;
+use crate::locked_arena::{Handed, LockedArena, Open, Report};
 use crate::messages::say;
 use crate::order;
 use crate::pinned;
-use crate::place::{Handed, Open, Place, Report};
 use crate::serving::Serving;
 use crate::solid;
 
@@ -29,12 +29,12 @@ const MOST_GPUS: usize = 64;
 /// Host memory that an arena may take, bytes: what the operating system allows is found when pages are touched.
 pub(crate) const HOST_BYTES: u64 = 1 << 40;
 
-/// Places of a process: its GPUs and host memory.
+/// Arenas of a process: its GPUs and host memory.
 pub(crate) const MOST: usize = MOST_GPUS + 1;
 
-static PLACES: [Place; MOST] = [const { Place::new() }; MOST];
+static ARENAS: [LockedArena; MOST] = [const { LockedArena::new() }; MOST];
 
-/// Places up to here have been given a plan: a free looks no further.
+/// Arenas up to here have been given a plan: a free looks no further.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 static BUDGETS: [Budget; MOST] = [const { Budget::new() }; MOST];
@@ -42,24 +42,24 @@ static BUDGETS: [Budget; MOST] = [const { Budget::new() }; MOST];
 static ON_DEPARTURE: OnceLock<fn(i32)> = OnceLock::new();
 
 fn index(device: i32) -> Option<usize> {
-    usize::try_from(device.checked_sub(HOST)?).ok().filter(|&index| index < PLACES.len())
+    usize::try_from(device.checked_sub(HOST)?).ok().filter(|&index| index < ARENAS.len())
 }
 
 /// None in a forked child, which must not touch its lock.
 #[inline]
-fn place(device: i32) -> Option<&'static Place> {
-    if fork::is_child() { None } else { PLACES.get(index(device)?) }
+fn of(device: i32) -> Option<&'static LockedArena> {
+    if fork::is_child() { None } else { ARENAS.get(index(device)?) }
 }
 
-fn used() -> &'static [Place] {
-    &PLACES[..USED.load(Ordering::Acquire)]
+fn used() -> &'static [LockedArena] {
+    &ARENAS[..USED.load(Ordering::Acquire)]
 }
 
-/// See [`place`].
+/// See [`of`].
 #[inline]
-fn owner(address: Address) -> Option<(i32, &'static Place)> {
+fn owner(address: Address) -> Option<(i32, &'static LockedArena)> {
     let device = device_of(address)?;
-    Some((device, place(device)?))
+    Some((device, of(device)?))
 }
 
 /// Plans that say so were made for a program on an AMD GPU; others follow whichever driver is there. With
@@ -126,30 +126,30 @@ pub fn prepare(device: i32, mut plan: Plan) -> bool {
     };
     // A rank's plan may have been recorded on another of the machine's GPUs.
     plan.device = u32::try_from(device).unwrap_or(0);
-    let prepared = PLACES[index].prepare(plan, open);
+    let prepared = ARENAS[index].prepare(plan, open);
     USED.fetch_max(index + 1, Ordering::AcqRel);
     prepared
 }
 
 /// Takes back all plans that were not begun with: what a process was told before it was forked is not for its child.
 pub fn unprepare() {
-    used().iter().for_each(Place::unprepare);
+    used().iter().for_each(LockedArena::unprepare);
 }
 
-/// Every place that may be open, with its device.
-pub(crate) fn all() -> impl Iterator<Item = (i32, &'static Place)> {
-    used().iter().enumerate().map(|(index, place)| (index as i32 + HOST, place))
+/// Every arena that may be open, with its device.
+pub(crate) fn all() -> impl Iterator<Item = (i32, &'static LockedArena)> {
+    used().iter().enumerate().map(|(index, locked)| (index as i32 + HOST, locked))
 }
 
-/// No place serves anything more, after a fault around them. Takes no lock.
+/// No arena serves anything more, after a fault around them. Takes no lock.
 pub(crate) fn retire() {
     pinned::retire();
-    used().iter().for_each(Place::retire);
+    used().iter().for_each(LockedArena::retire);
 }
 
 /// Whether an arena is open on a device. Takes no lock.
 pub(crate) fn is_open(device: i32) -> bool {
-    index(device).is_some_and(|index| PLACES[index].is_open())
+    index(device).is_some_and(|index| ARENAS[index].is_open())
 }
 
 /// Calls back once per device when the program first leaves its plan. No lock is held then.
@@ -159,7 +159,7 @@ pub fn on_departure(callback: fn(i32)) {
 
 /// Serves `size` bytes on a stream; `None`: ask the fallback.
 pub fn serve(device: i32, size: u64, stream: Stream) -> Option<Handed> {
-    let (handed, departed) = place(device)?.serve(size, stream);
+    let (handed, departed) = of(device)?.serve(size, stream);
     if departed && let Some(callback) = ON_DEPARTURE.get() {
         callback(device);
     }
@@ -173,49 +173,49 @@ pub fn serve(device: i32, size: u64, stream: Stream) -> Option<Handed> {
 
 /// Takes a block back and returns its device and what it was; `None` if no live block begins at the address.
 pub fn free(address: Address) -> Option<(i32, Freed)> {
-    let (device, place) = owner(address)?;
+    let (device, locked) = owner(address)?;
     if device != HOST {
         order::given_back(device, address);
     }
-    Some((device, place.free(address)?))
+    Some((device, locked.free(address)?))
 }
 
-/// The same, with all that is known of the block: see [`Place::free_told`].
+/// The same, with all that is known of the block: see [`LockedArena::free_told`].
 pub fn free_told(address: Address) -> Option<(i32, LiveBlock)> {
-    let (device, place) = owner(address)?;
+    let (device, locked) = owner(address)?;
     if device != HOST {
         order::given_back(device, address);
     }
-    Some((device, place.free_told(address)?))
+    Some((device, locked.free_told(address)?))
 }
 
 /// A graph holds a pool of a device's arena from now on; false if it has none.
 pub fn pool_begin(device: i32, id: PoolId) -> bool {
-    place(device).is_some_and(|place| place.pool_begin(id))
+    of(device).is_some_and(|locked| locked.pool_begin(id))
 }
 
 /// See [`Arena::pool_end`].
 pub fn pool_end(device: i32, id: PoolId) {
-    if let Some(place) = place(device) {
-        place.with(|arena| arena.pool_end(id));
+    if let Some(locked) = of(device) {
+        locked.with(|arena| arena.pool_end(id));
     }
 }
 
 /// Serves `size` bytes of a pool; `None`: ask the fallback.
 pub fn pool_serve(device: i32, id: PoolId, size: u64, stream: Stream) -> Option<Handed> {
-    let handed = place(device)?.pool_serve(id, size, stream)?;
+    let handed = of(device)?.pool_serve(id, size, stream)?;
     order::handed_out(device, handed.address, handed.bytes, stream);
     Some(handed)
 }
 
 /// All memory of a device's pools, in the order of addresses.
 pub fn pool_parts(device: i32) -> Vec<PoolPart> {
-    place(device).and_then(|place| place.with(|arena| arena.pool_parts())).unwrap_or_default()
+    of(device).and_then(|locked| locked.with(|arena| arena.pool_parts())).unwrap_or_default()
 }
 
 /// See [`Arena::pool_restore`].
 pub fn pool_restore(device: i32, id: PoolId, blocks: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>) {
-    let (freed, live) = place(device).map(|place| place.pool_restore(id, blocks)).unwrap_or_default();
+    let (freed, live) = of(device).map(|locked| locked.pool_restore(id, blocks)).unwrap_or_default();
     freed.iter().for_each(|block| order::given_back(device, block.address));
     live.iter().for_each(|block| order::handed_out(device, block.address, block.size, block.stream));
     (freed, live)
@@ -226,39 +226,39 @@ pub fn block_around(address: Address) -> Option<LiveBlock> {
     owner(address)?.1.with(|arena| arena.block_around(address))?
 }
 
-/// See [`Place::share`].
+/// See [`LockedArena::share`].
 pub fn share(address: Address) -> Option<Result<Export, String>> {
     owner(address)?.1.share(address)
 }
 
 /// See [`Arena::record_stream`]; an address of nobody's is ignored.
 pub fn record_stream(address: Address, stream: Stream) {
-    if let Some((device, place)) = owner(address) {
+    if let Some((device, locked)) = owner(address) {
         if device != HOST {
             order::used_on(device, address, stream);
         }
         // The block may have been freed by another thread meanwhile: then nobody uses it.
-        place.with(|arena| arena.record_stream(address, stream).ok());
+        locked.with(|arena| arena.record_stream(address, stream).ok());
     }
 }
 
 /// Lets the device `peer` use the memory of the arena of `device`; false if that cannot be had.
 pub fn allow_peer(device: i32, peer: i32) -> bool {
     let peer = u32::try_from(peer).unwrap_or(u32::MAX);
-    place(device).is_none_or(|place| place.allow_peer(peer))
+    of(device).is_none_or(|locked| locked.allow_peer(peer))
 }
 
 /// The device of the arena that an address lies in, live or not. Takes no lock, so that a forked child may ask.
 pub fn device_of(address: Address) -> Option<i32> {
-    let index = used().iter().position(|place| place.owns(address))?;
+    let index = used().iter().position(|locked| locked.owns(address))?;
     Some(index as i32 + HOST)
 }
 
 /// See [`Arena::set_capturing`]. Pinned memory is served to no graph either.
 pub fn set_capturing(device: i32, capturing: bool) {
     pinned::set_capturing(device, capturing);
-    if let Some(place) = place(device) {
-        place.with(|arena| arena.set_capturing(capturing));
+    if let Some(locked) = of(device) {
+        locked.with(|arena| arena.set_capturing(capturing));
     }
 }
 
@@ -267,30 +267,30 @@ pub fn step_begin() {
     if fork::is_child() {
         return;
     }
-    used().iter().for_each(Place::step_begin);
+    used().iter().for_each(LockedArena::step_begin);
     learning::step_begun();
 }
 
 /// Gives device memory back that no live block needs; returns the bytes.
 pub fn trim(device: i32) -> u64 {
-    let trimmed = place(device).and_then(|place| place.with(|arena| arena.give_back(u64::MAX).unwrap_or(0)));
+    let trimmed = of(device).and_then(|locked| locked.with(|arena| arena.give_back(u64::MAX).unwrap_or(0)));
     trimmed.unwrap_or(0)
 }
 
 /// The arena's address range and the device memory behind it.
 pub fn arena(device: i32) -> Option<(std::ops::Range<Address>, u64)> {
-    place(device)?.with(|arena| (arena.addresses(), arena.reserved()))
+    of(device)?.with(|arena| (arena.addresses(), arena.reserved()))
 }
 
 /// Whether the arena is one allocation, whose addresses the driver knows as one piece.
 pub fn is_solid(device: i32) -> bool {
-    place(device).and_then(|place| place.with(|arena| arena.is_solid())).unwrap_or(false)
+    of(device).and_then(|locked| locked.with(|arena| arena.is_solid())).unwrap_or(false)
 }
 
 /// The parts of the arena's range that have device memory behind them, in order, and after how many changes this is so.
 pub fn mapped(device: i32) -> (Vec<std::ops::Range<Address>>, u64) {
-    // An arena changes its memory only while its place's lock is held, as it is here.
-    place(device).and_then(|place| place.with(|arena| (arena.mapped(), memory_changes(device)))).unwrap_or_default()
+    // An arena changes its memory only while its lock is held, as it is here.
+    of(device).and_then(|locked| locked.with(|arena| (arena.mapped(), memory_changes(device)))).unwrap_or_default()
 }
 
 /// How often the memory behind a GPU's arena changed so far. Takes no lock.
@@ -314,28 +314,28 @@ pub fn forbid_waits() {
 
 /// Every block that is in use or pending, in the order of addresses.
 pub fn blocks(device: i32) -> Vec<LiveBlock> {
-    place(device).and_then(|place| place.with(|arena| arena.blocks())).unwrap_or_default()
+    of(device).and_then(|locked| locked.with(|arena| arena.blocks())).unwrap_or_default()
 }
 
 /// The blocks and the mapped parts at one moment.
 pub fn layout(device: i32) -> (Vec<LiveBlock>, Vec<std::ops::Range<Address>>) {
-    place(device).and_then(|place| place.with(|arena| (arena.blocks(), arena.mapped()))).unwrap_or_default()
+    of(device).and_then(|locked| locked.with(|arena| (arena.blocks(), arena.mapped()))).unwrap_or_default()
 }
 
 /// What is counted of a device's arena; then peaks and totals begin again, those that are to.
 pub fn counters(device: i32, peaks: bool, totals: bool) -> Counters {
-    place(device).map_or(Counters::NONE, |place| place.counters(peaks, totals))
+    of(device).map_or(Counters::NONE, |locked| locked.counters(peaks, totals))
 }
 
 /// The fallback of a device holds this much device memory now, and tensors use so many bytes of it.
 pub fn fallback_holds(device: i32, reserved: u64, allocated: u64) {
-    if let (Some(place), Some(index)) = (place(device), index(device)) {
+    if let (Some(locked), Some(index)) = (of(device), index(device)) {
         BUDGETS[index].set_fallback(reserved);
-        place.set_fallback(reserved, allocated);
+        locked.set_fallback(reserved, allocated);
     }
 }
 
 /// What was done on a device so far; `None` if nothing was served there.
 pub fn report(device: i32) -> Option<Report> {
-    place(device)?.report()
+    of(device)?.report()
 }

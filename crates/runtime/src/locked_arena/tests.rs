@@ -98,10 +98,10 @@ impl Serving for Faulty {
     }
 }
 
-fn place(open: Open) -> Place {
-    let place = Place::new();
-    assert!(place.prepare(Plan::default(), open));
-    place
+fn given(open: Open) -> LockedArena {
+    let locked = LockedArena::new();
+    assert!(locked.prepare(Plan::default(), open));
+    locked
 }
 
 fn opened(in_serve: bool, in_free: bool) -> Result<Box<dyn Serving>, Error> {
@@ -110,51 +110,51 @@ fn opened(in_serve: bool, in_free: bool) -> Result<Box<dyn Serving>, Error> {
 
 #[test]
 fn after_a_fault_in_a_request_the_fallback_serves() {
-    let place = place(|_| opened(true, false));
-    assert_eq!(place.serve(512, 0), (None, false));
-    assert_eq!(place.serve(512, 0), (None, false));
+    let locked = given(|_| opened(true, false));
+    assert_eq!(locked.serve(512, 0), (None, false));
+    assert_eq!(locked.serve(512, 0), (None, false));
 }
 
 #[test]
 fn after_a_fault_in_a_pool_the_fallback_serves() {
-    let place = place(|_| opened(false, false));
-    assert!(place.pool_begin((0, 1)));
-    assert_eq!(place.pool_serve((0, 1), 512, 0), None);
-    assert!(!place.pool_begin((0, 1)), "nothing more is served");
-    assert_eq!(place.pool_restore((0, 1), &[]), (Vec::new(), Vec::new()));
+    let locked = given(|_| opened(false, false));
+    assert!(locked.pool_begin((0, 1)));
+    assert_eq!(locked.pool_serve((0, 1), 512, 0), None);
+    assert!(!locked.pool_begin((0, 1)), "nothing more is served");
+    assert_eq!(locked.pool_restore((0, 1), &[]), (Vec::new(), Vec::new()));
 }
 
 #[test]
 fn after_a_fault_in_a_free_nothing_more_is_served() {
-    let place = place(|_| opened(false, true));
-    assert!(place.serve(512, 0).0.is_some());
-    assert_eq!(place.free(4096), None);
-    assert_eq!(place.serve(512, 0), (None, false));
+    let locked = given(|_| opened(false, true));
+    assert!(locked.serve(512, 0).0.is_some());
+    assert_eq!(locked.free(4096), None);
+    assert_eq!(locked.serve(512, 0), (None, false));
 }
 
 #[test]
 fn after_a_fault_in_anything_else_nothing_more_is_served() {
-    let place = place(|_| opened(false, false));
-    assert!(place.serve(512, 0).0.is_some());
-    assert!(place.with(|arena| arena.record_stream(4096, 1)).is_none());
-    assert_eq!(place.serve(512, 0), (None, false));
+    let locked = given(|_| opened(false, false));
+    assert!(locked.serve(512, 0).0.is_some());
+    assert!(locked.with(|arena| arena.record_stream(4096, 1)).is_none());
+    assert_eq!(locked.serve(512, 0), (None, false));
 }
 
 #[test]
 fn a_plan_that_faults_when_it_is_opened_costs_the_plan_only() {
-    let place = place(|_| panic!("a fault"));
-    assert_eq!(place.serve(512, 0), (None, false));
-    assert!(place.report().is_none());
+    let locked = given(|_| panic!("a fault"));
+    assert_eq!(locked.serve(512, 0), (None, false));
+    assert!(locked.report().is_none());
 }
 
 #[test]
 fn a_peer_that_cannot_reach_an_arena_is_said_so_and_one_that_is_named_too_early_keeps_the_arena_shut() {
-    let arena = place(|_| opened(false, false));
+    let arena = given(|_| opened(false, false));
     assert!(arena.serve(512, 0).0.is_some());
     assert!(arena.allow_peer(1));
     assert!(!arena.allow_peer(UNREACHABLE));
     assert!(!arena.allow_peer(64));
-    let arena = place(|_| opened(false, false));
+    let arena = given(|_| opened(false, false));
     assert!(arena.allow_peer(UNREACHABLE), "nobody knows yet");
     assert!(arena.serve(512, 0).0.is_none());
 }

@@ -18,7 +18,7 @@ use crate::serving::Serving;
 /// How often memory that lies idle is looked for, where a step begins.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// What a place did so far.
+/// What an arena and its fallback did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// What the arena did.
@@ -34,7 +34,7 @@ pub struct Report {
 /// Opens the arena for a plan.
 pub type Open = fn(&Plan) -> Result<Box<dyn Serving>, Error>;
 
-/// Where a place stands.
+/// Where an arena stands.
 enum State {
     /// No plan.
     Empty,
@@ -47,11 +47,11 @@ enum State {
 }
 
 /// The arena of one device.
-pub struct Place {
+pub struct LockedArena {
     state: Mutex<Inner>,
     /// Whether there is anything behind the lock: what is not planned costs one load.
     active: AtomicBool,
-    /// The open arena's address range; 0, 0 before. A free finds its place by these.
+    /// The open arena's address range; 0, 0 before. A free finds its arena by these.
     start: AtomicU64,
     end: AtomicU64,
 }
@@ -97,8 +97,8 @@ impl Inner {
     }
 }
 
-impl Place {
-    /// A place without a plan.
+impl LockedArena {
+    /// An arena without a plan.
     pub const fn new() -> Self {
         let inner = Inner {
             state: State::Empty,
@@ -112,7 +112,7 @@ impl Place {
             peers: 0,
             exports: None,
         };
-        Place {
+        LockedArena {
             state: Mutex::new(inner),
             active: AtomicBool::new(false),
             start: AtomicU64::new(0),
