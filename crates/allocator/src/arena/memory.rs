@@ -1,4 +1,5 @@
-//! Device memory behind the blocks: mapped where blocks are, remapped only under pressure, given back.
+//! Device memory behind the blocks, and the searches that depend on it: mapped where blocks are, remapped only under pressure,
+//! given back.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -2,7 +2,8 @@
 //!
 //! The pages stay mapped where they were until all that streams had been given by then is done, since it may use the old
 //! addresses. Meanwhile one page is behind two addresses, of which the arena uses the new one only. A stream that gets it comes
-//! after the streams that used it last, by events. So nobody waits for the device: neither the host nor other streams.
+//! after the streams that used it last, by events. So neither the host nor other streams wait, but where a driver maps
+//! a page once only, or an old address is needed again too soon.
 
 use std::ops::Range;
 use std::time::Duration;
