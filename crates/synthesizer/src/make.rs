@@ -8,7 +8,7 @@ use stalloc_planner::Effort;
 use crate::draft::Draft;
 use crate::ends::{self, End, Ends};
 use crate::error::Error;
-use crate::layout::{self, ALIGNMENT, WorkBudget};
+use crate::layout::{self, ALIGNMENT, Work};
 use crate::outline::{Outline, outline};
 use crate::tuning::running_work;
 
@@ -48,7 +48,7 @@ impl Draft {
         let staying = merged(staying.map(|(start, size)| start..start.saturating_add(size)).collect());
         let below = staying.last().map(|last| 0..last.end);
         let walls = if around == Around::Above { below.as_slice() } else { &staying };
-        let plan = self.make(ends, walls, &mut WorkBudget::new(&options))?.plan;
+        let plan = self.make(ends, walls, &mut Work::new(&options))?.plan;
         let verdict = plan.check();
         if verdict.ok {
             Ok(Drafted { plan, staying })
@@ -58,7 +58,7 @@ impl Draft {
     }
 
     /// A plan around walls.
-    pub(crate) fn make(&self, mut ends: Ends, walls: &[Range<u64>], budget: &mut WorkBudget) -> Result<Made, Error> {
+    pub(crate) fn make(&self, mut ends: Ends, walls: &[Range<u64>], budget: &mut Work) -> Result<Made, Error> {
         let (outline, items) = loop {
             let outline = outline(self, &ends);
             let items = outline.items();

@@ -6,7 +6,7 @@ use stalloc_plan::{CARRIED, FOREVER, SectionKind};
 
 use crate::draft::Draft;
 use crate::ends::{End, Ends};
-use crate::layout::{Item, SectionShape, THROUGH};
+use crate::layout::{Item, Shape, THROUGH};
 
 /// The sections of a plan and the slots in them, without offsets.
 pub(crate) struct Outline {
@@ -161,8 +161,8 @@ impl Outline {
     }
 
     /// The sections for the layout.
-    pub fn shapes(&self) -> Vec<SectionShape> {
-        self.sections.iter().map(|s| SectionShape { kind: s.kind, part: s.part, period: s.period }).collect()
+    pub fn shapes(&self) -> Vec<Shape> {
+        self.sections.iter().map(|s| Shape { kind: s.kind, part: s.part, period: s.period }).collect()
     }
 
     /// The slots for the layout.

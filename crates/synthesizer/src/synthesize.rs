@@ -9,7 +9,7 @@ use stalloc_trace::Trace;
 use crate::draft::Draft;
 use crate::ends;
 use crate::error::Error;
-use crate::layout::{ALIGNMENT, WorkBudget};
+use crate::layout::{ALIGNMENT, Work};
 use crate::learner::Learner;
 use crate::make::Made;
 use crate::notes;
@@ -178,7 +178,7 @@ impl Learner {
             notes.push(notes::on_varying(self.exact(usize::MAX)));
             return None;
         }
-        let mut budget = WorkBudget::new(&options.planner);
+        let mut budget = Work::new(&options.planner);
         for whole in [true, false] {
             let draft: Draft = self.snapshot(whole);
             let made = draft.make(ends::find(&draft), &[], &mut budget).map_err(|error| error.to_string());

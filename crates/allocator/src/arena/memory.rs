@@ -8,7 +8,7 @@ use stalloc_device::Device;
 
 use super::Arena;
 use super::search::own_part;
-use super::slack::{RemapCost, Slack};
+use super::slack::Slack;
 use crate::Error;
 use crate::frames::FrameSet;
 use crate::journal::Event;
@@ -133,8 +133,7 @@ impl<D: Device> Arena<D> {
     /// Looks whether remapping has become dear. Then the plan is given up, if there is one; without one the arena may hold more.
     pub(super) fn review(&mut self) {
         let has_plan = self.script.granules > 0;
-        let cost = self.budget.review(self.now(), has_plan);
-        if cost == RemapCost::Dear && has_plan {
+        if self.budget.review(self.now(), has_plan) && has_plan {
             self.statistics.withdrawn += 1;
             self.switch_to(Script::default());
         }

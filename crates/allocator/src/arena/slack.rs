@@ -16,15 +16,6 @@ const STEP: Duration = Duration::from_millis(100);
 /// and so long a request where no step is marked.
 const REQUEST: Duration = Duration::from_micros(10);
 
-/// What remapping cost of late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RemapCost {
-    /// As much as it may.
-    Fair,
-    /// More.
-    Dear,
-}
-
 /// The slack, and the account of driver time that decides it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slack {
@@ -85,8 +76,8 @@ impl Slack {
         times(STEP, steps).saturating_add(times(REQUEST, unmarked))
     }
 
-    /// What remapping cost until now. If that is dear the slack grows, unless it `can_be_saved` otherwise.
-    pub fn review(&mut self, now: Duration, can_be_saved: bool) -> RemapCost {
+    /// Whether remapping was dear until now. If so the slack grows, unless that `can_be_saved` otherwise.
+    pub fn review(&mut self, now: Duration, can_be_saved: bool) -> bool {
         let earned = now.saturating_sub(self.looked) / remap_time();
         let credit = (self.credit + earned).min(SAVED / remap_time());
         let left = credit.checked_sub(std::mem::take(&mut self.spent));
@@ -97,7 +88,7 @@ impl Slack {
                 self.grown = true;
                 self.patience = self.patience.saturating_mul(2);
             }
-            return RemapCost::Dear;
+            return true;
         }
         if self.credit == SAVED / remap_time() {
             self.full += 1;
@@ -106,6 +97,6 @@ impl Slack {
         if self.full >= self.patience && self.grown {
             (self.grown, self.full) = (false, 0);
         }
-        RemapCost::Fair
+        false
     }
 }

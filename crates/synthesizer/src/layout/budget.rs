@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use stalloc_planner::{Error, Instance, Options, Solution, solve};
 
 /// What is left to spend.
-pub struct WorkBudget {
+pub struct Work {
     options: Options,
     /// When the time is up, on a machine too slow for the work that the time limit stands for.
     until: Option<Instant>,
 }
 
-impl WorkBudget {
+impl Work {
     /// All of it.
     pub fn new(options: &Options) -> Self {
-        WorkBudget { options: *options, until: Instant::now().checked_add(options.time_limit) }
+        Work { options: *options, until: Instant::now().checked_add(options.time_limit) }
     }
 
     /// Solves an instance; a peak no higher than `enough` is good enough. The first plan is always completed, even
@@ -43,7 +43,7 @@ mod tests {
     fn what_is_spent_on_one_instance_is_not_spent_again_on_the_next() {
         // More than the first plan takes, less than the search.
         let options = Options { work_limit: Some(200), ..Options::default() };
-        let mut budget = WorkBudget::new(&options);
+        let mut budget = Work::new(&options);
         let first = budget.solve(&hard(), 0).expect("solvable");
         let second = budget.solve(&hard(), 0).expect("solvable");
         assert!(second.work < first.work, "{} {}", second.work, first.work);
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn nothing_is_spent_to_go_below_what_is_enough() {
         let work = |limit, enough| {
-            let mut budget = WorkBudget::new(&Options { work_limit: limit, ..Options::default() });
+            let mut budget = Work::new(&Options { work_limit: limit, ..Options::default() });
             budget.solve(&hard(), enough).expect("solvable").work
         };
         assert_eq!(work(None, 3), work(Some(0), 0));

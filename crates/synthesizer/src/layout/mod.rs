@@ -20,7 +20,7 @@ use stalloc_planner::Error;
 
 use crate::tuning::sharing_must_save;
 
-pub use budget::WorkBudget;
+pub use budget::Work;
 
 /// Every offset is a multiple of this.
 pub const ALIGNMENT: u64 = stalloc_trace::ROUNDING;
@@ -56,7 +56,7 @@ impl Item {
 
 /// A section, as far as layout is concerned.
 #[derive(Clone, Debug)]
-pub struct SectionShape {
+pub struct Shape {
     /// Its kind.
     pub kind: SectionKind,
     /// Its part: sections of one part are copies of each other, in the order in which they follow.
@@ -77,12 +77,7 @@ pub struct Layout {
 }
 
 /// Places all items around walls: disjoint ranges of addresses, ascending, that are taken all the time.
-pub fn place(
-    shapes: &[SectionShape],
-    items: &[Item],
-    walls: &[Range<u64>],
-    budget: &mut WorkBudget,
-) -> Result<Layout, Error> {
+pub fn place(shapes: &[Shape], items: &[Item], walls: &[Range<u64>], budget: &mut Work) -> Result<Layout, Error> {
     let streams = items.iter().map(|item| item.stream as usize + 1).max().unwrap_or(0);
     let mut used = vec![false; streams];
     items.iter().for_each(|item| used[item.stream as usize] = true);
@@ -113,7 +108,7 @@ pub fn place(
 
 /// A layout in the making.
 struct Stage<'a> {
-    shapes: &'a [SectionShape],
+    shapes: &'a [Shape],
     items: &'a [Item],
     /// Items to place.
     own: &'a [usize],
@@ -131,7 +126,7 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(shapes: &'a [SectionShape], items: &'a [Item], own: &'a [usize], walls: &'a [Range<u64>]) -> Self {
+    fn new(shapes: &'a [Shape], items: &'a [Item], own: &'a [usize], walls: &'a [Range<u64>]) -> Self {
         let offsets = vec![None; items.len()];
         let always = vec![false; items.len()];
         // What always lives goes above a wall at the bottom.
@@ -143,7 +138,7 @@ impl<'a> Stage<'a> {
         Stage { shapes, items, own, walls, floor: base, offsets, base, always, top, lower_bound: 0 }
     }
 
-    fn run(mut self, budget: &mut WorkBudget) -> Result<Layout, Error> {
+    fn run(mut self, budget: &mut Work) -> Result<Layout, Error> {
         self.stack_what_always_lives()?;
         for part in self.repeating_parts() {
             let copies: Vec<usize> = (0..self.shapes.len()).filter(|&s| self.shapes[s].part == part).collect();

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use stalloc_planner::{Buffer, Error, Instance};
 
 use super::blocks::{Taken, disjoint};
-use super::budget::WorkBudget;
+use super::budget::Work;
 use super::{ALIGNMENT, Item, Stage};
 
 /// Where sections (or the beginnings of some) lie on the clock of an instance.
@@ -49,7 +49,7 @@ impl Stage<'_> {
     /// Plans what some sections make around what is already placed: a repeating part's copies as a cycle, above what always
     /// lives; or sections that run once, one right after the other, where what always lives takes its place from when it is
     /// made.
-    pub(super) fn plan_part(&mut self, sections: &[usize], budget: &mut WorkBudget) -> Result<(), Error> {
+    pub(super) fn plan_part(&mut self, sections: &[usize], budget: &mut Work) -> Result<(), Error> {
         let own: Vec<usize> = self.own.iter().copied().filter(|&i| sections.contains(&self.items[i].section)).collect();
         let mut timeline = Timeline::new();
         for &section in sections {
