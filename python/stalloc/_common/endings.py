@@ -7,6 +7,9 @@ import multiprocessing
 import os
 from typing import Callable
 
+#: The process whose end is the program's: not a child that it forks, unless that goes on in its place (a trial from a copy).
+own_process = os.getpid()
+
 
 def at_end(callback: Callable[[], None]) -> None:
     """Call ``callback`` once at the end of this process; not in children that it forks."""

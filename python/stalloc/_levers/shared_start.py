@@ -15,14 +15,13 @@ import threading
 from pathlib import Path
 from typing import Callable
 
+from stalloc._common import endings
+
 #: Who tries, and the folder where its trials meet: ``PID:FOLDER``.
 VARIABLE = "STALLOC_LEVERS_SHARED"
 
 #: How often the copy looks for a child that ended, seconds.
 _POLL = 0.05
-
-#: The process whose end is this trial's: another than the one that the program began in, once it went on from a copy.
-own_process = os.getpid()
 
 
 def _path() -> Path:
@@ -52,7 +51,6 @@ def follow() -> None:
 
 def leave_copy(gone_on: Callable[[], None]) -> None:
     """Leaves a copy of this process, once for all trials. In one that goes on from it ``gone_on`` is called, and this returns."""
-    global own_process
     if VARIABLE not in os.environ or threading.active_count() > 1:
         return
     path = _path()
@@ -77,7 +75,7 @@ def leave_copy(gone_on: Callable[[], None]) -> None:
         os.dup2(output, number)
     os.environ.clear()
     os.environ.update(environment)
-    own_process = os.getpid()
+    endings.own_process = os.getpid()
     gone_on()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from stalloc import _native
-from stalloc._common import imports
+from stalloc._common import endings, imports
 from stalloc._common.output import say
 from stalloc._levers import shared_start
 from stalloc._levers.catalogue import LEVERS, Lever
@@ -129,7 +129,7 @@ def start(torch: Any) -> None:
     imports.after("transformers.training_args", trainer_imported)
 
     def write() -> None:
-        if os.getpid() != shared_start.own_process:
+        if os.getpid() != endings.own_process:
             return
         found = []
         for lever in LEVERS:

@@ -216,7 +216,8 @@ class Watch:
         while trace is not None:
             through.add(id(trace.tb_frame))
             trace = trace.tb_next
-        return next((one for one in reversed(self._captures) if one.frame in through or one.facts["times"] == self._times), None)
+        from_there = [one for one in self._captures if one.frame in through]
+        return next(reversed(from_there or [one for one in self._captures if one.facts["times"] == self._times]), None)
 
     def _capture_late(self, error: BaseException | None) -> Capture | None:
         """Nothing was captured: a library failed, or there was no time. The frames of the exception hold what they held."""
@@ -300,8 +301,10 @@ def _note_failure(snapshot: dict[str, Any], device: int, size: int, free: int, f
         traces.append([])
     entries = traces[device]
     stack = [{"filename": frame.f_code.co_filename, "name": frame.f_code.co_name, "line": line} for frame, line in frames[:MOST_FRAMES]]
-    if entries and entries[-1].get("action") == "oom":
-        entries[-1].update(frames=stack, device_free=free)
+    # Where a request of PyTorch's failed, its own entry of it, if the history is on: other threads may have gone on since.
+    last = next((at for at in range(len(entries) - 1, -1, -1) if entries[at].get("action") == "oom"), None) if size else None
+    if last is not None:
+        entries.append(entries.pop(last) | {"frames": stack, "device_free": free})
     else:
         entries.append({"action": "oom", "size": size, "device_free": free, "addr": free, "stream": 0, "frames": stack,
                         "time_us": entries[-1].get("time_us", 0) if entries else 0})

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable
 
-from stalloc._common import imports
-from stalloc._levers import shared_start
+from stalloc._common import endings, imports
 
 #: Collectives of ``torch.distributed``; what C++ calls by itself (DDP's reducer) is not seen.
 _COLLECTIVES = (
@@ -45,7 +44,7 @@ def install() -> None:
     imports.after("torch.nn.modules.conv", _see_convolutions)
 
     def write() -> None:
-        if os.getpid() != shared_start.own_process:  # a forked child: what it is made of is its parent's
+        if os.getpid() != endings.own_process:  # a forked child: what it is made of is its parent's
             return
         is_open = _has_convolutions and _imitates_cudnn()
         note = {"sources": sorted(_sources(set(files))), "groups": _groups() | {"convolutions": is_open}}

@@ -11,9 +11,9 @@ def work(seed):
 
 def main():
     futures = []
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(1) as pool:
         for seed in range(400):
             futures.append(pool.submit(work, seed))
-        return sum(future.result().mean().item() for future in futures)
+    return sum(future.result().mean().item() for future in futures)
 
 main()
