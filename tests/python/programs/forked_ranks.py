@@ -22,7 +22,7 @@ def train(rank: int, ranks: int, steps: str, all_done) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
     torch.cuda.set_device(rank)
     layers = [torch.randn(1000 + 100 * rank, 1000 + 100 * rank, device="cuda", requires_grad=True) for _ in range(6)]
-    for _ in range(10_000 if steps == "learned" else int(steps)):
+    for _ in range(3_000 if steps == "learned" else int(steps)):
         if steps == "learned" and is_learned():
             break
         with stalloc.step():
