@@ -12,12 +12,12 @@ own_process = os.getpid()
 
 
 def at_end(callback: Callable[[], None]) -> None:
-    """Call ``callback`` once at the end of this process; not in children that it forks."""
+    """Call ``callback`` once at the end of this process, or of the copy that goes on in its place; not in other children that it forks."""
     process = os.getpid()
     done: list[bool] = []
 
     def once() -> None:
-        if os.getpid() == process and not done:
+        if os.getpid() in (process, own_process) and not done:
             done.append(True)
             callback()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import functools
 import json
@@ -44,13 +43,11 @@ def install() -> None:
     imports.after("torch.nn.modules.conv", _see_convolutions)
 
     def write() -> None:
-        if os.getpid() != endings.own_process:  # a forked child: what it is made of is its parent's
-            return
         is_open = _has_convolutions and _imitates_cudnn()
         note = {"sources": sorted(_sources(set(files))), "groups": _groups() | {"convolutions": is_open}}
         Path(os.environ["STALLOC_TRIAL_NOTES"], f"{os.getpid()}.json").write_text(json.dumps(note))
 
-    atexit.register(write)
+    endings.at_end(write)  # what a forked child is made of is its parent's
 
 
 def _sources(files: set[str]) -> set[str]:
