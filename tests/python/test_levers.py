@@ -83,6 +83,7 @@ import os, runpy, sys, threading
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 process, program, starts, lonely = os.getpid(), *sys.argv[1:]
+open(os.environ["STALLOC_LAUNCH"]).close()
 with open(starts, "a") as file:
     file.write(".")
 if lonely == "yes":  # a process with threads is not copied
@@ -144,6 +145,17 @@ def test_lines_stand_where_the_script_has_names_for_what_they_are_about(cache, t
     line = INLINE.splitlines().index("    for _step in range(4):") + 1
     assert lever["where"].startswith("before ") and lever["where"].endswith(f"script.py:{line}") and "for block in net:" in lever["how"]
     assert lever["peak_allocated"] == peak_by_hand(tmp_path, [lever], INLINE) < peak_by_hand(tmp_path, [], INLINE)
+
+
+def test_gradients_that_the_forward_pass_finds_are_freed_right_after_the_step(cache, tmp_path):
+    zero, backward = "        made.zero_grad()\n", ".sum().backward()\n"
+    # Neither the step nor the backward pass needs more than the forward pass with the gradients of the last step.
+    text = INLINE.replace(zero, "").replace("4096", "512").replace("range(4))", "range(16))").replace("AdamW", "SGD")
+    text = text.replace("        net(", "        loss = net(").replace(backward, f".sum()\n{zero}        loss.backward()\n")
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    (lever,) = levers("--only", "zero_grad_early", "--", sys.executable, str(script), cache=cache)["levers"]
+    assert lever["peak_allocated"] == peak_by_hand(tmp_path, [lever], text) < peak_by_hand(tmp_path, [], text)
 
 
 def test_a_compiled_script_gets_a_line_and_the_levers_of_its_optimizer(cache, tmp_path):

@@ -359,7 +359,7 @@ class ZeroEarly(Lever):
 
     name = "zero_grad_early"
     does = "gradients are freed right after the step, not after the next forward pass"
-    refused_by = ("gradients gone",)
+    refused_by = ("no optimizer", "gradients gone")
     group = "zero"
     needs_optimizer = True
 

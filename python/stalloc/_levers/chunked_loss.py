@@ -83,6 +83,14 @@ class Logits:
         return function(*made, **{key: value._made() if isinstance(value, cls) else value for key, value in options.items()})
 
 
+def _operator(name: str) -> Callable[..., Any]:
+    return lambda logits, *others: getattr(logits._made(), name)(*others)
+
+
+for _name in "add radd sub rsub mul rmul truediv rtruediv matmul pow neg eq ne lt le gt ge len iter".split():
+    setattr(Logits, f"__{_name}__", _operator(f"__{_name}__"))
+
+
 def _loss(hidden: Any, head: Any, target: Any, options: dict[str, Any]) -> Any:
     import torch
 

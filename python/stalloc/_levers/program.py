@@ -97,13 +97,17 @@ class Program:
         finally:
             self.is_ours = False
 
+    def forward_called(self) -> None:
+        """The first forward pass after a step begins."""
+        if any(p.grad is not None for o in self.optimizers for group in o.param_groups for p in group["params"]):
+            self.does.add("late zeroing")
+
     def backward_called(self) -> None:
         """The backward pass begins."""
         if self.torch._C._current_graph_task_id() != -1:
             return  # checkpointed parts have their own, within it
-        held = (p.grad is not None for o in self.optimizers for group in o.param_groups for p in group["params"])
-        if self.backwards == 0 and self.has_stepped and any(held):
-            self.does.add("late zeroing")
+        if self.backwards == 0 and self.has_stepped:
+            self.forward_called()
         self.backwards += 1
 
     def stepped(self) -> None:
@@ -139,6 +143,10 @@ class Program:
                 if inner is module:
                     return name + _written(path)
         return None
+
+    def is_model(self, module: Any) -> bool:
+        """Whether a module is one of the models."""
+        return any(module is model for _name, model in self.models)
 
     def is_part_of_a_model(self, module: Any) -> bool:
         """Whether a module is one of the models, or inside one."""

@@ -45,7 +45,7 @@ def follow() -> None:
     if status == b"\0":
         os._exit(0)
     for name in ("STALLOC_TRACE_DIR", "STALLOC_TRIAL_NOTES"):
-        for left in Path(os.environ[name]).glob("*"):
+        for left in Path(os.environ[name]).glob("[!.]*"):  # not what the launch is told
             left.unlink()
 
 

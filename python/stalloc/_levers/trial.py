@@ -89,8 +89,12 @@ def start(torch: Any) -> None:
     # Not a hook: by the time it runs, `forward` and the module's own hooks have been read for the first step.
     @functools.wraps(call)
     def noted_call(module: Any, *arguments: Any, **options: Any) -> Any:
-        if not program.has_stepped and not torch.compiler.is_compiling():
-            note_call(module)
+        if not program.has_stepped:
+            if not torch.compiler.is_compiling():
+                note_call(module)
+        elif program.is_model(module):
+            program.forward_called()
+            torch.nn.Module.__call__ = call  # Whatever is trained was called: calls must be PyTorch's own when a step counts.
         return call(module, *arguments, **options)
 
     torch.nn.Module.__call__ = noted_call
@@ -98,9 +102,6 @@ def start(torch: Any) -> None:
     def stepped(optimizer: Any, _arguments: Any, _keywords: Any) -> None:
         if not any(optimizer is other for other in program.optimizers):
             return  # a lever's, for one parameter
-        # Whatever is called for training was called in the first step: calls must be PyTorch's own when a step is recorded that counts.
-        if torch.nn.Module.__call__ is noted_call:
-            torch.nn.Module.__call__ = call
         if optimizer is program.optimizers[0]:
             costs.step_done()
         program.stepped()

@@ -198,7 +198,9 @@ fn row(answer: &Answer, name: &str, row: &Row, figures: &Figures) -> Vec<String>
     ];
     if !answer.at.is_empty() {
         let more = if row.is_end { " or more" } else { "" };
-        cells.push(row.largest.map_or("none".to_owned(), |largest| format!("{largest}{more}")));
+        // A lever that saves nothing is not searched.
+        let none = if figures.peak_allocated > peak { "" } else { "none" };
+        cells.push(row.largest.map_or(none.to_owned(), |largest| format!("{largest}{more}")));
     }
     cells
 }
