@@ -74,6 +74,9 @@ def peaks_by_hand(folder: Path, scripts: list[tuple[str, int]], ranks: int) -> l
 
 def fork(place: str, *batches: str) -> None:
     """Runs each script of a folder in a child of this process, recorded on its own."""
+    from torch.utils import _triton
+
+    _triton.has_triton = lambda: True  # torchao asks while it is imported, which would use CUDA
     parts = ast.parse(Path(place, "0.py").read_text()).body
     imports = [part for part in parts if isinstance(part, (ast.Import, ast.ImportFrom)) and getattr(part, "module", "") != AWAKE]
     exec(compile(ast.Module(imports, []), "imports", "exec"), {})  # noqa: S102
@@ -86,7 +89,8 @@ def fork(place: str, *batches: str) -> None:
             sys.argv = [f"{place}/{number}.py", batch]
             runpy.run_path(sys.argv[0], run_name="__main__")
             return
-        os.waitpid(child, 0)
+        if os.waitpid(child, 0)[1]:
+            sys.exit(f"script {number} failed")
     sys.modules["torch"].ones(1, device="cuda")  # its own recording must not be empty
 
 

@@ -167,6 +167,13 @@ def test_a_compiled_script_gets_a_line_and_the_levers_of_its_optimizer(cache, tm
     assert [lever["name"] for lever in answer["levers"]] == ["fused"]
 
 
+def test_a_script_with_process_groups_is_not_sharded_once_more(cache, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(INLINE.replace("\nmodel", '\ntorch.distributed.init_process_group("nccl")\nmodel', 1))
+    answer = levers("--only", "fsdp2_over_2", "--world-size", "2", "--", sys.executable, str(script), cache=cache)
+    assert [lever["why"] for lever in answer["skipped"]] == ["the script has process groups already"]
+
+
 def test_ctrl_c_prints_what_was_found_so_far(cache, tmp_path):
     program, slow = str(PROGRAMS / "levers.py"), tmp_path / "slow.py"
     wait = "from torch.optim.optimizer import register_optimizer_step_pre_hook as before_step\nbefore_step(lambda *_: time.sleep(600) if os.environ['STALLOC_LEVERS'] else None)"

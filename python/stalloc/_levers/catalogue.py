@@ -9,7 +9,7 @@ import importlib.util
 from typing import Any
 
 from stalloc._levers.chunked_loss import Logits, chunked_loss
-from stalloc._levers.program import Blocks, Program, blocks_of, models_of, widening
+from stalloc._levers.program import Blocks, Program, blocks_of, models_of, widening, written
 
 
 #: Why a lever is not tried, by what the program does or lacks.
@@ -142,9 +142,10 @@ class _OfBlocks(Lever):
             for blocks in blocks_of(program.torch, name, model):
                 part = self.part.replace("N", str(len(blocks.members) // 2))
                 lines += [f"for block in {blocks.name}{part}:", f"    block.forward = {self.written}"]
-            # A language model of transformers appends keys and values, and would a second time.
-            if lines and getattr(getattr(model, "config", None), "use_cache", None) is True:
-                lines.append(f"{name}.config.use_cache = False")
+            # A language model of transformers appends keys and values, and would a second time; its decoder may have a copy of the settings.
+            parts = [(path, getattr(part, "config", None)) for path, part in model.named_modules()] if lines else []
+            caching = {id(config): path for path, config in reversed(parts) if getattr(config, "use_cache", None) is True}
+            lines += [f"{name}{written(path)}.config.use_cache = False" for path in reversed(caching.values())]
         return "\n".join([self.first_lines, *lines] if lines else [])
 
     def _chosen(self, blocks: Blocks) -> int:

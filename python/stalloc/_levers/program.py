@@ -141,7 +141,7 @@ class Program:
         for name, model in self.models:
             for path, inner in model.named_modules():
                 if inner is module:
-                    return name + _written(path)
+                    return name + written(path)
         return None
 
     def is_model(self, module: Any) -> bool:
@@ -165,7 +165,7 @@ def blocks_of(torch: Any, name: str, model: Any) -> Iterator[Blocks]:
             are_equal = len(members) > 1 and len({type(member) for member in members}) == 1
             if are_equal and all(any(True for _ in member.children()) for member in members):
                 inside.update(id(inner) for inner in module.modules())
-                yield Blocks(name + _written(path), members)
+                yield Blocks(name + written(path), members)
 
 
 def models_of(torch: Any, optimizer: Any) -> list[Any]:
@@ -176,7 +176,7 @@ def models_of(torch: Any, optimizer: Any) -> list[Any]:
     return [m for m in modules if id(m) not in inner and any(id(p) in trained for p in m.parameters())]
 
 
-def _written(path: str) -> str:
+def written(path: str) -> str:
     """What follows a model's name for a module inside: ``.stages[0].blocks`` of ``stages.0.blocks``."""
     return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path.split(".") if part)
 

@@ -216,5 +216,6 @@ def _watch_what_it_does(torch: Any, program: Program) -> None:
     _watched(torch, "compile", compiles)
     _watched(torch.nn.Module, "compile", compiles)
     imports.after("torch.utils.checkpoint", lambda module: _watched(module, "checkpoint", does("checkpoint")))
-    imports.after("torch.distributed.distributed_c10d", lambda module: _watched(module, "init_process_group", does("distributed")))
+    for name in ("torch.distributed.distributed_c10d", "torch.distributed"):  # it has a name of its own for it
+        imports.after(name, lambda module: _watched(module, "init_process_group", does("distributed")))
     _watched(torch.nn.functional, "cross_entropy", program.cross_entropy_called)

@@ -1,6 +1,7 @@
 """Trains a small model on the CPU with each lever; prints losses and parameters as JSON."""
 
 import json
+from types import SimpleNamespace
 
 import torch
 from torch import nn
@@ -27,6 +28,7 @@ class Model(nn.Module):
         super().__init__()
         self.blocks = nn.Sequential(*(Block() for _ in range(4)))
         self.wide, self.head = nn.Linear(WIDTH, CLASSES), nn.Linear(WIDTH, CLASSES)
+        self.config, self.blocks.config = SimpleNamespace(use_cache=True), SimpleNamespace(use_cache=True)
         self.unused = nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -46,6 +48,8 @@ def train(lever=None, parts: int = 1, dropout: float = 0.1) -> list[float]:
     program.does.add("late zeroing")
     if lever is not None:
         assert lever.on_model(program, name, model) or lever.name == "optimizer_8bit", lever.name
+    if lever is not None and lever.name.startswith("checkpoint"):
+        assert not model.config.use_cache and not model.blocks.config.use_cache
     said = []
     for _step in range(3):
         inputs, targets = torch.randn(2, 8, WIDTH), torch.randint(CLASSES, (2, 8))

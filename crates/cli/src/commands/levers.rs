@@ -13,9 +13,6 @@ use crate::error::{Error, Outcome};
 use crate::output::{self, Table};
 use crate::progress::Spinner;
 
-/// Lines of a failed program that are shown.
-const LINES_SHOWN: usize = 1;
-
 /// Arguments of `stalloc levers`.
 #[derive(clap::Args)]
 #[command(
@@ -254,9 +251,10 @@ fn print_not(answer: &Answer) -> Result<(), Error> {
         output::line(&format!("  {}: {}", lever.name, lever.why_not.as_deref().unwrap_or("not tried")))?;
     }
     for (lever, failure) in failed {
-        let start = failure.lines.len().saturating_sub(LINES_SHOWN);
+        // A message may have several lines, of which the first has the error's name.
+        let error = failure.lines.iter().rfind(|line| line.contains("Error: ")).or(failure.lines.last());
         let said = match failure.kind {
-            FailureKind::Failed => failure.lines[start..].join(" "),
+            FailureKind::Failed => error.cloned().unwrap_or_default(),
             _ => happened(failure),
         };
         output::line(&format!("  {}: the script does not run with it: {said}", lever.name))?;
