@@ -151,8 +151,10 @@ fn read(rows: Rows, stream: u64, asynchronous: bool) {
 /// Zeroes `target` without writing to pages that are zero already: memory that was never touched stays so, and an offload of a
 /// hundred gibibytes takes no room.
 fn clear(target: &mut [u8]) {
-    for chunk in target.chunks_mut(4096) {
-        if chunk.iter().any(|byte| *byte != 0) {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    for chunk in target.chunks_mut(ZEROS.len()) {
+        // A comparison of slices is much faster than of one byte after the other.
+        if *chunk != ZEROS[..chunk.len()] {
             chunk.fill(0);
         }
     }
