@@ -1,53 +1,81 @@
 """What the report at out-of-memory costs: a step's host time with call stacks, and the dump with many tensors alive.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/out_of_memory.py loops
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env frameworks) bench/out_of_memory.py loops
     ... bench/out_of_memory.py dump [100000]
 
-`loops` runs training loops on the stand-in GPU. In one process ten steps with a call stack for each block and ten without take turns:
-the CPU time of all threads, the ratio of each pair, and of these the quartiles. A program that allocates more than 4,000 times a second
-pays less: it has stacks for a share of the time. `dump` lets a program die with N tensors alive: in a list, in objects, in graphs.
+`loops` runs training loops on the stand-in GPU, with the frameworks' interpreter: CPU time of all threads. In one process ten steps with a
+call stack for each block and ten without take turns, as in the first ten seconds of a job; then two seconds with the watch as it is after that
+(figures each second, at most 4,000 stacks) and two without. Of the ratio of each pair the quartiles. `dump` lets a program die with N
+tensors alive: in a list, in objects, in graphs.
 """
 
 import json
+import math
 import os
+import resource
 import runpy
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOOPS = ("examples/gpt.py --steps 100000", "examples/variable_length.py --steps 100000")
+LOOPS = ("examples/gpt.py --steps 1000000", "examples/variable_length.py --steps 1000000", "bench/frameworks/hf_trainer.py")
+#: Tens of steps with or without a stack for each block; pairs of periods.
+WHOLE, PERIODS = 60, 8
 
 
 def loop(command: list[str]) -> None:
-    """Runs a script for 800 steps, and prints what ten steps took with stacks, by what they took without, as JSON."""
-    from stalloc._out_of_memory.stacks import Stacks
+    """Runs a script, and prints what its steps took with the watch, by what they took without, as JSON."""
+    from stalloc._out_of_memory.watch import Watch
 
+    import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    times: list[float] = []
-    stacks: list = []
+    watch, steps, times = Watch(torch, Path("unused")), 0, []
 
     def step(*_: object) -> None:
-        import torch
+        nonlocal steps
+        steps += 1
+        if steps <= WHOLE * 10:
+            times.append(time.process_time())
+            if steps % 10 == 0:
+                watch._stacks._switch(steps // 10 % 2 == 1)
+        if steps == WHOLE * 10:
+            threading.Thread(target=periods).start()
 
-        times.append(time.process_time())
-        if len(times) % 10 == 0:
-            stacks or stacks.append(Stacks(torch))
-            stacks[0]._switch(len(times) // 10 % 2 == 1)
-        if len(times) > 800:
-            tens = [b - a for a, b in zip(times[100::10], times[110::10])]
-            print(json.dumps({"ratios": [on / off for on, off in zip(tens[1::2], tens[::2])], "ms": 1e3 * statistics.median(tens[::2]) / 10}), flush=True)
-            os._exit(0)
+    def periods() -> None:
+        """What `Watch._each_second` does, for two seconds of every four; the model has been built long ago."""
+        costs: list[float] = []
+        watch._stacks._began = -math.inf
+        watch._stacks.tick()
+        for period in range(2 * PERIODS):
+            began, before = time.process_time(), steps
+            for _ in range(2):
+                if period % 2:
+                    watch._live.tick()
+                    watch._stacks.tick()
+                time.sleep(1.0)
+            costs.append((time.process_time() - began) / (steps - before))
+        tens = [b - a for a, b in zip(times[99::10], times[109::10])]
+        ratios = [[on / off for on, off in zip(tens[1::2], tens[::2])], [on / off for off, on in zip(costs[::2], costs[1::2])]]
+        print(json.dumps({"ratios": ratios, "ms": 1e3 * statistics.median(costs[::2])}), flush=True)
+        os._exit(0)
 
     register_optimizer_step_post_hook(step)
     sys.argv = command
     sys.path.insert(0, str((ROOT / command[0]).parent))
     runpy.run_path(str(ROOT / command[0]), run_name="__main__")
+
+
+def processor() -> float:
+    """Seconds of the processor of this process and of the children that have ended."""
+    own, theirs = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + theirs.ru_utime + theirs.ru_stime
 
 
 def die(kind: str, count: int, folder: str) -> None:
@@ -68,15 +96,16 @@ def die(kind: str, count: int, folder: str) -> None:
         else:
             kept.append(types.SimpleNamespace(values=torch.zeros(128, device="cuda")) if kind == "objects" else torch.zeros(128, device="cuda"))
     live = torch.cuda.memory_stats()["active.all.current"]
-    began, spent = time.monotonic(), time.process_time()
+    began, spent = time.monotonic(), processor()
     try:
         torch.empty(1 << 40, device="cuda")
     except torch.cuda.OutOfMemoryError:
-        caught, used = time.monotonic() - began, time.process_time() - spent
+        caught, used = time.monotonic() - began, processor() - spent
         sys.excepthook(*sys.exc_info())
+    whole = processor() - spent
     (place,) = Path(folder).iterdir()
     sizes = {file.name: file.stat().st_size for file in place.iterdir()}
-    print(json.dumps({"live": live, "capture": caught, "of processor": used, "with page": time.monotonic() - began, **sizes}))
+    print(json.dumps({"live": live, "capture": caught, "of processor": used, "with page": time.monotonic() - began, "of processor with page": whole, **sizes}))
 
 
 def start(*arguments: str) -> dict:
@@ -84,7 +113,7 @@ def start(*arguments: str) -> dict:
     import stalloc
 
     command = str(Path(stalloc.__file__).parent / "_bin" / "stalloc")
-    own = ["env", "-u", "STALLOC_TRACE_DIR", sys.executable, __file__, *arguments]
+    own = ["env", "-u", "STALLOC_TRACE_DIR", "STEPS=1000000", "EVALUATE=1000000", sys.executable, __file__, *arguments]
     with tempfile.TemporaryDirectory() as scratch:
         done = subprocess.run(
             [command, "trace", "--dry-run", "h100-80gb", "-o", scratch, "--", *own], stdout=subprocess.PIPE, text=True, stderr=subprocess.PIPE
@@ -102,19 +131,19 @@ def main() -> None:
     if what == "die":
         return die(sys.argv[2], int(sys.argv[3]), sys.argv[4])
     if what == "dump":
-        print("| tensors alive | capture, s (of the processor) | with recording, page and summary, s | recording, MB | page, MB |\n|---|---|---|---|---|")
+        print("| tensors alive | capture, s (of the processor) | with recording, page and summary, s (of the processor) | recording, MB | page, MB |\n|---|---|---|---|---|")
         for kind in ("list", "objects", "graphs"):
             with tempfile.TemporaryDirectory() as folder:
                 row = start("die", kind, *(sys.argv[2:] or ["100000"]), folder)
             print(
-                f"| {row['live']:,}, {kind} | {row['capture']:.2f} ({row['of processor']:.2f}) | {row['with page']:.1f} | "
+                f"| {row['live']:,}, {kind} | {row['capture']:.2f} ({row['of processor']:.2f}) | {row['with page']:.1f} ({row['of processor with page']:.1f}) | "
                 f"{row['memory.pickle'] / 1e6:.1f} | {row.get('report.html', 0) / 1e6:.1f} |"
             )
         return
-    print("| loop | a step without stacks, ms of CPU | with them: quartiles of the ratio |\n|---|---|---|")
+    print("| loop | a step without, ms of CPU | a stack for each block | as it is |\n|---|---|---|---|")
     for command in LOOPS:
         row = start("child", *command.split())
-        quartiles = " / ".join(f"{one:.2f}" for one in statistics.quantiles(row["ratios"]))
+        quartiles = " | ".join(" / ".join(f"{one:.3f}" for one in statistics.quantiles(ratios)) for ratios in row["ratios"])
         print(f"| {command.split(' --')[0]} | {row['ms']:.2f} | {quartiles} |", flush=True)
 
 

@@ -52,6 +52,18 @@ def test_figures_and_marks_reach_the_logs_of_trainer_lightning_and_accelerate(fr
     assert process.stderr.count("GiB reserved for") == 3, "each says the verdict at its end"
 
 
+def test_no_report_is_made_while_accelerate_looks_for_a_batch_that_fits(frameworks, tmp_path):
+    env = {"STALLOC_OUT_OF_MEMORY": str(tmp_path / "dumps"), "STALLOC_DRYRUN_TOTAL_MIB": "1024", "STALLOC_DRYRUN_CONTEXT_MIB": "200"}
+    program = [frameworks, ROOT / "tests" / "python" / "programs" / "find_batch_size.py"]
+    done = run("run", "--dry-run", "rtx4090", "--", *program, env=env, cwd=tmp_path)
+    assert done.returncode == 0 and "trained with" in done.stdout, done.stderr
+    told = [line for line in done.stderr.splitlines() if "memory ran out" in line]
+    assert len(told) == 1 and "times and the program went on" in told[0], done.stderr
+    assert not (tmp_path / "dumps").exists()
+    done = run("run", "--dry-run", "rtx4090", "--", *program, "none", env=env, cwd=tmp_path)
+    assert "No executable batch size found" in done.stderr and done.stderr.count("the report is in") == 1, done.stderr
+
+
 in_full = pytest.mark.skipif(os.environ.get("STALLOC_FRAMEWORKS") != "1", reason="NOT TRIED: set STALLOC_FRAMEWORKS=1, as .ci/run does")
 
 

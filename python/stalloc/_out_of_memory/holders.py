@@ -84,6 +84,8 @@ class World:
         self.optimizers: list[Any] = []
         #: Tensors by the address of their storage.
         self.tensors: dict[int, list[Any]] = {}
+        #: By the id of each of these tensors, where its storage begins.
+        self._places: dict[int, int] = {}
         self.by_type: dict[type, list[Any]] = {}
         #: Generators and coroutines that wait, and functions with a closure, by their code.
         self.by_code: dict[types.CodeType, list[Any]] = {}
@@ -147,6 +149,8 @@ class World:
 
     def address(self, tensor: Any) -> int | None:
         """Where the storage of a tensor of this device begins; None for any other."""
+        if (known := self._places.get(id(tensor))) is not None:
+            return known
         try:
             if tensor.is_cuda and tensor.device.index == self.device:
                 return int(tensor.untyped_storage().data_ptr()) or None
@@ -158,6 +162,7 @@ class World:
         address = self.address(tensor)
         if address is not None:
             self.tensors.setdefault(address, []).append(tensor)
+            self._places[id(tensor)] = address
 
     @property
     def is_late(self) -> bool:
@@ -399,11 +404,13 @@ def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graph
     for name in containers:
         _claim_name(world, claims, name, inside=False)
     # What is in objects inside of containers is of those that have most.
+    whole: set[int] = set()
     for name in sorted(containers, key=lambda one: -sum(map(len, one.values))):
         if not world.is_late and sum(map(len, name.values)) >= MANY_MODELS:
             _claim_name(world, claims, name)
+            whole.add(id(name))
     _claim_graphs(world, claims, graphs, names)
-    for name in sorted([*names.containers, *names.tensors], key=lambda one: one.is_each):
+    for name in sorted((one for one in [*names.containers, *names.tensors] if id(one) not in whole), key=lambda one: one.is_each):
         _claim_name(world, claims, name)
     _by_roles(world, claims, many=True)
     left = [address for address in world.tensors if address in claims.sizes and address not in claims.of]
@@ -450,7 +457,7 @@ def used_by(world: World, tensors: Iterable[Any]) -> dict[int, int]:
     for tensor in tensors:
         address = world.address(tensor)
         if address is not None:
-            found[address] = found.get(address, 0) + tensor.numel() * tensor.element_size()
+            found[address] = found.get(address, 0) + tensor.nbytes
     return found
 
 

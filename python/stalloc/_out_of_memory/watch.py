@@ -361,7 +361,7 @@ def _variables(torch: Any, capture: Capture, error: BaseException) -> Iterator[t
     """The variables of the frames of an exception: name, line, value, and where its tensors lie. A tensor before what it is in, a
     container before an object that has it."""
     world = holders.World.__new__(holders.World)
-    world.torch, world.device = torch, capture.device
+    world.torch, world.device, world._places = torch, capture.device, {}
     deadline = time.thread_time() + LEAST_SECONDS
     trace = error.__traceback__
     while trace is not None:
