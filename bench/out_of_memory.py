@@ -3,10 +3,11 @@
     PYTHONPATH=$(scripts/python-package) $(scripts/python-env frameworks) bench/out_of_memory.py loops
     ... bench/out_of_memory.py dump [100000]
 
-`loops` runs training loops on the stand-in GPU, with the frameworks' interpreter: CPU time of all threads. In one process ten steps with a
-call stack for each block and ten without take turns, as in the first ten seconds of a job; then two seconds with the watch as it is after that
-(figures each second, at most 4,000 stacks) and two without. Of the ratio of each pair the quartiles. `dump` lets a program die with N
-tensors alive: in a list, in objects, in graphs.
+`loops` runs training loops on the stand-in GPU, with the frameworks' interpreter. In one process ten steps with a call stack for each block
+and ten without take turns, as in the first ten seconds of a job: of the ratio of each pair's CPU time the quartiles. Then the watch does as it
+does after that, with at most 4,000 stacks a second: for which share of the time it has stacks, and the share that its own thread takes. A step costs
+more by the product of the first two, and the third. (On a busy machine a direct comparison varies by more than all of this.) `dump` lets a
+program die with N tensors alive: in a list, in objects, in graphs.
 """
 
 import json
@@ -25,12 +26,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOPS = ("examples/gpt.py --steps 1000000", "examples/variable_length.py --steps 1000000", "bench/frameworks/hf_trainer.py")
-#: Tens of steps with or without a stack for each block; pairs of periods.
-WHOLE, PERIODS = 60, 8
+#: Tens of steps with or without a stack for each block, and seconds with the watch.
+WHOLE, SECONDS = 60, 8
 
 
 def loop(command: list[str]) -> None:
-    """Runs a script, and prints what its steps took with the watch, by what they took without, as JSON."""
+    """Runs a script, and prints what its steps took with stacks, by what they took without, and how often there are stacks, as JSON."""
     from stalloc._out_of_memory.watch import Watch
 
     import torch
@@ -46,24 +47,23 @@ def loop(command: list[str]) -> None:
             if steps % 10 == 0:
                 watch._stacks._switch(steps // 10 % 2 == 1)
         if steps == WHOLE * 10:
-            threading.Thread(target=periods).start()
+            threading.Thread(target=seconds).start()
 
-    def periods() -> None:
-        """What `Watch._each_second` does, for two seconds of every four; the model has been built long ago."""
-        costs: list[float] = []
+    def seconds() -> None:
+        """What `Watch._each_second` does, long after the model has been built; how long stacks were on, and what the thread itself took."""
         watch._stacks._began = -math.inf
         watch._stacks.tick()
-        for period in range(2 * PERIODS):
-            began, before = time.process_time(), steps
-            for _ in range(2):
-                if period % 2:
-                    watch._live.tick()
-                    watch._stacks.tick()
-                time.sleep(1.0)
-            costs.append((time.process_time() - began) / (steps - before))
+        began, spent, on = time.monotonic(), time.thread_time(), 0.0
+        for _ in range(SECONDS):
+            time.sleep(1.0)
+            ticked = time.monotonic()
+            watch._live.tick()
+            watch._stacks.tick()
+            on += time.monotonic() - ticked if not watch._stacks._is_on else 1.0
+        passed, spent = time.monotonic() - began, time.thread_time() - spent
         tens = [b - a for a, b in zip(times[99::10], times[109::10])]
-        ratios = [[on / off for on, off in zip(tens[1::2], tens[::2])], [on / off for off, on in zip(costs[::2], costs[1::2])]]
-        print(json.dumps({"ratios": ratios, "ms": 1e3 * statistics.median(costs[::2])}), flush=True)
+        ratios = [on / off for on, off in zip(tens[1::2], tens[::2])]
+        print(json.dumps({"ratios": ratios, "ms": 1e2 * statistics.median(tens[::2]), "on": on / passed, "thread": spent / passed}), flush=True)
         os._exit(0)
 
     register_optimizer_step_post_hook(step)
@@ -140,11 +140,15 @@ def main() -> None:
                 f"{row['memory.pickle'] / 1e6:.1f} | {row.get('report.html', 0) / 1e6:.1f} |"
             )
         return
-    print("| loop | a step without, ms of CPU | a stack for each block | as it is |\n|---|---|---|---|")
+    print("| loop | a step without, ms of CPU | with a stack for each block, times | time with stacks | the thread | a step costs more |\n|---|---|---|---|---|---|")
     for command in LOOPS:
         row = start("child", *command.split())
-        quartiles = " | ".join(" / ".join(f"{one:.3f}" for one in statistics.quantiles(ratios)) for ratios in row["ratios"])
-        print(f"| {command.split(' --')[0]} | {row['ms']:.2f} | {quartiles} |", flush=True)
+        low, middle, high = statistics.quantiles(row["ratios"])
+        cost = (middle - 1) * row["on"] + row["thread"]
+        print(
+            f"| {command.split(' --')[0]} | {row['ms']:.2f} | {low:.3f} / {middle:.3f} / {high:.3f} | {row['on']:.1%} | {row['thread']:.3%} | {cost:.2%} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
