@@ -89,9 +89,10 @@ def start(torch: Any) -> None:
     # Not a hook: by the time it runs, `forward` and the module's own hooks have been read for the first step.
     @functools.wraps(call)
     def noted_call(module: Any, *arguments: Any, **options: Any) -> Any:
-        if not program.has_stepped:
-            if not torch.compiler.is_compiling():
-                note_call(module)
+        if torch.compiler.is_compiling():
+            pass
+        elif not program.has_stepped:
+            note_call(module)
         elif program.is_model(module):
             program.forward_called()
             torch.nn.Module.__call__ = call  # Whatever is trained was called: calls must be PyTorch's own when a step counts.
