@@ -28,8 +28,6 @@ COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
 FOLDER = Path(__file__).resolve().parent / "levers"
 GPU = ("--dry-run", "h100-80gb")
 SCRIPTS = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
-#: Its import uses CUDA: bitsandbytes, which it imports, asks for the GPU's capability.
-AWAKE = "diffusers"
 HEADER = "| script | as it is, MiB | levers compared | by hand: the worst differs by | largest batch the same | not tried |\n|---|---:|---|---:|---:|---|"
 
 
@@ -74,12 +72,17 @@ def peaks_by_hand(folder: Path, scripts: list[tuple[str, int]], ranks: int) -> l
 
 def fork(place: str, *batches: str) -> None:
     """Runs each script of a folder in a child of this process, recorded on its own."""
+    import torch
     from torch.utils import _triton
 
-    _triton.has_triton = lambda: True  # torchao asks while it is imported, which would use CUDA
+    # What torchao and bitsandbytes ask while they are imported, which would use CUDA.
+    asked = torch.cuda.get_device_capability
+    _triton.has_triton, torch.cuda.get_device_capability = lambda: True, lambda *_device: (9, 0)
     parts = ast.parse(Path(place, "0.py").read_text()).body
-    imports = [part for part in parts if isinstance(part, (ast.Import, ast.ImportFrom)) and getattr(part, "module", "") != AWAKE]
-    exec(compile(ast.Module(imports, []), "imports", "exec"), {})  # noqa: S102
+    exec(compile(ast.Module([part for part in parts if isinstance(part, (ast.Import, ast.ImportFrom))], []), "imports", "exec"), {})  # noqa: S102
+    torch.cuda.get_device_capability = asked
+    if torch.cuda.is_initialized():
+        sys.exit("an import used CUDA")
     for number, batch in enumerate(batches):
         child = os.fork()
         if child == 0:
@@ -91,7 +94,7 @@ def fork(place: str, *batches: str) -> None:
             return
         if os.waitpid(child, 0)[1]:
             sys.exit(f"script {number} failed")
-    sys.modules["torch"].ones(1, device="cuda")  # its own recording must not be empty
+    torch.ones(1, device="cuda")  # its own recording must not be empty
 
 
 def main() -> None:

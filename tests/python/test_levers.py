@@ -167,6 +167,13 @@ def test_a_compiled_script_gets_a_line_and_the_levers_of_its_optimizer(cache, tm
     assert [lever["name"] for lever in answer["levers"]] == ["fused"]
 
 
+def test_a_lever_that_the_script_does_not_run_with_gets_the_first_line_of_the_error(cache, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(INLINE + "if __import__('os').environ['STALLOC_LEVERS']:\n    raise ValueError('not so\\nthe second line')\n")
+    process = run("levers", "--dry-run", GPU, "--only", "fused", "--", sys.executable, str(script), env=cache)
+    assert "  fused: the script does not run with it: ValueError: not so\n" in process.stdout, process.stderr
+
+
 def test_a_script_with_process_groups_is_not_sharded_once_more(cache, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(INLINE.replace("\nmodel", '\ntorch.distributed.init_process_group("nccl")\nmodel', 1))
