@@ -147,6 +147,22 @@ def test_lines_stand_where_the_script_has_names_for_what_they_are_about(cache, t
     assert lever["peak_allocated"] == peak_by_hand(tmp_path, [lever], INLINE) < peak_by_hand(tmp_path, [], INLINE)
 
 
+def test_lines_import_torch_where_the_script_does_not(cache, tmp_path):
+    text, script = INLINE.replace("torch.", "t.").replace("import torch\n", "import torch as t\n"), tmp_path / "script.py"
+    script.write_text(text)
+    (lever,) = levers("--only", "autocast_bf16", "--", sys.executable, str(script), cache=cache)["levers"]
+    assert lever["how"].startswith("import torch\n") and lever["peak_allocated"] == peak_by_hand(tmp_path, [lever], text)
+
+
+def test_lines_for_a_script_without_an_optimizer_name_its_model(cache, tmp_path):
+    own = "class Own:\n    step = zero_grad = lambda self: [p.grad.zero_() for p in model.parameters()]\n\n\n"
+    script = tmp_path / "script.py"
+    script.write_text(own + INLINE.replace("torch.optim.AdamW(model.parameters())", "Own()"))
+    answer = levers("--only", "checkpoint,fused", "--", sys.executable, str(script), cache=cache)
+    assert [lever["why"] for lever in answer["skipped"]] == ["no optimizer of torch.optim"]
+    assert [lever["where"] for lever in answer["levers"]] == ["after the model is made"]
+
+
 def test_gradients_that_the_forward_pass_finds_are_freed_right_after_the_step(cache, tmp_path):
     zero, backward = "        made.zero_grad()\n", ".sum().backward()\n"
     # Neither the step nor the backward pass needs more than the forward pass with the gradients of the last step.

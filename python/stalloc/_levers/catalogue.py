@@ -77,13 +77,15 @@ class Lever:
             unknown = f"{type(program.arguments).__name__}(..., {name}={value!r})"
             return call.with_option(name, repr(value)) if call else unknown, call.where if call else ""
         lines = self.lines(program, program.made_as if self.is_before else program.models)
+        if not program.has_torch and any("torch." in line and not line.startswith("from ") for line in lines.splitlines()):
+            lines = f"import torch\n{lines}"
         if program.arguments is not None:
             return lines, "before the trainer is made"
-        if program.made_at is None:
-            return lines, f"{'before' if self.is_before else 'after'} the optimizer is made"
+        made = program.made_at
         if self.is_before:
-            return lines, f"before {program.made_at.before_parameters(program.made_as[0][0])}"
-        return lines, program.place or f"after {program.made_at.where}"
+            return lines, f"before {made.before_parameters(program.made_as[0][0]) if made else 'the optimizer is made'}"
+        unknown = "the optimizer is made" if program.optimizers else "the model is made"
+        return lines, program.place or f"after {made.where if made else unknown}"
 
     def found(self, program: Program) -> dict[str, Any]:
         """All that is said of it."""

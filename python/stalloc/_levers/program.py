@@ -44,6 +44,8 @@ class Program:
     #: The line that each of the program's frames was at then, by its code, and where lines that name everything stand.
     made_by: dict[Any, int] = field(default_factory=dict)
     place: str | None = None
+    #: Whether all of the program's frames that call a model have the name ``torch``.
+    has_torch: bool = True
     #: The ``TrainingArguments`` of transformers' Trainer, and where the program makes them.
     arguments: Any = None
     arguments_at: Call | None = None
@@ -59,6 +61,7 @@ class Program:
 
     def model_called(self, model: Any) -> tuple[str, Any]:
         """A model is called for training for the first time."""
+        self.has_torch = all(frame.f_globals.get("torch") is self.torch for frame in program_frames())
         others = ["model", *["optimizer"] * len(self.optimizers)]
         (name, *self.optimizer_names), self.place = names_in_program([model, *self.optimizers], others, self.made_by)
         self.models.append((name, model))
