@@ -185,7 +185,8 @@ def test_a_compiled_script_gets_a_line_and_the_levers_of_its_optimizer(cache, tm
 
 def test_a_lever_that_the_script_does_not_run_with_gets_the_first_line_of_the_error(cache, tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(INLINE + "if __import__('os').environ['STALLOC_LEVERS']:\n    raise ValueError('not so\\nthe second line')\n")
+    fails = "if __import__('os').environ['STALLOC_LEVERS']:\n    raise ValueError('not so\\nthe second line')\n\n\n"
+    script.write_text(INLINE.replace("def train", fails + "def train"))
     process = run("levers", "--dry-run", GPU, "--only", "fused", "--", sys.executable, str(script), env=cache)
     assert "  fused: the script does not run with it: ValueError: not so\n" in process.stdout, process.stderr
 
