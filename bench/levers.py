@@ -121,7 +121,7 @@ def compared(name: str, folder: Path, options: argparse.Namespace) -> str:
     script = folder / f"{name}.py"
     script.write_text(text)
     only = ("--only", options.levers) if options.levers else ()
-    batches = "BATCH=1..4096" if options.largest else "BATCH=4..4"
+    batches = "BATCH=1..256" if options.largest else "BATCH=4..4"
     goal = ("--goal", options.goal) if options.largest else ()
     ranks = ("--world-size", "2") if name == "fsdp2" else ()
     answer = ran("levers", *GPU, *ranks, *only, *goal, "--vary", batches, "--json", "--", sys.executable, script, "{BATCH}", folder=folder)
@@ -148,9 +148,10 @@ def compared(name: str, folder: Path, options: argparse.Namespace) -> str:
             if not options.largest or not one["largest"]:
                 continue
             script.write_text(edited)
-            world = ("--world-size", str(of), "--rank", "0") if of > 1 else ()
-            said = ran("fit", *GPU, *world, *goal, "--vary", batches, "--json", "--", sys.executable, script, "{BATCH}", folder=folder)
-            found = said["largest"]["h100-80gb"]["stalloc"]["BATCH"] * half
+            world = ("--world-size", str(of)) if of > 1 else ()
+            # A lever that is hardly ever tried: what is asked is the script as it is.
+            said = ran("levers", *GPU, *world, *goal, "--only", "no_unused_gradients", "--vary", batches, "--json", "--", sys.executable, script, "{BATCH}", folder=folder)
+            found = said["base"]["largest"]["BATCH"] * half
             print(f"    largest {one['largest']['BATCH']}, by hand {found}", flush=True)
             largest.append(one["largest"]["BATCH"] == found)
     right = f"{sum(largest)} of {len(largest)}" if largest else ""
