@@ -79,7 +79,7 @@ def processor() -> float:
 
 
 def die(kind: str, count: int, folder: str) -> None:
-    """Dies with so many tensors alive and prints what the dump took, as JSON."""
+    """Dies with that many tensors alive and prints what the dump took, as JSON."""
     import torch
 
     import stalloc

@@ -27,8 +27,6 @@ pub struct Case<'a> {
     pub resident: Option<u64>,
     /// Most live bytes, with what failed.
     pub peak_allocated: u64,
-    /// Whether a backward pass has ended before.
-    pub has_trained: bool,
     /// The job's command, as it was known when memory ran out.
     pub known_command: Option<&'a str>,
     /// Whether there is neither a history nor anything known of the failure.
@@ -64,7 +62,7 @@ impl Case<'_> {
                 "handle = module.register_forward_hook(hook)  # and afterwards: handle.remove()",
             ),
             Some(Cause::Graph)
-                if !self.has_trained && found.holder.as_ref().is_some_and(|one| one.kind == "graph_of_many") =>
+                if found.holder.as_ref().is_some_and(|one| one.kind == "graph_of_many" && one.is_pending) =>
             {
                 line(
                     format!(
@@ -196,7 +194,10 @@ impl Case<'_> {
                 "async with semaphore:  # = asyncio.Semaphore(8), around the work",
             ),
             kind if kind == "models" || one.is_models => (
-                format!("Keep one model on the GPU at a time: {} has all of them there.", one.holder),
+                format!(
+                    "Keep on the GPU the model and the optimizer that are used now: {} has all of them.",
+                    one.holder
+                ),
                 "del model, optimizer  # of a copy to keep: copy.deepcopy(model).cpu()",
             ),
             "attribute" if one.is_bounded && found.verdict == Verdict::TooLarge => (
@@ -223,6 +224,10 @@ impl Case<'_> {
                     one.content, one.holder
                 ),
                 "done = kept.pop(0)  # or let each keep numbers: tensor.item(), tensor.cpu()",
+            ),
+            _ if one.holder.starts_with("lru_cache") => (
+                format!("Bound {}: it keeps every tensor{at} that was ever put in.", one.holder),
+                "@functools.lru_cache(maxsize=16)",
             ),
             kind if kind == "cache" || one.holder.starts_with("dict") => (
                 format!("Bound {}: it keeps every tensor{at} that was ever put in.", one.holder),

@@ -206,7 +206,6 @@ impl<'a> Analysis<'a> {
             peak_by_site: &self.figures.peak_by_site,
             resident: self.resident(),
             peak_allocated: self.figures.peak_allocated,
-            has_trained: known.is_none_or(|known| known.has_trained),
             known_command: known.map(|known| &*known.command),
             state_only,
         };

@@ -23,8 +23,7 @@ pub(crate) const MOST: f64 = 0.25;
 
 /// Whether a program keeps what is held by a name of its own.
 pub(crate) fn is_kept(kind: &str) -> bool {
-    const OTHERS: &str =
-        " parameters gradients optimizer_states exception garbage hook graph graph_of_many variable local native ";
+    const OTHERS: &str = " parameters gradients buffer optimizer_states exception garbage hook graph graph_of_many variable local native ";
     !OTHERS.contains(&format!(" {kind} "))
 }
 
@@ -160,7 +159,10 @@ impl Evidence<'_> {
                 "An earlier exception is kept, and with it the frames that it came through."
             };
             facts.push(which.into());
-            return (Verdict::TooLarge, Some(Cause::Exception), Some(one));
+            let many =
+                !one.holder.starts_with("the ") && self.growth.is_some_and(|growth| share(growth.bytes) >= GROWN);
+            let verdict = if many { Verdict::Growth } else { Verdict::TooLarge };
+            return (verdict, Some(Cause::Exception), Some(one));
         }
         if let Some(growth) = self.enlarged {
             facts.push(format!(

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use stalloc_trace::{RequestId, StackId, Time, Trace};
+use stalloc_trace::site::BACKWARD_PASS;
+use stalloc_trace::{Request, RequestId, StackId, Time, Trace};
 
-use crate::sites::{Sites, passes};
+use crate::sites::{Sites, UNKNOWN, passes};
 
 /// A container of as many tensors has been filled.
 pub(crate) const MANY: usize = 12;
@@ -33,8 +34,6 @@ pub struct Facts {
     pub evaluating: bool,
     pub optimizers: Vec<OptimizerFacts>,
     pub missing_gradients: u64,
-    /// Whether a backward pass has left gradients or states behind.
-    pub has_trained: bool,
     /// Requests that failed after it.
     pub followed: u64,
     pub holders: Vec<HolderFacts>,
@@ -120,6 +119,9 @@ pub struct HolderBytes {
     /// Whether it was filled piece by piece over what was recorded.
     #[serde(skip)]
     pub is_filled: bool,
+    /// Whether no backward pass has run since the first of it was made, as far as call stacks tell.
+    #[serde(skip)]
+    pub is_pending: bool,
     /// The class of what is in it, where these are no tensors.
     #[serde(skip)]
     pub content: String,
@@ -135,6 +137,9 @@ impl Facts {
     /// The holders, each with the line that allocated most of what it holds; last what nothing in Python holds.
     pub fn holders(&self, trace: &Trace, live: u64, sites: &mut Sites<'_>) -> Vec<HolderBytes> {
         let at: HashMap<u64, RequestId> = living(trace).collect();
+        // What was recorded without a stack, among what has one, was asked for by a thread without Python.
+        let backward = |request: &&Request| matches!(&*sites.known(request.stack), BACKWARD_PASS | UNKNOWN);
+        let last_backward = trace.requests.iter().filter(backward).filter_map(|request| request.alloc).max();
         let mut list: Vec<HolderBytes> = self
             .holders
             .iter()
@@ -149,22 +154,25 @@ impl Facts {
                     models += if is_models(trace, request.stack) { request.rounded() >> 9 } else { 0 };
                     born.extend(request.alloc);
                 }
+                let first = born.iter().min().copied();
                 let sum: u64 = by_site.values().sum();
                 let is_loaded = loaded * 2 > sum;
                 let most = by_site.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+                let site = most.map(|(site, _)| site.to_string()).filter(|site| crate::sites::is_named(site));
                 HolderBytes {
                     holder: one.name.clone(),
                     kind: one.kind.clone(),
                     line: one.line.clone(),
                     bytes: one.bytes,
                     blocks: one.tensors,
-                    site: most.map(|(site, _)| site.to_string()).filter(|site| crate::sites::is_named(site)),
                     used: one.used.filter(|used| *used < one.bytes / 2),
                     is_bounded: one.is_bounded,
                     is_loaded,
                     is_models: models * 4 > sum,
                     is_untrained: one.is_untrained,
+                    is_pending: site.is_some() && first.is_some() && last_backward < first,
                     is_filled: !one.is_bounded && is_filled(born, trace.end()),
+                    site,
                     content: one.content.clone(),
                 }
             })

@@ -101,6 +101,9 @@ fn innermost<'a>(frames: &[Frame], text: &impl Fn(StringId) -> &'a str) -> Optio
     if let Some((_, frame)) = python.iter().min_by_key(|(distance, _)| *distance) {
         return Some(format!("{}:{} {}", tail(text(frame.file)), frame.line, text(frame.function)));
     }
+    if !frames.is_empty() && frames.iter().all(|frame| is_python(text(frame.file))) {
+        return Some(BACKWARD_PASS.into());
+    }
     // C++ only, as autograd's threads are: the operator whose backward it is, else the first that says something.
     let function = |frame: &Frame| text(frame.function);
     let backward = |frame: &&Frame| function(frame).contains("Backward");

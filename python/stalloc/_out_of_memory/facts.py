@@ -8,7 +8,7 @@ import shlex
 import sys
 from typing import Any
 
-from stalloc._out_of_memory.holders import World, own_parameters
+from stalloc._out_of_memory.holders import World
 
 
 def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
@@ -26,7 +26,6 @@ def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
         "evaluating": bool(world.roots) and not any(root.training for root in world.roots),
         "optimizers": [_optimizer(one) for one in world.optimizers],
         "missing_gradients": _missing_gradients(world),
-        "has_trained": _has_trained(world),
         "command": shlex.join(getattr(sys, "orig_argv", sys.argv))[:2000],
         "pinned": _pinned(torch),
         "processes": processes(torch, world.device),
@@ -65,13 +64,6 @@ def _missing_gradients(world: World) -> int:
                 if address is not None:
                     missing[address] = parameter.numel() * parameter.element_size()
     return sum(missing.values())
-
-
-def _has_trained(world: World) -> bool:
-    """Whether a backward pass has left anything behind: gradients, or what an optimizer made of them."""
-    if any(optimizer.state for optimizer in world.optimizers):
-        return True
-    return any(one is not None and one.grad is not None for root in world.roots for one in own_parameters(root))
 
 
 def allowed(torch: Any, device: int, total: int) -> int:

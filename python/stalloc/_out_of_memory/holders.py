@@ -14,7 +14,8 @@ import os
 import sys
 import time
 import types
-from collections import Counter, deque
+import weakref
+from collections import Counter, UserDict, UserList, deque
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Iterator
 
@@ -35,6 +36,8 @@ MOST_HOLDERS = 24
 MOST_ADDRESSES = 64
 
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+#: What keeps a container in its `data`.
+WRAPPERS: tuple[Any, ...] = (weakref.WeakKeyDictionary, UserDict, UserList)
 #: What may wait with variables of its own.
 SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 #: What leads to everything, or nowhere.
@@ -196,9 +199,16 @@ class Claims:
         size = self.sizes.__getitem__
         named = sorted(self.holders.values(), key=lambda one: -sum(map(size, one.addresses)))
         return [
-            vars(one) | {"bytes": sum(map(size, one.addresses)), "tensors": len(one.addresses), "addresses": sorted(one.addresses, key=size, reverse=True)[:MOST_ADDRESSES]}
+            vars(one) | {"bytes": sum(map(size, one.addresses)), "tensors": len(one.addresses), "addresses": self._some(one.addresses)}
             for one in named[:MOST_HOLDERS]
         ]
+
+    def _some(self, addresses: list[int]) -> list[int]:
+        """The largest; of many that are equally large some evenly over all, so that they tell how long it took to fill."""
+        least = sorted((self.sizes[one] for one in addresses), reverse=True)[:MOST_ADDRESSES][-1]
+        large = [one for one in addresses if self.sizes[one] >= least]
+        chosen = {large[i * len(large) // MOST_ADDRESSES] for i in range(MOST_ADDRESSES)}
+        return sorted(chosen, key=self.sizes.__getitem__, reverse=True)
 
 
 def own_parameters(root: Any) -> Iterator[Any]:
@@ -273,15 +283,19 @@ def _by_roles(world: World, claims: Claims, many: bool = False) -> None:
             continue
         each = f" ({often[type(root)]} models)" if many else ""
         addresses: list[int | None] = []
+        buffers: dict[str, list[int | None]] = {}
         gradients: list[int | None] = []
         for module in submodules(root):
             for name in ("_parameters", "_buffers"):
-                for tensor in (module.__dict__.get(name) or {}).values():
+                for own, tensor in (module.__dict__.get(name) or {}).items():
                     if tensor is not None:
-                        addresses.append(world.address(tensor))
+                        of = addresses if name == "_parameters" else buffers.setdefault(f"buffer `{own}` of `{type(module).__name__}`", [])
+                        of.append(world.address(tensor))
                         if tensor.is_leaf and tensor.grad is not None:
                             gradients.append(world.address(tensor.grad))
         claims.claim(kinds[0], f"parameters of `{type(root).__name__}`{each}", filter(None, addresses))
+        for text, places in buffers.items():
+            claims.claim("models" if many else "buffer", text, filter(None, places))
         claims.claim(kinds[1], f"gradients of `{type(root).__name__}`{each}", filter(None, gradients))
     for optimizer in world.optimizers if (len(world.optimizers) >= MANY_MODELS) == many else ():
         name = type(optimizer).__name__
@@ -307,6 +321,7 @@ def _by_exceptions(world: World, claims: Claims, frames: list[types.FrameType]) 
     """What the frames of an exception that is handled hold."""
     running = {id(frame) for frame in frames}
     now = handled()
+    alike = Counter(type(error) for error in world.exceptions if error not in now)
     for error in [*now, *(one for one in world.exceptions if one not in now)]:
         trace = error.__traceback__
         while trace is not None:
@@ -322,7 +337,8 @@ def _by_exceptions(world: World, claims: Claims, frames: list[types.FrameType]) 
             place = line_of(frame.f_code, line)
             kept = "`sys.last_value`, an exception" if error is getattr(sys, "last_value", None) else f"a `{type(error).__name__}`"
             which = "the exception being handled" if error in now else f"{kept} that is kept"
-            name = f"{which} (traceback frame {place})"
+            count = alike[type(error)]
+            name = f"{which} (traceback frame {place})" + (f", one of {count}" if error not in now and count >= MANY_MODELS else "")
             claims.claim("exception", name, filter(None, addresses), place)
 
 
@@ -401,12 +417,12 @@ def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graph
     names = Names(world, frames)
     names.look()
     containers = [name for name in names.containers if isinstance(name.values[0], CONTAINERS)]
-    for name in containers:
+    for name in (one for one in containers if not one.is_each):
         _claim_name(world, claims, name, inside=False)
     # What is in objects inside of containers is of those that have most.
     whole: set[int] = set()
     for name in sorted(containers, key=lambda one: -sum(map(len, one.values))):
-        if not world.is_late and sum(map(len, name.values)) >= MANY_MODELS:
+        if not world.is_late and not name.is_each and sum(map(len, name.values)) >= MANY_MODELS:
             _claim_name(world, claims, name)
             whole.add(id(name))
     _claim_graphs(world, claims, graphs, names)
@@ -525,6 +541,7 @@ class Names:
         world = self._world
         if isinstance(value, world.torch.Tensor):
             return world.address(value) is not None
+        value = value.data if isinstance(value, WRAPPERS) else value
         if not isinstance(value, CONTAINERS) or not value:
             return False
         return any(world.address(tensor) is not None for tensor in tensors_in(value, world.torch, objects=inside, most=MOST_TRIED))
@@ -560,7 +577,8 @@ class Names:
         hook = None if is_tensor or kind in ("hook", "closure") else self.hooks.fills.get(id(value))
         filled = f", filled by hook at {hook}" if hook else ""
         what = "tensor" if is_tensor else type(value).__name__
-        return Name("hook" if hook else kind, f"{what} `{variable}`{where}{filled}", hook or place, f"`{variable}`", [value], is_tensor and kind != "hook")
+        values = [value.data if isinstance(value, WRAPPERS) else value]
+        return Name("hook" if hook else kind, f"{what} `{variable}`{where}{filled}", hook or place, f"`{variable}`", values, is_tensor and kind != "hook")
 
     def _of_cache(self, wrapper: Any) -> None:
         function = getattr(wrapper, "__wrapped__", None)
@@ -604,6 +622,7 @@ class Names:
             if slots:
                 attributes = {**attributes, **{slot: getattr(thing, slot, None) for slot in slots}}
             for attribute, value in list(attributes.items()):
+                value = value.data if isinstance(value, WRAPPERS) else value
                 if attribute not in _OWN and isinstance(value, (self._world.torch.Tensor, *CONTAINERS)) and self._holds(value, inside):
                     held.setdefault(attribute, []).append(value)
         for attribute, values in held.items():
@@ -619,7 +638,7 @@ class Names:
                 one.kind, one.text = "garbage", f"{text}, in reference cycles that nothing else refers to"
             are_tensors = all(isinstance(value, torch.Tensor) for value in values)
             one.is_bounded = are_tensors and issubclass(kind, torch.nn.Module)
-            one.is_each = are_tensors and len(values) >= MANY_MODELS and not one.is_bounded and one.kind == "attribute"
+            one.is_each = len(values) >= MANY_MODELS and not issubclass(kind, torch.nn.Module) and one.kind == "attribute"
             self._add(one)
 
     def _is_dataset(self, kind: type) -> bool:

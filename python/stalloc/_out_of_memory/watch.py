@@ -64,6 +64,8 @@ class Watch:
         #: The first failure and the last: an exception that is kept may be any one's.
         self._captures: list[Capture] = []
         self._is_capturing = threading.Lock()
+        #: Whether a thread has ended by memory that another one's request is told of.
+        self._is_owed = False
         self._published = 0
         self._told = 0
         self._stacks = Stacks(torch) if with_stacks else None
@@ -86,7 +88,12 @@ class Watch:
         def uncaught_in_thread(arguments: Any) -> None:
             error = arguments.exc_value
             in_thread(arguments)
-            self._ended(error)
+            with self._is_capturing:  # perhaps by another thread, whose exception has the variables then
+                found = _memory_error(self._torch, error)
+                is_others = found is not None and bool(self._captures) and not self._through(found)
+            self._is_owed |= is_others
+            if not is_others:
+                self._ended(error)
 
         threading.excepthook = uncaught_in_thread
         atexit.register(self._at_exit)
@@ -167,7 +174,7 @@ class Watch:
         segments = [segment for segment in snapshot["segments"] if segment["device"] == device]
         live = [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
         _share_stacks(snapshot)
-        sizes = {int(block["address"]): int(block["size"]) for block in live}
+        sizes = {int(block["address"]): _size(block) for block in live}
         deadline = time.thread_time() + self._budget()
         world = holders.World(self._torch, device, deadline)
         claims = holders.find(world, sizes, frames)
@@ -211,13 +218,17 @@ class Watch:
 
     def _capture_of(self, error: BaseException | None) -> Capture | None:
         """What was captured where an exception comes from; of the last request that failed where none fits."""
+        last = [one for one in self._captures if one.facts["times"] == self._times]
+        return next(reversed(self._through(error) or last), None)
+
+    def _through(self, error: BaseException | None) -> list[Capture]:
+        """What was captured in the frames that an exception comes through."""
         through = set()
         trace = error.__traceback__ if error is not None else None
         while trace is not None:
             through.add(id(trace.tb_frame))
             trace = trace.tb_next
-        from_there = [one for one in self._captures if one.frame in through]
-        return next(reversed(from_there or [one for one in self._captures if one.facts["times"] == self._times]), None)
+        return [one for one in self._captures if one.frame in through]
 
     def _capture_late(self, error: BaseException | None) -> Capture | None:
         """Nothing was captured: a library failed, or there was no time. The frames of the exception hold what they held."""
@@ -245,7 +256,7 @@ class Watch:
                 pass
             elif self._published > 0:
                 say(f"{self._times - self._told} more requests failed after the report")
-            elif self._captures and self._made() - self._captures[-1].made <= FEW:
+            elif self._captures and (self._is_owed or self._made() - self._captures[-1].made <= FEW):
                 self._publish(None)
             elif not self._quiet:
                 size, line = self._largest
@@ -262,6 +273,11 @@ class Watch:
             self._live.end()
         if self._stacks is not None:
             self._stacks.stop()
+
+
+def _size(block: dict[str, Any]) -> int:
+    """Bytes that were asked for, in units of 512; a block may have more, which no other request can use."""
+    return -(-int(block.get("requested_size") or block["size"]) // 512) * 512
 
 
 def _share_stacks(snapshot: dict[str, Any]) -> None:
@@ -327,7 +343,7 @@ def _memory_error(torch: Any, error: BaseException | None) -> BaseException | No
 def _name_locals(torch: Any, capture: Capture, error: BaseException) -> None:
     """Name what the frames of the exception hold by their variables: they have ended, so looking at them changes nothing."""
     holding = capture.facts["holders"]
-    sizes = {int(b["address"]): int(b["size"]) for s in capture.snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
+    sizes = {int(b["address"]): _size(b) for s in capture.snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
     variables = list(_variables(torch, capture, error))
     for graph in (one for one in holding if one["ends"] and not one["line"]):
         # The variable that has most of the ends: of one end the tensor itself.
