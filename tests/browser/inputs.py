@@ -3,6 +3,7 @@
 Usage: inputs.py DIRECTORY
 """
 
+import json
 import pickle
 import random
 import sys
@@ -95,12 +96,13 @@ def train(recorder, layers, steps, width):
             recorder.release(grad)
 
 
-def snapshot(path, recorders, keep_trace=True):
+def snapshot(path, recorders, keep_trace=True, **known):
     data = {
         "segments": [segment for recorder in recorders for segment in recorder.state()],
         "device_traces": [recorder.entries if keep_trace else [] for recorder in recorders],
         "allocator_settings": {},
         "external_annotations": [],
+        **known,
     }
     path.write_bytes(pickle.dumps(data, protocol=4))
 
@@ -148,6 +150,16 @@ def main():
     failing[1].fail(20 * MIB, 5 * MIB)
     failing[1].fail(5000 * MIB, 5 * MIB)
     snapshot(out / "out_of_memory.pickle", failing)
+    leaking = Recorder(0)
+    seen = []
+    for _ in range(60):
+        batch = leaking.alloc(3 * MIB, ("/job/train.py", 22, "main"))
+        seen.append(leaking.alloc(12 * MIB, ("/job/train.py", 14, "hook"), ("/job/train.py", 23, "main")))
+        leaking.release(batch)
+    leaking.fail(20 * MIB, 5 * MIB)
+    held = {"kind": "hook", "name": "list `seen` in the closure of hook at train.py:13", "bytes": 60 * 12 * MIB, "tensors": 60, "addresses": seen}
+    facts = {"device": 0, "total": 1024 * MIB, "free": 5 * MIB, "reserved": 900 * MIB, "holders": [held]}
+    snapshot(out / "death.pickle", [leaking], stalloc=json.dumps(facts))
     bare = Recorder(0, with_frames=False)
     train(bare, 12, 3, 5 * MIB)
     for entry in bare.entries:

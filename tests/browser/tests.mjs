@@ -292,6 +292,19 @@ await test("dark mode, a small screen and paper", async () => {
 const holders = (page) =>
   page.locator(".holders tbody tr:not(.muted)").evaluateAll((rows) => rows.map((row) => [row.querySelector("th").textContent, Number(row.querySelector("[data-bytes]").dataset.bytes)]));
 
+await test("a death's page shows who holds the memory in Python, and what helps against that cause", async () => {
+  const { html, figures } = report("death", [input("death.pickle")]);
+  const { page, errors } = await open(chromium, html);
+  const device = figures.inputs[0].devices[0];
+  equal(`${device.verdict} ${device.cause}`, "growth hook", "verdict");
+  const shown = await page.locator(".pythons tbody th").allTextContents();
+  equal(shown.join("|"), device.holders.slice(0, 8).map((one) => one.holder.replaceAll("`", "")).join("|"), "holders");
+  equal(shown[0], "list seen in the closure of hook at train.py:13", "the largest");
+  assert((await page.locator(".todo .command code").first().textContent()).includes("handle.remove()"), "advice");
+  equal(errors.join("; "), "", "errors");
+  await page.close();
+});
+
 await test("who holds the memory at the peak, and at any moment that is chosen on the curve", async () => {
   const { html, figures } = report("holders", [input("out_of_memory.pickle")]);
   const { page, errors } = await open(chromium, html);
