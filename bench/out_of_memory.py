@@ -6,14 +6,12 @@
 `loops` runs training loops on the stand-in GPU, with the frameworks' interpreter. In one process ten steps with a call stack for each block
 and ten without take turns, as in the first ten seconds of a job: of the ratio of each pair's CPU time the quartiles. Then the watch does as it
 does after that, with at most 4,000 stacks a second: for which share of the time it has stacks, and the share that its own thread takes. A step costs
-more by the product of the first two, and the third. (On a busy machine a direct comparison varies by more than all of this.) `dump` lets a
-program die with N tensors alive: in a list, in objects, in graphs.
+more by the product of the first two, and the third. `dump` lets a program die with N tensors alive: in a list, in objects, in graphs.
 """
 
 import json
 import math
 import os
-import resource
 import runpy
 import statistics
 import subprocess
@@ -72,12 +70,6 @@ def loop(command: list[str]) -> None:
     runpy.run_path(str(ROOT / command[0]), run_name="__main__")
 
 
-def processor() -> float:
-    """Seconds of the processor of this process and of the children that have ended."""
-    own, theirs = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + theirs.ru_utime + theirs.ru_stime
-
-
 def die(kind: str, count: int, folder: str) -> None:
     """Dies with that many tensors alive and prints what the dump took, as JSON."""
     import torch
@@ -96,13 +88,13 @@ def die(kind: str, count: int, folder: str) -> None:
         else:
             kept.append(types.SimpleNamespace(values=torch.zeros(128, device="cuda")) if kind == "objects" else torch.zeros(128, device="cuda"))
     live = torch.cuda.memory_stats()["active.all.current"]
-    began, spent = time.monotonic(), processor()
+    began, spent = time.monotonic(), sum(os.times()[:4])
     try:
         torch.empty(1 << 40, device="cuda")
     except torch.cuda.OutOfMemoryError:
-        caught, used = time.monotonic() - began, processor() - spent
+        caught, used = time.monotonic() - began, sum(os.times()[:4]) - spent
         sys.excepthook(*sys.exc_info())
-    whole = processor() - spent
+    whole = sum(os.times()[:4]) - spent
     (place,) = Path(folder).iterdir()
     sizes = {file.name: file.stat().st_size for file in place.iterdir()}
     print(json.dumps({"live": live, "capture": caught, "of processor": used, "with page": time.monotonic() - began, "of processor with page": whole, **sizes}))
