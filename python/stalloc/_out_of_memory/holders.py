@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 import types
 import weakref
 from collections import Counter, UserDict, UserList, deque
@@ -323,10 +324,7 @@ def _by_exceptions(world: World, claims: Claims, frames: list[types.FrameType]) 
     now = handled()
     alike = Counter(type(error) for error in world.exceptions if error not in now)
     for error in [*now, *(one for one in world.exceptions if one not in now)]:
-        trace = error.__traceback__
-        while trace is not None:
-            frame, line = trace.tb_frame, trace.tb_lineno
-            trace = trace.tb_next
+        for frame, line in traceback.walk_tb(error.__traceback__):
             if id(frame) in running:
                 continue
             # The frame has ended: what a look at its locals copies goes when it goes.

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,22 +224,14 @@ class Watch:
 
     def _through(self, error: BaseException | None) -> list[Capture]:
         """What was captured in the frames that an exception comes through."""
-        through = set()
-        trace = error.__traceback__ if error is not None else None
-        while trace is not None:
-            through.add(id(trace.tb_frame))
-            trace = trace.tb_next
+        through = {id(frame) for frame, _ in traceback.walk_tb(error.__traceback__ if error is not None else None)}
         return [one for one in self._captures if one.frame in through]
 
     def _capture_late(self, error: BaseException | None) -> Capture | None:
         """Nothing was captured: a library failed, or there was no time. The frames of the exception hold what they held."""
         if error is None or not self._torch.cuda.is_initialized():
             return None
-        trace = error.__traceback__
-        frames: list[tuple[types.FrameType, int]] = []
-        while trace is not None:
-            frames.insert(0, (trace.tb_frame, trace.tb_lineno))
-            trace = trace.tb_next
+        frames = list(traceback.walk_tb(error.__traceback__))[::-1]
         device = int(self._torch.cuda.current_device())
         free, total = self._torch.cuda.mem_get_info(device)
         capture = self._captured(device, 0, int(total), int(free), [frame for frame, _ in frames])
@@ -379,10 +372,7 @@ def _variables(torch: Any, capture: Capture, error: BaseException) -> Iterator[t
     world = holders.World.__new__(holders.World)
     world.torch, world.device, world._places = torch, capture.device, {}
     deadline = time.thread_time() + LEAST_SECONDS
-    trace = error.__traceback__
-    while trace is not None:
-        frame, line = trace.tb_frame, trace.tb_lineno
-        trace = trace.tb_next
+    for frame, line in traceback.walk_tb(error.__traceback__):
         if not frame.f_code.co_flags & 1 or not is_users(frame.f_code.co_filename):
             continue
         place = holders.line_of(frame.f_code, line)
