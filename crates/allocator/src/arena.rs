@@ -31,6 +31,7 @@ mod pools;
 mod remap;
 mod search;
 mod slack;
+mod worth;
 
 pub use blocks::{Freed, LiveBlock};
 use epochs::Flying;
@@ -40,6 +41,7 @@ use pools::Pools;
 pub use pools::{PoolId, PoolPart};
 use remap::Left;
 use slack::Slack;
+use worth::Worth;
 
 /// Largest address range of an arena in granules, bytes 2 TiB.
 const MAX_GRANULES: u64 = u32::MAX as u64;
@@ -106,8 +108,7 @@ pub struct Arena<D: Device> {
     unmarked: u64,
     /// Remaps until this step are what a plan's adoption costs once.
     settled: u64,
-    /// Bytes remapped until then.
-    remapped_before: u64,
+    worth: Worth,
     streams: Streams,
     owners: Owners,
     /// Streams that blocks were recorded on, by the block's first granule.
@@ -211,7 +212,7 @@ impl<D: Device> Arena<D> {
             looked: 0,
             unmarked: 0,
             settled: 0,
-            remapped_before: 0,
+            worth: Worth::default(),
             streams: Streams::default(),
             owners: Owners::new(),
             recorded: FxHashMap::default(),
@@ -252,7 +253,7 @@ impl<D: Device> Arena<D> {
         std::mem::swap(&mut self.script, &mut script);
         self.retired = Some(script);
         self.settled = self.statistics.steps + 1;
-        self.remapped_before = self.statistics.remapped;
+        self.worth.adopt();
     }
 
     /// From now on only requests at their planned offsets are served. The rest is the caller's own fallback's.
@@ -431,6 +432,7 @@ impl<D: Device> Arena<D> {
             self.unmarked = self.statistics.requests;
         }
         self.statistics.steps += 1;
+        self.worth.step_begin(self.statistics.remapped, self.statistics.steps > self.settled);
         self.end_epoch();
         self.review();
         if let Some(script) = self.next.take() {

@@ -199,12 +199,13 @@ impl Frames {
         touched.filter(|&frame| self.is_unmapped(frame)).collect()
     }
 
-    /// Up to `count` frames with memory that `is_cold` says nobody uses, highest first; those from a granule on come last.
-    pub fn cold(&self, count: usize, last_from: u32, mut is_cold: impl FnMut(Range<u32>) -> bool) -> Vec<usize> {
+    /// Up to `count` frames with memory that `is_cold` says nobody uses: those that begin in the first of some ranges of granules
+    /// first, of each the highest first.
+    pub fn cold(&self, count: usize, parts: &[Range<u32>], mut is_cold: impl FnMut(Range<u32>) -> bool) -> Vec<usize> {
         let Some(size) = self.frame else { return Vec::new() };
-        let border = ((u64::from(last_from) * GRANULE).div_ceil(size) as usize).min(self.highest);
+        let border = |granule: u32| ((u64::from(granule) * GRANULE).div_ceil(size) as usize).min(self.highest);
         let mut found = Vec::new();
-        for part in [0..border, border..self.highest] {
+        for part in parts.iter().map(|part| border(part.start)..border(part.end)) {
             let mut at = part.end;
             while let Some(frame) = self.mapped_before(at).filter(|&frame| frame >= part.start && found.len() < count) {
                 if is_cold(granules(frame, size)) {
@@ -322,7 +323,7 @@ impl Frames {
         if self.frame.is_none() {
             return device.free(self.base);
         }
-        let frames = self.cold(usize::MAX, u32::MAX, |_| true);
+        let frames = self.cold(usize::MAX, std::slice::from_ref(&(0..u32::MAX)), |_| true);
         self.unmap(device, &frames)?;
         device.release(self.base, self.bytes + self.beyond)
     }

@@ -28,7 +28,7 @@ stalloc_common::tuned! {
     remap_time: u32 = 200;
 
     /// What is remapped for a plan once must be saved within so many steps.
-    saved_within: u64 = 32;
+    saved_within: u64 = 8;
 
     /// This part of the device is for other libraries: the slack does not reach into it.
     spared_share: u64 = 128;

@@ -17,8 +17,8 @@ use crate::tuning::running_work;
 pub enum Around {
     /// As low as possible, between what stays: most of the memory that is mapped now is used where it is.
     Between,
-    /// Above all of it: steps are packed as tightly as if nothing were there, on memory that has to be remapped once. What is lost is
-    /// what pages that hold something of it have left over.
+    /// Above it, where all that lives at once would have room: steps are packed as tightly as if nothing were there, on memory that has
+    /// to be remapped once. What is lost is what pages that hold something of it have left over.
     Above,
 }
 
@@ -46,9 +46,16 @@ impl Draft {
         let ends = ends::find(self);
         let staying = ends.staying.iter().filter_map(|live| Some((fixed(live.id)?, live.size)));
         let staying = merged(staying.map(|(start, size)| start..start.saturating_add(size)).collect());
-        let below = staying.last().map(|last| 0..last.end);
-        let walls = if around == Around::Above { below.as_slice() } else { &staying };
+        // The room is where all that lives at once fits. What stays above it is far away: a planner that saw it there would find any
+        // plan low enough.
+        let below = below_room(&staying, self.peak);
+        let (near, above) = staying.split_at(below);
+        let all = near.last().map(|last| 0..last.end);
+        let walls = if around == Around::Above { all.as_slice() } else { near };
         let plan = self.make(ends, walls, &mut Work::new(&options))?.plan;
+        if above.first().is_some_and(|first| plan.arena > first.start) {
+            return Err(Error::NoRoom);
+        }
         let verdict = plan.check();
         if verdict.ok {
             Ok(Drafted { plan, staying })
@@ -117,6 +124,12 @@ pub(crate) struct Made {
     pub ends: Ends,
 }
 
+/// How many disjoint ranges, ascending, lie below the first room of so many bytes between them.
+fn below_room(ranges: &[Range<u64>], room: u64) -> usize {
+    let is_below = |pair: &[Range<u64>]| pair[1].start - pair[0].end >= room;
+    ranges.windows(2).position(is_below).map_or(ranges.len(), |last| last + 1)
+}
+
 /// Ranges as disjoint ones, ascending, in whole units of the plan's alignment; those that touch are one.
 fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
@@ -130,4 +143,16 @@ fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
         }
     }
     walls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_above_a_room_for_all_is_far_away() {
+        assert_eq!(below_room(&[10..20, 30..40, 900..910, 950..960], 500), 2);
+        assert_eq!(below_room(&[10..20, 30..40], 500), 2);
+        assert_eq!(below_room(&[], 500), 0);
+    }
 }

@@ -13,7 +13,7 @@ use crate::Error;
 use crate::frames::FrameSet;
 use crate::journal::Event;
 use crate::script::{GRANULE, Key, Script};
-use crate::tuning::{idle_share, remap_share, saved_within, spared_share};
+use crate::tuning::{idle_share, remap_share, spared_share};
 
 /// Gaps that are looked at for the one that is cheapest to back.
 const LOOKED: usize = 256;
@@ -130,10 +130,13 @@ impl<D: Device> Arena<D> {
         self.device.elapsed().unwrap_or_else(|| Slack::modelled(self.statistics.steps, before))
     }
 
-    /// Looks whether remapping has become dear. Then the plan is given up, if there is one; without one the arena may hold more.
+    /// Looks whether remapping has become dear, or more than it was without a plan that was learned. Then the plan is given up, if there is one; without
+    /// one the arena may hold more.
     pub(super) fn review(&mut self) {
         let has_plan = self.script.granules > 0;
-        if self.budget.review(self.now(), has_plan) && has_plan {
+        let is_dear = self.budget.review(self.now(), has_plan);
+        let is_worse = self.worth.loss > self.frames.mapped() / remap_share();
+        if has_plan && (is_dear || is_worse) {
             self.statistics.withdrawn += 1;
             self.switch_to(Script::default());
         }
@@ -197,11 +200,14 @@ impl<D: Device> Arena<D> {
         self.statistics.peak_reserved = self.statistics.peak_reserved.max(self.frames.mapped());
     }
 
-    /// The frames of so many bytes without a block, highest first, those of `spared` excepted.
+    /// The frames of so many bytes without a block, those of `spared` excepted: first those that no plan uses, those of small blocks
+    /// last of them, which come often.
     pub(super) fn cold_frames(&self, bytes: u64, spared: &Range<u32>) -> Vec<usize> {
         let Some(size) = self.frames.frame() else { return Vec::new() };
         let count = usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX);
-        self.frames.cold(count, self.regions[1], |frame| {
+        let planned = self.script.granules.min(self.regions[1]);
+        let order = [planned..self.regions[1], self.regions[1]..u32::MAX, 0..planned];
+        self.frames.cold(count, &order, |frame| {
             let is_spared = frame.start < spared.end && spared.start < frame.end;
             !is_spared && self.taken.is_free(frame.start as usize, frame.end as usize)
         })
@@ -258,11 +264,7 @@ impl<D: Device> Arena<D> {
         let (Some(size), missing) = (self.frames.frame(), self.frames.missing_of(frames)) else { return true };
         let limit = self.limit(0, script.expected_peak);
         let elsewhere = (self.frames.mapped() + missing).saturating_sub(limit);
-        let (remapped, steps) = (
-            self.statistics.remapped - self.remapped_before,
-            self.statistics.steps.saturating_sub(self.settled).max(1),
-        );
-        frames.len() * size <= limit && elsewhere.saturating_mul(steps) <= remapped.saturating_mul(saved_within())
+        frames.len() * size <= limit && self.worth.pays(elsewhere, self.statistics.withdrawn)
     }
 
     /// Has a plan followed from the next step on (at once, where the program marks no steps), if there is memory for it: false
