@@ -106,7 +106,7 @@ pub struct Arena<D: Device> {
     looked: u64,
     /// Requests before the first step that was marked.
     unmarked: u64,
-    /// Remaps until this step are what a plan's adoption costs once.
+    /// Remaps until this step are what a plan's adoption costs once: what its first step puts elsewhere lives into the second.
     settled: u64,
     worth: Worth,
     streams: Streams,
@@ -252,7 +252,7 @@ impl<D: Device> Arena<D> {
         self.statistics.plans += 1;
         std::mem::swap(&mut self.script, &mut script);
         self.retired = Some(script);
-        self.settled = self.statistics.steps + 1;
+        self.settled = self.statistics.steps + 2;
         self.worth.adopt();
     }
 

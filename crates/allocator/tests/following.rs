@@ -396,7 +396,7 @@ fn a_plan_under_which_more_is_remapped_than_without_is_withdrawn() {
     checked.allocator.step_begin();
     let mut plan = plan(&[section(Repeating, &step())]);
     assert!(propose(&mut checked, &plan));
-    for _ in 0..2 {
+    for _ in 0..3 {
         checked.allocator.step_begin();
         run(&mut checked, &step());
     }

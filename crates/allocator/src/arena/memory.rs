@@ -135,7 +135,7 @@ impl<D: Device> Arena<D> {
     pub(super) fn review(&mut self) {
         let has_plan = self.script.granules > 0;
         let is_dear = self.budget.review(self.now(), has_plan);
-        let is_worse = self.worth.loss > self.frames.mapped() / remap_share();
+        let is_worse = self.worth.loss() > self.frames.mapped() / remap_share();
         if has_plan && (is_dear || is_worse) {
             self.statistics.withdrawn += 1;
             self.switch_to(Script::default());
@@ -180,7 +180,8 @@ impl<D: Device> Arena<D> {
     /// fit, so that fewer and fewer pages are without one.
     fn allow(&mut self, pressure: Pressure, remapped: u64) {
         self.allowance = match pressure {
-            Pressure::Remap => self.frames.mapped() / remap_share(),
+            Pressure::Remap if self.script.is_empty() => self.frames.mapped() / remap_share(),
+            Pressure::Remap => 0,
             Pressure::Refuse => self.allowance.saturating_sub(remapped),
         };
     }

@@ -10,8 +10,9 @@ pub(super) struct Worth {
     lately: [u64; 2],
     /// In each step before the plan was adopted; `None` if none was.
     without: Option<u64>,
-    /// How much more was remapped under a learned plan than would have been.
-    pub loss: u64,
+    /// Since then, and what would have been without.
+    paid: u64,
+    saved: u64,
 }
 
 impl Worth {
@@ -25,13 +26,18 @@ impl Worth {
         let before = std::mem::replace(&mut self.before, remapped);
         self.lately = [remapped - before, self.lately[0]];
         if let Some(without) = self.without.filter(|_| is_settled) {
-            self.loss = (self.loss + self.lately[0]).saturating_sub(without);
+            (self.paid, self.saved) = (self.paid + self.lately[0], self.saved + without);
         }
     }
 
     /// A plan is followed from now on.
     pub fn adopt(&mut self) {
-        (self.without, self.loss) = (Some(self.each()), 0);
+        (self.without, self.paid, self.saved) = (Some(self.each()), 0, 0);
+    }
+
+    /// How much more was remapped under a learned plan than would have been without.
+    pub fn loss(&self) -> u64 {
+        self.paid.saturating_sub(self.saved)
     }
 
     /// Whether a plan saves what is remapped for it once. One that was withdrawn saved nothing: the next must save more.
