@@ -199,8 +199,7 @@ impl Frames {
         touched.filter(|&frame| self.is_unmapped(frame)).collect()
     }
 
-    /// Up to `count` frames with memory that `is_cold` says nobody uses: those that begin in the first of some ranges of granules
-    /// first, of each the highest first.
+    /// Up to `count` frames with memory that `is_cold` says nobody uses, by ranges of granules, in each the highest first.
     pub fn cold(&self, count: usize, parts: &[Range<u32>], mut is_cold: impl FnMut(Range<u32>) -> bool) -> Vec<usize> {
         let Some(size) = self.frame else { return Vec::new() };
         let border = |granule: u32| ((u64::from(granule) * GRANULE).div_ceil(size) as usize).min(self.highest);

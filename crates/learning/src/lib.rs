@@ -142,9 +142,11 @@ impl Learning {
             // Without a plan the arena goes on as it is.
             let proposal = Proposal::around(&draft, Around::Between);
             self.was_refused = proposal.is_none();
-            let proposal = proposal?;
+            if self.was_refused {
+                self.learner.forget_draft();
+            }
             self.draft = Some(draft);
-            return Some(proposal);
+            return proposal;
         }
         let leaves = self.has_plan && !self.learner.repeats_now() && self.is_served_well() == Some(false);
         leaves.then(Proposal::default)

@@ -46,10 +46,8 @@ impl Draft {
         let ends = ends::find(self);
         let staying = ends.staying.iter().filter_map(|live| Some((fixed(live.id)?, live.size)));
         let staying = merged(staying.map(|(start, size)| start..start.saturating_add(size)).collect());
-        // The room is where all that lives at once fits. What stays above it is far away: a planner that saw it there would find any
-        // plan low enough.
-        let below = below_room(&staying, self.peak);
-        let (near, above) = staying.split_at(below);
+        // What stays above a room for all that lives is no wall: a planner that saw it there would find any plan low enough.
+        let (near, above) = staying.split_at(below_room(&staying, self.peak));
         let all = near.last().map(|last| 0..last.end);
         let walls = if around == Around::Above { all.as_slice() } else { near };
         let plan = self.make(ends, walls, &mut Work::new(&options))?.plan;

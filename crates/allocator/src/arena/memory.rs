@@ -130,8 +130,7 @@ impl<D: Device> Arena<D> {
         self.device.elapsed().unwrap_or_else(|| Slack::modelled(self.statistics.steps, before))
     }
 
-    /// Looks whether remapping has become dear, or more than it was without a plan that was learned. Then the plan is given up, if there is one; without
-    /// one the arena may hold more.
+    /// Gives a plan up under which remapping is dear, or more than without one. Without one the arena may hold more.
     pub(super) fn review(&mut self) {
         let has_plan = self.script.granules > 0;
         let is_dear = self.budget.review(self.now(), has_plan);
@@ -201,8 +200,7 @@ impl<D: Device> Arena<D> {
         self.statistics.peak_reserved = self.statistics.peak_reserved.max(self.frames.mapped());
     }
 
-    /// The frames of so many bytes without a block, those of `spared` excepted: first those that no plan uses, those of small blocks
-    /// last of them, which come often.
+    /// The frames of so many bytes without a block, those of `spared` excepted: those of no plan first, small blocks' last of them.
     pub(super) fn cold_frames(&self, bytes: u64, spared: &Range<u32>) -> Vec<usize> {
         let Some(size) = self.frames.frame() else { return Vec::new() };
         let count = usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX);
