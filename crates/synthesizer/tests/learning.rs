@@ -249,6 +249,13 @@ proptest! {
                 staying.iter().map(|&id| (at(id), at(id) + trace.requests[id as usize].rounded())).collect();
             assert_clear_of(&plan, &fixed);
             assert!(plan.sections.iter().all(|s| s.entries.iter().any(|e| matches!(e, Entry::Slot(_)))));
+            // With a room for all between them, what is above it is no part of the plan.
+            let mut near = fixed.clone();
+            near.sort_unstable();
+            let staying_bytes: u64 = near.iter().map(|(start, end)| end - start).sum();
+            if near.windows(2).any(|pair| pair[1].0 - pair[0].1 >= staying_bytes) {
+                return;
+            }
             assert!(fixed.iter().all(|&(_, end)| end <= plan.arena));
             let stays = |at: u64| drafted.staying.iter().any(|range| range.contains(&at));
             assert!(fixed.iter().all(|&(start, end)| stays(start) && stays(end - 1)));
@@ -256,6 +263,27 @@ proptest! {
             assert!(around == Around::Between || plan.slots.iter().all(|slot| slot.offset >= top));
         });
     }
+}
+
+#[test]
+fn what_stays_far_above_leaves_a_plan_as_low_as_it_was() {
+    let trace = Training { marks: true, ..Training::default() }.trace();
+    let offsets = lowest(&trace);
+    let mut learner = Learner::new();
+    let mut tops = Vec::new();
+    hear(&mut learner, &trace, |learner| {
+        if learner.is_draft_due() {
+            let draft = learner.draft();
+            let far = draft.staying().max().expect("something stays");
+            for around in [Around::Between, Around::Above] {
+                let plan = |known: &dyn Fn(u64) -> Option<u64>| draft.plan(known, around).expect("a plan").plan.arena;
+                let without = plan(&|id| (id != far).then_some(offsets[id as usize]));
+                let with = plan(&|id| Some(if id == far { 1 << 40 } else { offsets[id as usize] }));
+                tops.push((without, with));
+            }
+        }
+    });
+    assert!(!tops.is_empty() && tops.iter().all(|(without, with)| without == with), "{tops:?}");
 }
 
 #[test]
