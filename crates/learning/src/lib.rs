@@ -143,7 +143,7 @@ impl Learning {
             let proposal = Proposal::around(&draft, Around::Between);
             self.was_refused = proposal.is_none();
             if self.was_refused {
-                self.learner.forget_draft();
+                self.learner.forget_draft(true);
             }
             self.draft = Some(draft);
             return proposal;
@@ -172,7 +172,7 @@ impl Learning {
         self.was_refused = is_plan && !accepted;
         if is_plan != accepted {
             // A plan that there is no memory for now, or that is of no use now, may be of use later.
-            self.learner.forget_draft();
+            self.learner.forget_draft(is_plan);
         }
         None
     }

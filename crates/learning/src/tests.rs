@@ -70,3 +70,16 @@ fn a_plan_that_found_no_memory_is_proposed_again_later() {
     assert!(learning.answered(true, false).is_none());
     assert!(with_proposal(&mut said, &mut learning).is_plan());
 }
+
+#[test]
+fn a_plan_that_is_never_followed_is_made_more_and_more_rarely() {
+    let (mut said, mut learning) = (Said::default(), Learning::default());
+    let made = (0..2000).filter(|_| {
+        let is_made = said.step(&mut learning, &A, 0).is_some();
+        if is_made {
+            assert!(learning.answered(true, false).is_some() && learning.answered(true, false).is_none());
+        }
+        is_made
+    });
+    assert!((5..15).contains(&made.count()));
+}

@@ -412,14 +412,14 @@ impl Learner {
         self.repeats(recent_steps())
     }
 
-    /// What was drafted is not followed: once enough came again, a draft of the same steps is due.
-    pub fn forget_draft(&mut self) {
-        self.drafted.0.clear();
-        self.drafted.2 = 0;
+    /// What was drafted is not followed: once enough came again, a draft of the same steps is due; each refusal doubles how much.
+    pub fn forget_draft(&mut self, is_refused: bool) {
+        self.drafted = (Vec::new(), self.drafted.1 << u32::from(is_refused), 0);
     }
 
     pub(crate) fn note_draft(&mut self, kinds: Vec<u32>, requests: u64) {
-        self.drafted = (kinds, requests, 0);
+        let waited = if self.drafted.0.is_empty() { self.drafted.1.min(requests * 64) } else { 0 };
+        self.drafted = (kinds, requests.max(waited), 0);
     }
 }
 
