@@ -270,7 +270,7 @@ impl<D: Device> Arena<D> {
     /// if there is not. What lives stays where it is. `frames`: those of its offsets, by [`Script::frames`], and of what lives now
     /// and stays. O(1), and so is the step's beginning itself.
     pub fn propose(&mut self, script: Script, frames: &FrameSet) -> bool {
-        let fits = self.has_memory_for(&script, frames);
+        let fits = script.is_empty() || self.has_memory_for(&script, frames);
         if fits {
             self.switch_to(script);
         }
