@@ -36,7 +36,7 @@ MOST, MOST_GROWING, MOST_BESIDE = 1.05, 1.1, 1.03
 STEP = 100
 #: Most of it that remapping may take.
 DRIVER_SHARE = 0.005
-#: Milliseconds that the driver takes to create, map and open a page, by the published prices.
+#: Milliseconds that the driver takes to create, map and open a page, by the prices of `DriverWork` (crates/device/src/work.rs).
 PAGE = 0.2305
 
 

@@ -145,7 +145,7 @@ impl Learning {
             if self.was_refused {
                 self.learner.forget_draft(true);
             }
-            self.draft = Some(draft);
+            self.draft = proposal.is_some().then_some(draft);
             return proposal;
         }
         let leaves = self.has_plan && !self.learner.repeats_now() && self.is_served_well() == Some(false);

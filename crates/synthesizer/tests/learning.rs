@@ -249,6 +249,8 @@ proptest! {
                 staying.iter().map(|&id| (at(id), at(id) + trace.requests[id as usize].rounded())).collect();
             assert_clear_of(&plan, &fixed);
             assert!(plan.sections.iter().all(|s| s.entries.iter().any(|e| matches!(e, Entry::Slot(_)))));
+            let stays = |at: u64| drafted.staying.iter().any(|range| range.contains(&at));
+            assert!(fixed.iter().all(|&(start, end)| stays(start) && stays(end - 1)));
             // With a room for all between them, what is above it is no part of the plan.
             let mut near = fixed.clone();
             near.sort_unstable();
@@ -257,8 +259,6 @@ proptest! {
                 return;
             }
             assert!(fixed.iter().all(|&(_, end)| end <= plan.arena));
-            let stays = |at: u64| drafted.staying.iter().any(|range| range.contains(&at));
-            assert!(fixed.iter().all(|&(start, end)| stays(start) && stays(end - 1)));
             let top = fixed.iter().map(|&(_, end)| end).max().unwrap_or(0);
             assert!(around == Around::Between || plan.slots.iter().all(|slot| slot.offset >= top));
         });
