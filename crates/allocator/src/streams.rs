@@ -283,8 +283,8 @@ impl Owners {
 
     /// Whether what a stream is given now comes after a use.
     fn is_after(&self, stream: u16, used: Use) -> bool {
-        let after = self.lines.get(usize::from(stream)).and_then(|line| line.after.get(usize::from(used.stream())));
-        used.stream() == stream || self.is_done(used) || after.is_some_and(|&tick| used.tick() <= tick)
+        let after = || self.lines.get(usize::from(stream))?.after.get(usize::from(used.stream())).copied();
+        used.stream() == stream || self.is_done(used) || after().is_some_and(|tick| used.tick() <= tick)
     }
 
     /// Calls `visit` with each part of a range that was used and each piece that was not, until it says `true`.
@@ -348,7 +348,7 @@ impl Owners {
                 return is_found;
             }
             start = part.end;
-            false
+            range.end - start < width
         });
         self.passed |= start > range.start;
         self.work = work;
