@@ -149,8 +149,7 @@ def compared(name: str, folder: Path, options: argparse.Namespace) -> str:
                 continue
             script.write_text(edited)
             world = ("--world-size", str(of)) if of > 1 else ()
-            # A lever that is hardly ever tried: what is asked is the script as it is.
-            said = ran("levers", *GPU, *world, *goal, "--only", "no_unused_gradients", "--vary", batches, "--json", "--", sys.executable, script, "{BATCH}", folder=folder)
+            said = ran("levers", *GPU, *world, *goal, "--only", "as_it_is", "--vary", batches, "--json", "--", sys.executable, script, "{BATCH}", folder=folder)
             found = said["base"]["largest"]["BATCH"] * half
             print(f"    largest {one['largest']['BATCH']}, by hand {found}", flush=True)
             largest.append(one["largest"]["BATCH"] == found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def peak_by_hand(folder: Path, edits: list[dict[str, str]], text: str = (PROGRAM
 def test_levers_are_measured_as_written_by_hand_and_the_cheapest_set_that_fits_is_found(cache, tmp_path):
     script = (sys.executable, str(PROGRAMS / "levers.py"))
     only = ("--only", "foreach_off,checkpoint,checkpoint_keep_matmuls,autocast_bf16")
-    answer = levers(*only, "--goal", "225MiB", "--", *script, cache=cache)
+    answer = levers(*only, "--goal", "225MiB", "-o", str(tmp_path / "peaks.html"), "--", *script, cache=cache)
     found = {lever["name"]: lever for lever in answer["levers"]}
     base = answer["base"]
     assert set(found) == {"foreach_off", "checkpoint", "checkpoint_keep_matmuls", "autocast_bf16"}
@@ -65,6 +66,22 @@ def test_levers_are_measured_as_written_by_hand_and_the_cheapest_set_that_fits_i
     assert not any(lever["fits"] for lever in answer["levers"])
     combination = answer["combination"]
     assert combination["fits"]
+    # Two embeddings and eight blocks of two linear layers and a norm, each tensor in units of 512 bytes.
+    weights = 4 * (2 * 4000 * 256 + 8 * (2 * 256 * 2048 + 2048 + 3 * 256))
+    logits = 4 * 4 * 256 * 4000
+    for one in (base, *answer["levers"], combination):
+        held = one["holders"]
+        assert sum(held.values()) == one["peak_allocated"] and held["parameters"] == weights
+        assert 0 <= held["optimizer states"] - 2 * weights < 64 << 10, "and the steps' counters"
+    assert base["holders"]["temporaries"] == 2 * logits and base["holders"]["activations"] > 8 * 5 * 4 * 256 * 2048 * 4
+    # At the step: what its groups of parameters need for a while, and the logits, which have a name.
+    assert found["checkpoint"]["holders"]["gradients"] == weights and logits <= found["checkpoint"]["holders"]["activations"] < logits + (64 << 10)
+    page = (tmp_path / "peaks.html").read_text()
+    names = [name for name in re.findall(r'<tr><th scope="row">(.*?)</th>', page)]
+    assert names[:2] == ["as it is", "foreach_off + checkpoint"] and set(names[2:]) == set(found)
+    bars = re.findall(r'<rect class="s\d" x="[\d.]+" y="4" width="([\d.]+)" height="19"><title>(.*?)</title>', page)
+    assert [name for _width, name in bars] == ["parameters", "optimizer states", "gradients", "activations", "temporaries"]
+    assert float(bars[1][0]) == pytest.approx(2 * float(bars[0][0]), abs=0.3) and "to fit into" in page
     assert combination["levers"] == ["foreach_off", "checkpoint"]
     assert "optimizer = torch.optim.AdamW(model.parameters(), foreach=False)" == combination["how"][0]["how"]
     assert combination["peak_allocated"] == peak_by_hand(tmp_path, combination["how"])

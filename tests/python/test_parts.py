@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "_read": {"_native"},
     "_report": set(),
     "_notebook": {"_report"},
-    "_levers": {"_common", "_native"},
+    "_levers": {"_common", "_native", "_steps"},
     "_bootstrap": {"_enable", "_levers", "_record"},
     "__main__": set(),
 }

@@ -39,6 +39,12 @@ pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
     stalloc_common::whole_file(path, write).map_err(|error| Error::write(path, error))
 }
 
+/// Refuses a file in a folder that is not there: what goes into it takes minutes.
+pub fn check_folder(file: Option<&Path>) -> Result<(), Error> {
+    let folder = file.and_then(Path::parent).filter(|folder| *folder != Path::new("") && !folder.is_dir());
+    folder.map_or(Ok(()), |folder| Err(Error::message(format!("--output: there is no folder {}", folder.display()))))
+}
+
 /// Ranks in order, those that follow one another as a range: `rank 3`, `ranks 0 to 6, 9`.
 pub fn ranks(ranks: &[u32]) -> String {
     let mut spans: Vec<(u32, u32)> = Vec::new();

@@ -1,15 +1,16 @@
 //! What a request seems to hold. No recorder says so: it is inferred from lifetimes, steps and call stacks, and every
 //! place that shows it says that it is.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
 use stalloc_trace::site::{BACKWARD_PASS, split_forward};
-use stalloc_trace::{Frame, Request, StackId, Time, Trace};
+use stalloc_trace::{Frame, Mark, Request, StackId, Time, Trace};
 
 use crate::steps::StepSpan;
 
 /// What a request seems to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Category {
     /// Weights and buffers: made before the first step, kept.
     Parameters,
@@ -120,6 +121,65 @@ fn classify(
     if late && weights.contains(&request.rounded()) { Category::Gradients } else { Category::Unknown }
 }
 
+/// Where tensors of a program lie, as it noted: of what is kept at the end of the recording, and of the gradients when an optimizer
+/// begins to step, each time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Places {
+    /// By the name of a category.
+    kept: BTreeMap<String, Vec<u64>>,
+    /// By the number of the phase `optimizer` that is marked then.
+    gradients: Vec<HashSet<u64>>,
+}
+
+/// Bytes of each category at a trace's peak, of equal ones the last, where nothing has to be inferred: the program noted what lies
+/// where, and marked the phases `backward` and `optimizer` and what follows each. Activations wait for a backward pass, temporaries do not.
+pub fn at_peak(trace: &Trace, places: &Places) -> Vec<(Category, u64)> {
+    let Some((peak, _)) = trace.live_curve().into_iter().max_by_key(|(_, live)| *live) else { return Vec::new() };
+    let mut kept: HashMap<u64, Category> = HashMap::new();
+    for category in Category::ALL {
+        kept.extend(places.kept.get(category.name()).into_iter().flatten().map(|&place| (place, category)));
+    }
+    let phases: Vec<(Time, &str, u32)> = trace
+        .marks()
+        .filter_map(|(time, mark)| match *mark {
+            Mark::Phase { kind, micro_batch } => Some((time, trace.string(kind), micro_batch)),
+            _ => None,
+        })
+        .collect();
+    let is_step = |phase: &&(Time, &str, u32)| phase.1 == "optimizer";
+    let last_step = phases.iter().rfind(is_step).map_or(Time::MAX - 1, |(time, ..)| *time);
+    let mut bytes = [0_u64; Category::ALL.len()];
+    for request in &trace.requests {
+        let (from, to) = (request.alloc.unwrap_or(0), request.free_requested.unwrap_or(Time::MAX));
+        if peak < from || to <= peak {
+            continue;
+        }
+        let at = |time| phases.partition_point(|(other, ..)| *other < time);
+        let within = &phases[at(from)..at(to)];
+        let is_of_forward =
+            phases[..at(from)].last().is_none_or(|(_, kind, _)| !matches!(*kind, "backward" | "optimizer"));
+        let is_gradient = |&(.., number): &(Time, &str, u32)| {
+            places.gradients.get(number as usize).zip(request.address).is_some_and(|(all, one)| all.contains(&one))
+        };
+        let known = request.address.and_then(|address| kept.get(&address)).filter(|_| to > last_step);
+        let category = if within.iter().filter(is_step).any(is_gradient) {
+            Category::Gradients
+        } else if let Some(known) = known {
+            *known
+        } else if within.iter().filter(is_step).count() > 1 {
+            Category::Persistent
+        } else if is_of_forward && within.iter().any(|(_, kind, _)| *kind == "backward") {
+            Category::Activations
+        } else if phases.is_empty() {
+            Category::Unknown
+        } else {
+            Category::Temporaries
+        };
+        bytes[category.index()] += request.rounded();
+    }
+    Category::ALL.into_iter().zip(bytes).filter(|(_, bytes)| *bytes > 0).collect()
+}
+
 /// Whether a request outlives more than one step, or, where there are none, the trace.
 fn is_lasting(trace: &Trace, request: &Request, steps: &[StepSpan]) -> bool {
     let lifetime = trace.lifetime(request);
@@ -177,3 +237,6 @@ impl StackHints {
         Self::says(&self.backward, stack)
     }
 }
+
+#[cfg(test)]
+mod tests;

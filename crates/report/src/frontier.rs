@@ -18,18 +18,20 @@ pub struct Chart {
     pub up: String,
     /// Whether the points are bytes.
     pub is_bytes: bool,
+    /// Whether values are bars, one below the other, in which the lines' points lie end to end.
+    pub is_stacked: bool,
     /// The values across, from left to right.
     pub values: Vec<String>,
-    /// A line for each allocator.
+    /// A line for each allocator, or a part of each bar.
     pub lines: Vec<Line>,
     /// A line across the chart: what it is, and where.
     pub limit: Option<(String, f64)>,
 }
 
-/// The line of one allocator.
+/// The line of one allocator, or a part of each bar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// The allocator's name.
+    /// The allocator's name, or the part's.
     pub allocator: String,
     /// A point for each value across; none where nothing fits or nothing is known.
     pub points: Vec<Option<Point>>,
@@ -56,7 +58,8 @@ section{min-width:0;max-width:44rem}svg{display:block;width:100%;height:auto}svg
 .p0,.p1,.p2{fill:var(--l0);stroke:var(--page)}.p1{fill:var(--l1)}.p2{fill:var(--l2)}\
 .scroll{overflow-x:auto}table{border-collapse:collapse;margin-top:.75rem;font-variant-numeric:tabular-nums}\
 th,td{padding:.2rem .7rem .2rem 0;text-align:right;border-bottom:1px solid var(--rule);white-space:nowrap}th:first-child{text-align:left}\
-th svg{display:inline;width:34px;vertical-align:middle}";
+th svg{display:inline;width:34px;vertical-align:middle}main:has(.s0){grid-template-columns:minmax(0,1fr)}\
+.s0{fill:#0072b2}.s1{fill:#56b4e9}.s2{fill:#8c8c8c}.s3{fill:#e69f00}.s4{fill:#009e73}.s5{fill:#cc79a7}.s6{fill:#d55e00}";
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 330.0;
@@ -64,6 +67,10 @@ const LEFT: f64 = 84.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;
+
+/// From one bar to the next, and the letters of its name.
+const BAR: f64 = 24.0;
+const MOST_LETTERS: usize = 30;
 
 /// Labels below a chart, at most.
 const MOST_LABELS: usize = 10;
@@ -84,7 +91,11 @@ pub fn page(title: &str, about: &[String], charts: &[Chart]) -> String {
     for (index, chart) in charts.iter().enumerate() {
         let _ =
             writeln!(out, "<section aria-labelledby=\"c{index}\"><h2 id=\"c{index}\">{}</h2>", escape(&chart.title));
-        draw(&mut out, chart);
+        if chart.is_stacked {
+            draw_bars(&mut out, chart)
+        } else {
+            draw(&mut out, chart)
+        }
         table(&mut out, chart);
         out.push_str("</section>\n");
     }
@@ -149,6 +160,43 @@ fn draw(out: &mut String, chart: &Chart) {
     out.push_str("</svg>\n");
 }
 
+/// A part of a bar with one holder's colour: `s0` to `s6`.
+fn draw_bars(out: &mut String, chart: &Chart) {
+    let part = |line: &Line, at: usize| line.points.get(at).and_then(Option::as_ref).map_or(0.0, |point| point.value);
+    let sum = |at: usize| chart.lines.iter().map(|line| part(line, at)).sum::<f64>();
+    let top = (0..chart.values.len()).map(sum).fold(1.0, f64::max);
+    let names = chart.values.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(MOST_LETTERS);
+    let left = 8.0 + 7.0 * names as f64;
+    let right = WIDTH - 80.0;
+    let width = |bytes: f64| (bytes / top).clamp(0.0, 1.0) * (right - left);
+    let height = TOP + BAR * chart.values.len() as f64;
+    let words = escape(&format!("{} by {}; the table below has the values", chart.up, chart.across));
+    let _ = write!(out, "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{words}\">");
+    for (at, name) in chart.values.iter().enumerate() {
+        let y = 4.0 + BAR * at as f64;
+        let short: String = name.chars().take(MOST_LETTERS).collect();
+        text(out, left - 6.0, y + 14.0, "text-anchor=\"end\"", &short);
+        let mut x = left;
+        for (index, line) in chart.lines.iter().enumerate() {
+            let wide = width(part(line, at));
+            let _ = write!(
+                out,
+                "<rect class=\"s{index}\" x=\"{x:.1}\" y=\"{y}\" width=\"{wide:.1}\" height=\"{}\"><title>{}</title></rect>",
+                BAR - 5.0,
+                escape(&line.allocator)
+            );
+            x += wide;
+        }
+        text(out, x + 5.0, y + 14.0, "", &bytes(sum(at) as u64));
+    }
+    if let Some((name, at)) = chart.limit.as_ref().filter(|(_, at)| *at <= top) {
+        let x = left + width(*at);
+        let _ = write!(out, "<path class=\"limit\" d=\"M{x:.1} 0V{}\"/>", height - TOP);
+        text(out, x, height - 8.0, "class=\"limits\" text-anchor=\"middle\"", name);
+    }
+    out.push_str("</svg>\n");
+}
+
 fn table(out: &mut String, chart: &Chart) {
     let _ = write!(
         out,
@@ -157,8 +205,11 @@ fn table(out: &mut String, chart: &Chart) {
         escape(&chart.across)
     );
     for (index, line) in chart.lines.iter().enumerate() {
-        let sample =
-            format!("<svg viewBox=\"0 0 34 8\" aria-hidden=\"true\"><path class=\"l{index}\" d=\"M0 4H34\"/></svg>");
+        let sign = match chart.is_stacked {
+            true => format!("<rect class=\"s{index}\" width=\"34\" height=\"8\"/>"),
+            false => format!("<path class=\"l{index}\" d=\"M0 4H34\"/>"),
+        };
+        let sample = format!("<svg viewBox=\"0 0 34 8\" aria-hidden=\"true\">{sign}</svg>");
         let _ = write!(out, "<th scope=\"col\">{sample} {}</th>", escape(&line.allocator));
     }
     out.push_str("</tr></thead><tbody>\n");

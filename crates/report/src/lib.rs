@@ -48,6 +48,7 @@ use stalloc_simulator::Replay;
 use stalloc_trace::{RequestId, Trace};
 use thiserror::Error;
 
+pub use categories::{Category, Places, at_peak};
 pub use compare::{Comparison, DeviceOfInput, Difference};
 pub use device::{CARDS, SAME};
 pub use diagnosis::Cause as Reason;

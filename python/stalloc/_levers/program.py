@@ -107,8 +107,6 @@ class Program:
 
     def backward_called(self) -> None:
         """The backward pass begins."""
-        if self.torch._C._current_graph_task_id() != -1:
-            return  # checkpointed parts have their own, within it
         if self.backwards == 0 and self.has_stepped:
             self.forward_called()
         self.backwards += 1

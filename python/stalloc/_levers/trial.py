@@ -15,8 +15,10 @@ from stalloc._common import endings, imports
 from stalloc._common.output import say
 from stalloc._levers import shared_start
 from stalloc._levers.catalogue import LEVERS, Lever
+from stalloc._levers.held import Held
 from stalloc._levers.program import Program, models_of
 from stalloc._levers.source import Call, is_of_the_program, program_frames
+from stalloc._steps.marks import phase
 
 
 def start(torch: Any) -> None:
@@ -24,7 +26,7 @@ def start(torch: Any) -> None:
     program = Program(torch)
     chosen: list[Lever] = []
     applied: list[str] = []
-    costs = _Costs()
+    costs, held = _Costs(), Held(torch)
 
     def choose() -> None:
         names = os.environ["STALLOC_LEVERS"].split(",")
@@ -78,11 +80,19 @@ def start(torch: Any) -> None:
         if not program.models and not program.has_stepped:  # compiled ones are called by other means
             for model in [model for optimizer in program.optimizers for model in models_of(torch, optimizer)]:
                 note_call(model)
-        program.backward_called()
+        if torch._C._current_graph_task_id() == -1:  # checkpointed parts have their own, within it
+            program.backward_called()
+            phase("backward")
 
-    _watched(torch.autograd, "backward", backward_called)
+    def backward_done(*_arguments: Any, **_options: Any) -> None:
+        if torch._C._current_graph_task_id() == -1:
+            phase("forward")
 
-    from torch.optim.optimizer import register_optimizer_step_post_hook
+    _watched(torch.autograd, "backward", backward_called, backward_done)
+
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    register_optimizer_step_pre_hook(lambda optimizer, *_: held.step_begins(program, optimizer))
 
     call = torch.nn.Module.__call__
 
@@ -106,6 +116,7 @@ def start(torch: Any) -> None:
         if optimizer is program.optimizers[0]:
             costs.step_done()
         program.stepped()
+        phase("forward")
 
     register_optimizer_step_post_hook(stepped)
 
@@ -136,7 +147,7 @@ def start(torch: Any) -> None:
                 found.append(lever.found(program))
             except Exception as error:  # one that does not understand the program is none of it
                 say(f"lever {lever.name}: {error!r}")
-        note = {"levers": found, "applied": applied, "flops": costs.flops, "host_bytes": costs.host_bytes}
+        note = {"levers": found, "applied": applied, "flops": costs.flops, "host_bytes": costs.host_bytes, "places": held.places(program)}
         Path(os.environ["STALLOC_TRIAL_NOTES"], f"{os.getpid()}.levers").write_text(json.dumps(note))
 
     endings.at_end(write)
@@ -187,7 +198,7 @@ def _copied() -> int | None:
         return None
 
 
-def _watched(owner: Any, name: str, note: Callable[..., None]) -> None:
+def _watched(owner: Any, name: str, note: Callable[..., None], after: Callable[..., None] = lambda *_, **_options: None) -> None:
     original = getattr(owner, name, None)
     if original is None:
         return
@@ -195,7 +206,9 @@ def _watched(owner: Any, name: str, note: Callable[..., None]) -> None:
     @functools.wraps(original)
     def called(*arguments: Any, **options: Any) -> Any:
         note(*arguments, **options)
-        return original(*arguments, **options)
+        result = original(*arguments, **options)
+        after(*arguments, **options)
+        return result
 
     setattr(owner, name, called)
 

@@ -251,6 +251,11 @@ def tensors_in(value: Any, torch: Any, depth: int = MOST_DEPTH, objects: bool = 
                 waiting.extend((each, left - 1) for each in parts_of(item))
 
 
+def unwrapped(value: Any) -> Any:
+    """The container that something wraps, or itself."""
+    return value.data if isinstance(value, WRAPPERS) else value
+
+
 def content_of(value: Any, torch: Any) -> str:
     """The class of what a container has, where these are no tensors or containers of tensors."""
     items = list(value.values() if isinstance(value, dict) else value)[-1:] if isinstance(value, CONTAINERS) else []
@@ -539,7 +544,7 @@ class Names:
         world = self._world
         if isinstance(value, world.torch.Tensor):
             return world.address(value) is not None
-        value = value.data if isinstance(value, WRAPPERS) else value
+        value = unwrapped(value)
         if not isinstance(value, CONTAINERS) or not value:
             return False
         return any(world.address(tensor) is not None for tensor in tensors_in(value, world.torch, objects=inside, most=MOST_TRIED))
@@ -575,7 +580,7 @@ class Names:
         hook = None if is_tensor or kind in ("hook", "closure") else self.hooks.fills.get(id(value))
         filled = f", filled by hook at {hook}" if hook else ""
         what = "tensor" if is_tensor else type(value).__name__
-        values = [value.data if isinstance(value, WRAPPERS) else value]
+        values = [unwrapped(value)]
         return Name("hook" if hook else kind, f"{what} `{variable}`{where}{filled}", hook or place, f"`{variable}`", values, is_tensor and kind != "hook")
 
     def _of_cache(self, wrapper: Any) -> None:
@@ -620,7 +625,7 @@ class Names:
             if slots:
                 attributes = {**attributes, **{slot: getattr(thing, slot, None) for slot in slots}}
             for attribute, value in list(attributes.items()):
-                value = value.data if isinstance(value, WRAPPERS) else value
+                value = unwrapped(value)
                 if attribute not in _OWN and isinstance(value, (self._world.torch.Tensor, *CONTAINERS)) and self._holds(value, inside):
                     held.setdefault(attribute, []).append(value)
         for attribute, values in held.items():

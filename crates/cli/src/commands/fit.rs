@@ -1,7 +1,7 @@
 //! `stalloc fit`: what fits, tried without a GPU.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use stalloc_dryrun_setup::{Gpu, find_all};
@@ -76,11 +76,7 @@ pub struct Args {
 /// Runs `stalloc fit`.
 pub fn run(args: Args) -> Result<Outcome, Error> {
     let message = |error: fit::Error| Error::message(error.to_string());
-    // Trials take minutes; a folder that is not there is known now.
-    let folder = args.output.as_deref().and_then(Path::parent).filter(|folder| *folder != Path::new(""));
-    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        return Err(Error::message(format!("--output: there is no folder {}", folder.display())));
-    }
+    output::check_folder(args.output.as_deref())?;
     let mut gpus = Vec::new();
     for list in &args.dry_run {
         gpus.extend(find_all(list).map_err(|error| Error::message(error.to_string()))?);

@@ -1,6 +1,7 @@
 //! `stalloc levers`: what would make a job fit, tried without a GPU.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use stalloc_dryrun_setup::find;
@@ -18,7 +19,8 @@ use crate::progress::Spinner;
 #[command(
     after_help = "Examples:\n  stalloc levers --dry-run h100-80gb -- python train.py                 what each saves\n  \
     stalloc levers --dry-run a100-80gb --goal 24GB -- python train.py     the cheapest set that fits\n  \
-    stalloc levers --dry-run h100-80gb --vary BATCH=1..64 -- python train.py --batch {BATCH}\n\n\
+    stalloc levers --dry-run h100-80gb --vary BATCH=1..64 -- python train.py --batch {BATCH}\n  \
+    stalloc levers --dry-run h100-80gb -o levers.html -- python train.py  who holds the peak with each\n\n\
     The script runs for a few steps as it is, and once with each lever, on a stand-in GPU whose\n\
     memory does not run out. Levers are applied from outside; the script stays as it is. What it\n\
     writes to disk is written.\n\n\
@@ -38,7 +40,7 @@ pub struct Args {
     /// Run rank 0 of a script of N ranks, as torchrun would, alone
     #[arg(long, value_name = "N")]
     world_size: Option<u32>,
-    /// Try these alone, separated by commas: checkpoint,foreach_off
+    /// Try these alone, separated by commas: checkpoint,foreach_off; as_it_is: none of them
     #[arg(long, value_name = "LEVER,LEVER...", value_delimiter = ',')]
     only: Vec<String>,
     /// Training steps of each trial: the first makes the optimizer's states, the later ones show the peak
@@ -55,6 +57,9 @@ pub struct Args {
     no_cache: bool,
     #[command(flatten)]
     answers: Answers,
+    /// Write the peak by lever and who holds it as a page with a chart and its table
+    #[arg(short, long, value_name = "FILE.html")]
+    output: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -66,6 +71,7 @@ pub struct Args {
 /// Runs `stalloc levers`.
 pub fn run(args: Args) -> Result<Outcome, Error> {
     let message = |error: fit::Error| Error::message(error.to_string());
+    output::check_folder(args.output.as_deref())?;
     let gpu = find(&args.dry_run).map_err(|error| Error::message(error.to_string()))?;
     let goal = args
         .goal
@@ -121,6 +127,10 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         output::json(&levers::json(&answer))?;
     } else {
         print(&answer)?;
+    }
+    if let Some(path) = &args.output {
+        output::whole_file(path, |file| file.write_all(levers::page(&question.fit.command, &answer).as_bytes()))?;
+        output::say(&format!("wrote {}", path.display()));
     }
     Ok(match &answer.combination {
         _ if answer.is_interrupted => Outcome::Exit(130),

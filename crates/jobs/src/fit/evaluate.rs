@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stalloc_dryrun_setup::Gpu;
+use stalloc_report::Category;
 use stalloc_simulator::{Kind, Options, replay, smallest_capacity};
 use stalloc_trace::Trace;
 
@@ -56,6 +57,9 @@ pub struct Device {
     /// The ranks of its pipeline, if it is a stage of one.
     #[serde(default)]
     pub stages: Vec<u32>,
+    /// Who holds the peak, where the program noted it.
+    #[serde(default)]
+    pub holders: Vec<(Category, u64)>,
     /// What is taken outside PyTorch.
     pub outside: Outside,
     /// What each allocator makes of it, in the order of [`ALLOCATORS`].
@@ -108,6 +112,7 @@ pub fn evaluate(
         content,
         peak_allocated: trace.peak_allocated(),
         stages: groups.map(|groups| groups.stages.clone()).unwrap_or_default(),
+        holders: Vec::new(),
         needs: ALLOCATORS.into_iter().map(need).collect::<Result<_, _>>()?,
         outside,
     })

@@ -9,7 +9,7 @@ mod evaluate;
 mod json;
 pub(crate) mod notes;
 mod outside;
-mod picture;
+pub(crate) mod picture;
 mod ranks;
 pub(crate) mod report;
 pub(crate) mod scheduler;

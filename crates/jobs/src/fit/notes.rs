@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
+use stalloc_report::Places;
 
 use crate::fit::outside::Groups;
 
@@ -72,6 +73,9 @@ pub struct LeverNotes {
     pub flops: Option<u64>,
     /// Bytes that a step copies between the host and the device, both ways.
     pub host_bytes: Option<u64>,
+    /// Where tensors lie.
+    #[serde(default, skip_serializing)]
+    pub places: Places,
 }
 
 /// What the process with a model left in a folder.
@@ -116,31 +120,4 @@ pub fn read_notes(folder: &Path) -> Notes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_processes_noted_is_joined_and_files_that_changed_are_seen() {
-        let folder = tempfile::tempdir().unwrap();
-        let source = folder.path().join("train.py");
-        fs::write(&source, "x = 1").unwrap();
-        let note = |name: &str, used: &str| {
-            let text = format!(
-                "{{\"sources\": [{source:?}, \"/no/such/file\"], \"groups\": {{\"used\": {used}, \"unused\": [], \"all_to_all\": 0}}}}"
-            );
-            fs::write(folder.path().join(name), text).unwrap();
-        };
-        assert_eq!(read_notes(folder.path()), Notes::default());
-        note("1.json", "[]");
-        note("2.json", "[8, 2]");
-        fs::write(folder.path().join("3.json"), "{cut off").unwrap();
-        let notes = read_notes(folder.path());
-        assert_eq!(notes.groups.unwrap().used, [8, 2]);
-        let sources = notes.sources.unwrap();
-        assert!(sources.len() == 1 && sources[0].is_same());
-        fs::write(&source, "x = 2222").unwrap();
-        assert!(!sources[0].is_same());
-        fs::remove_file(&source).unwrap();
-        assert!(!sources[0].is_same());
-    }
-}
+mod tests;

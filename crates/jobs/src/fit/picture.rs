@@ -59,7 +59,8 @@ fn value<'a>(values: &'a Assignment, name: &str) -> &'a str {
     values.iter().find(|(other, _)| other == name).map_or("", |(_, value)| value)
 }
 
-fn title(product: &str, rest: &Assignment) -> String {
+/// What is drawn: a GPU, and values of variables.
+pub fn title(product: &str, rest: &Assignment) -> String {
     if rest.is_empty() { product.to_owned() } else { format!("{product}, {}", words(rest)) }
 }
 
@@ -97,6 +98,7 @@ fn largest(searched: &Variable, list: &Variable, answer: &Answer) -> Vec<Chart> 
             across: list.name.clone(),
             up: format!("the largest {}", searched.name),
             is_bytes: false,
+            is_stacked: false,
             values: values.clone(),
             lines: lines(values, point),
             limit: None,
@@ -154,6 +156,7 @@ fn needed(
         across: across.to_owned(),
         up: "needed in all".to_owned(),
         is_bytes: true,
+        is_stacked: false,
         lines: lines(&values, point),
         values,
         limit: Some((format!("the card: {}", bytes(first.gpu.total)), first.gpu.total as f64)),

@@ -146,7 +146,7 @@ pub fn run(
     if status != 0 {
         return failed(kind_of(status, &log), Some(status));
     }
-    match devices(&job, dry_run, rank, notes.groups.as_ref()) {
+    match devices(&job, dry_run, rank, notes.groups.as_ref(), of_levers.as_deref()) {
         Ok(devices) if devices.is_empty() => failed(FailureKind::NothingRecorded, None),
         Ok(devices) => Ok(Some((Outcome::Ran(devices, of_levers), notes))),
         Err(why) => {
@@ -157,7 +157,13 @@ pub fn run(
 }
 
 /// What each recorded device needs.
-fn devices(job: &Job, dry_run: &DryRun, rank: Option<Rank>, groups: Option<&Groups>) -> Result<Vec<Device>, String> {
+fn devices(
+    job: &Job,
+    dry_run: &DryRun,
+    rank: Option<Rank>,
+    groups: Option<&Groups>,
+    of_levers: Option<&LeverNotes>,
+) -> Result<Vec<Device>, String> {
     let mut devices = Vec::new();
     for path in recorded::traces_of(&job.directory, &job.launch).map_err(|error| error.to_string())? {
         let input = stalloc_trace::open(&path, &mut |_, _| {}).map_err(|error| error.to_string())?;
@@ -170,7 +176,9 @@ fn devices(job: &Job, dry_run: &DryRun, rank: Option<Rank>, groups: Option<&Grou
             let recorded = trace.metadata.get("world_size").and_then(|size| size.parse().ok());
             let world_size = rank.map(|rank| rank.world_size).or(recorded).unwrap_or(1);
             let about = (about.rank, about.steps, about.content);
-            devices.push(evaluate(trace, about, dry_run.gpu(), world_size, groups)?);
+            let mut device = evaluate(trace, about, dry_run.gpu(), world_size, groups)?;
+            device.holders = of_levers.map(|notes| stalloc_report::at_peak(trace, &notes.places)).unwrap_or_default();
+            devices.push(device);
         }
     }
     Ok(devices)
@@ -222,37 +230,4 @@ pub fn scratch() -> Result<TempDir, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kind(status: u8, output: &str) -> FailureKind {
-        let directory = tempfile::tempdir().unwrap();
-        let log = directory.path().join("log");
-        fs::write(&log, output).unwrap();
-        kind_of(status, &log)
-    }
-
-    #[test]
-    fn failures_are_told_apart_by_status_and_output() {
-        let refused = "usage: train.py [-h] [--mb N]\ntrain.py: error: argument --mb: invalid int value: 'x'\n";
-        assert_eq!(kind(2, refused), FailureKind::Refused);
-        assert_eq!(kind(2, "something else"), FailureKind::Failed);
-        assert_eq!(
-            kind(1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
-            FailureKind::OutOfMemory
-        );
-        assert_eq!(kind(137, "half a li"), FailureKind::Killed);
-        assert_eq!(kind(1, "ValueError: no data\n"), FailureKind::Failed);
-    }
-
-    #[test]
-    fn of_a_long_output_the_last_lines_are_kept() {
-        let directory = tempfile::tempdir().unwrap();
-        let log = directory.path().join("log");
-        let text: String = (0..100_000).map(|n| format!("line {n}\n\n")).collect();
-        fs::write(&log, [b"\xff".as_slice(), text.as_bytes()].concat()).unwrap();
-        let lines = last_lines(&log);
-        assert_eq!((lines.len(), lines[LAST_LINES - 1].as_str()), (LAST_LINES, "line 99999"));
-        assert!(last_lines(&directory.path().join("none")).is_empty());
-    }
-}
+mod tests;

@@ -69,9 +69,11 @@ fn figures(answer: &Answer, figures: &Figures) -> Map<String, Value> {
         .zip(&figures.peak_reserved)
         .map(|(kind, bytes)| (kind.name().to_owned(), json!({ "peak_reserved": bytes })))
         .collect();
+    let holders = figures.holders.iter().map(|(category, bytes)| (category.name().to_owned(), json!(bytes))).collect();
     let mut out = Map::new();
     let entries = [
         ("peak_allocated", json!(figures.peak_allocated)),
+        ("holders", Value::Object(holders)),
         ("peak_reserved", json!(figures.peak_reserved.last())),
         ("needed", json!(figures.needed)),
         ("fits", json!(figures.fits)),

@@ -5,12 +5,14 @@
 
 mod combine;
 mod json;
+mod picture;
 mod rates;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stalloc_dryrun_setup::{DryRun, Gpu};
+use stalloc_report::Category;
 
 pub use crate::fit::notes::{FoundLever, LeverNotes};
 use crate::fit::scheduler::{self, Line, Tried, points};
@@ -21,6 +23,7 @@ use crate::fit::verdict::verdict;
 use crate::fit::{self, Error, Failure};
 pub use combine::Combination;
 pub use json::json;
+pub use picture::page;
 pub use rates::Rates;
 
 /// The allocator under which a job is to fit, by its place in [`fit::ALLOCATORS`]: ours.
@@ -28,6 +31,9 @@ pub const OURS: usize = 2;
 
 /// The lever that halves the searched variable and takes two steps' gradients together.
 const ACCUMULATE: &str = "accumulate";
+
+/// In place of a lever's name: the script as it is, alone.
+pub const AS_IT_IS: &str = "as_it_is";
 
 /// Levers that run one rank of so many, before the number.
 const SHARDED: &str = "fsdp2_over_";
@@ -39,7 +45,7 @@ pub struct Question {
     pub fit: fit::Question,
     /// The ranks of the script, one of which is run alone; none: it has no process groups.
     pub world_size: Option<u32>,
-    /// The levers to try, by their names; none: all that the script has.
+    /// The levers to try, by their names, or [`AS_IT_IS`]; none: all that the script has.
     pub only: Vec<String>,
 }
 
@@ -48,6 +54,8 @@ pub struct Question {
 pub struct Figures {
     /// Largest live bytes.
     pub peak_allocated: u64,
+    /// Who holds them.
+    pub holders: Vec<(Category, u64)>,
     /// The most that each of [`fit::ALLOCATORS`] holds, bytes.
     pub peak_reserved: Vec<u64>,
     /// The least memory that the job gets through with under our allocator, all that is outside PyTorch included at its most; bytes.
@@ -161,8 +169,10 @@ impl Bench<'_> {
             tried.devices.iter().filter_map(|device| device.needs.get(kind)).map(|need| need.peak_reserved).max()
         };
         let notes = tried.levers.as_ref();
+        let fullest = tried.devices.iter().max_by_key(|device| device.peak_allocated);
         Some(Ok(Figures {
-            peak_allocated: tried.devices.iter().map(|device| device.peak_allocated).max().unwrap_or(0),
+            peak_allocated: fullest.map_or(0, |device| device.peak_allocated),
+            holders: fullest.map(|device| device.holders.clone()).unwrap_or_default(),
             peak_reserved: (0..fit::ALLOCATORS.len()).filter_map(reserved).collect(),
             needed,
             fits: needed.is_some_and(|needed| needed <= self.goal),
@@ -227,7 +237,8 @@ pub fn levers(
     let stopped = || Failure { kind: fit::FailureKind::Killed, status: None, lines: Vec::new() };
     let base = Row { lever: None, outcome: bench.figures(first).unwrap_or_else(|| Err(stopped())), largest, is_end };
     let known: Vec<&str> = notes.levers.iter().map(|lever| lever.name.as_str()).collect();
-    let unknown = question.only.iter().find(|name| !known.is_empty() && !known.contains(&name.as_str()));
+    let unknown =
+        question.only.iter().find(|name| !known.is_empty() && *name != AS_IT_IS && !known.contains(&name.as_str()));
     if let Some(name) = unknown {
         return Err(Error::UnknownLever { name: name.clone(), known: known.join(", ") });
     }

@@ -7,6 +7,7 @@ fn chart() -> Chart {
         across: "SEQ".to_owned(),
         up: "the largest MB".to_owned(),
         is_bytes: false,
+        is_stacked: false,
         values: vec!["1024".to_owned(), "</script><b>".to_owned(), "4096".to_owned()],
         lines: vec![
             Line { allocator: "pytorch".to_owned(), points: vec![point(8.0), None, point(2.0)] },
@@ -29,6 +30,28 @@ fn a_chart_has_its_lines_and_its_values_as_a_table() {
     assert_eq!(page.matches("<circle").count(), 4);
     assert!(page.contains("<td>12 or more</td>"));
     assert!(!page.contains("http"), "no reference to the outside");
+}
+
+#[test]
+fn stacked_points_lie_end_to_end_and_their_sums_are_said() {
+    let page = page("", &[], &[Chart { is_stacked: true, limit: Some(("the card".to_owned(), 10.0)), ..chart() }]);
+    let rects: Vec<(f64, f64)> = page
+        .split("<rect class=\"s")
+        .skip(1)
+        .filter(|rect| rect.contains(" y="))
+        .map(|rect| {
+            let number = |name: &str| rect.split(name).nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
+            (number(" x=\""), number(" width=\""))
+        })
+        .collect();
+    let [(first, eight), (second, twelve), (_, none), (_, six), (_, two), (_, missing)] = rects[..] else {
+        panic!("{rects:?}")
+    };
+    assert!((first + eight - second).abs() < 0.11 && (eight / twelve - 8.0 / 12.0).abs() < 0.01, "{rects:?}");
+    assert!((none, missing) == (0.0, 0.0) && (six / two - 3.0).abs() < 0.01, "{rects:?}");
+    assert!(
+        page.contains(">20 B</text>") && page.contains(">the card</text>") && page.contains("<title>stalloc</title>")
+    );
 }
 
 #[test]
