@@ -73,7 +73,7 @@ def test_levers_are_measured_as_written_by_hand_and_the_cheapest_set_that_fits_i
         held = one["holders"]
         assert sum(held.values()) == one["peak_allocated"] and held["parameters"] == weights
         assert 0 <= held["optimizer states"] - 2 * weights < 64 << 10, "and the steps' counters"
-    assert base["holders"]["temporaries"] == 2 * logits and base["holders"]["activations"] > 8 * 5 * 4 * 256 * 2048 * 4
+    assert 2 * logits <= base["holders"]["temporaries"] < 2 * logits + 4096 and base["holders"]["activations"] > 8 * 2 * 4 * 4 * 256 * 2048
     # At the step: what its groups of parameters need for a while, and the logits, which have a name.
     assert found["checkpoint"]["holders"]["gradients"] == weights and logits <= found["checkpoint"]["holders"]["activations"] < logits + (64 << 10)
     page = (tmp_path / "peaks.html").read_text()
@@ -162,6 +162,14 @@ def test_lines_stand_where_the_script_has_names_for_what_they_are_about(cache, t
     line = INLINE.splitlines().index("    for _step in range(4):") + 1
     assert lever["where"].startswith("before ") and lever["where"].endswith(f"script.py:{line}") and "for block in net:" in lever["how"]
     assert lever["peak_allocated"] == peak_by_hand(tmp_path, [lever], INLINE) < peak_by_hand(tmp_path, [], INLINE)
+
+
+def test_offloading_survives_a_trainer_that_replaces_forward(cache, tmp_path):
+    text, script = INLINE.replace("    for _step", "    net.forward = type(net).forward.__get__(net)\n    for _step"), tmp_path / "script.py"
+    script.write_text(text)
+    (lever,) = levers("--only", "offload", "--", sys.executable, str(script), cache=cache)["levers"]
+    assert lever["where"].endswith(f":{text.splitlines().index('    net.forward = type(net).forward.__get__(net)') + 1}")
+    assert lever["peak_allocated"] == peak_by_hand(tmp_path, [lever], text) < peak_by_hand(tmp_path, [], text)
 
 
 def test_lines_import_torch_where_the_script_does_not(cache, tmp_path):

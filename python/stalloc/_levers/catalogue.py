@@ -200,7 +200,12 @@ class Offload(Lever):
     group = "activations"
 
     def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        return "\n".join([_OFFLOADED, *(f"{name}.forward = offloaded({name}.forward)" for name, _model in models)])
+        # Hooks, since a trainer may replace `forward` when it is made (TRL's of GRPO).
+        lines = ["saving = torch.autograd.graph.save_on_cpu(pin_memory=True)"]
+        for name, _model in models:
+            lines.append(f"{name}.register_forward_pre_hook(lambda *_: saving.__enter__())")
+            lines.append(f"{name}.register_forward_hook(lambda *_: saving.__exit__(), always_call=True)")
+        return "\n".join(lines)
 
 
 class OffloadHalf(_OfBlocks):
