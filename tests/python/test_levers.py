@@ -134,6 +134,14 @@ def test_trials_share_the_start_of_the_script_and_one_whose_copy_fails_runs_it_a
     assert starts.read_text() == "....."
 
 
+def test_the_shared_start_has_what_making_an_optimizer_imports(cache, tmp_path):
+    script, seen = tmp_path / "script.py", tmp_path / "seen"
+    sees = f"import os\nopen({str(seen)!r}, 'a').write(f'{{os.environ[\"STALLOC_LEVERS\"]}} {{\"torch._dynamo\" in sys.modules}}, ')\n"
+    script.write_text(INLINE.replace("def train", f"{sees}def train"))
+    levers("--only", "fused", "--", sys.executable, str(script), cache=cache)
+    assert seen.read_text() == " True, fused True, ", "it takes longer than all else that a trial does"
+
+
 INLINE = """\
 import sys
 import torch

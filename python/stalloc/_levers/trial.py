@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import json
 import os
 import sys
@@ -43,6 +44,8 @@ def start(torch: Any) -> None:
 
     def share_start() -> None:
         if not program.optimizers and not program.models and program.arguments is None:
+            if shared_start.VARIABLE in os.environ:
+                importlib.import_module("torch._dynamo")  # what making an optimizer imports, which takes longer than a trial's steps
             shared_start.leave_copy(gone_on)
 
     choose()
