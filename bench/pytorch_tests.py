@@ -2,10 +2,9 @@
 
     PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/pytorch_tests.py FOLDER [--write bench/results/pytorch-tests.md]
 
-FOLDER is the `test` folder of PyTorch's sources, where `test_cuda.py` and `test_cuda_multigpu.py` are; nothing of it comes with
-stalloc. The tests need `expecttest`, `hypothesis` and `psutil`, on PYTHONPATH or installed. Run are the tests whose code speaks of memory (all of
-them with `--all`), in processes of a few tests each, natively, recorded, and in each way in with nothing to start from (`auto`) and from
-the plans of the recording (`planned`). The tests of `test_cuda_expandable_segments.py` are those of `test_cuda.py` with that
+FOLDER is the `test` folder of PyTorch's sources; nothing of it comes with stalloc. The tests need `expecttest`, `hypothesis` and
+`psutil`, on PYTHONPATH or installed. Of files of other things too only the tests run whose code speaks of memory, in
+processes of a few each, natively, recorded, and in each way in with nothing to start from (`auto`) and from the plans of the recording (`planned`). The tests of `test_cuda_expandable_segments.py` are those of `test_cuda.py` with that
 setting, as that file makes them. A test that differs did so twice: among its neighbours and among those that differ.
 """
 
@@ -30,16 +29,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: The files, by the names that the table has for them: the module, whether with expandable segments, and its classes (all of them if none).
-FILES = {
-    "test_cuda": ("test_cuda", False, ()),
-    "test_cuda_multigpu": ("test_cuda_multigpu", False, ()),
-    "test_cuda_expandable_segments": ("test_cuda", True, ("TestCuda", "TestCudaMallocAsync", "TestBlockStateAbsorption")),
-}
-#: A test is one of memory if its code, or that of its class's helpers that it calls, has one of these words.
+#: A test of a file of other things too is one of memory if its code, or that of its class's helpers that it calls, has one of these words.
 MEMORY = re.compile(r"memory|alloc|pool\b|record_stream|snapshot|segment|data_ptr|CUDAGraph|cuda\.graph\(|_checkpointed|oom")
-#: Classes whose tests all are, and those whose tests are about something else, whatever words they use.
-WHOLE = ("TestBlockStateAbsorption", "TestMemPool", "TestCudaMultiGPU", "TestCudaComm")
+PINNED = re.compile(r"def test\w*_pin")
+#: The files, by the names that the table has for them, and the words of their tests: all of them if none.
+PATHS = """test_cuda test_cuda_multigpu test_cuda_expandable_segments test_cuda_trace test_cuda_sanitizer profiler/test_memory_profiler
+    test_multiprocessing test_dataloader distributed/fsdp/test_fsdp_memory"""
+FILES = {path.rpartition("/")[2]: path for path in PATHS.split()}
+WORDS = {"test_cuda": MEMORY, "test_cuda_expandable_segments": MEMORY, "test_dataloader": PINNED}
+#: Classes whose tests all are of memory, and those whose tests are about something else, whatever words they use.
+WHOLE = ("TestBlockStateAbsorption", "TestMemPool")
 NOT_MEMORY = ("TestCudaOptims", "TestCudaAutocast", "TestGDS")
 GPUS = 2
 
@@ -60,7 +59,7 @@ SERVED = (Way("auto"), Way("planned", True))
 # ---- In the tests' process ----
 
 
-def tests_of(module, classes: tuple[str, ...], everything: bool) -> list[str]:
+def tests_of(module, classes: tuple[str, ...], words: re.Pattern | None) -> list[str]:
     """The tests of a module, `Class.name`, in the order of the file."""
     import unittest
 
@@ -68,7 +67,7 @@ def tests_of(module, classes: tuple[str, ...], everything: bool) -> list[str]:
     for name, kind in vars(module).items():
         if not (isinstance(kind, type) and issubclass(kind, unittest.TestCase) and kind.__module__ == module.__name__):
             continue
-        if (classes and name not in classes) or (not everything and name.startswith(NOT_MEMORY)):
+        if (classes and name not in classes) or (words and name.startswith(NOT_MEMORY)):
             continue
         for test in unittest.TestLoader().getTestCaseNames(kind):
             function = inspect.unwrap(getattr(kind, test))
@@ -79,26 +78,28 @@ def tests_of(module, classes: tuple[str, ...], everything: bool) -> list[str]:
             source = "".join(lines)
             helpers = [getattr(kind, helper, None) for helper in re.findall(r"self\.(_\w+)\(", source)]
             source += "".join(inspect.getsource(helper) for helper in helpers if inspect.isfunction(helper))
-            if everything or name in WHOLE or MEMORY.search(source):
+            if words is None or name in WHOLE or words.search(source):
                 found.append((first, f"{name}.{test}"))
     return [test for _, test in sorted(found)]
 
 
-def work(folder: str, file: str, names: list[str], results: str, everything: bool) -> None:
+def work(folder: str, file: str, names: list[str], results: str) -> None:
     """Runs tests and writes a line of JSON before and after each; with none named, writes their names."""
     import unittest
 
-    module_name, is_expandable, classes = FILES[file]
-    sys.argv = [f"{module_name}.py"]
-    sys.path.insert(0, folder)
-    module = importlib.import_module(module_name)
+    is_expandable = file == "test_cuda_expandable_segments"
+    classes = ("TestCuda", "TestCudaMallocAsync", "TestBlockStateAbsorption") if is_expandable else ()
+    path = Path(folder, "test_cuda" if is_expandable else FILES[file])
+    sys.argv = [f"{path.name}.py"]
+    sys.path[:0] = [str(path.parent), folder]
+    module = importlib.import_module(path.name)
     out = open(results, "a", buffering=1)  # noqa: SIM115
 
     def say(**line) -> None:
         out.write(json.dumps(line) + "\n")
 
     if not names:
-        say(tests=tests_of(module, classes, everything))
+        say(tests=tests_of(module, classes, WORDS.get(file)))
         return
     if is_expandable:
         import torch
@@ -136,7 +137,6 @@ class Tests:
     scratch: Path
     gpu: str
     seconds: float
-    everything: bool
     verbose: bool
     processes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -165,7 +165,6 @@ class Tests:
         results.touch()
         command, environment = self.command(way, plans)
         worker = [sys.executable, str(Path(__file__).resolve()), "--work", str(results), "--file", file, str(self.folder)]
-        worker += ["--all"] * self.everything
         log = (self.scratch / f"log{number}").open("wb")
         with log, (self.scratch / f"names{number}").open("w+") as names_file:
             json.dump(names, names_file)
@@ -288,7 +287,6 @@ def main() -> int:
     parser.add_argument("-k", metavar="REGEX", help="only tests whose Class.name has this in it")
     parser.add_argument("--file", action="append", choices=FILES, help="only this file; may be repeated")
     parser.add_argument("--way", action="append", choices=[way.name for way in SERVED], help="only this way; may be repeated")
-    parser.add_argument("--all", action="store_true", help="tests that are not of memory too")
     parser.add_argument("--gpu", default="h100-80gb", help="the stand-in's model")
     parser.add_argument("--seconds", type=float, default=120, help="time for a test, start of its process included")
     parser.add_argument("--together", type=int, default=24, metavar="N", help="tests in a process")
@@ -298,11 +296,11 @@ def main() -> int:
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(str(options.folder), options.file[0], json.load(sys.stdin), options.work, options.all)
+        work(str(options.folder), options.file[0], json.load(sys.stdin), options.work)
         return 0
     ways = [way for way in SERVED if not options.way or way.name in options.way]
     scratch = Path(tempfile.mkdtemp(prefix="pytorch-tests-"))
-    tests = Tests(options.folder.resolve(), scratch, options.gpu, options.seconds, options.all, options.verbose)
+    tests = Tests(options.folder.resolve(), scratch, options.gpu, options.seconds, options.verbose)
     results: dict[str, dict[str, dict[str, Outcome]]] = {}
     todo: queue.SimpleQueue[tuple[str, list[str]]] = queue.SimpleQueue()
     for file in options.file or FILES:
@@ -310,8 +308,9 @@ def main() -> int:
         results[file] = {way.name: {} for way in [NATIVE, RECORDED, *ways]}
         for way in results[file].values():
             way.update(dict.fromkeys(names, Outcome("not run")))
-        for start in range(0, len(names), options.together):
-            todo.put((file, names[start : start + options.together]))
+        together = 1 if file == "test_cuda_trace" else options.together  # each of its tests wants a process of its own
+        for start in range(0, len(names), together):
+            todo.put((file, names[start : start + together]))
 
     def help_out() -> None:
         with contextlib.suppress(queue.Empty):
