@@ -166,7 +166,7 @@ fn draw_bars(out: &mut String, chart: &Chart) {
     let sum = |at: usize| chart.lines.iter().map(|line| part(line, at)).sum::<f64>();
     let top = (0..chart.values.len()).map(sum).fold(1.0, f64::max);
     let names = chart.values.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(MOST_LETTERS);
-    let left = 8.0 + 7.0 * names as f64;
+    let left = 8.0 + 8.0 * names as f64;
     let right = WIDTH - 80.0;
     let width = |bytes: f64| (bytes / top).clamp(0.0, 1.0) * (right - left);
     let height = TOP + BAR * chart.values.len() as f64;
