@@ -1,0 +1,83 @@
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A job of so many steps: 64 MiB that stay, activations that differ by step, and what `keeps` says each step leaves for good.
+/// What was said, with the steps that had begun.
+fn job(steps: u64, keeps: impl Fn(u64) -> u64) -> Vec<(u64, Growing)> {
+    let mut watch = GrowthWatch::new();
+    watch.alloc(1, 64 * MIB, StackId::NONE);
+    let mut said = Vec::new();
+    for step in 0..steps {
+        said.extend(watch.step_begin().map(|growing| (step, growing)));
+        let activations = 1_000_000 + step;
+        watch.alloc(activations, (8 + 5 * step % 13) * MIB, StackId(1));
+        if keeps(step) > 0 {
+            watch.alloc(2_000_000 + step, keeps(step), StackId(2));
+        }
+        // Lives on into the next step, as a batch that was fetched ahead does.
+        watch.alloc(3_000_000 + step, (step % 3) * MIB, StackId(3));
+        watch.free(2_999_999 + step);
+        watch.free(activations);
+    }
+    said
+}
+
+#[test]
+fn a_job_that_keeps_something_of_every_step_is_said_to_grow_once() {
+    let said = job(100, |_| 4 * MIB);
+    let [(step, growing)] = said[..] else { panic!("{said:?}") };
+    assert_eq!(growing, Growing { bytes_per_step: 4 * MIB, steps: CLIMBING_LIVE, stack: StackId(2) });
+    assert!(step <= CLIMBING_LIVE as u64 + 4, "step {step}");
+}
+
+#[test]
+fn a_healthy_job_one_whose_states_come_late_and_a_cache_that_fills_up_are_not() {
+    assert_eq!(job(200, |_| 0), []);
+    assert_eq!(job(200, |step| if step < 10 { 9 * MIB } else { 0 }), [], "the first steps");
+    assert_eq!(job(200, |step| if step == 40 { 500 * MIB } else { 0 }), [], "states that come late");
+    assert_eq!(job(200, |step| if step % 5 == 0 { 50 * MIB } else { 0 }), [], "one step in five");
+    assert_eq!(job(400, |step| if step < 17 { 9 * MIB } else { 0 }), [], "a cache that is full soon");
+    assert_eq!(job(400, |step| (64 * MIB) >> step.min(40)), [], "a cache that is filled ever more slowly");
+    assert_eq!(job(400, |_| 512), [], "a few bytes a step");
+}
+
+#[test]
+fn a_job_that_grows_after_long_is_found_too() {
+    let said = job(300, |step| if step > 200 { MIB } else { 0 });
+    assert!(matches!(said[..], [(step, _)] if step < 200 + CLIMBING_LIVE as u64 + 6), "{said:?}");
+}
+
+#[test]
+fn stacks_that_are_told_late_go_to_their_own_block() {
+    let mut watch = GrowthWatch::new();
+    let mut found = None;
+    for step in 0..40u64 {
+        found = found.or(watch.step_begin());
+        watch.alloc(7, MIB, StackId::NONE);
+        watch.free(7);
+        watch.alloc(100 + step, MIB, StackId::NONE);
+        // Of the first, which is gone: its address has another block in the next step.
+        watch.stack(Whose::Nth(2 * step), StackId(9));
+        if step % 2 == 0 {
+            watch.stack(Whose::Nth(2 * step + 1), StackId(5));
+        } else {
+            watch.stack(Whose::LivesAt(100 + step), StackId(5));
+        }
+        watch.stack(Whose::Failed, StackId(9));
+    }
+    assert_eq!(found.map(|growing| growing.stack), Some(StackId(5)));
+}
+
+#[test]
+fn without_steps_memory_is_bounded_and_odd_events_do_no_harm() {
+    let mut watch = GrowthWatch::new();
+    for _ in 0..Recent::MOST + 10 {
+        watch.alloc(1, u64::MAX, StackId::NONE);
+    }
+    assert_eq!((watch.live.len(), watch.recent.addresses.len()), (1, Recent::MOST));
+    watch.free(2);
+    watch.stack(Whose::Nth(0), StackId(1));
+    watch.stack(Whose::Nth(u64::MAX), StackId(1));
+    assert_eq!(watch.step_begin(), None);
+}
