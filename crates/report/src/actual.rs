@@ -55,6 +55,7 @@ pub fn actual(trace: &Trace, failed: Option<RequestId>) -> Option<Replay> {
         remaps: None,
         remapped_bytes: None,
         remaps_by_step: Vec::new(),
+        driver_ms_by_step: Vec::new(),
         planned: None,
         driver_calls: 0,
         driver_ms: 0.0,

@@ -43,6 +43,9 @@ pub struct Outcome {
     /// See [`Replay::remaps_by_step`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remaps_by_step: Vec<u64>,
+    /// See [`Replay::driver_ms_by_step`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub driver_ms_by_step: Vec<f64>,
     /// See [`Replay::planned`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<u64>,
@@ -66,6 +69,7 @@ impl From<&Replay> for Outcome {
             remaps: replay.remaps,
             remapped_bytes: replay.remapped_bytes,
             remaps_by_step: replay.remaps_by_step.clone(),
+            driver_ms_by_step: replay.driver_ms_by_step.clone(),
             planned: replay.planned,
             driver_calls: replay.driver_calls,
             driver_ms: replay.driver_ms,

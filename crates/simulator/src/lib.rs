@@ -67,6 +67,8 @@ pub struct Replay {
     pub remapped_bytes: Option<u64>,
     /// Remaps of each step that the trace marks; what lies before the first step is in none.
     pub remaps_by_step: Vec<u64>,
+    /// [`Self::driver_ms`] of each step that the trace marks; what lies before the first step is in none.
+    pub driver_ms_by_step: Vec<f64>,
     /// Requests served at planned offsets; `None` for allocators that do not plan.
     pub planned: Option<u64>,
     /// Calls of the driver to take, map and give back memory.

@@ -114,8 +114,9 @@ struct Run<'a, A> {
     placements: Vec<Placement>,
     allocated: u64,
     peak_allocated: u64,
-    /// Remaps before each step began.
+    /// Remaps before each step began, and nanoseconds in the driver.
     remaps_at_steps: Vec<u64>,
+    driver_at_steps: Vec<u64>,
 }
 
 impl<'a, A: Serve> Run<'a, A> {
@@ -130,6 +131,7 @@ impl<'a, A: Serve> Run<'a, A> {
             allocated: 0,
             peak_allocated: 0,
             remaps_at_steps: Vec::new(),
+            driver_at_steps: Vec::new(),
         };
         if adopted {
             let blocks = trace.initial.iter().flat_map(|s| &s.segments).flat_map(|s| &s.blocks);
@@ -174,8 +176,11 @@ impl<'a, A: Serve> Run<'a, A> {
         let log = self.device.log(end);
         let (remaps, work) = (self.allocator.remaps(), self.device.driver_work());
         let all = remaps.map_or(0, |(times, _)| times);
-        let ends = self.remaps_at_steps.iter().skip(1).chain([&all]);
-        let remaps_by_step = self.remaps_at_steps.iter().zip(ends).map(|(before, after)| after - before).collect();
+        let by_step = |at_steps: &[u64], end: u64| -> Vec<u64> {
+            let ends = at_steps.iter().skip(1).copied().chain([end]);
+            at_steps.iter().zip(ends).map(|(before, after)| after - before).collect()
+        };
+        let driver = by_step(&self.driver_at_steps, work.nanoseconds);
         Ok(Replay {
             allocator: kind.name(),
             peak_reserved: log.peak,
@@ -184,7 +189,8 @@ impl<'a, A: Serve> Run<'a, A> {
             ns_per_op: elapsed.as_nanos() as f64 / done.max(1) as f64,
             remaps: remaps.map(|(times, _)| times),
             remapped_bytes: remaps.map(|(_, bytes)| bytes),
-            remaps_by_step,
+            remaps_by_step: by_step(&self.remaps_at_steps, all),
+            driver_ms_by_step: driver.iter().map(|&nanoseconds| nanoseconds as f64 / 1e6).collect(),
             planned: self.allocator.planned(),
             driver_calls: work.calls,
             driver_ms: work.nanoseconds as f64 / 1e6,
@@ -219,6 +225,7 @@ impl<'a, A: Serve> Run<'a, A> {
             Op::EmptyCache => self.allocator.empty_cache().map_err(Error::Allocator)?,
             Op::StepBegin => {
                 self.remaps_at_steps.extend(self.allocator.remaps().map(|(times, _)| times));
+                self.driver_at_steps.push(self.device.driver_work().nanoseconds);
                 self.allocator.step_begin();
             }
         }
