@@ -45,3 +45,8 @@ def test_what_cannot_be_shared_is_refused_with_what_to_do():
     for line in said.values():
         assert "stalloc: this tensor cannot be shared with another process: " in line and "--solid" in line, said
     assert "ulimit -n" in said["beyond the hard limit"] and "CUDA graph" in said["a graph's"], said
+
+
+def test_a_tensor_on_handles_of_several_lengths_is_shared_from_memory_of_pytorchs_own():
+    found, said = start("sharing_lengths.py")
+    assert found == {"wrong": [], "is elsewhere": True, "exit": 0}, said

@@ -126,6 +126,10 @@ pub struct Arena<D: Device> {
     capturing: bool,
     /// Most live bytes since idle memory was asked for last.
     most_lately: u64,
+    /// The job needs more than half of the device: new handles are pages, and no block begins to use a part of a larger one.
+    packs: bool,
+    /// A block was shared with another process, which can map handles of one length only: no others are taken any more.
+    only_pages: bool,
     /// Bytes that may be remapped before places on mapped memory are preferred.
     allowance: u64,
     /// Memory of graphs; none where the device maps no pages.
@@ -224,6 +228,8 @@ impl<D: Device> Arena<D> {
             capturing: false,
             most_lately: 0,
             allowance: 0,
+            packs: false,
+            only_pages: false,
             planned_only: false,
             slack: 0,
             statistics,

@@ -61,6 +61,9 @@ impl Script {
 ///
 /// With virtual memory management it is reserved whole and mapped in frames as they are first needed; without, it is
 /// one allocation. Units are granules of [`GRANULE`] bytes.
+///
+/// A driver takes as long for a handle of one frame as for one of many, so the handles behind a wide range are large: powers of two
+/// of frames, which begin at multiples of their length.
 #[derive(Debug)]
 pub struct Frames {
     base: Address,
@@ -77,12 +80,16 @@ pub struct Frames {
     solid: usize,
     /// No frame from this one on is mapped.
     highest: usize,
+    /// The handle behind each frame has two to this power of frames.
+    orders: Vec<u8>,
 }
 
-/// The granules of a frame.
-fn granules(frame: usize, size: u64) -> Range<u32> {
-    let start = frame as u64 * size;
-    (start / GRANULE) as u32..((start + size) / GRANULE) as u32
+/// The frames of one handle.
+pub(crate) type Handle = Range<usize>;
+
+/// The granules of some frames.
+fn granules(frames: &Range<usize>, size: u64) -> Range<u32> {
+    (frames.start as u64 * size / GRANULE) as u32..(frames.end as u64 * size / GRANULE) as u32
 }
 
 impl Frames {
@@ -104,7 +111,8 @@ impl Frames {
         if !count.is_multiple_of(64) {
             unmapped[count / 64] = (1 << (count % 64)) - 1;
         }
-        Ok(Frames { base, bytes, beyond, frame: Some(page), unmapped, mapped: 0, solid: 0, highest: 0 })
+        let orders = vec![0; count];
+        Ok(Frames { base, bytes, beyond, frame: Some(page), unmapped, mapped: 0, solid: 0, highest: 0, orders })
     }
 
     /// A range of `bytes` that is one allocation, all of it there from the beginning.
@@ -112,7 +120,8 @@ impl Frames {
         let bytes = bytes.max(1).checked_next_multiple_of(GRANULE);
         let bytes = bytes.ok_or(Error::Unsupported("allocate more than its address space"))?;
         let base = device.alloc(bytes)?;
-        Ok(Frames { base, bytes, beyond: 0, frame: None, unmapped: Vec::new(), mapped: bytes, solid: 0, highest: 0 })
+        let (unmapped, orders) = (Vec::new(), Vec::new());
+        Ok(Frames { base, bytes, beyond: 0, frame: None, unmapped, mapped: bytes, solid: 0, highest: 0, orders })
     }
 
     /// First address of the range.
@@ -147,6 +156,13 @@ impl Frames {
         first as usize..last as usize
     }
 
+    /// Frames of which it covers all.
+    fn inner(&self, frame: u64, range: &Range<u32>) -> Range<usize> {
+        let first = (u64::from(range.start) * GRANULE).div_ceil(frame);
+        let last = u64::from(range.end) * GRANULE / frame;
+        first as usize..last.max(first) as usize
+    }
+
     fn is_unmapped(&self, frame: usize) -> bool {
         self.unmapped[frame / 64] >> (frame % 64) & 1 == 1
     }
@@ -178,7 +194,8 @@ impl Frames {
             let first =
                 if self.frame.is_some() { self.mapped_from(at, end)? } else { Some(at).filter(|&at| at < end)? };
             at = (first..end).find(|&frame| is_unmapped(frame)).unwrap_or(end);
-            Some(granules(first, size).start.max(range.start)..granules(at - 1, size).end.min(range.end))
+            let found = granules(&(first..at), size);
+            Some(found.start.max(range.start)..found.end.min(range.end))
         })
     }
 
@@ -193,24 +210,74 @@ impl Frames {
         self.frame.map_or(0, |size| frames.count_in(&self.unmapped) * size)
     }
 
-    /// The frames behind a range of granules that have no memory.
-    pub fn without_memory(&self, range: &Range<u32>) -> Vec<usize> {
-        let touched = self.frame.map_or(0..0, |size| self.touched(size, range));
-        touched.filter(|&frame| self.is_unmapped(frame)).collect()
+    /// The frames of a range of granules that have no memory, in pieces for one handle each, of `bytes` at most.
+    pub(crate) fn pieces(&self, range: &Range<u32>, bytes: u64) -> Vec<Handle> {
+        let Some(size) = self.frame else { return Vec::new() };
+        let most = (bytes / size).max(1).ilog2();
+        let inner = self.inner(size, range);
+        let (mut touched, mut pieces) = (self.touched(size, range), Vec::new());
+        while let Some(start) = touched.find(|&frame| self.is_unmapped(frame)) {
+            let end = touched.find(|&frame| !self.is_unmapped(frame)).unwrap_or(touched.end);
+            let mut at = start;
+            while at < end {
+                let whole = if inner.contains(&at) { end.min(inner.end) - at } else { 1 };
+                let order = whole.ilog2().min(at.trailing_zeros()).min(most);
+                pieces.push(at..at + (1 << order));
+                at += 1 << order;
+            }
+        }
+        pieces
     }
 
-    /// Up to `count` frames with memory that `is_cold` says nobody uses, by ranges of granules, in each the highest first.
-    pub fn cold(&self, count: usize, parts: &[Range<u32>], mut is_cold: impl FnMut(Range<u32>) -> bool) -> Vec<usize> {
+    /// The handle behind a frame that has memory.
+    fn handle(&self, frame: usize) -> Handle {
+        let order = self.orders[frame];
+        let start = frame >> order << order;
+        start..start + (1 << order)
+    }
+
+    /// The addresses of the handles behind a range of granules, in order; none where memory is missing.
+    pub fn handles(&self, range: &Range<u32>) -> Vec<Range<Address>> {
+        let Some(size) = self.frame.filter(|_| self.is_backed(range)) else { return Vec::new() };
+        let mut handles: Vec<Handle> = self.touched(size, range).map(|frame| self.handle(frame)).collect();
+        handles.dedup();
+        handles.into_iter().map(|handle| self.address(handle.start)..self.address(handle.end)).collect()
+    }
+
+    /// Handles of several frames behind a range of granules: those that it covers a part of, or all of them.
+    pub(crate) fn large(&self, range: &Range<u32>, all: bool) -> Vec<Handle> {
+        let Some(size) = self.frame else { return Vec::new() };
+        let (touched, inner) = (self.touched(size, range), self.inner(size, range));
+        let step = if all { 1 } else { touched.len().saturating_sub(1).max(1) };
+        let of_several = touched.step_by(step).filter(|&frame| self.orders[frame] > 0 && !self.is_unmapped(frame));
+        let mut large: Vec<Handle> = of_several.map(|frame| self.handle(frame)).collect();
+        large.dedup();
+        let reaches_beyond = |handle: &Handle| handle.start < inner.start || handle.end > inner.end;
+        large.retain(|handle| all || reaches_beyond(handle));
+        large
+    }
+
+    /// Handles of `bytes` in all, or a little more, that `is_cold` says nobody uses, by ranges of granules, in each the highest first.
+    pub(crate) fn cold(
+        &self,
+        bytes: u64,
+        parts: &[Range<u32>],
+        mut is_cold: impl FnMut(Range<u32>) -> bool,
+    ) -> Vec<Handle> {
         let Some(size) = self.frame else { return Vec::new() };
         let border = |granule: u32| ((u64::from(granule) * GRANULE).div_ceil(size) as usize).min(self.highest);
-        let mut found = Vec::new();
+        let (mut found, mut left) = (Vec::new(), bytes);
         for part in parts.iter().map(|part| border(part.start)..border(part.end)) {
             let mut at = part.end;
-            while let Some(frame) = self.mapped_before(at).filter(|&frame| frame >= part.start && found.len() < count) {
-                if is_cold(granules(frame, size)) {
-                    found.push(frame);
+            while left > 0
+                && let Some(handle) = self.mapped_before(at).map(|frame| self.handle(frame))
+                && handle.start >= part.start
+            {
+                at = handle.start;
+                if is_cold(granules(&handle, size)) {
+                    left = left.saturating_sub(handle.len() as u64 * size);
+                    found.push(handle);
                 }
-                at = frame;
             }
         }
         found
@@ -242,37 +309,45 @@ impl Frames {
         None
     }
 
-    /// The granules of a frame.
-    pub fn granules_of(&self, frame: usize) -> Range<u32> {
-        granules(frame, self.frame.unwrap_or(0))
+    /// The granules of some frames.
+    pub fn granules_of(&self, frames: &Range<usize>) -> Range<u32> {
+        granules(frames, self.frame.unwrap_or(0))
     }
 
-    /// Puts the memory of one frame behind another, which has none. It stays mapped at the first, too: see [`Self::unmap_left`].
-    pub fn alias<D: Device>(&mut self, device: &mut D, from: usize, to: usize) -> Result<(), Error> {
+    fn address(&self, frame: usize) -> Address {
+        self.base + frame as u64 * self.frame.unwrap_or(0)
+    }
+
+    /// Puts the memory of a handle behind other frames, as many, which have none. It stays mapped at the first, too: see
+    /// [`Self::unmap_left`].
+    pub(crate) fn alias<D: Device>(&mut self, device: &mut D, from: &Handle, to: &Handle) -> Result<(), Error> {
         let Some(size) = self.frame else { return Err(Error::Unsupported("map pages")) };
-        device.alias(self.base + from as u64 * size, self.base + to as u64 * size, size)?;
+        device.alias(self.address(from.start), self.address(to.start), to.len() as u64 * size)?;
         self.set_unmapped(from, size);
         self.set_mapped(to, size);
         self.settle();
         Ok(())
     }
 
-    /// Unmaps a frame whose memory is another's by now. Nothing may use its addresses any more.
-    pub fn unmap_left<D: Device>(&mut self, device: &mut D, frame: usize) -> Result<(), Error> {
+    /// Unmaps frames whose memory is behind others by now. Nothing may use their addresses any more.
+    pub(crate) fn unmap_left<D: Device>(&mut self, device: &mut D, left: &Handle) -> Result<(), Error> {
         let Some(size) = self.frame else { return Ok(()) };
-        device.unmap(self.base + frame as u64 * size, size)
+        device.unmap(self.address(left.start), left.len() as u64 * size)
     }
 
-    fn set_mapped(&mut self, frame: usize, size: u64) {
-        self.unmapped[frame / 64] &= !(1 << (frame % 64));
-        self.mapped += size;
-        self.highest = self.highest.max(frame + 1);
+    fn set_mapped(&mut self, handle: &Handle, size: u64) {
+        for frame in handle.clone() {
+            self.unmapped[frame / 64] &= !(1 << (frame % 64));
+            self.orders[frame] = handle.len().ilog2() as u8;
+        }
+        self.mapped += handle.len() as u64 * size;
+        self.highest = self.highest.max(handle.end);
     }
 
-    fn set_unmapped(&mut self, frame: usize, size: u64) {
-        self.unmapped[frame / 64] |= 1 << (frame % 64);
-        self.mapped -= size;
-        self.solid = self.solid.min(frame);
+    fn set_unmapped(&mut self, handle: &Handle, size: u64) {
+        handle.clone().for_each(|frame| self.unmapped[frame / 64] |= 1 << (frame % 64));
+        self.mapped -= handle.len() as u64 * size;
+        self.solid = self.solid.min(handle.start);
     }
 
     /// Makes `solid` and `highest` true again.
@@ -284,37 +359,43 @@ impl Frames {
         self.highest = self.mapped_before(self.highest).map_or(0, |frame| frame + 1);
     }
 
-    /// Puts memory behind a range of granules wherever there is none. If the device has none left, what was mapped
-    /// until then stays.
-    pub fn map<D: Device>(&mut self, device: &mut D, range: &Range<u32>) -> Result<(), Error> {
+    /// Puts memory behind a range of granules wherever there is none, in handles of `bytes` at most. If the device has none left, what
+    /// was mapped until then stays.
+    pub fn map<D: Device>(&mut self, device: &mut D, range: &Range<u32>, bytes: u64) -> Result<(), Error> {
         let Some(size) = self.frame else {
             // It is there as soon as it is touched.
             self.mapped = self.mapped.max(u64::from(range.end) * GRANULE);
             return Ok(());
         };
-        let (wanted, mut result) = (self.without_memory(range), Ok(()));
-        for run in wanted.chunk_by(|one, next| one + 1 == *next) {
-            let pieces = vec![Backing { bytes: size, from: None }; run.len()];
+        let mut result = Ok(());
+        for run in self.pieces(range, bytes).chunk_by(|one, next| one.end == next.start) {
+            let backing = |piece: &Handle| Backing { bytes: piece.len() as u64 * size, from: None };
+            let backings: Vec<_> = run.iter().map(backing).collect();
             let mapped;
-            (mapped, result) = device.map_run(self.base + run[0] as u64 * size, &pieces);
-            run[..mapped].iter().for_each(|&frame| self.set_mapped(frame, size));
+            (mapped, result) = device.map_run(self.address(run[0].start), &backings);
+            run[..mapped].iter().for_each(|piece| self.set_mapped(piece, size));
             if result.is_err() {
                 break;
             }
         }
         self.settle();
-        result
+        match result {
+            // There may be enough for smaller ones.
+            Err(Error::OutOfMemory { .. }) if bytes > size => self.map(device, range, size),
+            result => result,
+        }
     }
 
-    /// Takes memory away from frames, and gives it back to the device. Nothing may use their addresses any more. Returns the bytes.
-    pub fn unmap<D: Device>(&mut self, device: &mut D, frames: &[usize]) -> Result<u64, Error> {
+    /// Takes handles away, and gives their memory back to the device. Nothing may use their addresses any more. Returns the bytes.
+    pub(crate) fn unmap<D: Device>(&mut self, device: &mut D, handles: &[Handle]) -> Result<u64, Error> {
         let Some(size) = self.frame else { return Ok(0) };
-        for &frame in frames {
-            device.unmap(self.base + frame as u64 * size, size)?;
-            self.set_unmapped(frame, size);
+        let before = self.mapped;
+        for handle in handles {
+            device.unmap(self.address(handle.start), handle.len() as u64 * size)?;
+            self.set_unmapped(handle, size);
         }
         self.settle();
-        Ok(frames.len() as u64 * size)
+        Ok(before - self.mapped)
     }
 
     /// Gives everything back to the device, which must be idle.
@@ -322,8 +403,8 @@ impl Frames {
         if self.frame.is_none() {
             return device.free(self.base);
         }
-        let frames = self.cold(usize::MAX, std::slice::from_ref(&(0..u32::MAX)), |_| true);
-        self.unmap(device, &frames)?;
+        let handles = self.cold(u64::MAX, std::slice::from_ref(&(0..u32::MAX)), |_| true);
+        self.unmap(device, &handles)?;
         device.release(self.base, self.bytes + self.beyond)
     }
 }

@@ -229,8 +229,8 @@ fn some_plan() -> impl Strategy<Value = Plan> {
 
 /// Violations; how often somebody waited: the host for an event, a stream for an event, the host for the device; and how often memory was
 /// mapped a second time. `more`: the arena
-/// is one allocation, so many bytes larger than the plan.
-fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64) -> (Vec<String>, [u64; 4]) {
+/// is one allocation, so many bytes larger than the plan. `scale`: blocks, not the plan's, are so many times larger.
+fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64, scale: u64) -> (Vec<String>, [u64; 4]) {
     let memory = if more.is_none() { Counting::new(mib * MIB) } else { Counting::without_pages(mib * MIB) };
     let device = Shared::new(Ordered::new(memory, seed));
     let mut checked = match more {
@@ -241,6 +241,7 @@ fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64) -> (V
     for act in acts {
         match *act {
             Act::Malloc(size, stream) => {
+                let size = size * scale;
                 if let Ok(served) = checked.try_malloc(size, stream) {
                     let bytes = size.max(1).next_multiple_of(512);
                     let behind = device.lock().handed_out(served.address, bytes, stream);
@@ -303,7 +304,19 @@ proptest! {
         more in proptest::option::of((0..80u64).prop_map(|half| half * MIB / 2)),
         seed in any::<u64>(),
     ) {
-        let (wrong, _) = play(&plan, &acts, mib, more, seed);
+        let (wrong, _) = play(&plan, &acts, mib, more, seed, 1);
+        prop_assert!(wrong.is_empty(), "{wrong:?}");
+    }
+
+    #[test]
+    fn memory_in_large_handles_passes_from_stream_to_stream_in_order(
+        plan in some_plan(),
+        acts in proptest::collection::vec(act(), 1..if cfg!(miri) { 20 } else { 200 }),
+        mib in 26..80u64,
+        room in prop_oneof![Just(1u64), Just(8)],
+        seed in any::<u64>(),
+    ) {
+        let (wrong, _) = play(&plan, &acts, mib * room * 128, None, seed, 128);
         prop_assert!(wrong.is_empty(), "{wrong:?}");
     }
 }
@@ -319,7 +332,7 @@ fn the_programs_make_streams_and_the_host_wait() {
     for seed in 0..300 {
         let plan = some_plan().new_tree(&mut runner).unwrap().current();
         let acts = proptest::collection::vec(act(), 200).new_tree(&mut runner).unwrap().current();
-        let (_, waited) = play(&plan, &acts, 40, None, seed);
+        let (_, waited) = play(&plan, &acts, 40, None, seed, 1);
         waits.iter_mut().zip(waited).for_each(|(sum, waits)| *sum += waits);
     }
     assert!(waits[1] > 100, "streams wait for events: {waits:?}");

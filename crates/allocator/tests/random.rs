@@ -99,7 +99,8 @@ fn memory() -> impl Strategy<Value = Memory> {
     prop_oneof![2 => Just(Memory::Pages), 1 => Just(Memory::NoPages), 2 => more]
 }
 
-fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory) {
+/// `scale`: blocks that are not the plan's are so many times larger.
+fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory, scale: u64) {
     let mut plan = &plans[0];
     let (mut checked, idle) = match memory {
         Memory::Pages => (over_counting(plan, Counting::new(bytes)), 0),
@@ -121,7 +122,7 @@ fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory) {
     };
     for act in acts {
         match *act {
-            Act::Malloc(size, stream) => serve(&mut checked, &mut live, size, stream),
+            Act::Malloc(size, stream) => serve(&mut checked, &mut live, size * scale, stream),
             Act::Adopt(number) => {
                 plan = plans.get(number).unwrap_or(plan);
                 let script = plans.get(number).map_or(Script::default(), |plan| Script::new(plan).unwrap());
@@ -185,6 +186,16 @@ proptest! {
         mib in 34..200u64,
         memory in memory(),
     ) {
-        play(&plans, &acts, mib * MIB, memory);
+        play(&plans, &acts, mib * MIB, memory, 1);
+    }
+
+    #[test]
+    fn no_two_live_blocks_overlap_in_large_handles(
+        plans in proptest::collection::vec(random_plan(), 1..4),
+        acts in proptest::collection::vec(act(), 1..if cfg!(miri) { 20 } else { 150 }),
+        mib in 34..200u64,
+        room in prop_oneof![Just(1u64), Just(8)],
+    ) {
+        play(&plans, &acts, mib * MIB * room * 128, Memory::Pages, 128);
     }
 }

@@ -53,10 +53,10 @@ pub trait Serving: Send {
     fn blocks(&self) -> Vec<LiveBlock>;
     /// See [`Arena::addresses`].
     fn addresses(&self) -> Range<Address>;
-    /// See [`Arena::pages`].
-    fn pages(&self, block: &LiveBlock) -> Option<Range<Address>>;
+    /// See [`Arena::handles`].
+    fn handles(&mut self, block: &LiveBlock) -> Option<Vec<Range<Address>>>;
     /// See [`Arena::export`].
-    fn export(&mut self, page: Address) -> Result<OwnedFd, Error>;
+    fn export(&mut self, handle: Address) -> Result<OwnedFd, Error>;
     /// See [`Arena::mapped`].
     fn mapped(&self) -> Vec<Range<Address>>;
     /// See [`Arena::pool_begin`].
@@ -133,11 +133,11 @@ where
     fn addresses(&self) -> Range<Address> {
         self.addresses()
     }
-    fn pages(&self, block: &LiveBlock) -> Option<Range<Address>> {
-        self.pages(block)
+    fn handles(&mut self, block: &LiveBlock) -> Option<Vec<Range<Address>>> {
+        self.handles(block)
     }
-    fn export(&mut self, page: Address) -> Result<OwnedFd, Error> {
-        self.export(page)
+    fn export(&mut self, handle: Address) -> Result<OwnedFd, Error> {
+        self.export(handle)
     }
     fn mapped(&self) -> Vec<Range<Address>> {
         self.mapped()

@@ -11,7 +11,7 @@ from typing import Any
 from stalloc import _dry_run, _native
 from stalloc._common import endings
 from stalloc._common.output import say
-from stalloc._serve import departure, job_summary, report, shim
+from stalloc._serve import departure, job_summary, report, sharing, shim
 from stalloc._serve.settings import Mode, Settings
 from stalloc._steps import marks
 from stalloc._steps.step_detection import StepDetector
@@ -162,6 +162,7 @@ def _serve(torch: Any, settings: Settings) -> bool:
         say("roundup_power2_divisions is left to PyTorch's allocator: the arena rounds to 512 bytes, and needs no classes of sizes")
     if settings.solid is None:
         _register_no_pages(settings)
+        sharing.install(torch)
     if _saves_memory() and not settings.quiet:
         say("torch_memory_saver is loaded: what its regions allocate is left to PyTorch's allocator, so that it can be paused")
     return True

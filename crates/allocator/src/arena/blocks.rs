@@ -127,18 +127,18 @@ impl<D: Device> Arena<D> {
         self.frames.mapped_parts(0..granules).map(|part| address(part.start)..address(part.end)).collect()
     }
 
-    /// From where to where the pages go that a block lies on, of [`Self::frame_bytes`] each; `None` for a block of a pool, and where no
-    /// pages are mapped. They stay behind these addresses as long as the block lives.
-    pub fn pages(&self, block: &LiveBlock) -> Option<Range<Address>> {
-        let page = self.frames.frame().filter(|_| self.is_open(block.address))?;
-        let from = (block.address - self.frames.base()) / page * page;
-        let to = (block.address + block.size - self.frames.base()).next_multiple_of(page);
-        Some(self.frames.base() + from..self.frames.base() + to)
+    /// The handles that a block lies on, in order; `None` for a block of a pool, and where no pages are mapped. They stay behind these
+    /// addresses as long as the block lives. Whoever asks may want handles of one length: from now on all are pages.
+    pub fn handles(&mut self, block: &LiveBlock) -> Option<Vec<Range<Address>>> {
+        let start = self.start_of(block.address).ok().filter(|_| !self.is_solid())?;
+        self.only_pages = true;
+        self.packs = true;
+        Some(self.frames.handles(&(start..start + (block.size / GRANULE) as u32)))
     }
 
     /// See [`Device::export`].
-    pub fn export(&mut self, page: Address) -> Result<OwnedFd, Error> {
-        Ok(self.device.export(page)?)
+    pub fn export(&mut self, handle: Address) -> Result<OwnedFd, Error> {
+        Ok(self.device.export(handle)?)
     }
 
     fn live_blocks(&self) -> impl Iterator<Item = LiveBlock> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use stalloc_device::{Device, Error};
 
 use super::{Arena, Block};
+use crate::frames::Handle;
 use crate::tuning::{epoch, epoch_of_steps, poll_epoch};
 
 /// An event that was recorded on a stream and has not been seen complete.
@@ -130,11 +131,15 @@ impl<D: Device> Arena<D> {
     }
 
     /// Events behind the last use of some frames; a stream comes after them from now on.
-    pub(super) fn come_after(&mut self, frames: &[usize], stream: u16) -> Result<Vec<D::Event>, Error> {
+    pub(super) fn come_after<'a>(
+        &mut self,
+        handles: impl Iterator<Item = &'a Handle>,
+        stream: u16,
+    ) -> Result<Vec<D::Event>, Error> {
         let mut users: Vec<u16> = Vec::new();
-        for &frame in frames {
-            let of_frame = self.owners.users(&self.frames.granules_of(frame), stream, true);
-            users.extend(of_frame.into_iter().map(|(user, _)| user));
+        for handle in handles {
+            let of_handle = self.owners.users(&self.frames.granules_of(handle), stream, true);
+            users.extend(of_handle.into_iter().map(|(user, _)| user));
         }
         users.sort_unstable();
         users.dedup();

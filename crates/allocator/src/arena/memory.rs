@@ -10,13 +10,13 @@ use super::Arena;
 use super::search::own_part;
 use super::slack::Slack;
 use crate::Error;
-use crate::frames::FrameSet;
+use crate::frames::{FrameSet, Handle};
 use crate::journal::Event;
 use crate::script::{GRANULE, Key, Script};
-use crate::tuning::{idle_share, remap_share, spared_share};
+use crate::tuning::{idle_share, remap_share, slack_handles, spared_share};
 
-/// Gaps that are looked at for the one that is cheapest to back.
-const LOOKED: usize = 256;
+/// Gaps that one search looks at.
+pub(super) const LOOKED: usize = 256;
 
 /// What to do where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,31 @@ impl<D: Device> Arena<D> {
         stream: u16,
         pressure: Pressure,
     ) -> Result<(), stalloc_device::Error> {
+        if self.packs {
+            self.break_up(range)?;
+        }
         if self.frames.is_backed(range) { Ok(()) } else { self.map(range, stream, pressure) }
+    }
+
+    /// Gives back handles that reach beyond a range that is going to be used, if nobody uses them yet: the rest could not be remapped.
+    /// Where all handles are to be pages, any larger one.
+    fn break_up(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
+        let mut large = self.frames.large(range, self.only_pages);
+        large.retain(|handle| self.is_cold(&self.frames.granules_of(handle)));
+        if !large.is_empty() {
+            self.take_away(&large)?;
+        }
+        Ok(())
+    }
+
+    /// Whether no block lies on some granules.
+    fn is_cold(&self, granules: &Range<u32>) -> bool {
+        self.taken.is_free(granules.start as usize, granules.end as usize)
+    }
+
+    /// Bytes of the largest handle to take: the slack has room for some of which blocks use a part.
+    pub(super) fn largest(&self) -> u64 {
+        if self.packs { 0 } else { self.budget.of(self.statistics.peak_allocated) / slack_handles() }
     }
 
     /// Bytes that may be mapped outside of pools, with a block of so many granules more alive than now: what blocks needed at most,
@@ -146,6 +170,8 @@ impl<D: Device> Arena<D> {
         if self.looked != self.statistics.steps {
             self.look_around();
         }
+        let live = self.statistics.allocated + u64::from(range.end - range.start) * GRANULE;
+        self.packs = self.only_pages || live.max(self.statistics.peak_allocated) > self.within / 2;
         let missing = self.frames.missing(range);
         let may_remap = pressure == Pressure::Remap || missing <= self.allowance;
         let limit = self.limit(range.end - range.start, self.script.expected_peak);
@@ -188,11 +214,12 @@ impl<D: Device> Arena<D> {
     /// Takes memory of the device for what has none of a range.
     fn map_more(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
         if !self.left.is_empty() {
-            for frame in self.frames.without_memory(range) {
-                self.unmap_left(frame)?;
+            for piece in self.frames.pieces(range, u64::MAX) {
+                self.unmap_left(&piece)?;
             }
         }
-        self.frames.map(&mut self.device, range)
+        let largest = self.largest();
+        self.frames.map(&mut self.device, range, largest)
     }
 
     fn note_reserved(&mut self) {
@@ -200,29 +227,29 @@ impl<D: Device> Arena<D> {
         self.statistics.peak_reserved = self.statistics.peak_reserved.max(self.frames.mapped());
     }
 
-    /// The frames of so many bytes without a block, those of `spared` excepted: those of no plan first, small blocks' last of them.
-    pub(super) fn cold_frames(&self, bytes: u64, spared: &Range<u32>) -> Vec<usize> {
-        let Some(size) = self.frames.frame() else { return Vec::new() };
-        let count = usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX);
+    /// Handles of so many bytes without a block, those of `spared` excepted: those of no plan first, small blocks' last of them.
+    pub(super) fn cold_handles(&self, bytes: u64, spared: &Range<u32>) -> Vec<Handle> {
         let planned = self.script.granules.min(self.regions[1]);
         let order = [planned..self.regions[1], self.regions[1]..u32::MAX, 0..planned];
-        self.frames.cold(count, &order, |frame| {
-            let is_spared = frame.start < spared.end && spared.start < frame.end;
-            !is_spared && self.taken.is_free(frame.start as usize, frame.end as usize)
+        self.frames.cold(bytes, &order, |handle| {
+            let is_spared = handle.start < spared.end && spared.start < handle.end;
+            !is_spared && self.is_cold(&handle)
         })
     }
 
-    /// Takes the memory away from frames without a block, those of `spared` excepted. Waits for the device.
+    /// Takes the memory away from handles without a block, those of `spared` excepted. Waits for the device.
     fn give_back_cold(&mut self, bytes: u64, spared: &Range<u32>) -> Result<u64, stalloc_device::Error> {
-        let cold = self.cold_frames(bytes, spared);
-        if cold.is_empty() {
-            return Ok(0);
-        }
+        let cold = self.cold_handles(bytes, spared);
+        if cold.is_empty() { Ok(0) } else { self.take_away(&cold) }
+    }
+
+    /// Gives handles without a block back to the device. Waits for it.
+    pub(super) fn take_away(&mut self, handles: &[Handle]) -> Result<u64, stalloc_device::Error> {
         // Freed blocks may still be in use by what the device has been given.
         self.wait_for_device()?;
         self.unmap_all_left()?;
-        let given = self.frames.unmap(&mut self.device, &cold);
-        cold.iter().for_each(|&frame| self.owners.forget(self.frames.granules_of(frame)));
+        let given = self.frames.unmap(&mut self.device, handles);
+        handles.iter().for_each(|handle| self.owners.forget(self.frames.granules_of(handle)));
         self.note_reserved();
         given
     }

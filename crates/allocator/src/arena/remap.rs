@@ -5,17 +5,20 @@
 //! after the streams that used it last, by events. So neither the host nor other streams wait, but where a driver maps
 //! a page once only, or an old address is needed again too soon.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
 use stalloc_device::{Device, Error};
 
 use super::Arena;
+use crate::frames::Handle;
+use crate::script::GRANULE;
 
 /// Frames whose memory is behind other frames by now.
 #[derive(Debug)]
 pub(super) struct Left<E> {
-    frames: Vec<usize>,
+    handles: Vec<Handle>,
     /// With them, all that may use the old addresses is done.
     events: Vec<E>,
 }
@@ -33,53 +36,61 @@ impl<D: Device> Arena<D> {
     }
 
     fn remap_cold(&mut self, range: &Range<u32>, bytes: u64, stream: u16) -> Result<(), Error> {
-        let mut wanted = self.frames.without_memory(range);
-        let size = self.frames.frame().unwrap_or(u64::MAX);
-        wanted.truncate(usize::try_from(bytes.div_ceil(size)).unwrap_or(usize::MAX));
-        let cold = self.cold_frames(wanted.len() as u64 * size, range);
-        if cold.is_empty() {
+        let cold = self.cold_handles(u64::MAX, range);
+        if cold.is_empty() || bytes == 0 {
             return Ok(());
         }
+        let (pairs, unfit) = exchange(self.frames.pieces(range, self.largest()), cold, bytes, self.frames.frame());
         self.unmap_done()?;
-        let events = self.come_after(&cold, stream)?;
-        let mut left = Left { frames: Vec::with_capacity(cold.len()), events };
+        let events = self.come_after(pairs.iter().map(|(from, _)| from), stream)?;
+        let mut left = Left { handles: Vec::with_capacity(pairs.len()), events };
         let mut result = Ok(());
-        for (&from, &to) in cold.iter().zip(&wanted) {
-            result = self.remap_frame(from, to, &mut left.frames);
+        for (from, to) in pairs {
+            let (old, new) = (self.frames.granules_of(&from), self.frames.granules_of(&to));
+            let before = self.frames.mapped();
+            result = self.remap_handle(from, &to, &mut left.handles);
             if result.is_err() {
                 break;
             }
+            debug_assert_eq!(before, self.frames.mapped());
             // All that used the memory before comes before the stream.
-            self.owners.forget(self.frames.granules_of(from));
-            self.owners.note(self.frames.granules_of(to), stream);
-            self.statistics.remapped += size;
+            self.owners.forget(old);
+            self.statistics.remapped += u64::from(new.end - new.start) * GRANULE;
+            self.owners.note(new, stream);
         }
-        if !left.frames.is_empty() {
+        if !left.handles.is_empty() {
             self.left.push_back(left);
         }
         self.statistics.remaps += 1;
-        result
+        result?;
+        if !unfit.is_empty() {
+            self.statistics.remapped += self.take_away(&unfit)?;
+        }
+        Ok(())
     }
 
-    fn remap_frame(&mut self, from: usize, to: usize, left: &mut Vec<usize>) -> Result<(), Error> {
+    fn remap_handle(&mut self, from: Handle, to: &Handle, left: &mut Vec<Handle>) -> Result<(), Error> {
         self.unmap_left(to)?;
-        if self.frames.alias(&mut self.device, from, to).is_ok() {
+        if self.frames.alias(&mut self.device, &from, to).is_ok() {
             left.push(from);
             return Ok(());
         }
         // The driver maps a page once only.
         self.wait_for_device()?;
         self.frames.unmap(&mut self.device, &[from])?;
-        self.frames.map(&mut self.device, &self.frames.granules_of(to))
+        self.frames.map(&mut self.device, &self.frames.granules_of(to), u64::MAX)
     }
 
-    /// Unmaps a frame that has its old memory still, if it does. Waits for whoever may use it.
-    pub(super) fn unmap_left(&mut self, frame: usize) -> Result<(), Error> {
-        let Some(place) = self.left.iter().position(|left| left.frames.contains(&frame)) else { return Ok(()) };
-        for event in &self.left[place].events {
-            self.device.wait(event)?;
+    /// Unmaps frames as far as they have their old memory still. Waits for whoever may use it.
+    pub(super) fn unmap_left(&mut self, frames: &Range<usize>) -> Result<(), Error> {
+        let overlap = |handle: &Handle| handle.start < frames.end && frames.start < handle.end;
+        while let Some(place) = self.left.iter().position(|left| left.handles.iter().any(overlap)) {
+            for event in &self.left[place].events {
+                self.device.wait(event)?;
+            }
+            self.unmap_nth(place)?;
         }
-        self.unmap_nth(place)
+        Ok(())
     }
 
     /// Unmaps what nobody uses any more.
@@ -104,11 +115,46 @@ impl<D: Device> Arena<D> {
     }
 
     fn unmap_nth(&mut self, place: usize) -> Result<(), Error> {
-        while let Some(frame) = self.left[place].frames.last() {
-            self.frames.unmap_left(&mut self.device, *frame)?;
-            self.left[place].frames.pop();
+        while let Some(handle) = self.left[place].handles.last() {
+            self.frames.unmap_left(&mut self.device, handle)?;
+            self.left[place].handles.pop();
         }
         self.left.remove(place);
         Ok(())
     }
+}
+
+/// Which handle goes behind which piece, up to so many bytes; and where no handle has a piece's length, which larger ones have to be
+/// given back so that there is memory for what is left of the bytes.
+fn exchange(
+    mut pieces: Vec<Handle>,
+    cold: Vec<Handle>,
+    bytes: u64,
+    frame: Option<u64>,
+) -> (Vec<(Handle, Handle)>, Vec<Handle>) {
+    let mut left = usize::try_from(bytes.div_ceil(frame.unwrap_or(u64::MAX))).unwrap_or(usize::MAX);
+    let mut by_length: BTreeMap<usize, VecDeque<Handle>> = BTreeMap::new();
+    cold.into_iter().for_each(|handle| by_length.entry(handle.len()).or_default().push_back(handle));
+    pieces.reverse();
+    let mut pairs = Vec::new();
+    while left > 0
+        && let Some(piece) = pieces.pop()
+    {
+        if let Some(handle) = by_length.get_mut(&piece.len()).and_then(VecDeque::pop_front) {
+            left = left.saturating_sub(piece.len());
+            pairs.push((handle, piece));
+        } else if piece.len() > 1 {
+            let middle = piece.start + piece.len() / 2;
+            pieces.extend([middle..piece.end, piece.start..middle]);
+        }
+    }
+    let mut unfit = Vec::new();
+    for handle in by_length.into_values().flatten().filter(|handle| handle.len() > 1) {
+        if left == 0 {
+            break;
+        }
+        left = left.saturating_sub(handle.len());
+        unfit.push(handle);
+    }
+    (pairs, unfit)
 }

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use stalloc_device::{Device, Stream};
 
-use super::memory::Pressure;
+use super::memory::{LOOKED, Pressure};
 use super::{Arena, Served};
 use crate::cursor::Guess;
 use crate::script::{GRANULE, Key};
 use crate::statistics::{Departure, Source};
 use crate::streams::Owners;
-use crate::tuning::{above_plan, best_fit, foreign_ranges, mapped_first, medium, small};
+use crate::tuning::{above_plan, best_fit, mapped_first, medium, small};
 
 impl<D: Device> Arena<D> {
     /// Serves a planned request whose address is taken, or finds no memory.
@@ -165,7 +165,7 @@ fn first(mut fits: impl Iterator<Item = Range<u32>>, owners: &mut Owners, key: K
     if others {
         return fits.next().map(|range| range.start);
     }
-    fits.take(foreign_ranges()).find_map(|range| own_part(owners, range, key))
+    fits.take(LOOKED).find_map(|range| own_part(owners, range, key))
 }
 
 /// The beginning of the first part of a free range in which a request fits and which no other stream may still use.

@@ -50,7 +50,7 @@ impl Serving for Faulty {
     fn frame_bytes(&self) -> Option<u64> {
         None
     }
-    fn pages(&self, _: &LiveBlock) -> Option<Range<Address>> {
+    fn handles(&mut self, _: &LiveBlock) -> Option<Vec<Range<Address>>> {
         None
     }
     fn export(&mut self, _: Address) -> Result<std::os::fd::OwnedFd, Error> {

@@ -1,0 +1,50 @@
+//! Handles of memory: large ones behind wide ranges, and none of which a part is of no use where memory is short.
+#![allow(clippy::unwrap_used)]
+
+use stalloc_allocator::Arena;
+use stalloc_device::{Counting, Device, Shared};
+use stalloc_plan::Plan;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+fn open(bytes: u64) -> (Arena<Shared<Counting>>, Shared<Counting>) {
+    let device = Shared::new(Counting::new(bytes));
+    (Arena::new(device.clone(), &Plan::default()).unwrap(), device)
+}
+
+#[test]
+fn wide_ranges_are_behind_few_handles() {
+    let (mut arena, device) = open(80 * GIB);
+    let blocks = (0..200).map(|_| arena.serve(101 * MIB, 0).unwrap()).count() as u64;
+    let pages = blocks * 101 / 2;
+    // Three calls for a handle.
+    assert!(device.driver_work().calls < pages * 3 / 4, "{} for {pages} pages", device.driver_work().calls);
+}
+
+#[test]
+fn where_memory_is_short_no_block_begins_to_use_a_part_of_a_handle() {
+    let (mut arena, _) = open(8 * GIB);
+    let _stays = arena.serve(3 * GIB, 0).unwrap();
+    let large = arena.serve(256 * MIB, 0).unwrap();
+    let _behind = arena.serve(4 * MIB, 0).unwrap();
+    arena.free(large.address).unwrap();
+    let _more = arena.serve(3 * GIB / 2, 0).unwrap();
+    let part = arena.serve(3 * MIB, 0).unwrap();
+    assert_eq!(part.address, large.address);
+    // All that is left, but the two pages of that block, and those behind.
+    assert!(arena.serve(8 * GIB - 9 * GIB / 2 - 8 * MIB, 0).is_some());
+}
+
+#[test]
+fn where_there_is_room_a_handle_is_kept_for_the_block_that_comes_back() {
+    let (mut arena, device) = open(80 * GIB);
+    let _stays = arena.serve(3 * GIB, 0).unwrap();
+    let large = arena.serve(256 * MIB, 0).unwrap();
+    arena.free(large.address).unwrap();
+    let part = arena.serve(3 * MIB, 0).unwrap();
+    arena.free(part.address).unwrap();
+    let before = device.driver_work();
+    assert_eq!(arena.serve(256 * MIB, 0).unwrap().address, large.address);
+    assert_eq!(device.driver_work(), before);
+}
