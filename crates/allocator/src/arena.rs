@@ -126,7 +126,7 @@ pub struct Arena<D: Device> {
     capturing: bool,
     /// Most live bytes since idle memory was asked for last.
     most_lately: u64,
-    /// The job needs more than half of the device: new handles are pages, and no block begins to use a part of a larger one.
+    /// The job needs more than half of the device: no block begins to use a part of a large handle.
     packs: bool,
     /// A block was shared with another process, which can map handles of one length only: no others are taken any more.
     only_pages: bool,

@@ -101,9 +101,16 @@ impl<D: Device> Arena<D> {
         self.taken.is_free(granules.start as usize, granules.end as usize)
     }
 
-    /// Bytes of the largest handle to take: the slack has room for some of which blocks use a part.
-    pub(super) fn largest(&self) -> u64 {
-        if self.packs { 0 } else { self.budget.of(self.statistics.peak_allocated) / slack_handles() }
+    /// Bytes of the largest handle to take for a range: the slack has room for some of which blocks use a part. Where blocks keep no
+    /// part, only at addresses that nobody has used: others would be broken up again.
+    pub(super) fn largest(&self, range: &Range<u32>) -> u64 {
+        let mut regions = self.untouched.iter().zip(self.regions.windows(2));
+        let is_new = regions.any(|(&untouched, region)| (untouched..region[1]).contains(&range.start));
+        if self.only_pages || self.packs && !is_new {
+            0
+        } else {
+            self.budget.of(self.statistics.peak_allocated) / slack_handles()
+        }
     }
 
     /// Bytes that may be mapped outside of pools, with a block of so many granules more alive than now: what blocks needed at most,
@@ -218,7 +225,7 @@ impl<D: Device> Arena<D> {
                 self.unmap_left(&piece)?;
             }
         }
-        let largest = self.largest();
+        let largest = self.largest(range);
         self.frames.map(&mut self.device, range, largest)
     }
 

@@ -41,7 +41,7 @@ impl<D: Device> Arena<D> {
         if cold.is_empty() || bytes == 0 {
             return Ok(());
         }
-        let (pairs, unfit) = exchange(self.frames.pieces(range, self.largest()), cold, bytes, self.frames.frame());
+        let (pairs, unfit) = exchange(self.frames.pieces(range, self.largest(range)), cold, bytes, self.frames.frame());
         self.unmap_done()?;
         let events = self.come_after(pairs.iter().map(|(from, _)| from), stream)?;
         let mut left = Left { handles: Vec::with_capacity(pairs.len()), events };
