@@ -244,17 +244,14 @@ impl Frames {
         handles.into_iter().map(|handle| self.address(handle.start)..self.address(handle.end)).collect()
     }
 
-    /// Handles of several frames behind a range of granules: those that it covers a part of, or all of them.
-    pub(crate) fn large(&self, range: &Range<u32>, all: bool) -> Vec<Handle> {
-        let Some(size) = self.frame else { return Vec::new() };
-        let (touched, inner) = (self.touched(size, range), self.inner(size, range));
+    /// Handles of several frames behind a range of granules: those that it covers a part of, or all of them. One may come twice.
+    pub(crate) fn large(&self, range: &Range<u32>, all: bool) -> impl Iterator<Item = Handle> {
+        let of = |size| (self.touched(size, range), self.inner(size, range));
+        let (touched, inner) = self.frame.map_or((0..0, 0..0), of);
         let step = if all { 1 } else { touched.len().saturating_sub(1).max(1) };
         let of_several = touched.step_by(step).filter(|&frame| self.orders[frame] > 0 && !self.is_unmapped(frame));
-        let mut large: Vec<Handle> = of_several.map(|frame| self.handle(frame)).collect();
-        large.dedup();
-        let reaches_beyond = |handle: &Handle| handle.start < inner.start || handle.end > inner.end;
-        large.retain(|handle| all || reaches_beyond(handle));
-        large
+        let handles = of_several.map(|frame| self.handle(frame));
+        handles.filter(move |handle| all || handle.start < inner.start || handle.end > inner.end)
     }
 
     /// Handles of `bytes` in all, or a little more, that `is_cold` says nobody uses, by ranges of granules, in each the highest first.

@@ -34,11 +34,10 @@ unsafe impl GlobalAlloc for CountingHeap {
 #[global_allocator]
 static HEAP: CountingHeap = CountingHeap;
 
-#[test]
-fn steps_served_from_the_plan_take_nothing_from_the_heap() {
-    let requests: Vec<_> = (0..500u64).map(|n| ((n % 17 + 1) * 512 * 77, Some((n % 40) as u32))).collect();
-    let plan = plan(&[section(Repeating, &requests)]);
-    let mut arena = Arena::new(Counting::new(1 << 30), &plan).unwrap();
+/// What some steps take from the heap that ask for so many bytes each, after the first ones.
+fn allocations_of_steps(requests: &[(u64, Option<u32>)], device: u64) -> u64 {
+    let plan = plan(&[section(Repeating, requests)]);
+    let mut arena = Arena::new(Counting::new(device), &plan).unwrap();
     let mut live = vec![0; requests.len()];
     let mut step = || {
         arena.step_begin();
@@ -60,6 +59,19 @@ fn steps_served_from_the_plan_take_nothing_from_the_heap() {
     (0..6).for_each(|_| step());
     let before = ALLOCATIONS.get();
     (0..20).for_each(|_| step());
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    let allocations = ALLOCATIONS.get() - before;
     assert_eq!(arena.statistics().planned, arena.statistics().requests);
+    allocations
+}
+
+#[test]
+fn steps_served_from_the_plan_take_nothing_from_the_heap() {
+    let requests: Vec<_> = (0..500u64).map(|n| ((n % 17 + 1) * 512 * 77, Some((n % 40) as u32))).collect();
+    assert_eq!(allocations_of_steps(&requests, 1 << 30), 0);
+}
+
+#[test]
+fn nor_do_steps_in_large_handles_on_a_nearly_full_device() {
+    let requests: Vec<_> = (0..12u64).map(|n| ((n % 5 + 1) << 30, Some(20))).collect();
+    assert_eq!(allocations_of_steps(&requests, 40 << 30), 0);
 }

@@ -88,8 +88,10 @@ impl<D: Device> Arena<D> {
     /// Gives back handles that reach beyond a range that is going to be used, if nobody uses them yet: the rest could not be remapped.
     /// Where all handles are to be pages, any larger one.
     fn break_up(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
-        let mut large = self.frames.large(range, self.only_pages);
-        large.retain(|handle| self.is_cold(&self.frames.granules_of(handle)));
+        let large = self.frames.large(range, self.only_pages);
+        // Nothing is collected, and nothing allocated, where no handle has to go.
+        let mut large: Vec<Handle> = large.filter(|handle| self.is_cold(&self.frames.granules_of(handle))).collect();
+        large.dedup();
         if !large.is_empty() {
             self.take_away(&large)?;
         }
