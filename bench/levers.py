@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("--levers", default="", help="which levers")
     parser.add_argument("--largest", action="store_true", help="the largest batch with each lever too, which takes much longer")
     parser.add_argument("--goal", default="1GiB", help="of --largest")
+    parser.add_argument("--batches", default="1..256", help="where --largest looks")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     for name in options.names or SCRIPTS:
@@ -121,12 +122,12 @@ def compared(name: str, folder: Path, options: argparse.Namespace) -> str:
     script = folder / f"{name}.py"
     script.write_text(text)
     only = ("--only", options.levers) if options.levers else ()
-    batches = "BATCH=1..256" if options.largest else "BATCH=4..4"
+    batches = f"BATCH={options.batches}" if options.largest else "BATCH=4..4"
     goal = ("--goal", options.goal) if options.largest else ()
     ranks = ("--world-size", "2") if name == "fsdp2" else ()
     answer = ran("levers", *GPU, *ranks, *only, *goal, "--vary", batches, "--json", "--", sys.executable, script, "{BATCH}", folder=folder)
     at = answer["at"]["BATCH"]
-    print(f"{name}: {answer['base']['peak_allocated'] / 2**20:.1f} MiB as it is with batch {at}", flush=True)
+    print(f"{name}: {answer['base']['peak_allocated'] / 2**20:.1f} MiB as it is with batch {at}, largest {answer['base']['largest']}", flush=True)
     not_tried = [one["name"] for one in answer["skipped"]]
     for one in answer["skipped"]:
         print(f"  {one['name']}: {one['why']}")

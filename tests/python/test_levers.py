@@ -207,6 +207,16 @@ def test_gradients_that_the_forward_pass_finds_are_freed_right_after_the_step(ca
     assert lever["peak_allocated"] == peak_by_hand(tmp_path, [lever], text) < peak_by_hand(tmp_path, [], text)
 
 
+def test_gradients_of_experts_that_no_optimizer_has_are_not_made(cache, tmp_path):
+    trained = "[*model.tokens.parameters(), *model.blocks[4:].parameters(), *model.head.parameters()]"
+    text = (PROGRAMS / "levers.py").read_text().replace("in self.blocks:", "in self.blocks[1:]:").replace("AdamW(model.parameters())", f"AdamW({trained})")
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    (lever,) = levers("--only", "no_unused_gradients", "--", sys.executable, str(script), cache=cache)["levers"]
+    assert lever["what"].startswith("24 parameters"), "six of each of four blocks, of which the first is never called"
+    assert lever["peak_allocated"] == peak_by_hand(tmp_path, [lever], text) < peak_by_hand(tmp_path, [], text)
+
+
 def test_a_compiled_script_gets_a_line_and_the_levers_of_its_optimizer(cache, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(INLINE)
@@ -229,6 +239,21 @@ def test_a_script_with_process_groups_is_not_sharded_once_more(cache, tmp_path):
     script.write_text(INLINE.replace("\nmodel", '\ntorch.distributed.init_process_group("nccl")\nmodel', 1))
     answer = levers("--only", "fsdp2_over_2", "--world-size", "2", "--", sys.executable, str(script), cache=cache)
     assert [lever["why"] for lever in answer["skipped"]] == ["the script has process groups already"]
+
+
+def test_the_lines_that_shard_give_each_rank_its_own_gpu(cache, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(INLINE)
+    (lever,) = levers("--only", "fsdp2_over_2", "--", sys.executable, str(script), cache=cache)["levers"]
+    lines = INLINE.splitlines()
+    start = int(lever["where"].rpartition(":")[2]) - 1
+    lines[start:start] = lever["how"].splitlines()
+    # As torchrun sets it on a machine with two GPUs.
+    lines = ["import os", "os.environ['LOCAL_RANK'] = '1'", *lines, "print('on', {str(p.device) for p in model.parameters()})"]
+    script.write_text("\n".join(lines))
+    second = ("--devices", "2", "--world-size", "2", "--rank", "1")
+    process = run("trace", "--dry-run", GPU, *second, "-o", tmp_path / "traces", "--", sys.executable, script)
+    assert "on {'cuda:1'}" in process.stdout, process.stderr
 
 
 def test_ctrl_c_prints_what_was_found_so_far(cache, tmp_path):

@@ -517,6 +517,8 @@ class Sharded(Lever):
 
     def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
         lines = ["from torch.distributed.fsdp import fully_shard", f'torch.distributed.init_process_group("nccl")  # torchrun --nproc-per-node {self.ranks}']
+        # The model may be on the first GPU by now: it is sharded to the one that is set.
+        lines.append("torch.cuda.set_device(torch.distributed.get_node_local_rank())")
         for name, model in models:
             for blocks in blocks_of(program.torch, name, model):
                 lines += [f"for block in {blocks.name}:", "    fully_shard(block)"]
