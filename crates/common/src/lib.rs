@@ -1,9 +1,10 @@
 //! What crates of every floor need in one form only: [`figures`] for people, [`printable`] text, [`redacted`] commands, [`whole_file`] and [`replace`], and the
-//! [`PrivateFolder`] for all that lies outside the user's own data, and [`tuned`] numbers.
+//! [`PrivateFolder`] for all that lies outside the user's own data, [`tuned`] numbers and [`DriverPlaces`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod driver_places;
 pub mod figures;
 mod printable;
 mod private_folder;
@@ -11,6 +12,7 @@ mod redacted;
 pub mod tuning;
 mod whole_file;
 
+pub use crate::driver_places::DriverPlaces;
 pub use crate::printable::printable;
 pub use crate::private_folder::{NotPrivate, PrivateFolder};
 pub use crate::redacted::redacted;

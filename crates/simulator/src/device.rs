@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use stalloc_common::DriverPlaces;
 use stalloc_device::{Address, Device, DriverWork, Error, MemoryInfo, Stream};
 use stalloc_trace::Time;
 
@@ -14,6 +15,8 @@ use crate::busy::{BusyStreams, Event};
 pub(crate) const UNLIMITED: u64 = 1 << 44;
 /// Where the first address lies, unless an adopted state lies higher.
 const BASE: Address = 1 << 40;
+/// Below it lies nothing that a stand-in or a GPU of now hands out.
+const LOWEST_RECORDED: Address = 1 << 44;
 /// Size of a page, and what addresses are aligned to.
 const PAGE: u64 = 2 << 20;
 
@@ -27,6 +30,8 @@ struct State {
     next: Address,
     /// Where a recorded device put segments of these sizes, in order, as long as they are asked for in that order.
     recorded: VecDeque<(u64, Address)>,
+    /// Where CUDA's driver puts what is not recorded.
+    places: Option<DriverPlaces>,
     /// Ranges with memory behind them: bytes, and since when.
     held: BTreeMap<Address, (u64, Time)>,
     now: Time,
@@ -53,6 +58,7 @@ impl Recorder {
             used: 0,
             next: BASE,
             recorded: VecDeque::new(),
+            places: None,
             held: BTreeMap::new(),
             now: 0,
             peak: 0,
@@ -101,6 +107,11 @@ impl Recorder {
         if !state.keep_clear(end.unwrap_or(0)) {
             state.recorded.clear();
         }
+    }
+
+    /// Puts segments where CUDA's driver does, below all that is recorded, and not in the order of their age.
+    pub fn place_as_driver(&self) {
+        self.0.borrow_mut().places = Some(DriverPlaces::below(LOWEST_RECORDED));
     }
 
     /// A stream that is busy until [`finish`](Self::finish).
@@ -197,6 +208,11 @@ impl State {
     }
 }
 
+/// Whole pages, one at least.
+fn paged(bytes: u64) -> u64 {
+    bytes.max(1).next_multiple_of(PAGE)
+}
+
 impl Device for Recorder {
     type Event = Event;
 
@@ -205,7 +221,10 @@ impl Device for Recorder {
         state.room(bytes)?;
         let address = match state.recorded_place(bytes) {
             Some(address) => address,
-            None => state.range(bytes.max(1))?,
+            None => match state.places.as_mut().and_then(|places| places.take(paged(bytes))) {
+                Some(address) => address,
+                None => state.range(bytes.max(1))?,
+            },
         };
         state.hold(address, bytes);
         state.work.alloc();
@@ -216,6 +235,9 @@ impl Device for Recorder {
         let state = &mut *self.0.borrow_mut();
         state.work.free();
         let size = state.drop(address);
+        if let (Some(places), Some(size)) = (&mut state.places, size) {
+            places.give(address, paged(size));
+        }
         size.map(|_| ()).ok_or(Error::Unsupported("free what it did not hand out"))
     }
 

@@ -37,7 +37,14 @@ pub(crate) fn replay(
             let mut caching = Caching::new(device.clone(), settings);
             let adopted = adopt_initial(trace, &mut caching, &device)?;
             if kind == Kind::Pytorch {
-                device.follow(recorded_segments(trace));
+                let by_address = prefers_low_addresses(trace);
+                if by_address {
+                    device.place_as_driver();
+                }
+                // The stand-in's are the same rule's, which is then known from the first segment on.
+                if !by_address || !trace.metadata.contains_key("dry_run") {
+                    device.follow(recorded_segments(trace));
+                }
             }
             Run::new(trace, caching, device, adopted).finish(kind, progress)
         }
@@ -68,6 +75,13 @@ fn arena(
 ) -> Result<PlannedAllocator<Recorder, Caching<Recorder>>, Error> {
     let arena = Arena::new(device.clone(), plan).map_err(Error::Allocator)?;
     Ok(PlannedAllocator::new(arena, Caching::new(device.clone(), settings)))
+}
+
+/// Whether the recorded PyTorch took the lowest of cached blocks of one size: up to 2.14 it did, since then the one of the oldest segment.
+fn prefers_low_addresses(trace: &Trace) -> bool {
+    let mut numbers =
+        trace.metadata.get("torch").into_iter().flat_map(|version| version.split('.')).map(str::parse::<u32>);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (2, 15))
 }
 
 /// Segments that the recorded allocator took: (bytes, address).

@@ -2,6 +2,8 @@
 //!
 //! As the driver does, an allocation of a mebibyte or more takes whole granules of 2 MiB, smaller ones share a granule.
 
+use stalloc_common::DriverPlaces;
+
 use super::{DEVICE_SPAN, ranges::Ranges, reserve};
 use crate::errors::{INVALID_VALUE, OUT_OF_MEMORY, Status};
 
@@ -24,6 +26,8 @@ pub struct Device {
     opened: Ranges<()>,
     /// What is taken from the device, in granules: how many bytes of it are allocated.
     granules: Ranges<u64>,
+    /// Where they lie.
+    places: DriverPlaces,
 }
 
 impl Device {
@@ -38,6 +42,7 @@ impl Device {
             allocations: Ranges::default(),
             opened: Ranges::default(),
             granules: Ranges::default(),
+            places: DriverPlaces::below(base + DEVICE_SPAN),
         }
     }
 
@@ -117,16 +122,14 @@ impl Device {
     /// Takes whole granules from the device.
     fn take(&mut self, bytes: u64) -> Result<u64, Status> {
         self.charge(bytes)?;
-        let end = self.base + DEVICE_SPAN;
-        let mut from = self.base;
-        while let Some(start) = self.granules.gap(from, end, bytes, GRANULE) {
+        while let Some(start) = self.places.take(bytes).filter(|&start| start >= self.base) {
             match reserve::reserve(start, bytes) {
                 Ok(()) => {
                     self.granules.insert(start, bytes, 0);
                     return Ok(start);
                 }
-                // Something of the host lies there: go on behind it.
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => from = start + GRANULE,
+                // Something of the host lies there: go on elsewhere.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     crate::log::complain(&format!("cannot reserve {bytes} bytes of address space: {error}"));
                     break;
@@ -148,6 +151,7 @@ impl Device {
             if live == 0 {
                 self.granules.remove(start);
                 reserve::release(start, length);
+                self.places.give(start, length);
                 self.credit(length);
             }
         }
@@ -157,8 +161,7 @@ impl Device {
     /// Addresses for memory of another process, which counts there.
     pub fn open(&mut self, bytes: u64) -> Result<u64, Status> {
         let bytes = bytes.checked_next_multiple_of(GRANULE).ok_or(OUT_OF_MEMORY)?;
-        let (middle, end) = (self.base + DEVICE_SPAN / 2, self.base + DEVICE_SPAN);
-        let start = self.opened.gap(middle, end, bytes, GRANULE).ok_or(OUT_OF_MEMORY)?;
+        let start = self.opened.gap(self.base, self.base + DEVICE_SPAN / 2, bytes, GRANULE).ok_or(OUT_OF_MEMORY)?;
         reserve::reserve(start, bytes).map_err(|_| OUT_OF_MEMORY)?;
         self.opened.insert(start, bytes, ());
         Ok(start)

@@ -31,6 +31,15 @@ fn memory_runs_out_exactly_at_capacity_less_context() {
 }
 
 #[test]
+fn segments_lie_below_the_ones_before_them() {
+    let mut device = device(9, 80 << 30, 0);
+    let all: Vec<u64> = (0..3).map(|_| device.allocate(100 << 20).unwrap()).collect();
+    assert_eq!((all[0] - all[1], all[1] - all[2]), (128 << 20, 128 << 20));
+    device.free(all[1]).unwrap();
+    assert_eq!(device.allocate(110 << 20), Ok(all[1]));
+}
+
+#[test]
 fn a_request_of_any_size_is_answered() {
     let mut device = device(2, 80 << 30, 0);
     for bytes in [u64::MAX, u64::MAX - 1, 1 << 63, (80 << 30) + 1] {

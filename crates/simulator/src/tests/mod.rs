@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use stalloc_trace::{Input, Recording, open};
+use stalloc_trace::{Input, RawEvent, Recording, StackId, TraceBuilder, open};
+
+use crate::{Kind, Options, replay};
 
 mod gmlake;
 mod random;
@@ -26,4 +28,26 @@ fn recordings() -> Vec<(String, Recording)> {
         Err(error) => panic!("{error}"),
     };
     paths.into_iter().filter_map(read).collect()
+}
+
+/// Of two cached blocks of one size PyTorch up to 2.14 takes the lower one, and the driver put the newer segment there.
+#[test]
+fn the_block_that_is_used_again_is_the_version_s() {
+    const MIB: u64 = 1 << 20;
+    let mut builder = TraceBuilder::new(0);
+    for address in [1, 2] {
+        builder
+            .push(RawEvent::Alloc { address: address << 40, size: 100 * MIB, stream: 0, stack: StackId::NONE }, None);
+    }
+    for address in [1, 2] {
+        builder.push(RawEvent::FreeCompleted { address: address << 40, size: 0, stream: 0 }, None);
+    }
+    builder.push(RawEvent::Alloc { address: 3 << 40, size: 100 * MIB, stream: 0, stack: StackId::NONE }, None);
+    let mut trace = builder.finish();
+    for (version, again) in [(None, 0), (Some("2.9.1+cu128"), 1), (Some("2.14.0"), 1), (Some("2.15.0+cu132"), 0)] {
+        trace.metadata.clear();
+        trace.metadata.extend(version.map(|version| ("torch".to_owned(), version.to_owned())));
+        let places = replay(&trace, Kind::Pytorch, &Options::default(), &mut |_, _| {}).unwrap().placements;
+        assert_eq!(places[2].address, places[again].address, "{version:?}");
+    }
 }
