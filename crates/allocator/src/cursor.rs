@@ -8,10 +8,15 @@
 
 pub use crate::script::Guess;
 use crate::script::{CONTEXT, Expect, Key, Position, Script};
-use crate::tuning::{candidates, misfits, undecided};
 
-/// Requests that are remembered.
+/// Requests that are remembered, and that do not fit in a row before the position is unknown.
 const RECENT: usize = 16;
+
+/// Sections that are told apart where one begins: more are not worth the time.
+const CANDIDATES: usize = 16;
+
+/// Sections that are equal up to this entry are not told apart any more, so that a request costs O(1) again: the likeliest is taken.
+const UNDECIDED: u32 = 512;
 
 /// A position at which the program may be.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +49,7 @@ impl Cursor {
     /// At the plan's beginning.
     pub fn new(script: &Script) -> Self {
         let mut cursor = Cursor {
-            candidates: Vec::with_capacity(candidates() + 1),
+            candidates: Vec::with_capacity(CANDIDATES + 1),
             last: Position { section: 0, index: 0 },
             recent: [Key::default(); RECENT],
             requests: 0,
@@ -107,7 +112,7 @@ impl Cursor {
             self.go_to(at);
             return guess;
         }
-        if self.misfits.trailing_ones() >= RECENT as u32 || self.misfits.count_ones() >= misfits() {
+        if self.misfits.trailing_ones() >= RECENT as u32 {
             self.candidates.clear();
         }
         if self.is_unknown() { Guess::Unknown } else { Guess::NotInPlan }
@@ -140,7 +145,7 @@ impl Cursor {
             candidate.at.index += 1;
             true
         });
-        if self.candidates.first().is_some_and(|candidate| candidate.at.index >= undecided()) {
+        if self.candidates.first().is_some_and(|candidate| candidate.at.index >= UNDECIDED) {
             self.candidates.truncate(1);
         }
         if let (true, [only]) = (several, &self.candidates[..]) {
@@ -177,7 +182,7 @@ impl Cursor {
         let others = (0..script.sections.len() as u32).map(|section| (section, now.is_none() && section == 0));
         for (section, expected) in expected.chain(others) {
             let at = Position { section, index: 0 };
-            if self.candidates.len() < candidates() && self.candidates.iter().all(|other| other.at != at) {
+            if self.candidates.len() < CANDIDATES && self.candidates.iter().all(|other| other.at != at) {
                 self.candidates.push(Candidate { at, expected, continued: false });
             }
         }

@@ -155,6 +155,10 @@ impl Script {
                 _ => None,
             });
         script.granules = ends.max().unwrap_or(0);
+        if script.granules == 0 {
+            // It is served as with no plan.
+            script.expected_peak = 0;
+        }
         script.index_contexts();
         Ok(script)
     }

@@ -411,11 +411,13 @@ impl Owners {
         self.is_done(Use::new(stream, tick))
     }
 
-    /// The device has done all that it was given.
+    /// The device has done all that it was given: nothing that is free is anybody's.
     pub fn all_completed(&mut self) {
         let tick = self.recorded();
         self.lines.iter_mut().for_each(|line| line.done = tick);
-        self.drop_done();
+        self.owner = Owner::Nobody;
+        self.pieces.clear();
+        (self.parts, self.swept, self.noted) = (0, 0, 0);
     }
 
     /// An epoch ends. The answer: the streams, with the ticks of their last uses, whose uses are not done and should be known to be,

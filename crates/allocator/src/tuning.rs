@@ -45,20 +45,10 @@ stalloc_common::tuned! {
     /// blocks better and remaps more often.
     remap_share: u64 = 128;
 
-    /// While several streams allocate, an epoch of what they gave back ends with a step, or after so many blocks where the program
-    /// marks none, or where it marks them: fewer record more events, more pass over more memory that is free.
+    /// While several streams allocate, an epoch of what they gave back ends with a step, or where the program marks none after so many
+    /// blocks: fewer record more events, more pass over more memory that is free.
     epoch: u32 = 1024;
-    epoch_of_steps: u32 = 65_536;
 
     /// After so many blocks that were given back, events are asked whether they are complete.
     poll_epoch: u32 = 64;
-
-    /// Most sections that are told apart where one begins.
-    candidates: usize = 16;
-
-    /// Sections that are equal up to this entry are not told apart any more: the likeliest is taken.
-    undecided: u32 = 512;
-
-    /// With more requests than this among the last 64 that do not fit, the position is unknown.
-    misfits: u32 = 48;
 }

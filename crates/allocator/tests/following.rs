@@ -378,6 +378,21 @@ fn a_plan_adopted_while_running_serves_the_next_step_and_leaves_what_lives_where
 }
 
 #[test]
+fn a_plan_with_no_offsets_is_as_good_as_none() {
+    let held = |plan: &Plan| {
+        let mut checked = over_counting(plan, Counting::new(GIB));
+        let passing = checked.malloc(100 * MIB);
+        checked.malloc(100 * MIB);
+        checked.free(passing);
+        checked.malloc(150 * MIB);
+        let statistics = checked.allocator.statistics();
+        (statistics.peak_reserved, statistics.remaps, statistics.driver)
+    };
+    let open = plan(&[section(Repeating, &[])]);
+    assert_eq!(held(&Plan { expected_peak: GIB / 2, ..open }), held(&Plan::default()));
+}
+
+#[test]
 fn of_thousands_of_planned_blocks_in_a_row_none_is_taken_for_free() {
     let many = vec![(1024, None); 2000];
     let plan = plan(&[section(Prologue, &many)]);

@@ -37,6 +37,18 @@ fn where_memory_is_short_no_block_begins_to_use_a_part_of_a_handle() {
 }
 
 #[test]
+fn a_handle_that_is_broken_up_leaves_pages_and_no_hole() {
+    let (mut arena, _) = open(8 * GIB);
+    let _stays = arena.serve(5 * GIB, 0).unwrap();
+    let large = arena.serve(256 * MIB, 0).unwrap();
+    let _behind = arena.serve(4 * MIB, 0).unwrap();
+    arena.free(large.address).unwrap();
+    let before = arena.reserved();
+    let part = arena.serve(3 * MIB, 0).unwrap();
+    assert_eq!((part.address, arena.reserved()), (large.address, before));
+}
+
+#[test]
 fn where_there_is_room_a_handle_is_kept_for_the_block_that_comes_back() {
     let (mut arena, device) = open(80 * GIB);
     let _stays = arena.serve(3 * GIB, 0).unwrap();

@@ -6,7 +6,10 @@ use stalloc_device::{Device, Error};
 
 use super::{Arena, Block};
 use crate::frames::Handle;
-use crate::tuning::{epoch, epoch_of_steps, poll_epoch};
+use crate::tuning::{epoch, poll_epoch};
+
+/// An epoch ends after so many blocks where a step takes for ever, so that what is noted stays little.
+const LONGEST: u32 = 65_536;
 
 /// An event that was recorded on a stream and has not been seen complete.
 #[derive(Debug)]
@@ -47,7 +50,7 @@ impl<D: Device> Arena<D> {
     fn note_use_of_several(&mut self, block: Block, range: Range<u32>) {
         self.admit_another(block.stream);
         let noted = self.owners.note(range, block.stream);
-        if noted >= if self.statistics.steps == 0 { epoch() } else { epoch_of_steps() } {
+        if noted >= if self.statistics.steps == 0 { epoch() } else { LONGEST } {
             self.end_epoch();
         } else if noted.is_multiple_of(poll_epoch()) {
             self.poll_flying();

@@ -92,9 +92,16 @@ impl<D: Device> Arena<D> {
         // Nothing is collected, and nothing allocated, where no handle has to go.
         let mut large: Vec<Handle> = large.filter(|handle| self.is_cold(&self.frames.granules_of(handle))).collect();
         large.dedup();
-        if !large.is_empty() {
-            self.take_away(&large)?;
+        if large.is_empty() {
+            return Ok(());
         }
+        self.take_away(&large)?;
+        // In pages at once: what comes next would go past a hole.
+        for handle in large {
+            let pages = self.frames.granules_of(&handle);
+            self.frames.map(&mut self.device, &pages, 0)?;
+        }
+        self.note_reserved();
         Ok(())
     }
 

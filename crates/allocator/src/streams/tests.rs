@@ -61,6 +61,17 @@ fn a_stream_that_waits_comes_after_all_that_the_other_has_waited_for_by_then() {
 }
 
 #[test]
+fn once_the_device_has_done_all_of_it_a_stream_that_comes_back_finds_nothing_of_another_one() {
+    let mut owners = two(0..10, 10..20);
+    owners.all_completed();
+    // Nobody has to write down that all of it was the first one's.
+    assert_eq!(owners.admit(1), None);
+    assert_eq!(own(&mut owners, 0..20, 20, 1), Some(0));
+    assert_eq!(owners.users(&(0..20), 1, false), []);
+    assert_eq!(owners.admit(0), Some(1));
+}
+
+#[test]
 fn memory_that_was_taken_away_is_nobody_s() {
     let mut owners = two(0..10_000, 10_000..20_000);
     owners.forget(4096..8192);
