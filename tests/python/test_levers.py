@@ -87,6 +87,44 @@ def test_levers_are_measured_as_written_by_hand_and_the_cheapest_set_that_fits_i
     assert combination["peak_allocated"] == peak_by_hand(tmp_path, combination["how"])
 
 
+def test_the_nearest_set_holds_no_lever_that_saves_nothing(cache, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(INLINE)
+    goal = ("--goal", "20MiB", "--", sys.executable, str(script))
+    answer = levers("--only", "foreach_off,offload", *goal, cache=cache, ok=(1,))
+    assert {lever["name"] for lever in answer["levers"]} == {"foreach_off", "offload"}
+    assert answer["combination"]["levers"] == ["offload"] and not answer["combination"]["fits"]
+    assert answer["combination"]["peak_allocated"] == next(one["peak_allocated"] for one in answer["levers"] if one["name"] == "offload")
+    assert levers("--only", "foreach_off", *goal, cache=cache, ok=(1,))["combination"] is None
+
+
+def test_copies_that_take_no_time_get_no_line(cache, tmp_path):
+    script = tmp_path / "script.py"
+    for size, is_said in ("1024", True), ("8", False):
+        script.write_text(re.sub(r"\b(256|1024|4096)\b", size, INLINE))
+        process = run("levers", "--dry-run", "h100-80gb", "--only", "offload", "--", sys.executable, str(script), env=cache)
+        assert process.returncode == 0 and "\n  offload " in process.stdout, process.stderr
+        assert ("offload: its copies take" in process.stdout) is is_said and "0.0 ms" not in process.stdout
+
+
+def test_fit_with_levers_answers_as_levers_does(cache):
+    options = ("--dry-run", GPU, "--only", "foreach_off,checkpoint", "--goal", "225MiB")
+    command = ("--", sys.executable, str(PROGRAMS / "levers.py"))
+    same, asked = run("levers", *options, *command, env=cache), run("fit", "--levers", *options, *command, env=cache)
+    assert "The cheapest set that fits: foreach_off + checkpoint" in asked.stdout, asked.stderr
+    assert (asked.stdout, asked.returncode) == (same.stdout, 0)
+    one = "--levers takes one GPU, at most one --vary, and a number as --world-size"
+    for more, said in [
+        (("--dry-run", "h100-80gb"), one),
+        (("--vary", "A=1..2", "--vary", "B=1..2"), one),
+        (("--world-size", "{A}"), one),
+        (("--devices", "2"), "cannot be used with"),
+        (("--steps", "1"), "--steps: levers are tried with 2 or more"),
+    ]:
+        process = run("fit", "--levers", *options, *more, *command, env=cache)
+        assert process.returncode == 2 and process.stdout == "" and said in process.stderr, process.stderr
+
+
 def test_what_a_script_does_already_is_a_line_and_no_trial(cache):
     only = ("--only", "checkpoint,step_in_backward")
     answer = levers(*only, "--", sys.executable, str(PROGRAMS / "levers.py"), "--bad", cache=cache)

@@ -1,16 +1,12 @@
 //! `stalloc fit`: what fits, tried without a GPU.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::Duration;
-
 use stalloc_dryrun_setup::{Gpu, find_all};
 use stalloc_jobs::fit::{
-    self, ALLOCATORS, Answer, Candidate, CardVerdict, Failure, FailureKind, Fits, Frontier, Question, Setting,
-    Variable, WorldSize,
+    self, ALLOCATORS, Answer, Candidate, CardVerdict, FailureKind, Fits, Frontier, Question, Variable, WorldSize,
 };
 
-use crate::commands::trace::{Answers, failed};
+use crate::commands::levers;
+use crate::commands::trials::{Trials, happened, summary};
 use crate::error::{Error, Outcome};
 use crate::output::{self, Table};
 use crate::progress::Spinner;
@@ -25,6 +21,7 @@ const LINES_SHOWN: usize = 3;
     stalloc fit --dry-run h100-80gb --vary MB=1..64 -- python train.py --micro-batch {MB}\n  \
     stalloc fit --dry-run a100-80gb,h200-141gb --vary SEQ=1024..65536:1024 --vary CKPT=full,none -- python train.py {SEQ} {CKPT}\n  \
     stalloc fit --dry-run h100-80gb --world-size 64 --vary MB=1..16 -- python pretrain.py --mb {MB}\n  \
+    stalloc fit --dry-run a100-80gb --levers --goal 24GB -- python train.py    what would make it fit\n  \
     stalloc fit --dry-run sm=114,memory=80GiB,capability=9.0,name=mine -- python train.py\n\n\
     Each trial runs the command for a few steps on a stand-in GPU whose memory does not run out, and replays what it asked for\n\
     under PyTorch's allocator, expandable segments and stalloc with what the card leaves. What it writes to disk is written.\n\n\
@@ -48,50 +45,33 @@ pub struct Args {
     /// How many GPUs each process has
     #[arg(long, value_name = "N", default_value_t = 1)]
     devices: u32,
-    /// Training steps of each trial: the first makes the optimizer's states, the later ones show the peak
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    steps: u32,
-    /// Trials at once; by default as many as there are cores, at most eight
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    jobs: usize,
-    /// End a trial that takes longer
-    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
-    trial_limit: u64,
-    /// Try everything again, and keep nothing
-    #[arg(long)]
-    no_cache: bool,
+    /// Find what would make it fit instead, as `stalloc levers` does with the same options
+    #[arg(long, conflicts_with_all = ["ranks", "devices"])]
+    levers: bool,
+    /// With --levers: the memory to fit into, as in 24GB; by default the GPU's
+    #[arg(long, value_name = "SIZE", requires = "levers")]
+    goal: Option<String>,
+    /// With --levers: try these alone, separated by commas
+    #[arg(long, value_name = "LEVER,LEVER...", value_delimiter = ',', requires = "levers")]
+    only: Vec<String>,
     #[command(flatten)]
-    answers: Answers,
-    /// Write the answer as a page with a chart and its table
-    #[arg(short, long, value_name = "FILE.html")]
-    output: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-    /// The command and its arguments, with {NAME} where values belong
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    trials: Trials,
 }
 
 /// Runs `stalloc fit`.
 pub fn run(args: Args) -> Result<Outcome, Error> {
     let message = |error: fit::Error| Error::message(error.to_string());
-    output::check_folder(args.output.as_deref())?;
+    if args.levers {
+        return levers::run(as_levers(args)?);
+    }
+    output::check_folder(args.trials.output.as_deref())?;
     let mut gpus = Vec::new();
     for list in &args.dry_run {
         gpus.extend(find_all(list).map_err(|error| Error::message(error.to_string()))?);
     }
     let variables = args.vary.iter().map(|text| Variable::parse(text)).collect::<Result<_, _>>().map_err(message)?;
-    let setting = Setting {
-        package: stalloc_launcher::python_package().map_err(failed)?,
-        steps: args.steps,
-        limit: Duration::from_secs(args.trial_limit),
-        answers: args.answers.answers,
-        answers_file: args.answers.answers_file,
-        shared_start: None,
-    };
     let question = Question {
-        command: args.command,
+        command: args.trials.command.clone(),
         gpus,
         devices: args.devices,
         variables,
@@ -99,9 +79,9 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         ranks: args.ranks,
         goal: None,
         searched: (0..ALLOCATORS.len()).collect(),
-        setting,
-        at_once: args.jobs,
-        keeps: !args.no_cache,
+        at_once: args.trials.jobs,
+        keeps: !args.trials.no_cache,
+        setting: args.trials.setting()?,
     };
     let stop =
         stalloc_launcher::stop_flag().map_err(|error| Error::message(format!("cannot listen to signals: {error}")))?;
@@ -118,13 +98,13 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     };
     let answer = fit::fit(&question, &mut watch, &stop).map_err(message)?;
     drop(spinner);
-    if args.json {
+    if args.trials.json {
         output::json(&fit::json(&question, &answer))?;
     } else {
         print(&question, &answer)?;
         print_next(&question, &answer)?;
     }
-    if let Some(path) = &args.output {
+    if let Some(path) = &args.trials.output {
         output::whole_file(path, |file| file.write_all(fit::page(&question, &answer).as_bytes()))?;
         output::say(&format!("wrote {}", path.display()));
     }
@@ -139,16 +119,22 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     }
 }
 
-/// What one trial said, for the one who waits.
-pub fn summary(tried: &fit::Tried, is_cached: bool) -> String {
-    let known = if is_cached { ", known from before" } else { "" };
-    match &tried.failure {
-        Some((_, failure)) => format!("{}{known}", happened(failure)),
-        None => {
-            let peak = tried.devices.iter().map(|device| device.peak_allocated).max().unwrap_or(0);
-            format!("peak allocated {}{known}", output::bytes(peak))
-        }
+/// The same question to `stalloc levers`.
+fn as_levers(args: Args) -> Result<levers::Args, Error> {
+    let not_so = || Error::message("--levers takes one GPU, at most one --vary, and a number as --world-size");
+    let dry_run = args.dry_run.join(",");
+    if find_all(&dry_run).is_ok_and(|gpus| gpus.len() > 1) || args.vary.len() > 1 {
+        return Err(not_so());
     }
+    let world_size = args.world_size.map(|size| size.of(&Vec::new()).ok_or_else(not_so));
+    Ok(levers::Args {
+        dry_run,
+        goal: args.goal,
+        vary: args.vary.into_iter().next(),
+        world_size: world_size.transpose()?,
+        only: args.only,
+        trials: args.trials,
+    })
 }
 
 /// A preset's name; of a described GPU the name that it was given.
@@ -161,20 +147,6 @@ fn words(values: &fit::Assignment) -> String {
     match &values[..] {
         [] => "as it is".to_owned(),
         _ => values.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "),
-    }
-}
-
-/// What happened to a command that did not run.
-pub fn happened(failure: &Failure) -> String {
-    let status = failure.status.map_or(String::new(), |status| format!(" (exit status {status})"));
-    match failure.kind {
-        FailureKind::Refused => "refused by the script: it does not take this value".to_owned(),
-        FailureKind::Failed => format!("failed{status}, not for want of memory"),
-        FailureKind::OutOfMemory => format!("out of the memory that the script allows itself{status}"),
-        FailureKind::Killed => format!("killed{status}: most often the system, for want of host memory"),
-        FailureKind::TimedOut => "ended because it took too long (--trial-limit)".to_owned(),
-        FailureKind::NothingRecorded => "allocated no GPU memory through PyTorch".to_owned(),
-        FailureKind::Unreadable => "its recording cannot be used".to_owned(),
     }
 }
 

@@ -1,15 +1,10 @@
 //! `stalloc levers`: what would make a job fit, tried without a GPU.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::Duration;
-
 use stalloc_dryrun_setup::find;
-use stalloc_jobs::fit::{self, FailureKind, Setting, Variable};
+use stalloc_jobs::fit::{self, FailureKind, Variable};
 use stalloc_jobs::levers::{self, Answer, Figures, FoundLever, Question, Row};
 
-use crate::commands::fit::{happened, summary};
-use crate::commands::trace::{Answers, failed};
+use crate::commands::trials::{Trials, happened, summary};
 use crate::error::{Error, Outcome};
 use crate::output::{self, Table};
 use crate::progress::Spinner;
@@ -30,74 +25,46 @@ use crate::progress::Spinner;
 pub struct Args {
     /// The GPU to stand in for: h100-80gb, a100-80gb... or sm=132,memory=80GiB,capability=9.0,name=mine
     #[arg(long, value_name = "GPU")]
-    dry_run: String,
+    pub dry_run: String,
     /// The memory to fit into, as in 24GB; by default the GPU's
     #[arg(long, value_name = "SIZE")]
-    goal: Option<String>,
+    pub goal: Option<String>,
     /// Search the largest value that fits with each lever, for {NAME} in the command: NAME=A..B, or NAME=A..B:STEP
     #[arg(long, value_name = "NAME=A..B")]
-    vary: Option<String>,
+    pub vary: Option<String>,
     /// Run rank 0 of a script of N ranks, as torchrun would, alone
     #[arg(long, value_name = "N")]
-    world_size: Option<u32>,
+    pub world_size: Option<u32>,
     /// Try these alone, separated by commas: checkpoint,foreach_off; as_it_is: none of them
     #[arg(long, value_name = "LEVER,LEVER...", value_delimiter = ',')]
-    only: Vec<String>,
-    /// Training steps of each trial: the first makes the optimizer's states, the later ones show the peak
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..))]
-    steps: u32,
-    /// Trials at once; by default as many as there are cores, at most eight
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    jobs: usize,
-    /// End a trial that takes longer
-    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
-    trial_limit: u64,
-    /// Try everything again, and keep nothing
-    #[arg(long)]
-    no_cache: bool,
+    pub only: Vec<String>,
     #[command(flatten)]
-    answers: Answers,
-    /// Write the peak by lever and who holds it as a page with a chart and its table
-    #[arg(short, long, value_name = "FILE.html")]
-    output: Option<PathBuf>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-    /// The command and its arguments, with {NAME} where the value belongs
-    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    pub trials: Trials,
 }
 
 /// Runs `stalloc levers`.
 pub fn run(args: Args) -> Result<Outcome, Error> {
     let message = |error: fit::Error| Error::message(error.to_string());
-    output::check_folder(args.output.as_deref())?;
+    if args.trials.steps < 2 {
+        return Err(Error::message("--steps: levers are tried with 2 or more: the first makes the optimizer's states"));
+    }
+    output::check_folder(args.trials.output.as_deref())?;
     let gpu = find(&args.dry_run).map_err(|error| Error::message(error.to_string()))?;
-    let goal = args
-        .goal
-        .as_deref()
-        .map(|text| output::parse_bytes(text).map_err(|why| Error::message(format!("--goal: {why}"))));
+    let goal = |text: &String| output::parse_bytes(text).map_err(|why| Error::message(format!("--goal: {why}")));
     let variables = args.vary.iter().map(|text| Variable::parse(text)).collect::<Result<_, _>>().map_err(message)?;
     let question = Question {
         fit: fit::Question {
-            command: args.command,
+            command: args.trials.command.clone(),
             gpus: vec![gpu],
             devices: 1,
             variables,
             world_size: None,
             ranks: vec![0],
-            goal: goal.transpose()?,
+            goal: args.goal.as_ref().map(goal).transpose()?,
             searched: vec![levers::OURS],
-            setting: Setting {
-                package: stalloc_launcher::python_package().map_err(failed)?,
-                steps: args.steps,
-                limit: Duration::from_secs(args.trial_limit),
-                answers: args.answers.answers,
-                answers_file: args.answers.answers_file,
-                shared_start: None,
-            },
-            at_once: args.jobs,
-            keeps: !args.no_cache,
+            at_once: args.trials.jobs,
+            keeps: !args.trials.no_cache,
+            setting: args.trials.setting()?,
         },
         world_size: args.world_size,
         only: args.only,
@@ -123,12 +90,12 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         let lines: String = failure.lines.iter().map(|line| format!("\n    {line}")).collect();
         return Err(Error::message(format!("the command {}; no lever was tried{lines}", happened(failure))));
     }
-    if args.json {
+    if args.trials.json {
         output::json(&levers::json(&answer))?;
     } else {
         print(&answer)?;
     }
-    if let Some(path) = &args.output {
+    if let Some(path) = &args.trials.output {
         output::whole_file(path, |file| file.write_all(levers::page(&question.fit.command, &answer).as_bytes()))?;
         output::say(&format!("wrote {}", path.display()));
     }
@@ -225,16 +192,17 @@ fn percent(more: i64, base: u64) -> String {
 fn print_cost(answer: &Answer, base: &Figures, ran: &[(&Row, &Figures)]) -> Result<(), Error> {
     let (Some(rates), Some(flops)) = (answer.rates, base.flops.filter(|flops| *flops > 0)) else { return Ok(()) };
     let step = flops as f64 / rates.flops;
-    let slow = |(row, figures): &&(&Row, &Figures)| {
-        let copies = answer.extra_host_bytes(figures).unwrap_or(0).max(0) as f64 / rates.host;
-        let lever = row.lever.as_ref()?;
-        (copies > step / 100.0).then(|| (lever.name.clone(), copies))
-    };
-    let copying: Vec<(String, f64)> = ran.iter().filter_map(|one| slow(&one)).collect();
+    let is_short = |seconds: f64| seconds < 5e-5; // printed as 0.0 ms
+    let copies = |figures: &Figures| answer.extra_host_bytes(figures).unwrap_or(0).max(0) as f64 / rates.host;
+    let copying = ran.iter().filter_map(|(row, figures)| Some((&row.lever.as_ref()?.name, copies(figures))));
+    let copying: Vec<_> = copying.filter(|(_, time)| *time > step / 100.0 && !is_short(*time)).collect();
+    if copying.is_empty() && is_short(step) {
+        return Ok(());
+    }
+    let time = if is_short(step) { "under 0.1 ms".to_owned() } else { format!("{:.1} ms or more", step * 1e3) };
     output::line(&format!(
-        "\nA step is {:.2} TFLOP: {:.1} ms or more at this GPU's {:.0} TFLOP/s (16-bit, dense).",
+        "\nA step is {:.2} TFLOP: {time} at this GPU's {:.0} TFLOP/s (16-bit, dense).",
         flops as f64 / 1e12,
-        step * 1e3,
         rates.flops / 1e12,
     ))?;
     for (name, copies) in copying {

@@ -12,6 +12,7 @@ mod run;
 mod simulate;
 mod top;
 mod trace;
+mod trials;
 mod verify;
 
 use clap::Subcommand;

@@ -8,7 +8,7 @@ use crate::fit::Error;
 use crate::fit::notes::FoundLever;
 use crate::levers::{ACCUMULATE, Answer, Bench, Figures, Rates, Row, value_with};
 
-/// Sets that are tried at most.
+/// Sets that are tried at most before what is not needed is taken out.
 const MOST_TRIALS: usize = 16;
 
 /// Rates for the order alone, where those of the GPU are not known.
@@ -88,26 +88,29 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
         let mut more: Vec<&FoundLever> = chosen.iter().copied().filter(|other| other.group != lever.group).collect();
         more.push(lever);
         let Some(figures) = search.measure(&more)? else { continue };
-        let is_less =
-            |best: &Figures| (figures.needed.is_none(), figures.needed) < (best.needed.is_none(), best.needed);
-        if best.as_ref().unwrap_or(base).peak_allocated > figures.peak_allocated
-            || is_less(best.as_ref().unwrap_or(base))
-        {
+        let before = best.as_ref().unwrap_or(base);
+        if before.peak_allocated > figures.peak_allocated || need(before) > need(&figures) {
             (chosen, best) = (more, Some(figures));
         }
     }
     let Some(mut figures) = best else { return Ok(None) };
-    // The last that was added is needed; of the others the costliest first.
-    let mut index = chosen.len().saturating_sub(1);
-    while figures.fits && index > 0 {
-        index -= 1;
+    // The costliest first; each is tried whatever the search took.
+    search.trials = 0;
+    for index in (0..chosen.len()).rev() {
         let mut fewer = chosen.clone();
         fewer.remove(index);
-        if let Some(without) = search.measure(&fewer)?.filter(|without| without.fits) {
+        let is_enough = |without: &Figures| without.fits || (!figures.fits && need(without) <= need(&figures));
+        if let Some(without) = search.measure(&fewer)?.filter(is_enough) {
             (chosen, figures) = (fewer, without);
         }
     }
-    Ok(Some(Combination { levers: chosen.into_iter().cloned().collect(), figures }))
+    let levers: Vec<FoundLever> = chosen.into_iter().cloned().collect();
+    Ok((!levers.is_empty()).then_some(Combination { levers, figures }))
+}
+
+/// What order sets that do not fit are in: what nobody knows last.
+fn need(figures: &Figures) -> (bool, Option<u64>, u64) {
+    (figures.needed.is_none(), figures.needed, figures.peak_allocated)
 }
 
 struct Search<'a, 'b> {
@@ -119,13 +122,16 @@ struct Search<'a, 'b> {
 impl Search<'_, '_> {
     /// What a set needs; none if it does not run, or no more is tried.
     fn measure(&mut self, levers: &[&FoundLever]) -> Result<Option<Figures>, Error> {
+        if levers.is_empty() {
+            return Ok(self.answer.base.outcome.clone().ok());
+        }
         if let [alone] = levers {
             let row =
                 self.answer.rows.iter().find(|row| row.lever.as_ref().is_some_and(|lever| lever.name == alone.name));
             return Ok(row.and_then(|row| row.outcome.clone().ok()));
         }
         self.trials += 1;
-        if self.trials > MOST_TRIALS || self.bench.is_stopped() || levers.is_empty() {
+        if self.trials > MOST_TRIALS || self.bench.is_stopped() {
             return Ok(None);
         }
         let names: Vec<String> = levers.iter().map(|lever| lever.name.clone()).collect();
