@@ -402,7 +402,7 @@ impl<D: Device> Arena<D> {
         self.taken.remove(range.start as usize, range.end as usize);
         self.note_use(block, range.clone());
         if block.in_gaps {
-            self.gaps.give(range);
+            self.gaps.give_of(range, 1 << (block.stream % 32));
         }
     }
 

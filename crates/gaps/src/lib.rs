@@ -22,6 +22,13 @@ struct Gap {
     end: u32,
 }
 
+/// A gap in its class, and who used parts of it, a bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Used {
+    gap: Gap,
+    users: u32,
+}
+
 impl Gap {
     fn width(self) -> u32 {
         self.end - self.start
@@ -45,7 +52,7 @@ pub struct Gaps {
     /// By address, in chunks; none is empty unless it is the only one.
     chunks: Vec<Vec<Gap>>,
     /// By class, each by address.
-    classes: Vec<Vec<Gap>>,
+    classes: Vec<Vec<Used>>,
     /// One bit per class that is not empty.
     filled: u128,
 }
@@ -63,27 +70,29 @@ impl Gaps {
         let mut gaps = Gaps { chunks: vec![Vec::new()], classes: vec![Vec::new(); CLASSES], filled: 0 };
         let all = Gap { start: 0, end: len };
         gaps.chunks[0].push(all);
-        gaps.classify(all);
+        gaps.classify(all, 0);
         gaps
     }
 
-    fn classify(&mut self, gap: Gap) {
+    fn classify(&mut self, gap: Gap, users: u32) {
         let class = class(gap.width());
         let list = &mut self.classes[class];
-        let index = list.partition_point(|other| other.start < gap.start);
-        list.insert(index, gap);
+        let index = list.partition_point(|other| other.gap.start < gap.start);
+        list.insert(index, Used { gap, users });
         self.filled |= 1 << class;
     }
 
-    fn declassify(&mut self, gap: Gap) {
+    /// The answer: its users.
+    fn declassify(&mut self, gap: Gap) -> u32 {
         let class = class(gap.width());
         let list = &mut self.classes[class];
-        let index = list.partition_point(|other| other.start < gap.start);
-        debug_assert_eq!(list.get(index), Some(&gap));
-        list.remove(index);
+        let index = list.partition_point(|other| other.gap.start < gap.start);
+        debug_assert_eq!(list.get(index).map(|used| used.gap), Some(gap));
+        let users = list.remove(index).users;
         if list.is_empty() {
             self.filled &= !(1 << class);
         }
+        users
     }
 
     /// The last gap that starts at or before `unit`.
@@ -111,8 +120,9 @@ impl Gaps {
     pub fn fits(&self, window: Range<u32>, width: u32) -> Fits<'_> {
         let (from, to) = (window.start, window.end);
         let across = self.before(from).map(|at| self.gap(at)).filter(|gap| gap.start < from && gap.end > from);
-        let across = across.map(|gap| from..gap.end.min(to));
-        Fits { gaps: self, window, width, classes: self.filled & (u128::MAX << class(width)), list: [].iter(), across }
+        let across = across.map(|gap| Gap { start: from, end: gap.end.min(to), ..gap });
+        let classes = self.filled & (u128::MAX << class(width));
+        Fits { gaps: self, window, width, users: u32::MAX, classes, list: [].iter(), across }
     }
 
     /// The last gap that starts at or before a unit.
@@ -135,9 +145,9 @@ impl Gaps {
         let Some(at) = self.before(range.start) else { return debug_assert!(false, "{range:?} is not free") };
         let gap = self.gap(at);
         debug_assert!(range.start < range.end && gap.start <= range.start && range.end <= gap.end);
-        self.declassify(gap);
-        let left = Gap { start: gap.start, end: range.start };
-        let right = Gap { start: range.end, end: gap.end };
+        let users = self.declassify(gap);
+        let left = Gap { end: range.start, ..gap };
+        let right = Gap { start: range.end, ..gap };
         let chunk = &mut self.chunks[at.chunk];
         match (left.width() > 0, right.width() > 0) {
             (true, true) => {
@@ -151,11 +161,16 @@ impl Gaps {
             }
         }
         self.settle(at.chunk);
-        [left, right].into_iter().filter(|gap| gap.width() > 0).for_each(|gap| self.classify(gap));
+        [left, right].into_iter().filter(|gap| gap.width() > 0).for_each(|gap| self.classify(gap, users));
     }
 
     /// Gives back a range that was taken; it need not be one that was taken as a whole.
     pub fn give(&mut self, range: Range<u32>) {
+        self.give_of(range, 0);
+    }
+
+    /// The same, used by some until now, a bit each.
+    pub fn give_of(&mut self, range: Range<u32>, users: u32) {
         debug_assert!(range.start < range.end);
         let before = self.before(range.start);
         let after = self.after(before);
@@ -165,8 +180,9 @@ impl Gaps {
         let start = left.map_or(range.start, |at| self.gap(at).start);
         let end = right.map_or(range.end, |at| self.gap(at).end);
         let joined = Gap { start, end };
+        let mut users = users;
         for at in [left, right].into_iter().flatten() {
-            self.declassify(self.gap(at));
+            users |= self.declassify(self.gap(at));
         }
         match (left, right) {
             (Some(left), Some(right)) => {
@@ -181,7 +197,7 @@ impl Gaps {
                 self.settle(at.chunk);
             }
         }
-        self.classify(joined);
+        self.classify(joined, users);
     }
 
     /// Splits a chunk that has grown too long, and drops one that is empty.
@@ -203,12 +219,25 @@ pub struct Fits<'a> {
     gaps: &'a Gaps,
     window: Range<u32>,
     width: u32,
+    /// Only gaps of which one of them may have used a part, or nobody.
+    users: u32,
     /// Classes that are still to be looked at, a bit each.
     classes: u128,
     /// The rest of the class that is looked at.
-    list: std::slice::Iter<'a, Gap>,
+    list: std::slice::Iter<'a, Used>,
     /// What a gap that begins before the window has inside of it: before others of its class.
-    across: Option<Range<u32>>,
+    across: Option<Gap>,
+}
+
+impl Fits<'_> {
+    /// Passes over gaps of which others alone used every part.
+    pub fn used_by(self, users: u32) -> Self {
+        Fits { users, ..self }
+    }
+
+    fn is_of(&self, users: u32) -> bool {
+        users == 0 || users & self.users != 0
+    }
 }
 
 impl Iterator for Fits<'_> {
@@ -217,22 +246,22 @@ impl Iterator for Fits<'_> {
     #[inline]
     fn next(&mut self) -> Option<Range<u32>> {
         loop {
-            for gap in self.list.by_ref().take_while(|gap| gap.start < self.window.end) {
+            while let Some(Used { gap, users }) = self.list.next().filter(|used| used.gap.start < self.window.end) {
                 let range = gap.start..gap.end.min(self.window.end);
-                if range.end - range.start >= self.width {
+                if range.end - range.start >= self.width && self.is_of(*users) {
                     return Some(range);
                 }
             }
             let next = self.classes.trailing_zeros() as usize;
-            if let Some(range) = self.across.take_if(|range| class(range.end - range.start) <= next) {
+            if let Some(gap) = self.across.take_if(|gap| class(gap.width()) <= next) {
                 self.list = [].iter();
-                if range.end - range.start >= self.width {
-                    return Some(range);
+                if gap.width() >= self.width {
+                    return Some(gap.range());
                 }
             } else if next < CLASSES {
                 self.classes &= self.classes - 1;
                 let list = &self.gaps.classes[next];
-                let first = list.partition_point(|gap| gap.start < self.window.start);
+                let first = list.partition_point(|used| used.gap.start < self.window.start);
                 self.list = list[first..].iter();
             } else {
                 return None;

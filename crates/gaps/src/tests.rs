@@ -33,6 +33,24 @@ fn the_tightest_place_is_found_and_the_lowest_of_equals() {
 }
 
 #[test]
+fn a_gap_of_which_others_used_every_part_is_passed_over_until_it_joins_one_of_ours() {
+    let mut gaps = Gaps::new(100);
+    gaps.take(0..100);
+    gaps.give_of(10..20, 0b01);
+    gaps.give_of(30..50, 0b10);
+    let first = |gaps: &Gaps, users: u32| gaps.fits(0..100, 5).used_by(users).next();
+    assert_eq!(first(&gaps, 0b01), Some(10..20));
+    assert_eq!(first(&gaps, 0b10), Some(30..50));
+    assert_eq!(first(&gaps, 0b100), None);
+    gaps.give_of(20..30, 0b100);
+    assert_eq!(first(&gaps, 0b10), Some(10..50));
+    gaps.take(15..45);
+    assert_eq!(first(&gaps, 0b100), Some(10..15), "what is left may be anybody's");
+    gaps.give(60..90);
+    assert_eq!(gaps.fits(55..100, 5).used_by(0b100).next(), Some(60..90), "nobody's is everybody's");
+}
+
+#[test]
 fn widths_of_a_class_differ_by_a_quarter_at_most() {
     for width in 1..100_000u32 {
         assert!(class(width) <= class(width + 1));
@@ -55,7 +73,7 @@ proptest! {
         for (at, width, give) in steps {
             if give && !live.is_empty() {
                 let range = live.swap_remove(at as usize % live.len());
-                gaps.give(range.clone());
+                gaps.give_of(range.clone(), 1);
                 taken[range.start as usize..range.end as usize].fill(false);
             } else {
                 let window = at.saturating_sub(300)..(at + 200).min(LEN);
@@ -72,7 +90,7 @@ proptest! {
             }
         }
         prop_assert!(gaps.chunks.iter().all(|chunk| !chunk.is_empty() || gaps.chunks.len() == 1));
-        let mut classified: Vec<(u32, u32)> = gaps.classes.iter().flatten().map(|gap| (gap.start, gap.end)).collect();
+        let mut classified: Vec<(u32, u32)> = gaps.classes.iter().flatten().map(|used| (used.gap.start, used.gap.end)).collect();
         classified.sort_unstable();
         prop_assert_eq!(classified, gaps.all());
         for (class, list) in gaps.classes.iter().enumerate() {

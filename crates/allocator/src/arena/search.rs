@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use stalloc_device::{Device, Stream};
+use stalloc_gaps::Gaps;
 
 use super::memory::{LOOKED, Pressure};
 use super::{Arena, Served};
@@ -127,7 +128,9 @@ impl<D: Device> Arena<D> {
             let lowest = self.gaps.of_width(width).map(within).filter(|gap| gap.end.saturating_sub(gap.start) >= width);
             return first(lowest, owners, key, others);
         }
-        first(self.gaps.fits(window.clone(), width), owners, key, others).or_else(|| {
+        // Those of others alone last: most of them are in use still.
+        let own = if others || owners.is_alone(key.stream()) { None } else { own_gap(&self.gaps, &window, owners, key) };
+        own.or_else(|| first(self.gaps.fits(window.clone(), width), owners, key, others)).or_else(|| {
             // Other streams' gaps may hide where nobody has been yet.
             let region = self.regions[1..3].iter().filter(|&&start| window.start >= start && start > 0).count();
             let untouched = self.untouched[region.min(2)].max(window.start);
@@ -166,6 +169,12 @@ fn first(mut fits: impl Iterator<Item = Range<u32>>, owners: &mut Owners, key: K
         return fits.next().map(|range| range.start);
     }
     fits.take(LOOKED).find_map(|range| own_part(owners, range, key))
+}
+
+/// Where the first gap begins of which the request's stream used a part.
+#[inline(never)]
+fn own_gap(gaps: &Gaps, window: &Range<u32>, owners: &mut Owners, key: Key) -> Option<u32> {
+    first(gaps.fits(window.clone(), key.granules()).used_by(1 << (key.stream() % 32)), owners, key, false)
 }
 
 /// The beginning of the first part of a free range in which a request fits and which no other stream may still use.
