@@ -129,7 +129,8 @@ impl<D: Device> Arena<D> {
             return first(lowest, owners, key, others);
         }
         // Those of others alone last: most of them are in use still.
-        let own = if others || owners.is_alone(key.stream()) { None } else { own_gap(&self.gaps, &window, owners, key) };
+        let own =
+            if others || owners.is_alone(key.stream()) { None } else { own_gap(&self.gaps, &window, owners, key) };
         own.or_else(|| first(self.gaps.fits(window.clone(), width), owners, key, others)).or_else(|| {
             // Other streams' gaps may hide where nobody has been yet.
             let region = self.regions[1..3].iter().filter(|&&start| window.start >= start && start > 0).count();
