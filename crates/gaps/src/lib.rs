@@ -120,7 +120,7 @@ impl Gaps {
     pub fn fits(&self, window: Range<u32>, width: u32) -> Fits<'_> {
         let (from, to) = (window.start, window.end);
         let across = self.before(from).map(|at| self.gap(at)).filter(|gap| gap.start < from && gap.end > from);
-        let across = across.map(|gap| Gap { start: from, end: gap.end.min(to), ..gap });
+        let across = across.map(|gap| Gap { start: from, end: gap.end.min(to) });
         let classes = self.filled & (u128::MAX << class(width));
         Fits { gaps: self, window, width, users: u32::MAX, classes, list: [].iter(), across }
     }
