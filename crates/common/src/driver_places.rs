@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// What regions are multiples of.
 const REGION: u64 = 32 << 20;
 
-/// DriverPlaces of whole 32 MiB. What fits into the free rest of one goes to the lowest such place; else a new region begins in the highest
+/// Regions of whole multiples of 32 MiB. What fits into the free rest of one goes to the lowest such place; else a new region begins in the highest
 /// hole of the address space, and one that is empty is given back. So segments of 20 MiB and more lie below the ones before them, as in
 /// recordings of real GPUs, and of cached blocks of one size the lowest, which PyTorch prefers, is the newest.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct DriverPlaces {
 }
 
 impl DriverPlaces {
-    /// DriverPlaces that all lie below an address.
+    /// All places lie below an address.
     pub fn below(end: u64) -> Self {
         DriverPlaces { end, regions: BTreeMap::new(), free: BTreeMap::new() }
     }
