@@ -39,7 +39,7 @@ use memory::Pressure;
 use pending::Pending;
 use pools::Pools;
 pub use pools::{PoolId, PoolPart};
-use remap::Left;
+use remap::OldMappings;
 use slack::Slack;
 use worth::Worth;
 
@@ -54,7 +54,7 @@ const SMALL_PART: u64 = 16;
 struct Block {
     granules: u32,
     /// What rounding added to the bytes that were asked for.
-    slack: u16,
+    padding: u16,
     /// Ordinal of the stream that it was allocated on.
     stream: u16,
     /// It is cut out of the gaps.
@@ -97,17 +97,17 @@ pub struct Arena<D: Device> {
     gaps: Gaps,
     /// First granules of blocks that were claimed at planned addresses, some of them gone.
     uncut: Marks,
-    budget: Slack,
+    slack: Slack,
     /// Bytes that the device had for us when it was asked last: free, and ours.
-    has: u64,
+    device_bytes: u64,
     /// Bytes that may be held so that other libraries find what they need.
-    within: u64,
+    may_hold: u64,
     /// The step in which that was asked.
-    looked: u64,
+    looked_in_step: u64,
     /// Requests before the first step that was marked.
     unmarked: u64,
     /// Remaps until this step are what a plan's adoption costs once: what its first step puts elsewhere lives into the second.
-    settled: u64,
+    counts_from: u64,
     worth: Worth,
     streams: Streams,
     owners: Owners,
@@ -120,7 +120,7 @@ pub struct Arena<D: Device> {
     /// On how many streams each of them waits still.
     waits: FxHashMap<u32, u32>,
     /// Old mappings of what was remapped, in the order of time.
-    left: VecDeque<Left<D::Event>>,
+    old_mappings: VecDeque<OldMappings<D::Event>>,
     /// Blocks that were given back during a capture: their events are recorded after it.
     deferred: Vec<u32>,
     capturing: bool,
@@ -137,7 +137,7 @@ pub struct Arena<D: Device> {
     /// What has no planned offset, or not now, is left to the fallback.
     planned_only: bool,
     /// What rounding added to the request that is being served.
-    slack: u16,
+    padding: u16,
     statistics: Statistics,
     journal: Journal,
     /// Where the addresses begin that are for large blocks, medium ones, and small ones; and where they end.
@@ -210,12 +210,12 @@ impl<D: Device> Arena<D> {
             blocks,
             gaps: Gaps::new(granules),
             uncut: Marks::new(granules),
-            budget: Slack::new(),
-            has: u64::MAX,
-            within: u64::MAX,
-            looked: 0,
+            slack: Slack::new(),
+            device_bytes: u64::MAX,
+            may_hold: u64::MAX,
+            looked_in_step: 0,
             unmarked: 0,
-            settled: 0,
+            counts_from: 0,
             worth: Worth::default(),
             streams: Streams::default(),
             owners: Owners::new(),
@@ -223,7 +223,7 @@ impl<D: Device> Arena<D> {
             flying: Vec::new(),
             pending: Vec::new(),
             waits: FxHashMap::default(),
-            left: VecDeque::new(),
+            old_mappings: VecDeque::new(),
             deferred: Vec::new(),
             capturing: false,
             most_lately: 0,
@@ -231,7 +231,7 @@ impl<D: Device> Arena<D> {
             packs: false,
             only_pages: false,
             planned_only: false,
-            slack: 0,
+            padding: 0,
             statistics,
             journal: Journal::default(),
             next: None,
@@ -258,7 +258,7 @@ impl<D: Device> Arena<D> {
         self.statistics.plans += 1;
         std::mem::swap(&mut self.script, &mut script);
         self.retired = Some(script);
-        self.settled = self.statistics.steps + 2;
+        self.counts_from = self.statistics.steps + 2;
         self.worth.adopt();
     }
 
@@ -293,7 +293,7 @@ impl<D: Device> Arena<D> {
             self.statistics.unplanned.refused += 1;
             return None;
         };
-        self.slack = (u64::from(granules) * GRANULE - size) as u16;
+        self.padding = (u64::from(granules) * GRANULE - size) as u16;
         if !self.pending.is_empty() {
             self.poll();
         }
@@ -333,7 +333,7 @@ impl<D: Device> Arena<D> {
             debug_assert!(false, "the gaps hold {range:?}, which is taken");
             return false;
         }
-        if self.back(range, stream, pressure).is_err() || self.take_over(range, stream).is_err() {
+        if self.ensure_mapped(range, stream, pressure).is_err() || self.take_over(range, stream).is_err() {
             return false;
         }
         let (start, end) = (range.start as usize, range.end as usize);
@@ -344,7 +344,7 @@ impl<D: Device> Arena<D> {
             }
         }
         let granules = range.end - range.start;
-        let block = Block { granules, slack: self.slack, stream, in_gaps: found, recorded: false, pending: false };
+        let block = Block { granules, padding: self.padding, stream, in_gaps: found, recorded: false, pending: false };
         self.blocks.insert(range.start, block);
         if found {
             self.gaps.take(range.clone());
@@ -438,7 +438,7 @@ impl<D: Device> Arena<D> {
             self.unmarked = self.statistics.requests;
         }
         self.statistics.steps += 1;
-        self.worth.step_begin(self.statistics.remapped, self.statistics.steps > self.settled);
+        self.worth.step_begin(self.statistics.remapped, self.statistics.steps > self.counts_from);
         self.end_epoch();
         self.review();
         if let Some(script) = self.next.take() {
@@ -488,7 +488,7 @@ impl<D: Device> Arena<D> {
 impl<D: Device> Drop for Arena<D> {
     fn drop(&mut self) {
         // Whether the device still exists is not known; there is nobody to tell if it does not.
-        if self.device.synchronize().is_ok() && self.unmap_all_left().is_ok() {
+        if self.device.synchronize().is_ok() && self.unmap_all_old().is_ok() {
             if let Some(pools) = &mut self.pools {
                 pools.release(&mut self.device);
             }

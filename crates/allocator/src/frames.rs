@@ -77,7 +77,7 @@ pub struct Frames {
     unmapped: Vec<u64>,
     mapped: u64,
     /// No frame below this one is unmapped.
-    solid: usize,
+    mapped_until: usize,
     /// No frame from this one on is mapped.
     highest: usize,
     /// The handle behind each frame has two to this power of frames.
@@ -112,7 +112,7 @@ impl Frames {
             unmapped[count / 64] = (1 << (count % 64)) - 1;
         }
         let orders = vec![0; count];
-        Ok(Frames { base, bytes, beyond, frame: Some(page), unmapped, mapped: 0, solid: 0, highest: 0, orders })
+        Ok(Frames { base, bytes, beyond, frame: Some(page), unmapped, mapped: 0, mapped_until: 0, highest: 0, orders })
     }
 
     /// A range of `bytes` that is one allocation, all of it there from the beginning.
@@ -121,7 +121,7 @@ impl Frames {
         let bytes = bytes.ok_or(Error::Unsupported("allocate more than its address space"))?;
         let base = device.alloc(bytes)?;
         let (unmapped, orders) = (Vec::new(), Vec::new());
-        Ok(Frames { base, bytes, beyond: 0, frame: None, unmapped, mapped: bytes, solid: 0, highest: 0, orders })
+        Ok(Frames { base, bytes, beyond: 0, frame: None, unmapped, mapped: bytes, mapped_until: 0, highest: 0, orders })
     }
 
     /// First address of the range.
@@ -172,13 +172,13 @@ impl Frames {
     pub fn is_backed(&self, range: &Range<u32>) -> bool {
         let Some(size) = self.frame else { return u64::from(range.end) * GRANULE <= self.mapped };
         let mut frames = self.touched(size, range);
-        frames.end <= self.solid || !frames.any(|frame| self.is_unmapped(frame))
+        frames.end <= self.mapped_until || !frames.any(|frame| self.is_unmapped(frame))
     }
 
     /// Up to this granule there is memory behind everything.
     pub fn backed_until(&self) -> u32 {
         match self.frame {
-            Some(size) => (self.solid as u64 * size / GRANULE) as u32,
+            Some(size) => (self.mapped_until as u64 * size / GRANULE) as u32,
             None => (self.mapped / GRANULE) as u32,
         }
     }
@@ -254,12 +254,12 @@ impl Frames {
         handles.filter(move |handle| all || handle.start < inner.start || handle.end > inner.end)
     }
 
-    /// Handles of `bytes` in all, or a little more, that `is_cold` says nobody uses, by ranges of granules, in each the highest first.
-    pub(crate) fn cold(
+    /// Handles of `bytes` in all, or a little more, that `is_empty` says nobody uses, by ranges of granules, in each the highest first.
+    pub(crate) fn empty(
         &self,
         bytes: u64,
         parts: &[Range<u32>],
-        mut is_cold: impl FnMut(Range<u32>) -> bool,
+        mut is_empty: impl FnMut(Range<u32>) -> bool,
     ) -> Vec<Handle> {
         let Some(size) = self.frame else { return Vec::new() };
         let border = |granule: u32| ((u64::from(granule) * GRANULE).div_ceil(size) as usize).min(self.highest);
@@ -271,7 +271,7 @@ impl Frames {
                 && handle.start >= part.start
             {
                 at = handle.start;
-                if is_cold(granules(&handle, size)) {
+                if is_empty(granules(&handle, size)) {
                     left = left.saturating_sub(handle.len() as u64 * size);
                     found.push(handle);
                 }
@@ -316,7 +316,7 @@ impl Frames {
     }
 
     /// Puts the memory of a handle behind other frames, as many, which have none. It stays mapped at the first, too: see
-    /// [`Self::unmap_left`].
+    /// [`Self::unmap_old`].
     pub(crate) fn alias<D: Device>(&mut self, device: &mut D, from: &Handle, to: &Handle) -> Result<(), Error> {
         let Some(size) = self.frame else { return Err(Error::Unsupported("map pages")) };
         device.alias(self.address(from.start), self.address(to.start), to.len() as u64 * size)?;
@@ -327,9 +327,9 @@ impl Frames {
     }
 
     /// Unmaps frames whose memory is behind others by now. Nothing may use their addresses any more.
-    pub(crate) fn unmap_left<D: Device>(&mut self, device: &mut D, left: &Handle) -> Result<(), Error> {
+    pub(crate) fn unmap_old<D: Device>(&mut self, device: &mut D, old: &Handle) -> Result<(), Error> {
         let Some(size) = self.frame else { return Ok(()) };
-        device.unmap(self.address(left.start), left.len() as u64 * size)
+        device.unmap(self.address(old.start), old.len() as u64 * size)
     }
 
     fn set_mapped(&mut self, handle: &Handle, size: u64) {
@@ -344,14 +344,14 @@ impl Frames {
     fn set_unmapped(&mut self, handle: &Handle, size: u64) {
         handle.clone().for_each(|frame| self.unmapped[frame / 64] |= 1 << (frame % 64));
         self.mapped -= handle.len() as u64 * size;
-        self.solid = self.solid.min(handle.start);
+        self.mapped_until = self.mapped_until.min(handle.start);
     }
 
-    /// Makes `solid` and `highest` true again.
+    /// Makes `mapped_until` and `highest` true again.
     fn settle(&mut self) {
         let frames = self.frame.map_or(0, |size| (self.bytes / size) as usize);
-        while self.solid < frames && !self.is_unmapped(self.solid) {
-            self.solid += 1;
+        while self.mapped_until < frames && !self.is_unmapped(self.mapped_until) {
+            self.mapped_until += 1;
         }
         self.highest = self.mapped_before(self.highest).map_or(0, |frame| frame + 1);
     }
@@ -400,7 +400,7 @@ impl Frames {
         if self.frame.is_none() {
             return device.free(self.base);
         }
-        let handles = self.cold(u64::MAX, std::slice::from_ref(&(0..u32::MAX)), |_| true);
+        let handles = self.empty(u64::MAX, std::slice::from_ref(&(0..u32::MAX)), |_| true);
         self.unmap(device, &handles)?;
         device.release(self.base, self.bytes + self.beyond)
     }

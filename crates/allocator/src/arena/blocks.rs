@@ -36,7 +36,7 @@ pub struct Freed {
 impl From<Block> for Freed {
     #[inline]
     fn from(block: Block) -> Self {
-        Freed { size: block.bytes(), requested: block.bytes() - u64::from(block.slack) }
+        Freed { size: block.bytes(), requested: block.bytes() - u64::from(block.padding) }
     }
 }
 
@@ -149,7 +149,7 @@ impl<D: Device> Arena<D> {
         LiveBlock {
             address: self.frames.base() + u64::from(start) * GRANULE,
             size: block.bytes(),
-            requested: block.bytes() - u64::from(block.slack),
+            requested: block.bytes() - u64::from(block.padding),
             stream: self.streams.handle(block.stream),
             pending: block.pending,
         }

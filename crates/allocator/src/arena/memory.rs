@@ -16,7 +16,7 @@ use crate::script::{GRANULE, Key, Script};
 use crate::tuning::{idle_share, remap_share, slack_handles, spared_share};
 
 /// Gaps that one search looks at.
-pub(super) const LOOKED: usize = 256;
+pub(super) const SEARCH_LIMIT: usize = 256;
 
 /// What to do where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,34 +28,34 @@ pub(super) enum Pressure {
 }
 
 impl<D: Device> Arena<D> {
-    /// Where a request fits on memory that is mapped; only where no other stream was last, unless `others` may have been.
+    /// Where a request fits on memory that is mapped; only where no other stream was last, unless `allow_others`.
     /// O(gaps) if there is no place below the first hole in what is mapped.
     #[cold]
-    pub(super) fn fit_on_mapped(&mut self, window: Range<u32>, key: Key, others: bool) -> Option<u32> {
-        let solid = self.frames.backed_until().clamp(window.start, window.end);
-        if let Some(start) = self.tightest(window.start..solid, key, others) {
+    pub(super) fn fit_on_mapped(&mut self, window: Range<u32>, key: Key, allow_others: bool) -> Option<u32> {
+        let mapped_until = self.frames.backed_until().clamp(window.start, window.end);
+        if let Some(start) = self.tightest(window.start..mapped_until, key, allow_others) {
             return Some(start);
         }
         let (frames, owners) = (&self.frames, &mut self.owners);
         let within = |gap: Range<u32>| gap.start.max(window.start)..gap.end.min(window.end);
-        let gaps =
-            self.gaps.of_width(key.granules()).filter(|gap| gap.end > solid && gap.start < window.end).map(within);
+        let wide = self.gaps.of_width(key.granules());
+        let gaps = wide.filter(|gap| gap.end > mapped_until && gap.start < window.end).map(within);
         let mut parts =
             gaps.flat_map(|gap| frames.mapped_parts(gap)).filter(|part| part.end - part.start >= key.granules());
-        if others {
+        if allow_others {
             return parts.next().map(|part| part.start);
         }
         parts.find_map(|part| own_part(owners, part, key))
     }
 
     /// Where a request fits so that the fewest pages have to be remapped for it, of equals in the tightest gap; only where no other
-    /// stream was last, unless `others` may have been. O(gaps that are wide enough, and their frames).
+    /// stream was last, unless `allow_others`. O(gaps that are wide enough, and their frames).
     #[cold]
-    pub(super) fn fit_cheapest(&mut self, window: Range<u32>, key: Key, others: bool) -> Option<u32> {
+    pub(super) fn fit_cheapest(&mut self, window: Range<u32>, key: Key, allow_others: bool) -> Option<u32> {
         let width = key.granules();
         let (frames, owners) = (&self.frames, &mut self.owners);
         let mut best: Option<(u64, u32)> = None;
-        for gap in self.gaps.fits(window, width).take(LOOKED) {
+        for gap in self.gaps.fits(window, width).take(SEARCH_LIMIT) {
             let last = gap.end - width;
             let parts = frames.mapped_parts(gap.clone());
             let starts =
@@ -63,7 +63,7 @@ impl<D: Device> Arena<D> {
             for start in starts.chain([gap.start]) {
                 let missing = frames.missing(&(start..start + width));
                 let is_better = best.is_none_or(|(least, _)| missing < least);
-                if is_better && (others || own_part(owners, start..start + width, key) == Some(start)) {
+                if is_better && (allow_others || own_part(owners, start..start + width, key) == Some(start)) {
                     best = Some((missing, start));
                 }
             }
@@ -73,7 +73,7 @@ impl<D: Device> Arena<D> {
 
     /// Puts memory behind a range, for a stream to use.
     #[inline]
-    pub(super) fn back(
+    pub(super) fn ensure_mapped(
         &mut self,
         range: &Range<u32>,
         stream: u16,
@@ -90,7 +90,7 @@ impl<D: Device> Arena<D> {
     fn break_up(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
         let large = self.frames.large(range, self.only_pages);
         // Nothing is collected, and nothing allocated, where no handle has to go.
-        let mut large: Vec<Handle> = large.filter(|handle| self.is_cold(&self.frames.granules_of(handle))).collect();
+        let mut large: Vec<Handle> = large.filter(|handle| self.is_empty(&self.frames.granules_of(handle))).collect();
         large.dedup();
         if large.is_empty() {
             return Ok(());
@@ -106,7 +106,7 @@ impl<D: Device> Arena<D> {
     }
 
     /// Whether no block lies on some granules.
-    fn is_cold(&self, granules: &Range<u32>) -> bool {
+    fn is_empty(&self, granules: &Range<u32>) -> bool {
         self.taken.is_free(granules.start as usize, granules.end as usize)
     }
 
@@ -118,7 +118,7 @@ impl<D: Device> Arena<D> {
         if self.only_pages || self.packs && !is_new {
             0
         } else {
-            self.budget.of(self.statistics.peak_allocated) / slack_handles()
+            self.slack.of(self.statistics.peak_allocated) / slack_handles()
         }
     }
 
@@ -128,7 +128,7 @@ impl<D: Device> Arena<D> {
         let pools = self.statistics.pools;
         let live = self.statistics.allocated + u64::from(granules) * GRANULE + pools;
         let peak = live.max(self.statistics.peak_allocated).max(expected);
-        let slack = self.budget.of(peak).min(self.within.saturating_sub(peak));
+        let slack = self.slack.of(peak).min(self.may_hold.saturating_sub(peak));
         let page = self.frames.frame().unwrap_or(1);
         let needed = (peak + slack).saturating_sub(pools);
         if self.is_scarce() {
@@ -141,27 +141,27 @@ impl<D: Device> Arena<D> {
     /// Whether the device, and not the slack, is what memory is short of. Then blocks are packed, whatever is remapped for it.
     pub(super) fn is_scarce(&self) -> bool {
         let peak = self.statistics.peak_allocated;
-        self.within.saturating_sub(peak) < self.budget.of(peak)
+        self.may_hold.saturating_sub(peak) < self.slack.of(peak)
     }
 
     /// Asks how much the arena may hold so that other libraries find what they need.
     pub(super) fn look_around(&mut self) {
-        self.looked = self.statistics.steps;
+        self.looked_in_step = self.statistics.steps;
         if let Ok(info) = self.device.memory_info() {
             let ours = self.frames.mapped() + self.statistics.pools;
-            self.has = info.free + ours;
-            self.within = self.has.saturating_sub(info.total / spared_share());
+            self.device_bytes = info.free + ours;
+            self.may_hold = self.device_bytes.saturating_sub(info.total / spared_share());
         }
     }
 
     /// Whether the device has too little memory for a block, whatever is remapped: then no page is mapped for it in vain.
     fn is_beyond_device(&mut self, granules: u32) -> bool {
         let live = self.statistics.allocated + u64::from(granules) * GRANULE;
-        if live > self.has {
+        if live > self.device_bytes {
             // Others may have given memory back since.
             self.look_around();
         }
-        live > self.has
+        live > self.device_bytes
     }
 
     /// Time that the program has run: by the device's clock, or by its steps.
@@ -173,7 +173,7 @@ impl<D: Device> Arena<D> {
     /// Gives a plan up under which remapping is dear, or more than without one. Without one the arena may hold more.
     pub(super) fn review(&mut self) {
         let has_plan = self.script.granules > 0;
-        let is_dear = self.budget.review(self.now(), has_plan);
+        let is_dear = self.slack.review(self.now(), has_plan);
         let is_worse = self.worth.loss() > self.frames.mapped() / remap_share();
         if has_plan && (is_dear || is_worse) {
             self.statistics.withdrawn += 1;
@@ -183,11 +183,11 @@ impl<D: Device> Arena<D> {
 
     #[cold]
     fn map(&mut self, range: &Range<u32>, stream: u16, pressure: Pressure) -> Result<(), stalloc_device::Error> {
-        if self.looked != self.statistics.steps {
+        if self.looked_in_step != self.statistics.steps {
             self.look_around();
         }
         let live = self.statistics.allocated + u64::from(range.end - range.start) * GRANULE;
-        self.packs = self.only_pages || live.max(self.statistics.peak_allocated) > self.within / 2;
+        self.packs = self.only_pages || live.max(self.statistics.peak_allocated) > self.may_hold / 2;
         let missing = self.frames.missing(range);
         let may_remap = pressure == Pressure::Remap || missing <= self.allowance;
         let limit = self.limit(range.end - range.start, self.script.expected_peak);
@@ -203,7 +203,7 @@ impl<D: Device> Arena<D> {
                 return Err(full);
             }
             // The budget may have become smaller.
-            self.give_back_cold(excess.saturating_sub(missing), range)?;
+            self.give_back_empty(excess.saturating_sub(missing), range)?;
             self.remap(range, excess.min(missing), stream)?;
             self.allow(pressure, missing);
         }
@@ -229,9 +229,9 @@ impl<D: Device> Arena<D> {
 
     /// Takes memory of the device for what has none of a range.
     fn map_more(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
-        if !self.left.is_empty() {
+        if !self.old_mappings.is_empty() {
             for piece in self.frames.pieces(range, u64::MAX) {
-                self.unmap_left(&piece)?;
+                self.unmap_old(&piece)?;
             }
         }
         let largest = self.largest(range);
@@ -244,26 +244,26 @@ impl<D: Device> Arena<D> {
     }
 
     /// Handles of so many bytes without a block, those of `spared` excepted: those of no plan first, small blocks' last of them.
-    pub(super) fn cold_handles(&self, bytes: u64, spared: &Range<u32>) -> Vec<Handle> {
+    pub(super) fn empty_handles(&self, bytes: u64, spared: &Range<u32>) -> Vec<Handle> {
         let planned = self.script.granules.min(self.regions[1]);
         let order = [planned..self.regions[1], self.regions[1]..u32::MAX, 0..planned];
-        self.frames.cold(bytes, &order, |handle| {
+        self.frames.empty(bytes, &order, |handle| {
             let is_spared = handle.start < spared.end && spared.start < handle.end;
-            !is_spared && self.is_cold(&handle)
+            !is_spared && self.is_empty(&handle)
         })
     }
 
     /// Takes the memory away from handles without a block, those of `spared` excepted. Waits for the device.
-    fn give_back_cold(&mut self, bytes: u64, spared: &Range<u32>) -> Result<u64, stalloc_device::Error> {
-        let cold = self.cold_handles(bytes, spared);
-        if cold.is_empty() { Ok(0) } else { self.take_away(&cold) }
+    fn give_back_empty(&mut self, bytes: u64, spared: &Range<u32>) -> Result<u64, stalloc_device::Error> {
+        let empty = self.empty_handles(bytes, spared);
+        if empty.is_empty() { Ok(0) } else { self.take_away(&empty) }
     }
 
     /// Gives handles without a block back to the device. Waits for it.
     pub(super) fn take_away(&mut self, handles: &[Handle]) -> Result<u64, stalloc_device::Error> {
         // Freed blocks may still be in use by what the device has been given.
         self.wait_for_device()?;
-        self.unmap_all_left()?;
+        self.unmap_all_old()?;
         let given = self.frames.unmap(&mut self.device, handles);
         handles.iter().for_each(|handle| self.owners.forget(self.frames.granules_of(handle)));
         self.note_reserved();
@@ -279,7 +279,7 @@ impl<D: Device> Arena<D> {
         self.journal.push(Event::GivenBack);
         self.wait_for_device()?;
         self.poll();
-        Ok(self.give_back_pools() + self.give_back_cold(bytes, &(0..0))?)
+        Ok(self.give_back_pools() + self.give_back_empty(bytes, &(0..0))?)
     }
 
     /// In tight mode, gives back what no block needed since this was asked last, if it is much. To be asked now and then, between two
@@ -289,12 +289,12 @@ impl<D: Device> Arena<D> {
     /// [`Error::Device`] if the device refuses.
     pub fn give_back_idle(&mut self) -> Result<u64, Error> {
         let most = std::mem::replace(&mut self.most_lately, self.statistics.allocated);
-        let idle = self.frames.mapped().saturating_sub(most + self.budget.of(most));
+        let idle = self.frames.mapped().saturating_sub(most + self.slack.of(most));
         let is_much = idle > 0 && idle >= self.frames.mapped() / idle_share();
-        if !self.budget.is_tight() || !is_much || self.capturing || self.is_solid() {
+        if !self.slack.is_tight() || !is_much || self.capturing || self.is_solid() {
             return Ok(0);
         }
-        Ok(self.give_back_cold(idle, &(0..0))?)
+        Ok(self.give_back_empty(idle, &(0..0))?)
     }
 
     /// Whether there is memory for a plan and what stays. What is mapped elsewhere is remapped for it once, if remaps without it
@@ -346,6 +346,6 @@ impl<D: Device> Arena<D> {
     /// Whether it holds next to nothing but what blocks needed at most, however dear remapping is: for a GPU that others use too. What is
     /// above that goes when the next request needs memory.
     pub fn set_tight(&mut self, tight: bool) {
-        self.budget.set_tight(tight);
+        self.slack.set_tight(tight);
     }
 }

@@ -17,7 +17,7 @@ use crate::script::GRANULE;
 
 /// Frames whose memory is behind other frames by now.
 #[derive(Debug)]
-pub(super) struct Left<E> {
+pub(super) struct OldMappings<E> {
     handles: Vec<Handle>,
     /// With them, all that may use the old addresses is done.
     events: Vec<E>,
@@ -27,38 +27,39 @@ impl<D: Device> Arena<D> {
     /// Puts memory from where no block is behind a range, for a stream to use: up to so many bytes, as far as there is any.
     pub(super) fn remap(&mut self, range: &Range<u32>, bytes: u64, stream: u16) -> Result<(), Error> {
         let before = self.device.driver_work().nanoseconds;
-        let result = self.remap_cold(range, bytes, stream);
-        if self.statistics.steps >= self.settled {
+        let result = self.remap_empty(range, bytes, stream);
+        if self.statistics.steps >= self.counts_from {
             let time = self.device.driver_work().nanoseconds.saturating_sub(before);
-            self.budget.spend(Duration::from_nanos(time));
+            self.slack.spend(Duration::from_nanos(time));
         }
         result
     }
 
-    fn remap_cold(&mut self, range: &Range<u32>, bytes: u64, stream: u16) -> Result<(), Error> {
+    fn remap_empty(&mut self, range: &Range<u32>, bytes: u64, stream: u16) -> Result<(), Error> {
         // Among sixteen times as much there is mostly a handle of each length (driver time 56 ms a step of 33 jobs; among all there is, 53).
-        let cold = self.cold_handles(bytes.saturating_mul(16), range);
-        if cold.is_empty() || bytes == 0 {
+        let empty = self.empty_handles(bytes.saturating_mul(16), range);
+        if empty.is_empty() || bytes == 0 {
             return Ok(());
         }
-        let (pairs, unfit) = exchange(self.frames.pieces(range, self.largest(range)), cold, bytes, self.frames.frame());
+        let pieces = self.frames.pieces(range, self.largest(range));
+        let (pairs, unfit) = exchange(pieces, empty, bytes, self.frames.frame());
         self.unmap_done()?;
         let events = self.come_after(pairs.iter().map(|(from, _)| from), stream)?;
-        let mut left = Left { handles: Vec::with_capacity(pairs.len()), events };
+        let mut old = OldMappings { handles: Vec::with_capacity(pairs.len()), events };
         let mut result = Ok(());
         for (from, to) in pairs {
-            let (old, new) = (self.frames.granules_of(&from), self.frames.granules_of(&to));
-            result = self.remap_handle(from, &to, &mut left.handles);
+            let (before, after) = (self.frames.granules_of(&from), self.frames.granules_of(&to));
+            result = self.remap_handle(from, &to, &mut old.handles);
             if result.is_err() {
                 break;
             }
             // All that used the memory before comes before the stream.
-            self.owners.forget(old);
-            self.statistics.remapped += u64::from(new.end - new.start) * GRANULE;
-            self.owners.note(new, stream);
+            self.owners.forget(before);
+            self.statistics.remapped += u64::from(after.end - after.start) * GRANULE;
+            self.owners.note(after, stream);
         }
-        if !left.handles.is_empty() {
-            self.left.push_back(left);
+        if !old.handles.is_empty() {
+            self.old_mappings.push_back(old);
         }
         self.statistics.remaps += 1;
         result?;
@@ -68,10 +69,10 @@ impl<D: Device> Arena<D> {
         Ok(())
     }
 
-    fn remap_handle(&mut self, from: Handle, to: &Handle, left: &mut Vec<Handle>) -> Result<(), Error> {
-        self.unmap_left(to)?;
+    fn remap_handle(&mut self, from: Handle, to: &Handle, old: &mut Vec<Handle>) -> Result<(), Error> {
+        self.unmap_old(to)?;
         if self.frames.alias(&mut self.device, &from, to).is_ok() {
-            left.push(from);
+            old.push(from);
             return Ok(());
         }
         // The driver maps a page once only.
@@ -81,10 +82,10 @@ impl<D: Device> Arena<D> {
     }
 
     /// Unmaps frames as far as they have their old memory still. Waits for whoever may use it.
-    pub(super) fn unmap_left(&mut self, frames: &Range<usize>) -> Result<(), Error> {
+    pub(super) fn unmap_old(&mut self, frames: &Range<usize>) -> Result<(), Error> {
         let overlap = |handle: &Handle| handle.start < frames.end && frames.start < handle.end;
-        while let Some(place) = self.left.iter().position(|left| left.handles.iter().any(overlap)) {
-            for event in &self.left[place].events {
+        while let Some(place) = self.old_mappings.iter().position(|old| old.handles.iter().any(overlap)) {
+            for event in &self.old_mappings[place].events {
                 self.device.wait(event)?;
             }
             self.unmap_nth(place)?;
@@ -94,8 +95,8 @@ impl<D: Device> Arena<D> {
 
     /// Unmaps what nobody uses any more.
     fn unmap_done(&mut self) -> Result<(), Error> {
-        while let Some(left) = self.left.front() {
-            for event in &left.events {
+        while let Some(old) = self.old_mappings.front() {
+            for event in &old.events {
                 if !self.device.completed(event)? {
                     return Ok(());
                 }
@@ -106,19 +107,19 @@ impl<D: Device> Arena<D> {
     }
 
     /// Unmaps every old mapping. The device must be idle.
-    pub(super) fn unmap_all_left(&mut self) -> Result<(), Error> {
-        while !self.left.is_empty() {
+    pub(super) fn unmap_all_old(&mut self) -> Result<(), Error> {
+        while !self.old_mappings.is_empty() {
             self.unmap_nth(0)?;
         }
         Ok(())
     }
 
     fn unmap_nth(&mut self, place: usize) -> Result<(), Error> {
-        while let Some(handle) = self.left[place].handles.last() {
-            self.frames.unmap_left(&mut self.device, handle)?;
-            self.left[place].handles.pop();
+        while let Some(handle) = self.old_mappings[place].handles.last() {
+            self.frames.unmap_old(&mut self.device, handle)?;
+            self.old_mappings[place].handles.pop();
         }
-        self.left.remove(place);
+        self.old_mappings.remove(place);
         Ok(())
     }
 }
@@ -127,13 +128,13 @@ impl<D: Device> Arena<D> {
 /// given back so that there is memory for what is left of the bytes.
 fn exchange(
     mut pieces: Vec<Handle>,
-    cold: Vec<Handle>,
+    empty: Vec<Handle>,
     bytes: u64,
     frame: Option<u64>,
 ) -> (Vec<(Handle, Handle)>, Vec<Handle>) {
     let mut left = usize::try_from(bytes.div_ceil(frame.unwrap_or(u64::MAX))).unwrap_or(usize::MAX);
     let mut by_length: BTreeMap<usize, VecDeque<Handle>> = BTreeMap::new();
-    cold.into_iter().for_each(|handle| by_length.entry(handle.len()).or_default().push_back(handle));
+    empty.into_iter().for_each(|handle| by_length.entry(handle.len()).or_default().push_back(handle));
     pieces.reverse();
     let mut pairs = Vec::new();
     while left > 0

@@ -5,7 +5,7 @@ use std::ops::Range;
 use stalloc_device::{Device, Stream};
 use stalloc_gaps::Gaps;
 
-use super::memory::{LOOKED, Pressure};
+use super::memory::{Pressure, SEARCH_LIMIT};
 use super::{Arena, Served};
 use crate::cursor::Guess;
 use crate::script::{GRANULE, Key};
@@ -61,7 +61,7 @@ impl<D: Device> Arena<D> {
         if !self.pending.is_empty() {
             self.poll();
         }
-        if self.statistics.steps == 0 && self.budget.owes() {
+        if self.statistics.steps == 0 && self.slack.owes() {
             self.review();
         }
         // A block among planned addresses would push planned ones away in every step that it lives. That the addresses above
@@ -87,16 +87,16 @@ impl<D: Device> Arena<D> {
     /// A place in the `first` addresses on new memory or, where that would be too much, on mapped memory among its `own`, or on memory
     /// that is remapped for it.
     fn claim_within(&mut self, first: Range<u32>, own: Range<u32>, key: Key) -> Option<u32> {
-        self.claim_found(key, Pressure::Refuse, |arena, others| arena.tightest(first.clone(), key, others))
+        self.claim_found(key, Pressure::Refuse, |arena, allow_others| arena.tightest(first.clone(), key, allow_others))
             .or_else(|| {
-                let on_mapped = |arena: &mut Self, others| arena.fit_on_mapped(own.clone(), key, others);
+                let on_mapped = |arena: &mut Self, allow_others| arena.fit_on_mapped(own.clone(), key, allow_others);
                 if mapped_first() { self.claim_found(key, Pressure::Refuse, on_mapped) } else { None }
             })
             .or_else(|| {
                 let is_scarce = self.is_scarce();
-                self.claim_found(key, Pressure::Remap, |arena, others| {
-                    let cheapest = if is_scarce { None } else { arena.fit_cheapest(own.clone(), key, others) };
-                    cheapest.or_else(|| arena.tightest(own.clone(), key, others))
+                self.claim_found(key, Pressure::Remap, |arena, allow_others| {
+                    let cheapest = if is_scarce { None } else { arena.fit_cheapest(own.clone(), key, allow_others) };
+                    cheapest.or_else(|| arena.tightest(own.clone(), key, allow_others))
                 })
             })
     }
@@ -114,8 +114,8 @@ impl<D: Device> Arena<D> {
         self.claim(&range, key.stream(), true, pressure).then_some(start)
     }
 
-    /// Where a request fits best; only where no other stream was last, unless `others` may have been.
-    pub(super) fn tightest(&mut self, window: Range<u32>, key: Key, others: bool) -> Option<u32> {
+    /// Where a request fits best; only where no other stream was last, unless `allow_others`.
+    pub(super) fn tightest(&mut self, window: Range<u32>, key: Key, allow_others: bool) -> Option<u32> {
         if window.start < self.script.granules {
             self.update_gaps();
         }
@@ -126,16 +126,16 @@ impl<D: Device> Arena<D> {
         if !best_fit() {
             let within = |gap: Range<u32>| gap.start.max(window.start)..gap.end.min(window.end);
             let lowest = self.gaps.of_width(width).map(within).filter(|gap| gap.end.saturating_sub(gap.start) >= width);
-            return first(lowest, owners, key, others);
+            return first(lowest, owners, key, allow_others);
         }
         // Those of others alone last: most of them are in use still.
-        let own =
-            if others || owners.is_alone(key.stream()) { None } else { own_gap(&self.gaps, &window, owners, key) };
-        own.or_else(|| first(self.gaps.fits(window.clone(), width), owners, key, others)).or_else(|| {
+        let may_hide = !allow_others && !owners.is_alone(key.stream());
+        let own = if may_hide { own_gap(&self.gaps, &window, owners, key) } else { None };
+        own.or_else(|| first(self.gaps.fits(window.clone(), width), owners, key, allow_others)).or_else(|| {
             // Other streams' gaps may hide where nobody has been yet.
             let region = self.regions[1..3].iter().filter(|&&start| window.start >= start && start > 0).count();
             let untouched = self.untouched[region.min(2)].max(window.start);
-            (!others && window.end.min(self.regions[region.min(2) + 1]).saturating_sub(untouched) >= width)
+            (!allow_others && window.end.min(self.regions[region.min(2) + 1]).saturating_sub(untouched) >= width)
                 .then_some(untouched)
         })
     }
@@ -164,12 +164,12 @@ impl<D: Device> Arena<D> {
     }
 }
 
-/// Where the first of some free ranges begins; only where no other stream was last, unless `others` may have been.
-fn first(mut fits: impl Iterator<Item = Range<u32>>, owners: &mut Owners, key: Key, others: bool) -> Option<u32> {
-    if others {
+/// Where the first of some free ranges begins; only where no other stream was last, unless `allow_others`.
+fn first(mut fits: impl Iterator<Item = Range<u32>>, owners: &mut Owners, key: Key, allow_others: bool) -> Option<u32> {
+    if allow_others {
         return fits.next().map(|range| range.start);
     }
-    fits.take(LOOKED).find_map(|range| own_part(owners, range, key))
+    fits.take(SEARCH_LIMIT).find_map(|range| own_part(owners, range, key))
 }
 
 /// Where the first gap begins of which the request's stream used a part.
