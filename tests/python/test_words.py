@@ -61,7 +61,6 @@ EXCEPTIONS: dict[str, list[tuple[str, str, str]]] = {
     "moves": [
         (r".*", r"moves (it there|at most|bytes as|and destroys)|Moves (what lives|each island|by shares|all boundaries|to the next|over a map)", "things that do move"),
         (r"crates/dryrun/src/libraries/nccl/collectives\.rs", r"\b[Mm]oves\b", "bytes that a collective copies"),
-        (r"crates/planner/src/exact/waiting\.rs", r"\bmoves\b", "steps of a random test"),
     ],
     "homes?": [
         (r".*", r"/home/|Path\.home|\"home\"|has no home|no home\"|HOME", "a user's folder"),

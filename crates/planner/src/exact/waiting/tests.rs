@@ -6,7 +6,7 @@ proptest! {
     #[test]
     fn the_list_holds_what_was_not_taken_in_order(
         mut lowers in prop::collection::vec(0u32..10, 1..20),
-        moves in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..60),
+        changes in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..60),
     ) {
         lowers.sort_unstable();
         let item = |(id, &lower): (usize, &u32)| Item { lower, upper: lower + 1, size: 1, align: 1, id: id as u32 };
@@ -14,7 +14,7 @@ proptest! {
         let part = Part { items, sections: 10, ..Part::default() };
         let mut waiting = Waiting::new(&part);
         let mut taken = Vec::new();
-        for step in moves {
+        for step in changes {
             match step {
                 Some(index) => {
                     let i = index.index(lowers.len()) as u32;
