@@ -255,7 +255,7 @@ impl Frames {
     }
 
     /// Handles of `bytes` in all, or a little more, that `is_empty` says nobody uses, by ranges of granules, in each the highest first.
-    pub(crate) fn empty(
+    pub(crate) fn empty_handles(
         &self,
         bytes: u64,
         parts: &[Range<u32>],
@@ -400,7 +400,7 @@ impl Frames {
         if self.frame.is_none() {
             return device.free(self.base);
         }
-        let handles = self.empty(u64::MAX, std::slice::from_ref(&(0..u32::MAX)), |_| true);
+        let handles = self.empty_handles(u64::MAX, std::slice::from_ref(&(0..u32::MAX)), |_| true);
         self.unmap(device, &handles)?;
         device.release(self.base, self.bytes + self.beyond)
     }

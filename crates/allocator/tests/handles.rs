@@ -13,6 +13,16 @@ fn open(bytes: u64) -> (Arena<Shared<Counting>>, Shared<Counting>) {
     (Arena::new(device.clone(), &Plan::default()).unwrap(), device)
 }
 
+/// An arena of 8 GiB in which so much lives, and above it 256 MiB that were given back, with a block behind them. The place of these.
+fn with_a_gap(lives: u64) -> (Arena<Shared<Counting>>, u64) {
+    let (mut arena, _) = open(8 * GIB);
+    arena.serve(lives, 0).unwrap();
+    let large = arena.serve(256 * MIB, 0).unwrap();
+    arena.serve(4 * MIB, 0).unwrap();
+    arena.free(large.address).unwrap();
+    (arena, large.address)
+}
+
 #[test]
 fn wide_ranges_are_behind_few_handles() {
     let (mut arena, device) = open(80 * GIB);
@@ -24,28 +34,20 @@ fn wide_ranges_are_behind_few_handles() {
 
 #[test]
 fn where_memory_is_short_no_block_begins_to_use_a_part_of_a_handle() {
-    let (mut arena, _) = open(8 * GIB);
-    let _stays = arena.serve(3 * GIB, 0).unwrap();
-    let large = arena.serve(256 * MIB, 0).unwrap();
-    let _behind = arena.serve(4 * MIB, 0).unwrap();
-    arena.free(large.address).unwrap();
+    let (mut arena, gap) = with_a_gap(3 * GIB);
     let _more = arena.serve(3 * GIB / 2, 0).unwrap();
     let part = arena.serve(3 * MIB, 0).unwrap();
-    assert_eq!(part.address, large.address);
+    assert_eq!(part.address, gap);
     // All that is left, but the two pages of that block, and those behind.
     assert!(arena.serve(8 * GIB - 9 * GIB / 2 - 8 * MIB, 0).is_some());
 }
 
 #[test]
 fn a_handle_that_is_broken_up_leaves_pages_and_no_hole() {
-    let (mut arena, _) = open(8 * GIB);
-    let _stays = arena.serve(5 * GIB, 0).unwrap();
-    let large = arena.serve(256 * MIB, 0).unwrap();
-    let _behind = arena.serve(4 * MIB, 0).unwrap();
-    arena.free(large.address).unwrap();
+    let (mut arena, gap) = with_a_gap(5 * GIB);
     let before = arena.reserved();
     let part = arena.serve(3 * MIB, 0).unwrap();
-    assert_eq!((part.address, arena.reserved()), (large.address, before));
+    assert_eq!((part.address, arena.reserved()), (gap, before));
 }
 
 #[test]

@@ -219,13 +219,8 @@ impl Device for Recorder {
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
         let state = &mut *self.0.borrow_mut();
         state.room(bytes)?;
-        let address = match state.recorded_place(bytes) {
-            Some(address) => address,
-            None => match state.places.as_mut().and_then(|places| places.take(paged(bytes))) {
-                Some(address) => address,
-                None => state.range(bytes.max(1))?,
-            },
-        };
+        let place = state.recorded_place(bytes).or_else(|| state.places.as_mut()?.take(paged(bytes)));
+        let address = place.map_or_else(|| state.range(bytes.max(1)), Ok)?;
         state.hold(address, bytes);
         state.work.alloc();
         Ok(address)

@@ -247,7 +247,7 @@ impl<D: Device> Arena<D> {
     pub(super) fn empty_handles(&self, bytes: u64, spared: &Range<u32>) -> Vec<Handle> {
         let planned = self.script.granules.min(self.regions[1]);
         let order = [planned..self.regions[1], self.regions[1]..u32::MAX, 0..planned];
-        self.frames.empty(bytes, &order, |handle| {
+        self.frames.empty_handles(bytes, &order, |handle| {
             let is_spared = handle.start < spared.end && spared.start < handle.end;
             !is_spared && self.is_empty(&handle)
         })
