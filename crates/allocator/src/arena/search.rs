@@ -173,7 +173,6 @@ fn first(mut fits: impl Iterator<Item = Range<u32>>, owners: &mut Owners, key: K
 }
 
 /// Where the first gap begins of which the request's stream used a part.
-#[inline(never)]
 fn own_gap(gaps: &Gaps, window: &Range<u32>, owners: &mut Owners, key: Key) -> Option<u32> {
     first(gaps.fits(window.clone(), key.granules()).used_by(1 << (key.stream() % 32)), owners, key, false)
 }
