@@ -34,15 +34,16 @@ pub(crate) fn replay(
     }
     match kind {
         Kind::Pytorch | Kind::PytorchExpandable => {
+            let by_age = goes_by_age(trace);
+            settings.older_segments_first = by_age == Some(true);
             let mut caching = Caching::new(device.clone(), settings);
             let adopted = adopt_initial(trace, &mut caching, &device)?;
             if kind == Kind::Pytorch {
-                let by_address = prefers_low_addresses(trace);
-                if by_address {
+                if by_age == Some(false) {
                     device.place_as_driver();
                 }
                 // The stand-in's are the same rule's, which is then known from the first segment on.
-                if !by_address || !trace.metadata.contains_key("dry_run") {
+                if by_age != Some(false) || !trace.metadata.contains_key("dry_run") {
                     device.follow(recorded_segments(trace));
                 }
             }
@@ -77,11 +78,11 @@ fn arena(
     Ok(PlannedAllocator::new(arena, Caching::new(device.clone(), settings)))
 }
 
-/// Whether the recorded PyTorch took the lowest of cached blocks of one size: up to 2.14 it did, since then the one of the oldest segment.
-fn prefers_low_addresses(trace: &Trace) -> bool {
-    let mut numbers =
-        trace.metadata.get("torch").into_iter().flat_map(|version| version.split('.')).map(str::parse::<u32>);
-    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (2, 15))
+/// Whether the recorded PyTorch took of cached blocks of one size that of the oldest segment, as it has done since 2.15, and not the lowest;
+/// none where its version is not known.
+fn goes_by_age(trace: &Trace) -> Option<bool> {
+    let mut numbers = trace.metadata.get("torch")?.split('.').map(|number| number.parse::<u32>().ok());
+    Some((numbers.next()??, numbers.next()??) >= (2, 15))
 }
 
 /// Segments that the recorded allocator took: (bytes, address).

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stalloc_trace::{Input, RawEvent, Recording, StackId, TraceBuilder, open};
+use stalloc_trace::{Input, RawEvent, Recording, SegmentAction, StackId, TraceBuilder, open};
 
 use crate::{Kind, Options, replay};
 
@@ -35,16 +35,17 @@ fn recordings() -> Vec<(String, Recording)> {
 fn the_block_that_is_used_again_is_the_version_s() {
     const MIB: u64 = 1 << 20;
     let mut builder = TraceBuilder::new(0);
-    for address in [1, 2] {
-        builder
-            .push(RawEvent::Alloc { address: address << 40, size: 100 * MIB, stream: 0, stack: StackId::NONE }, None);
+    for address in [2, 1] {
+        let (address, size) = (address << 40, 100 * MIB);
+        builder.push(RawEvent::Segment { action: SegmentAction::Alloc, address, size, stream: 0 }, None);
+        builder.push(RawEvent::Alloc { address, size, stream: 0, stack: StackId::NONE }, None);
     }
-    for address in [1, 2] {
+    for address in [2, 1] {
         builder.push(RawEvent::FreeCompleted { address: address << 40, size: 0, stream: 0 }, None);
     }
     builder.push(RawEvent::Alloc { address: 3 << 40, size: 100 * MIB, stream: 0, stack: StackId::NONE }, None);
     let mut trace = builder.finish();
-    for (version, again) in [(None, 0), (Some("2.9.1+cu128"), 1), (Some("2.14.0"), 1), (Some("2.15.0+cu132"), 0)] {
+    for (version, again) in [(None, 1), (Some("2.9.1+cu128"), 1), (Some("2.14.0"), 1), (Some("2.15.0+cu132"), 0)] {
         trace.metadata.clear();
         trace.metadata.extend(version.map(|version| ("torch".to_owned(), version.to_owned())));
         let places = replay(&trace, Kind::Pytorch, &Options::default(), &mut |_, _| {}).unwrap().placements;
