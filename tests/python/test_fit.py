@@ -66,7 +66,10 @@ def test_the_largest_batch_is_found_and_one_more_does_not_fit(cache):
     # Trials that run ahead may be more than those that the answer needs.
     known = [line for line in lines if "known from before" in line]
     assert len(known) >= len(answer["candidates"]), again.stderr
-    assert again.stdout.startswith("tiny: 512.0 MiB; of it CUDA context and libraries 16.0 MiB"), again.stdout
+    outside = "tiny: 512.0 MiB; of it outside PyTorch\n    CUDA context and libraries 16.0 MiB (as described)\n"
+    assert again.stdout.startswith(outside), again.stdout
+    left = trial(answer, MB=13)["allocators"]["pytorch"]["left"] / (1 << 20)
+    assert f"the largest that fits tiny; {left:.1f} MiB to spare)" in again.stdout, again.stdout
     assert "smallest GPU" in again.stdout and "no, -30.0 MiB" in again.stdout
 
     os.environ["XDG_CACHE_HOME"], before = cache["XDG_CACHE_HOME"], os.environ.get("XDG_CACHE_HOME")
@@ -93,6 +96,7 @@ def test_what_fits_is_a_page_with_charts_and_their_values_as_tables(cache, tmp_p
     assert "<h1>The largest MB that fits</h1>" in page and page.count("<section") == 1 and "<h2 id=\"c0\">tiny</h2>" in page
     rows = re.findall(r'<tr><th scope="row">(\w+)</th>(.*?)</tr>', page)
     assert [(name, re.findall("<td>(.*?)</td>", cells)) for name, cells in rows] == [("512", 3 * ["16 or more"]), ("1024", 3 * ["4"])]
+    assert "Outside PyTorch on tiny: CUDA context and libraries 16.0 MiB (as described)." in page
     assert page.count("<circle") == 6 and not re.search(r"https?:|<script", page)
     # Without a range the memory that each value needs, next to the card's.
     fit("--vary", "MB=4,16", "--vary", "WIDTH=512,1024", "-o", str(tmp_path / "needs.html"), "--", *command, cache=cache)
@@ -146,8 +150,18 @@ def test_a_program_sees_the_card_that_is_asked_for_not_the_ample_one(cache, tmp_
 
 def test_a_program_with_convolutions_may_need_a_workspace_of_cudnns(cache):
     with_one = fit("--", *PROGRAM, "--convolution", cache=cache)["candidates"][0]
-    assert with_one["outside"]["parts"][1:] == [{"name": "cuDNN's workspaces", "low": 0, "high": 130 << 20}]
-    assert with_one["allocators"]["pytorch"]["needed"] >= with_one["peak_allocated"] + (16 + 130 << 20)
+    _context, cudnn = with_one["outside"]["parts"]
+    assert (cudnn["name"], cudnn["low"], cudnn["high"]) == ("cuDNN's workspaces", 0, 130 << 20)
+    verdict = with_one["allocators"]["pytorch"]
+    assert verdict["needed"] >= with_one["peak_allocated"] + (16 + 130 << 20)
+    text = run("fit", "--dry-run", TINY, "--", *PROGRAM, "--convolution", env=cache).stdout
+    assert f"; {verdict['left'] / (1 << 20) + 130:.1f} MiB to spare, of which cuDNN's workspaces may take 130.0 MiB)" in text, text
+    assert f"    cuDNN's workspaces 0 to 130.0 MiB ({cudnn['source']})\n" in text
+
+
+def test_kernels_that_are_loaded_at_once_take_more(cache):
+    eager = fit("--", *PROGRAM, cache=cache | {"CUDA_MODULE_LOADING": "EAGER"}, ok=(1,))["candidates"][0]
+    assert eager["outside"]["parts"][1]["name"] == "all kernels loaded at once"
 
 
 def test_ranks_that_differ_are_found_once_and_the_fullest_decides(cache):

@@ -43,8 +43,8 @@ def install() -> None:
     imports.after("torch.nn.modules.conv", _see_convolutions)
 
     def write() -> None:
-        is_open = _has_convolutions and _imitates_cudnn()
-        note = {"sources": sorted(_sources(set(files))), "groups": _groups() | {"convolutions": is_open}}
+        outside = {"convolutions": _has_convolutions and _imitates_cudnn(), "eager": os.environ.get("CUDA_MODULE_LOADING") == "EAGER"}
+        note = {"sources": sorted(_sources(set(files))), "groups": _groups() | outside}
         Path(os.environ["STALLOC_TRIAL_NOTES"], f"{os.getpid()}.json").write_text(json.dumps(note))
 
     endings.at_end(write)  # what a forked child is made of is its parent's
@@ -137,7 +137,7 @@ def _is_group(value: Any) -> bool:
 
 
 def _groups() -> dict[str, Any]:
-    """This rank's groups of two and more: a communicator is for the ranks, however many groups have the same ones."""
+    """This rank's groups, those of it alone where it uses them: a communicator is for the ranks, however many groups have the same ones."""
     none = {"used": [], "unused": [], "all_to_all": 0, "stages": []}
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
@@ -149,11 +149,11 @@ def _groups() -> dict[str, Any]:
         me = distributed.get_rank()
         world = tuple(range(distributed.get_world_size()))
         ranks[None] = world
-        mine = {members for members in (*ranks.values(), world) if me in members and len(members) > 1}
+        mine = {members for members in (*ranks.values(), world) if me in members}
         used = {members for group in _used if (members := ranks.get(group, ())) in mine}
         return {
             "used": sorted(map(len, used)),
-            "unused": sorted(map(len, mine - used)),
+            "unused": sorted(len(members) for members in mine - used if len(members) > 1),
             "all_to_all": max((len(ranks.get(group, ())) for group in _all_to_all), default=0),
             "stages": sorted({rank for group in _between_two for rank in ranks.get(group, ())}),
         }

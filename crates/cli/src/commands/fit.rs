@@ -176,9 +176,10 @@ fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
     for gpu in &question.gpus {
         let of_gpu: Vec<&Candidate> = answer.candidates.iter().filter(|candidate| candidate.gpu == *gpu).collect();
         let Some(shown) = of_gpu.iter().rev().find(|candidate| candidate.failure.is_none()) else { continue };
-        let outside: Vec<String> =
-            shown.outside.parts.iter().map(|part| format!("{} {}", part.name, span(part.low, part.high))).collect();
-        output::line(&format!("{}: {}; of it {}", gpu.product, output::bytes(gpu.total), outside.join(", ")))?;
+        output::line(&format!("{}: {}; of it outside PyTorch", gpu.product, output::bytes(gpu.total)))?;
+        for part in &shown.outside.parts {
+            output::line(&format!("    {part}"))?;
+        }
         if question.variables.is_empty() {
             print_one(shown)?;
         } else {
@@ -188,18 +189,6 @@ fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
         output::line("")?;
     }
     print_failures(answer)
-}
-
-/// `420.0 to 530.0 MiB`.
-fn span(low: u64, high: u64) -> String {
-    if low == high {
-        return output::bytes(low);
-    }
-    let (low, high) = (output::bytes(low), output::bytes(high));
-    match (low.split_once(' '), high.split_once(' ')) {
-        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} to {high}"),
-        _ => format!("{low} to {high}"),
-    }
 }
 
 fn print_ranks(answer: &Answer) -> Result<(), Error> {
@@ -250,10 +239,10 @@ fn print_next(question: &Question, answer: &Answer) -> Result<(), Error> {
     };
     let largest = answer.candidates.iter().filter(fits).max_by_key(|candidate| candidate.peak_allocated);
     if let Some(largest) = largest {
-        let way =
-            largest.verdicts.iter().position(|verdict| verdict.fits == Fits::Yes).and_then(|index| ways.get(index));
-        let command = format!("{}{}", way.unwrap_or(&""), command(&largest.values));
-        return output::next(&command, &format!("the largest that fits {}", label(&largest.gpu)));
+        let way = largest.verdicts.iter().position(|verdict| verdict.fits == Fits::Yes);
+        let command = format!("{}{}", way.map_or("", |index| ways[index]), command(&largest.values));
+        let margin = way.map_or_else(String::new, |index| margin(largest, &largest.verdicts[index]));
+        return output::next(&command, &format!("the largest that fits {}{margin}", label(&largest.gpu)));
     }
     let smallest =
         answer.candidates.iter().filter(|tried| tried.failure.is_none()).min_by_key(|tried| tried.peak_allocated);
@@ -269,6 +258,16 @@ fn print_next(question: &Question, answer: &Answer) -> Result<(), Error> {
         }
         None => Ok(()),
     }
+}
+
+/// What is left of a card at most, and what may take some of it: `; 190.0 MiB to spare, of which cuDNN's workspaces may take 130.0 MiB`.
+fn margin(candidate: &Candidate, verdict: &CardVerdict) -> String {
+    let Some(left) = verdict.left.and_then(|left| u64::try_from(left).ok()) else { return String::new() };
+    let may = candidate.outside.parts.iter().map(|part| (&part.name, part.high - part.low)).filter(|&(_, may)| may > 0);
+    let spare = left + may.clone().map(|(_, may)| may).sum::<u64>();
+    let of_which: String =
+        may.map(|(name, may)| format!(", of which {name} may take {}", output::bytes(may))).collect();
+    format!("; {} to spare{of_which}", output::bytes(spare))
 }
 
 /// The largest value of each row of the frontier.

@@ -99,9 +99,7 @@ fn allocator(verdict: &CardVerdict) -> Value {
 }
 
 fn outside(outside: &Outside) -> Value {
-    let parts: Vec<Value> =
-        outside.parts.iter().map(|part| json!({"name": part.name, "low": part.low, "high": part.high})).collect();
-    json!({"low": outside.low, "high": outside.high, "parts": parts})
+    json!({"low": outside.low, "high": outside.high, "parts": outside.parts})
 }
 
 /// Values by name: numbers where they are numbers.

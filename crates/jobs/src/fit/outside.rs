@@ -3,7 +3,10 @@
 //! Every figure stands here with its source; where sources differ, or only a range is known, it is a range. cuBLAS's workspaces
 //! are not here: PyTorch takes them from its own allocator, so that a recording holds them.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
+use stalloc_common::figures::bytes;
 use stalloc_dryrun_setup::{Gpu, MIB};
 
 /// NCCL's buffers for one communicator where GPUs are linked by NVLink, of two ranks and of more. NVIDIA/nccl#964: 544 and 688 MiB
@@ -16,6 +19,9 @@ const LINKED: (u64, u64) = (690 * MIB, 1040 * MIB);
 /// eight RTX 3080 (huggingface/trl#3436), 0.4 on two A6000, 0.56 on an RTX 3090.
 const UNLINKED: (u64, u64) = (100 * MIB, 570 * MIB);
 
+/// NCCL's network buffer of a rank alone: 512 MiB on a B300 (NVIDIA/nccl#2363), none on an RTX 3090 (#2366).
+const ALONE: (u64, u64) = (0, 512 * MIB);
+
 /// The most for one communicator over several machines: NVIDIA/nccl#864 has 6 GB for context and three communicators.
 const BETWEEN_MACHINES: u64 = 1840 * MIB;
 
@@ -26,6 +32,10 @@ const ALL_TO_ALL_OF_8: u64 = 3130 * MIB;
 /// The most that cuDNN was seen to ask PyTorch's allocator for in recordings: 129 MiB in PyTorch's own of ResNet-50, 128 in a U-Net's. It
 /// may ask for nothing. Counted where the installed cuDNN was not asked; where it was, its workspaces are in the recording.
 const CONVOLUTION: u64 = 130 * MIB;
+
+/// What all kernels take more, loaded at once: pytorch#86509 has 287 and 667 MB, and before CUDA 11.7, where nothing else was
+/// possible, an RTX 3090 had up to 1,650 MiB in all (bench/results/fidelity.md), of which its context has 430 today.
+const EAGER: (u64, u64) = (360 * MIB, 1220 * MIB);
 
 /// GPUs that a machine is taken to have at most.
 const MACHINE: u32 = 8;
@@ -45,6 +55,9 @@ pub struct Groups {
     /// Whether the program has convolutions of which the installed cuDNN did not say what they need.
     #[serde(default)]
     pub convolutions: bool,
+    /// Whether `CUDA_MODULE_LOADING` had all kernels loaded at once.
+    #[serde(default)]
+    pub eager: bool,
 }
 
 /// A share of the memory outside PyTorch.
@@ -56,6 +69,27 @@ pub struct Part {
     pub low: u64,
     /// The most that is known, bytes.
     pub high: u64,
+    /// Where both are from.
+    pub source: String,
+}
+
+impl Part {
+    fn new(name: &str, (low, high): (u64, u64), source: &str) -> Self {
+        Part { name: name.to_owned(), low, high, source: source.to_owned() }
+    }
+}
+
+impl fmt::Display for Part {
+    /// `cuDNN's workspaces 0 to 130.0 MiB (a recording of ResNet-50)`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (low, high) = (bytes(self.low), bytes(self.high));
+        let takes = match (low.split_once(' '), high.split_once(' ')) {
+            _ if low == high => low,
+            (Some((number, unit)), Some((_, other))) if unit == other || self.low == 0 => format!("{number} to {high}"),
+            _ => format!("{low} to {high}"),
+        };
+        write!(out, "{} {takes} ({})", self.name, self.source)
+    }
 }
 
 /// All of it.
@@ -72,32 +106,35 @@ pub struct Outside {
 impl Outside {
     /// What a process on `gpu` takes, one of `world_size`; `groups` where the recording tells them.
     pub fn of(gpu: &Gpu, world_size: u32, groups: Option<&Groups>) -> Self {
-        let mut parts = vec![Part {
-            name: "CUDA context and libraries".to_owned(),
-            low: gpu.context_range.0,
-            high: gpu.context_range.1,
-        }];
+        let (least, most) = gpu.context_range;
+        let source = if least == most { "as described" } else { "public out-of-memory messages" };
+        let mut parts = vec![Part::new("CUDA context and libraries", gpu.context_range, source)];
+        if groups.is_some_and(|groups| groups.eager) {
+            parts.push(Part::new("all kernels loaded at once", EAGER, "pytorch#86509, RTX 3090 before CUDA 11.7"));
+        }
         if groups.is_some_and(|groups| groups.convolutions) {
-            parts.push(Part { name: "cuDNN's workspaces".to_owned(), low: 0, high: CONVOLUTION });
+            parts.push(Part::new("cuDNN's workspaces", (0, CONVOLUTION), "a recording of ResNet-50"));
         }
-        let assumed = Groups { used: vec![world_size], ..Groups::default() };
         let groups = groups.filter(|groups| !groups.used.is_empty() || !groups.unused.is_empty());
-        if world_size > 1 {
-            parts.push(communicators(gpu, groups.unwrap_or(&assumed), groups.is_none()));
-        }
+        let assumed =
+            Groups { used: (world_size > 1).then_some(world_size).into_iter().collect(), ..Groups::default() };
+        parts.extend(communicators(gpu, groups.unwrap_or(&assumed), groups.is_none()));
         let all_to_all = groups.map_or(0, |groups| groups.all_to_all);
-        if world_size > 1 && all_to_all > 2 && gpu.nvlink {
-            let high = ALL_TO_ALL_OF_8 * u64::from(all_to_all.min(MACHINE)) / u64::from(MACHINE);
-            parts.push(Part { name: format!("NCCL, all-to-all of {all_to_all} ranks"), low: 0, high });
+        if all_to_all > 2 && gpu.nvlink {
+            let most = ALL_TO_ALL_OF_8 * u64::from(all_to_all.min(MACHINE)) / u64::from(MACHINE);
+            parts.push(Part::new(&format!("NCCL, all-to-all of {all_to_all} ranks"), (0, most), "NVIDIA/nccl#1685"));
         }
         Outside { low: parts.iter().map(|part| part.low).sum(), high: parts.iter().map(|part| part.high).sum(), parts }
     }
 }
 
-fn communicators(gpu: &Gpu, groups: &Groups, is_assumed: bool) -> Part {
+/// NCCL's buffers; none where it has none.
+fn communicators(gpu: &Gpu, groups: &Groups, is_assumed: bool) -> Option<Part> {
     let range = |&ranks: &u32| match (gpu.nvlink, ranks) {
-        (true, 0..=2) => LINKED_PAIR,
+        (true, 0..=1) => ALONE,
+        (true, 2) => LINKED_PAIR,
         (true, _) => LINKED,
+        (false, 0..=1) => (0, 0),
         (false, _) => UNLINKED,
     };
     let most = |ranks: &u32| if *ranks > MACHINE { BETWEEN_MACHINES } else { range(ranks).1 };
@@ -108,7 +145,15 @@ fn communicators(gpu: &Gpu, groups: &Groups, is_assumed: bool) -> Part {
         (_, used, 0) => format!("NCCL, {used} communicators"),
         (_, used, unused) => format!("NCCL, {used} to {} communicators", used + unused),
     };
-    Part { name, low: all().next().map_or(0, |ranks| range(ranks).0), high: all().map(most).sum() }
+    let source = match (all().max(), gpu.nvlink) {
+        (Some(0..=1), _) => "NVIDIA/nccl#2363",
+        (Some(ranks), _) if *ranks > MACHINE => "NVIDIA/nccl#864",
+        (_, true) => "NVIDIA/nccl#964, logs of modded-nanogpt",
+        (_, false) => "messages of processes in groups",
+    };
+    let low = all().map(|ranks| range(ranks).0).find(|&low| low > 0).unwrap_or(0);
+    let high = all().map(most).sum();
+    (high > 0).then(|| Part::new(&name, (low, high), source))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What fits, as charts.
 
 use stalloc_common::figures::bytes;
+use stalloc_dryrun_setup::Gpu;
 use stalloc_report::frontier::{Chart, Line, Point};
 use stalloc_simulator::Kind;
 
@@ -8,7 +9,7 @@ use crate::fit::evaluate::{ALLOCATORS, Fits};
 use crate::fit::report::{Answer, Candidate, Frontier};
 use crate::fit::scheduler::words;
 use crate::fit::values::{Assignment, Values};
-use crate::fit::{Question, Variable};
+use crate::fit::{Part, Question, Variable};
 
 /// The page of a question's answer: where a range was searched within lists, the largest value for each value of one list; else what
 /// each value that was tried needs, next to what the card has.
@@ -29,6 +30,11 @@ pub fn page(question: &Question, answer: &Answer) -> String {
          libraries and NCCL take the most that is known."
             .to_owned(),
     );
+    let ran = |gpu: &Gpu| answer.candidates.iter().find(|one| one.gpu == *gpu && one.failure.is_none());
+    for one in question.gpus.iter().filter_map(ran) {
+        let parts = one.outside.parts.iter().map(Part::to_string).collect::<Vec<_>>().join("; ");
+        about.push(format!("Outside PyTorch on {}: {parts}.", one.gpu.product));
+    }
     let failed: Vec<String> =
         answer.candidates.iter().filter(|one| one.failure.is_some()).map(|one| words(&one.values)).collect();
     if !failed.is_empty() {

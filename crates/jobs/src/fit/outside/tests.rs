@@ -9,8 +9,12 @@ fn of(gpu: &str, world_size: u32, groups: Option<Groups>) -> Outside {
 fn a_process_alone_has_its_context_only() {
     let outside = of("h100-80gb", 1, None);
     assert_eq!((outside.low, outside.high), (510 * MIB, 680 * MIB));
-    let unlinked = of("rtx4090", 1, Some(Groups { used: vec![1], ..Groups::default() }));
-    assert_eq!(unlinked.parts.len(), 1);
+    assert!(outside.parts[0].to_string().starts_with("CUDA context and libraries 510.0 to 680.0 MiB (public "));
+    let described = of("sm=8,memory=1GiB,capability=8.0,context=16MiB", 1, None);
+    assert_eq!(described.parts[0].to_string(), "CUDA context and libraries 16.0 MiB (as described)");
+    let alone = |gpu| of(gpu, 1, Some(Groups { used: vec![1], ..Groups::default() }));
+    assert_eq!(alone("rtx4090").parts.len(), 1);
+    assert_eq!(alone("gb300").parts[1].to_string(), "NCCL, one communicator 0 to 512.0 MiB (NVIDIA/nccl#2363)");
 }
 
 #[test]
@@ -27,6 +31,8 @@ fn communicators_add_up_and_those_that_may_be_unused_widen_the_range() {
     assert_eq!(two.high - one.high, LINKED_PAIR.1);
     assert_eq!((perhaps.low, perhaps.high), (one.low, two.high));
     assert!(perhaps.parts[1].name.contains("1 to 2 communicators"));
+    let alone_too = of("a100-80gb", 4, Some(Groups { used: vec![1, 4], ..Groups::default() }));
+    assert_eq!((alone_too.low, alone_too.high), (one.low, one.high + ALONE.1));
     let far = of("a100-80gb", 64, Some(Groups { used: vec![64], ..Groups::default() }));
     assert!(far.high > one.high);
 }
@@ -43,6 +49,12 @@ fn convolutions_may_take_a_workspace() {
     let groups = |convolutions| Some(Groups { convolutions, ..Groups::default() });
     let (with, without) = (of("a100-80gb", 1, groups(true)), of("a100-80gb", 1, groups(false)));
     assert_eq!((with.low, with.high), (without.low, without.high + 130 * MIB));
+}
+
+#[test]
+fn kernels_loaded_at_once_take_more() {
+    let eager = of("rtx3090", 1, Some(Groups { eager: true, ..Groups::default() }));
+    assert_eq!(eager.high, 1650 * MIB, "the most that was seen of such cards before CUDA 11.7");
 }
 
 #[test]
