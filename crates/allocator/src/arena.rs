@@ -21,7 +21,7 @@ use crate::marks::Marks;
 use crate::ranges::RangeSet;
 use crate::script::{GRANULE, Key, Script};
 use crate::statistics::{Source, Statistics};
-use crate::streams::{Owners, Streams};
+use crate::streams::{Owners, Streams, bit};
 
 mod blocks;
 mod epochs;
@@ -402,7 +402,7 @@ impl<D: Device> Arena<D> {
         self.taken.remove(range.start as usize, range.end as usize);
         self.note_use(block, range.clone());
         if block.in_gaps {
-            self.gaps.give_of(range, 1 << (block.stream % 32));
+            self.gaps.give_of(range, bit(block.stream));
         }
     }
 

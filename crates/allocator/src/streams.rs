@@ -67,6 +67,11 @@ impl Use {
     }
 }
 
+/// What a stream is known by among the users of a gap, with others that have the same bit.
+pub fn bit(stream: u16) -> u64 {
+    1 << (stream % 64)
+}
+
 /// Granules whose uses are kept together: 2 MiB, a page of CUDA's.
 const PIECE: u32 = 4096;
 
@@ -287,6 +292,11 @@ impl Owners {
         used.stream() == stream || self.is_done(used) || after().is_some_and(|tick| used.tick() <= tick)
     }
 
+    /// Whether what a stream is given now comes after another's uses up to a tick.
+    pub fn comes_after(&self, stream: u16, other: u16, tick: u64) -> bool {
+        self.is_after(stream, Use::new(other, tick))
+    }
+
     /// Calls `visit` with each part of a range that was used and each piece that was not, until it says `true`.
     #[inline]
     fn any(&self, range: &Range<u32>, mut visit: impl FnMut(Use, Range<u32>) -> bool) -> bool {
@@ -324,14 +334,15 @@ impl Owners {
         self.work = WORK;
     }
 
-    /// Where so many granules of a range begin that all come before what a stream is given now; `None` if there are none, or the search
-    /// has looked at enough before it found them.
+    /// Where so many granules of a range begin that all come before what a stream is given now. If there are none, whose its parts are,
+    /// by [`bit`]; all bits, where the search did not look at all of them: it has looked at enough.
     #[inline]
-    pub fn own(&mut self, range: Range<u32>, width: u32, stream: u16) -> Option<u32> {
+    pub fn own(&mut self, range: Range<u32>, width: u32, stream: u16) -> Result<u32, u64> {
         if self.is_alone(stream) {
-            return (range.end.saturating_sub(range.start) >= width).then_some(range.start);
+            return if range.end.saturating_sub(range.start) >= width { Ok(range.start) } else { Err(u64::MAX) };
         }
         let (mut start, mut work, mut is_found) = (range.start, self.work, false);
+        let mut users = 0;
         let is_cut = self.any(&range, |used, part| {
             if part.start.saturating_sub(start) >= width {
                 is_found = true;
@@ -344,15 +355,20 @@ impl Owners {
                 }
             }
             if self.is_after(stream, used) {
+                users |= bit(stream);
                 is_found = part.end - start >= width;
                 return is_found;
             }
+            users |= bit(used.stream());
             start = part.end;
-            range.end - start < width
+            false
         });
         self.passed |= start > range.start;
         self.work = work;
-        (is_found || !is_cut && range.end.saturating_sub(start) >= width).then_some(start)
+        if is_found || !is_cut && range.end.saturating_sub(start) >= width {
+            return Ok(start);
+        }
+        Err(if is_cut { u64::MAX } else { users })
     }
 
     /// The streams that a range was used by and that `stream` does not come after, each once, with the tick of its last use there;

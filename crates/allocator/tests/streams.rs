@@ -126,6 +126,25 @@ fn memory_is_remapped_while_the_device_runs_and_another_stream_gets_it_behind_an
 }
 
 #[test]
+fn remaps_of_memory_that_a_stream_used_before_one_event_need_no_second_one_and_no_second_wait() {
+    let device = Shared::new(Lagging { memory: Counting::new(14 * MIB), done: false, waits: Vec::new(), events: 0 });
+    let mut checked = over(&Plan::default(), device.clone());
+    let pages: Vec<_> = (0..7).map(|_| checked.try_malloc(2 * MIB, 9).unwrap()).collect();
+    let (kept, given): (Vec<_>, Vec<_>) = pages.into_iter().enumerate().partition(|(number, _)| number % 2 == 1);
+    given.into_iter().for_each(|(_, block)| checked.free(block));
+    let mut blocks: Vec<_> = (0..2).map(|_| checked.try_malloc(4 * MIB, 5).unwrap()).collect();
+    assert_eq!(checked.allocator.statistics().remaps, 2);
+    assert_eq!(device.lock().events, 1);
+    assert_eq!(device.lock().waits, [(5, 9)]);
+    // What is used later needs a later event.
+    kept.into_iter().for_each(|(_, block)| checked.free(block));
+    blocks.push(checked.try_malloc(4 * MIB, 5).unwrap());
+    assert_eq!(device.lock().events, 2);
+    assert_eq!(device.lock().waits.len(), 2);
+    blocks.into_iter().for_each(|block| checked.free(block));
+}
+
+#[test]
 fn a_block_that_another_stream_uses_is_not_reused_before_that_stream_is_done() {
     let device = lagging();
     let mut checked = over(&one_place(&[0, 0, 0]), device.clone());

@@ -73,7 +73,7 @@ pub struct Backing {
 /// Device memory and what orders its use.
 pub trait Device {
     /// An event recorded on a stream.
-    type Event: std::fmt::Debug;
+    type Event: std::fmt::Debug + Send + Sync;
 
     /// Takes memory from the device (`cudaMalloc`).
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error>;

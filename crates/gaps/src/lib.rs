@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::ops::Range;
 
 /// A chunk of the list by address splits in two when it has more ranges than this.
@@ -22,11 +23,11 @@ struct Gap {
     end: u32,
 }
 
-/// A gap in its class, and who used parts of it, a bit each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A gap in its class, and who may have used parts of it, a bit each.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Used {
     gap: Gap,
-    users: u32,
+    users: Cell<u64>,
 }
 
 impl Gap {
@@ -74,21 +75,21 @@ impl Gaps {
         gaps
     }
 
-    fn classify(&mut self, gap: Gap, users: u32) {
+    fn classify(&mut self, gap: Gap, users: u64) {
         let class = class(gap.width());
         let list = &mut self.classes[class];
         let index = list.partition_point(|other| other.gap.start < gap.start);
-        list.insert(index, Used { gap, users });
+        list.insert(index, Used { gap, users: Cell::new(users) });
         self.filled |= 1 << class;
     }
 
     /// The answer: its users.
-    fn declassify(&mut self, gap: Gap) -> u32 {
+    fn declassify(&mut self, gap: Gap) -> u64 {
         let class = class(gap.width());
         let list = &mut self.classes[class];
         let index = list.partition_point(|other| other.gap.start < gap.start);
         debug_assert_eq!(list.get(index).map(|used| used.gap), Some(gap));
-        let users = list.remove(index).users;
+        let users = list.remove(index).users.get();
         if list.is_empty() {
             self.filled &= !(1 << class);
         }
@@ -122,7 +123,7 @@ impl Gaps {
         let across = self.before(from).map(|at| self.gap(at)).filter(|gap| gap.start < from && gap.end > from);
         let across = across.map(|gap| Gap { start: from, end: gap.end.min(to) });
         let classes = self.filled & (u128::MAX << class(width));
-        Fits { gaps: self, window, width, users: u32::MAX, classes, list: [].iter(), across }
+        Fits { gaps: self, window, width, users: u64::MAX, classes, list: [].iter(), across, found: None }
     }
 
     /// The last gap that starts at or before a unit.
@@ -170,7 +171,7 @@ impl Gaps {
     }
 
     /// The same, used by some until now, a bit each.
-    pub fn give_of(&mut self, range: Range<u32>, users: u32) {
+    pub fn give_of(&mut self, range: Range<u32>, users: u64) {
         debug_assert!(range.start < range.end);
         let before = self.before(range.start);
         let after = self.after(before);
@@ -220,22 +221,31 @@ pub struct Fits<'a> {
     window: Range<u32>,
     width: u32,
     /// Only gaps of which one of them may have used a part, or nobody.
-    users: u32,
+    users: u64,
     /// Classes that are still to be looked at, a bit each.
     classes: u128,
     /// The rest of the class that is looked at.
     list: std::slice::Iter<'a, Used>,
     /// What a gap that begins before the window has inside of it: before others of its class.
     across: Option<Gap>,
+    /// Users of the gap that was found last.
+    found: Option<&'a Cell<u64>>,
 }
 
 impl Fits<'_> {
     /// Passes over gaps of which others alone used every part.
-    pub fn used_by(self, users: u32) -> Self {
+    pub fn used_by(self, users: u64) -> Self {
         Fits { users, ..self }
     }
 
-    fn is_of(&self, users: u32) -> bool {
+    /// None but these have used the gap that was found last: what is found for others passes over it from now on.
+    pub fn narrow(&self, users: u64) {
+        if let Some(found) = self.found {
+            found.set(found.get() & users);
+        }
+    }
+
+    fn is_of(&self, users: u64) -> bool {
         users == 0 || users & self.users != 0
     }
 }
@@ -248,13 +258,15 @@ impl Iterator for Fits<'_> {
         loop {
             while let Some(Used { gap, users }) = self.list.next().filter(|used| used.gap.start < self.window.end) {
                 let range = gap.start..gap.end.min(self.window.end);
-                if range.end - range.start >= self.width && self.is_of(*users) {
+                if range.end - range.start >= self.width && self.is_of(users.get()) {
+                    self.found = Some(users);
                     return Some(range);
                 }
             }
             let next = self.classes.trailing_zeros() as usize;
             if let Some(gap) = self.across.take_if(|gap| class(gap.width()) <= next) {
                 self.list = [].iter();
+                self.found = None;
                 if gap.width() >= self.width {
                     return Some(gap.range());
                 }

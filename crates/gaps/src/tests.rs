@@ -38,7 +38,7 @@ fn a_gap_of_which_others_used_every_part_is_passed_over_until_it_joins_one_of_ou
     gaps.take(0..100);
     gaps.give_of(10..20, 0b01);
     gaps.give_of(30..50, 0b10);
-    let first = |gaps: &Gaps, users: u32| gaps.fits(0..100, 5).used_by(users).next();
+    let first = |gaps: &Gaps, users: u64| gaps.fits(0..100, 5).used_by(users).next();
     assert_eq!(first(&gaps, 0b01), Some(10..20));
     assert_eq!(first(&gaps, 0b10), Some(30..50));
     assert_eq!(first(&gaps, 0b100), None);
@@ -48,6 +48,23 @@ fn a_gap_of_which_others_used_every_part_is_passed_over_until_it_joins_one_of_ou
     assert_eq!(first(&gaps, 0b100), Some(10..15), "what is left may be anybody's");
     gaps.give(60..90);
     assert_eq!(gaps.fits(55..100, 5).used_by(0b100).next(), Some(60..90), "nobody's is everybody's");
+}
+
+#[test]
+fn whose_a_gap_is_can_be_learnt_by_looking() {
+    let mut gaps = Gaps::new(100);
+    gaps.take(0..100);
+    gaps.give_of(10..20, 0b01);
+    gaps.give_of(20..50, 0b10);
+    gaps.take(20..50);
+    let found = |gaps: &Gaps, users: u64| gaps.fits(0..100, 5).used_by(users).next();
+    assert_eq!(found(&gaps, 0b10), Some(10..20), "the part of the other is gone, but who knows");
+    let mut fits = gaps.fits(0..100, 5).used_by(0b10);
+    fits.next();
+    fits.narrow(0b101);
+    assert_eq!(found(&gaps, 0b10), None);
+    assert_eq!(found(&gaps, 0b01), Some(10..20));
+    assert_eq!(found(&gaps, 0b100), None, "it says no more than was known");
 }
 
 #[test]

@@ -77,10 +77,7 @@ pub trait Serving: Send {
     fn statistics(&self) -> Statistics;
 }
 
-impl<D: Device + Send> Serving for Arena<D>
-where
-    D::Event: Send,
-{
+impl<D: Device + Send> Serving for Arena<D> {
     fn serve(&mut self, size: u64, stream: Stream) -> Answer {
         let address = self.serve(size, stream).map(|served| served.address);
         Answer { address, reserved: self.reserved(), departed: self.has_departed() }

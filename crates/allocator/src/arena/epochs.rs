@@ -1,6 +1,7 @@
 //! Memory that passes from stream to stream, and epochs: now and then events say which uses are done, so that they are forgotten.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use stalloc_device::{Device, Error};
 
@@ -15,7 +16,13 @@ const LONGEST: u32 = 65_536;
 #[derive(Debug)]
 pub(super) struct Flying<E> {
     tick: u64,
-    event: E,
+    event: Arc<E>,
+}
+
+impl<E> Clone for Flying<E> {
+    fn clone(&self) -> Self {
+        Flying { tick: self.tick, event: Arc::clone(&self.event) }
+    }
 }
 
 impl<D: Device> Arena<D> {
@@ -75,27 +82,31 @@ impl<D: Device> Arena<D> {
 
     /// Has a stream wait for the uses of another up to a tick.
     fn follow(&mut self, stream: u16, user: u16, tick: u64) -> Result<(), Error> {
-        let covers = |flying: &Flying<D::Event>| flying.tick >= tick;
-        let is_known = self.flying[usize::from(user)].iter().any(covers);
-        if !is_known && self.record(user).is_err() {
+        let Ok((Flying { tick, event }, is_new)) = self.event_behind(user, tick) else {
             // A stream that takes no event any more: the program has destroyed it.
             return self.wait_for_device();
-        }
-        let flying = self.flying[usize::from(user)].iter().find(|flying| covers(flying));
-        let Some(Flying { tick, event }) = flying else { return Ok(()) };
-        self.device.queue_wait(self.streams.handle(stream), event)?;
-        self.owners.waits(stream, user, *tick, !is_known);
+        };
+        self.device.queue_wait(self.streams.handle(stream), &event)?;
+        self.owners.waits(stream, user, tick, is_new);
         Ok(())
     }
 
+    /// An event behind a stream's uses up to a tick: one that was recorded before, or a new one, and which it is.
+    fn event_behind(&mut self, stream: u16, tick: u64) -> Result<(Flying<D::Event>, bool), Error> {
+        match self.flying[usize::from(stream)].iter().find(|flying| flying.tick >= tick) {
+            Some(flying) => Ok((flying.clone(), false)),
+            None => Ok((self.record(stream)?, true)),
+        }
+    }
+
     /// Records an event on a stream and keeps it. Of each stream two are kept: the one that will be complete first, and the last.
-    fn record(&mut self, stream: u16) -> Result<(), Error> {
-        let event = self.device.record(self.streams.handle(stream))?;
-        let tick = self.owners.recorded();
+    fn record(&mut self, stream: u16) -> Result<Flying<D::Event>, Error> {
+        let event = Arc::new(self.device.record(self.streams.handle(stream))?);
+        let recorded = Flying { tick: self.owners.recorded(), event };
         let flying = &mut self.flying[usize::from(stream)];
         flying.truncate(1);
-        flying.push(Flying { tick, event });
-        Ok(())
+        flying.push(recorded.clone());
+        Ok(recorded)
     }
 
     /// Asks a stream's events whether they are complete. One that cannot be asked is not.
@@ -133,30 +144,34 @@ impl<D: Device> Arena<D> {
         }
     }
 
-    /// Events behind the last use of some frames; a stream comes after them from now on.
+    /// Events behind the last use of some frames; a stream comes after them from now on. What is done by now needs none, and one that
+    /// was recorded before will do: remaps come in bursts.
     pub(super) fn come_after<'a>(
         &mut self,
         handles: impl Iterator<Item = &'a Handle>,
         stream: u16,
-    ) -> Result<Vec<D::Event>, Error> {
-        let mut users: Vec<u16> = Vec::new();
+    ) -> Result<Vec<Arc<D::Event>>, Error> {
+        let mut users: Vec<(u16, u64)> = Vec::new();
         for handle in handles {
-            let of_handle = self.owners.users(&self.frames.granules_of(handle), stream, true);
-            users.extend(of_handle.into_iter().map(|(user, _)| user));
+            users.extend(self.owners.users(&self.frames.granules_of(handle), stream, true));
         }
-        users.sort_unstable();
-        users.dedup();
+        // Of each stream the last use.
+        users.sort_unstable_by(|one, other| other.cmp(one));
+        users.dedup_by_key(|(user, _)| *user);
         let mut events = Vec::with_capacity(users.len());
-        for user in users {
-            let event = self.device.record(self.streams.handle(user))?;
-            let tick = self.owners.recorded();
-            if user != stream {
+        for (user, tick) in users {
+            self.poll_stream(user);
+            if self.owners.is_completed(user, tick) {
+                continue;
+            }
+            let (Flying { tick: recorded, event }, is_new) = self.event_behind(user, tick)?;
+            if !self.owners.comes_after(stream, user, tick) {
                 if self.device.queue_wait(self.streams.handle(stream), &event).is_ok() {
-                    self.owners.waits(stream, user, tick, true);
+                    self.owners.waits(stream, user, recorded, is_new);
                 } else {
                     // A wait of one stream for another can be forbidden; the host's is not.
                     self.device.wait(&event)?;
-                    self.owners.completed(user, tick);
+                    self.owners.completed(user, recorded);
                 }
             }
             events.push(event);

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stalloc_device::{Device, Error};
@@ -20,7 +21,7 @@ use crate::script::GRANULE;
 pub(super) struct OldMappings<E> {
     handles: Vec<Handle>,
     /// With them, all that may use the old addresses is done.
-    events: Vec<E>,
+    events: Vec<Arc<E>>,
 }
 
 impl<D: Device> Arena<D> {

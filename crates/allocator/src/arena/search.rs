@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use stalloc_device::{Device, Stream};
-use stalloc_gaps::Gaps;
+use stalloc_gaps::{Fits, Gaps};
 
 use super::memory::{Pressure, SEARCH_LIMIT};
 use super::{Arena, Served};
 use crate::cursor::Guess;
 use crate::script::{GRANULE, Key};
 use crate::statistics::{Departure, Source};
-use crate::streams::Owners;
+use crate::streams::{Owners, bit};
 use crate::tuning::{above_plan, best_fit, mapped_first, medium, small};
 
 impl<D: Device> Arena<D> {
@@ -125,8 +125,9 @@ impl<D: Device> Arena<D> {
         let (width, owners) = (key.granules(), &mut self.owners);
         if !best_fit() {
             let within = |gap: Range<u32>| gap.start.max(window.start)..gap.end.min(window.end);
-            let lowest = self.gaps.of_width(width).map(within).filter(|gap| gap.end.saturating_sub(gap.start) >= width);
-            return first(lowest, owners, key, allow_others);
+            let mut lowest =
+                self.gaps.of_width(width).map(within).filter(|gap| gap.end.saturating_sub(gap.start) >= width);
+            return lowest.find_map(|gap| if allow_others { Some(gap.start) } else { own_part(owners, gap, key) });
         }
         // Those of others alone last: most of them are in use still.
         let may_hide = !allow_others && !owners.is_alone(key.stream());
@@ -165,19 +166,25 @@ impl<D: Device> Arena<D> {
 }
 
 /// Where the first of some free ranges begins; only where no other stream was last, unless `allow_others`.
-fn first(mut fits: impl Iterator<Item = Range<u32>>, owners: &mut Owners, key: Key, allow_others: bool) -> Option<u32> {
+fn first(mut fits: Fits<'_>, owners: &mut Owners, key: Key, allow_others: bool) -> Option<u32> {
     if allow_others {
         return fits.next().map(|range| range.start);
     }
-    fits.take(SEARCH_LIMIT).find_map(|range| own_part(owners, range, key))
+    for _ in 0..SEARCH_LIMIT {
+        match owners.own(fits.next()?, key.granules(), key.stream()) {
+            Ok(start) => return Some(start),
+            Err(users) => fits.narrow(users),
+        }
+    }
+    None
 }
 
 /// Where the first gap begins of which the request's stream used a part.
 fn own_gap(gaps: &Gaps, window: &Range<u32>, owners: &mut Owners, key: Key) -> Option<u32> {
-    first(gaps.fits(window.clone(), key.granules()).used_by(1 << (key.stream() % 32)), owners, key, false)
+    first(gaps.fits(window.clone(), key.granules()).used_by(bit(key.stream())), owners, key, false)
 }
 
 /// The beginning of the first part of a free range in which a request fits and which no other stream may still use.
 pub(super) fn own_part(owners: &mut Owners, range: Range<u32>, key: Key) -> Option<u32> {
-    owners.own(range, key.granules(), key.stream())
+    owners.own(range, key.granules(), key.stream()).ok()
 }

@@ -6,7 +6,7 @@ use super::*;
 /// Where so many granules are a stream's own.
 fn own(owners: &mut Owners, range: Range<u32>, width: u32, stream: u16) -> Option<u32> {
     owners.begin_search();
-    owners.own(range, width, stream)
+    owners.own(range, width, stream).ok()
 }
 
 /// Three streams of which the first two have used memory.
@@ -46,6 +46,24 @@ fn an_event_covers_what_its_stream_used_before_and_nothing_later() {
     assert_eq!(owners.users(&(0..10), 2, false), [(0, 2)], "a part of what was joined was used later");
     owners.completed(0, 2);
     assert_eq!(own(&mut owners, 0..20, 20, 2), Some(0));
+}
+
+#[test]
+fn a_search_that_finds_nothing_learns_whose_the_range_is_if_it_looked_at_all_of_it() {
+    let mut owners = two(0..10, 10..20);
+    let mut search = |range: Range<u32>, width, stream| {
+        owners.begin_search();
+        owners.own(range, width, stream)
+    };
+    assert_eq!(search(0..20, 15, 0), Err(0b11));
+    assert_eq!(search(0..20, 10, 2), Err(0b11));
+    assert_eq!(search(10..20, 1, 2), Err(0b10));
+    assert_eq!(search(0..20, 10, 1), Ok(10));
+    owners.work = 2;
+    assert_eq!(owners.own(0..20, 15, 0), Err(u64::MAX), "no work is left for the last part");
+    owners.waits(2, 1, 1, false);
+    owners.begin_search();
+    assert_eq!(owners.own(0..20, 15, 2), Err(0b101), "what it comes after is its own");
 }
 
 #[test]
@@ -115,7 +133,7 @@ fn what_nobody_used_is_no_work_and_a_search_sees_no_more_of_it_than_it_wants() {
     assert_eq!(owners.work, WORK - 1, "the first stream's");
     assert_eq!(own(&mut owners, 0..far + 10, far, 2), None);
     owners.work = 0;
-    assert_eq!(owners.own(10..far + 10, PIECE, 2), Some(10), "no work is left, and none is wanted");
+    assert_eq!(owners.own(10..far + 10, PIECE, 2), Ok(10), "no work is left, and none is wanted");
     assert_eq!(owners.users(&(10..far + 10), 2, true), [(1, 1)]);
 }
 
