@@ -256,9 +256,15 @@ impl Iterator for Fits<'_> {
     #[inline]
     fn next(&mut self) -> Option<Range<u32>> {
         loop {
-            while let Some(Used { gap, users }) = self.list.next().filter(|used| used.gap.start < self.window.end) {
+            while let Some(Used { gap, users }) = self.list.next() {
+                if !self.is_of(users.get()) {
+                    continue;
+                }
+                if gap.start >= self.window.end {
+                    break;
+                }
                 let range = gap.start..gap.end.min(self.window.end);
-                if range.end - range.start >= self.width && self.is_of(users.get()) {
+                if range.end - range.start >= self.width {
                     self.found = Some(users);
                     return Some(range);
                 }
