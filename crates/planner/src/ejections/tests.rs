@@ -30,6 +30,15 @@ fn assert_sound(e: &mut Ejections, k: u64) {
         }
         e.give_back(i, near);
     }
+    for s in 0..e.part.sections {
+        let lives = |i: &u32| [s, s + e.part.sections].iter().any(|s| (e.item(*i).lower..e.item(*i).upper).contains(s));
+        let mut here: Vec<u32> = (0..e.size.len() as u32).filter(|i| e.is_placed(*i) && lives(i)).collect();
+        here.sort_unstable_by_key(|&i| e.way[0][i as usize]);
+        for pair in here.windows(2) {
+            let known = [(0, 1), (1, 0)].map(|(i, j)| e.stacking.next(j, pair[i]).contains(&pair[j]));
+            assert_eq!(known, [true, true], "{k}: {pair:?} follow each other in {s}");
+        }
+    }
 }
 
 #[test]
