@@ -1,4 +1,4 @@
-//! Improvement of one part, in rounds: restarts of the exact search, and orders that learn from what stuck out.
+//! Improvement of one part, in rounds: restarts of the exact search, ejections, and first fit in some orders.
 //!
 //! Each thread has a lane with its own memory. In a round every lane does a fixed amount of work that depends on the
 //! seed, the round and what was best when it began, never on the clock or the other lanes; then the lanes' results
@@ -11,14 +11,12 @@ use crate::clock::{Clock, Until};
 use crate::core_search::CoreSearch;
 use crate::ejections::Ejections;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
-use crate::finder::Layout;
 use crate::first_fit::FirstFit;
 use crate::greedy::{FIRST_FIT_WORK, FIRST_FITS, ORDER_WORK, Places};
 use crate::hash::mix;
 use crate::luby::luby;
 use crate::problem::Part;
-use crate::rules::{Heaviest, Rule, arrange, core, long};
-use crate::skyline::best_fit;
+use crate::rules::{Heaviest, arrange};
 use crate::stretches::Stretches;
 
 /// Up to so many items the exact search and ejections are the best there is; above, they take turns with the others.
@@ -73,15 +71,6 @@ const FEW_THEN: [Kind; 8] = [Dive, Eject, Dive, Eject, Dive, Eject, Dive, Order]
 /// And of parts of many: training steps are most often solved by the first cores.
 const MANY_FIRST: [Kind; 8] = [Stretch, Core, Order, Core, Core, Stretch, Order, Core];
 const MANY_THEN: [Kind; 8] = [Dive, Eject, Core, Eject, Stretch, Eject, Order, Eject];
-
-/// Runs of one learning order without success before it starts over with another.
-const PATIENCE: u32 = 24;
-
-/// Margins of the cores that learning orders begin with, in thousandths of the load.
-const MARGINS: [u64; 6] = [0, 20, 50, 100, 150, 200];
-
-/// What counts as long-lived in orders that learn, in thousandths of the sections.
-const LONG: [u64; 4] = [30, 100, 200, 400];
 
 /// Styles that differ in more than noise and seed.
 const STYLES: u64 = 12;
@@ -157,23 +146,14 @@ struct Lane<'a> {
     nested: bool,
     /// Towards the bound, and towards heights in between.
     exact: [Option<Box<Exact<'a>>>; 2],
-    layout: Option<Layout>,
     fit: Option<FirstFit<'a>>,
     heaviest: Option<Heaviest>,
-    /// The learning order: how often each item stuck out, the rank that it has otherwise, runs without success.
-    blame: Vec<u32>,
-    rank: Vec<u32>,
-    stale: u32,
-    lowest: u64,
-    lessons: u64,
     cores: CoreSearch,
     ejections: Option<Ejections<'a>>,
     stretches: Stretches,
     dives: Ladder,
     /// Rounds of each kind so far.
     turns: [u64; 5],
-    /// The style of the exact search that found the last solution.
-    lucky: Option<Style>,
 }
 
 /// Heights between the target and the top, aimed at in turn: a half of the gap below the top, a quarter, and so on; lower
@@ -212,20 +192,13 @@ impl<'a> Lane<'a> {
             until: Until::default(),
             nested: false,
             exact: [None, None],
-            layout: None,
             fit: None,
             heaviest: None,
-            blame: vec![],
-            rank: vec![],
-            stale: PATIENCE,
-            lowest: u64::MAX,
-            lessons: 0,
             cores: CoreSearch::default(),
             ejections: None,
             stretches: Stretches::new(number),
             dives: Ladder::default(),
             turns: [0; 5],
-            lucky: None,
         }
     }
 
@@ -239,7 +212,7 @@ impl<'a> Lane<'a> {
             Kind::Dive => self.search(turn, top, target),
             Kind::Core => self.search_core(turn, top, target),
             Kind::Eject => self.eject(best, target),
-            Kind::Order => self.reorder(turn, top, target),
+            Kind::Order => self.reorder(turn, best, target),
             Kind::Stretch => self.search_stretches(best, target),
         }
     }
@@ -302,30 +275,23 @@ impl<'a> Lane<'a> {
         let lengths = luby(turn / STYLES + 1).min(if between { LONGEST_BETWEEN } else { u64::MAX });
         let first = FIRST_RESTART[which].max(RESTART_PER_ITEM[which] * self.part.items.len() as u64);
         let allowed = first.saturating_mul(lengths);
-        // Every second time what found the last solution, with another seed.
         let mut style = style(turn, self.seed);
         style.fit |= between;
-        if between && (k / STRAIGHT) % 2 == 1 {
-            style = self.lucky.map_or(style, |lucky| Style { seed: style.seed, ..lucky });
-        }
         exact.deadline = self.until;
         let outcome = exact.run(limit, style, allowed.min(self.left));
         let work = exact.work - before;
         let found = outcome == Outcome::Found;
         let places = found.then(|| Places::new(self.part, exact.offsets.clone()));
-        if found {
-            self.lucky = Some(style);
-        }
         if between {
             self.dives.note(found);
         }
         Found { places, impossible: (outcome == Outcome::Impossible).then_some(limit), work }
     }
 
-    /// First fit in the orders of the list, then in those that are learnt.
-    fn reorder(&mut self, k: u64, top: u64, target: u64) -> Found {
-        let Some(&order) = FIRST_FITS.get(k as usize) else { return self.learn(top, target) };
-        let part = self.part;
+    /// First fit in the orders of the list, then ejections.
+    fn reorder(&mut self, k: u64, best: &Places, target: u64) -> Found {
+        let Some(&order) = FIRST_FITS.get(k as usize) else { return self.eject(best, target) };
+        let (part, top) = (self.part, best.top);
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
         fit.deadline = self.until;
@@ -334,59 +300,5 @@ impl<'a> Lane<'a> {
         let places = offsets.map(|offsets| Places::new(part, offsets));
         let work = FIRST_FIT_WORK * (fit.work - before) + ORDER_WORK * part.items.len() as u64;
         Found { places, impossible: None, work }
-    }
-
-    /// A run of an order in which what stuck out comes first the next time (squeaky wheel optimisation, Joslin and
-    /// Clements 1999).
-    fn learn(&mut self, top: u64, target: u64) -> Found {
-        let part = self.part;
-        if self.stale >= PATIENCE {
-            self.start_over();
-        }
-        let mut order: Vec<u32> = (0..part.items.len() as u32).collect();
-        order.sort_unstable_by_key(|&i| (std::cmp::Reverse(self.blame[i as usize]), self.rank[i as usize]));
-        let by_skyline = part.fixed.is_empty() && self.lessons.is_multiple_of(2);
-        let (offsets, work) = if by_skyline {
-            let layout = self.layout.get_or_insert_with(|| Layout::new(&part.items));
-            best_fit(part, layout, &order, (u64::MAX, u64::MAX), self.until)
-        } else {
-            let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
-            fit.deadline = self.until;
-            let before = fit.work;
-            let offsets = fit.run(&order, u64::MAX, u64::MAX);
-            (offsets, FIRST_FIT_WORK * (fit.work - before))
-        };
-        let work = work + ORDER_WORK * part.items.len() as u64;
-        let Some(offsets) = offsets else { return Found { places: None, impossible: None, work } };
-        let places = Places::new(part, offsets);
-        for (i, (item, offset)) in part.items.iter().zip(&places.offsets).enumerate() {
-            if offset + item.size > target {
-                self.blame[i] += 1;
-            }
-        }
-        self.stale += 1;
-        if places.top < self.lowest {
-            (self.lowest, self.stale) = (places.top, 0);
-        }
-        Found { places: (places.top < top).then_some(places), impossible: None, work }
-    }
-
-    fn start_over(&mut self) {
-        let random = mix(self.seed ^ mix(self.number + self.lessons * self.lanes));
-        self.lessons += 1;
-        let rule = |bits: u64| [Rule::Size, Rule::Area, Rule::Length, Rule::Lower][bits as usize % 4];
-        let margin = MARGINS[(random >> 8) as usize % MARGINS.len()];
-        let order = match self.lessons % 2 {
-            0 => core(margin, rule(random >> 16), rule(random >> 24)),
-            _ => long(LONG[(random >> 8) as usize % LONG.len()], rule(random >> 16), rule(random >> 24)),
-        };
-        let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(self.part));
-        let arranged = arrange(self.part, heaviest, order);
-        self.rank = vec![0; arranged.len()];
-        for (rank, &i) in arranged.iter().enumerate() {
-            self.rank[i as usize] = rank as u32;
-        }
-        self.blame = vec![0; arranged.len()];
-        (self.stale, self.lowest) = (0, u64::MAX);
     }
 }
