@@ -1,3 +1,4 @@
+#![allow(clippy::unwrap_used)]
 use proptest::prelude::*;
 
 use super::*;
@@ -48,6 +49,36 @@ fn a_gap_of_which_others_used_every_part_is_passed_over_until_it_joins_one_of_ou
     assert_eq!(first(&gaps, 0b100), Some(10..15), "what is left may be anybody's");
     gaps.give(60..90);
     assert_eq!(gaps.fits(55..100, 5).used_by(0b100).next(), Some(60..90), "nobody's is everybody's");
+}
+
+#[test]
+fn many_gaps_lie_in_short_chunks_and_join_across_their_borders() {
+    let mut gaps = Gaps::new(4000);
+    (0..1000).for_each(|number| gaps.take(4 * number + 1..4 * number + 4));
+    assert_eq!(gaps.all().len(), 1000);
+    assert!(gaps.chunks.iter().all(|chunk| (CHUNK / 2..=CHUNK).contains(&chunk.len())));
+    assert_eq!(
+        (gaps.last(), gaps.starting_by(2003), gaps.starting_by(2004)),
+        (Some(3996..3997), Some(2000..2001), Some(2004..2005))
+    );
+    gaps.take(0..1);
+    assert_eq!(gaps.starting_by(3), None);
+    gaps.give(2001..2003);
+    assert_eq!(gaps.of_width(3).map(|gap| (gap.start, gap.end)).collect::<Vec<_>>(), [(2000, 2003)]);
+    assert_eq!(gaps.of_width(1).count(), 999);
+    // Each gap joins its neighbours, those of the next chunk too.
+    (1..999).for_each(|number| gaps.give(gaps.starting_by(4 * number).unwrap().end..4 * number + 4));
+    assert_eq!(gaps.all(), [(4, 3997)]);
+    assert_eq!(gaps.chunks.len(), 1);
+}
+
+#[test]
+fn the_widest_gap_is_found_by_its_class() {
+    let mut gaps = Gaps::new(u32::MAX);
+    assert_eq!(gaps.best(0..u32::MAX, 1 << 20), Some(0));
+    gaps.take(1 << 30..u32::MAX);
+    assert_eq!(gaps.best(0..u32::MAX, 1 << 30), Some(0));
+    assert_eq!(gaps.best(0..u32::MAX, (1 << 30) + 1), None);
 }
 
 #[test]
