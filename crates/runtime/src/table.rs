@@ -1,4 +1,4 @@
-//! The C interface: `python/stalloc/shim/core.h` in Rust. Change both together, and the version with them.
+//! The C interface: `python/stalloc/shim/core.h` in Rust. Change both together, and the version with them (`tests/header.rs` compares).
 
 use std::ffi::{c_char, c_void};
 use std::ops::Range;
