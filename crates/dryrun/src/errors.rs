@@ -14,6 +14,8 @@ pub const SUCCESS: Status = 0;
 pub const INVALID_VALUE: Status = 1;
 /// The device has no such memory left.
 pub const OUT_OF_MEMORY: Status = 2;
+/// A launch asks for more blocks or threads than there can be.
+pub const INVALID_CONFIGURATION: Status = 9;
 /// There is no such device.
 pub const INVALID_DEVICE: Status = 101;
 /// There is no context, or not this one.
@@ -52,6 +54,12 @@ const TABLE: &[Row] = &[
     (OUT_OF_MEMORY, c"cudaErrorMemoryAllocation", c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
     (3, c"cudaErrorInitializationError", c"CUDA_ERROR_NOT_INITIALIZED", c"initialization error"),
     (4, c"cudaErrorCudartUnloading", c"CUDA_ERROR_DEINITIALIZED", c"driver shutting down"),
+    (
+        INVALID_CONFIGURATION,
+        c"cudaErrorInvalidConfiguration",
+        c"unrecognized error code",
+        c"invalid configuration argument",
+    ),
     (100, c"cudaErrorNoDevice", c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected"),
     (INVALID_DEVICE, c"cudaErrorInvalidDevice", c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
     (INVALID_CONTEXT, c"cudaErrorDeviceUninitialized", c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),

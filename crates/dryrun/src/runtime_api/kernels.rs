@@ -4,7 +4,7 @@ use super::{end, fat_binary::FatBinary};
 use crate::{
     checks,
     config::config,
-    errors::{INVALID_VALUE, SUCCESS, Status},
+    errors::{INVALID_CONFIGURATION, INVALID_VALUE, SUCCESS, Status},
     execution::{Handle, cuda_major, launch_compiled, new_handle},
     ffi::{In, Out},
 };
@@ -71,7 +71,17 @@ pub fn blocks_per_multiprocessor(threads: c_int, shared: usize) -> c_int {
     by_threads.min(u32::try_from(by_shared).unwrap_or(u32::MAX)).min(gpu.blocks_per_multiprocessor).cast_signed()
 }
 
-fn launched(function: usize, stream: Handle) -> Status {
+/// Whether a launch has no more blocks, and threads in a block, than any GPU takes (CUDA's programming guide, technical specifications
+/// per compute capability). None at all is let through: what was computed from values, which are not real, may be none.
+fn is_launchable(grid: Dim3, block: Dim3) -> bool {
+    let threads = [block.x, block.y, block.z].into_iter().map(u128::from).product::<u128>();
+    c_int::try_from(grid.x).is_ok() && grid.y.max(grid.z) <= 65_535 && threads <= 1024 && block.z <= 64
+}
+
+fn launched(function: usize, grid: Dim3, block: Dim3, stream: Handle) -> Status {
+    if !is_launchable(grid, block) {
+        return end::<()>(Err(INVALID_CONFIGURATION));
+    }
     launch_compiled(stream);
     checks::launched(function);
     SUCCESS
@@ -159,24 +169,24 @@ exports! {
         SUCCESS
     }
 
-    fn __cudaLaunchKernel(kernel: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
-        launched(kernel, stream)
+    fn __cudaLaunchKernel(kernel: usize, grid: Dim3, block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(kernel, grid, block, stream)
     }
 
-    fn __cudaLaunchKernel_ptsz(kernel: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
-        launched(kernel, stream)
+    fn __cudaLaunchKernel_ptsz(kernel: usize, grid: Dim3, block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(kernel, grid, block, stream)
     }
 
-    fn cudaLaunchKernel(function: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
-        launched(function, stream)
+    fn cudaLaunchKernel(function: usize, grid: Dim3, block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(function, grid, block, stream)
     }
 
-    fn cudaLaunchCooperativeKernel(function: usize, _grid: Dim3, _block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
-        launched(function, stream)
+    fn cudaLaunchCooperativeKernel(function: usize, grid: Dim3, block: Dim3, _arguments: *mut c_void, _shared: usize, stream: Handle) -> Status {
+        launched(function, grid, block, stream)
     }
 
     fn cudaLaunchKernelExC(configuration: In<LaunchConfiguration>, function: usize, _arguments: *mut c_void) -> Status {
-        configuration.get().map_or(INVALID_VALUE, |configuration| launched(function, configuration.stream))
+        configuration.get().map_or(INVALID_VALUE, |LaunchConfiguration { grid, block, stream, .. }| launched(function, grid, block, stream))
     }
 
     fn cudaFuncGetAttributes(place: Out<c_int>, function: usize) -> Status {
@@ -237,3 +247,6 @@ fn function_attributes((ptx, binary): (u32, u32)) -> [c_int; 36] {
     ]);
     words
 }
+
+#[cfg(test)]
+mod tests;
