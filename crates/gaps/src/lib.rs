@@ -265,7 +265,8 @@ impl Iterator for Fits<'_> {
                 }
                 let range = gap.start..gap.end.min(self.window.end);
                 if range.end - range.start >= self.width {
-                    self.found = Some(users);
+                    // Nothing is learnt of what lies beyond the window.
+                    self.found = (range.end == gap.end).then_some(users);
                     return Some(range);
                 }
             }

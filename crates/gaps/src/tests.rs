@@ -90,6 +90,10 @@ fn whose_a_gap_is_can_be_learnt_by_looking() {
     gaps.take(20..50);
     let found = |gaps: &Gaps, users: u64| gaps.fits(0..100, 5).used_by(users).next();
     assert_eq!(found(&gaps, 0b10), Some(10..20), "the part of the other is gone, but who knows");
+    let mut within = gaps.fits(0..15, 5);
+    assert_eq!(within.next(), Some(10..15));
+    within.narrow(0b101);
+    assert_eq!(found(&gaps, 0b10), Some(10..20), "the other part may lie beyond the window");
     let mut fits = gaps.fits(0..100, 5).used_by(0b10);
     fits.next();
     fits.narrow(0b101);
