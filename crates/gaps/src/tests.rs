@@ -11,6 +11,20 @@ impl Gaps {
     fn best(&self, window: Range<u32>, width: u32) -> Option<u32> {
         self.fits(window, width).next().map(|range| range.start)
     }
+
+    /// A hundred units, of which one user gave a part back and another one next to it or not.
+    fn of_two(first: Range<u32>, second: Range<u32>) -> Gaps {
+        let mut gaps = Gaps::new(100);
+        gaps.take(0..100);
+        gaps.give_of(first, 0b01);
+        gaps.give_of(second, 0b10);
+        gaps
+    }
+
+    /// The first gap that may be a user's.
+    fn own(&self, user: u64) -> Option<Range<u32>> {
+        self.fits(0..100, 5).used_by(user).next()
+    }
 }
 
 #[test]
@@ -35,18 +49,14 @@ fn the_tightest_place_is_found_and_the_lowest_of_equals() {
 
 #[test]
 fn a_gap_of_which_others_used_every_part_is_passed_over_until_it_joins_one_of_ours() {
-    let mut gaps = Gaps::new(100);
-    gaps.take(0..100);
-    gaps.give_of(10..20, 0b01);
-    gaps.give_of(30..50, 0b10);
-    let first = |gaps: &Gaps, users: u64| gaps.fits(0..100, 5).used_by(users).next();
-    assert_eq!(first(&gaps, 0b01), Some(10..20));
-    assert_eq!(first(&gaps, 0b10), Some(30..50));
-    assert_eq!(first(&gaps, 0b100), None);
+    let mut gaps = Gaps::of_two(10..20, 30..50);
+    assert_eq!(gaps.own(0b01), Some(10..20));
+    assert_eq!(gaps.own(0b10), Some(30..50));
+    assert_eq!(gaps.own(0b100), None);
     gaps.give_of(20..30, 0b100);
-    assert_eq!(first(&gaps, 0b10), Some(10..50));
+    assert_eq!(gaps.own(0b10), Some(10..50));
     gaps.take(15..45);
-    assert_eq!(first(&gaps, 0b100), Some(10..15), "what is left may be anybody's");
+    assert_eq!(gaps.own(0b100), Some(10..15), "what is left may be anybody's");
     gaps.give(60..90);
     assert_eq!(gaps.fits(55..100, 5).used_by(0b100).next(), Some(60..90), "nobody's is everybody's");
 }
@@ -83,23 +93,19 @@ fn the_widest_gap_is_found_by_its_class() {
 
 #[test]
 fn whose_a_gap_is_can_be_learnt_by_looking() {
-    let mut gaps = Gaps::new(100);
-    gaps.take(0..100);
-    gaps.give_of(10..20, 0b01);
-    gaps.give_of(20..50, 0b10);
+    let mut gaps = Gaps::of_two(10..20, 20..50);
     gaps.take(20..50);
-    let found = |gaps: &Gaps, users: u64| gaps.fits(0..100, 5).used_by(users).next();
-    assert_eq!(found(&gaps, 0b10), Some(10..20), "the part of the other is gone, but who knows");
+    assert_eq!(gaps.own(0b10), Some(10..20), "the part of the other is gone, but who knows");
     let mut within = gaps.fits(0..15, 5);
     assert_eq!(within.next(), Some(10..15));
     within.narrow(0b101);
-    assert_eq!(found(&gaps, 0b10), Some(10..20), "the other part may lie beyond the window");
+    assert_eq!(gaps.own(0b10), Some(10..20), "the other part may lie beyond the window");
     let mut fits = gaps.fits(0..100, 5).used_by(0b10);
     fits.next();
     fits.narrow(0b101);
-    assert_eq!(found(&gaps, 0b10), None);
-    assert_eq!(found(&gaps, 0b01), Some(10..20));
-    assert_eq!(found(&gaps, 0b100), None, "it says no more than was known");
+    assert_eq!(gaps.own(0b10), None);
+    assert_eq!(gaps.own(0b01), Some(10..20));
+    assert_eq!(gaps.own(0b100), None, "it says no more than was known");
 }
 
 #[test]
