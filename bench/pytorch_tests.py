@@ -135,7 +135,7 @@ class Tests:
 
     folder: Path
     scratch: Path
-    gpu: str
+    gpu: str | None
     seconds: float
     verbose: bool
     processes: int = 0
@@ -145,7 +145,7 @@ class Tests:
         """The start of a command and its environment."""
         import stalloc
 
-        stand_in = ["--dry-run", self.gpu, "--devices", str(GPUS)]
+        stand_in = ["--dry-run", self.gpu, "--devices", str(GPUS)] if self.gpu else []
         command = [str(Path(stalloc.__file__).parent / "_bin" / "stalloc")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STALLOC_")}
         if way is RECORDED:
@@ -288,6 +288,7 @@ def main() -> int:
     parser.add_argument("--file", action="append", choices=FILES, help="only this file; may be repeated")
     parser.add_argument("--way", action="append", choices=[way.name for way in SERVED], help="only this way; may be repeated")
     parser.add_argument("--gpu", default="h100-80gb", help="the stand-in's model")
+    parser.add_argument("--on-gpu", action="store_const", const=None, dest="gpu", help="on this machine's GPU")
     parser.add_argument("--seconds", type=float, default=120, help="time for a test, start of its process included")
     parser.add_argument("--together", type=int, default=24, metavar="N", help="tests in a process")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes at a time")

@@ -190,7 +190,8 @@ def main() -> None:
     options.pages = [(2, 1), (8, 1), (32, 1), (128, 1), (512, 1), (2, 16), (2, 256), (32, 16)]
     options.repeats, options.matrix, options.products = 20, 8192, 1500
     if options.what == "remaps":
-        options.pages, options.products = [(2, 1), (2, 16), (2, 256), (32, 4), (128, 4)], 200
+        options.pages, options.products = [(2, 1), (2, 16), (2, 256), (32, 4), (128, 4)], 100
+        options.repeats = 7
     if options.tiny:
         options.pages, options.repeats, options.matrix, options.products = [(2, 1), (2, 4)], 2, 64, 4
     torch.cuda.init()

@@ -15,6 +15,8 @@ RECORDED_STEPS = 4
 #: The model whose losses are compared to the bit, and its micro-batch.
 COMPARED, COMPARED_BATCH, COMPARED_STEPS = "llama-small", 4, 12
 LOSSES = ("native", "auto", "planned", "native again", "expandable")
+#: Whose blocks on several streams are read again; natively, --careless has to be found.
+STREAMS = ("native", "auto", "planned", "expandable", "native careless")
 #: `open`: the arena with no plan, which learns none.
 SPEEDS = ("native", "planned", "open", "auto", "expandable")
 #: Steps before times count; steps that are timed; how often each allocator has its turn.
@@ -100,6 +102,7 @@ def steps_to_fit(kit: Kit, model: str) -> int:
 def record(kit: Kit) -> list[Callable[[], Any]]:
     """All that is asked of the stand-in alone, for `pack`."""
     parts = [lambda model=model: plan_of(kit, model) for model in [COMPARED, *TRACED]]
+    parts.append(lambda: plan_of_streams(kit))
     parts += [lambda model=model, size=size: fit_peak(kit, model, size) for model, size in traced(kit).items()]
     return parts + [lambda model=model: fit_largest(kit, model) for model in searched(kit)]
 
@@ -113,6 +116,21 @@ def plan_of(kit: Kit, model: str) -> Path:
     return folder
 
 
+def plan_of_streams(kit: Kit) -> Path:
+    """A folder with a recording of the blocks on several streams."""
+    folder = kit.work / "recorded" / "streams"
+    program = lambda output: kit.python("streams.py", "--steps", "8", "--output", output)
+    kit.measure("recording/streams", 150, lambda output, _: kit.recorded(program(output), folder, kit.dry_run or STAND_IN))
+    return folder
+
+
+def streams(kit: Kit, way: str) -> None:
+    """Blocks on several streams that are read again, with an allocator."""
+    allocator, _, careless = way.partition(" ")
+    program = lambda output: kit.python("streams.py", *(["--careless"] if careless else []), "--output", output)
+    run_under(kit, f"truth/streams/{way}", allocator, program, 90, plan_of_streams(kit) if way == "planned" else None)
+
+
 def truth(kit: Kit) -> list[Callable[[], Any]]:
     small = training(kit, COMPARED, COMPARED_BATCH, 4 if kit.tiny else COMPARED_STEPS, "--deterministic")
     parts: list[Callable[[], Any]] = [
@@ -121,6 +139,7 @@ def truth(kit: Kit) -> list[Callable[[], Any]]:
     ]
     for way in LOSSES:
         parts.append(lambda way=way: run_under(kit, f"truth/losses/{way}", way, small, 90, plan_of(kit, COMPARED) if way == "planned" else None))
+    parts += [lambda way=way: streams(kit, way) for way in STREAMS]
     for model, micro_batch in traced(kit).items():
         parts.append(lambda model=model, micro_batch=micro_batch: compare(kit, model, micro_batch))
     for way in ("native", "expandable"):

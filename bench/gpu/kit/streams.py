@@ -1,0 +1,104 @@
+"""Blocks of several streams, each filled with a number of its own that is read again before its end: is memory ever two tensors' at once.
+
+The device is kept behind the host, so that what is freed is still in use there. All steps make the same requests, every seventh some
+of its own too, and every twentieth others, as an evaluation does. Wrong values are counted on the device. --careless leaves out that other streams use a block, natively
+an error that has to be found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+
+import torch
+
+MIB = 1 << 20
+REQUESTS, KEPT, AGES = 500, 24, 6
+
+
+class Job:
+    def __init__(self, streams: int, careless: bool) -> None:
+        self.streams = [torch.cuda.current_stream(), *(torch.cuda.Stream() for _ in range(streams - 1))]
+        self.wrong = [torch.zeros((), dtype=torch.int64, device="cuda") for _ in self.streams]
+        self.kept: list[tuple[torch.Tensor, int, int]] = []
+        self.careless, self.number = careless, 0
+
+    def begin(self, elements: int, on: int) -> tuple[torch.Tensor, int, int]:
+        """A block that a stream fills with the next number."""
+        self.number += 1
+        with torch.cuda.stream(self.streams[on]):
+            return torch.full((elements,), self.number, dtype=torch.int32, device="cuda"), self.number, on
+
+    def look(self, entry: tuple[torch.Tensor, int, int], on: int) -> None:
+        """A stream counts what in a block is not the block's number."""
+        block, number, owner = entry
+        if on != owner:
+            self.streams[on].wait_stream(self.streams[owner])
+            if not self.careless:
+                block.record_stream(self.streams[on])
+        with torch.cuda.stream(self.streams[on]):
+            self.wrong[on] += (block != number).sum()
+
+    def step(self, common: random.Random, own: random.Random | None) -> None:
+        live: list[tuple[torch.Tensor, int, int]] = []
+        for _ in range(REQUESTS):
+            if own and own.random() < 0.03:
+                self.look(self.begin(int(2 ** own.uniform(8, 24)), own.randrange(len(self.streams))), own.randrange(len(self.streams)))
+            draw = common
+            what, on = draw.random(), draw.randrange(len(self.streams))
+            if what < 0.06:
+                with torch.cuda.stream(self.streams[on]):
+                    torch.cuda._sleep(draw.randrange(100_000, 2_000_000))
+            elif what < 0.55 or not live:
+                live.append(self.begin(int(2 ** draw.uniform(8, 24)), on))
+            elif what < 0.75:
+                self.look(draw.choice(live), on)
+            else:
+                entry = live.pop(draw.randrange(len(live)))
+                self.look(entry, entry[2])
+        self.kept.append(self.begin(common.randrange(MIB, 4 * MIB), 0))
+        if len(self.kept) > KEPT:
+            self.look(self.kept.pop(common.randrange(AGES)), 0)
+        for entry in live:
+            self.look(entry, entry[2])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--streams", type=int, default=6)
+    parser.add_argument("--limit-mib", type=int, help="memory that this process may take")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--careless", action="store_true")
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args()
+    options.steps = 4 if options.tiny else options.steps
+    torch.cuda.init()
+    if options.limit_mib:
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(options.limit_mib * MIB / total)
+    job = Job(options.streams, options.careless)
+    weight = torch.nn.Parameter(torch.zeros(8, device="cuda"))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    figures = {"oom": False, "steps": 0, "streams": options.streams, "limit_mib": options.limit_mib}
+    try:
+        for number in range(options.steps):
+            job.step(random.Random(1 if number % 20 == 19 else 0), random.Random(number) if number % 7 == 6 else None)
+            weight.sum().backward()
+            optimizer.step()
+            figures["steps"] += 1
+    except torch.cuda.OutOfMemoryError as error:
+        figures.update(oom=True, message=str(error).splitlines()[0])
+    torch.cuda.synchronize()
+    figures.update(blocks=job.number, wrong=sum(int(each) for each in job.wrong))
+    figures.update(peak_allocated=torch.cuda.max_memory_allocated(), peak_reserved=torch.cuda.max_memory_reserved())
+    if "stalloc" in sys.modules:
+        figures["stalloc"] = sys.modules["stalloc"].memory_stats()
+    options.output.write_text(json.dumps(figures, default=str))
+
+
+if __name__ == "__main__":
+    main()
