@@ -159,6 +159,12 @@ def test_a_program_with_convolutions_may_need_a_workspace_of_cudnns(cache):
     assert f"    cuDNN's workspaces 0 to 130.0 MiB ({cudnn['source']})\n" in text
 
 
+def test_libraries_whose_kernels_take_memory_are_counted_where_they_are_used(cache):
+    loaded = fit("--", *PROGRAM, "--loaded", cache=cache)["candidates"][0]["outside"]["parts"][1:]
+    parts = {part["name"]: (part["low"], part["high"] >> 20) for part in loaded}
+    assert parts == {"cuDNN's partial sums": (0, 180), "cuSOLVER": (0, 96), "cuFFT": (0, 8), "CUDA graphs": (0, 70)}
+
+
 def test_kernels_that_are_loaded_at_once_take_more(cache):
     eager = fit("--", *PROGRAM, cache=cache | {"CUDA_MODULE_LOADING": "EAGER"}, ok=(1,))["candidates"][0]
     assert eager["outside"]["parts"][1]["name"] == "all kernels loaded at once"

@@ -6,7 +6,8 @@
 //!
 //! The range of contexts is what out-of-memory messages of single processes on such cards show to be taken outside PyTorch's
 //! allocator ("this process has A in use. Of the allocated memory B is allocated by PyTorch, and C is reserved": A - B - C).
-//! docs/fit.md lists the messages. Of an L4 and an A10 none was seen: theirs are those of the other cards of their kind.
+//! docs/fit.md lists the messages. Of an L4 and an A10 none was seen: theirs are those of the other cards of their kind. Hopper's context
+//! and upper bound, and the H200's memory and bus, were measured on an H200 with driver 580 and CUDA 13.0.
 
 use crate::gpu::{Gpu, MIB};
 
@@ -50,17 +51,17 @@ pub const GPUS: &[Gpu] = gpus! {
     "l40s",       "NVIDIA L40S",             (8, 9),  142, 45_457 * MIB,   420, (420, 530), 96 * MIB,      384,  2_520, 9_001,  false, true;
     "a6000",      "NVIDIA RTX A6000",        (8, 6),  84,  48_671 * MIB,   370, (260, 480), 6 * MIB,       384,  1_800, 8_001,  false, false;
     "a100-80gb",  "NVIDIA A100-SXM4-80GB",   (8, 0),  108, 84_987_740_160, 420, (400, 530), 40 * MIB,      5120, 1_410, 1_593,  true,  true;
-    "h100-80gb",  "NVIDIA H100 80GB HBM3",   (9, 0),  132, 85_029_158_912, 520, (510, 680), 50 * MIB,      5120, 1_980, 2_619,  true,  true;
-    "gh200-96gb", "NVIDIA GH200 480GB",      (9, 0),  132, 96_768 * MIB,   520, (510, 680), 60 * MIB,      6144, 1_980, 2_619,  true,  true;
-    "h20",        "NVIDIA H20",              (9, 0),  78,  97_280 * MIB,   520, (510, 680), 60 * MIB,      6144, 1_980, 2_619,  true,  true;
-    "h200-141gb", "NVIDIA H200",             (9, 0),  132, 143_156 * MIB,  520, (510, 680), 60 * MIB,      6144, 1_980, 3_201,  true,  true;
+    "h100-80gb",  "NVIDIA H100 80GB HBM3",   (9, 0),  132, 85_029_158_912, 527, (510, 770), 50 * MIB,      5120, 1_980, 2_619,  true,  true;
+    "gh200-96gb", "NVIDIA GH200 480GB",      (9, 0),  132, 96_768 * MIB,   527, (510, 770), 60 * MIB,      6144, 1_980, 2_619,  true,  true;
+    "h20",        "NVIDIA H20",              (9, 0),  78,  97_280 * MIB,   527, (510, 770), 60 * MIB,      6144, 1_980, 2_619,  true,  true;
+    "h200-141gb", "NVIDIA H200",             (9, 0),  132, 150_109_880_320, 527, (510, 770), 60 * MIB,     6016, 1_980, 3_201,  true,  true;
     "b200",       "NVIDIA B200",             (10, 0), 148, 182_630 * MIB,  650, (650, 740), 253 * MIB / 2, 7680, 1_965, 3_996,  true,  true;
     "gb200",      "NVIDIA GB200",            (10, 0), 152, 188_733 * MIB,  650, (650, 740), 253 * MIB / 2, 7680, 1_965, 3_996,  true,  true;
     "gb300",      "NVIDIA GB300",            (10, 3), 152, 283_136 * MIB,  650, (650, 740), 253 * MIB / 2, 7680, 1_965, 3_996,  true,  true;
 };
 
 /// What a description starts from; the description says the rest.
-pub(crate) const GENERIC: Gpu = gpus! { "described", "described GPU", (8, 0), 108, 84_987_740_160, 500, (250, 720), 50 * MIB, 5120, 1_410, 1_593, true, true; }
+pub(crate) const GENERIC: Gpu = gpus! { "described", "described GPU", (8, 0), 108, 84_987_740_160, 500, (250, 770), 50 * MIB, 5120, 1_410, 1_593, true, true; }
     [0];
 
 /// The preset with this name, or the only one of it, whatever its case.

@@ -20,6 +20,8 @@ pub const INVALID_CONFIGURATION: Status = 9;
 pub const INVALID_DEVICE: Status = 101;
 /// There is no context, or not this one.
 pub const INVALID_CONTEXT: Status = 201;
+/// The device has no such limit.
+pub const UNSUPPORTED_LIMIT: Status = 215;
 /// The operating system refused.
 pub const OPERATING_SYSTEM: Status = 304;
 /// The handle is of nothing that exists.
@@ -57,12 +59,18 @@ const TABLE: &[Row] = &[
     (
         INVALID_CONFIGURATION,
         c"cudaErrorInvalidConfiguration",
-        c"unrecognized error code",
+        c"", // the driver has no such error
         c"invalid configuration argument",
     ),
     (100, c"cudaErrorNoDevice", c"CUDA_ERROR_NO_DEVICE", c"no CUDA-capable device is detected"),
     (INVALID_DEVICE, c"cudaErrorInvalidDevice", c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
     (INVALID_CONTEXT, c"cudaErrorDeviceUninitialized", c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+    (
+        UNSUPPORTED_LIMIT,
+        c"cudaErrorUnsupportedLimit",
+        c"CUDA_ERROR_UNSUPPORTED_LIMIT",
+        c"limit is not supported on this architecture",
+    ),
     (
         OPERATING_SYSTEM,
         c"cudaErrorOperatingSystem",
@@ -135,7 +143,7 @@ pub fn runtime_name(status: Status) -> *const c_char {
 
 /// The driver's name of an error; null when there is no such error.
 pub fn driver_name(status: Status) -> Option<*const c_char> {
-    Some(row(status)).filter(|row| row.0 == status).map(|row| row.2.as_ptr())
+    Some(row(status)).filter(|row| row.0 == status && !row.2.is_empty()).map(|row| row.2.as_ptr())
 }
 
 /// The sentence that explains an error.

@@ -1,13 +1,23 @@
 //! What a device says of itself: attributes by number, and the runtime's structure of properties.
 
 use crate::config::config;
-use stalloc_dryrun_setup::MIB;
 pub use stalloc_dryrun_setup::identity::{pci_bus, uuid};
+use stalloc_dryrun_setup::{Gpu, MIB};
 
-/// A device attribute; the runtime and the driver share the numbers. Zero for what this GPU does not do.
+/// A device attribute; the runtime and the driver share the numbers.
 pub fn attribute(number: i32, device: u32) -> i32 {
-    let gpu = &config().gpu;
-    let clusters = u32::from(gpu.capability.0 >= 9);
+    match number {
+        33 => pci_bus(device).cast_signed(),
+        103 if config().keeps_memory => 0, // file descriptors
+        _ => attribute_of(&config().gpu, number),
+    }
+}
+
+/// The same of any GPU, as driver 580 answers it for an H200 (`properties/h200.json`). Zero for what the stand-in does not do (fabric
+/// handles) and for identities.
+fn attribute_of(gpu: &Gpu, number: i32) -> i32 {
+    // Of hardware that came with Hopper, or is not known of older cards.
+    let large = matches!(gpu.capability.0, 9 | 10);
     let value: u64 = match number {
         1..=3 => 1024,     // threads per block, x, y
         4 => 64,           // z
@@ -19,13 +29,21 @@ pub fn attribute(number: i32, device: u32) -> i32 {
         11 => 0x7fff_ffff, // pitch
         12 | 82 => 65_536, // registers per block, per multiprocessor
         13 => gpu.clock.into(),
-        14 | 30 => 512,                        // alignment of textures, surfaces
-        15 | 19 | 31 | 41 | 78 | 79 | 80 => 1, // overlap, mapped host memory, concurrent kernels, unified addresses, priorities, caches
+        14 | 30 => 512, // alignment of textures, surfaces
+        // Overlap, mapped host memory, concurrent kernels, unified addresses, priorities, caches, gathered textures.
+        15 | 19 | 31 | 41 | 44 | 78 | 79 | 80 => 1,
         16 => gpu.multiprocessors.into(),
-        21 | 22 | 69 => 131_072, // textures
-        23 | 70 | 71 => 65_536,
+        21 | 22 | 56 | 70 => 131_072, // textures and surfaces
+        23 | 57 => 65_536,
+        24..=26 | 58..=60 => 16_384,
+        27 | 28 | 42 | 45 | 46 | 49 | 52 | 53 | 55 | 61 | 63 | 64 | 66 | 67 | 73 | 74 | 77 => 32_768,
+        29 | 43 | 62 | 65 => 2048,
+        47 | 48 => 8192,
+        54 | 68 => 2046,
+        69 => 1 << 28,
+        71 => 65_000,
+        72 => 2_097_120,
         32 => gpu.ecc.into(),
-        33 => pci_bus(device).into(),
         36 => gpu.memory_clock.into(),
         37 => gpu.bus_width.into(),
         38 => gpu.l2,
@@ -35,21 +53,53 @@ pub fn attribute(number: i32, device: u32) -> i32 {
         75 => gpu.capability.0.into(),
         76 => gpu.capability.1.into(),
         81 => gpu.shared_per_multiprocessor.into(),
-        83 | 89 | 90 | 91 | 95 | 99 => 1, // managed memory, preemption, cooperative launch, registering
+        83 | 89 | 90 | 91 | 95 | 96 | 99 => 1, // managed memory, preemption, cooperative launch, registering
+        87 => match gpu.capability {
+            (7, 5) => 32,
+            (8, 6 | 9) | (10, 3) | (12, _) => 64,
+            _ => 2, // single to double precision
+        },
         97 => gpu.shared_per_block.into(),
-        102 => gpu.pages.into(),                             // virtual memory
-        103 => (gpu.pages && !config().keeps_memory).into(), // with file descriptors
+        102 | 103 => gpu.pages.into(), // virtual memory, with file descriptors
         106 => gpu.blocks_per_multiprocessor.into(),
-        108 => gpu.l2 * 3 / 4, // persisting cache
-        109 => 128 * MIB,      // access policy window
-        111 => 1024,           // shared memory that the system keeps
-        115 | 119 => 1,        // memory pools
-        120 => clusters.into(),
-        125 => 1,                           // events between processes
-        126 => u64::from(1 + 3 * clusters), // memory synchronisation domains
+        108 if gpu.capability.0 >= 9 => gpu.l2 * 5 / 8, // persisting cache
+        108 => gpu.l2 * 3 / 4,
+        109 => 128 * MIB, // access policy window
+        111 => 1024,      // shared memory that the system keeps
+        // Sparse arrays, host memory registered to be read, timelines, pools, deferred arrays, waits for memory, events between processes.
+        112..=115 | 119 | 121..=123 | 125 => 1,
+        107 | 110 | 116 | 117 | 124 | 129 => large.into(), // compression, direct access over PCI, pointers to functions
+        118 => u64::from(large) * 100,
+        120 | 127 => (gpu.capability.0 >= 9).into(), // clusters, tensor maps
+        126 => {
+            if gpu.capability.0 >= 9 {
+                4
+            } else {
+                1
+            }
+        } // memory synchronisation domains
+        131 => return -1,                            // no node of memory
+        141 | 142 | 144 | 145 => 1,                  // virtual memory and pools of the host
         _ => 0,
     };
     i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+/// A context's limit as it is at the start, as driver 580 has it on an H200; none where it has none.
+pub fn limit(gpu: &Gpu, number: i32) -> Option<u64> {
+    Some(match number {
+        0 => 1024,                                 // stack of a thread
+        1 => u64::from(gpu.multiprocessors) << 16, // buffer of printf
+        2 => 8 << 20,                              // heap of malloc in kernels
+        3 if gpu.capability.0 < 9 => 2,            // depth of waiting for kernels of kernels
+        4 => 2048,                                 // launches that such a kernel has pending
+        5 => 64,                                   // bytes fetched into the cache
+        // Three tenths of what may persist there.
+        6 if gpu.capability.0 >= 9 => u64::from(attribute_of(gpu, 108).cast_unsigned()) * 3 / 10,
+        6 => 0,
+        7 => gpu.shared_per_block.into(),
+        _ => return None,
+    })
 }
 
 /// The runtime's `cudaDeviceProp` as the major version `cuda` lays it out.
@@ -96,16 +146,17 @@ pub fn structure(device: u32, cuda: u32) -> Vec<u8> {
     image.ints(&[attribute(37), attribute(38), attribute(108), attribute(39), 1, 1, 1]);
     image.size(attribute(81).cast_unsigned().into());
     image.ints(&[attribute(82), 1, 0, 0, 0]); // registers, managed memory, board, atomics on the host
-    image.ints_if(before_13, &[if gpu.capability.1 == 0 { 2 } else { 64 }]); // single to double precision
+    image.ints_if(before_13, &[attribute(87)]); // single to double precision
     image.ints(&[0, 1, 1, 1, 1]); // pageable access, concurrent managed access, preemption, registered pointers, cooperative launch
     image.ints_if(before_13, &[1]);
     image.size(attribute(97).cast_unsigned().into());
     image.ints(&[0, 0, attribute(106), attribute(109)]);
     image.size(attribute(111).cast_unsigned().into());
     if cuda >= 12 {
-        image.ints(&[1, 0, 0, 0, 1, 0, 0, 0, attribute(119), 0, 1, attribute(120), 1]);
-        // The rest is zero: nodes of memory, and what NVIDIA keeps for later.
-        image.ints(&[0; 63]);
+        image.ints(&[99, 112, 113, 114, 115, 116, 117, 118, 119, 121, 125, 120, 129].map(attribute));
+        // What version 13 says of nodes of memory and identities; the rest is zero, kept by NVIDIA for later.
+        image.ints(&if cuda >= 13 { [0, -1, 0, 0, 0, 0, 0] } else { [0; 7] });
+        image.ints(&[0; 56]);
     }
     image.align(8);
     image.content
@@ -144,23 +195,4 @@ impl Image {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::structure;
-
-    /// Sizes and places in the headers of CUDA 11.7, 12.4 and 13.2.
-    #[test]
-    fn the_structure_of_properties_is_laid_out_as_each_version_has_it() {
-        for (cuda, size, multiprocessors, l2, per_block) in
-            [(11, 728, 388, 616, 696), (12, 1032, 388, 616, 696), (13, 1008, 384, 596, 672)]
-        {
-            let bytes = structure(0, cuda);
-            let int = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-            assert_eq!(bytes.len(), size, "CUDA {cuda}");
-            assert_eq!(int(360), 9, "compute capability, CUDA {cuda}");
-            assert_eq!(int(multiprocessors), 132, "CUDA {cuda}");
-            assert_eq!(int(l2), 50 << 20, "CUDA {cuda}");
-            assert_eq!(int(per_block), 227 << 10, "CUDA {cuda}");
-            assert_eq!(bytes[288..296], 85_029_158_912_u64.to_ne_bytes());
-        }
-    }
-}
+mod tests;

@@ -212,6 +212,7 @@ fn summary() -> String {
         "memory_calls": counted_calls(),
         "registered": nccl::registered(),
         "launches": execution::work_done(),
+        "graphs": execution::INSTANTIATED.load(Relaxed),
         "cudnn": cudnn::tally(),
         "not_imitated": log::all_not_imitated(),
         "order": {"blocks": blocks, "violations": violations},

@@ -43,7 +43,15 @@ def install() -> None:
     imports.after("torch.nn.modules.conv", _see_convolutions)
 
     def write() -> None:
-        outside = {"convolutions": _has_convolutions and _imitates_cudnn(), "eager": os.environ.get("CUDA_MODULE_LOADING") == "EAGER"}
+        told = _told()
+        cudnn = told.get("cudnn", {})
+        is_imitated = bool(cudnn.get("imitated", True) or not cudnn["answered"])
+        outside = {
+            "convolutions": _has_convolutions and is_imitated,
+            "named": _has_convolutions and not is_imitated,
+            "eager": os.environ.get("CUDA_MODULE_LOADING") == "EAGER",
+            "loaded": _loaded(told),
+        }
         note = {"sources": sorted(_sources(set(files))), "groups": _groups() | outside}
         Path(os.environ["STALLOC_TRIAL_NOTES"], f"{os.getpid()}.json").write_text(json.dumps(note))
 
@@ -68,15 +76,20 @@ def _sources(files: set[str]) -> set[str]:
     return found
 
 
-def _imitates_cudnn() -> bool:
-    """Whether the installed cuDNN left workspaces unknown, as the stand-in CUDA tells it."""
+def _told() -> dict[str, Any]:
+    """What the stand-in CUDA says of the process; nothing if there is none, or another one."""
     try:
         text = ctypes.create_string_buffer(1 << 16)
         ctypes.CDLL(None).stalloc_dryrun_summary(text, ctypes.c_size_t(len(text)))
-        told = json.loads(text.value)["cudnn"]
-        return bool(told["imitated"] or not told["answered"])
-    except (AttributeError, KeyError, ValueError):  # no stand-in, or another one
-        return True
+        return dict(json.loads(text.value))
+    except (AttributeError, ValueError):
+        return {}
+
+
+def _loaded(told: dict[str, Any]) -> list[str]:
+    """What the process used whose kernels take memory when they are loaded."""
+    stubs = {name: any(stub.startswith(name.lower()) for stub in told.get("not_imitated", ())) for name in ("cuSOLVER", "cuFFT")}
+    return [name for name, is_used in {**stubs, "CUDA graphs": bool(told.get("graphs"))}.items() if is_used]
 
 
 def _see_convolutions(conv: Any) -> None:

@@ -11,6 +11,7 @@ parser.add_argument("--most", type=int, default=1000, help="larger batches are r
 parser.add_argument("--multiple", type=int, default=1, help="other batches are refused")
 parser.add_argument("--fail", action="store_true")
 parser.add_argument("--convolution", action="store_true")
+parser.add_argument("--loaded", action="store_true", help="libraries and a graph are used, whose kernels take memory")
 parser.add_argument("--pipeline", type=int, help="stages of a pipeline, the second of which holds more")
 parser.add_argument("--limit", type=float, default=1.0, help="the share of the GPU that the program allows itself")
 options = parser.parse_args()
@@ -43,6 +44,11 @@ if world_size > 1:
 model = torch.nn.Sequential(*(torch.nn.Linear(options.width, options.width, bias=False) for _ in range(4))).cuda()
 if options.convolution:
     torch.nn.Conv2d(1, 1, 1)
+if options.loaded:
+    torch.nn.Conv2d(1, 1, 1, device="cuda")(torch.zeros(1, 1, 8, 8, device="cuda"))
+    torch.fft.fft(torch.linalg.cholesky(torch.eye(4, device="cuda")))
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(8, device="cuda")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _step in range(4):
     data = torch.zeros(options.batch * 1024, options.width, device="cuda")

@@ -2,7 +2,10 @@
 
 use super::{Execution, Handle, UNKNOWN_WRITES, WORK, new_handle};
 use crate::errors::{INVALID_HANDLE, Status};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Graphs that were made executable.
+pub static INSTANTIATED: AtomicU64 = AtomicU64::new(0);
 
 /// A graph.
 #[derive(Debug, Default)]
@@ -33,6 +36,7 @@ impl Execution {
     pub fn instantiate(&mut self, graph: Handle) -> Result<Handle, Status> {
         let nodes = self.graph(graph)?.nodes;
         let handle = new_handle();
+        INSTANTIATED.fetch_add(1, Relaxed);
         self.executables.insert(handle, nodes);
         Ok(handle)
     }

@@ -16,6 +16,7 @@ use crate::{checks, config::config};
 use capture::Capture;
 pub use capture::{CaptureInfo, Mode, exchange_thread_mode};
 use graphs::Graph;
+pub use graphs::INSTANTIATED;
 pub use order::{accessed, tally, unmapped};
 use stalloc_order::Order;
 pub use streams::Stream;

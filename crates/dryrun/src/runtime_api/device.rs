@@ -3,7 +3,7 @@
 use super::end;
 use crate::{
     config::config,
-    errors::{self, INVALID_DEVICE, SUCCESS, Status},
+    errors::{self, INVALID_DEVICE, SUCCESS, Status, UNSUPPORTED_LIMIT},
     execution::{cuda_major, execution},
     ffi::{Out, Text, TextOut},
     loaded,
@@ -131,13 +131,7 @@ exports! {
     }
 
     fn cudaDeviceGetLimit(value: Out<usize>, limit: c_int) -> Status {
-        value.set(match limit {
-            0 => 1024,      // stack of a thread
-            1 => 1 << 20,   // buffer of printf
-            2 => 8 << 20,   // heap of malloc in kernels
-            _ => 0,
-        });
-        SUCCESS
+        end(properties::limit(&config().gpu, limit).ok_or(UNSUPPORTED_LIMIT).map(|limit| value.set(limit as usize)))
     }
 
     fn cudaMemGetInfo(free: Out<usize>, total: Out<usize>) -> Status {

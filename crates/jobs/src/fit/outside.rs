@@ -19,7 +19,7 @@ const LINKED: (u64, u64) = (690 * MIB, 1040 * MIB);
 /// eight RTX 3080 (huggingface/trl#3436), 0.4 on two A6000, 0.56 on an RTX 3090.
 const UNLINKED: (u64, u64) = (100 * MIB, 570 * MIB);
 
-/// NCCL's network buffer of a rank alone: 512 MiB on a B300 (NVIDIA/nccl#2363), none on an RTX 3090 (#2366).
+/// NCCL's network buffer of a rank alone: 512 MiB on a B300 (NVIDIA/nccl#2363), 488 on an H200 (driver 580), none on an RTX 3090 (#2366).
 const ALONE: (u64, u64) = (0, 512 * MIB);
 
 /// The most for one communicator over several machines: NVIDIA/nccl#864 has 6 GB for context and three communicators.
@@ -32,6 +32,14 @@ const ALL_TO_ALL_OF_8: u64 = 3130 * MIB;
 /// The most that cuDNN was seen to ask PyTorch's allocator for in recordings: 129 MiB in PyTorch's own of ResNet-50, 128 in a U-Net's. It
 /// may ask for nothing. Counted where the installed cuDNN was not asked; where it was, its workspaces are in the recording.
 const CONVOLUTION: u64 = 130 * MIB;
+
+/// Asked with no GPU, cuDNN leaves out the partial sums of split reductions: on an H200 (driver 580, cuDNN 9.19) 21 jobs needed at most
+/// 178 MiB more than their dry runs (bench/results/fidelity.md).
+const PARTIAL_SUMS: u64 = 180 * MIB;
+
+/// What one first use of these added on an H200 (driver 580, CUDA 13.0, PyTorch 2.11), one after the other in a process: their kernels.
+/// Other uses load others.
+const LOADED: [(&str, u64); 3] = [("cuSOLVER", 96 * MIB), ("cuFFT", 8 * MIB), ("CUDA graphs", 70 * MIB)];
 
 /// What all kernels take more, loaded at once: pytorch#86509 has 287 and 667 MB, and before CUDA 11.7, where nothing else was
 /// possible, an RTX 3090 had up to 1,650 MiB in all (bench/results/fidelity.md), of which its context has 430 today.
@@ -55,9 +63,15 @@ pub struct Groups {
     /// Whether the program has convolutions of which the installed cuDNN did not say what they need.
     #[serde(default)]
     pub convolutions: bool,
+    /// Whether it has some of which it did.
+    #[serde(default)]
+    pub named: bool,
     /// Whether `CUDA_MODULE_LOADING` had all kernels loaded at once.
     #[serde(default)]
     pub eager: bool,
+    /// Those of [`LOADED`] that the program used.
+    #[serde(default)]
+    pub loaded: Vec<String>,
 }
 
 /// A share of the memory outside PyTorch.
@@ -107,13 +121,24 @@ impl Outside {
     /// What a process on `gpu` takes, one of `world_size`; `groups` where the recording tells them.
     pub fn of(gpu: &Gpu, world_size: u32, groups: Option<&Groups>) -> Self {
         let (least, most) = gpu.context_range;
-        let source = if least == most { "as described" } else { "public out-of-memory messages" };
+        let source = match gpu.capability.0 {
+            _ if least == most => "as described",
+            9 => "public out-of-memory messages; an H200, driver 580",
+            _ => "public out-of-memory messages",
+        };
         let mut parts = vec![Part::new("CUDA context and libraries", gpu.context_range, source)];
         if groups.is_some_and(|groups| groups.eager) {
             parts.push(Part::new("all kernels loaded at once", EAGER, "pytorch#86509, RTX 3090 before CUDA 11.7"));
         }
         if groups.is_some_and(|groups| groups.convolutions) {
             parts.push(Part::new("cuDNN's workspaces", (0, CONVOLUTION), "a recording of ResNet-50"));
+        } else if groups.is_some_and(|groups| groups.named) {
+            parts.push(Part::new("cuDNN's partial sums", (0, PARTIAL_SUMS), "21 jobs on an H200"));
+        }
+        for (name, most) in LOADED {
+            if groups.is_some_and(|groups| groups.loaded.iter().any(|used| used == name)) {
+                parts.push(Part::new(name, (0, most), "an H200, driver 580"));
+            }
         }
         let groups = groups.filter(|groups| !groups.used.is_empty() || !groups.unused.is_empty());
         let assumed =
