@@ -6,7 +6,7 @@ use crate::{
     errors::{INVALID_VALUE, SUCCESS, Status},
     execution::{Handle, launch, new_handle},
     ffi::{In, Out},
-    runtime_api::{allocate, blocks_per_multiprocessor},
+    runtime_api::{Dim3, allocate, blocks_per_multiprocessor, is_launchable},
 };
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -17,8 +17,8 @@ const VARIABLE: usize = 64 << 10;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct LaunchConfiguration {
-    grid: [c_uint; 3],
-    block: [c_uint; 3],
+    grid: Dim3,
+    block: Dim3,
     shared: c_uint,
     stream: Handle,
 }
@@ -26,6 +26,11 @@ pub struct LaunchConfiguration {
 fn handle(place: Out<Handle>) -> Status {
     place.set(new_handle());
     SUCCESS
+}
+
+/// A launch; too large a one is an invalid value here, where the runtime has an error for it.
+fn launched(grid: Dim3, block: Dim3, stream: Handle) -> Status {
+    end(is_launchable(grid, block).then(|| launch(stream)).ok_or(INVALID_VALUE))
 }
 
 fn attribute(attribute: c_int) -> c_int {
@@ -81,18 +86,16 @@ exports! {
         SUCCESS
     }
 
-    fn cuLaunchKernel(_function: Handle, _grid_x: c_uint, _grid_y: c_uint, _grid_z: c_uint, _block_x: c_uint, _block_y: c_uint, _block_z: c_uint, _shared: c_uint, stream: Handle) -> Status {
-        launch(stream);
-        SUCCESS
+    fn cuLaunchKernel(_function: Handle, x: c_uint, y: c_uint, z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, _shared: c_uint, stream: Handle) -> Status {
+        launched(Dim3 { x, y, z }, Dim3 { x: block_x, y: block_y, z: block_z }, stream)
     }
 
-    fn cuLaunchCooperativeKernel(_function: Handle, _grid_x: c_uint, _grid_y: c_uint, _grid_z: c_uint, _block_x: c_uint, _block_y: c_uint, _block_z: c_uint, _shared: c_uint, stream: Handle) -> Status {
-        launch(stream);
-        SUCCESS
+    fn cuLaunchCooperativeKernel(_function: Handle, x: c_uint, y: c_uint, z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, _shared: c_uint, stream: Handle) -> Status {
+        launched(Dim3 { x, y, z }, Dim3 { x: block_x, y: block_y, z: block_z }, stream)
     }
 
     fn cuLaunchKernelEx(configuration: In<LaunchConfiguration>, _function: Handle) -> Status {
-        end(configuration.get().ok_or(INVALID_VALUE).map(|configuration| launch(configuration.stream)))
+        configuration.get().map_or(INVALID_VALUE, |LaunchConfiguration { grid, block, stream, .. }| launched(grid, block, stream))
     }
 
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<c_int>, _function: Handle, threads: c_int, shared: usize) -> Status {
@@ -110,3 +113,6 @@ exports! {
         SUCCESS
     }
 }
+
+#[cfg(test)]
+mod tests;

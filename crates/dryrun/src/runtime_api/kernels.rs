@@ -19,9 +19,9 @@ use std::{
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Dim3 {
-    x: c_uint,
-    y: c_uint,
-    z: c_uint,
+    pub x: c_uint,
+    pub y: c_uint,
+    pub z: c_uint,
 }
 
 #[derive(Clone, Copy)]
@@ -73,7 +73,7 @@ pub fn blocks_per_multiprocessor(threads: c_int, shared: usize) -> c_int {
 
 /// Whether a launch has no more blocks, and threads in a block, than any GPU takes (CUDA's programming guide, technical specifications
 /// per compute capability). None at all is let through: what was computed from values, which are not real, may be none.
-fn is_launchable(grid: Dim3, block: Dim3) -> bool {
+pub fn is_launchable(grid: Dim3, block: Dim3) -> bool {
     let threads = [block.x, block.y, block.z].into_iter().map(u128::from).product::<u128>();
     c_int::try_from(grid.x).is_ok() && grid.y.max(grid.z) <= 65_535 && threads <= 1024 && block.z <= 64
 }

@@ -14,7 +14,7 @@ pub use device::{
     cudaDeviceGetLimit, cudaDeviceGetStreamPriorityRange, current_device, existing, runtime_version, set_current_device,
 };
 pub use graphs::{cudaGraphDestroy, cudaGraphExecDestroy, cudaGraphInstantiate, cudaGraphLaunch};
-pub use kernels::{blocks_per_multiprocessor, name_of};
+pub use kernels::{Dim3, blocks_per_multiprocessor, is_launchable, name_of};
 pub use memory::{allocate, copy_now, copy_on, fill_on, free, free_host};
 pub use pools::cudaDeviceGetDefaultMemPool;
 pub use streams::{
