@@ -5,7 +5,7 @@
 
 use super::{
     BAD_PARAM, SUCCESS,
-    descriptor::{Attribute, Descriptor, Node, element, is_answered, lock},
+    descriptor::{Attribute, Descriptor, Node, WORKSPACE, element, is_answered, lock},
     imitation,
     installed::{self, Answer},
 };
@@ -101,6 +101,7 @@ exports! {
                 match installed::get(&node, name, kind, asked, &named(&wanted)) {
                     Some(Answer { status, .. }) if status != SUCCESS => return status,
                     Some(Answer { count, bytes, .. }) => (count, bytes),
+                    None if name == WORKSPACE => (1, imitation::workspace(&node).to_ne_bytes().to_vec()),
                     None => imitation::of_itself(name, kind),
                 }
             }

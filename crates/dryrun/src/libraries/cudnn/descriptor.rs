@@ -12,9 +12,14 @@ pub const ENGINE: c_int = 2;
 pub const PLAN: c_int = 5;
 
 pub const HEURISTIC_MODE: c_int = 200;
+/// `CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH` and `CUDNN_ATTR_OPERATIONGRAPH_OPS`.
+pub const HEURISTIC_GRAPH: c_int = 201;
+const OPERATIONS: c_int = 801;
 pub const HEURISTIC_RESULTS: c_int = 202;
 pub const CONFIGURED_ENGINE: c_int = 300;
 pub const PLAN_CONFIGURATION: c_int = 401;
+/// `CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE`.
+pub const WORKSPACE: c_int = 402;
 const FIRST_OF_PLAN: c_int = 400;
 const LAST_OF_PLAN: c_int = 499;
 pub const FIRST_OF_ENGINE: c_int = 1300;
@@ -82,6 +87,11 @@ impl Descriptor {
     pub fn number(&self, name: c_int) -> Option<c_int> {
         let bytes = self.attributes.get(&name)?.bytes.get(..4)?;
         Some(c_int::from_ne_bytes(bytes.try_into().ok()?))
+    }
+
+    /// The operations of a graph.
+    pub fn operations(&self) -> Vec<Node> {
+        self.attributes.get(&OPERATIONS).map(|operations| operations.children.clone()).unwrap_or_default()
     }
 
     /// The first descriptor of an attribute.

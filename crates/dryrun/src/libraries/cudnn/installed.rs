@@ -8,7 +8,7 @@ use super::{
     answers::AnswerFile,
     backend::DESCRIPTOR,
     descriptor::{
-        ENGINE, HEURISTIC, HEURISTIC_MODE, HEURISTIC_RESULTS, LIBRARY_HANDLE, Node, Origin, PLAN, PLAN_CONFIGURATION,
+        ENGINE, HEURISTIC, HEURISTIC_GRAPH, HEURISTIC_MODE, HEURISTIC_RESULTS, LIBRARY_HANDLE, Node, Origin, PLAN, PLAN_CONFIGURATION,
         lock, take_dropped,
     },
     version,
@@ -32,9 +32,6 @@ const DEVICE: c_int = 38;
 const DEVICE_TEXT: c_int = 2702;
 const CHARACTER: c_int = 24;
 
-/// `CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH` and `CUDNN_ATTR_OPERATIONGRAPH_OPS`.
-const HEURISTIC_GRAPH: c_int = 201;
-const OPERATIONS: c_int = 801;
 /// Forward, filter's and data's gradient of a convolution.
 const CONVOLUTIONS: std::ops::RangeInclusive<c_int> = 10..=12;
 
@@ -374,8 +371,8 @@ fn key(node: &Node, depth: u32) -> Option<u64> {
 /// Whether an operation graph is of convolutions alone. What else cuDNN runs (attention above all) needs a card to choose by, and its
 /// refusal would end the program.
 fn is_of_convolutions(graph: &Node) -> bool {
-    let operations = lock(graph).attributes.get(&OPERATIONS).map(|operations| operations.children.clone());
-    let mut kinds = operations.unwrap_or_default().into_iter().map(|operation| lock(&operation).kind).peekable();
+    let operations = lock(graph).operations();
+    let mut kinds = operations.into_iter().map(|operation| lock(&operation).kind).peekable();
     kinds.peek().is_some() && kinds.all(|kind| CONVOLUTIONS.contains(&kind))
 }
 
@@ -417,7 +414,11 @@ pub fn get(node: &Node, name: c_int, kind: c_int, asked: usize, into: &[Node]) -
     let answer = ask(node, name, kind, asked, into);
     if answer.is_none() && kind == DESCRIPTOR {
         // What comes of an imitation is one: the library knows nothing of it.
-        into.iter().for_each(|place| lock(place).is_imitated = true);
+        for (index, place) in into.iter().enumerate() {
+            let mut place = lock(place);
+            place.is_imitated = true;
+            place.origin = Some(Origin { parent: node.clone(), name, index, asked });
+        }
     }
     answer
 }
