@@ -151,6 +151,28 @@ def calls(options: argparse.Namespace) -> dict[str, Any]:
     return {"busy": options.busy, "cells": cells}
 
 
+def ranges(options: argparse.Namespace) -> dict[str, Any]:
+    """Several mappings undone by one call, and memory that is taken and given back without mapping (what cudaMalloc and cudaFree do)."""
+    unmapped, plain = [], []
+    for mib, count in options.pages:
+        clock = Clock()
+        for _ in range(options.repeats):
+            pages = Range(clock, mib * MIB, count)
+            pages.create()
+            pages.map(at_once=False)
+            clock.call("cuMemUnmap", pages.at(0), size_t(mib * MIB * count))
+            pages.release()
+            pages.close()
+        unmapped.append({"mib": mib, "pages": count, "microseconds": clock.summary()["cuMemUnmap"]["median"]})
+    for mib in options.sizes:
+        clock, address = Clock(), ctypes.c_uint64()
+        for _ in range(options.repeats):
+            clock.call("cuMemAlloc_v2", ctypes.byref(address), size_t(mib * MIB))
+            clock.call("cuMemFree_v2", address)
+        plain.append({"mib": mib, **{name: figures["median"] for name, figures in clock.summary().items()}})
+    return {"unmapped": unmapped, "plain": plain}
+
+
 def remaps(options: argparse.Namespace) -> dict[str, Any]:
     """A step of matrix products without and with a remap in its middle: the device is waited for, pages go elsewhere."""
     start = work(options.matrix)
@@ -182,7 +204,7 @@ def remaps(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["calls", "remaps"])
+    parser.add_argument("what", choices=["calls", "ranges", "remaps"])
     parser.add_argument("--busy", action="store_true", help="while matrix products are under way")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--output", type=Path, required=True)
@@ -192,10 +214,14 @@ def main() -> None:
     if options.what == "remaps":
         options.pages, options.products = [(2, 1), (2, 16), (2, 256), (32, 4), (128, 4)], 100
         options.repeats = 7
+    options.sizes = [2, 20, 64, 512, 2048]
+    if options.what == "ranges":
+        options.pages, options.repeats = [(2, 16), (2, 64), (2, 256), (20, 16), (32, 16)], 8
     if options.tiny:
-        options.pages, options.repeats, options.matrix, options.products = [(2, 1), (2, 4)], 2, 64, 4
+        options.pages, options.sizes = [(2, 1), (2, 4)], [2]
+        options.repeats, options.matrix, options.products = 2, 64, 4
     torch.cuda.init()
-    figures = calls(options) if options.what == "calls" else remaps(options)
+    figures = {"calls": calls, "ranges": ranges, "remaps": remaps}[options.what](options)
     options.output.write_text(json.dumps(figures))
 
 

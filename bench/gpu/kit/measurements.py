@@ -9,9 +9,13 @@ from typing import Any, Callable
 
 from harness import HERE, Kit, OutOfTime
 
+sys.path.insert(0, str(HERE / "bench"))
+
 #: The models whose recordings are compared, with their micro-batches.
 TRACED = {"llama-1b": 8, "gpt2": 16, "moe": 8, "conv": 64, "compiled": 8}
 RECORDED_STEPS = 4
+#: Steps of each job of bench/jobs whose recordings are compared.
+JOB_STEPS = 3
 #: The model whose losses are compared to the bit, and its micro-batch.
 COMPARED, COMPARED_BATCH, COMPARED_STEPS = "llama-small", 4, 12
 LOSSES = ("native", "auto", "planned", "native again", "expandable")
@@ -46,6 +50,17 @@ def shell(*lines: str) -> list[str]:
     return ["sh", "-c", "\n".join(lines)]
 
 
+def jobs() -> dict[str, Callable[[Path], list[Any]]]:
+    """The commands of the jobs of bench/jobs that need PyTorch alone and one GPU, where the kit brings them."""
+    try:
+        from jobs import JOBS
+    except ImportError:
+        return {}
+    command = lambda job: [sys.executable, HERE / job.script, *job.options, "--seed", "1", "--steps", str(JOB_STEPS)]
+    wanted = {name: job for name, job in JOBS.items() if not job.launch and "megatron" not in job.script}
+    return {name: lambda output, job=job: shell(quoted(*command(job)), f"echo {{}} > {quoted(output)}") for name, job in wanted.items()}
+
+
 def quoted(*words: Any) -> str:
     return shlex.join(map(str, words))
 
@@ -57,12 +72,16 @@ def run_under(kit: Kit, name: str, allocator: str, make: Callable[[Path], list[A
     return kit.measure(name, seconds, lambda output, _: kit.under(way, make(output), plan)[0], **environment)
 
 
-def recording(kit: Kit, model: str, micro_batch: int, *more: Any, steps: int = RECORDED_STEPS) -> Path:
-    """A folder with a recording of a model on the stand-in: the kit's own where it was made with these versions, else made now."""
-    folder = kit.work / "recorded" / model
-    program = training(kit, model, micro_batch, steps, *more)
-    kit.measure(f"recording/{model}", 150, lambda output, _: kit.recorded(program(output), folder, kit.dry_run or STAND_IN))
+def recorded(kit: Kit, name: str, make: Callable[[Path], list[Any]]) -> Path:
+    """A folder with a recording of a program on the stand-in: the kit's own where it was made with these versions, else made now."""
+    folder = kit.work / "recorded" / name
+    kit.measure(f"recording/{name}", 150, lambda output, _: kit.recorded(make(output), folder, kit.dry_run or STAND_IN))
     return folder
+
+
+def recording(kit: Kit, model: str, micro_batch: int, *more: Any, steps: int = RECORDED_STEPS) -> Path:
+    """A folder with a recording of a model on the stand-in."""
+    return recorded(kit, model, training(kit, model, micro_batch, steps, *more))
 
 
 def fit(kit: Kit, name: str, gpu: str, model: str, micro_batch: Any, steps: int, *vary: str) -> dict[str, Any]:
@@ -103,6 +122,7 @@ def record(kit: Kit) -> list[Callable[[], Any]]:
     """All that is asked of the stand-in alone, for `pack`."""
     parts = [lambda model=model: plan_of(kit, model) for model in [COMPARED, *TRACED]]
     parts.append(lambda: plan_of_streams(kit))
+    parts += [lambda name=name, make=make: recorded(kit, name, make) for name, make in ({} if kit.tiny else jobs()).items()]
     parts += [lambda model=model, size=size: fit_peak(kit, model, size) for model, size in traced(kit).items()]
     return parts + [lambda model=model: fit_largest(kit, model) for model in searched(kit)]
 
@@ -118,10 +138,7 @@ def plan_of(kit: Kit, model: str) -> Path:
 
 def plan_of_streams(kit: Kit) -> Path:
     """A folder with a recording of the blocks on several streams."""
-    folder = kit.work / "recorded" / "streams"
-    program = lambda output: kit.python("streams.py", "--steps", "8", "--output", output)
-    kit.measure("recording/streams", 150, lambda output, _: kit.recorded(program(output), folder, kit.dry_run or STAND_IN))
-    return folder
+    return recorded(kit, "streams", lambda output: kit.python("streams.py", "--steps", "8", "--output", output))
 
 
 def streams(kit: Kit, way: str) -> None:
@@ -141,25 +158,27 @@ def truth(kit: Kit) -> list[Callable[[], Any]]:
         parts.append(lambda way=way: run_under(kit, f"truth/losses/{way}", way, small, 90, plan_of(kit, COMPARED) if way == "planned" else None))
     parts += [lambda way=way: streams(kit, way) for way in STREAMS]
     for model, micro_batch in traced(kit).items():
-        parts.append(lambda model=model, micro_batch=micro_batch: compare(kit, model, micro_batch))
+        program = training(kit, model, micro_batch, RECORDED_STEPS)
+        parts.append(lambda model=model, program=program: compare(kit, model, program))
+    parts.append(lambda: run_under(kit, "truth/outside", "native", lambda output: kit.python("outside.py", "--output", output), 90))
     for way in ("native", "expandable"):
         parts.append(lambda way=way: addresses(kit, way))
+    parts += [lambda name=name, make=make: compare(kit, name, make) for name, make in ({} if kit.tiny else jobs()).items()]
     return parts + [lambda model=model, size=size: fit_peak(kit, model, size) for model, size in traced(kit).items()]
 
 
-def compare(kit: Kit, model: str, micro_batch: int) -> None:
-    """The recording on the GPU against that on the stand-in, event for event."""
-    stand_in = recording(kit, model, micro_batch)
-    there = kit.work / "recorded-on-gpu" / model
-    program = training(kit, model, micro_batch, RECORDED_STEPS)
-    kit.measure(f"truth/recorded/{model}", 120, lambda output, _: kit.recorded(program(output), there, kit.dry_run))
+def compare(kit: Kit, name: str, make: Callable[[Path], list[Any]]) -> None:
+    """The recording of a program on the GPU against that on the stand-in, event for event."""
+    stand_in = recorded(kit, name, make)
+    there = kit.work / "recorded-on-gpu" / name
+    kit.measure(f"truth/recorded/{name}", 120, lambda output, _: kit.recorded(make(output), there, kit.dry_run))
     files = [folder / "rank0_dev0.trace" for folder in (stand_in, there)]
 
     def info(output: Path, _: float) -> list[Any]:
         # 1: they differ, which is an answer.
         return shell(f"{quoted(kit.stalloc, 'info', '--compare', *files, '--json')} > {quoted(output)}", "[ $? -le 1 ]")
 
-    kit.measure(f"truth/trace/{model}", 60, info)
+    kit.measure(f"truth/trace/{name}", 60, info)
 
 
 def addresses(kit: Kit, way: str) -> None:
@@ -179,6 +198,7 @@ def cost(kit: Kit) -> list[Callable[[], Any]]:
 
     driver("driver idle", "calls")
     driver("driver busy", "calls", "--busy")
+    driver("driver at once", "ranges")
     driver("remaps", "remaps")
     model = "llama-1b"
     steps = 2 if kit.tiny else WARM_UP + TIMED
@@ -192,7 +212,7 @@ def cost(kit: Kit) -> list[Callable[[], Any]]:
                     kit, f"cost/speed/{way}/{turn + 1}", way, program(way), 75, plan_of(kit, model) if way == "planned" else None
                 )
             )
-    parts.insert(3 + len(SPEEDS), lambda: pairs(kit))
+    parts.insert(4 + len(SPEEDS), lambda: pairs(kit))
     return parts
 
 

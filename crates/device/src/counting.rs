@@ -191,6 +191,7 @@ impl Device for Counting {
             if left == Some(0) {
                 self.mappings.remove(&mapping.piece);
                 self.used -= mapping.bytes;
+                self.work.give_back();
             }
         }
         Ok(())

@@ -276,9 +276,12 @@ impl Device for Recorder {
         let state = &mut *self.0.borrow_mut();
         let mut at = address;
         while at < address + bytes {
-            let mapped = state.left.remove(&at).or_else(|| state.drop(at));
-            at += mapped.ok_or(Error::Unsupported("unmap what is not mapped"))?;
             state.work.unmap();
+            let mapped = state.left.remove(&at).or_else(|| {
+                state.work.give_back();
+                state.drop(at)
+            });
+            at += mapped.ok_or(Error::Unsupported("unmap what is not mapped"))?;
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ pub struct Replay {
     pub planned: Option<u64>,
     /// Calls of the driver to take, map and give back memory.
     pub driver_calls: u64,
-    /// Time that they take by published prices, milliseconds: see [`stalloc_device::DriverWork`].
+    /// Time that they take by prices of an H200, milliseconds: see [`stalloc_device::DriverWork`].
     pub driver_ms: f64,
     /// Reserved bytes, each time they change: (event time, bytes after it).
     pub reserved: Vec<(Time, u64)>,

@@ -197,6 +197,7 @@ impl Gpu {
             return Ok(());
         }
         self.mappings.remove(&memory);
+        self.work.give_back();
         self.calls.release(memory)
     }
 

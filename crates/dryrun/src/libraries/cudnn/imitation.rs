@@ -3,8 +3,8 @@
 use super::{
     backend::DESCRIPTOR,
     descriptor::{
-        CONFIGURED_ENGINE, FIRST_OF_ENGINE, HEURISTIC_GRAPH, HEURISTIC_RESULTS, LAST_OF_ENGINE, Node, PLAN_CONFIGURATION,
-        element, lock,
+        CONFIGURED_ENGINE, FIRST_OF_ENGINE, HEURISTIC_GRAPH, HEURISTIC_RESULTS, LAST_OF_ENGINE, Node,
+        PLAN_CONFIGURATION, element, lock,
     },
 };
 use std::ffi::c_int;

@@ -8,8 +8,8 @@ use super::{
     answers::AnswerFile,
     backend::DESCRIPTOR,
     descriptor::{
-        ENGINE, HEURISTIC, HEURISTIC_GRAPH, HEURISTIC_MODE, HEURISTIC_RESULTS, LIBRARY_HANDLE, Node, Origin, PLAN, PLAN_CONFIGURATION,
-        lock, take_dropped,
+        ENGINE, HEURISTIC, HEURISTIC_GRAPH, HEURISTIC_MODE, HEURISTIC_RESULTS, LIBRARY_HANDLE, Node, Origin, PLAN,
+        PLAN_CONFIGURATION, lock, take_dropped,
     },
     version,
 };
