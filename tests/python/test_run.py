@@ -163,3 +163,10 @@ def test_a_snapshot_that_a_served_job_dumps_tells_what_it_held(planned, tmp_path
     told = run("simulate", dump, "--allocator", "pytorch", "--json")
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["actual_peak_reserved"] == int(process.stdout.split()[-1])
+
+
+def test_idle_threads_sleep_in_a_dry_run_unless_the_user_says_otherwise():
+    code = "import os; print(os.environ.get('OMP_WAIT_POLICY'))"
+    for env, found in (({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")):
+        done = run("run", "--dry-run", "rtx4090", "--", sys.executable, "-c", code, env=env)
+        assert done.stdout.splitlines()[-1] == found, done.stdout + done.stderr

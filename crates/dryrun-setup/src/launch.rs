@@ -117,6 +117,10 @@ impl DryRun {
             let is_hidden = is_on_path(crate::nvidia_smi::COMMAND) || path.is_empty();
             variables.push(("PATH", if is_hidden { joined(parts) } else { joined([parts[1], parts[0]]) }));
         }
+        // Where processors are shared, threads that wait awake took four fifths of a dry run's time.
+        if env::var_os("OMP_WAIT_POLICY").is_none() {
+            variables.push(("OMP_WAIT_POLICY", "passive".into()));
+        }
         if self.ample {
             variables.push((variables::AMPLE, "1".into()));
         }
