@@ -8,13 +8,19 @@ Rivals are installed into --environment, a virtual environment that is made wher
 TelaMalloc and simulated annealing; the best of the three counts, each with the whole limit) and OR-tools' CP-SAT, told the load
 as a lower bound. MiniMalloc (github.com/google/minimalloc, its program `minimalloc`) takes part where `--minimalloc` names it; it only answers
 whether a capacity is enough, so it is asked about the load first, then about whatever is enough, then halfway between the best so far and the highest that
-it gave up, each time for a part of what is left of the limit. Instances are CSV files and names that `tight` knows. Every answer is checked here, by code that shares nothing
-with any of them. One that is given up (too long, too much memory, wrong) is shown as `-`. Ratios are peak to largest live load.
+it gave up, each time for a part of what is left of the limit. idealloc (github.com/cappadokes/idealloc) takes part where `--idealloc` names it; it knows no limit and says no
+offsets: it is given as many lives as fit, and its own word counts. Instances are CSV files and names that `tight` knows. Every other answer is checked here, by code that shares nothing
+with any of them. One that is given up (too long, too much memory, wrong) is shown as `-`. Ratios are peak to largest live load, one for each limit; the last column
+has the seconds of CPU that all processes and threads of ours took, and the least that a rival took which ended higher, with the start of the program and its reading. MiniMalloc, TelaMalloc and
+annealing have one thread; with `--threads 1` everybody has the same CPU.
 """
 
 import argparse
 import csv
 import json
+import os
+import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -66,15 +72,15 @@ def peak(buffers, offsets):
     return max((offset + b[2] for offset, b in zip(offsets, buffers)), default=0)
 
 
-def solve(rival, buffers, limit):
+def solve(rival, buffers, limit, threads):
     """Offsets by a rival; runs in the rivals' environment."""
     if rival == "cp-sat":
-        return cp_sat(buffers, limit)
+        return cp_sat(buffers, limit, threads)
     import omnimalloc
     from omnimalloc.allocators import simulated_annealing, supermalloc, telamalloc
 
     kinds = {
-        "supermalloc": lambda: supermalloc.SupermallocAllocator(timeout=limit, num_threads=2),
+        "supermalloc": lambda: supermalloc.SupermallocAllocator(timeout=limit, num_threads=threads),
         "telamalloc": lambda: telamalloc.TelamallocAllocator(timeout=limit, max_backtracks=10**9),
         "annealing": lambda: simulated_annealing.SimulatedAnnealingAllocator(timeout=limit, max_iterations=10**9),
     }
@@ -110,7 +116,26 @@ def minimalloc(program, path, out, limit):
         low, best = (low, top) if top is not None else (middle + 1, best)
 
 
-def cp_sat(buffers, limit):
+def idealloc(program, path, limit, threads):
+    """The lowest peak that idealloc names within the limit, which it has as lives: one first, then as many as that says."""
+    until, lives, best = time.monotonic() + limit, 1, None
+    # Doubled, as it ends in an error where a lifetime is a single instant.
+    twice = Path(path).with_suffix(".twice")
+    twice.write_text("id,lower,upper,size\n" + "".join(f"{i},{2 * b[0]},{2 * b[1]},{b[2]}\n" for i, b in enumerate(read(path)[0])))
+    while (left := until - time.monotonic()) > 0:
+        command = [program, "--input", twice, "ex-csv", "--max-lives", str(lives)]
+        try:
+            said = subprocess.run(command, capture_output=True, text=True, timeout=left, env={**os.environ, "RAYON_NUM_THREADS": str(threads)})
+        except subprocess.TimeoutExpired:
+            break
+        peaks = [int(top) for top in re.findall(r"Makespan:\s+(\d+)", said.stdout)]
+        best = min([best] * (best is not None) + peaks, default=None)
+        took = left - (until - time.monotonic())
+        lives = int(min(max(1, 0.9 * lives * (left - took) / took), 1_000_000))
+    return best
+
+
+def cp_sat(buffers, limit, threads):
     """Offsets by CP-SAT: rectangles of fixed extent in time that do not overlap, the highest top as low as can be."""
     from ortools.sat.python import cp_model
 
@@ -127,7 +152,7 @@ def cp_sat(buffers, limit):
     model.add_no_overlap_2d(times, places)
     model.minimize(top)
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds, solver.parameters.num_workers = limit, 2
+    solver.parameters.max_time_in_seconds, solver.parameters.num_workers = limit, threads
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     return [solver.value(offset) for offset in offsets]
@@ -142,19 +167,25 @@ def environment(folder):
     return python
 
 
+def cpu():
+    """Seconds of CPU of all processes that have ended under this one."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def ask(command, out, buffers, limit):
-    """The ratio that a command's answer in `out` has, or None, and the seconds that it took from its start to its end."""
+    """The ratio that a command's answer in `out` has, or None, and the seconds of CPU that it took."""
     out.unlink(missing_ok=True)
-    start = time.monotonic()
+    start = cpu()
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=limit + GRACE)
     except subprocess.TimeoutExpired:
-        return None, time.monotonic() - start
-    seconds = time.monotonic() - start
+        return None, cpu() - start
+    seconds = cpu() - start
     if done.returncode or not out.exists():
         return None, seconds
-    offsets = json.loads(out.read_text()) if out.suffix == ".json" else read(out)[1]
-    top = peak(buffers, offsets)
+    answer = json.loads(out.read_text()) if out.suffix == ".json" else read(out)[1]
+    top = answer if isinstance(answer, int) else peak(buffers, answer)
     return (None if top is None else top / load(buffers)), seconds
 
 
@@ -167,6 +198,8 @@ def main():
     parser.add_argument("--limits", default="0.1,1,10", help="seconds, separated by commas")
     parser.add_argument("--rivals", default=",".join(RIVALS))
     parser.add_argument("--minimalloc", type=Path, help="MiniMalloc's program")
+    parser.add_argument("--idealloc", type=Path, help="idealloc's program")
+    parser.add_argument("--threads", type=int, default=2, help="of each that can have several")
     parser.add_argument("--solve", nargs=4, metavar=("RIVAL", "CSV", "LIMIT", "OUT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.solve:
@@ -174,11 +207,16 @@ def main():
         if rival == "minimalloc":
             minimalloc(options.minimalloc, Path(path), Path(out), float(limit))
             return
-        Path(out).write_text(json.dumps(solve(rival, read(path)[0], float(limit))))
+        if rival == "idealloc":
+            answer = idealloc(options.idealloc, path, float(limit), options.threads)
+        else:
+            answer = solve(rival, read(path)[0], float(limit), options.threads)
+        Path(out).write_text(json.dumps(answer))
         return
     python, rivals = environment(options.environment), options.rivals.split(",")
-    rivals += ["minimalloc"] if options.minimalloc else []
-    print(f"| instance | buffers | limit, s | stalloc | {' | '.join(rivals)} |\n|---|---|---|{'---|' * (len(rivals) + 1)}")
+    rivals += [name for name in ("minimalloc", "idealloc") if getattr(options, name)]
+    limits = [float(limit) for limit in options.limits.split(",")]
+    print(f"Limits: {options.limits} s.\n\n| instance | buffers | stalloc | {' | '.join(rivals)} | CPU, s |\n|---|---|---|{'---|' * (len(rivals) + 1)}")
     behind = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in options.instances:
@@ -191,19 +229,24 @@ def main():
             bare = Path(folder) / "instance.csv"
             with open(bare, "w") as file:
                 file.writelines(["id,lower,upper,size\n", *(f"{i},{b[0]},{b[1]},{b[2]}\n" for i, b in enumerate(buffers))])
-            for limit in map(float, options.limits.split(",")):
+            columns = []
+            for limit in limits:
                 out = Path(folder) / "plan.csv"
-                ours = [options.stalloc, "plan", bare, "-o", out, "--time-limit", str(limit), "--threads", "2", "--json"]
+                ours = [options.stalloc, "plan", bare, "-o", out, "--time-limit", str(limit), "--threads", str(options.threads), "--json"]
                 answers = [ask(ours, out, buffers, limit)]
                 for rival in rivals:
                     out = Path(folder) / ("plan.csv" if rival == "minimalloc" else "plan.json")
                     command = [python, __file__, "--solve", rival, bare, str(limit), out]
-                    command += ["--minimalloc", options.minimalloc] if options.minimalloc else []
+                    command += ["--threads", str(options.threads)]
+                    command += [f"--{rival}", getattr(options, rival)] if rival in ("minimalloc", "idealloc") else []
                     answers.append(ask(command, out, buffers, limit))
                 best = min((ratio for ratio, _ in answers[1:] if ratio), default=None)
                 behind += best is not None and (answers[0][0] is None or answers[0][0] > best + 1e-9)
-                cells = [f"{ratio:.4f} ({seconds:.1f} s)" if ratio else "-" for ratio, seconds in answers]
-                print(f"| {path.stem} | {len(buffers)} | {limit:g} | {' | '.join(cells)} |", flush=True)
+                above = [seconds for ratio, seconds in answers[1:] if (ratio or 9) > (answers[0][0] or 9)]
+                took = f"{answers[0][1]:.1f} / {min(above):.1f}" if above else f"{answers[0][1]:.1f} / -"
+                columns.append([f"{ratio:.4f}" if ratio else "-" for ratio, _ in answers] + [took])
+            cells = [" · ".join(cells) for cells in zip(*columns)]
+            print(f"| {path.stem} | {len(buffers)} | {' | '.join(cells)} |", flush=True)
     print(f"\nBehind the best of the others in {behind} rows.")
 
 
