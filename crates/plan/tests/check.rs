@@ -1,6 +1,8 @@
 //! What the check must find, one case each; plans are written by hand, so that nothing that makes plans takes part.
 
-use stalloc_plan::{CARRIED, Entry, FOREVER, Plan, Rectangle, Release, Section, SectionKind, Slot, check_rectangles};
+use stalloc_plan::{
+    CARRIED, Entry, FOREVER, Findings, Plan, Rectangle, Release, Section, SectionKind, Slot, check_rectangles,
+};
 use stalloc_trace::{RawEvent, StackId, Trace, TraceBuilder};
 
 /// A plan of sections, each a list of slots `(offset, upper)` of 512 bytes.
@@ -179,4 +181,35 @@ fn rectangles_that_touch_do_not_overlap_and_empty_ones_hold_nothing() {
     assert_eq!(check_rectangles(&[r(0, 4, 8, 1)], Some(8)).out_of_bounds, 1);
     assert_eq!(check_rectangles(&[Rectangle { alignment: 4, ..r(0, 4, 8, 2) }], None).misaligned, 1);
     assert_eq!(check_rectangles(&[r(0, 4, u64::MAX, 1)], None).out_of_bounds, 1);
+}
+
+#[test]
+fn two_verdicts_in_one_add_up_and_only_two_good_ones_are_good() {
+    let one = Findings { overlaps: 1, misaligned: 2, out_of_bounds: 3, unmatched: 4, peak: 70, ..Findings::default() };
+    let other =
+        Findings { overlaps: 10, misaligned: 20, out_of_bounds: 30, unmatched: 40, peak: 60, ..Findings::default() };
+    let both = one.clone().and(other);
+    assert_eq!((both.overlaps, both.misaligned, both.out_of_bounds, both.unmatched), (11, 22, 33, 44));
+    assert_eq!((both.peak, both.ok), (70, false));
+    let good = Findings { ok: true, ..Findings::default() };
+    assert!(good.clone().and(good.clone()).ok);
+    assert!(!good.and(one).ok);
+}
+
+#[test]
+fn the_first_twenty_problems_are_told_and_all_are_counted() {
+    let unaligned = |offset| Rectangle { lower: 0, upper: 1, size: 0, alignment: 2, offset };
+    let findings = check_rectangles(&(0..25).map(|i| unaligned(2 * i + 1)).collect::<Vec<_>>(), None);
+    assert_eq!((findings.misaligned, findings.problems.len()), (25, 20));
+    assert!(findings.problems[0].contains("at 1 is not aligned to 2 bytes"), "{:?}", findings.problems);
+    assert!(findings.problems[19].contains("at 39 "), "{:?}", findings.problems);
+    let both = findings.clone().and(findings.clone());
+    assert_eq!((both.misaligned, both.problems.len()), (50, 20));
+    assert_eq!(both.problems, findings.problems);
+}
+
+#[test]
+fn a_buffer_of_no_bytes_hides_no_overlap() {
+    let at = |lower, size, offset| Rectangle { lower, upper: 9, size, alignment: 1, offset };
+    assert_eq!(check_rectangles(&[at(0, 100, 0), at(1, 0, 50), at(2, 10, 60)], None).overlaps, 1);
 }
