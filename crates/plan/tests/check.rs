@@ -213,3 +213,26 @@ fn a_buffer_of_no_bytes_hides_no_overlap() {
     let at = |lower, size, offset| Rectangle { lower, upper: 9, size, alignment: 1, offset };
     assert_eq!(check_rectangles(&[at(0, 100, 0), at(1, 0, 50), at(2, 10, 60)], None).overlaps, 1);
 }
+
+#[test]
+fn what_a_section_may_not_hold_is_said() {
+    let whole = || plan(1024, &[&[(0, 2), (512, 2)], &[(0, 1)]]);
+    assert_eq!(whole().validate(), Ok(()));
+    let fault = |breaks: fn(&mut Plan)| {
+        let mut plan = whole();
+        breaks(&mut plan);
+        plan.validate().expect_err("it is broken")
+    };
+    let empty = fault(|plan| plan.sections[0].entries.push(Entry::Open { size: 0, stream: 0 }));
+    assert!(empty.contains("entry 2 has no bytes"), "{empty}");
+    for lifetime in [fault(|plan| plan.slots[0].upper = 0), fault(|plan| plan.slots[0].upper = 3)] {
+        assert!(lifetime.contains(" on a clock of 2"), "{lifetime}");
+    }
+    let twice = fault(|plan| plan.sections[0].followers = vec![1, 1]);
+    assert!(twice.contains("followers are not in order"), "{twice}");
+    let beyond = fault(|plan| plan.sections[0].followers = vec![2]);
+    assert!(beyond.contains("section 2 follows, which is not there"), "{beyond}");
+    let mut open = whole();
+    open.sections[1].entries.push(Entry::Open { size: 1, stream: 0 });
+    assert_eq!(open.validate(), Ok(()));
+}
