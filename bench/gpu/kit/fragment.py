@@ -6,12 +6,11 @@ What is live never takes more than ten elevenths of the limit; what PyTorch's al
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import figures
 import torch
 
 MIB = 1 << 20
@@ -47,23 +46,20 @@ def main() -> None:
     unit = options.unit_mib * MIB
     limit = int(SLACK * peak(options.steps) * unit)
     torch.cuda.set_per_process_memory_fraction(min(limit / torch.cuda.get_device_properties(0).total_memory, 1.0))
-    figures = {"oom": False, "limit": limit, "steps": 0, "wanted_steps": options.steps}
+    found = {"oom": False, "limit": limit, "steps": 0, "wanted_steps": options.steps}
     episodes: list[torch.Tensor | None] = [None] * EPISODES
     try:
         for place, length, drawn in plan(options.steps):
             episodes[place] = None
             episodes[place] = torch.empty(length * unit, dtype=torch.uint8, device="cuda")
-            found = [episode for episode in (episodes[i] for i in drawn) if episode is not None]
-            if found:
-                batch = torch.cat(found)
+            parts = [episode for episode in (episodes[i] for i in drawn) if episode is not None]
+            if parts:
+                batch = torch.cat(parts)
                 del batch
-            figures["steps"] += 1
+            found["steps"] += 1
     except torch.cuda.OutOfMemoryError as error:
-        figures.update(oom=True, message=str(error).splitlines()[0])
-    figures.update(peak_allocated=torch.cuda.max_memory_allocated(), peak_reserved=torch.cuda.max_memory_reserved())
-    if "stalloc" in sys.modules:
-        figures["stalloc"] = sys.modules["stalloc"].memory_stats()
-    options.output.write_text(json.dumps(figures, default=str))
+        found.update(oom=True, message=str(error).splitlines()[0])
+    figures.write(options.output, found)
 
 
 if __name__ == "__main__":

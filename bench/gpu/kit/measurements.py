@@ -50,13 +50,18 @@ def shell(*lines: str) -> list[str]:
     return ["sh", "-c", "\n".join(lines)]
 
 
+def job_options(job: Any) -> list[str]:
+    """What a job of bench/jobs is recorded with."""
+    return [*job.options, "--seed", "1", "--steps", str(JOB_STEPS)]
+
+
 def jobs() -> dict[str, Callable[[Path], list[Any]]]:
     """The commands of the jobs of bench/jobs that need PyTorch alone and one GPU, where the kit brings them."""
     try:
         from jobs import JOBS
     except ImportError:
         return {}
-    command = lambda job: [sys.executable, HERE / job.script, *job.options, "--seed", "1", "--steps", str(JOB_STEPS)]
+    command = lambda job: [sys.executable, HERE / job.script, *job_options(job)]
     wanted = {name: job for name, job in JOBS.items() if not job.launch and "megatron" not in job.script}
     return {name: lambda output, job=job: shell(quoted(*command(job)), f"echo {{}} > {quoted(output)}") for name, job in wanted.items()}
 

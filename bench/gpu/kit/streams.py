@@ -8,11 +8,10 @@ an error that has to be found.
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import sys
 from pathlib import Path
 
+import figures
 import torch
 
 MIB = 1 << 20
@@ -83,21 +82,18 @@ def main() -> None:
     job = Job(options.streams, options.careless)
     weight = torch.nn.Parameter(torch.zeros(8, device="cuda"))
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    figures = {"oom": False, "steps": 0, "streams": options.streams, "limit_mib": options.limit_mib}
+    found = {"oom": False, "steps": 0, "streams": options.streams, "limit_mib": options.limit_mib}
     try:
         for number in range(options.steps):
             job.step(random.Random(1 if number % 20 == 19 else 0), random.Random(number) if number % 7 == 6 else None)
             weight.sum().backward()
             optimizer.step()
-            figures["steps"] += 1
+            found["steps"] += 1
     except torch.cuda.OutOfMemoryError as error:
-        figures.update(oom=True, message=str(error).splitlines()[0])
+        found.update(oom=True, message=str(error).splitlines()[0])
     torch.cuda.synchronize()
-    figures.update(blocks=job.number, wrong=sum(int(each) for each in job.wrong))
-    figures.update(peak_allocated=torch.cuda.max_memory_allocated(), peak_reserved=torch.cuda.max_memory_reserved())
-    if "stalloc" in sys.modules:
-        figures["stalloc"] = sys.modules["stalloc"].memory_stats()
-    options.output.write_text(json.dumps(figures, default=str))
+    found.update(blocks=job.number, wrong=sum(int(each) for each in job.wrong))
+    figures.write(options.output, found)
 
 
 if __name__ == "__main__":

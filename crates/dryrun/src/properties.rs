@@ -71,13 +71,7 @@ fn attribute_of(gpu: &Gpu, number: i32) -> i32 {
         107 | 110 | 116 | 117 | 124 | 129 => large.into(), // compression, direct access over PCI, pointers to functions
         118 => u64::from(large) * 100,
         120 | 127 => (gpu.capability.0 >= 9).into(), // clusters, tensor maps
-        126 => {
-            if gpu.capability.0 >= 9 {
-                4
-            } else {
-                1
-            }
-        } // memory synchronisation domains
+        126 => 1 + 3 * u64::from(gpu.capability.0 >= 9), // memory synchronisation domains
         131 => return -1,                            // no node of memory
         141 | 142 | 144 | 145 => 1,                  // virtual memory and pools of the host
         _ => 0,

@@ -1,0 +1,18 @@
+"""How the kit's programs end: their figures as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def write(output: Path, figures: dict[str, Any]) -> None:
+    """Writes figures, with PyTorch's peaks, and what stalloc says of itself where the process runs under it."""
+    figures.update(peak_allocated=torch.cuda.max_memory_allocated(), peak_reserved=torch.cuda.max_memory_reserved())
+    if "stalloc" in sys.modules:
+        figures["stalloc"] = sys.modules["stalloc"].memory_stats()
+    output.write_text(json.dumps(figures, default=str))
