@@ -324,7 +324,7 @@ pub fn layout(device: i32) -> (Vec<LiveBlock>, Vec<std::ops::Range<Address>>) {
 
 /// What is counted of a device's arena; then peaks and totals begin again, those that are to.
 pub fn counters(device: i32, peaks: bool, totals: bool) -> Counters {
-    of(device).map_or(Counters::NONE, |locked| locked.counters(peaks, totals))
+    of(device).map(|locked| locked.counters(peaks, totals)).unwrap_or_default()
 }
 
 /// The fallback of a device holds this much device memory now, and tensors use so many bytes of it.

@@ -7,7 +7,7 @@ pub const SMALL: u64 = 1 << 20;
 
 /// One quantity: what there is, the most there was, and what came and went.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     /// Now.
     pub current: u64,
@@ -20,9 +20,6 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Nothing so far.
-    pub const ZERO: Counter = Counter { current: 0, peak: 0, allocated: 0, freed: 0 };
-
     /// So much came.
     #[inline]
     pub fn add(&mut self, amount: u64) {
@@ -61,7 +58,7 @@ impl Counter {
 
 /// How long calls of one kind took, microseconds.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     /// All together.
     pub total: u64,
@@ -74,9 +71,6 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// None so far.
-    pub const NONE: Durations = Durations { total: 0, longest: 0, shortest: 0, count: 0 };
-
     /// One more call took so long.
     pub fn add(&mut self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -99,7 +93,7 @@ impl Durations {
 
 /// What is counted of some blocks.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
     /// How many.
     pub blocks: Counter,
@@ -110,8 +104,6 @@ pub struct Pool {
 }
 
 impl Pool {
-    const EMPTY: Pool = Pool { blocks: Counter::ZERO, bytes: Counter::ZERO, requested: Counter::ZERO };
-
     #[inline]
     fn add(&mut self, bytes: u64, requested: u64) {
         self.blocks.add(1);
@@ -133,7 +125,7 @@ impl Pool {
 
 /// Everything that is counted of one arena.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// All blocks.
     pub all: Pool,
@@ -146,9 +138,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Nothing so far.
-    pub const NONE: Counters =
-        Counters { all: Pool::EMPTY, small: Pool::EMPTY, large: Pool::EMPTY, reserved: Counter::ZERO };
+    /// Nothing so far, for a constant.
+    pub const fn new() -> Counters {
+        let none = Counter { current: 0, peak: 0, allocated: 0, freed: 0 };
+        let empty = Pool { blocks: none, bytes: none, requested: none };
+        Counters { all: empty, small: empty, large: empty, reserved: none }
+    }
 
     #[inline]
     fn pool(&mut self, bytes: u64) -> &mut Pool {
@@ -199,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_block_counts_in_its_pool_and_in_all_from_its_request_to_its_end() {
-        let mut counters = Counters::NONE;
+        let mut counters = Counters::default();
         counters.add(1024, 1000);
         counters.add(2 << 20, 2 << 20);
         counters.remove(1024, 1000);
@@ -211,7 +206,7 @@ mod tests {
 
     #[test]
     fn peaks_and_totals_begin_again_where_they_are_told_to() {
-        let mut counters = Counters::NONE;
+        let mut counters = Counters::default();
         counters.add(512, 1);
         counters.add(512, 1);
         counters.remove(512, 1);

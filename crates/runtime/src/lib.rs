@@ -47,4 +47,6 @@ pub use pinned::{PinnedCounters, counters as pinned_counters};
 pub use rivals::Held;
 pub use solid::set as set_solid;
 pub use stalloc_learning::Finding;
-pub use table::{Core, CoreArena, CoreBlock, CorePart, CoreRange, core};
+pub use table::{
+    Core, CoreArena, CoreBlock, CoreExport, CorePart, CorePoolPart, CoreRange, VERSION as CORE_VERSION, core,
+};

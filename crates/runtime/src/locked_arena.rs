@@ -102,7 +102,7 @@ impl LockedArena {
     pub const fn new() -> Self {
         let inner = Inner {
             state: State::Empty,
-            counters: Counters::NONE,
+            counters: Counters::new(),
             fallback_reserved: 0,
             fallback_allocated: 0,
             peak_reserved: 0,

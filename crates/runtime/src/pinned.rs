@@ -19,7 +19,7 @@ use crate::{fork, order};
 
 /// What is counted of pinned memory.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PinnedCounters {
     /// Blocks that the program has, or that streams have not done with.
     pub blocks: Counter,
@@ -38,17 +38,6 @@ pub struct PinnedCounters {
 }
 
 impl PinnedCounters {
-    /// Nothing so far.
-    pub const NONE: PinnedCounters = PinnedCounters {
-        blocks: Counter::ZERO,
-        bytes: Counter::ZERO,
-        requested: Counter::ZERO,
-        regions: Counter::ZERO,
-        reserved: Counter::ZERO,
-        taking: Durations::NONE,
-        giving_back: Durations::NONE,
-    };
-
     fn counters(&mut self) -> [&mut Counter; 5] {
         [&mut self.blocks, &mut self.bytes, &mut self.requested, &mut self.regions, &mut self.reserved]
     }
@@ -141,7 +130,7 @@ impl<D: PageLocked> Pinned<D> {
             live: FxHashMap::default(),
             pending: VecDeque::new(),
             deferred: Vec::new(),
-            counters: PinnedCounters::NONE,
+            counters: PinnedCounters::default(),
         }))
     }
 
@@ -394,7 +383,7 @@ pub fn trim() -> u64 {
 
 /// What is counted; then peaks and totals begin again, those that are to.
 pub fn counters(peaks: bool, totals: bool) -> PinnedCounters {
-    if fork::is_child() { PinnedCounters::NONE } else { PINNED.counters(peaks, totals) }
+    if fork::is_child() { PinnedCounters::default() } else { PINNED.counters(peaks, totals) }
 }
 
 /// See [`Pinned::retire`].

@@ -1,4 +1,4 @@
-//! The C interface: `python/stalloc/shim/core.h` in Rust. Change both together, and the version with them (`tests/header.rs` compares).
+//! The C interface. `tests/header.rs` makes the shims' `core.h` from these types; change the version with them.
 
 use std::ffi::{c_char, c_void};
 use std::ops::Range;
@@ -14,17 +14,20 @@ use crate::fault::contained;
 use crate::pinned::{self, PinnedCounters};
 use crate::segments::{self, Segment};
 
-/// Version of the table.
-const VERSION: u32 = 11;
+/// A shim refuses a core of another version than it was compiled for.
+pub const VERSION: u32 = 11;
 
 /// A live block of an arena.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoreBlock {
     address: u64,
+    /// Bytes, rounded up.
     size: u64,
+    /// Bytes asked for.
     requested: u64,
     stream: *mut c_void,
+    /// 1: given back, but another stream has not done with it.
     pending: u32,
 }
 
@@ -44,8 +47,11 @@ impl From<LiveBlock> for CoreBlock {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoreArena {
+    /// Start of its address range; 0 if there is none.
     address: u64,
+    /// Length of its address range, bytes.
     size: u64,
+    /// Device memory behind it, bytes.
     reserved: u64,
 }
 
@@ -57,25 +63,34 @@ pub struct CoreRange {
     size: u64,
 }
 
-/// How another process opens a block.
+/// How another process opens a block: by descriptors of this process, one for each page that the block lies on.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoreExport {
+    /// Bytes of a page.
     page: u64,
+    /// Of the block in the first page.
     offset: u64,
+    /// With the descriptors' numbers it names these pages for good.
     serial: u64,
 }
 
-/// A part of a segment.
+/// A part of a segment of the arena's memory: a live block, or what lies between two.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CorePart {
     address: u64,
+    /// Bytes; a block's are rounded up.
     size: u64,
+    /// Bytes asked for; 0 if it is free.
     requested: u64,
+    /// Its segment's.
     stream: *mut c_void,
+    /// 0: free; 1: in use; 2: given back, but another stream has not done with it.
     state: u32,
+    /// 1: the first of its segment.
     begins: u32,
+    /// 1: its segment is for small requests.
     small: u32,
 }
 
@@ -98,12 +113,13 @@ impl CorePart {
     }
 }
 
-/// A part of a pool's memory.
+/// A part of the memory of a pool of graphs: a block, or what is free between two. Each piece of memory is in one part.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CorePoolPart {
     pool: [u64; 2],
     block: CoreBlock,
+    /// 1: no block.
     free: u32,
 }
 
@@ -114,37 +130,88 @@ impl From<PoolPart> for CorePoolPart {
     }
 }
 
-/// The functions that a shim calls. See `core.h` for what each does.
+/// The functions that a shim calls. None throws or ends the process, whatever goes wrong in it, and none calls back into the shim.
+/// Every one may be called from any thread.
 #[repr(C)]
 pub struct Core {
     version: u32,
-    serve: unsafe extern "C" fn(i32, usize, *mut c_void, *mut usize) -> *mut c_void,
-    release: unsafe extern "C" fn(*mut c_void, *mut i32, *mut CoreBlock) -> usize,
-    find: unsafe extern "C" fn(*const c_void, *mut CoreBlock) -> i32,
-    record_stream: extern "C" fn(*mut c_void, *mut c_void),
-    capturing: extern "C" fn(i32, i32),
-    trim: extern "C" fn(i32) -> u64,
-    arena: unsafe extern "C" fn(i32, *mut CoreArena),
-    counters: unsafe extern "C" fn(i32, *mut Counters, i32, i32),
-    owns: unsafe extern "C" fn(*const c_void, *mut i32) -> i32,
-    allow_peer: extern "C" fn(i32, i32) -> i32,
-    fallback_holds: extern "C" fn(i32, u64, u64),
-    limit: extern "C" fn(i32, u64),
-    is_solid: extern "C" fn(i32) -> i32,
-    memory_changes: extern "C" fn(i32) -> u64,
-    memory: unsafe extern "C" fn(i32, *mut CoreRange, usize, *mut u64) -> usize,
-    parts: unsafe extern "C" fn(i32, i32, *mut CorePart, usize) -> usize,
-    pool_begin: extern "C" fn(i32, u64, u64) -> i32,
-    pool_end: extern "C" fn(i32, u64, u64),
-    pool_serve: unsafe extern "C" fn(i32, u64, u64, usize, *mut c_void, *mut usize) -> *mut c_void,
-    pool_parts: unsafe extern "C" fn(i32, *mut CorePoolPart, usize) -> usize,
-    pool_restore: unsafe extern "C" fn(i32, u64, u64, *const CoreBlock, usize) -> usize,
-    pinned_serve: extern "C" fn(i32, usize) -> *mut c_void,
-    pinned_release: extern "C" fn(*mut c_void),
-    pinned_record: extern "C" fn(*const c_void, i32, *mut c_void) -> i32,
+    /// Serves `bytes` on a stream of a device from its arena and says how many bytes the block really takes. Null: the
+    /// request is the fallback's.
+    serve: unsafe extern "C" fn(device: i32, bytes: usize, stream: *mut c_void, rounded: *mut usize) -> *mut c_void,
+    /// Takes a block back and returns its rounded bytes; 0 if the address is no live block of an arena. Says what it was, if `block`
+    /// is not null, and whether another stream has not done with it.
+    release: unsafe extern "C" fn(address: *mut c_void, device: *mut i32, block: *mut CoreBlock) -> usize,
+    /// Finds the live block that an address lies in: 1 if there is one.
+    find: unsafe extern "C" fn(address: *const c_void, block: *mut CoreBlock) -> i32,
+    /// A block is used on another stream: it is not handed out again before that stream is done with it.
+    record_stream: extern "C" fn(address: *mut c_void, stream: *mut c_void),
+    /// Work is being captured into a CUDA graph (or no longer): the arena serves nothing and polls no event meanwhile.
+    capturing: extern "C" fn(device: i32, active: i32),
+    /// Gives device memory back that no live block needs; returns the bytes.
+    trim: extern "C" fn(device: i32) -> u64,
+    /// The arena's range and the memory behind it.
+    arena: unsafe extern "C" fn(device: i32, out: *mut CoreArena),
+    /// What is counted of the arena; then peaks begin again at what there is, and totals at nothing, if they are to.
+    counters: unsafe extern "C" fn(device: i32, out: *mut Counters, restart_peaks: i32, restart_totals: i32),
+    /// Whether an address lies in an arena, live or not, and of which device. Takes no lock.
+    owns: unsafe extern "C" fn(address: *const c_void, device: *mut i32) -> i32,
+    /// Lets the device `peer` use the memory of `device`'s arena; 0 if that cannot be had.
+    allow_peer: extern "C" fn(device: i32, peer: i32) -> i32,
+    /// What the fallback holds, after it may have changed: device memory, and the bytes of it that tensors use.
+    fallback_holds: extern "C" fn(device: i32, reserved: u64, allocated: u64),
+    /// Arena and fallback together may hold so much device memory: the arena takes no more than the fallback leaves of it.
+    /// It keeps what it has. UINT64_MAX: no limit.
+    limit: extern "C" fn(device: i32, bytes: u64),
+    /// Whether the arena is one allocation of the driver's: 1 if so.
+    is_solid: extern "C" fn(device: i32) -> i32,
+    /// How often the memory behind the arena changed so far. Takes no lock.
+    memory_changes: extern "C" fn(device: i32) -> u64,
+    /// Copies up to `capacity` parts of the arena's range that have memory behind them, in the order of addresses; returns how many
+    /// there are. `changes` is how often that memory had changed then.
+    memory: unsafe extern "C" fn(device: i32, out: *mut CoreRange, capacity: usize, changes: *mut u64) -> usize,
+    /// Copies up to `capacity` parts of the arena's segments, all as they are at one moment, in the order of addresses; returns how
+    /// many there are. With `by_pool`, small blocks have segments of their own, so that the sums over segments of a kind are the
+    /// statistics by pool.
+    parts: unsafe extern "C" fn(device: i32, by_pool: i32, out: *mut CorePart, capacity: usize) -> usize,
+    /// A graph, or who runs before it is captured, holds a pool of the arena's from now on, until `pool_end`: 1; 0 if the arena has
+    /// no pools. A pool's addresses stay its own while anybody holds it.
+    pool_begin: extern "C" fn(device: i32, first: u64, second: u64) -> i32,
+    pool_end: extern "C" fn(device: i32, first: u64, second: u64),
+    /// As `serve`, from a pool; while a graph is captured, too.
+    pool_serve: unsafe extern "C" fn(
+        device: i32,
+        first: u64,
+        second: u64,
+        bytes: usize,
+        stream: *mut c_void,
+        rounded: *mut usize,
+    ) -> *mut c_void,
+    /// Copies up to `capacity` parts of all pools, in the order of addresses; returns how many there are.
+    pool_parts: unsafe extern "C" fn(device: i32, out: *mut CorePoolPart, capacity: usize) -> usize,
+    /// What lives in a pool is freed, and these blocks, which lived there at one moment, live again; returns how many of them do.
+    pool_restore:
+        unsafe extern "C" fn(device: i32, first: u64, second: u64, blocks: *const CoreBlock, count: usize) -> usize,
+    /// Serves `bytes` of pinned memory; new memory is taken with the driver of a GPU. Null: the request is PyTorch's.
+    pinned_serve: extern "C" fn(device: i32, bytes: usize) -> *mut c_void,
+    /// Takes back what `pinned_serve` handed out. It is handed out again once the streams that used it are done.
+    pinned_release: extern "C" fn(address: *mut c_void),
+    /// A stream of a GPU was given work on the pinned block that an address lies in: 1; 0 if that is no block of ours.
+    pinned_record: extern "C" fn(address: *const c_void, device: i32, stream: *mut c_void) -> i32,
+    /// Gives pinned memory back that holds no block; returns the bytes.
     pinned_trim: extern "C" fn() -> u64,
-    pinned_counters: unsafe extern "C" fn(*mut PinnedCounters, i32, i32),
-    share: unsafe extern "C" fn(*const c_void, *mut CoreExport, *mut i32, usize, *mut c_char, usize) -> usize,
+    /// What is counted of pinned memory; then peaks begin again at what there is, and totals at nothing, if they are to.
+    pinned_counters: unsafe extern "C" fn(out: *mut PinnedCounters, restart_peaks: i32, restart_totals: i32),
+    /// Lets other processes open the block that begins at an address, until it is released. Copies up to `capacity` descriptors,
+    /// which stay the core's, and returns how many there are. 0: they cannot; why is in `why`, at most `room` bytes with a zero at
+    /// the end.
+    share: unsafe extern "C" fn(
+        address: *const c_void,
+        out: *mut CoreExport,
+        descriptors: *mut i32,
+        capacity: usize,
+        why: *mut c_char,
+        room: usize,
+    ) -> usize,
 }
 
 static CORE: Core = Core {
@@ -270,7 +337,7 @@ unsafe extern "C" fn arena(device: i32, out: *mut CoreArena) {
 /// `out` is null or may be written.
 unsafe extern "C" fn counters(device: i32, out: *mut Counters, peaks: i32, totals: i32) {
     let counters = || arenas::counters(device, peaks != 0, totals != 0);
-    let counters = contained("counters", counters, || Counters::NONE);
+    let counters = contained("counters", counters, Counters::default);
     if !out.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *out = counters };
@@ -432,7 +499,7 @@ extern "C" fn pinned_trim() -> u64 {
 /// `out` is null or may be written.
 unsafe extern "C" fn pinned_counters(out: *mut PinnedCounters, peaks: i32, totals: i32) {
     let counters = || pinned::counters(peaks != 0, totals != 0);
-    let counters = contained("pinned_counters", counters, || PinnedCounters::NONE);
+    let counters = contained("pinned_counters", counters, PinnedCounters::default);
     if !out.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *out = counters };
