@@ -2,8 +2,8 @@
 
 use stalloc_trace::Trace;
 
-use crate::diagnosis::{Cause, Diagnosis};
-use crate::figures::{Advice, AllocatorFigures, Fit, Growth, OutOfMemory, SiteBytes, Verdict};
+use crate::diagnosis::Diagnosis;
+use crate::figures::{Advice, AllocatorFigures, Fit, Growth, OutOfMemory, SiteBytes, Verdict, VerdictCause};
 use crate::sites::is_named;
 use crate::words::bytes;
 
@@ -46,7 +46,10 @@ impl Case<'_> {
             return line(text, "stalloc trace -o traces -- COMMAND");
         }
         let mut advice = self.against_cause(found);
-        if let Some(Cause::Logits | Cause::OptimizerStates | Cause::GradientBuckets | Cause::Models) = found.cause {
+        if let Some(
+            VerdictCause::Logits | VerdictCause::OptimizerStates | VerdictCause::GradientBuckets | VerdictCause::Models,
+        ) = found.cause
+        {
             let text = "See what this and every other lever gives on your script, without a GPU.";
             advice.push(Advice { text: text.into(), command: Some(self.levers()) });
         }
@@ -56,12 +59,12 @@ impl Case<'_> {
     fn against_cause(&self, found: &Diagnosis) -> Vec<Advice> {
         let holder = found.holder.as_ref().map_or("what stays", |one| &*one.holder);
         match found.cause {
-            Some(Cause::Kept) => self.against_what_is_kept(found),
-            Some(Cause::Hook) => line(
+            Some(VerdictCause::Kept) => self.against_what_is_kept(found),
+            Some(VerdictCause::Hook) => line(
                 format!("Remove the hook once it has seen enough: {holder} grows with every call."),
                 "handle = module.register_forward_hook(hook)  # and afterwards: handle.remove()",
             ),
-            Some(Cause::Graph)
+            Some(VerdictCause::Graph)
                 if found.holder.as_ref().is_some_and(|one| one.kind == "graph_of_many" && one.is_pending) =>
             {
                 line(
@@ -71,83 +74,83 @@ impl Case<'_> {
                     "(loss / micro_batches).backward()  # in the loop, in place of a sum; or hidden = hidden.detach()",
                 )
             }
-            Some(Cause::Graph) => line(
+            Some(VerdictCause::Graph) => line(
                 format!(
                     "Keep numbers, not losses, and cut the graph between steps: {holder} keeps the activations of each. Call backward without retain_graph."
                 ),
                 "total += loss.item()  # in a list: losses.append(loss.item()); of a state: hidden = hidden.detach()",
             ),
-            Some(Cause::Cycles) => line(
+            Some(VerdictCause::Cycles) => line(
                 format!(
                     "Break the cycle when an object is done (`self.x = None`, or a weakref): until the collector runs, {holder} stays."
                 ),
                 "gc.collect()  # every few steps: frees them until the cycle is gone",
             ),
-            Some(Cause::NoGrad) => line(
+            Some(VerdictCause::NoGrad) => line(
                 "Run what is evaluated, or not trained, without autograd: then no activations are kept.",
                 "with torch.no_grad():",
             ),
-            Some(Cause::Enlarged) => line(
+            Some(VerdictCause::Enlarged) => line(
                 "Allocate it once, for the longest sequence, and write into it: torch.cat makes all of it anew, with both in memory.",
                 "cache = torch.empty(batch, longest, width, device=\"cuda\")  # then: cache[:, at] = new",
             ),
-            Some(Cause::Exception) if !holder.starts_with("the ") => line(
+            Some(VerdictCause::Exception) if !holder.starts_with("the ") => line(
                 format!(
                     "Keep the text of an exception, not the exception: {holder} keeps the variables of the frames that it came through."
                 ),
                 "errors.append(str(error))  # in a notebook: sys.last_value = sys.last_traceback = sys.last_exc = None",
             ),
-            Some(Cause::Limit) => line(
+            Some(VerdictCause::Limit) => line(
                 "Allow the program more of the GPU, where nothing else needs it.",
                 "torch.cuda.set_per_process_memory_fraction(1.0)",
             ),
-            Some(Cause::Outlier) => line(
+            Some(VerdictCause::Outlier) => line(
                 "Bound what a batch may hold: cut or bucket the longest samples, and count tokens, not samples.",
                 "batch = batch[:, :LONGEST]  # or batches of fewer samples where these are long",
             ),
-            Some(Cause::OneRequest) => line(
+            Some(VerdictCause::OneRequest) => line(
                 "Work in pieces, so that this tensor is never made whole; if its size surprises you, look at the shapes that are broadcast.",
                 "results = [work(part) for part in x.split(1024)]",
             ),
-            Some(Cause::Exception) => line(
+            Some(VerdictCause::Exception) => line(
                 "Try again after the `except` block, not in it: until it ends, the traceback holds what the failed try made.",
                 "except torch.cuda.OutOfMemoryError: failed = True  # and after the block: if failed: ...",
             ),
-            Some(Cause::GraphPools) => line(
+            Some(VerdictCause::GraphPools) => line(
                 "Let all graphs share one pool, which is possible where they are replayed one at a time in the order of capture.",
                 "with torch.cuda.graph(graph, pool=first_graph.pool()):",
             ),
-            Some(Cause::OtherProcesses) => line(
+            Some(VerdictCause::OtherProcesses) => line(
                 "End the other process, or use another GPU. No change of this program makes that memory free.",
                 format!("CUDA_VISIBLE_DEVICES=1 {}", self.command()),
             ),
-            Some(Cause::Libraries) => line(
+            Some(VerdictCause::Libraries) => line(
                 "Find the library that takes memory from CUDA itself (communicators, workspaces, kernels of its own), and have it take less.",
                 "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
             ),
-            Some(Cause::PinnedMemory) => line(
+            Some(VerdictCause::PinnedMemory) => line(
                 "Pin a buffer once and copy into it: pinned memory cannot be swapped out, and the host has no more.",
                 "buffer = torch.empty_like(batch, pin_memory=True)  # then for each batch: buffer.copy_(batch)",
             ),
-            Some(Cause::OptimizerStates) => line(
+            Some(VerdictCause::OptimizerStates) => line(
                 "No allocator helps: take an optimizer with smaller states, or shard them over GPUs (FSDP, ZeroRedundancyOptimizer).",
                 "optimizer = torch.optim.Adafactor(model.parameters())  # or bitsandbytes.optim.AdamW8bit",
             ),
-            Some(Cause::GradientBuckets) => line(
+            Some(VerdictCause::GradientBuckets) => line(
                 "Have gradients live in the buckets: there is one copy of them then.",
                 "model = DistributedDataParallel(model, gradient_as_bucket_view=True)",
             ),
-            Some(Cause::Logits) => line(
+            Some(VerdictCause::Logits) => line(
                 "Never hold all logits: compute head and loss chunk by chunk, or by a fused linear cross-entropy. Checkpointing layers does not help.",
                 "loss = sum(checkpoint(chunk_loss, h, t, use_reentrant=False) for h, t in zip(hidden.chunk(16), targets.chunk(16)))",
             ),
-            Some(Cause::Models) => line(
+            Some(VerdictCause::Models) => line(
                 format!("Keep what is not trained in bfloat16, or on the CPU until it is needed. {}", self.largest(2)),
                 "teacher = teacher.to(torch.bfloat16)  # or .to(\"cpu\") between its uses",
             ),
-            Some(Cause::Pieces) => self.against_fragmentation(),
-            Some(Cause::CutOff) => Vec::new(),
-            Some(Cause::Weights | Cause::Activations) => self.against_size(),
+            Some(VerdictCause::Pieces) => self.against_fragmentation(),
+            Some(VerdictCause::CutOff) => Vec::new(),
+            Some(VerdictCause::Weights | VerdictCause::Activations) => self.against_size(),
             None => match found.verdict {
                 Verdict::TooLarge => self.against_size(),
                 _ => Vec::new(),

@@ -3,60 +3,13 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use serde::Serialize;
-
 use crate::device::Analysis;
-use crate::figures::{AllocatorFigures, label};
+use crate::figures::{AllocatorFigures, Comparison, DeviceOfInput, Difference, label};
 use crate::sites::{Sites, size_class};
 use crate::words::bytes;
 
 /// How many differences of a kind are listed.
 const LISTED: usize = 20;
-
-/// Which device of which input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct DeviceOfInput {
-    /// Index of the input.
-    pub input: usize,
-    /// Index of the device in it.
-    pub device: usize,
-}
-
-/// A figure before and after.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Difference {
-    /// What is counted.
-    pub what: String,
-    /// Bytes before.
-    pub before: u64,
-    /// Bytes after.
-    pub after: u64,
-}
-
-impl Difference {
-    fn size(&self) -> u64 {
-        self.before.abs_diff(self.after)
-    }
-}
-
-/// What differs between two inputs.
-#[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
-    /// The first input.
-    pub before: DeviceOfInput,
-    /// The other one.
-    pub after: DeviceOfInput,
-    /// The difference in a sentence.
-    pub sentence: String,
-    /// Peaks.
-    pub figures: Vec<Difference>,
-    /// Live bytes at the peak by category.
-    pub categories: Vec<Difference>,
-    /// Live bytes at the peak by call site.
-    pub sites: Vec<Difference>,
-    /// Live bytes at the peak by size class.
-    pub sizes: Vec<Difference>,
-}
 
 /// Compares the devices of the first input with those of each other input. Devices of the same number go together; where
 /// there is none, or each input has but one, the first of each do.

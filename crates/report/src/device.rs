@@ -26,20 +26,9 @@ use crate::holders::{by_module, by_site, modules};
 use crate::holes::holes;
 use crate::layout::{Layout, join_pages};
 use crate::live::Live;
-use crate::prepare::has_history;
+use crate::prepare::{CARDS, SAME, has_history};
 use crate::sites::{Sites, passes};
 use crate::steps::StepSpan;
-
-/// Cards that people ask about: name and the bytes that PyTorch finds on one.
-///
-/// PyTorch's "total capacity" of an A100 40 GB, an A100 or H100 80 GB and an H200, less half a GiB that the CUDA
-/// context takes.
-pub const CARDS: [(&str, u64); 3] =
-    [("40", 39 * GIB - GIB / 8), ("80", 79 * GIB - GIB * 3 / 8), ("141", 139 * GIB + GIB / 4)];
-const GIB: u64 = 1 << 30;
-
-/// Name of the device that a request failed on, among the cards.
-pub const SAME: &str = "same";
 
 /// An allocator's replay with its map.
 pub struct Mapped {

@@ -3,11 +3,10 @@
 //! Each cause rests on something that was seen: sizes that grow, a line of the call stack, empty memory in private pools, states that
 //! are still to be made, an exception's frames, the memory of others. None rests on the shape of a program.
 
-use serde::Serialize;
 use stalloc_trace::{BlockState, StackId, Trace};
 
 use crate::facts::{Facts, HolderBytes, MANY};
-use crate::figures::{AllocatorFigures, Growth, OutOfMemory, SiteBytes, Verdict};
+use crate::figures::{AllocatorFigures, Growth, OutOfMemory, SiteBytes, Verdict, VerdictCause};
 use crate::words::{bytes, percent};
 
 /// Less than this share of what is held, empty at the peak, is no fragmentation to speak of.
@@ -27,62 +26,12 @@ pub(crate) fn is_kept(kind: &str) -> bool {
     !OTHERS.contains(&format!(" {kind} "))
 }
 
-/// Why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// A container, an attribute or a cache keeps more in each step.
-    Kept,
-    /// A hook keeps what it sees.
-    Hook,
-    /// Objects that refer to each other wait for Python's garbage collector.
-    Cycles,
-    /// Autograd graphs are kept: a sum of losses, losses in a list, `retain_graph`.
-    Graph,
-    /// Autograd records what is only evaluated.
-    NoGrad,
-    /// A tensor is made anew, larger each time.
-    Enlarged,
-    /// An exception that is being handled holds the failed try.
-    Exception,
-    /// CUDA graphs have pools of their own that lie empty.
-    GraphPools,
-    /// Other processes have the memory.
-    OtherProcesses,
-    /// Libraries of this process have it, outside of PyTorch's allocator.
-    Libraries,
-    /// The program's own limit.
-    Limit,
-    /// One request is larger than half of what there is.
-    OneRequest,
-    /// The host has no memory left to pin.
-    PinnedMemory,
-    /// The optimizer's states: in the first step, or still to come.
-    OptimizerStates,
-    /// Buckets of DistributedDataParallel next to the gradients.
-    GradientBuckets,
-    /// Logits and their loss.
-    Logits,
-    /// Weights of more than one model.
-    Models,
-    /// Weights, gradients and states.
-    Weights,
-    /// A batch that is larger than those before it.
-    Outlier,
-    /// What the forward pass keeps.
-    Activations,
-    /// Free memory in pieces that are too small.
-    Pieces,
-    /// The recording was cut off: nothing tells how it ended.
-    CutOff,
-}
-
 /// The verdict with what it rests on.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     pub verdict: Verdict,
     /// Why; none where nothing is wrong or nothing tells.
-    pub cause: Option<Cause>,
+    pub cause: Option<VerdictCause>,
     pub facts: Vec<String>,
     pub holder: Option<HolderBytes>,
 }
@@ -142,7 +91,7 @@ impl Evidence<'_> {
         Diagnosis { verdict, cause, facts, holder }
     }
 
-    fn decide(&self, facts: &mut Vec<String>) -> (Verdict, Option<Cause>, Option<&HolderBytes>) {
+    fn decide(&self, facts: &mut Vec<String>) -> (Verdict, Option<VerdictCause>, Option<&HolderBytes>) {
         let Some(failed) = self.failed else { return self.without_failure(facts) };
         let needed = failed.allocated.saturating_add(failed.size);
         let share = |part: u64| part as f64 / needed.max(1) as f64;
@@ -162,7 +111,7 @@ impl Evidence<'_> {
             let many =
                 !one.holder.starts_with("the ") && self.growth.is_some_and(|growth| share(growth.bytes) >= GROWN);
             let verdict = if many { Verdict::Growth } else { Verdict::TooLarge };
-            return (verdict, Some(Cause::Exception), Some(one));
+            return (verdict, Some(VerdictCause::Exception), Some(one));
         }
         if let Some(growth) = self.enlarged {
             facts.push(format!(
@@ -171,7 +120,7 @@ impl Evidence<'_> {
                 growth.steps,
                 bytes(growth.sites.first().map_or(0, |one| one.bytes)),
             ));
-            return (Verdict::Growth, Some(Cause::Enlarged), self.holder_at(growth));
+            return (Verdict::Growth, Some(VerdictCause::Enlarged), self.holder_at(growth));
         }
         let (empty, pools) = self.private_pools();
         // What grew may lie between the empty pieces: without it they would be whole.
@@ -189,7 +138,7 @@ impl Evidence<'_> {
                 "{} lie empty in {pools} private pools of CUDA graphs, where nothing else can use them.",
                 bytes(empty)
             ));
-            return (Verdict::Fragmentation, Some(Cause::GraphPools), None);
+            return (Verdict::Fragmentation, Some(VerdictCause::GraphPools), None);
         }
         if let Some(growth) = grown {
             facts.push(format!(
@@ -208,7 +157,7 @@ impl Evidence<'_> {
         self.size(failed, needed, facts)
     }
 
-    fn without_failure(&self, facts: &mut Vec<String>) -> (Verdict, Option<Cause>, Option<&HolderBytes>) {
+    fn without_failure(&self, facts: &mut Vec<String>) -> (Verdict, Option<VerdictCause>, Option<&HolderBytes>) {
         let before = self
             .before
             .filter(|one| one.wasted >= FRAGMENTED_BYTES && one.wasted as f64 >= one.peak_reserved as f64 * FRAGMENTED);
@@ -217,30 +166,30 @@ impl Evidence<'_> {
                 let holder = self.holder_at(growth);
                 (Verdict::Growth, Some(self.why_it_grows(holder, facts)), holder)
             }
-            (None, Some(_)) => (Verdict::Fragmentation, Some(Cause::Pieces), None),
+            (None, Some(_)) => (Verdict::Fragmentation, Some(VerdictCause::Pieces), None),
             (None, None) if self.trace.is_cut => {
                 facts.push("The recording has no end: the process was killed, or is still running.".into());
-                (Verdict::Unknown, Some(Cause::CutOff), None)
+                (Verdict::Unknown, Some(VerdictCause::CutOff), None)
             }
             (None, None) => (Verdict::Healthy, None, None),
         }
     }
 
-    fn why_it_grows(&self, holder: Option<&HolderBytes>, facts: &mut Vec<String>) -> Cause {
+    fn why_it_grows(&self, holder: Option<&HolderBytes>, facts: &mut Vec<String>) -> VerdictCause {
         match holder.map(|one| &*one.kind) {
-            Some("hook") => Cause::Hook,
+            Some("hook") => VerdictCause::Hook,
             Some("garbage") => {
                 facts.push(
                     "Nothing but themselves refers to these objects: Python's garbage collector has not run.".into(),
                 );
-                Cause::Cycles
+                VerdictCause::Cycles
             }
             Some("graph" | "graph_of_many") => {
                 if self.trains_nothing(holder) {
                     facts.push(self.no_training());
-                    Cause::NoGrad
+                    VerdictCause::NoGrad
                 } else {
-                    Cause::Graph
+                    VerdictCause::Graph
                 }
             }
             _ => {
@@ -251,7 +200,7 @@ impl Evidence<'_> {
                         bytes(one.bytes)
                     ));
                 }
-                Cause::Kept
+                VerdictCause::Kept
             }
         }
     }

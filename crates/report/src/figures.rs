@@ -6,8 +6,6 @@ use std::rc::Rc;
 use serde::Serialize;
 use stalloc_trace::Time;
 
-use crate::compare::Comparison;
-use crate::diagnosis::Cause as Reason;
 use crate::facts::HolderBytes;
 use crate::holes::Holes;
 
@@ -63,7 +61,7 @@ pub struct DeviceFigures {
     /// What is wrong, if anything is.
     pub verdict: Verdict,
     /// Why, where it is known.
-    pub cause: Option<Reason>,
+    pub cause: Option<VerdictCause>,
     /// What the verdict rests on, in sentences.
     pub facts: Vec<String>,
     /// The verdict in a sentence, with the figures that prove it.
@@ -301,4 +299,100 @@ pub fn label(allocator: &str) -> &'static str {
         "stalloc-auto" => "stalloc run",
         _ => "Other",
     }
+}
+
+/// Which device of which input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceOfInput {
+    /// Index of the input.
+    pub input: usize,
+    /// Index of the device in it.
+    pub device: usize,
+}
+
+/// A figure before and after.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What is counted.
+    pub what: String,
+    /// Bytes before.
+    pub before: u64,
+    /// Bytes after.
+    pub after: u64,
+}
+
+/// What differs between two inputs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The first input.
+    pub before: DeviceOfInput,
+    /// The other one.
+    pub after: DeviceOfInput,
+    /// The difference in a sentence.
+    pub sentence: String,
+    /// Peaks.
+    pub figures: Vec<Difference>,
+    /// Live bytes at the peak by category.
+    pub categories: Vec<Difference>,
+    /// Live bytes at the peak by call site.
+    pub sites: Vec<Difference>,
+    /// Live bytes at the peak by size class.
+    pub sizes: Vec<Difference>,
+}
+
+impl Difference {
+    /// How much the two differ.
+    pub(crate) fn size(&self) -> u64 {
+        self.before.abs_diff(self.after)
+    }
+}
+
+/// Why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VerdictCause {
+    /// A container, an attribute or a cache keeps more in each step.
+    Kept,
+    /// A hook keeps what it sees.
+    Hook,
+    /// Objects that refer to each other wait for Python's garbage collector.
+    Cycles,
+    /// Autograd graphs are kept: a sum of losses, losses in a list, `retain_graph`.
+    Graph,
+    /// Autograd records what is only evaluated.
+    NoGrad,
+    /// A tensor is made anew, larger each time.
+    Enlarged,
+    /// An exception that is being handled holds the failed try.
+    Exception,
+    /// CUDA graphs have pools of their own that lie empty.
+    GraphPools,
+    /// Other processes have the memory.
+    OtherProcesses,
+    /// Libraries of this process have it, outside of PyTorch's allocator.
+    Libraries,
+    /// The program's own limit.
+    Limit,
+    /// One request is larger than half of what there is.
+    OneRequest,
+    /// The host has no memory left to pin.
+    PinnedMemory,
+    /// The optimizer's states: in the first step, or still to come.
+    OptimizerStates,
+    /// Buckets of DistributedDataParallel next to the gradients.
+    GradientBuckets,
+    /// Logits and their loss.
+    Logits,
+    /// Weights of more than one model.
+    Models,
+    /// Weights, gradients and states.
+    Weights,
+    /// A batch that is larger than those before it.
+    Outlier,
+    /// What the forward pass keeps.
+    Activations,
+    /// Free memory in pieces that are too small.
+    Pieces,
+    /// The recording was cut off: nothing tells how it ended.
+    CutOff,
 }

@@ -1,7 +1,7 @@
 //! The verdict in a sentence, with the figures that prove it.
 
-use crate::diagnosis::{Cause, Diagnosis, Evidence, most_of};
-use crate::figures::{Growth, OutOfMemory, Verdict};
+use crate::diagnosis::{Diagnosis, Evidence, most_of};
+use crate::figures::{Growth, OutOfMemory, Verdict, VerdictCause};
 use crate::sites::is_named;
 use crate::words::{bytes, percent};
 
@@ -26,7 +26,7 @@ fn grows(growth: &Growth, found: &Diagnosis, failed: Option<&OutOfMemory>) -> St
     let site = growth.sites.first().map_or("", |top| &*top.site);
     let by = match (found.cause, site) {
         (_, "") => String::new(),
-        (Some(Cause::Enlarged), site) => format!(": {site} makes it anew, larger each time"),
+        (Some(VerdictCause::Enlarged), site) => format!(": {site} makes it anew, larger each time"),
         (_, site) => format!(": {site} allocates what stays"),
     };
     let end = match failed {
@@ -49,7 +49,7 @@ fn grows_by_holder(found: &Diagnosis, failed: &OutOfMemory) -> String {
 }
 
 fn fragmented(found: &Diagnosis, failed: &OutOfMemory) -> String {
-    if found.cause == Some(Cause::GraphPools) {
+    if found.cause == Some(VerdictCause::GraphPools) {
         let facts = found.facts.first().map_or(String::new(), |fact| format!(": {}", fact.trim_end_matches('.')));
         return format!("Pools of CUDA graphs{facts}. The request that failed was for {}.", bytes(failed.size));
     }
@@ -64,11 +64,13 @@ fn fragmented(found: &Diagnosis, failed: &OutOfMemory) -> String {
 
 fn too_large(of: &Evidence<'_>, found: &Diagnosis, failed: &OutOfMemory) -> String {
     let needed = failed.allocated.saturating_add(failed.size);
-    let fact = found
-        .facts
-        .first()
-        .filter(|_| !matches!(found.cause, Some(Cause::Weights | Cause::Activations | Cause::Logits | Cause::Models)));
-    if let Some(Cause::PinnedMemory) = found.cause {
+    let fact = found.facts.first().filter(|_| {
+        !matches!(
+            found.cause,
+            Some(VerdictCause::Weights | VerdictCause::Activations | VerdictCause::Logits | VerdictCause::Models)
+        )
+    });
+    if let Some(VerdictCause::PinnedMemory) = found.cause {
         return format!("No memory of the host is left to pin. {}", fact.map_or("", |fact| fact));
     }
     if failed.size == 0 {

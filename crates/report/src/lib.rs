@@ -49,13 +49,10 @@ use stalloc_trace::{RequestId, Trace};
 use thiserror::Error;
 
 pub use categories::{Category, Places, at_peak};
-pub use compare::{Comparison, DeviceOfInput, Difference};
-pub use device::{CARDS, SAME};
-pub use diagnosis::Cause as Reason;
 pub use facts::HolderBytes;
 pub use figures::*;
 pub use holes::{Hole, Holes, Neighbour, Pin, SegmentWaste};
-pub use prepare::{Progress, prepare};
+pub use prepare::{CARDS, Progress, SAME, prepare};
 pub use steps::StepSpan;
 pub use terminal::Screen;
 

@@ -1,8 +1,8 @@
 //! What a job is too large by: memory of others, its optimizer's states, what it keeps, a loss, weights, activations.
 
-use crate::diagnosis::{Cause, EMPTY, Evidence, FRAGMENTED, GROWN, MOST, is_kept};
+use crate::diagnosis::{EMPTY, Evidence, FRAGMENTED, GROWN, MOST, is_kept};
 use crate::facts::{Facts, HolderBytes};
-use crate::figures::{OutOfMemory, Verdict};
+use crate::figures::{OutOfMemory, Verdict, VerdictCause};
 use crate::sites::passes;
 use crate::words::bytes;
 
@@ -15,14 +15,14 @@ impl Evidence<'_> {
         &self,
         known: &Facts,
         facts: &mut Vec<String>,
-    ) -> Option<(Verdict, Option<Cause>, Option<&HolderBytes>)> {
+    ) -> Option<(Verdict, Option<VerdictCause>, Option<&HolderBytes>)> {
         if known.pinning {
             facts.push(format!(
                 "The request was for pinned memory of the host, of which {} are held; the GPU had {} free.",
                 bytes(known.pinned),
                 bytes(known.free)
             ));
-            return Some((Verdict::TooLarge, Some(Cause::PinnedMemory), None));
+            return Some((Verdict::TooLarge, Some(VerdictCause::PinnedMemory), None));
         }
         let failed = self.failed?;
         let foreign = known.foreign();
@@ -37,7 +37,7 @@ impl Evidence<'_> {
                 bytes(known.total),
                 bytes(known.free)
             ));
-            return Some((Verdict::TooLarge, Some(Cause::Limit), None));
+            return Some((Verdict::TooLarge, Some(VerdictCause::Limit), None));
         }
         // Without it the request would have been served.
         if known.total == 0 || (foreign as f64) < known.total as f64 * 0.15 || needed > room {
@@ -50,14 +50,14 @@ impl Evidence<'_> {
                 let name = if one.name.is_empty() { String::new() } else { format!(" ({})", one.name) };
                 facts.push(format!("Process {}{name} has {} of this GPU.", one.pid, bytes(one.bytes)));
             }
-            return Some((Verdict::TooLarge, Some(Cause::OtherProcesses), None));
+            return Some((Verdict::TooLarge, Some(VerdictCause::OtherProcesses), None));
         }
         facts.push(format!(
             "{} of the GPU's {} are taken outside of PyTorch's allocator, by libraries of this process or by others that NVML does not show.",
             bytes(foreign),
             bytes(known.total)
         ));
-        Some((Verdict::TooLarge, Some(Cause::Libraries), None))
+        Some((Verdict::TooLarge, Some(VerdictCause::Libraries), None))
     }
 
     pub(crate) fn size(
@@ -65,7 +65,7 @@ impl Evidence<'_> {
         failed: &OutOfMemory,
         needed: u64,
         facts: &mut Vec<String>,
-    ) -> (Verdict, Option<Cause>, Option<&HolderBytes>) {
+    ) -> (Verdict, Option<VerdictCause>, Option<&HolderBytes>) {
         let share = |part: u64| part as f64 / needed.max(1) as f64;
         let (fails_in_loss, steps, _, builds) = passes(self.trace, self.failed_stack);
         let (to_come, optimizer) = self.known.map_or((0, ""), Facts::states_to_come);
@@ -79,13 +79,13 @@ impl Evidence<'_> {
                 "It failed in the optimizer's step.".to_owned()
             });
             if steps {
-                return (Verdict::TooLarge, Some(Cause::OptimizerStates), self.held_as("optimizer_states"));
+                return (Verdict::TooLarge, Some(VerdictCause::OptimizerStates), self.held_as("optimizer_states"));
             }
         }
         let later = to_come.saturating_add(self.known.map_or(0, |known| known.missing_gradients));
         if let Some(one) = self.kept(failed, needed, later) {
             facts.push(format!("{} of it are held by {}, which no step needs whole.", bytes(one.bytes), one.holder));
-            return (Verdict::TooLarge, Some(Cause::Kept), Some(one));
+            return (Verdict::TooLarge, Some(VerdictCause::Kept), Some(one));
         }
         if to_come > 0
             && let Some(capacity) = failed.capacity
@@ -98,7 +98,7 @@ impl Evidence<'_> {
                 bytes(later - to_come),
                 bytes(failed.allocated)
             ));
-            return (Verdict::TooLarge, Some(Cause::OptimizerStates), self.held_as("parameters"));
+            return (Verdict::TooLarge, Some(VerdictCause::OptimizerStates), self.held_as("parameters"));
         }
         if let Some(usual) = self.usual.filter(|usual| (LEAP..LEAP << 8).contains(&(failed.size / usual.max(&1)))) {
             let at = failed.site.as_deref().unwrap_or("its line");
@@ -107,34 +107,34 @@ impl Evidence<'_> {
                 bytes(usual),
                 failed.size / usual.max(1)
             ));
-            return (Verdict::TooLarge, Some(Cause::Outlier), None);
+            return (Verdict::TooLarge, Some(VerdictCause::Outlier), None);
         }
         if self.fragmented(failed, needed) {
-            return (Verdict::Fragmentation, Some(Cause::Pieces), None);
+            return (Verdict::Fragmentation, Some(VerdictCause::Pieces), None);
         }
         if failed.capacity.is_some_and(|capacity| failed.size > capacity / 2) && !builds {
             let at = failed.site.as_ref().map_or(String::new(), |site| format!(" at {site}"));
             facts.push(format!("One request{at} asks for {}.", bytes(failed.size)));
-            return (Verdict::TooLarge, Some(Cause::OneRequest), None);
+            return (Verdict::TooLarge, Some(VerdictCause::OneRequest), None);
         }
         let graph = self.holders.iter().find(|one| matches!(&*one.kind, "graph" | "graph_of_many"));
         if self.known.is_some_and(|known| known.grad_enabled)
             && let Some(one) = graph.filter(|one| share(one.bytes) >= MOST && self.trains_nothing(Some(one)))
         {
             facts.push(self.no_training());
-            return (Verdict::TooLarge, Some(Cause::NoGrad), Some(one));
+            return (Verdict::TooLarge, Some(VerdictCause::NoGrad), Some(one));
         }
         if share(self.through.buckets) >= GROWN {
             facts.push(format!(
                 "{} are buckets of DistributedDataParallel, a second copy of the gradients.",
                 bytes(self.through.buckets)
             ));
-            return (Verdict::TooLarge, Some(Cause::GradientBuckets), None);
+            return (Verdict::TooLarge, Some(VerdictCause::GradientBuckets), None);
         }
         let loss = self.through.loss;
         if fails_in_loss && share(loss) >= GROWN || share(loss) >= MOST {
             facts.push(format!("{} are logits of a loss over classes, or made of them.", bytes(loss)));
-            return (Verdict::TooLarge, Some(Cause::Logits), None);
+            return (Verdict::TooLarge, Some(VerdictCause::Logits), None);
         }
         let models: Vec<&HolderBytes> = self.holders.iter().filter(|one| one.kind == "parameters").collect();
         let weights = models.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
@@ -148,13 +148,13 @@ impl Evidence<'_> {
                 first.holder,
                 second.holder
             ));
-            return (Verdict::TooLarge, Some(Cause::Models), Some(first));
+            return (Verdict::TooLarge, Some(VerdictCause::Models), Some(first));
         }
         let resident = self.resident.unwrap_or(0).max(weights).max(self.through.built);
         if share(resident) >= 0.5 {
-            return (Verdict::TooLarge, Some(Cause::Weights), self.held_as("parameters"));
+            return (Verdict::TooLarge, Some(VerdictCause::Weights), self.held_as("parameters"));
         }
-        (Verdict::TooLarge, Some(Cause::Activations), None)
+        (Verdict::TooLarge, Some(VerdictCause::Activations), None)
     }
 
     /// Whether what was needed would have fitted into what the process had, of which a part lay empty. In a step that is the first,

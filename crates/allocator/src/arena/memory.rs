@@ -7,12 +7,12 @@ use std::time::Duration;
 use stalloc_device::Device;
 
 use super::Arena;
-use super::search::own_part;
 use super::slack::Slack;
 use crate::Error;
 use crate::frames::{FrameSet, Handle};
 use crate::journal::Event;
 use crate::script::{GRANULE, Key, Script};
+use crate::streams::Owners;
 use crate::tuning::{idle_share, remap_share, slack_handles, spared_share};
 
 /// Gaps that one search looks at.
@@ -348,4 +348,9 @@ impl<D: Device> Arena<D> {
     pub fn set_tight(&mut self, tight: bool) {
         self.slack.set_tight(tight);
     }
+}
+
+/// The beginning of the first part of a free range in which a request fits and which no other stream may still use.
+pub(super) fn own_part(owners: &mut Owners, range: Range<u32>, key: Key) -> Option<u32> {
+    owners.own(range, key.granules(), key.stream()).ok()
 }

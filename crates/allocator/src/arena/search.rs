@@ -5,7 +5,7 @@ use std::ops::Range;
 use stalloc_device::{Device, Stream};
 use stalloc_gaps::{Fits, Gaps};
 
-use super::memory::{Pressure, SEARCH_LIMIT};
+use super::memory::{Pressure, SEARCH_LIMIT, own_part};
 use super::{Arena, Served};
 use crate::cursor::Guess;
 use crate::script::{GRANULE, Key};
@@ -182,9 +182,4 @@ fn first(mut fits: Fits<'_>, owners: &mut Owners, key: Key, allow_others: bool) 
 /// Where the first gap begins of which the request's stream used a part.
 fn own_gap(gaps: &Gaps, window: &Range<u32>, owners: &mut Owners, key: Key) -> Option<u32> {
     first(gaps.fits(window.clone(), key.granules()).used_by(bit(key.stream())), owners, key, false)
-}
-
-/// The beginning of the first part of a free range in which a request fits and which no other stream may still use.
-pub(super) fn own_part(owners: &mut Owners, range: Range<u32>, key: Key) -> Option<u32> {
-    owners.own(range, key.granules(), key.stream()).ok()
 }

@@ -4,7 +4,7 @@ use stalloc_trace::{Frame, RawEvent, SegmentAction, StackId, Trace};
 
 use super::{Maker, input};
 use crate::figures::{DeviceFigures, Verdict};
-use crate::{Reason, Report, Screen};
+use crate::{Report, Screen, VerdictCause};
 
 const MIB: u64 = 1 << 20;
 
@@ -196,7 +196,7 @@ fn a_tensor_that_is_made_anew_larger_each_time_is_growth() {
     }
     maker.event(RawEvent::OutOfMemory { size: 8 * MIB * 41, device_free: 0, stack: line });
     let found = device(maker.trace());
-    assert_eq!((found.verdict, found.cause), (Verdict::Growth, Some(Reason::Enlarged)), "{}", found.headline);
+    assert_eq!((found.verdict, found.cause), (Verdict::Growth, Some(VerdictCause::Enlarged)), "{}", found.headline);
     assert!(found.headline.contains("model.py:14 forward makes it anew"), "{}", found.headline);
     assert!(found.growth.is_some_and(|growth| growth.bytes_per_step >= 8 * MIB && growth.steps >= 40));
 }
@@ -223,7 +223,7 @@ fn a_recording_that_was_cut_off_is_not_healthy() {
     };
     let (whole, cut) = (cut(false), cut(true));
     assert_eq!((whole.verdict, whole.cause), (Verdict::Healthy, None));
-    assert_eq!((cut.verdict, cut.cause), (Verdict::Unknown, Some(Reason::CutOff)));
+    assert_eq!((cut.verdict, cut.cause), (Verdict::Unknown, Some(VerdictCause::CutOff)));
     assert!(cut.headline.starts_with("Cut off"), "{}", cut.headline);
 }
 
@@ -245,12 +245,12 @@ fn what_was_known_when_memory_ran_out_decides_and_what_is_odd_is_left_aside() {
         r#"{"total": 3221225472, "free": 524288000, "reserved": 314572800, "pid": 1, "processes": [
         {"pid": 1, "bytes": 5}, {"pid": 7, "name": "python serve.py", "bytes": 1900000000}]}"#,
     );
-    assert_eq!((found.verdict, found.cause), (Verdict::TooLarge, Some(Reason::OtherProcesses)));
+    assert_eq!((found.verdict, found.cause), (Verdict::TooLarge, Some(VerdictCause::OtherProcesses)));
     assert!(found.facts[0].contains("Process 7 (python serve.py) has 1.77 GiB"), "{:?}", found.facts);
     let held = r#"{"holders": [{"kind": "exception", "name": "the exception being handled (traceback frame train.py:3)",
         "bytes": 209715200, "tensors": 4, "addresses": [0]}]}"#;
     let found = known(held);
-    assert_eq!((found.verdict, found.cause), (Verdict::TooLarge, Some(Reason::Exception)));
+    assert_eq!((found.verdict, found.cause), (Verdict::TooLarge, Some(VerdictCause::Exception)));
     assert_eq!(found.holders[0].site.as_deref(), Some("train.py:3 main"));
     for odd in ["", "[]", "{\"device\": 3}", "{\"holders\": 3}", "{\"total\": -1}"] {
         let found = known(odd);
