@@ -437,3 +437,6 @@ impl Open {
         (self, rest)
     }
 }
+
+#[cfg(test)]
+mod tests;

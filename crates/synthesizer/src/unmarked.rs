@@ -133,3 +133,6 @@ impl Learner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -126,6 +126,22 @@ fn a_second_phase_of_a_job_is_drafted_when_it_repeats() {
 }
 
 #[test]
+fn the_next_draft_waits_for_eight_times_the_requests_of_the_last() {
+    let lengths = (0..40).map(|step| if step < 5 { 64 } else { 32 }).collect();
+    let trace = Training { marks: true, steps: 40, lengths, ..Training::default() }.trace();
+    let mut learner = Learner::new();
+    let mut due = Vec::new();
+    hear(&mut learner, &trace, |learner| {
+        if learner.is_draft_due() {
+            due.push(learner.steps());
+            plan_now(learner);
+        }
+    });
+    // The second phase came twice at 8; the draft at 4 was of one step.
+    assert_eq!(due, [4, 4 + 8]);
+}
+
+#[test]
 fn a_phase_that_is_over_is_left_out_of_plans_and_what_comes_at_an_even_pace_is_not() {
     // Of two phases the second evaluates every seventh step.
     let length = |step: u32| match step {
@@ -188,7 +204,7 @@ fn a_step_without_end_is_forgotten_and_the_next_ones_are_learned() {
         }
     }
     let plan = learner.whole_plan(&quick());
-    assert_eq!(plan.arena, 1024);
+    assert_eq!((plan.arena, plan.lower_bound), (1024, 1024));
 }
 
 /// The plan of the running job, with everything that stays at `fixed`: the ranges that are fixed, checked for themselves.
@@ -385,6 +401,9 @@ fn losses_that_are_kept_for_some_steps_do_not_multiply_the_step() {
     let without = |entry: &&Entry| matches!(entry, Entry::Open { .. });
     let open = few_bytes.sections.iter().flat_map(|section| &section.entries).filter(without).count();
     assert!(open > 0 && few_bytes.slots.len() >= 20);
+    // What two steps keep at once is planned, however small, for two copies are few.
+    let two = with_losses(12, 2, 512).whole_plan(&quick());
+    assert_eq!(two.sections.iter().filter(|section| section.runs > 1).count(), 2);
     // What is large is worth it.
     let large = with_losses(12, 3, 1 << 20).whole_plan(&quick());
     assert!(large.sections.iter().filter(|section| section.runs > 1).count() > 1);

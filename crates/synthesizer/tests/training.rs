@@ -134,13 +134,13 @@ fn evaluation_every_third_step_is_a_kind_of_its_own() {
     assert!(summary.efficiency > 0.97, "{}", summary.efficiency);
 }
 
-/// Steps of one large request each, each of which also keeps something for `kept` steps.
-fn keeping(steps: u64, kept: u64) -> Trace {
+/// Steps of one large request each, each of which also keeps something small for `kept` steps.
+fn keeping(steps: u64, kept: u64, large: u64) -> Trace {
     let mut builder = TraceBuilder::new(0);
     let alloc = |address, size| RawEvent::Alloc { address, size, stream: 0, stack: StackId::NONE };
     for step in 0..steps {
         builder.push(RawEvent::Mark(Mark::StepBegin), None);
-        for (address, size) in [(1, 8192), (1000 + step, 512), (2, 4096)] {
+        for (address, size) in [(1, large), (1000 + step, 512), (2, 4096)] {
             builder.push(alloc(address, size), None);
         }
         let old = step.checked_sub(kept).map(|step| 1000 + step);
@@ -151,10 +151,117 @@ fn keeping(steps: u64, kept: u64) -> Trace {
     builder.finish()
 }
 
+/// A trace of steps that each do these acts: positive numbers ask for that many units by the number, negative ones free; a step
+/// may free what an earlier one asked for.
+fn acts(steps: &[&[i64]]) -> Trace {
+    let mut builder = TraceBuilder::new(0);
+    for &step in steps {
+        builder.push(RawEvent::Mark(Mark::StepBegin), None);
+        for &act in step {
+            let address = act.unsigned_abs();
+            let size = 512 * address;
+            builder.push(
+                if act > 0 {
+                    RawEvent::Alloc { address, size, stream: 0, stack: StackId::NONE }
+                } else {
+                    RawEvent::FreeCompleted { address, size: 0, stream: 0 }
+                },
+                None,
+            );
+        }
+    }
+    builder.finish()
+}
+
+/// The followers of each repeating section, in the order of sections.
+fn followers(plan: &Plan) -> Vec<Vec<u32>> {
+    let repeating = plan.sections.iter().filter(|section| section.kind == SectionKind::Repeating);
+    repeating.map(|section| section.followers.clone()).collect()
+}
+
+#[test]
+fn kinds_that_came_in_turn_may_come_in_any_order() {
+    let (short, long): (&[i64], &[i64]) = (&[3, -3], &[4, 2, -4, -2]);
+    let (plan, _) = planned(&acts(&[&[9], short, long, short, long, short, long]));
+    assert_eq!(repeating(&plan), 2);
+    let all: Vec<u32> =
+        (0..).zip(&plan.sections).filter(|(_, s)| s.kind == SectionKind::Repeating).map(|(i, _)| i).collect();
+    for followers in followers(&plan) {
+        assert!(all.iter().all(|section| followers.contains(section)), "{followers:?} of {all:?}");
+    }
+}
+
+#[test]
+fn what_one_kind_makes_and_another_frees_late_has_an_offset() {
+    let (makes, frees): (&[i64], &[i64]) = (&[5, 3, -3], &[4, 2, -4, -2, -5]);
+    let (plan, summary) = planned(&acts(&[&[9], makes, frees, makes, frees, makes, frees, makes, frees]));
+    assert_eq!((repeating(&plan), summary.dynamic.requests), (2, 0), "{:?}", summary.notes);
+}
+
+#[test]
+fn steps_that_keep_nothing_take_no_turn_among_those_that_do() {
+    // One kind makes something anew before it frees what it made last time; the other keeps nothing.
+    let mut steps: Vec<Vec<(u64, i64)>> = vec![vec![(1, 9)]];
+    for turn in 2..10 {
+        steps.push(vec![(turn, 64), (turn - 1, -1)]);
+        steps.push(vec![(100, 4), (100, -1)]);
+    }
+    let mut builder = TraceBuilder::new(0);
+    for step in steps {
+        builder.push(RawEvent::Mark(Mark::StepBegin), None);
+        for (address, units) in step {
+            let size = 512 * units.unsigned_abs();
+            let free = RawEvent::FreeCompleted { address, size: 0, stream: 0 };
+            let alloc = RawEvent::Alloc { address, size, stream: 0, stack: StackId::NONE };
+            builder.push(if units > 0 { alloc } else { free }, None);
+        }
+    }
+    let (plan, summary) = planned(&builder.finish());
+    assert_eq!(summary.dynamic.requests, 0, "{:?}", summary.notes);
+    let runs = |of: u64| -> Vec<u32> {
+        let makes = |section: &&stalloc_plan::Section| {
+            section.kind == SectionKind::Repeating
+                && matches!(section.entries[0], Entry::Slot(slot) if plan.slots[slot as usize].size == 512 * of)
+        };
+        plan.sections.iter().filter(makes).map(|section| section.runs).collect()
+    };
+    assert_eq!(runs(64), [4, 4], "each copy comes every other time");
+    assert_eq!(runs(4), [4, 4], "after either copy");
+}
+
+#[test]
+fn the_end_of_a_recording_within_a_step_makes_nothing_odd_that_the_step_frees_later() {
+    // Each step frees before its last request what the one before made last.
+    let step: &[i64] = &[4, 3, -4, -3, -7, 7];
+    let (_, summary) = planned(&acts(&[&[9], &[4, 3, -4, -3, 7], step, step, step, step, &[4]]));
+    assert_eq!(summary.dynamic.requests, 0, "{:?}", summary.notes);
+}
+
+#[test]
+fn notes_say_how_many_steps_were_found_by_what_and_how_many_repeat() {
+    let notes = |training: Training| planned(&training.trace()).1.notes;
+    let note = |training: Training| notes(training)[0].clone();
+    let marked = Training { marks: true, steps: 9, ..Training::default() };
+    assert_eq!(note(marked.clone()), "9 steps were found by marks; 8 of them repeat exactly");
+    let lengths = Training { lengths: vec![64, 32], ..marked.clone() };
+    assert_eq!(note(lengths), "9 steps were found by marks; 8 of them repeat exactly, of 2 kinds");
+    let drawn = Training { experts: 8, ..marked.clone() };
+    assert_eq!(note(drawn), "9 steps were found by marks; none came twice with exactly the same requests");
+    assert_eq!(
+        note(Training { marks: false, ..marked.clone() }),
+        "9 steps were found by repetition; 8 of them repeat exactly"
+    );
+    assert_eq!(notes(marked.clone()).len(), 1, "nothing else is to be known");
+    let turns = notes(Training { keep_output: true, micro_batches: 1, ..marked.clone() });
+    assert!(turns.len() == 2 && turns[1].contains("2 sets of addresses"), "{turns:?}");
+    let nothing = note(Training { marks: false, steps: 0, ..marked });
+    assert!(nothing.starts_with("no repeating steps were found"), "{nothing}");
+}
+
 #[test]
 fn what_every_step_keeps_for_ever_is_expected_without_an_offset() {
     for kept in [u64::MAX, 6] {
-        let (plan, summary) = planned(&keeping(12, kept));
+        let (plan, summary) = planned(&keeping(12, kept, 8192));
         let step = plan.sections.iter().find(|section| section.kind == SectionKind::Repeating).expect("a step");
         assert!(matches!(step.entries[1], Entry::Open { size: 512, stream: 0 }), "kept for {kept}: {step:?}");
         assert_eq!((plan.arena, summary.dynamic.requests), (8192 + 4096, 12));
@@ -163,9 +270,14 @@ fn what_every_step_keeps_for_ever_is_expected_without_an_offset() {
 
 #[test]
 fn what_is_kept_for_a_few_steps_has_an_address_for_each_of_them() {
-    let (plan, summary) = planned(&keeping(12, 3));
-    assert_eq!((repeating(&plan), summary.dynamic.requests), (4, 0), "{:?}", summary.notes);
-    assert_eq!(plan.arena, 8192 + 4096 + 4 * 512);
+    // Four steps keep 2 KiB at once, which is less than a part in 1024 of the most live bytes from 2 MiB on.
+    for large in [8192, 7 << 18] {
+        let (plan, summary) = planned(&keeping(12, 3, large));
+        assert_eq!((repeating(&plan), summary.dynamic.requests), (4, 0), "{:?}", summary.notes);
+        assert_eq!(plan.arena, large + 4096 + 4 * 512);
+    }
+    let (plan, summary) = planned(&keeping(12, 3, 9 << 18));
+    assert_eq!((repeating(&plan), summary.dynamic.requests), (1, 12), "{:?}", summary.notes);
 }
 
 #[test]
@@ -195,13 +307,13 @@ fn a_last_step_that_is_cut_off_is_still_planned() {
     assert_eq!(summary.dynamic.requests, 0, "{:?}", summary.notes);
 }
 
-/// Steps in which stream 0 has one block of `size` and stream 1 another, one after the other or at the same time.
-fn two_streams(together: bool) -> Trace {
+/// Steps in which each stream has a block of its size, one after the other or at the same time.
+fn two_streams(together: bool, sizes: [u64; 2]) -> Trace {
     let mut builder = TraceBuilder::new(0);
     for _ in 0..4 {
         builder.push(RawEvent::Mark(Mark::StepBegin), None);
-        for stream in 0..2 {
-            builder.push(RawEvent::Alloc { address: stream, size: 4096, stream, stack: StackId::NONE }, None);
+        for (stream, size) in (0..).zip(sizes) {
+            builder.push(RawEvent::Alloc { address: stream, size, stream, stack: StackId::NONE }, None);
             if !together {
                 builder.push(RawEvent::FreeCompleted { address: stream, size: 0, stream: 0 }, None);
             }
@@ -218,10 +330,13 @@ fn streams_share_addresses_only_where_that_saves_memory() {
     let offsets = |plan: &Plan, stream| -> Vec<u64> {
         plan.slots.iter().filter(|slot| slot.stream == stream).map(|slot| slot.offset).collect()
     };
-    let (apart, _) = planned(&two_streams(true));
+    let (apart, _) = planned(&two_streams(true, [4096; 2]));
     assert!(offsets(&apart, 0) == [0] && offsets(&apart, 1) == [4096] && apart.arena == 8192, "{:?}", apart.slots);
-    let (shared, _) = planned(&two_streams(false));
+    let (shared, _) = planned(&two_streams(false, [4096; 2]));
     assert!(offsets(&shared, 0) == [0] && offsets(&shared, 1) == [0] && shared.arena == 4096, "{:?}", shared.slots);
+    // A hundredth of the arena is too little.
+    let (little, _) = planned(&two_streams(false, [512 * 200, 512]));
+    assert!(offsets(&little, 1) == [512 * 200] && little.arena == 512 * 201, "{:?}", little.slots);
 }
 
 #[test]

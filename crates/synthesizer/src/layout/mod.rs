@@ -162,16 +162,14 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
+    /// Walls above the bottom are a running program's, whose plan has steps that repeat alone: nothing is stacked there.
     fn stack_what_always_lives(&mut self) -> Result<(), Error> {
         let repeating = (0..self.shapes.len()).filter(|&section| self.repeats(section)).count();
         let own = self.own;
         for &i in own {
             let item = &self.items[i];
             let through = item.reach.iter().filter(|&&(section, until)| self.repeats(section) && until == THROUGH);
-            if repeating > 0 && !self.repeats(item.section) && through.count() == repeating {
-                if !self.walls.is_empty() {
-                    (self.base, self.walls) = (self.top, &[]);
-                }
+            if !self.repeats(item.section) && through.count() == repeating {
                 self.always[i] = true;
                 self.put(i, self.base)?;
                 self.base += item.size;

@@ -74,34 +74,4 @@ pub fn annotations(trace: &Trace) -> Option<Vec<u32>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use stalloc_trace::{RawEvent, StackId, TraceBuilder};
-
-    use super::*;
-
-    /// Steps of two requests each; after them one more begins, and asks for so many.
-    fn trace_with_a_rest(of: u64) -> Trace {
-        let mut builder = TraceBuilder::new(0);
-        let alloc = |builder: &mut TraceBuilder, number: u64| {
-            let alloc = RawEvent::Alloc { address: (1 + number) << 20, size: 512, stream: 0, stack: StackId::NONE };
-            builder.push(alloc, None);
-        };
-        for step in 0..3 {
-            builder.push(RawEvent::Mark(Mark::StepBegin), None);
-            alloc(&mut builder, 2 * step);
-            alloc(&mut builder, 2 * step + 1);
-            builder.push(RawEvent::Mark(Mark::StepEnd), None);
-        }
-        builder.push(RawEvent::Mark(Mark::StepBegin), None);
-        (0..of).for_each(|number| alloc(&mut builder, 6 + number));
-        builder.finish()
-    }
-
-    #[test]
-    fn what_begins_and_never_ends_after_steps_that_ended_is_no_step() {
-        let (starts, others) = steps(&trace_with_a_rest(5)).unwrap();
-        assert_eq!(starts, [0, 2, 4, 6]);
-        assert_eq!(others, [6], "a last validation is what comes after the steps");
-        assert_eq!(steps(&trace_with_a_rest(0)).unwrap().0, [0, 2, 4, 6]);
-    }
-}
+mod tests;

@@ -288,3 +288,6 @@ fn crossing(sequence: &Sequence, limit: u32) -> Vec<u64> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;
