@@ -1,134 +1,24 @@
 //! The C interface. `tests/header.rs` makes the shims' `core.h` from these types; change the version with them.
 
+mod types;
+
 use std::ffi::{c_char, c_void};
 use std::ops::Range;
 use std::ptr;
 
-use stalloc_allocator::{LiveBlock, PoolPart};
-use stalloc_caching::BlockState;
+use stalloc_allocator::LiveBlock;
 use stalloc_device::Address;
 
 use crate::arenas;
 use crate::counters::Counters;
 use crate::fault::contained;
 use crate::pinned::{self, PinnedCounters};
-use crate::segments::{self, Segment};
+use crate::segments;
+
+pub use types::{CoreArena, CoreBlock, CoreExport, CorePart, CorePoolPart, CoreRange};
 
 /// A shim refuses a core of another version than it was compiled for.
 pub const VERSION: u32 = 11;
-
-/// A live block of an arena.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CoreBlock {
-    address: u64,
-    /// Bytes, rounded up.
-    size: u64,
-    /// Bytes asked for.
-    requested: u64,
-    stream: *mut c_void,
-    /// 1: given back, but another stream has not done with it.
-    pending: u32,
-}
-
-impl From<LiveBlock> for CoreBlock {
-    fn from(block: LiveBlock) -> Self {
-        CoreBlock {
-            address: block.address,
-            size: block.size,
-            requested: block.requested,
-            stream: pointer(block.stream),
-            pending: u32::from(block.pending),
-        }
-    }
-}
-
-/// The arena of one device.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CoreArena {
-    /// Start of its address range; 0 if there is none.
-    address: u64,
-    /// Length of its address range, bytes.
-    size: u64,
-    /// Device memory behind it, bytes.
-    reserved: u64,
-}
-
-/// A part of an arena's address range.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CoreRange {
-    address: u64,
-    size: u64,
-}
-
-/// How another process opens a block: by descriptors of this process, one for each page that the block lies on.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CoreExport {
-    /// Bytes of a page.
-    page: u64,
-    /// Of the block in the first page.
-    offset: u64,
-    /// With the descriptors' numbers it names these pages for good.
-    serial: u64,
-}
-
-/// A part of a segment of the arena's memory: a live block, or what lies between two.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CorePart {
-    address: u64,
-    /// Bytes; a block's are rounded up.
-    size: u64,
-    /// Bytes asked for; 0 if it is free.
-    requested: u64,
-    /// Its segment's.
-    stream: *mut c_void,
-    /// 0: free; 1: in use; 2: given back, but another stream has not done with it.
-    state: u32,
-    /// 1: the first of its segment.
-    begins: u32,
-    /// 1: its segment is for small requests.
-    small: u32,
-}
-
-impl CorePart {
-    /// The parts of a segment, in order; each has the segment's stream.
-    fn of(segment: &Segment) -> impl Iterator<Item = CorePart> + '_ {
-        segment.blocks.iter().enumerate().map(|(number, block)| CorePart {
-            address: block.address,
-            size: block.size,
-            requested: block.requested,
-            stream: pointer(segment.stream),
-            state: match block.state {
-                BlockState::Free => 0,
-                BlockState::Live => 1,
-                BlockState::Pending => 2,
-            },
-            begins: u32::from(number == 0),
-            small: u32::from(segment.small),
-        })
-    }
-}
-
-/// A part of the memory of a pool of graphs: a block, or what is free between two. Each piece of memory is in one part.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CorePoolPart {
-    pool: [u64; 2],
-    block: CoreBlock,
-    /// 1: no block.
-    free: u32,
-}
-
-impl From<PoolPart> for CorePoolPart {
-    fn from(part: PoolPart) -> Self {
-        let pool = [part.pool.0, part.pool.1];
-        CorePoolPart { pool, block: part.block.into(), free: u32::from(part.free) }
-    }
-}
 
 /// The functions that a shim calls. None throws or ends the process, whatever goes wrong in it, and none calls back into the shim.
 /// Every one may be called from any thread.

@@ -24,7 +24,7 @@ fn header(root: &Path) -> String {
     let version = "\n// A shim refuses a core of another version than it was compiled for.\nconstexpr uint32_t STALLOC_CORE_VERSION";
     config.after_includes = Some(format!("{version} = {CORE_VERSION};"));
     config.trailer = Some(sizes.map(|(name, size)| format!("static_assert(sizeof({name}) == {size});")).join("\n"));
-    let builder = ["table.rs", "counters.rs", "pinned.rs"]
+    let builder = ["table.rs", "table/types.rs", "counters.rs", "pinned.rs"]
         .iter()
         .fold(cbindgen::Builder::new().with_config(config), |builder, name| {
             builder.with_src(root.join("src").join(name))
