@@ -7,12 +7,15 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stalloc import _out_of_memory
 from stalloc._common import imports
 from stalloc._common.output import say
 from stalloc._serve.settings import Mode, Settings, without_effect
+
+if TYPE_CHECKING:
+    from stalloc.results import MemoryStats
 
 
 def enable(mode: str | None = None, path: str | None = None, solid: bool | int | str | None = None) -> None:
@@ -49,7 +52,7 @@ def install() -> None:
         _install(settings)
 
 
-def memory_stats(device: Any = None) -> dict[str, Any]:
+def memory_stats(device: Any = None) -> MemoryStats:
     """What stalloc did on a device (by default the current one), bytes and counts; empty if it served nothing there.
 
     The torch.cuda memory statistics hold arena and fallback together; this tells them apart: requests at planned offsets,

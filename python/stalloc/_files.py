@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import json
 import os
-from typing import Any, Callable, Iterable, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Sequence
 
 from stalloc import _native
 from stalloc._common.output import say
@@ -17,12 +17,14 @@ class Figures:
     def __init__(self, figures: dict[str, Any]) -> None:
         self._figures = figures
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            value = self.__dict__["_figures"][name]
-        except KeyError:
-            raise AttributeError(f"{type(self).__name__} has no figure {name!r}") from None
-        return Figures(value) if isinstance(value, dict) else value
+    if not TYPE_CHECKING:  # there, a figure has to be among a class's own
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                value = self.__dict__["_figures"][name]
+            except KeyError:
+                raise AttributeError(f"{type(self).__name__} has no figure {name!r}") from None
+            return Figures(value) if isinstance(value, dict) else value
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._figures]
@@ -35,8 +37,36 @@ class Figures:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._figures.items())})"
 
 
+class Planned(Figures):
+    """What has offsets: requests, what no plan can be below, the highest address used, and `peak / lower_bound`."""
+
+    requests: int
+    lower_bound: int
+    peak: int
+    ratio: float
+
+
+class Unplanned(Figures):
+    """What has none: requests, and the most of them that lives at once."""
+
+    requests: int
+    peak: int
+
+
 class Plan(Figures):
     """What a plan came to: see `stalloc plan --json`."""
+
+    kind: str
+    device: int
+    requests: int
+    steps: int
+    static: Planned
+    dynamic: Unplanned
+    peak_allocated: int
+    expected_peak: int
+    planned_reserved: int
+    efficiency: float
+    seconds: float
 
     def __repr__(self) -> str:
         return (
@@ -46,7 +76,22 @@ class Plan(Figures):
 
 
 class Outcome(Figures):
-    """What one allocator made of a trace: see `stalloc simulate --json`."""
+    """What one allocator made of a trace: see `stalloc simulate --json`. The lists are there if it remaps, `planned` if it follows a plan."""
+
+    allocator: str
+    peak_reserved: int
+    efficiency: float
+    fragmentation_bytes: int
+    oom: bool
+    ns_per_op: float
+    remaps: int | None
+    remapped_bytes: int | None
+    remaps_by_step: list[int]
+    driver_ms_by_step: list[float]
+    planned: int
+    driver_calls: int
+    driver_ms: float
+    smallest_capacity: int | None
 
     def __repr__(self) -> str:
         reserved = _native.format_bytes(self.peak_reserved)
@@ -56,7 +101,12 @@ class Outcome(Figures):
 
 
 class Comparison(Figures):
-    """What several allocators made of a trace; ``comparison["pytorch"]`` is one of them."""
+    """What several allocators made of a trace; ``comparison["pytorch"]`` is one of them. `actual_peak_reserved` is there if the recording has it."""
+
+    device: int
+    requests: int
+    peak_allocated: int
+    actual_peak_reserved: int
 
     @property
     def results(self) -> list[Outcome]:

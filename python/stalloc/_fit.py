@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+
+if TYPE_CHECKING:
+    from stalloc.results import FitAnswer, LeversAnswer, Value
 
 
 def fit(
     command: str | Sequence[str],
     gpus: str | Iterable[str] = "h100-80gb",
     *,
-    vary: Mapping[str, Iterable[Any]] | None = None,
+    vary: Mapping[str, Iterable[Value]] | None = None,
     world_size: int | str | None = None,
     ranks: Iterable[int] = (),
     steps: int = 3,
-) -> dict[str, Any]:
+) -> FitAnswer:
     """What fits of a training command, tried without a GPU; what ``stalloc fit --json`` prints.
 
     Args:
@@ -38,7 +41,8 @@ def fit(
         options += ["--world-size", str(world_size)]
     if chosen := ",".join(map(str, ranks)):
         options += ["--ranks", chosen]
-    return _asked("fit", command, options)
+    answer: FitAnswer = _asked("fit", command, options)
+    return answer
 
 
 def levers(
@@ -46,9 +50,9 @@ def levers(
     gpu: str = "h100-80gb",
     *,
     goal: int | str | None = None,
-    vary: Mapping[str, Iterable[Any]] | None = None,
+    vary: Mapping[str, Iterable[Value]] | None = None,
     steps: int = 3,
-) -> dict[str, Any]:
+) -> LeversAnswer:
     """What would make a training command fit: each lever tried without a GPU; what ``stalloc levers --json`` prints.
 
     Args:
@@ -66,10 +70,11 @@ def levers(
         options += ["--goal", str(goal)]
     for name, values in (vary or {}).items():
         options += ["--vary", f"{name}={_values(values)}"]
-    return _asked("levers", command, options)
+    answer: LeversAnswer = _asked("levers", command, options)
+    return answer
 
 
-def _asked(subcommand: str, command: str | Sequence[str], options: list[str]) -> dict[str, Any]:
+def _asked(subcommand: str, command: str | Sequence[str], options: list[str]) -> Any:
     import json  # what every recorded process would import for nothing
     import shlex
     import subprocess
@@ -82,11 +87,10 @@ def _asked(subcommand: str, command: str | Sequence[str], options: list[str]) ->
     if process.returncode not in (0, 1):
         said = [line for line in process.stderr.splitlines() if line]
         raise ValueError("\n".join(said).removeprefix("stalloc: ") or f"stalloc {subcommand} ended with status {process.returncode}")
-    answer: dict[str, Any] = json.loads(process.stdout)
-    return answer
+    return json.loads(process.stdout)
 
 
-def _values(values: Iterable[Any]) -> str:
+def _values(values: Iterable[Value]) -> str:
     if isinstance(values, range):
         if not values or values.step < 1:
             raise ValueError(f"{values} has nothing to search: write range(first, last + 1) or range(first, last + 1, step)")

@@ -12,12 +12,15 @@ import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stalloc import _native
 from stalloc._serve import shim
 from stalloc._steps import marks
 from stalloc._steps.step_detection import StepDetector
+
+if TYPE_CHECKING:
+    from stalloc.results import MemoryStats
 
 # The core's number for host memory.
 _HOST = -1
@@ -77,7 +80,7 @@ def learn(log: str | os.PathLike[str] | None = None) -> None:
     _install(serves=True, records=log is not None)
 
 
-def stats() -> dict[str, Any]:
+def stats() -> MemoryStats:
     """What came from the plan so far and what did not, as :func:`stalloc.memory_stats` has it for a GPU."""
     return _native.serve_report(_HOST) or {}
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from stalloc.results import MemoryStats
+
 __version__: str
 #: CRC-32 of this file as it was when the module was built.
 interface: int
@@ -181,7 +183,7 @@ def serve_step() -> None: ...
 def serve_forbid_waits() -> None:
     """Have no stream wait for another: memory that another stream used last is taken over only once it is done."""
 
-def serve_report(device: int) -> dict[str, Any] | None:
+def serve_report(device: int) -> Optional[MemoryStats]:
     """What was done on a device; None if nothing was served there."""
 
 def serve_outcome(device: int) -> dict[str, Any] | None:

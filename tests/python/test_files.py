@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import stalloc
+from stalloc._files import Comparison, Outcome, Planned, Unplanned
 
 DEMO = Path(__file__).parents[2] / "crates" / "cli" / "assets" / "demo.trace"
 
@@ -26,6 +27,8 @@ def test_a_plan_from_python_has_the_figures_of_the_command_and_is_kept_where_ask
     assert {name: plan.as_dict()[name] for name in same} == {name: told[name] for name in same}
     assert command("verify", tmp_path / "demo.plan", DEMO)["ok"]
     assert plan.static.peak == told["static"]["peak"]
+    assert (plan.as_dict().keys(), plan.static.as_dict().keys()) == (type(plan).__annotations__.keys(), Planned.__annotations__.keys())
+    assert plan.dynamic.as_dict().keys() == Unplanned.__annotations__.keys()
     assert repr(plan).startswith("<Plan: ") and f"of {plan.requests:,} requests at planned offsets" in repr(plan)
     with pytest.raises(AttributeError, match="Plan has no figure 'peak'"):
         plan.peak
@@ -41,6 +44,9 @@ def test_a_simulation_from_python_has_the_figures_of_the_command(tmp_path):
     comparison = stalloc.simulate(DEMO, allocators=names, plan=tmp_path / "demo.plan")
     told = command("simulate", DEMO, "--plan", tmp_path / "demo.plan", "--allocator", "pytorch", "--allocator", "stalloc")
     assert [result.peak_reserved for result in comparison.results] == [result["peak_reserved"] for result in told["results"]]
+    for result in comparison.results:
+        assert result.as_dict().keys() <= Outcome.__annotations__.keys() and result.oom is False
+    assert comparison.as_dict().keys() <= Comparison.__annotations__.keys() | {"results"}
     assert comparison["stalloc"].efficiency > comparison["pytorch"].efficiency
     assert repr(comparison["pytorch"]).startswith("<pytorch: reserved ") and repr(comparison).startswith("<Comparison: ")
     small = stalloc.simulate(DEMO, allocators="pytorch", capacity=1 << 30)

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from runs import COMMAND, PROGRAMS, run
+from typed import conforms
 
 import stalloc
+from stalloc.results import FitAnswer
 
 #: 496 MiB are left; the program needs 16 MiB of weights, 16 of gradients, and 36 MiB for each batch.
 TINY = "sm=8,memory=512MiB,capability=8.0,context=16MiB,name=tiny"
@@ -36,7 +38,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def fit(*arguments: str, cache: dict[str, str], gpu: str = TINY, ok: tuple[int, ...] = (0,)) -> dict[str, Any]:
     process = run("fit", "--dry-run", gpu, "--json", *arguments, env=cache)
     assert process.returncode in ok, process.stderr
-    return json.loads(process.stdout) | {"stderr": process.stderr}
+    answer = json.loads(process.stdout)
+    conforms(answer, FitAnswer)
+    return answer | {"stderr": process.stderr}
 
 
 def trial(answer: dict[str, Any], **values: Any) -> dict[str, Any]:

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from runs import COMMAND, PROGRAMS, START, run
+from typed import conforms
 
 import stalloc
+from stalloc.results import LeversAnswer
 
 GPU = "sm=8,memory=1GiB,capability=8.0,context=16MiB,name=small"
 
@@ -29,6 +31,7 @@ def levers(*arguments: str, cache: dict[str, str], ok: tuple[int, ...] = (0,)) -
     process = run("levers", "--dry-run", GPU, "--json", *arguments, env=cache)
     assert process.returncode in ok, process.stderr
     answer: dict[str, Any] = json.loads(process.stdout)
+    conforms(answer, LeversAnswer)
     return answer | {"stderr": process.stderr}
 
 

@@ -7,8 +7,10 @@ import re
 import sys
 
 from runs import PROGRAMS, run
+from typed import conforms
 
 from stalloc._serve.settings import without_effect
+from stalloc.results import MemoryStats
 
 GPU = ("--dry-run", "h100-80gb")
 
@@ -55,7 +57,8 @@ def test_after_whatever_strays_the_program_is_back_on_its_plan_within_one_step(p
     assert figures["overlaps"] == 0
     source = (PROGRAMS / "gpt_step.py").read_text().splitlines()
     line = next(number for number, line in enumerate(source, 1) if "a program leaves its plan here" in line)
-    first, caller = (frame.rpartition("/")[2] for frame in figures["departure"]["stack"][:2])
+    conforms(figures["stats"], MemoryStats)
+    first, caller = (frame.rpartition("/")[2] for frame in figures["stats"]["departure"]["stack"][:2])
     assert first == f"gpt_step.py:{line} in step"
     assert caller.startswith("straying.py:")
     assert "the program first left its plan at request" in process.stderr and first in process.stderr

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stalloc import _native
 from stalloc._common.output import say
 from stalloc._serve import departure
 from stalloc._serve.settings import Mode, Settings
 
+if TYPE_CHECKING:
+    from stalloc.results import Departure, MemoryStats
 
 #: Why a request was not at a planned offset, by its name in the figures.
 _CAUSES = {
@@ -23,9 +25,9 @@ _CAUSES = {
 }
 
 
-def of(device: int) -> dict[str, Any] | None:
+def of(device: int) -> MemoryStats | None:
     """Figures of a device; None if nothing was served there."""
-    figures: dict[str, Any] | None = _native.serve_report(device)
+    figures = _native.serve_report(device)
     if figures is None:
         return None
     reserved = max(figures["peak_reserved"], 1)
@@ -97,7 +99,7 @@ def at_exit(torch: Any, settings: Settings, begun: int) -> None:
 _LITTLE = 64 << 20
 
 
-def _room(figures: dict[str, Any]) -> str:
+def _room(figures: MemoryStats) -> str:
     """Why much more was held than used, if it was because nobody needed the memory."""
     empty = 1 - figures["efficiency"]
     is_little = empty < 0.1 or empty * figures["peak_reserved"] < _LITTLE
@@ -117,7 +119,7 @@ _FINDINGS = {
 }
 
 
-def _compared(figures: dict[str, Any], outcome: dict[str, Any], total: int) -> str:
+def _compared(figures: MemoryStats, outcome: dict[str, Any], total: int) -> str:
     """Whether it helped, for whoever decides; ``total``: what the GPU has, bytes."""
     gib = 1 << 30
     held, best = figures["peak_reserved"], min(outcome["pytorch"], outcome["expandable"])
@@ -132,7 +134,7 @@ def _compared(figures: dict[str, Any], outcome: dict[str, Any], total: int) -> s
     )
 
 
-def _learned(figures: dict[str, Any], outcome: dict[str, Any] | None, steps: int) -> str:
+def _learned(figures: MemoryStats, outcome: dict[str, Any] | None, steps: int) -> str:
     plans = figures["plans"]
     if figures["planned"] and not plans:
         return f"{steps:,} steps; they are the plan's"
@@ -145,7 +147,7 @@ def _learned(figures: dict[str, Any], outcome: dict[str, Any] | None, steps: int
     return f"{steps:,} steps; {_FINDINGS[finding]}, so each request went where it fitted best"
 
 
-def _departure(first: dict[str, Any], place: str | None) -> str:
+def _departure(first: Departure, place: str | None) -> str:
     size, _stream = first["seen"]
     expected = f"where {first['expected'][0]:,} were planned" if first["expected"] else "where none was planned"
     return f"the program first left its plan at request {first['request']:,}, of {size:,} bytes {expected}: {place or 'place unknown'}"

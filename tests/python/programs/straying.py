@@ -82,5 +82,4 @@ for stray in [keep_one_for_ever, evaluate, lambda: trainer.step(rows=5), copy_we
     torch.cuda.empty_cache()
     trainer.step()
     shares[f"{len(shares)}: {stray.__name__}"] = share(trainer.step)
-first = stalloc.memory_stats().get("departure")
-print(json.dumps({"shares": shares, "overlaps": overlaps(), "departure": first}))
+print(json.dumps({"shares": shares, "overlaps": overlaps(), "stats": stalloc.memory_stats()}))
