@@ -405,3 +405,6 @@ impl Frames {
         device.release(self.base, self.bytes + self.beyond)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -159,3 +159,6 @@ fn exchange(
     }
     (pairs, unfit)
 }
+
+#[cfg(test)]
+mod tests;

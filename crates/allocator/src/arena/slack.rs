@@ -100,3 +100,6 @@ impl Slack {
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

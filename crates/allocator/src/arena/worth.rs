@@ -46,3 +46,6 @@ impl Worth {
         once <= saved && (withdrawn == 0 || saved > 0)
     }
 }
+
+#[cfg(test)]
+mod tests;

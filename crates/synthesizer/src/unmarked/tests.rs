@@ -40,6 +40,8 @@ fn a_step_of_a_known_kind_ends_with_its_last_request() {
         ask(&mut learner, &[*last]);
         assert_eq!(learner.open.keys.len(), step.len());
     }
+    let noted: Vec<usize> = learner.unmarked.beginnings.values().flatten().map(|&(length, _)| length).collect();
+    assert_eq!(noted, [beginning()], "once, however often it comes");
 }
 
 #[test]

@@ -153,3 +153,6 @@ impl<E> Pools<E> {
         Some(first)
     }
 }
+
+#[cfg(test)]
+mod tests;
