@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
-use stalloc_trace::{Event, Fault, FilePosition, Format, Input, Instance, Mark, Trace, open, read_bytes};
+use stalloc_trace::{
+    Event, Fault, FilePosition, Format, Gap, Input, Instance, InstanceRow, Mark, Trace, open, read_bytes,
+};
 
 const LIMIT: u64 = 64 << 20;
 
@@ -51,6 +53,31 @@ fn columns_come_in_any_order_and_rows_are_written_in_the_order_of_the_file() {
 fn a_buffer_that_ends_when_another_begins_does_not_add_to_its_load() {
     assert_eq!(instance("id,lower,upper,size\n0,0,5,10\n1,5,9,10\n").lower_bound(), 10);
     assert_eq!(instance("id,lower,upper,size\n0,0,5,18446744073709551615\n1,4,9,10\n").lower_bound(), u64::MAX);
+}
+
+#[test]
+fn a_buffer_takes_nothing_or_a_part_of_its_bytes_in_its_gaps() {
+    let gap = |lower, upper, window| Gap { lower, upper, window };
+    let row = |gaps| InstanceRow { id: "a".into(), lower: 0, upper: 10, size: 100, alignment: 1, gaps, offset: None };
+    let gaps = vec![gap(5, 7, Some((10, 20))), gap(2, 3, None)];
+    assert_eq!(row(gaps).pieces(), [(0, 2, 0, 100), (3, 5, 0, 100), (5, 7, 10, 20), (7, 10, 0, 100)]);
+    let at_the_ends = vec![gap(0, 2, None), gap(8, 10, Some((30, 30)))];
+    assert_eq!(row(at_the_ends).pieces(), [(2, 8, 0, 100)]);
+    assert_eq!(row(Vec::new()).pieces(), [(0, 10, 0, 100)]);
+    // Another buffer fits into a gap: at 5 both live, and the first one needs ten bytes.
+    let other = InstanceRow { lower: 5, upper: 7, size: 95, ..row(Vec::new()) };
+    assert_eq!(Instance::new(vec![row(vec![gap(5, 7, Some((10, 20)))]), other.clone()]).lower_bound(), 105);
+    assert_eq!(Instance::new(vec![row(Vec::new()), other]).lower_bound(), 195);
+}
+
+#[test]
+fn a_header_is_known_after_blank_lines_comments_and_a_byte_order_mark() {
+    for before in ["", "\n \n", "# made by hand\n", "\u{FEFF}", "\u{FEFF}\n# a comment\n\n"] {
+        assert_eq!(instance(&format!("{before}id,lower,upper,size\na,0,5,512\n")).rows.len(), 1, "{before:?}");
+    }
+    // Two of the three columns make a header, which then says what is missing.
+    assert!(refused("id,lower,upper\na,0,5\n").to_string().contains("no column \"size\""));
+    assert!(refused("lower,upper\n0,5\n").to_string().contains("no known format"), "two columns are too few");
 }
 
 #[test]

@@ -136,6 +136,57 @@ fn another_size_or_stream_is_a_change_and_another_free_is_told() {
 }
 
 #[test]
+fn events_are_the_same_where_requests_are_given_back_at_the_same_place() {
+    let kept = [(512, 1), (1024, 1), (2048, 1)];
+    let early = [(512, 1), (1024, 1), (-1, 1), (2048, 1)];
+    let late = [(512, 1), (1024, 1), (2048, 1), (-1, 1)];
+    let counted = |a: &[(i64, u64)], b: &[(i64, u64)]| {
+        let result = compare(&trace(0, a), &trace(0, b), 10);
+        (result.aligned, result.same_events, result.differences)
+    };
+    assert_eq!(counted(&kept, &kept), (3, 3, 0));
+    assert_eq!(counted(&early, &early), (3, 4, 0));
+    assert_eq!(counted(&early, &late), (3, 3, 1));
+    assert_eq!(counted(&early, &kept), (3, 3, 1));
+    // What was there before the first event was served elsewhere.
+    let mut builder = TraceBuilder::new(0);
+    builder.push_initial(1 << 20, 100, 0, StackId::NONE, false);
+    builder.push(RawEvent::FreeRequested { address: 1 << 20, size: 0, stream: 0 }, None);
+    let initial = builder.finish();
+    assert_eq!(compare(&initial, &initial, 10).same_events, 1);
+}
+
+#[test]
+fn differences_beyond_those_asked_for_are_counted_and_not_named() {
+    let events: Vec<(i64, u64)> = (1..20).map(|n| (n * 512, 0)).collect();
+    let result = compare(&trace(0, &events), &trace(0, &events[..16]), 2);
+    assert_eq!((result.aligned, result.differences), (16, 3));
+    assert_eq!(result.first, [16, 17].map(|id| Difference::OnlyInA(RequestId(id))));
+    // One replaced by another, with one more on one side.
+    let replaced = [&events[..5], &[(7, 0), (9, 0)], &events[6..]].concat();
+    let result = compare(&trace(0, &events), &trace(0, &replaced), 10);
+    assert_eq!(result.first, [Difference::Changed(RequestId(5), RequestId(5)), Difference::OnlyInB(RequestId(6))]);
+}
+
+#[test]
+fn the_reserved_curve_begins_with_what_was_there_and_follows_the_segments() {
+    let segment = |action, size| RawEvent::Segment { action, address: 0, size, stream: 0 };
+    let mut builder = TraceBuilder::new(0);
+    builder.push(segment(SegmentAction::Alloc, 20), None);
+    builder.push(RawEvent::Mark(Mark::StepBegin), None);
+    for (action, size) in [(SegmentAction::Map, 5), (SegmentAction::Unmap, 3), (SegmentAction::Free, 20)] {
+        builder.push(segment(action, size), None);
+    }
+    let trace = builder.finish();
+    assert_eq!(trace.reserved_curve().unwrap(), [(0, 0), (0, 20), (2, 25), (3, 22), (4, 2)]);
+    // What lived before the first event lay in segments that nobody told of.
+    let mut builder = TraceBuilder::new(0);
+    builder.push_initial(1 << 20, 100, 0, StackId::NONE, false);
+    builder.push(segment(SegmentAction::Alloc, 20), None);
+    assert_eq!(builder.finish().reserved_curve(), None);
+}
+
+#[test]
 fn real_traces_equal_themselves_and_no_other() {
     let mut seen = std::collections::BTreeMap::new();
     for path in common::snapshots() {

@@ -81,3 +81,32 @@ fn without_steps_memory_is_bounded_and_odd_events_do_no_harm() {
     watch.stack(Whose::Nth(u64::MAX), StackId(1));
     assert_eq!(watch.step_begin(), None);
 }
+
+#[test]
+fn only_what_adds_in_half_of_three_steps_or_more_after_the_first_two_climbs() {
+    let found = |first, last, bytes| Some(Climb { first, last, bytes });
+    assert_eq!(climb(&[9, 9, 10, 20, 30, 40], 100), found(2, 5, 30));
+    assert_eq!(climb(&[9, 9, 10, 20, 30], 100), None, "two steps");
+    assert_eq!(climb(&[9, 9, 50, 10, 20, 30, 40], 100), found(3, 6, 30), "from the last fall on");
+    assert_eq!(climb(&[0, 0, 10, 10, 10, 12, 14], 100), found(2, 6, 4));
+    assert_eq!(climb(&[0, 0, 10, 10, 10, 10, 14], 100), None, "one of four");
+    assert_eq!((climb(&[], 100), climb(&[7], 100)), (None, None));
+    // A ten-thousandth of the peak is worth a word, less is not.
+    let slow = [0, 0, 0, 10, 20, 30];
+    assert_eq!((climb(&slow, 100_000), climb(&slow, 110_000)), (found(2, 5, 30), None));
+    assert_eq!(found(2, 5, 31).map(|climb| (climb.steps(), climb.bytes_per_step())), Some((3, 10)));
+}
+
+#[test]
+fn the_addresses_of_this_step_and_the_one_before_are_known_by_number() {
+    let mut recent = Recent::default();
+    [11, 12].into_iter().for_each(|address| recent.push(address));
+    recent.forget_all_but_the_last_step();
+    recent.push(13);
+    assert_eq!((0..4).map(|number| recent.address(number)).collect::<Vec<_>>(), [Some(11), Some(12), Some(13), None]);
+    recent.forget_all_but_the_last_step();
+    assert_eq!((0..4).map(|number| recent.address(number)).collect::<Vec<_>>(), [None, None, Some(13), None]);
+    assert_eq!(recent.next(), 3);
+    (0..Recent::MOST as u64).for_each(|address| recent.push(address));
+    assert_eq!((recent.addresses.len(), recent.address(2), recent.address(3)), (Recent::MOST, None, Some(0)));
+}
