@@ -59,6 +59,11 @@ impl Clock {
         }
     }
 
+    /// The same, with what remains of the work left after some was done.
+    pub fn after(&self, done: u64, left: u64) -> Clock {
+        Clock { work: left.saturating_sub(done), ..self.clone() }
+    }
+
     pub fn is_over(&self) -> bool {
         is_over(self.until)
     }

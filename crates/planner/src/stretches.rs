@@ -91,13 +91,14 @@ impl Stretches {
                 self.begin_anew();
                 break;
             };
-            if work > left {
-                break;
-            }
             for (stretch, items) in self.all.iter_mut().zip(&order) {
                 let most = (WORK_PER_ITEM * items.len() as u64).max(if self.thorough { sweep_work } else { 0 });
                 let clock = Clock { until, threads: 1, nested: true, work: most.min(left.saturating_sub(work)) };
                 work += stretch.place(part, items, target, seed, &clock);
+            }
+            // What was cut short, a longer limit would not see.
+            if work >= left {
+                break;
             }
             let Some(places) = self.sweep(part) else { break };
             work += sweep_work;

@@ -17,9 +17,6 @@ const ON_ONE: u64 = 20_000_000;
 /// (shortened:1000: solved with 3 million units, or not with 20).
 const ON_ONE_PER_ITEM: u64 = 40_000;
 
-/// And on merging itself.
-const ON_MERGING: u64 = 40_000_000;
-
 /// Work on the part itself before anything is merged: for each item, and at most. Training steps are solved by then.
 const BEFORE_PER_ITEM: u64 = 2000;
 const BEFORE: u64 = 20_000_000;
@@ -105,7 +102,7 @@ impl<'a> Turns<'a> {
         let (improver, places) = match &mut self.exact {
             Some(exact) => exact,
             None => {
-                let (places, greedy_work) = greedy(&made.part, goal.target, goal.clock)?;
+                let (places, greedy_work) = greedy(&made.part, goal.target, &goal.clock.after(made.work, goal.left))?;
                 offer(made, part, &places, best);
                 self.exact = Some((Improver::new(&made.part, goal.clock.threads, goal.options), places));
                 return Some(made.work + greedy_work);
@@ -123,21 +120,19 @@ impl<'a> Turns<'a> {
         let gap = best.top - target;
         let limit = target + gap / 8 * EIGHTHS[self.made as usize % EIGHTHS.len()];
         let length = luby(self.made + 1);
-        let how = Lossy {
-            instance: goal.instance,
-            limit,
-            k: self.made,
-            seed: options.seed,
-            work: (goal.left / 2).min(ON_MERGING.saturating_mul(length)),
-        };
+        let how = Lossy { instance: goal.instance, limit, k: self.made, seed: options.seed, length, left: goal.left };
         let made = Merged::lossy(part, how, clock.until)?;
         self.made += 1;
+        // What was cut short, a longer limit would not see.
+        if made.work >= goal.left {
+            return Some(made.work);
+        }
         if !is_worth(part, &made) {
             self.idle += 1;
             return (self.idle < IDLE).then_some(made.work);
         }
         self.idle = 0;
-        let (mut places, greedy_work) = greedy(&made.part, target, clock)?;
+        let (mut places, greedy_work) = greedy(&made.part, target, &clock.after(made.work, goal.left))?;
         let mut work = made.work + greedy_work;
         let mut improver = Improver::new(&made.part, clock.threads, options);
         let most = ON_ONE.min(ON_ONE_PER_ITEM * made.part.items.len() as u64).saturating_mul(length);

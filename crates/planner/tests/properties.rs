@@ -4,6 +4,11 @@ use proptest::prelude::*;
 use stalloc_planner::{Buffer, Effort, Error, Instance, Options, check, solve};
 
 mod brute;
+#[allow(dead_code, reason = "the example makes more")]
+#[path = "../examples/tight/generate.rs"]
+mod generate;
+#[path = "../examples/tight/noisy.rs"]
+mod noisy;
 
 fn buffer(horizon: u64, cyclic: bool) -> impl Strategy<Value = Buffer> {
     let length = if cyclic { horizon } else { 5 };
@@ -81,13 +86,28 @@ proptest! {
 
     #[test]
     fn a_longer_limit_never_gives_a_worse_plan(instance in instance(60), threads in 1usize..4) {
-        let mut peak = u64::MAX;
-        for work in [0, 50_000, 200_000, 500_000] {
-            let options = Options { work_limit: Some(work), threads, ..Options::default() };
-            if let Ok(solution) = solve(&instance, &options) {
-                prop_assert!(solution.peak <= peak, "{} with more work, {peak} with less", solution.peak);
-                peak = solution.peak;
-            }
+        never_worse(&instance, threads, [0, 50_000, 200_000, 500_000])?;
+    }
+}
+
+/// Each of these ended higher with more work when merges took a share of what was left.
+#[test]
+fn a_longer_limit_never_gives_a_worse_plan_of_what_is_merged() -> Result<(), TestCaseError> {
+    for name in ["blurred:300:1", "zero_bubble:300:5", "tiling:300:3"] {
+        let known = noisy::by_name(name).expect("a family");
+        never_worse(&known.instance, 1, [1_000_000, 1_500_000, 2_000_000, 3_000_000])?;
+    }
+    Ok(())
+}
+
+fn never_worse(instance: &Instance, threads: usize, works: [u64; 4]) -> Result<(), TestCaseError> {
+    let mut peak = u64::MAX;
+    for work in works {
+        let options = Options { work_limit: Some(work), threads, ..Options::default() };
+        if let Ok(solution) = solve(instance, &options) {
+            prop_assert!(solution.peak <= peak, "{} with {work}, {peak} with less", solution.peak);
+            peak = solution.peak;
         }
     }
+    Ok(())
 }

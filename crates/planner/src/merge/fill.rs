@@ -19,8 +19,8 @@ const NEXT: usize = 4;
 const PROMISING: usize = 2;
 
 /// Merges with what is likely to be missing of a line of which all is merged that leaves nothing empty. Whether it seems to be such a
-/// rectangle, and the work done, of not much more than `work`; if it does not, all is as it was.
-pub(super) fn fill(blocks: &mut Blocks, rng: &mut Rng, work: u64) -> (bool, u64) {
+/// rectangle, and the work done, of not much more than `work` or what is `left` in all; if it does not, all is as it was.
+pub(super) fn fill(blocks: &mut Blocks, rng: &mut Rng, (work, left): (u64, u64)) -> (bool, u64) {
     let most_left = if changes(blocks.room()).is_empty() { usize::MAX } else { blocks.count / PROMISING };
     let untouched = blocks.snapshot();
     let mut done = 0;
@@ -31,11 +31,12 @@ pub(super) fn fill(blocks: &mut Blocks, rng: &mut Rng, work: u64) -> (bool, u64)
             return (false, done);
         }
     }
-    let left = |blocks: &Blocks| blocks.count + changes(blocks.room()).len();
     let mut merge = |blocks: &mut Blocks, _: u32, rng: &mut Rng| {
         settle(blocks, 2, rng) + settle(blocks, 3 + rng.next() as usize % (MOST - 2), rng)
     };
-    let retry = Retry { merge: &mut merge, left, work: work.saturating_sub(done), tries: u32::MAX };
+    let work = (work.saturating_sub(done), left.saturating_sub(done));
+    let left = |blocks: &Blocks| blocks.count + changes(blocks.room()).len();
+    let retry = Retry { merge: &mut merge, left, work, tries: u32::MAX };
     let (given_up, spent) = retry.run(blocks, rng);
     done += spent;
     if given_up {

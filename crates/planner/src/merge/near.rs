@@ -47,12 +47,13 @@ impl Pair {
     }
 }
 
-/// Merges until nothing more is found, then takes some apart and merges them again; the work done, of not much more than `most`.
-pub(super) fn merge_near(blocks: &mut Blocks, rng: &mut Rng, most: u64) -> u64 {
-    let done = settle(blocks, 0, rng, most);
-    let mut merge = |blocks: &mut Blocks, newest: u32, rng: &mut Rng| settle(blocks, newest, rng, most);
-    let (left, work) = (|blocks: &Blocks| blocks.count, most.saturating_sub(done));
-    done + Retry { merge: &mut merge, left, work, tries: TRIES }.run(blocks, rng).1
+/// Merges until nothing more is found, then takes some apart and merges them again for `length` times as long, of the work `left`
+/// in all; the work done. Mean of 72 rows at 60 million units: 1.0129; for a half as long 1.0203, for three times 1.0144.
+pub(super) fn merge_near(blocks: &mut Blocks, rng: &mut Rng, (length, left): (u64, u64)) -> u64 {
+    let done = settle(blocks, 0, rng, left);
+    let mut merge = |blocks: &mut Blocks, newest: u32, rng: &mut Rng| settle(blocks, newest, rng, left);
+    let work = (done.saturating_mul(length), left.saturating_sub(done));
+    done + Retry { merge: &mut merge, left: |blocks| blocks.count, work, tries: TRIES }.run(blocks, rng).1
 }
 
 /// Merges pairs of which one is no older than `newest`, until nothing more is found; the work done.

@@ -27,8 +27,8 @@ pub(super) struct Retry<'a> {
     pub merge: &'a mut dyn FnMut(&mut Blocks, u32, &mut Rng) -> u64,
     /// What is to be little.
     pub left: fn(&Blocks) -> usize,
-    /// Work, and tries without success, at most.
-    pub work: u64,
+    /// Work and tries without success, at most; and after what work all ends, which nothing else depends on.
+    pub work: (u64, u64),
     pub tries: u32,
 }
 
@@ -36,13 +36,13 @@ impl Retry<'_> {
     /// Goes on until one block is left or it is not worth more work, and leaves the best that was found; whether it was given
     /// up after a share of the work, and the work done.
     pub fn run(self, blocks: &mut Blocks, rng: &mut Rng) -> (bool, u64) {
-        let Retry { merge, left, work, tries } = self;
+        let Retry { merge, left, work: (work, end), tries } = self;
         let first = left(blocks);
         let (mut now, mut kept) = (first, blocks.snapshot());
         let mut best = (now, kept.clone());
         let (mut stale, mut failed, mut done) = (0, 0, 0);
         let (mut look, mut given_up) = (Some(work / SHARE), false);
-        while blocks.count > 1 && done < work && failed < tries && !blocks.is_late() {
+        while blocks.count > 1 && done < work.min(end) && failed < tries && !blocks.is_late() {
             if look.take_if(|look| done >= *look).is_some() {
                 let gained = (first - best.0) as u64;
                 if done.saturating_mul(best.0 as u64) > REACH.saturating_mul(work).saturating_mul(gained) {

@@ -48,7 +48,8 @@ fn part(shapes: &[(u64, u64, u64)]) -> Part {
 }
 
 fn lossy(part: &Part, instance: &Instance, limit: u64, k: u64) -> Merged {
-    Merged::lossy(part, Lossy { instance, limit, k, seed: k, work: 100_000 }, Until::default()).expect("in time")
+    Merged::lossy(part, Lossy { instance, limit, k, seed: k, length: 1, left: 100_000 }, Until::default())
+        .expect("in time")
 }
 
 /// Any solution.
@@ -116,7 +117,7 @@ fn a_cut_square_is_put_together_from_pieces_whose_ends_have_noise() {
         let instance = instance(&pieces, period);
         let parts = parts(&instance);
         let [part] = &parts[..] else { panic!("one part") };
-        let how = Lossy { instance: &instance, limit: 1 << 20, k: 0, seed: 1, work: 2_000_000 };
+        let how = Lossy { instance: &instance, limit: 1 << 20, k: 0, seed: 1, length: 1, left: 2_000_000 };
         let merged = Merged::lossy(part, how, Until::default()).expect("in time");
         assert!(merged.part.items.len() < 25, "{}", merged.part.items.len());
         let places = merged.expand(part, &place(&merged.part));
@@ -222,7 +223,7 @@ fn a_rectangle_with_pieces_missing_is_put_together_where_the_loads_tell_of_them(
         let instance = instance(&pieces, None);
         let parts = parts(&instance);
         let [part] = &parts[..] else { panic!("one part") };
-        let how = Lossy { instance: &instance, limit: part.bound, k: 0, seed: 1, work: 20_000_000 };
+        let how = Lossy { instance: &instance, limit: part.bound, k: 0, seed: 1, length: 1, left: 20_000_000 };
         let merged = Merged::lossy(part, how, Until::default()).expect("in time");
         let exact = Merged::exact(part, Until::default()).expect("in time");
         assert_eq!(merged.part.items.len(), 1, "seed {seed}; {} with nothing lost", exact.part.items.len());
@@ -250,7 +251,7 @@ fn filling_in_that_comes_to_nothing_is_given_up_soon_and_undone() {
         let mut blocks = Blocks::new(&part, part.bound, Until::default());
         blocks.merge_all();
         let (count, room) = (blocks.count, blocks.room().to_vec());
-        let (likely, done) = fill(&mut blocks, &mut Rng::new(1), 20_000_000);
+        let (likely, done) = fill(&mut blocks, &mut Rng::new(1), (20_000_000, u64::MAX));
         assert!(!likely && done < 8_000_000, "{others}: {likely}, {done}");
         assert_eq!((blocks.count, blocks.room()), (count, &room[..]));
     }
