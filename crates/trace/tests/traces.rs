@@ -162,6 +162,12 @@ fn differences_beyond_those_asked_for_are_counted_and_not_named() {
     let result = compare(&trace(0, &events), &trace(0, &events[..16]), 2);
     assert_eq!((result.aligned, result.differences), (16, 3));
     assert_eq!(result.first, [16, 17].map(|id| Difference::OnlyInA(RequestId(id))));
+    // Some too many in the middle.
+    for (more, expected) in [(2, vec![5, 6]), (4, vec![5, 6, 7, 8])] {
+        let inserted = [&events[..5], &vec![(7, 0); more], &events[5..]].concat();
+        let expected: Vec<_> = expected.into_iter().map(|id| Difference::OnlyInB(RequestId(id))).collect();
+        assert_eq!(compare(&trace(0, &events), &trace(0, &inserted), 10).first, expected);
+    }
     // One replaced by another, with one more on one side.
     let replaced = [&events[..5], &[(7, 0), (9, 0)], &events[6..]].concat();
     let result = compare(&trace(0, &events), &trace(0, &replaced), 10);

@@ -46,7 +46,7 @@ address = used.data_ptr()
 used.record_stream(side)
 del used
 mine = [entry["action"] for entry in heard() if entry.get("addr") == address]
-check(f"it is given back: {mine}", mine[:2] == ["alloc", "free_requested"])
+check(f"it is given back and waits: {mine}", mine == ["alloc", "free_requested"])
 torch.cuda.synchronize()
 torch.empty(1 << 20, device="cuda")
 mine = [entry["action"] for entry in heard() if entry.get("addr") == address]

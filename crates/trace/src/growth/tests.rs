@@ -110,3 +110,17 @@ fn the_addresses_of_this_step_and_the_one_before_are_known_by_number() {
     (0..Recent::MOST as u64).for_each(|address| recent.push(address));
     assert_eq!((recent.addresses.len(), recent.address(2), recent.address(3)), (Recent::MOST, None, Some(0)));
 }
+
+#[test]
+fn the_stack_that_is_named_left_the_most_bytes_of_all_steps() {
+    let mut watch = GrowthWatch::new();
+    let found = (0..100).find_map(|step| {
+        // One stack leaves three small blocks of each step, another a larger one of every fourth.
+        (0..3).for_each(|n| watch.alloc(10 * step + n, 2 * MIB, StackId(2)));
+        if step % 4 == 0 {
+            watch.alloc(10 * step + 5, 9 * MIB, StackId(7));
+        }
+        watch.step_begin()
+    });
+    assert_eq!(found.map(|growing| growing.stack), Some(StackId(2)));
+}

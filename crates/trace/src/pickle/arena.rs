@@ -417,3 +417,6 @@ impl<const N: usize> Fields<N> {
         found
     }
 }
+
+#[cfg(test)]
+mod tests;
