@@ -35,7 +35,7 @@ mod worth;
 
 pub use blocks::{Freed, LiveBlock};
 use epochs::Flying;
-use memory::Pressure;
+use memory::Remaps;
 use pending::Pending;
 use pools::Pools;
 pub use pools::{PoolId, PoolPart};
@@ -276,7 +276,7 @@ impl<D: Device> Arena<D> {
         statistics.requests += 1;
         match served.map(|served| served.source) {
             Some(Source::Planned) => statistics.planned += 1,
-            Some(_) => statistics.open += 1,
+            Some(_) => statistics.best_fit += 1,
             None => statistics.fallback += 1,
         }
         served
@@ -301,7 +301,7 @@ impl<D: Device> Arena<D> {
         let key = Key::new(granules, ordinal);
         match self.cursor.advance(&self.script, key) {
             Guess::Planned(place) => self.serve_planned(place, key),
-            guess => self.serve_open(guess, key, stream),
+            guess => self.serve_best_fit(guess, key, stream),
         }
     }
 
@@ -309,7 +309,7 @@ impl<D: Device> Arena<D> {
     fn serve_planned(&mut self, place: u32, key: Key) -> Option<Served> {
         let range = place..place + key.granules();
         if (self.is_free(&range) || self.is_free_after_polling(&range))
-            && self.claim(&range, key.stream(), false, Pressure::Remap)
+            && self.claim(&range, key.stream(), false, Remaps::Any)
         {
             return Some(self.served(place, Source::Planned));
         }
@@ -327,13 +327,13 @@ impl<D: Device> Arena<D> {
     /// Makes a free range a block: behind an event if another stream used it last, with memory behind it. If the
     /// device refuses, it stays free and the answer is `false`. `found`: by a search of the gaps, which are up to date.
     #[inline]
-    fn claim(&mut self, range: &Range<u32>, stream: u16, found: bool, pressure: Pressure) -> bool {
+    fn claim(&mut self, range: &Range<u32>, stream: u16, found: bool, remaps: Remaps) -> bool {
         // What is free is decided by the taken ranges alone, however a place was found.
         if found && !self.is_free(range) {
             debug_assert!(false, "the gaps hold {range:?}, which is taken");
             return false;
         }
-        if self.ensure_mapped(range, stream, pressure).is_err() || self.take_over(range, stream).is_err() {
+        if self.ensure_mapped(range, stream, remaps).is_err() || self.take_over(range, stream).is_err() {
             return false;
         }
         let (start, end) = (range.start as usize, range.end as usize);

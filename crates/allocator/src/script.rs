@@ -41,7 +41,7 @@ pub enum Guess {
     /// A planned one, at this offset in granules.
     Planned(u32),
     /// One that the plan expects here, without an offset.
-    Open,
+    WithoutOffset,
     /// Not in the plan, while the program is following it; or there is no plan.
     NotInPlan,
     /// It is not known where in the plan the program is.
@@ -53,18 +53,18 @@ pub enum Guess {
 pub struct Expect {
     /// Size and stream.
     pub key: Key,
-    /// Offset in granules, or [`Expect::OPEN`].
+    /// Offset in granules, or [`Expect::NO_OFFSET`].
     offset: u32,
 }
 
 impl Expect {
     /// No offset.
-    const OPEN: u32 = u32::MAX;
+    const NO_OFFSET: u32 = u32::MAX;
 
     /// What a request is that is expected here.
     #[inline]
     pub fn guess(&self) -> Guess {
-        if self.offset == Self::OPEN { Guess::Open } else { Guess::Planned(self.offset) }
+        if self.offset == Self::NO_OFFSET { Guess::WithoutOffset } else { Guess::Planned(self.offset) }
     }
 }
 
@@ -206,9 +206,9 @@ fn expect(entry: &Entry, plan: &Plan, arena: u32) -> Result<Expect, Error> {
             let slot = plan.slots.get(number as usize).ok_or_else(|| refuse("an entry names no slot"))?;
             planned(slot, arena)
         }
-        Entry::Open { size, stream: on } => {
+        Entry::WithoutOffset { size, stream: on } => {
             let key = Key::new(granules(size, "a request's size")?, stream(on));
-            Ok(Expect { key, offset: Expect::OPEN })
+            Ok(Expect { key, offset: Expect::NO_OFFSET })
         }
     }
 }

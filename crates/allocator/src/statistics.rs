@@ -8,7 +8,7 @@ pub enum Source {
     /// At the address that the plan says.
     Planned,
     /// In the arena, where it fitted best.
-    Open,
+    BestFit,
     /// By the fallback.
     Fallback,
 }
@@ -26,7 +26,7 @@ pub struct Misses {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unplanned {
     /// The plan expects them, but knows no offset for them.
-    pub open: u64,
+    pub without_offset: u64,
     /// They are not in the plan, which the program follows else; or there is no plan.
     pub not_in_plan: u64,
     /// It was not known where in the plan the program was.
@@ -56,7 +56,7 @@ pub struct Statistics {
     /// Requests served from the plan.
     pub planned: u64,
     /// Requests served in the arena where they fitted best.
-    pub open: u64,
+    pub best_fit: u64,
     /// Requests that the arena did not serve.
     pub fallback: u64,
     /// Planned requests that were not served from the plan.

@@ -101,7 +101,7 @@ fn what_was_served_and_what_was_not_adds_up() {
     assert!(arena.serve(4096, 0).is_none());
     arena.set_capturing(false);
     let statistics = arena.statistics();
-    assert_eq!((statistics.requests, statistics.planned, statistics.open, statistics.fallback), (3, 0, 1, 2));
+    assert_eq!((statistics.requests, statistics.planned, statistics.best_fit, statistics.fallback), (3, 0, 1, 2));
     assert_eq!((statistics.unplanned.capturing, statistics.unplanned.refused), (1, 1));
     assert_eq!((statistics.unplanned.not_in_plan, statistics.allocated, statistics.peak_allocated), (1, 4096, 4096));
 }

@@ -68,7 +68,7 @@ fn in_one_allocation_what_is_not_in_the_plan_lies_in_free_ranges_and_the_device_
         checked.allocator.step_begin();
         // Between the steps every transient range of the plan is free.
         let others: Vec<_> = (0..20).map(|_| checked.malloc(MIB + 512)).collect();
-        assert!(others.iter().all(|served| served.source == Source::Open));
+        assert!(others.iter().all(|served| served.source == Source::BestFit));
         others.into_iter().for_each(|served| checked.free(served));
         run(&mut checked, &step());
     }
@@ -100,7 +100,7 @@ fn one_extra_request_kept_for_ever_costs_no_planned_one() {
     run(&mut checked, &weights());
     for number in 0..10 {
         if number == 3 {
-            assert_eq!(checked.malloc(5000).source, Source::Open);
+            assert_eq!(checked.malloc(5000).source, Source::BestFit);
         }
         run(&mut checked, &step());
     }
@@ -248,7 +248,7 @@ fn a_program_that_begins_as_planned_stays_in_the_arena_when_all_its_steps_are_ot
     let other: Vec<_> = (0..50u64).map(|n| ((n % 9 + 1) * 512 * 1111, Some(3))).collect();
     for _ in 0..200 {
         let served = run(&mut checked, &other);
-        assert!(served.iter().all(|served| served.source == Source::Open));
+        assert!(served.iter().all(|served| served.source == Source::BestFit));
     }
 }
 
@@ -278,7 +278,7 @@ fn another_program_is_served_by_the_arena_and_told_of() {
     for _ in 0..40 {
         checked.allocator.step_begin();
         let served = run(&mut checked, &other);
-        assert!(served.iter().all(|served| served.source == Source::Open));
+        assert!(served.iter().all(|served| served.source == Source::BestFit));
     }
     let statistics = checked.allocator.statistics();
     assert!(statistics.is_of_another_program());
@@ -297,10 +297,10 @@ fn a_request_without_an_offset_keeps_the_program_on_its_plan() {
             step.insert(7, (5 * MIB, None));
             step
         });
-        assert_eq!(served[7].source, Source::Open);
+        assert_eq!(served[7].source, Source::BestFit);
     }
     let unplanned = checked.allocator.statistics().unplanned;
-    assert_eq!((unplanned.open, unplanned.not_in_plan, unplanned.position_unknown), (5, 0, 0));
+    assert_eq!((unplanned.without_offset, unplanned.not_in_plan, unplanned.position_unknown), (5, 0, 0));
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn with_planned_offsets_only_the_rest_is_left_to_the_caller() {
     assert!(weights().iter().all(|&(size, _)| serve(size) == Some(Source::Planned)));
     assert_eq!(serve(77 * MIB), None);
     assert_eq!(serve(step()[0].0), Some(Source::Planned));
-    assert_eq!(arena.statistics().open, 0);
+    assert_eq!(arena.statistics().best_fit, 0);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn random_plan() -> impl Strategy<Value = Plan> {
         upper: 1,
     });
     let entry = |slots: u32| {
-        let open = (size(), 0..3u32).prop_map(|(size, stream)| Entry::Open { size, stream });
+        let open = (size(), 0..3u32).prop_map(|(size, stream)| Entry::WithoutOffset { size, stream });
         prop_oneof![5 => (0..slots).prop_map(Entry::Slot), 1 => open]
     };
     proptest::collection::vec(slot, 1..40).prop_flat_map(move |slots| {
@@ -138,7 +138,7 @@ fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory, scale: u64) {
                 for entry in entries.iter().skip(from % (entries.len() + 1)).take(count) {
                     let (size, stream) = match *entry {
                         Entry::Slot(slot) => (plan.slots[slot as usize].size, plan.slots[slot as usize].stream),
-                        Entry::Open { size, stream } => (size, stream),
+                        Entry::WithoutOffset { size, stream } => (size, stream),
                     };
                     serve(&mut checked, &mut live, size, stream.into());
                     if live.len() > 20 {
@@ -165,7 +165,7 @@ fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory, scale: u64) {
             _ => {}
         }
         let statistics = checked.allocator.statistics();
-        assert_eq!(statistics.requests, statistics.planned + statistics.open + statistics.fallback);
+        assert_eq!(statistics.requests, statistics.planned + statistics.best_fit + statistics.fallback);
     }
     for block in live {
         checked.free(block);

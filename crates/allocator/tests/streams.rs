@@ -112,7 +112,7 @@ fn memory_is_remapped_while_the_device_runs_and_another_stream_gets_it_behind_an
         checked.free(first);
         checked.free(last);
         let large = checked.try_malloc(4 * MIB, stream).unwrap();
-        assert_eq!((large.source, checked.allocator.statistics().fallback), (Source::Open, 0));
+        assert_eq!((large.source, checked.allocator.statistics().fallback), (Source::BestFit, 0));
         device.lock().waits.dedup();
         assert_eq!(device.lock().waits, waits);
         assert!(!device.lock().done, "the host waits for nothing");

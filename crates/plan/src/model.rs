@@ -38,7 +38,7 @@ pub enum Entry {
     Slot(u32),
     /// A request without an offset: it always comes here, but nothing bounds how long it lives (what a program keeps of
     /// every step, say). The arena finds an address for it.
-    Open {
+    WithoutOffset {
         /// Bytes, rounded up as PyTorch counts.
         size: u64,
         /// Stream, counted as in [`Slot::stream`].

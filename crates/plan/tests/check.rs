@@ -223,7 +223,7 @@ fn what_a_section_may_not_hold_is_said() {
         breaks(&mut plan);
         plan.validate().expect_err("it is broken")
     };
-    let empty = fault(|plan| plan.sections[0].entries.push(Entry::Open { size: 0, stream: 0 }));
+    let empty = fault(|plan| plan.sections[0].entries.push(Entry::WithoutOffset { size: 0, stream: 0 }));
     assert!(empty.contains("entry 2 has no bytes"), "{empty}");
     for lifetime in [fault(|plan| plan.slots[0].upper = 0), fault(|plan| plan.slots[0].upper = 3)] {
         assert!(lifetime.contains(" on a clock of 2"), "{lifetime}");
@@ -233,6 +233,6 @@ fn what_a_section_may_not_hold_is_said() {
     let beyond = fault(|plan| plan.sections[0].followers = vec![2]);
     assert!(beyond.contains("section 2 follows, which is not there"), "{beyond}");
     let mut open = whole();
-    open.sections[1].entries.push(Entry::Open { size: 1, stream: 0 });
+    open.sections[1].entries.push(Entry::WithoutOffset { size: 1, stream: 0 });
     assert_eq!(open.validate(), Ok(()));
 }

@@ -97,7 +97,7 @@ fn a_length_that_promises_more_than_is_there_takes_no_memory() {
 fn a_plan_that_the_runtime_could_not_follow_is_refused() -> Result<(), Box<dyn Error>> {
     let faults: [fn(&mut Plan); 9] = [
         |plan| plan.sections[0].entries[1] = Entry::Slot(9),
-        |plan| plan.sections[0].entries[1] = Entry::Open { size: 0, stream: 0 },
+        |plan| plan.sections[0].entries[1] = Entry::WithoutOffset { size: 0, stream: 0 },
         |plan| plan.slots[1].size = 0,
         |plan| plan.sections[0].followers = vec![4],
         |plan| plan.sections[0].releases[0].slot = 1,

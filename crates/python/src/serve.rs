@@ -120,7 +120,7 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
     let figures = [
         ("requests", arena.requests),
         ("planned", arena.planned),
-        ("open", arena.open),
+        ("open", arena.best_fit),
         ("fallback", arena.fallback),
         ("steps", arena.steps),
         ("arena", arena.arena),
@@ -145,7 +145,7 @@ pub fn serve_report(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, Py
     let counted = [
         ("address_taken", misses.taken),
         ("no_memory", misses.device),
-        ("without_offset", unplanned.open),
+        ("without_offset", unplanned.without_offset),
         ("not_in_plan", unplanned.not_in_plan),
         ("position_unknown", unplanned.position_unknown),
         ("capturing", unplanned.capturing),

@@ -392,7 +392,7 @@ fn map(columns: &mut Columns, mapped: &Mapped, shown: &[RequestId], points: usiz
             sources[placement.request.index()] = match placement.source {
                 Source::Online => 0,
                 Source::Planned => 1,
-                Source::Open => 2,
+                Source::BestFit => 2,
                 Source::Fallback => 3,
             };
         }

@@ -106,7 +106,7 @@ pub enum Source {
     /// From the plan.
     Planned,
     /// In the arena, where it fitted best.
-    Open,
+    BestFit,
     /// By the fallback pool.
     Fallback,
 }

@@ -40,7 +40,7 @@ impl Serve for PlannedAllocator<Recorder, Caching<Recorder>> {
         let served = PlannedAllocator::serve(self, size, stream)?;
         let source = match served.source {
             stalloc_allocator::Source::Planned => Source::Planned,
-            stalloc_allocator::Source::Open => Source::Open,
+            stalloc_allocator::Source::BestFit => Source::BestFit,
             stalloc_allocator::Source::Fallback => Source::Fallback,
         };
         Ok((served.address, source))

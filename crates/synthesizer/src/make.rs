@@ -91,7 +91,7 @@ impl Draft {
             releases.sort_unstable();
             let entry = |(slot, key): (&Option<usize>, &crate::Key)| match *slot {
                 Some(slot) => Entry::Slot(slot as u32),
-                None => Entry::Open { size: key.size, stream: key.stream },
+                None => Entry::WithoutOffset { size: key.size, stream: key.stream },
             };
             Section {
                 kind: section.kind,

@@ -398,7 +398,7 @@ fn losses_that_are_kept_for_some_steps_do_not_multiply_the_step() {
     let few_bytes = with_losses(12, 3, 512).whole_plan(&quick());
     let repeating = few_bytes.sections.iter().filter(|section| section.runs > 1).count();
     assert_eq!(repeating, 1);
-    let without = |entry: &&Entry| matches!(entry, Entry::Open { .. });
+    let without = |entry: &&Entry| matches!(entry, Entry::WithoutOffset { .. });
     let open = few_bytes.sections.iter().flat_map(|section| &section.entries).filter(without).count();
     assert!(open > 0 && few_bytes.slots.len() >= 20);
     // What two steps keep at once is planned, however small, for two copies are few.

@@ -264,7 +264,7 @@ fn what_every_step_keeps_for_ever_is_expected_without_an_offset() {
     for kept in [u64::MAX, 6] {
         let (plan, summary) = planned(&keeping(12, kept, 8192));
         let step = plan.sections.iter().find(|section| section.kind == SectionKind::Repeating).expect("a step");
-        assert!(matches!(step.entries[1], Entry::Open { size: 512, stream: 0 }), "kept for {kept}: {step:?}");
+        assert!(matches!(step.entries[1], Entry::WithoutOffset { size: 512, stream: 0 }), "kept for {kept}: {step:?}");
         assert_eq!((plan.arena, summary.dynamic.requests), (8192 + 4096, 12));
     }
 }

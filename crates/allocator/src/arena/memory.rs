@@ -18,13 +18,13 @@ use crate::tuning::{idle_share, remap_share, slack_handles, spared_share};
 /// Gaps that one search looks at.
 pub(super) const SEARCH_LIMIT: usize = 256;
 
-/// What to do where mapping would go beyond the budget.
+/// How much may be remapped where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pressure {
-    /// Remap no more than the last remap allowed: there may be a place on mapped memory.
-    Refuse,
-    /// Take the memory from where no block is.
-    Remap,
+pub(super) enum Remaps {
+    /// No more than the last remap allowed: there may be a place on mapped memory.
+    Few,
+    /// Any memory where no block is.
+    Any,
 }
 
 impl<D: Device> Arena<D> {
@@ -77,12 +77,12 @@ impl<D: Device> Arena<D> {
         &mut self,
         range: &Range<u32>,
         stream: u16,
-        pressure: Pressure,
+        remaps: Remaps,
     ) -> Result<(), stalloc_device::Error> {
         if self.packs {
             self.break_up(range)?;
         }
-        if self.frames.is_backed(range) { Ok(()) } else { self.map(range, stream, pressure) }
+        if self.frames.is_backed(range) { Ok(()) } else { self.map(range, stream, remaps) }
     }
 
     /// Gives back handles that reach beyond a range that is going to be used, if nobody uses them yet: the rest could not be remapped.
@@ -182,14 +182,14 @@ impl<D: Device> Arena<D> {
     }
 
     #[cold]
-    fn map(&mut self, range: &Range<u32>, stream: u16, pressure: Pressure) -> Result<(), stalloc_device::Error> {
+    fn map(&mut self, range: &Range<u32>, stream: u16, remaps: Remaps) -> Result<(), stalloc_device::Error> {
         if self.looked_in_step != self.statistics.steps {
             self.look_around();
         }
         let live = self.statistics.allocated + u64::from(range.end - range.start) * GRANULE;
         self.packs = self.only_pages || live.max(self.statistics.peak_allocated) > self.may_hold / 2;
         let missing = self.frames.missing(range);
-        let may_remap = pressure == Pressure::Remap || missing <= self.allowance;
+        let may_remap = remaps == Remaps::Any || missing <= self.allowance;
         let limit = self.limit(range.end - range.start, self.script.expected_peak);
         let excess = (self.frames.mapped() + missing).saturating_sub(limit);
         let is_beyond = self.is_beyond_device(range.end - range.start);
@@ -205,12 +205,12 @@ impl<D: Device> Arena<D> {
             // The budget may have become smaller.
             self.give_back_empty(excess.saturating_sub(missing), range)?;
             self.remap(range, excess.min(missing), stream)?;
-            self.allow(pressure, missing);
+            self.allow(remaps, missing);
         }
         let mut result = self.map_more(range);
         if may_remap && matches!(result, Err(stalloc_device::Error::OutOfMemory { .. })) {
             self.remap(range, u64::MAX, stream)?;
-            self.allow(pressure, missing);
+            self.allow(remaps, missing);
             result = self.map_more(range);
         }
         self.note_reserved();
@@ -219,11 +219,11 @@ impl<D: Device> Arena<D> {
 
     /// Says how much may be remapped from now on before places on mapped memory are preferred. There blocks lie where they happen to
     /// fit, so that fewer and fewer pages are without one.
-    fn allow(&mut self, pressure: Pressure, remapped: u64) {
-        self.allowance = match pressure {
-            Pressure::Remap if self.script.is_empty() => self.frames.mapped() / remap_share(),
-            Pressure::Remap => 0,
-            Pressure::Refuse => self.allowance.saturating_sub(remapped),
+    fn allow(&mut self, remaps: Remaps, remapped: u64) {
+        self.allowance = match remaps {
+            Remaps::Any if self.script.is_empty() => self.frames.mapped() / remap_share(),
+            Remaps::Any => 0,
+            Remaps::Few => self.allowance.saturating_sub(remapped),
         };
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use stalloc_device::{Device, Stream};
 use stalloc_gaps::{Fits, Gaps};
 
-use super::memory::{Pressure, SEARCH_LIMIT, own_part};
+use super::memory::{Remaps, SEARCH_LIMIT, own_part};
 use super::{Arena, Served};
 use crate::cursor::Guess;
 use crate::script::{GRANULE, Key};
@@ -27,14 +27,14 @@ impl<D: Device> Arena<D> {
     }
 
     /// Serves a request that is not a planned one.
-    pub(super) fn serve_open(&mut self, guess: Guess, key: Key, stream: Stream) -> Option<Served> {
+    pub(super) fn serve_best_fit(&mut self, guess: Guess, key: Key, stream: Stream) -> Option<Served> {
         let unplanned = &mut self.statistics.unplanned;
         match guess {
-            Guess::Open => unplanned.open += 1,
+            Guess::WithoutOffset => unplanned.without_offset += 1,
             Guess::NotInPlan | Guess::Planned(_) => unplanned.not_in_plan += 1,
             Guess::Unknown => unplanned.position_unknown += 1,
         }
-        if guess != Guess::Open {
+        if guess != Guess::WithoutOffset {
             self.note_departure(key, stream);
         }
         self.serve_fitting(key)
@@ -73,7 +73,7 @@ impl<D: Device> Arena<D> {
         let start = self.claim_within(first, own.clone(), key);
         // Where there is no other place, one among the others.
         let start = start.or_else(|| if own == (0..end) { None } else { self.claim_within(0..end, 0..end, key) })?;
-        Some(self.served(start, Source::Open))
+        Some(self.served(start, Source::BestFit))
     }
 
     /// The addresses for blocks of a size.
@@ -87,14 +87,14 @@ impl<D: Device> Arena<D> {
     /// A place in the `first` addresses on new memory or, where that would be too much, on mapped memory among its `own`, or on memory
     /// that is remapped for it.
     fn claim_within(&mut self, first: Range<u32>, own: Range<u32>, key: Key) -> Option<u32> {
-        self.claim_found(key, Pressure::Refuse, |arena, allow_others| arena.tightest(first.clone(), key, allow_others))
+        self.claim_found(key, Remaps::Few, |arena, allow_others| arena.tightest(first.clone(), key, allow_others))
             .or_else(|| {
                 let on_mapped = |arena: &mut Self, allow_others| arena.fit_on_mapped(own.clone(), key, allow_others);
-                if mapped_first() { self.claim_found(key, Pressure::Refuse, on_mapped) } else { None }
+                if mapped_first() { self.claim_found(key, Remaps::Few, on_mapped) } else { None }
             })
             .or_else(|| {
                 let is_scarce = self.is_scarce();
-                self.claim_found(key, Pressure::Remap, |arena, allow_others| {
+                self.claim_found(key, Remaps::Any, |arena, allow_others| {
                     let cheapest = if is_scarce { None } else { arena.fit_cheapest(own.clone(), key, allow_others) };
                     cheapest.or_else(|| arena.tightest(own.clone(), key, allow_others))
                 })
@@ -102,16 +102,11 @@ impl<D: Device> Arena<D> {
     }
 
     /// Claims what a search finds: without a wait for another stream if it can be.
-    fn claim_found(
-        &mut self,
-        key: Key,
-        pressure: Pressure,
-        find: impl Fn(&mut Self, bool) -> Option<u32>,
-    ) -> Option<u32> {
+    fn claim_found(&mut self, key: Key, remaps: Remaps, find: impl Fn(&mut Self, bool) -> Option<u32>) -> Option<u32> {
         self.owners.begin_search();
         let start = find(self, false).or_else(|| find(self, true))?;
         let range = start..start + key.granules();
-        self.claim(&range, key.stream(), true, pressure).then_some(start)
+        self.claim(&range, key.stream(), true, remaps).then_some(start)
     }
 
     /// Where a request fits best; only where no other stream was last, unless `allow_others`.

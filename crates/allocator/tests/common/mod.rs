@@ -145,7 +145,7 @@ pub fn plan(sections: &[(SectionKind, Vec<(u64, Life)>)]) -> Plan {
 
 /// Adds a request without an offset before entry `index` of a section.
 pub fn add_open(plan: &mut Plan, section: u32, index: usize, size: u64) {
-    plan.sections[section as usize].entries.insert(index, Entry::Open { size, stream: 0 });
+    plan.sections[section as usize].entries.insert(index, Entry::WithoutOffset { size, stream: 0 });
 }
 
 /// Runs requests of a section: each is freed after as many later requests as it says.

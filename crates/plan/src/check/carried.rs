@@ -46,7 +46,7 @@ pub fn carried_into(plan: &Plan) -> Vec<Vec<(u32, u32)>> {
 fn slots_of<'a>(plan: &'a Plan, section: &'a crate::Section) -> impl Iterator<Item = (u32, &'a crate::Slot)> {
     section.entries.iter().filter_map(|entry| match *entry {
         crate::Entry::Slot(slot) => plan.slots.get(slot as usize).map(|planned| (slot, planned)),
-        crate::Entry::Open { .. } => None,
+        crate::Entry::WithoutOffset { .. } => None,
     })
 }
 

@@ -44,7 +44,7 @@ fn check_section(plan: &Plan, section: &Section, next_slot: &mut u32) -> Result<
                     format!("the slot of entry {clock} lives until {} on a clock of {period}", slot.upper)
                 })?;
             }
-            Entry::Open { size, .. } => ensure(size > 0, || format!("entry {clock} has no bytes"))?,
+            Entry::WithoutOffset { size, .. } => ensure(size > 0, || format!("entry {clock} has no bytes"))?,
         }
     }
     for release in &section.releases {

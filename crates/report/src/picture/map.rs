@@ -65,7 +65,7 @@ pub fn paint(trace: &Trace, mapped: &Mapped, top: u64, width: u32, height: u32) 
         let colour = BLOCKS[match placement.source {
             Source::Online => 0,
             Source::Planned => 1,
-            Source::Open => 2,
+            Source::BestFit => 2,
             Source::Fallback => 3,
         }];
         blocks.fill(x(lifetime.start, lifetime.end.max(lifetime.start + 1)), y(place, request.rounded()), colour);

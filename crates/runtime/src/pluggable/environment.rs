@@ -108,7 +108,7 @@ fn tell() {
              {}, {} remaps, peak reserved {}, efficiency {}",
             100.0 * arena.planned as f64 / arena.requests.max(1) as f64,
             arena.requests,
-            arena.open,
+            arena.best_fit,
             arena.fallback,
             bytes(arena.arena),
             arena.remaps,

@@ -31,7 +31,7 @@ impl<D: Device> Arena<D> {
         let statistics = &mut self.statistics;
         statistics.requests += 1;
         if served.is_some() {
-            statistics.open += 1;
+            statistics.best_fit += 1;
         } else {
             statistics.fallback += 1;
             statistics.unplanned.refused += 1;
