@@ -2,7 +2,8 @@
 //! there, the others by first fit around it.
 //!
 //! Near the peak nothing may be wasted, so a good order of placement is not enough; but few buffers live there, and
-//! those of equal lifetime may be taken as one. Everywhere else there is room for the rest, holes included.
+//! those of equal lifetime may be taken as one. Everywhere else there is room for the rest, holes included. An item
+//! that found no place below the target joins the core of the next attempt (`pangu_2.6B` takes 1.7 s of CPU, and 35 without).
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,9 @@ const MARGINS: [u64; 10] = [0, 10, 20, 30, 50, 75, 100, 150, 200, 300];
 /// ones in many styles find more than long ones.
 const WORK_PER_GROUP: u64 = 1000;
 
+/// Turns after which what found no place is forgotten: the more a core has taken in, the harder it is.
+const MEMORY: u64 = 12;
+
 /// Orders in which the others are placed around a core.
 const OTHERS: [Order; 3] = [all(Rule::Size), long(100, Rule::Lower, Rule::Size), all(Rule::Area)];
 
@@ -35,28 +39,47 @@ fn style(turn: u64, seed: u64) -> Style {
     Style { choice, taste: Taste::Length, noise: [0, 1, 2, 4][(turn / 3 % 4) as usize], seed, fit: false }
 }
 
-/// Places the `k`-th core by exact search towards `target`, and the rest around it; the result, if there is one,
-/// and the work that it took.
-pub(crate) fn search_core(
-    part: &Part,
-    heaviest: &Heaviest,
-    fit: &mut FirstFit,
-    (k, seed): (u64, u64),
-    target: u64,
-) -> (Option<Places>, u64) {
-    let cores = MARGINS.len() as u64;
-    let turn = k / cores;
-    let least = heaviest.least(MARGINS[(k % cores) as usize]);
-    let Some(core) = Core::new(part, |i| heaviest.of(i) >= least) else { return (None, part.items.len() as u64) };
-    let allowed = WORK_PER_GROUP.saturating_mul(core.groups.len() as u64).saturating_mul(luby(turn + 1));
-    let (order, mut work) = core.order(target - part.base, style(turn, mix(seed ^ mix(k))), allowed, fit.deadline);
-    work += part.items.len() as u64;
-    let Some(order) = order else { return (None, work) };
-    let others = arrange(part, heaviest, OTHERS[(turn % OTHERS.len() as u64) as usize]);
-    let before = fit.work;
-    let offsets = complete(fit, order, &others);
-    work += FIRST_FIT_WORK * (fit.work - before) + ORDER_WORK * others.len() as u64;
-    (offsets.map(|offsets| Places::new(part, offsets)), work)
+/// What was learnt about the cores of a part.
+#[derive(Default)]
+pub(crate) struct CoreSearch {
+    /// How often each item found no place around a core.
+    blame: Vec<u32>,
+}
+
+impl CoreSearch {
+    /// Places the `k`-th core by exact search towards `target`, and the rest around it; the result, if there is one,
+    /// and the work that it took.
+    pub fn attempt(
+        &mut self,
+        part: &Part,
+        heaviest: &Heaviest,
+        fit: &mut FirstFit,
+        (k, seed): (u64, u64),
+        target: u64,
+    ) -> (Option<Places>, u64) {
+        let cores = MARGINS.len() as u64;
+        let turn = k / cores;
+        if self.blame.is_empty() || (k.is_multiple_of(cores) && turn.is_multiple_of(MEMORY)) {
+            self.blame = vec![0; part.items.len()];
+        }
+        let least = heaviest.least(MARGINS[(k % cores) as usize]);
+        let blame = &self.blame;
+        let chosen = |i: u32| heaviest.of(i) >= least || blame[i as usize] > 0;
+        let Some(core) = Core::new(part, chosen) else { return (None, part.items.len() as u64) };
+        let allowed = WORK_PER_GROUP.saturating_mul(core.groups.len() as u64).saturating_mul(luby(turn + 1));
+        let (order, mut work) = core.order(target - part.base, style(turn, mix(seed ^ mix(k))), allowed, fit.deadline);
+        work += part.items.len() as u64;
+        let Some(order) = order else { return (None, work) };
+        let others = arrange(part, heaviest, OTHERS[(turn % OTHERS.len() as u64) as usize]);
+        let before = fit.work;
+        let offsets = complete(fit, order, &others);
+        work += FIRST_FIT_WORK * (fit.work - before) + ORDER_WORK * others.len() as u64;
+        let Some(offsets) = offsets else { return (None, work) };
+        for (i, (item, offset)) in part.items.iter().zip(&offsets).enumerate() {
+            self.blame[i] += u32::from(offset.saturating_add(item.size) > target);
+        }
+        (Some(Places::new(part, offsets)), work)
+    }
 }
 
 /// A core: groups of items of equal lifetime, each group one buffer of the small problem.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Options;
 use crate::clock::{Clock, Until};
-use crate::core_search::search_core;
+use crate::core_search::CoreSearch;
 use crate::ejections::Ejections;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::first_fit::FirstFit;
@@ -148,6 +148,7 @@ struct Lane<'a> {
     exact: [Option<Box<Exact<'a>>>; 2],
     fit: Option<FirstFit<'a>>,
     heaviest: Option<Heaviest>,
+    cores: CoreSearch,
     ejections: Option<Ejections<'a>>,
     stretches: Stretches,
     dives: Ladder,
@@ -193,6 +194,7 @@ impl<'a> Lane<'a> {
             exact: [None, None],
             fit: None,
             heaviest: None,
+            cores: CoreSearch::default(),
             ejections: None,
             stretches: Stretches::new(number),
             dives: Ladder::default(),
@@ -255,7 +257,7 @@ impl<'a> Lane<'a> {
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
         fit.deadline = self.until;
-        let (places, work) = search_core(part, heaviest, fit, (k, self.seed), target);
+        let (places, work) = self.cores.attempt(part, heaviest, fit, (k, self.seed), target);
         Found { places: places.filter(|places| places.top < top), impossible: None, work }
     }
 
