@@ -153,8 +153,8 @@ fn main() -> Result<()> {
         return Ok(());
     }
     println!(
-        "| {} jobs | planned: smallest capacity, mean · worst | remaps at 1.05 | tight: E · remaps | at offsets | auto: smallest \
-         capacity, mean · worst | remaps at 1.05 | tight: E · remaps | at offsets |\n|---|---|---|---|---|---|---|---|---|",
+        "| {} jobs | planned: smallest capacity, mean · worst | remaps at 1.05 | with room: E · remaps | at offsets | auto: smallest \
+         capacity, mean · worst | remaps at 1.05 | with room: E · remaps | at offsets |\n|---|---|---|---|---|---|---|---|---|",
         jobs.len()
     );
     let tables = [stalloc_allocator::TUNED, stalloc_synthesizer::TUNED, stalloc_learning::TUNED];
