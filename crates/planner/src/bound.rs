@@ -1,6 +1,6 @@
 //! The lower bound: the largest live load over time, sharpened by what alignments and fixed places force.
 
-use crate::problem::{Part, Problem};
+use crate::part::{Part, Problem};
 use crate::{Error, Instance};
 
 /// Live load of each section, in units, without the part's base; saturates.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::problem::Part;
+use crate::part::Part;
 use crate::{Options, Stop};
 
 /// Units of work (items or sections looked at) that one thread does in a second on a slow machine. A 2-core container

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use crate::clock::Until;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::first_fit::FirstFit;
-use crate::greedy::{FIRST_FIT_WORK, ORDER_WORK, Places};
+use crate::greedy::{FIRST_FIT_WORK, ORDER_WORK};
 use crate::hash::mix;
 use crate::luby::luby;
-use crate::problem::{Part, Problem, prepare};
+use crate::part::{Part, Places, Problem};
+use crate::prepare::prepare;
 use crate::rules::{Heaviest, Order, Rule, all, arrange, long};
 use crate::{Buffer, Instance};
 

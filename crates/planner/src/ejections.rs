@@ -12,10 +12,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::clock::{Until, is_over};
-use crate::greedy::Places;
 use crate::hash::{Rng, mix};
 use crate::lifetimes::Lifetimes;
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part, Places};
 use stacking::Stacking;
 
 /// Work of one call: at least and at most, and for each item of the part.

@@ -4,7 +4,7 @@
 //! nodes at worst per question, a handful when lifetimes are nested as a training step's are; O(log n) per removal;
 //! linear memory.
 
-use crate::problem::Item;
+use crate::part::Item;
 
 /// No item, no rank.
 pub(crate) const NONE: u32 = u32::MAX;

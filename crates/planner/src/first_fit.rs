@@ -4,7 +4,7 @@
 //! placed), so no interference graph is kept: O(log n) per item in the way, O(n) memory.
 
 use crate::clock::{Until, is_over};
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part};
 
 /// Items placed after which it looks at the clock.
 const PLACED_BETWEEN_LOOKS: usize = 256;

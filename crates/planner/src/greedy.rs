@@ -5,25 +5,11 @@ use std::sync::Mutex;
 use crate::clock::{Clock, Until};
 use crate::finder::Layout;
 use crate::first_fit::FirstFit;
-use crate::problem::Part;
+use crate::part::{Part, Places};
 use crate::rules::{Heaviest, Order, Rule, all, arrange, core, long};
 use crate::skyline::best_fit;
 use crate::stretches::Stretches;
 use crate::sweep::{sweep, sweep_around};
-
-/// Offsets of a part's items and the highest top.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Places {
-    pub top: u64,
-    pub offsets: Vec<u64>,
-}
-
-impl Places {
-    pub fn new(part: &Part, offsets: Vec<u64>) -> Places {
-        let top = part.items.iter().zip(&offsets).map(|(i, o)| o.saturating_add(i.size)).max().unwrap_or(part.base);
-        Places { top, offsets }
-    }
-}
 
 /// A way to place a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

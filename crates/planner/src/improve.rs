@@ -12,10 +12,10 @@ use crate::core_search::CoreSearch;
 use crate::ejections::Ejections;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::first_fit::FirstFit;
-use crate::greedy::{FIRST_FIT_WORK, FIRST_FITS, ORDER_WORK, Places};
+use crate::greedy::{FIRST_FIT_WORK, FIRST_FITS, ORDER_WORK};
 use crate::hash::mix;
 use crate::luby::luby;
-use crate::problem::Part;
+use crate::part::{Part, Places};
 use crate::rules::{Heaviest, arrange};
 use crate::stretches::Stretches;
 

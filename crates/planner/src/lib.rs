@@ -35,7 +35,8 @@ mod lifetimes;
 mod luby;
 mod merge;
 mod model;
-mod problem;
+mod part;
+mod prepare;
 mod reach;
 mod relations;
 mod rules;
@@ -45,6 +46,7 @@ mod split;
 mod stretches;
 mod sweep;
 mod turns;
+mod validate;
 
 // The exhaustive search of the tests is shared with those outside, which call the crate by its name.
 #[cfg(test)]

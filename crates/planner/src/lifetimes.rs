@@ -1,6 +1,6 @@
 //! Which items of a part live at some time during a stretch of sections.
 
-use crate::problem::Part;
+use crate::part::Part;
 
 /// A lifetime without wrapping: an item of a ring that wraps has two. Fixed items come after the others.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use crate::clock::Clock;
 use crate::hash::{Rng, mix};
 use crate::lifetimes::Lifetimes;
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part};
 use crate::solve::solve_within;
 use crate::{Buffer, Error, Instance, Options, Progress, Solution, Watch, check};
 
@@ -51,28 +51,6 @@ impl Instance {
     }
 }
 
-/// Whether gaps and conflicts are what they should be.
-pub(crate) fn validate(instance: &Instance) -> Result<(), Error> {
-    let mut order: Vec<usize> = (0..instance.gaps.len()).collect();
-    order.sort_unstable_by_key(|&g| (instance.gaps[g].buffer, instance.gaps[g].lower));
-    let mut before = (usize::MAX, 0);
-    for index in order {
-        let gap = &instance.gaps[index];
-        let Some(b) = instance.buffers.get(gap.buffer) else { return Err(Error::BadGap { index }) };
-        let from = if before.0 == gap.buffer { before.1 } else { b.lower };
-        let (first, last) = gap.window.unwrap_or((0, 0));
-        if gap.lower < from || gap.lower > gap.upper || gap.upper > b.upper || first > last || last > b.size {
-            return Err(Error::BadGap { index });
-        }
-        before = (gap.buffer, gap.upper);
-    }
-    let n = instance.buffers.len();
-    match instance.conflicts.iter().position(|&(a, b)| a == b || a >= n || b >= n) {
-        Some(index) => Err(Error::BadConflict { index }),
-        None => Ok(()),
-    }
-}
-
 /// One in so many parts of the work goes into the plain instances.
 const SHARE: u64 = 3;
 
@@ -86,7 +64,7 @@ pub(crate) fn solve(
     clock: &Clock,
     watch: &mut Watch,
 ) -> Result<Solution, Error> {
-    crate::problem::validate(instance)?;
+    crate::validate::validate(instance)?;
     let third = Clock { work: clock.work / SHARE, ..clock.clone() };
     let piece = |p: Piece| Buffer { lower: p.lower, upper: p.upper, size: p.last - p.first, alignment: 1, fixed: None };
     let pieces =

@@ -6,7 +6,7 @@
 //! what each keeps for its backward pass is a stack that grows and shrinks; the **long-lived** in order of time, then
 //! the short-lived around them, give each stack the place of one that is gone.
 
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part};
 
 /// What items are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 use crate::bound::loads;
 use crate::clock::{Until, is_over};
 use crate::finder::{Finder, Layout, NONE};
-use crate::problem::Part;
+use crate::part::Part;
 use crate::reach::Reach;
 
 /// Items placed after which it looks at the clock.

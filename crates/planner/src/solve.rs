@@ -3,9 +3,10 @@
 use std::cell::OnceCell;
 
 use crate::clock::Clock;
-use crate::greedy::{ORDER_WORK, Places, greedy};
+use crate::greedy::{ORDER_WORK, greedy};
 use crate::merge::Merged;
-use crate::problem::{Part, Problem, prepare};
+use crate::part::{Part, Places, Problem};
+use crate::prepare::prepare;
 use crate::turns::{Goal, Turns};
 use crate::{Effort, Error, Instance, Options, Progress, Solution, Watch, relations};
 

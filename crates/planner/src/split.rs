@@ -5,7 +5,7 @@
 //! between sections, what is before and what is after share addresses freely. In a ring, one such boundary cuts it
 //! open.
 
-use crate::problem::{Item, Part, Problem};
+use crate::part::{Item, Part, Problem};
 
 /// Nested lifetimes (an item through all, then another through all of the rest, ...) would make the repetition
 /// quadratic; the searches cope well with what is left after this many rounds.

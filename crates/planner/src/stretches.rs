@@ -7,9 +7,9 @@
 
 use crate::bound::loads;
 use crate::clock::{Clock, Until, is_over};
-use crate::greedy::{Places, SWEEP_WORK};
+use crate::greedy::SWEEP_WORK;
 use crate::hash::mix;
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part, Places};
 use crate::solve::solve_within;
 use crate::sweep::sweep_around;
 use crate::{Buffer, Instance, Options};

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 use crate::first_fit::FirstFit;
 use crate::gaps::Gaps;
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part};
 
 /// Places all items of a part that is neither a ring nor has fixed items. `None` as soon as a top reaches `limit`.
 /// O(n log n), and O(n * gaps / 64) at worst.

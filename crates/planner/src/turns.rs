@@ -3,11 +3,11 @@
 use std::cell::OnceCell;
 
 use crate::clock::Clock;
-use crate::greedy::{Places, greedy};
+use crate::greedy::greedy;
 use crate::improve::Improver;
 use crate::luby::luby;
 use crate::merge::{Lossy, Merged};
-use crate::problem::Part;
+use crate::part::{Part, Places};
 use crate::{Instance, Options};
 
 /// Work on what one lossy merge leaves, times a term of Luby's sequence.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part};
 
 /// Sections of a lifetime that take as long as a look at an item.
 const COVERED: usize = 16;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::problem::prepare;
+use crate::prepare::prepare;
 use crate::{Buffer, Instance};
 
 /// Random lifetimes, in a ring or not, some aligned and some fixed one above the other at instants apart.

@@ -29,7 +29,7 @@ pub(crate) use style::{Choice, Style, Taste};
 
 use crate::clock::{Until, is_over};
 use crate::hash::Rng;
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part};
 use terrain::{Run, Stretch, Terrain, Valley};
 use waiting::Waiting;
 use walls::Walls;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{Choice, Exact, Outcome, Style, Taste};
 use crate::check::check;
 use crate::model::{Buffer, Instance, Solution};
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part};
 
 #[path = "../../tests/brute/mod.rs"]
 mod brute;

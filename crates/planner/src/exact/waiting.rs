@@ -1,7 +1,7 @@
 //! The items that wait for a place, in order of their first section: a list from which an item is taken and to which
 //! it is given back, last taken first, in constant time (dancing links, Knuth 2000).
 
-use crate::problem::Part;
+use crate::part::Part;
 
 /// The items left.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 //! in between. So above the skyline each section has a next range, below which items must end and floors stop rising,
 //! and what it takes counts as load.
 
-use crate::problem::Part;
+use crate::part::Part;
 
 /// The ranges of each section, ascending, none touching another.
 #[derive(Clone, Debug, Default)]

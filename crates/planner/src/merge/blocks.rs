@@ -9,7 +9,7 @@ use super::wheels::{Wheel, merge_wheels};
 use crate::bound::loads;
 use crate::clock::{Until, is_over};
 use crate::hash::Rng;
-use crate::problem::Part;
+use crate::part::Part;
 
 /// No block.
 const NONE: u32 = u32::MAX;

@@ -23,9 +23,8 @@ use std::cmp::Reverse;
 use crate::Instance;
 use crate::bound::loads;
 use crate::clock::Until;
-use crate::greedy::Places;
 use crate::hash::{Rng, mix};
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part, Places};
 use blocks::{Blocks, Made};
 use wheels::Wheel;
 

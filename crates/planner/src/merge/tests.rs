@@ -9,9 +9,9 @@ use crate::bound::loads;
 use crate::check::check;
 use crate::clock::Until;
 use crate::first_fit::FirstFit;
-use crate::greedy::Places;
 use crate::hash::Rng;
-use crate::problem::{Item, Part, prepare};
+use crate::part::{Item, Part, Places};
+use crate::prepare::prepare;
 use crate::{Buffer, Instance, Solution};
 use proptest::prelude::*;
 

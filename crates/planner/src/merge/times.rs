@@ -1,7 +1,7 @@
 //! Times as they are: sections hold what lives together, and forget when within a pause one ended and another began.
 
 use crate::Instance;
-use crate::problem::{Item, Part};
+use crate::part::{Item, Part};
 
 /// The part with sections that begin where any lifetime of the instance begins or ends; its solutions are those of the part.
 pub(super) fn exact_times(part: &Part, instance: &Instance) -> Part {

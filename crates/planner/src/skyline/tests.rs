@@ -1,7 +1,7 @@
 use super::*;
-use crate::greedy::Places;
 use crate::hash::Rng;
-use crate::problem::prepare;
+use crate::part::Places;
+use crate::prepare::prepare;
 use crate::{Buffer, Instance};
 
 #[test]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::hash::Rng;
-use crate::problem::prepare;
+use crate::prepare::prepare;
 use crate::sweep::sweep;
 
 /// Short lifetimes in a row, so that there are many stretches, and now and then a long one.

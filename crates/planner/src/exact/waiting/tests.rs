@@ -1,5 +1,5 @@
 use super::*;
-use crate::problem::Item;
+use crate::part::Item;
 use proptest::prelude::*;
 
 proptest! {

@@ -8,60 +8,10 @@
 //!
 //! A **part** is a stretch of sections that no lifetime leaves; parts share addresses freely and are solved apart.
 
+use crate::part::{Item, Part, Problem};
 use crate::split::split;
+use crate::validate::validate;
 use crate::{Error, Instance, bound};
-
-/// A buffer to place within a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
-    /// First section.
-    pub lower: u32,
-    /// One past the last section; in a ring it may exceed the number of sections, by less than that number.
-    pub upper: u32,
-    /// In units.
-    pub size: u64,
-    /// In units; 1 for none.
-    pub align: u64,
-    /// Index of the buffer in the instance.
-    pub id: u32,
-}
-
-impl Item {
-    pub fn length(&self) -> u32 {
-        self.upper - self.lower
-    }
-}
-
-/// Items that share no section with those of other parts.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Part {
-    /// To be placed, by (lower, upper descending, size descending, id).
-    pub items: Vec<Item>,
-    /// Already placed, with their offsets in units.
-    pub fixed: Vec<(Item, u64)>,
-    /// Number of sections.
-    pub sections: u32,
-    /// Whether the last section is followed by the first.
-    pub ring: bool,
-    /// Items above this height only: those below live through the whole part.
-    pub base: u64,
-    /// No solution of the part has a lower top (in units, `base` included).
-    pub bound: u64,
-    /// Whether any item has an alignment.
-    pub aligned: bool,
-}
-
-/// The instance, prepared.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Problem {
-    pub parts: Vec<Part>,
-    /// Offsets already decided, in units, by buffer: fixed ones, those that live through all, those that do not live.
-    pub decided: Vec<(u32, u64)>,
-    /// What one unit is in the instance's unit.
-    pub unit: u64,
-    /// The lower bound in the instance's unit.
-    pub lower_bound: u64,
-}
 
 /// Checks the instance and prepares it. O(n log n) time, O(n) memory.
 pub(crate) fn prepare(instance: &Instance) -> Result<Problem, Error> {
@@ -92,38 +42,6 @@ pub(crate) fn prepare(instance: &Instance) -> Result<Problem, Error> {
     split(Part { items, fixed, sections: sections.count, ring: sections.ring, ..Part::default() }, &mut problem);
     bound::fill(instance, &mut problem)?;
     Ok(problem)
-}
-
-pub(crate) fn validate(instance: &Instance) -> Result<(), Error> {
-    if instance.buffers.len() > i32::MAX as usize {
-        return Err(Error::TooMany(instance.buffers.len()));
-    }
-    if instance.period == Some(0) {
-        return Err(Error::ZeroPeriod);
-    }
-    for (index, b) in instance.buffers.iter().enumerate() {
-        if b.lower > b.upper {
-            return Err(Error::EndsBeforeStart { index, lower: b.lower, upper: b.upper });
-        }
-        if let Some(period) = instance.period
-            && b.lower >= period
-        {
-            return Err(Error::OutsideCycle { index, lower: b.lower, period });
-        }
-        if b.alignment == 0 {
-            return Err(Error::ZeroAlignment { index });
-        }
-        if let Some(offset) = b.fixed {
-            if offset % b.alignment != 0 {
-                return Err(Error::FixedMisaligned { index, offset, alignment: b.alignment });
-            }
-            if offset.checked_add(b.size).is_none() {
-                return Err(Error::TooLarge);
-            }
-        }
-    }
-    crate::relations::validate(instance)?;
-    crate::check::fixed_overlap(instance).map_or(Ok(()), |(first, second)| Err(Error::FixedOverlap { first, second }))
 }
 
 /// The largest unit in which every offset can be counted without losing the best solution.

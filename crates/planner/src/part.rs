@@ -1,0 +1,67 @@
+//! What the searches work on: items with lifetimes in sections, in parts that are solved apart (`prepare` makes them).
+
+/// A buffer to place within a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    /// First section.
+    pub lower: u32,
+    /// One past the last section; in a ring it may exceed the number of sections, by less than that number.
+    pub upper: u32,
+    /// In units.
+    pub size: u64,
+    /// In units; 1 for none.
+    pub align: u64,
+    /// Index of the buffer in the instance.
+    pub id: u32,
+}
+
+impl Item {
+    pub fn length(&self) -> u32 {
+        self.upper - self.lower
+    }
+}
+
+/// Items that share no section with those of other parts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    /// To be placed, by (lower, upper descending, size descending, id).
+    pub items: Vec<Item>,
+    /// Already placed, with their offsets in units.
+    pub fixed: Vec<(Item, u64)>,
+    /// Number of sections.
+    pub sections: u32,
+    /// Whether the last section is followed by the first.
+    pub ring: bool,
+    /// Items above this height only: those below live through the whole part.
+    pub base: u64,
+    /// No solution of the part has a lower top (in units, `base` included).
+    pub bound: u64,
+    /// Whether any item has an alignment.
+    pub aligned: bool,
+}
+
+/// The instance, prepared.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Problem {
+    pub parts: Vec<Part>,
+    /// Offsets already decided, in units, by buffer: fixed ones, those that live through all, those that do not live.
+    pub decided: Vec<(u32, u64)>,
+    /// What one unit is in the instance's unit.
+    pub unit: u64,
+    /// The lower bound in the instance's unit.
+    pub lower_bound: u64,
+}
+
+/// Offsets of a part's items and the highest top.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub top: u64,
+    pub offsets: Vec<u64>,
+}
+
+impl Places {
+    pub fn new(part: &Part, offsets: Vec<u64>) -> Places {
+        let top = part.items.iter().zip(&offsets).map(|(i, o)| o.saturating_add(i.size)).max().unwrap_or(part.base);
+        Places { top, offsets }
+    }
+}
