@@ -1,7 +1,6 @@
-//! Every arena of the process, and which of them an address belongs to.
+//! What the process asks of its arenas.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stalloc_allocator::{Arena, Error, Freed, LiveBlock, PoolId, PoolPart};
 use stalloc_common::figures;
@@ -17,50 +16,16 @@ use crate::locked_arena::{Handed, LockedArena, Open, Report};
 use crate::messages::say;
 use crate::order;
 use crate::pinned;
+use crate::registry::{self, HOST, MOST, index, of, owner, used};
 use crate::serving::Serving;
 use crate::solid;
-
-/// The device number of host memory.
-pub const HOST: i32 = -1;
-
-/// GPUs that a process can see, at most.
-const MOST_GPUS: usize = 64;
 
 /// Host memory that an arena may take, bytes: what the operating system allows is found when pages are touched.
 pub(crate) const HOST_BYTES: u64 = 1 << 40;
 
-/// Arenas of a process: its GPUs and host memory.
-pub(crate) const MOST: usize = MOST_GPUS + 1;
-
-static ARENAS: [LockedArena; MOST] = [const { LockedArena::new() }; MOST];
-
-/// Arenas up to here have been given a plan: a free looks no further.
-static USED: AtomicUsize = AtomicUsize::new(0);
-
 static BUDGETS: [Budget; MOST] = [const { Budget::new() }; MOST];
 
 static ON_DEPARTURE: OnceLock<fn(i32)> = OnceLock::new();
-
-fn index(device: i32) -> Option<usize> {
-    usize::try_from(device.checked_sub(HOST)?).ok().filter(|&index| index < ARENAS.len())
-}
-
-/// None in a forked child, which must not touch its lock.
-#[inline]
-fn of(device: i32) -> Option<&'static LockedArena> {
-    if fork::is_child() { None } else { ARENAS.get(index(device)?) }
-}
-
-fn used() -> &'static [LockedArena] {
-    &ARENAS[..USED.load(Ordering::Acquire)]
-}
-
-/// See [`of`].
-#[inline]
-fn owner(address: Address) -> Option<(i32, &'static LockedArena)> {
-    let device = device_of(address)?;
-    Some((device, of(device)?))
-}
 
 /// Plans that say so were made for a program on an AMD GPU; others follow whichever driver is there. With
 /// `STALLOC_DYNAMIC=0`, as users of the paper's artifact know it, what is not planned is left to PyTorch's allocator.
@@ -75,14 +40,14 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     let is_amd = gpu.is_amd();
     let device = Budgeted::new(gpu, budget);
     let arena = match (solid::asked(), device.page_size()) {
-        (None, Some(_)) if !is_amd => opened(Arena::new(device, plan)?),
+        (None, Some(_)) if !is_amd => tight(Arena::new(device, plan)?),
         (more, _) => {
             let why = if is_amd { DOES_NOT_MAP } else { CANNOT_MAP };
             open_solid(device, plan, more.unwrap_or(0), budget.of_arena(), why)?
         }
     };
     let planned_only = std::env::var_os("STALLOC_DYNAMIC").is_some_and(|value| value == "0");
-    Ok(Box::new(if planned_only { arena.planned_only() } else { arena }))
+    Ok(learned_from(if planned_only { arena.planned_only() } else { arena }))
 }
 
 /// An arena in one allocation, `more` bytes larger than its plan needs.
@@ -109,14 +74,23 @@ const CANNOT_MAP: &str = "this GPU cannot map pages; ";
 const DOES_NOT_MAP: &str = "on AMD GPUs the arena is one allocation; ";
 
 /// With `STALLOC_TIGHT=1` an arena holds next to nothing but what tensors use, however often it remaps for that.
-fn opened<D: Device>(mut arena: Arena<D>) -> Arena<D> {
+fn tight<D: Device>(mut arena: Arena<D>) -> Arena<D> {
     arena.set_tight(std::env::var_os("STALLOC_TIGHT").is_some_and(|value| value == "1"));
     arena
 }
 
 fn open_host(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     fork::in_use();
-    Ok(Box::new(opened(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan)?)))
+    Ok(learned_from(tight(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan)?)))
+}
+
+/// An arena that keeps a journal, if this process learns.
+fn learned_from<D: Device + Send + 'static>(mut arena: Arena<D>) -> Box<dyn Serving> {
+    if learning::is_on() {
+        arena.keep_journal();
+        learning::arena_opened();
+    }
+    Box::new(arena)
 }
 
 /// Gives a device (or [`HOST`]) a plan to follow; false if there is no such device or it has a plan already.
@@ -126,30 +100,12 @@ pub fn prepare(device: i32, mut plan: Plan) -> bool {
     };
     // A rank's plan may have been recorded on another of the machine's GPUs.
     plan.device = u32::try_from(device).unwrap_or(0);
-    let prepared = ARENAS[index].prepare(plan, open);
-    USED.fetch_max(index + 1, Ordering::AcqRel);
-    prepared
+    registry::prepare(index, plan, open)
 }
 
 /// Takes back all plans that were not begun with: what a process was told before it was forked is not for its child.
 pub fn unprepare() {
     used().iter().for_each(LockedArena::unprepare);
-}
-
-/// Every arena that may be open, with its device.
-pub(crate) fn all() -> impl Iterator<Item = (i32, &'static LockedArena)> {
-    used().iter().enumerate().map(|(index, locked)| (index as i32 + HOST, locked))
-}
-
-/// No arena serves anything more, after a fault around them. Takes no lock.
-pub(crate) fn retire() {
-    pinned::retire();
-    used().iter().for_each(LockedArena::retire);
-}
-
-/// Whether an arena is open on a device. Takes no lock.
-pub(crate) fn is_open(device: i32) -> bool {
-    index(device).is_some_and(|index| ARENAS[index].is_open())
 }
 
 /// Calls back once per device when the program first leaves its plan. No lock is held then.
@@ -246,12 +202,6 @@ pub fn record_stream(address: Address, stream: Stream) {
 pub fn allow_peer(device: i32, peer: i32) -> bool {
     let peer = u32::try_from(peer).unwrap_or(u32::MAX);
     of(device).is_none_or(|locked| locked.allow_peer(peer))
-}
-
-/// The device of the arena that an address lies in, live or not. Takes no lock, so that a forked child may ask.
-pub fn device_of(address: Address) -> Option<i32> {
-    let index = used().iter().position(|locked| locked.owns(address))?;
-    Some(index as i32 + HOST)
 }
 
 /// See [`Arena::set_capturing`]. Pinned memory is served to no graph either.

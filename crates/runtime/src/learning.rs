@@ -16,7 +16,7 @@ use stalloc_learning::{Finding, Known, Learning};
 use crate::locked_arena::LockedArena;
 use crate::messages::say;
 use crate::rivals::{Held, Rivals};
-use crate::{arenas, fork};
+use crate::{fork, registry};
 
 /// How often journals are read if no step begins: at ten million requests a second a journal holds a fifth of a second.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -148,7 +148,7 @@ struct Keeping {
 
 fn learn_everywhere(mut keeping: Keeping) -> Keeping {
     let mut learned = lock(&LEARNED);
-    for (device, locked) in arenas::all() {
+    for (device, locked) in registry::all() {
         if locked.is_open() {
             let learned = learned.entry(device).or_default();
             learn(learned, locked);
@@ -189,7 +189,7 @@ fn not_kept(error: &str) {
 
 /// Whether a plan that was there serves a device well: it is as good as what was learned from the run.
 fn is_served_well(device: i32) -> bool {
-    let locked = arenas::all().find(|(other, _)| *other == device);
+    let locked = registry::all().find(|(other, _)| *other == device);
     let now = locked.and_then(|(_, locked)| locked.with(|arena| arena.statistics()));
     now.is_none_or(|now| now.planned > 0 && now.plans == 0)
 }
@@ -244,7 +244,7 @@ pub fn outcome(device: i32) -> Option<Outcome> {
         }
     };
     let known = learned.get_mut(&device)?;
-    let (_, locked) = arenas::all().find(|&(number, _)| number == device)?;
+    let (_, locked) = registry::all().find(|&(number, _)| number == device)?;
     hear(known, locked);
     let report = locked.report()?;
     let others = report.fallback_reserved + report.arena.pools;
@@ -263,7 +263,7 @@ pub fn keep(folder: &Path, rank: u64) -> usize {
     }
     let mut learned = lock(&LEARNED);
     let mut kept = 0;
-    for (device, locked) in arenas::all().filter(|(_, locked)| locked.is_open()) {
+    for (device, locked) in registry::all().filter(|(_, locked)| locked.is_open()) {
         let mut learned = learned.remove(&device).unwrap_or_default();
         hear(&mut learned, locked);
         if is_served_well(device) {

@@ -6,7 +6,7 @@
 //! `None`, never an error.
 //!
 //! The rooms: `folder` (where plans lie), `locked_arena` (one device's arena and its lock), `serving` (an arena, whatever
-//! device it is on), `counters` (its share of PyTorch's statistics), `segments` (its share of snapshots), `arenas` (which device an address belongs to),
+//! device it is on), `counters` (its share of PyTorch's statistics), `segments` (its share of snapshots), `registry` (which device an address belongs to), `arenas` (what a process asks of them),
 //! `budget` (how much memory it may take), `solid` (how large one allocation is), `pinned` (page-locked memory of the host), `learning` (a thread that makes plans while the program runs), `rivals` (what PyTorch's allocator would have held), `fork` (children
 //! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C), `order`
 //! (the stand-in CUDA hears of blocks).
@@ -26,6 +26,7 @@ mod messages;
 mod order;
 mod pinned;
 pub mod pluggable;
+mod registry;
 mod rivals;
 mod segments;
 mod serving;
@@ -33,9 +34,9 @@ mod solid;
 mod table;
 
 pub use arenas::{
-    HOST, allow_peer, arena, block_around, blocks, counters, device_of, fallback_holds, forbid_waits, free, is_solid,
-    mapped, memory_changes, on_departure, pool_begin, pool_end, pool_parts, pool_restore, pool_serve, prepare,
-    record_stream, report, serve, set_capturing, set_limit, step_begin, trim, unprepare,
+    allow_peer, arena, block_around, blocks, counters, fallback_holds, forbid_waits, free, is_solid, mapped,
+    memory_changes, on_departure, pool_begin, pool_end, pool_parts, pool_restore, pool_serve, prepare, record_stream,
+    report, serve, set_capturing, set_limit, step_begin, trim, unprepare,
 };
 pub use counters::{Counter, Counters, Durations, Pool};
 pub use fault::contained;
@@ -44,6 +45,7 @@ pub use learning::{Outcome, keep as keep_learned, keep_in, outcome, start as lea
 pub use locked_arena::{Handed, Report};
 pub use messages::say;
 pub use pinned::{PinnedCounters, counters as pinned_counters};
+pub use registry::{HOST, device_of};
 pub use rivals::Held;
 pub use solid::set as set_solid;
 pub use stalloc_learning::Finding;

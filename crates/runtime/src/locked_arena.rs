@@ -11,7 +11,6 @@ use stalloc_plan::Plan;
 
 use crate::counters::Counters;
 use crate::exports::{Export, Exports};
-use crate::learning;
 use crate::messages::say;
 use crate::serving::Serving;
 
@@ -243,9 +242,6 @@ impl LockedArena {
         let peers = (0..u64::BITS).filter(|peer| inner.peers >> peer & 1 == 1);
         let opened = self.guarded(|| -> Result<_, Error> {
             let mut arena = open(plan)?;
-            if learning::is_on() {
-                arena.keep_journal();
-            }
             peers.into_iter().try_for_each(|peer| arena.allow_peer(peer))?;
             Ok(arena)
         });
@@ -259,7 +255,6 @@ impl LockedArena {
                 self.start.store(range.start, Ordering::Release);
                 self.end.store(range.end, Ordering::Release);
                 inner.state = State::Open(arena);
-                learning::arena_opened();
             }
             Err(error) => {
                 say(&format!("{error}; this job runs with PyTorch's allocator"));

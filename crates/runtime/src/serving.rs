@@ -37,8 +37,6 @@ pub trait Serving: Send {
     fn give_back(&mut self, bytes: u64) -> Result<u64, Error>;
     /// See [`Arena::give_back_idle`].
     fn give_back_idle(&mut self) -> Result<u64, Error>;
-    /// See [`Arena::keep_journal`].
-    fn keep_journal(&mut self);
     /// See [`Arena::take_journal`].
     fn take_journal(&mut self, empty: &mut Vec<Event>) -> bool;
     /// See [`Arena::frame_bytes`].
@@ -105,9 +103,6 @@ impl<D: Device + Send> Serving for Arena<D> {
     }
     fn give_back_idle(&mut self) -> Result<u64, Error> {
         self.give_back_idle()
-    }
-    fn keep_journal(&mut self) {
-        self.keep_journal();
     }
     fn take_journal(&mut self, empty: &mut Vec<Event>) -> bool {
         self.take_journal(empty)

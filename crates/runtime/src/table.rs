@@ -13,7 +13,7 @@ use crate::arenas;
 use crate::counters::Counters;
 use crate::fault::contained;
 use crate::pinned::{self, PinnedCounters};
-use crate::segments;
+use crate::{registry, segments};
 
 pub use types::{CoreArena, CoreBlock, CoreExport, CorePart, CorePoolPart, CoreRange};
 
@@ -237,7 +237,7 @@ unsafe extern "C" fn counters(device: i32, out: *mut Counters, peaks: i32, total
 /// # Safety
 /// `device` is null or may be written.
 unsafe extern "C" fn owns(inside: *const c_void, device: *mut i32) -> i32 {
-    let Some(number) = contained("owns", || arenas::device_of(address(inside)), || None) else { return 0 };
+    let Some(number) = contained("owns", || registry::device_of(address(inside)), || None) else { return 0 };
     if !device.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *device = number };
@@ -247,7 +247,7 @@ unsafe extern "C" fn owns(inside: *const c_void, device: *mut i32) -> i32 {
 
 // After a fault an arena that is not open yet never will be: nobody will miss the access.
 extern "C" fn allow_peer(device: i32, peer: i32) -> i32 {
-    i32::from(contained("allow_peer", || arenas::allow_peer(device, peer), || !arenas::is_open(device)))
+    i32::from(contained("allow_peer", || arenas::allow_peer(device, peer), || !registry::is_open(device)))
 }
 
 extern "C" fn fallback_holds(device: i32, reserved: u64, allocated: u64) {

@@ -43,7 +43,6 @@ impl Serving for Faulty {
     fn give_back_idle(&mut self) -> Result<u64, Error> {
         Ok(0)
     }
-    fn keep_journal(&mut self) {}
     fn take_journal(&mut self, _: &mut Vec<stalloc_allocator::Event>) -> bool {
         true
     }

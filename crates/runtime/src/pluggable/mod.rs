@@ -16,10 +16,11 @@ use stalloc_caching::{Caching, Settings};
 use stalloc_common::figures::bytes;
 use stalloc_device::{Address, Device, Gpu, Host, Stream};
 
-use crate::arenas::{self, HOST, HOST_BYTES};
+use crate::arenas::{self, HOST_BYTES};
 use crate::fault::contained;
 use crate::fork;
 use crate::messages::say;
+use crate::registry::{self, HOST};
 
 mod environment;
 mod exception;
@@ -51,7 +52,7 @@ struct Fallback {
     free: fn(i32) -> u64,
 }
 
-static FALLBACKS: [Mutex<Option<Fallback>>; arenas::MOST] = [const { Mutex::new(None) }; arenas::MOST];
+static FALLBACKS: [Mutex<Option<Fallback>>; registry::MOST] = [const { Mutex::new(None) }; registry::MOST];
 
 fn gpu(device: i32) -> Result<Gpu, stalloc_device::Error> {
     let ordinal = u32::try_from(device).unwrap_or(u32::MAX);
