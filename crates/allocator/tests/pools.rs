@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use stalloc_allocator::{Arena, LiveBlock, PoolId};
+use stalloc_allocator::{Arena, Freed, LiveBlock, PoolId};
 use stalloc_device::{Address, Counting, Device, Error, MemoryInfo, Shared, Stream};
 use stalloc_plan::Plan;
 
@@ -203,6 +203,16 @@ fn what_another_stream_uses_is_not_reused_before_that_stream_is_done() {
     assert_eq!(arena.reserved(), 6 * MIB);
     device.lock().is_synchronized = true;
     assert_eq!(arena.pool_serve(POOL, 2 * MIB, 7).unwrap(), first);
+}
+
+#[test]
+fn a_block_that_is_given_back_says_what_it_took_and_what_was_asked_for() {
+    let mut arena = arena(&Physical::new(1 << 30, false));
+    arena.pool_begin(POOL);
+    for (requested, size) in [(1, 512), (512, 512), (1000, 1024), (3 * MIB - 1, 3 * MIB)] {
+        let block = arena.pool_serve(POOL, requested, 7).unwrap();
+        assert_eq!(arena.free(block).unwrap(), Freed { size, requested });
+    }
 }
 
 /// What a program does next.

@@ -61,8 +61,8 @@ pub fn forward_frame(text: &str) -> Option<(&str, u32, &str)> {
 pub fn split_forward<'a, 'f>(frames: &'f [Frame], text: impl Fn(StringId) -> &'a str) -> (&'f [Frame], &'f [Frame]) {
     let is_mark = |frame: &Frame| text(frame.function) == BACKWARD_PASS && text(frame.file).is_empty();
     match frames.iter().position(is_mark) {
-        Some(mark) if mark + 1 < frames.len() => frames.split_at(mark + 1),
-        _ => (frames, &[]),
+        Some(mark) => frames.split_at(mark + 1),
+        None => (frames, &[]),
     }
 }
 
@@ -154,5 +154,15 @@ mod tests {
         assert_eq!(name(&[frame(6, 7, 0), mark, forward]).as_deref(), Some("job/train.py:7 main (backward)"));
         assert_eq!(name(&[hook, mark, forward]).as_deref(), Some("job/hook.py:3 hook"));
         assert_eq!(name(&[mark]).as_deref(), Some(BACKWARD_PASS));
+    }
+
+    #[test]
+    fn source_files_cells_of_notebooks_and_frozen_modules_are_python_and_nothing_else_is() {
+        for python in ["/job/a.py", "<ipython-input-3-4f>", "/tmp/ipykernel_71/2", "<frozen importlib._bootstrap>"] {
+            assert!(is_python(python), "{python}");
+        }
+        for other in ["", "libtorch.so", "/src/a.pyx", "??"] {
+            assert!(!is_python(other), "{other}");
+        }
     }
 }

@@ -9,57 +9,13 @@ mod common;
 use std::io::Write;
 use std::path::Path;
 
+use common::pickled::{LIMIT, dict, entry, float, int, pickle, recording, snapshot, text};
 use proptest::prelude::*;
 use stalloc_trace::format::write_recording;
-use stalloc_trace::{Fault, FilePosition, Input, RawEvent, Recording, StackId, TraceBuilder, open, read_bytes};
-
-/// Enough for every honest file here.
-const LIMIT: u64 = 64 << 20;
-
-fn pickle(parts: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = vec![0x80, 4];
-    parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    bytes
-}
+use stalloc_trace::{Fault, FilePosition, RawEvent, StackId, TraceBuilder, open, read_bytes};
 
 fn refused(bytes: &[u8]) -> Fault {
     read_bytes(bytes, LIMIT).expect_err("a refusal")
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&[0x8C, text.len() as u8], text.as_bytes()].concat()
-}
-
-/// A snapshot whose entries and segments are given as pickled values.
-fn snapshot(entries: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
-    let list = |items: &[Vec<u8>]| [b"](".to_vec(), items.concat(), b"e".to_vec()].concat();
-    let traces = list(&[list(entries)]);
-    pickle(&[b"}(", &text("device_traces"), &traces, &text("segments"), &list(segments), b"u."])
-}
-
-/// A dict of pickled values.
-fn dict(fields: &[(&str, &[u8])]) -> Vec<u8> {
-    let fields: Vec<u8> = fields.iter().flat_map(|(key, value)| [text(key), value.to_vec()].concat()).collect();
-    [b"}(".to_vec(), fields, b"u".to_vec()].concat()
-}
-
-fn entry(action: &str, address: &[u8], size: &[u8]) -> Vec<u8> {
-    dict(&[("action", &text(action)), ("addr", address), ("size", size)])
-}
-
-fn int(value: i64) -> Vec<u8> {
-    [vec![0x8A, 8], value.to_le_bytes().to_vec()].concat()
-}
-
-fn float(value: f64) -> Vec<u8> {
-    [vec![b'G'], value.to_be_bytes().to_vec()].concat()
-}
-
-fn recording(bytes: &[u8]) -> Recording {
-    match read_bytes(bytes, LIMIT).unwrap() {
-        Input::Recording(recording) => recording,
-        Input::Instance(_) => panic!("an instance"),
-    }
 }
 
 #[test]

@@ -124,6 +124,18 @@ fn what_is_wrong_with_an_instance_is_said_with_its_line() {
 }
 
 #[test]
+fn a_line_of_an_instance_may_have_a_mebibyte_and_no_byte_more() {
+    let with = |line: usize, end: &str| format!("id,lower,upper,size\n0,0,5,10\n{},0,5,10{end}", "a".repeat(line - 7));
+    for end in ["", "\n", "\n1,0,5,10"] {
+        let read = instance(&with(1 << 20, end));
+        assert_eq!(read.rows[1].id.len(), (1 << 20) - 7, "{end:?}");
+    }
+    assert!(refused(&with((1 << 20) + 1, "")).to_string().contains("a line of over 1048576 bytes"));
+    // However many lines there are.
+    assert_eq!(instance(&format!("id,lower,upper,size\n{}", "0,0,5,10\n".repeat(200_000))).rows.len(), 200_000);
+}
+
+#[test]
 fn real_instances_are_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/dsa");
     let Ok(entries) = std::fs::read_dir(&folder) else {
@@ -196,6 +208,22 @@ fn an_address_that_is_handed_out_again_has_been_freed() {
     assert_eq!(trace.requests[0].free_completed, Some(2));
     assert_eq!(trace.requests[1].alloc, Some(3));
     assert_eq!(trace.peak_allocated(), 512);
+}
+
+#[test]
+fn frees_that_nothing_is_known_of_and_null_pointers_are_dropped_and_counted() {
+    let read = |text: &str| match read_bytes(text.as_bytes(), LIMIT).unwrap() {
+        Input::Recording(recording) => recording,
+        Input::Instance(_) => panic!("an instance"),
+    };
+    let odd =
+        read("1 0x1000 512 0\n0 0x9000 512 0\n0 0x0 512 0\n0 0x9000 512 0\n1 0x0 8 0\n0 0x0 8 0\n0 0x1000 512 0\n");
+    assert_eq!(
+        odd.warnings,
+        ["3 lines with a null pointer were dropped.", "2 frees of unknown addresses were dropped."]
+    );
+    assert_eq!(odd.traces[0].events.len(), 3);
+    assert_eq!(read(LOG).warnings, Vec::<String>::new());
 }
 
 #[test]

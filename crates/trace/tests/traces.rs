@@ -162,6 +162,9 @@ fn differences_beyond_those_asked_for_are_counted_and_not_named() {
     let result = compare(&trace(0, &events), &trace(0, &events[..16]), 2);
     assert_eq!((result.aligned, result.differences), (16, 3));
     assert_eq!(result.first, [16, 17].map(|id| Difference::OnlyInA(RequestId(id))));
+    let result = compare(&trace(0, &events[..16]), &trace(0, &events), 2);
+    assert_eq!((result.aligned, result.differences), (16, 3));
+    assert_eq!(result.first, [16, 17].map(|id| Difference::OnlyInB(RequestId(id))));
     // Some too many in the middle.
     for (more, expected) in [(2, vec![5, 6]), (4, vec![5, 6, 7, 8])] {
         let inserted = [&events[..5], &vec![(7, 0); more], &events[5..]].concat();

@@ -124,3 +124,33 @@ fn the_stack_that_is_named_left_the_most_bytes_of_all_steps() {
     });
     assert_eq!(found.map(|growing| growing.stack), Some(StackId(2)));
 }
+
+#[test]
+fn the_stack_of_a_block_that_is_gone_is_not_that_of_the_next_one_at_its_address() {
+    let mut watch = GrowthWatch::new();
+    let found = (0..40).find_map(|step| {
+        watch.alloc(100 + step, MIB, StackId::NONE);
+        watch.free(100 + step);
+        watch.alloc(100 + step, MIB, StackId::NONE);
+        watch.stack(Whose::Nth(2 * step + 1), StackId(5));
+        watch.stack(Whose::Nth(2 * step), StackId(9));
+        watch.step_begin()
+    });
+    assert_eq!(found.map(|growing| growing.stack), Some(StackId(5)));
+}
+
+#[test]
+fn the_stack_that_is_named_left_its_bytes_in_the_steps_that_climb() {
+    // All climb, from the first that may to the one before the last: that one's blocks may yet be given back.
+    let (first, last) = (WARM_UP as u32, (WARM_UP + CLIMBING_LIVE) as u32);
+    let mut watch = GrowthWatch::new();
+    let found = (0..=last).find_map(|step| {
+        watch.alloc(u64::from(step), MIB, StackId(100 + step));
+        if step <= first || step == last {
+            watch.alloc(1000 + u64::from(step), if step == first { 3 * MIB } else { 9 * MIB }, StackId(1 + step));
+        }
+        watch.step_begin().map(|growing| (step, growing))
+    });
+    let growing = Growing { bytes_per_step: 23 * MIB / 20, steps: CLIMBING_LIVE, stack: StackId(1 + first) };
+    assert_eq!(found, Some((last, growing)));
+}

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod pickled;
+
 use std::path::{Path, PathBuf};
 
 use stalloc_trace::{Input, Recording, open};
