@@ -70,7 +70,7 @@ impl Expect {
 
 /// A section of the plan.
 #[derive(Clone, Debug)]
-pub struct Section {
+pub struct ScriptSection {
     /// What it asks for, in order.
     pub entries: Box<[Expect]>,
     /// Sections that may come next.
@@ -94,7 +94,7 @@ pub struct Script {
     /// Length of the plan's address range in granules.
     pub(crate) granules: u32,
     /// Sections in the order in which the trace met them.
-    pub(crate) sections: Box<[Section]>,
+    pub(crate) sections: Box<[ScriptSection]>,
     /// Most slots that a section asks for: about how many blocks are alive at once at most.
     pub(crate) slots: usize,
     /// Most live bytes to expect.
@@ -141,7 +141,7 @@ impl Script {
             if u32::try_from(section.entries.len()).is_err() {
                 return Err(refuse("a section has too many entries"));
             }
-            Ok(Section {
+            Ok(ScriptSection {
                 entries: section.entries.iter().map(|entry| expect(entry, plan, arena)).collect::<Result<_, _>>()?,
                 followers: section.followers.iter().copied().filter(known).collect(),
                 repeats: section.kind == SectionKind::Repeating,

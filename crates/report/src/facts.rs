@@ -38,7 +38,7 @@ pub struct Facts {
     pub followed: u64,
     pub holders: Vec<HolderFacts>,
     /// What NVML says of processes on the device.
-    pub processes: Vec<Process>,
+    pub processes: Vec<OtherProcess>,
     pub pid: u64,
     /// Live bytes over the time that the process ran: seconds and bytes.
     pub series: Vec<(f64, u64)>,
@@ -59,7 +59,7 @@ pub struct OptimizerFacts {
 /// A process on the device.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Process {
+pub struct OtherProcess {
     pub pid: u64,
     pub name: String,
     pub bytes: u64,
@@ -199,7 +199,7 @@ impl Facts {
     }
 
     /// Other processes on the device.
-    pub fn others(&self) -> impl Iterator<Item = &Process> {
+    pub fn others(&self) -> impl Iterator<Item = &OtherProcess> {
         self.processes.iter().filter(|one| one.pid != self.pid && one.bytes > 0)
     }
 

@@ -48,7 +48,7 @@ impl Evidence<'_> {
         if theirs >= foreign / 2 {
             for one in others {
                 let name = if one.name.is_empty() { String::new() } else { format!(" ({})", one.name) };
-                facts.push(format!("Process {}{name} has {} of this GPU.", one.pid, bytes(one.bytes)));
+                facts.push(format!("OtherProcess {}{name} has {} of this GPU.", one.pid, bytes(one.bytes)));
             }
             return Some((Verdict::TooLarge, Some(VerdictCause::OtherProcesses), None));
         }

@@ -15,7 +15,7 @@ use stalloc_learning::{Finding, Known, Learning};
 
 use crate::locked_arena::LockedArena;
 use crate::messages::say;
-use crate::rivals::{Held, Rivals};
+use crate::rivals::{Rivals, RivalsHeld};
 use crate::{fork, registry};
 
 /// How often journals are read if no step begins: at ten million requests a second a journal holds a fifth of a second.
@@ -51,7 +51,7 @@ impl Default for Learned {
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// What PyTorch's allocator would have held, what ours does not serve included; `None` where that is not known.
-    pub held: Option<Held>,
+    pub held: Option<RivalsHeld>,
     /// Why no plan is followed.
     pub finding: Finding,
 }
@@ -248,7 +248,7 @@ pub fn outcome(device: i32) -> Option<Outcome> {
     hear(known, locked);
     let report = locked.report()?;
     let others = report.fallback_reserved + report.arena.pools;
-    let add = |held: Held| Held { pytorch: held.pytorch + others, expandable: held.expandable + others };
+    let add = |held: RivalsHeld| RivalsHeld { pytorch: held.pytorch + others, expandable: held.expandable + others };
     Some(Outcome { held: known.rivals.held().map(add), finding: known.learning.finding() })
 }
 

@@ -46,7 +46,7 @@ pub use locked_arena::{Handed, Report};
 pub use messages::say;
 pub use pinned::{PinnedCounters, counters as pinned_counters};
 pub use registry::{HOST, device_of};
-pub use rivals::Held;
+pub use rivals::RivalsHeld;
 pub use solid::set as set_solid;
 pub use stalloc_learning::Finding;
 pub use table::{

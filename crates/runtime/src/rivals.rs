@@ -11,7 +11,7 @@ const ROOM: u64 = 1 << 44;
 
 /// The most device memory that PyTorch's allocator would have held so far, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct RivalsHeld {
     /// As it is by default.
     pub pytorch: u64,
     /// With expandable segments.
@@ -74,9 +74,9 @@ impl Rivals {
     }
 
     /// What they would have held; `None` if they did not hear everything.
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<RivalsHeld> {
         let [pytorch, expandable] = self.0.as_ref()?;
-        Some(Held { pytorch: pytorch.peak, expandable: expandable.peak })
+        Some(RivalsHeld { pytorch: pytorch.peak, expandable: expandable.peak })
     }
 }
 
@@ -94,14 +94,14 @@ mod tests {
     fn pytorch_keeps_what_a_larger_request_cannot_use_and_expandable_segments_grow_it() {
         let mut rivals = Rivals::default();
         rivals.hear(&[alloc(0, 60 * MIB), Event::Free { start: 0 }, alloc(0, 80 * MIB)], true);
-        assert_eq!(rivals.held(), Some(Held { pytorch: 140 * MIB, expandable: 80 * MIB }));
+        assert_eq!(rivals.held(), Some(RivalsHeld { pytorch: 140 * MIB, expandable: 80 * MIB }));
     }
 
     #[test]
     fn what_the_program_gives_back_pytorch_would_have_given_back_too() {
         let mut rivals = Rivals::default();
         rivals.hear(&[alloc(0, 60 * MIB), Event::Free { start: 0 }, Event::GivenBack, alloc(0, 80 * MIB)], true);
-        assert_eq!(rivals.held(), Some(Held { pytorch: 80 * MIB, expandable: 80 * MIB }));
+        assert_eq!(rivals.held(), Some(RivalsHeld { pytorch: 80 * MIB, expandable: 80 * MIB }));
     }
 
     #[test]

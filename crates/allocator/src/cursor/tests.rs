@@ -54,7 +54,7 @@ proptest! {
         script in script(),
         which in 0..4usize,
     ) {
-        let begins = |section: &crate::script::Section| section.entries.first().map(|entry| entry.key);
+        let begins = |section: &crate::script::ScriptSection| section.entries.first().map(|entry| entry.key);
         let mut beginnings: Vec<_> = script.sections.iter().map(begins).collect();
         beginnings.sort_unstable();
         beginnings.dedup();

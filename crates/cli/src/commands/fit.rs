@@ -2,7 +2,7 @@
 
 use stalloc_dryrun_setup::{Gpu, find_all};
 use stalloc_jobs::fit::{
-    self, ALLOCATORS, Answer, Candidate, CardVerdict, FailureKind, Fits, Frontier, Question, Variable, WorldSize,
+    self, ALLOCATORS, Answer, Candidate, CardVerdict, FailureKind, FitsGpu, Frontier, Question, Variable, WorldSize,
 };
 
 use crate::commands::levers;
@@ -232,14 +232,14 @@ fn print_one(candidate: &Candidate) -> Result<(), Error> {
 /// The largest job that fits, under the first allocator that it fits under; else how to see what it needs.
 fn print_next(question: &Question, answer: &Answer) -> Result<(), Error> {
     let ways = ["", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True ", "stalloc run -- "];
-    let fits = |candidate: &&Candidate| candidate.verdicts.iter().any(|verdict| verdict.fits == Fits::Yes);
+    let fits = |candidate: &&Candidate| candidate.verdicts.iter().any(|verdict| verdict.fits == FitsGpu::Yes);
     let command = |values: &fit::Assignment| {
         let words = fit::substitute(&question.command, values);
         words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     };
     let largest = answer.candidates.iter().filter(fits).max_by_key(|candidate| candidate.peak_allocated);
     if let Some(largest) = largest {
-        let way = largest.verdicts.iter().position(|verdict| verdict.fits == Fits::Yes);
+        let way = largest.verdicts.iter().position(|verdict| verdict.fits == FitsGpu::Yes);
         let command = format!("{}{}", way.map_or("", |index| ways[index]), command(&largest.values));
         let margin = way.map_or_else(String::new, |index| margin(largest, &largest.verdicts[index]));
         return output::next(&command, &format!("the largest that fits {}{margin}", label(&largest.gpu)));
@@ -345,9 +345,9 @@ fn peak(candidate: &Candidate) -> String {
 
 fn fits(verdict: &CardVerdict) -> String {
     match verdict.fits {
-        Fits::Yes => "yes",
-        Fits::Edge => "edge",
-        Fits::No => "no",
+        FitsGpu::Yes => "yes",
+        FitsGpu::Edge => "edge",
+        FitsGpu::No => "no",
     }
     .to_owned()
 }

@@ -2,7 +2,7 @@
 
 use stalloc_dryrun_setup::find;
 use stalloc_jobs::fit::{self, FailureKind, Variable};
-use stalloc_jobs::levers::{self, Answer, Figures, FoundLever, Question, Row};
+use stalloc_jobs::levers::{self, Answer, FoundLever, LeverFigures, Question, Row};
 
 use crate::commands::trials::{Trials, happened, summary};
 use crate::error::{Error, Outcome};
@@ -118,7 +118,7 @@ fn print(answer: &Answer) -> Result<(), Error> {
     let mut table = Table::new(&heads);
     table.row(row(answer, "as it is", &answer.base, base));
     // What saves most first.
-    let mut ran: Vec<(&Row, &Figures)> =
+    let mut ran: Vec<(&Row, &LeverFigures)> =
         answer.rows.iter().filter_map(|row| Some((row, row.outcome.as_ref().ok()?))).collect();
     ran.sort_by_key(|(_, figures)| figures.peak_allocated);
     for (one, figures) in &ran {
@@ -144,7 +144,7 @@ fn print_code(lever: &FoundLever) -> Result<(), Error> {
     lever.how.lines().try_for_each(|line| output::line(&format!("    {line}")))
 }
 
-fn row(answer: &Answer, name: &str, row: &Row, figures: &Figures) -> Vec<String> {
+fn row(answer: &Answer, name: &str, row: &Row, figures: &LeverFigures) -> Vec<String> {
     let peak = answer.base.outcome.as_ref().map_or(0, |base| base.peak_allocated);
     let saves = if figures.peak_allocated > peak {
         format!("-{}", output::bytes(figures.peak_allocated - peak))
@@ -189,11 +189,11 @@ fn percent(more: i64, base: u64) -> String {
 }
 
 /// What a step's operations and copies take at least, by the GPU's data sheet.
-fn print_cost(answer: &Answer, base: &Figures, ran: &[(&Row, &Figures)]) -> Result<(), Error> {
+fn print_cost(answer: &Answer, base: &LeverFigures, ran: &[(&Row, &LeverFigures)]) -> Result<(), Error> {
     let (Some(rates), Some(flops)) = (answer.rates, base.flops.filter(|flops| *flops > 0)) else { return Ok(()) };
     let step = flops as f64 / rates.flops;
     let is_short = |seconds: f64| seconds < 5e-5; // printed as 0.0 ms
-    let copies = |figures: &Figures| answer.extra_host_bytes(figures).unwrap_or(0).max(0) as f64 / rates.host;
+    let copies = |figures: &LeverFigures| answer.extra_host_bytes(figures).unwrap_or(0).max(0) as f64 / rates.host;
     let copying = ran.iter().filter_map(|(row, figures)| Some((&row.lever.as_ref()?.name, copies(figures))));
     let copying: Vec<_> = copying.filter(|(_, time)| *time > step / 100.0 && !is_short(*time)).collect();
     if copying.is_empty() && is_short(step) {

@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = output::parse_bytes)]
     capacity: Option<u64>,
     #[command(flatten)]
-    effort: Effort,
+    effort: EffortArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -48,7 +48,7 @@ pub struct Args {
 
 /// How to plan, and how hard to try.
 #[derive(clap::Args, Clone, Copy)]
-pub struct Effort {
+pub struct EffortArguments {
     /// Stop searching for a better plan after about this long
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     time_limit: Duration,
@@ -70,7 +70,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value).map_err(|_| wrong())
 }
 
-impl Effort {
+impl EffortArguments {
     /// The planner's options.
     pub fn options(self) -> Options {
         let usual = planning::usual_effort();

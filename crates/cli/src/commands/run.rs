@@ -51,7 +51,7 @@ pub struct Args {
     #[command(flatten)]
     answers: Answers,
     #[command(flatten)]
-    effort: plan::Effort,
+    effort: plan::EffortArguments,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stalloc_jobs::fit::{Failure, FailureKind, Setting, Tried};
+use stalloc_jobs::fit::{FailureKind, Setting, TrialFailure, Tried};
 
 use crate::commands::trace::{Answers, failed};
 use crate::error::Error;
@@ -61,7 +61,7 @@ pub fn summary(tried: &Tried, is_cached: bool) -> String {
 }
 
 /// What happened to a command that did not run.
-pub fn happened(failure: &Failure) -> String {
+pub fn happened(failure: &TrialFailure) -> String {
     let status = failure.status.map_or(String::new(), |status| format!(" (exit status {status})"));
     match failure.kind {
         FailureKind::Refused => "refused by the script: it does not take this value".to_owned(),

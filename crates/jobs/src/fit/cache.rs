@@ -45,7 +45,7 @@ const MOST_BYTES: u64 = 64 << 20;
 
 /// The folder of entries.
 #[derive(Debug)]
-pub struct Cache(Option<PrivateFolder>);
+pub struct TrialCache(Option<PrivateFolder>);
 
 #[derive(Serialize, Deserialize)]
 struct Entry {
@@ -54,10 +54,10 @@ struct Entry {
     outcome: Outcome,
 }
 
-impl Cache {
+impl TrialCache {
     /// Entries in a folder; nowhere: nothing is kept.
     pub fn new(folder: Option<PrivateFolder>) -> Self {
-        Cache(folder)
+        TrialCache(folder)
     }
 
     /// What came out when this was tried, if nothing has changed since.

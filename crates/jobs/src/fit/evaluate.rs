@@ -19,7 +19,7 @@ const PLANNER_WORK: u64 = 30_000_000;
 /// Whether a recording fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Fits {
+pub enum FitsGpu {
     /// Not even if the least is taken outside PyTorch.
     No,
     /// If the least is taken outside PyTorch, but not if the most is.
@@ -32,7 +32,7 @@ pub enum Fits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Need {
     /// Whether it gets through with what the card leaves it.
-    pub fits: Fits,
+    pub fits: FitsGpu,
     /// The most that it held: on the card where it fits, else on a card without limit. Bytes.
     pub peak_reserved: u64,
     /// The least that it gets through with, bytes; none where that cannot be found.
@@ -91,11 +91,11 @@ pub fn evaluate(
     let run = |kind, capacity| replay(trace, kind, &with(capacity), &mut |_, _| {}).map_err(|error| error.to_string());
     let need = |kind: Kind| -> Result<Need, String> {
         let mut need = Need {
-            fits: Fits::No,
+            fits: FitsGpu::No,
             peak_reserved: run(kind, None)?.peak_reserved,
             smallest: smallest_capacity(trace, kind, &with(None), &mut |_, _| {}).map_err(|error| error.to_string())?,
         };
-        for (fits, taken) in [(Fits::Yes, outside.high), (Fits::Edge, outside.low)] {
+        for (fits, taken) in [(FitsGpu::Yes, outside.high), (FitsGpu::Edge, outside.low)] {
             let on_card = run(kind, Some(gpu.total.saturating_sub(taken)))?;
             if on_card.oom.is_none() {
                 (need.fits, need.peak_reserved) = (fits, on_card.peak_reserved);

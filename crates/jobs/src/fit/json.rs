@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::fit::evaluate::{ALLOCATORS, Fits};
+use crate::fit::evaluate::{ALLOCATORS, FitsGpu};
 use crate::fit::report::{Answer, Candidate, Frontier};
 use crate::fit::values::Assignment;
 use crate::fit::verdict::CardVerdict;
@@ -88,8 +88,8 @@ fn candidate(candidate: &Candidate) -> Value {
 
 fn allocator(verdict: &CardVerdict) -> Value {
     json!({
-        "fits": verdict.fits == Fits::Yes,
-        "edge": verdict.fits == Fits::Edge,
+        "fits": verdict.fits == FitsGpu::Yes,
+        "edge": verdict.fits == FitsGpu::Edge,
         "peak_reserved": verdict.peak_reserved,
         "needed": verdict.needed,
         "left": verdict.left,

@@ -25,13 +25,13 @@ use std::sync::atomic::AtomicBool;
 
 use stalloc_dryrun_setup::{DryRun, Gpu};
 
-pub use evaluate::{ALLOCATORS, Device, Fits, Need};
+pub use evaluate::{ALLOCATORS, Device, FitsGpu, Need};
 pub use json::json;
 pub use outside::{Outside, Part};
 pub use picture::page;
 pub use report::{Answer, Candidate, Frontier, Trouble};
 pub use scheduler::{Event, Tried};
-pub use trial::{Failure, FailureKind, Outcome, Setting};
+pub use trial::{FailureKind, Outcome, Setting, TrialFailure};
 pub use values::{Assignment, Values, Variable, substitute};
 pub use verdict::CardVerdict;
 pub use world::WorldSize;

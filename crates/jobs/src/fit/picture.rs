@@ -5,7 +5,7 @@ use stalloc_dryrun_setup::Gpu;
 use stalloc_report::frontier::{Chart, Line, Point};
 use stalloc_simulator::Kind;
 
-use crate::fit::evaluate::{ALLOCATORS, Fits};
+use crate::fit::evaluate::{ALLOCATORS, FitsGpu};
 use crate::fit::report::{Answer, Candidate, Frontier};
 use crate::fit::scheduler::words;
 use crate::fit::values::{Assignment, Values};
@@ -151,9 +151,9 @@ fn needed(
         let verdict = one.verdicts.get(allocator)?;
         let needed = verdict.needed?;
         let fits = match verdict.fits {
-            Fits::Yes => "fits",
-            Fits::Edge => "at the edge",
-            Fits::No => "does not fit",
+            FitsGpu::Yes => "fits",
+            FitsGpu::Edge => "at the edge",
+            FitsGpu::No => "does not fit",
         };
         Some(Point { value: needed as f64, text: format!("{}, {fits}", bytes(needed)) })
     };

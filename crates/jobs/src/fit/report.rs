@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stalloc_dryrun_setup::Gpu;
 
 use crate::fit::Question;
-use crate::fit::evaluate::{ALLOCATORS, Device, Fits};
+use crate::fit::evaluate::{ALLOCATORS, Device, FitsGpu};
 use crate::fit::outside::Outside;
 use crate::fit::ranks::Class;
 use crate::fit::scheduler::{Found, Line, Tried, points};
 use crate::fit::search::{self, Next};
-use crate::fit::trial::Failure;
+use crate::fit::trial::TrialFailure;
 use crate::fit::values::{Assignment, Variable};
 use crate::fit::verdict::{CardVerdict, smallest_gpu, verdict};
 
@@ -35,7 +35,7 @@ pub struct Candidate {
     /// Each rank's own peak: rank, device, largest live bytes.
     pub ranks: Vec<(u32, u32, u64)>,
     /// Why the command did not run, and on which rank.
-    pub failure: Option<(u32, Failure)>,
+    pub failure: Option<(u32, TrialFailure)>,
 }
 
 /// The largest value of the searched variable for one combination of the others.
@@ -110,7 +110,7 @@ impl Answer {
 
     /// Whether anything fits.
     pub fn anything_fits(&self) -> bool {
-        self.candidates.iter().flat_map(|candidate| &candidate.verdicts).any(|verdict| verdict.fits == Fits::Yes)
+        self.candidates.iter().flat_map(|candidate| &candidate.verdicts).any(|verdict| verdict.fits == FitsGpu::Yes)
     }
 }
 

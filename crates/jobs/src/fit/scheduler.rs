@@ -10,12 +10,12 @@ use stalloc_common::PrivateFolder;
 use stalloc_dryrun_setup::{DryRun, Gpu};
 use stalloc_launcher::Rank;
 
-use crate::fit::cache::{Cache, Key};
-use crate::fit::evaluate::{Device, Fits};
+use crate::fit::cache::{Key, TrialCache};
+use crate::fit::evaluate::{Device, FitsGpu};
 use crate::fit::notes::LeverNotes;
 use crate::fit::ranks::{Class, classes, to_try};
 use crate::fit::search::{self, Next, Point};
-use crate::fit::trial::{self, Failure, Outcome};
+use crate::fit::trial::{self, Outcome, TrialFailure};
 use crate::fit::values::{self, Assignment, Values, Variable};
 use crate::fit::verdict::verdict;
 use crate::fit::{Error, Question};
@@ -101,7 +101,7 @@ pub struct Tried {
     /// What each device of each rank needs, of each class one rank.
     pub devices: Vec<Device>,
     /// Why the command did not run, of the first rank that did not.
-    pub failure: Option<(u32, Failure)>,
+    pub failure: Option<(u32, TrialFailure)>,
     /// What the program said of levers, where it was asked.
     pub levers: Option<LeverNotes>,
 }
@@ -152,7 +152,7 @@ struct Work<'a> {
     question: &'a Question,
     stand_ins: &'a [DryRun],
     lines: &'a [Line],
-    cache: Cache,
+    cache: TrialCache,
     at_once: usize,
     stop: &'a AtomicBool,
     shared: Mutex<Shared>,
@@ -173,7 +173,7 @@ pub fn run(
         question,
         stand_ins,
         lines,
-        cache: Cache::new(question.keeps.then(|| PrivateFolder::kept("fit").ok()).flatten()),
+        cache: TrialCache::new(question.keeps.then(|| PrivateFolder::kept("fit").ok()).flatten()),
         at_once,
         stop,
         shared: Mutex::new(Shared { found: Found::default(), running: HashMap::new(), error: None }),
@@ -427,7 +427,7 @@ pub fn points(found: &Found, line: usize, allocator: usize, gpu: &Gpu, goal: Opt
                         verdict.left.map(|left| left.saturating_sub_unsigned(gpu.total).saturating_add_unsigned(goal));
                     Point::Ran { fits: left.is_some_and(|left| left >= 0), left }
                 }
-                None => Point::Ran { fits: verdict.fits == Fits::Yes, left: verdict.left },
+                None => Point::Ran { fits: verdict.fits == FitsGpu::Yes, left: verdict.left },
             }
         }
     };

@@ -51,7 +51,7 @@ pub enum Outcome {
     /// It ran: what each of its devices needs, and what it said of levers.
     Ran(Vec<Device>, Option<Box<LeverNotes>>),
     /// It did not.
-    Failed(Failure),
+    Failed(TrialFailure),
 }
 
 impl Outcome {
@@ -63,7 +63,7 @@ impl Outcome {
 
 /// Why a trial says nothing about memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct TrialFailure {
     /// What happened.
     pub kind: FailureKind,
     /// The exit status, where the program ended by itself.
@@ -135,7 +135,7 @@ pub fn run(
     let of_levers = levers.and_then(|_| read_lever_notes(&notes)).map(Box::new);
     let notes = read_notes(&notes);
     let failed = |kind, status| {
-        let failure = Failure { kind, status, lines: last_lines(&log) };
+        let failure = TrialFailure { kind, status, lines: last_lines(&log) };
         Ok(Some((Outcome::Failed(failure), notes.clone())))
     };
     let status = match ended {
@@ -150,7 +150,7 @@ pub fn run(
         Ok(devices) if devices.is_empty() => failed(FailureKind::NothingRecorded, None),
         Ok(devices) => Ok(Some((Outcome::Ran(devices, of_levers), notes))),
         Err(why) => {
-            let failure = Failure { kind: FailureKind::Unreadable, status: None, lines: vec![why] };
+            let failure = TrialFailure { kind: FailureKind::Unreadable, status: None, lines: vec![why] };
             Ok(Some((Outcome::Failed(failure), notes)))
         }
     }

@@ -3,13 +3,13 @@
 use stalloc_dryrun_setup::{GPUS, Gpu};
 
 use crate::fit::Need;
-use crate::fit::evaluate::{Device, Fits};
+use crate::fit::evaluate::{Device, FitsGpu};
 
 /// What is to be said about one allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CardVerdict {
     /// Whether it fits on every device.
-    pub fits: Fits,
+    pub fits: FitsGpu,
     /// The most that it held on a device, bytes.
     pub peak_reserved: u64,
     /// The least memory that the job gets through with on its fullest device, all that is outside PyTorch included at its most; bytes.
@@ -34,7 +34,7 @@ pub fn verdict(devices: &[Device], allocator: usize, gpu: &Gpu) -> CardVerdict {
     let needed = most.and_then(needed);
     let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     CardVerdict {
-        fits: needs().map(|(_, need)| need.fits).min().unwrap_or(Fits::No),
+        fits: needs().map(|(_, need)| need.fits).min().unwrap_or(FitsGpu::No),
         peak_reserved: needs().map(|(_, need)| need.peak_reserved).max().unwrap_or(0),
         needed,
         left: needed.map(|needed| signed(gpu.total).saturating_sub(signed(needed))),

@@ -6,7 +6,7 @@
 
 use crate::fit::Error;
 use crate::fit::notes::FoundLever;
-use crate::levers::{ACCUMULATE, Answer, Bench, Figures, Rates, Row, value_with};
+use crate::levers::{ACCUMULATE, Answer, Bench, LeverFigures, Rates, Row, value_with};
 
 /// Sets that are tried at most before what is not needed is taken out.
 const MOST_TRIALS: usize = 16;
@@ -23,7 +23,7 @@ pub struct Combination {
     /// Which; none: the script fits as it is.
     pub levers: Vec<FoundLever>,
     /// What it needs.
-    pub figures: Figures,
+    pub figures: LeverFigures,
 }
 
 /// What a lever costs: whether the numbers change, then seconds of a step.
@@ -45,7 +45,7 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
     if base.fits {
         return Ok(Some(Combination { levers: Vec::new(), figures: base.clone() }));
     }
-    let mut ranked: Vec<((bool, f64), &FoundLever, &Figures)> = answer
+    let mut ranked: Vec<((bool, f64), &FoundLever, &LeverFigures)> = answer
         .rows
         .iter()
         .filter_map(|row| Some((cost(answer, row)?, row.lever.as_ref()?, row.outcome.as_ref().ok()?)))
@@ -59,8 +59,8 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
         return Ok(Some(Combination { levers: vec![(*lever).clone()], figures: (*figures).clone() }));
     }
     let mut chosen: Vec<&FoundLever> = Vec::new();
-    let mut best: Option<Figures> = None;
-    let is_free = |((changes, seconds), ..): &&((bool, f64), &FoundLever, &Figures)| !changes && *seconds == 0.0;
+    let mut best: Option<LeverFigures> = None;
+    let is_free = |((changes, seconds), ..): &&((bool, f64), &FoundLever, &LeverFigures)| !changes && *seconds == 0.0;
     for (_, lever, figures) in ranked.iter().filter(is_free) {
         // Of a group the one that saves most alone.
         let rival = chosen.iter().position(|other| other.group == lever.group);
@@ -99,7 +99,7 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
     for index in (0..chosen.len()).rev() {
         let mut fewer = chosen.clone();
         fewer.remove(index);
-        let is_enough = |without: &Figures| without.fits || (!figures.fits && need(without) <= need(&figures));
+        let is_enough = |without: &LeverFigures| without.fits || (!figures.fits && need(without) <= need(&figures));
         if let Some(without) = search.measure(&fewer)?.filter(is_enough) {
             (chosen, figures) = (fewer, without);
         }
@@ -109,7 +109,7 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
 }
 
 /// What order sets that do not fit are in: what nobody knows last.
-fn need(figures: &Figures) -> (bool, Option<u64>, u64) {
+fn need(figures: &LeverFigures) -> (bool, Option<u64>, u64) {
     (figures.needed.is_none(), figures.needed, figures.peak_allocated)
 }
 
@@ -121,7 +121,7 @@ struct Search<'a, 'b> {
 
 impl Search<'_, '_> {
     /// What a set needs; none if it does not run, or no more is tried.
-    fn measure(&mut self, levers: &[&FoundLever]) -> Result<Option<Figures>, Error> {
+    fn measure(&mut self, levers: &[&FoundLever]) -> Result<Option<LeverFigures>, Error> {
         if levers.is_empty() {
             return Ok(self.answer.base.outcome.clone().ok());
         }

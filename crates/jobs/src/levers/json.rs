@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::fit::ALLOCATORS;
-use crate::levers::{Answer, Figures, Row};
+use crate::levers::{Answer, LeverFigures, Row};
 
 /// The answer as one JSON object. Sizes in bytes; `peak_reserved`, `largest` and `fits` are those of our allocator.
 pub fn json(answer: &Answer) -> Value {
@@ -63,7 +63,7 @@ fn row(answer: &Answer, row: &Row) -> Value {
     Value::Object(out)
 }
 
-fn figures(answer: &Answer, figures: &Figures) -> Map<String, Value> {
+fn figures(answer: &Answer, figures: &LeverFigures) -> Map<String, Value> {
     let reserved: Map<String, Value> = ALLOCATORS
         .iter()
         .zip(&figures.peak_reserved)

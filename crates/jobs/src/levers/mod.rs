@@ -20,7 +20,7 @@ use crate::fit::search::{self, Next, Point};
 use crate::fit::trial::scratch;
 use crate::fit::values::{self, Assignment, Values, Variable};
 use crate::fit::verdict::verdict;
-use crate::fit::{self, Error, Failure};
+use crate::fit::{self, Error, TrialFailure};
 pub use combine::Combination;
 pub use json::json;
 pub use picture::page;
@@ -51,7 +51,7 @@ pub struct Question {
 
 /// What a trial needs, and what its step costs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figures {
+pub struct LeverFigures {
     /// Largest live bytes.
     pub peak_allocated: u64,
     /// Who holds them.
@@ -74,7 +74,7 @@ pub struct Row {
     /// The lever; none: the script as it is.
     pub lever: Option<FoundLever>,
     /// What it needs, or why it did not run with it.
-    pub outcome: Result<Figures, Failure>,
+    pub outcome: Result<LeverFigures, TrialFailure>,
     /// The largest value of the variable that fits; none: nothing does, or it was not searched.
     pub largest: Option<i64>,
     /// Whether that is the end of the range, so that more may fit.
@@ -106,12 +106,12 @@ pub struct Answer {
 
 impl Answer {
     /// Operations that a row adds to each step; none where they were not counted.
-    pub fn extra_flops(&self, figures: &Figures) -> Option<i64> {
+    pub fn extra_flops(&self, figures: &LeverFigures) -> Option<i64> {
         difference(figures.flops, self.base.outcome.as_ref().ok()?.flops)
     }
 
     /// Bytes that a row copies to and from the host in each step beyond the script's own.
-    pub fn extra_host_bytes(&self, figures: &Figures) -> Option<i64> {
+    pub fn extra_host_bytes(&self, figures: &LeverFigures) -> Option<i64> {
         difference(figures.host_bytes, self.base.outcome.as_ref().ok()?.host_bytes)
     }
 }
@@ -159,7 +159,7 @@ impl Bench<'_> {
     }
 
     /// What a trial came to; none if there is none.
-    fn figures(&self, tried: Option<&Arc<Tried>>) -> Option<Result<Figures, Failure>> {
+    fn figures(&self, tried: Option<&Arc<Tried>>) -> Option<Result<LeverFigures, TrialFailure>> {
         let tried = tried?;
         if let Some((_, failure)) = &tried.failure {
             return Some(Err(failure.clone()));
@@ -170,7 +170,7 @@ impl Bench<'_> {
         };
         let notes = tried.levers.as_ref();
         let fullest = tried.devices.iter().max_by_key(|device| device.peak_allocated);
-        Some(Ok(Figures {
+        Some(Ok(LeverFigures {
             peak_allocated: fullest.map_or(0, |device| device.peak_allocated),
             holders: fullest.map(|device| device.holders.clone()).unwrap_or_default(),
             peak_reserved: (0..fit::ALLOCATORS.len()).filter_map(reserved).collect(),
@@ -234,7 +234,7 @@ pub fn levers(
     let at = line.values(&asked.variables, place.unwrap_or(0));
     let first = place.and_then(|place| found.tried.get(&(0, place)));
     let notes = first.and_then(|tried| tried.levers.clone()).unwrap_or_default();
-    let stopped = || Failure { kind: fit::FailureKind::Killed, status: None, lines: Vec::new() };
+    let stopped = || TrialFailure { kind: fit::FailureKind::Killed, status: None, lines: Vec::new() };
     let base = Row { lever: None, outcome: bench.figures(first).unwrap_or_else(|| Err(stopped())), largest, is_end };
     let known: Vec<&str> = notes.levers.iter().map(|lever| lever.name.as_str()).collect();
     let unknown =

@@ -7,12 +7,12 @@ use stalloc_report::Category;
 use stalloc_report::frontier::{self, Chart, Line, Point};
 
 use crate::fit;
-use crate::levers::{Answer, Figures};
+use crate::levers::{Answer, LeverFigures};
 
 /// The page of an answer: a bar for the script as it is, each lever and the set that was found, what saves most first.
 pub fn page(command: &[OsString], answer: &Answer) -> String {
     let figures = |row: &'_ super::Row| row.outcome.clone().ok();
-    let mut bars: Vec<(String, Figures)> =
+    let mut bars: Vec<(String, LeverFigures)> =
         answer.rows.iter().filter_map(|row| Some((row.lever.as_ref()?.name.clone(), figures(row)?))).collect();
     bars.sort_by_key(|(_, figures)| figures.peak_allocated);
     if let Some(found) = answer.combination.as_ref().filter(|found| found.levers.len() > 1) {
@@ -20,7 +20,7 @@ pub fn page(command: &[OsString], answer: &Answer) -> String {
         bars.insert(0, (names.join(" + "), found.figures.clone()));
     }
     bars.splice(0..0, figures(&answer.base).map(|base| ("as it is".to_owned(), base)));
-    let held = |figures: &Figures, category| {
+    let held = |figures: &LeverFigures, category| {
         figures.holders.iter().find(|(one, _)| *one == category).map_or(0, |(_, bytes)| *bytes)
     };
     let line = |category: Category| Line {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 /// Disjoint address ranges that are taken, each by somebody.
 #[derive(Default)]
-pub struct Taken {
+pub struct TakenRanges {
     ranges: BTreeMap<u64, (u64, u32)>,
 }
 
-impl Taken {
+impl TakenRanges {
     /// Who holds part of `[start, end)`, if anybody.
     pub fn holder(&self, start: u64, end: u64) -> Option<u32> {
         let (_, &(last_end, owner)) = self.ranges.range(..end).next_back()?;

@@ -1,7 +1,7 @@
 //! The check of a solved allocation instance.
 
 use super::Findings;
-use super::ranges::Taken;
+use super::ranges::TakenRanges;
 
 /// A placed buffer: `[lower, upper)` in time, `[offset, offset + size)` in address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn check_rectangles(rectangles: &[Rectangle], capacity: Option<u64>) -> Find
         }
     }
     moments.sort_unstable();
-    let mut taken = Taken::default();
+    let mut taken = TakenRanges::default();
     for (time, begins, i) in moments {
         let r = &rectangles[i as usize];
         let end = r.offset.saturating_add(r.size);

@@ -2,7 +2,7 @@
 
 use super::Findings;
 use super::carried::{Skyline, carried_into};
-use super::ranges::Taken;
+use super::ranges::TakenRanges;
 use crate::{Entry, Plan, Section};
 
 /// See [`Plan::check`].
@@ -34,7 +34,7 @@ fn check_section(plan: &Plan, index: usize, carried: Vec<(u32, u32)>, findings: 
     let skyline =
         carried.into_iter().map(|(slot, until)| (plan.slots[slot as usize].offset, end_of(slot), until, slot));
     let skyline = Skyline::new(skyline.collect());
-    let mut taken = Taken::default();
+    let mut taken = TakenRanges::default();
     for (clock, moment) in moments(plan, section) {
         match moment {
             Moment::Ends(i) => taken.give_back(plan.slots[i as usize].offset, i),

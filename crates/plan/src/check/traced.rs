@@ -3,7 +3,7 @@
 use stalloc_trace::{Event, Trace};
 
 use super::Findings;
-use super::ranges::Taken;
+use super::ranges::TakenRanges;
 use crate::Plan;
 
 /// See [`Plan::check_against`]. A request lives until its free *completed*: until then no stream may have its memory.
@@ -16,7 +16,7 @@ pub fn check(plan: &Plan, trace: &Trace) -> Findings {
             .problem(|| format!("the plan is for {planned} requests, the trace has {traced}: it is of another trace"));
         return findings.conclude();
     }
-    let mut replay = Replay { plan, trace, taken: Taken::default(), findings };
+    let mut replay = Replay { plan, trace, taken: TakenRanges::default(), findings };
     for (i, request) in trace.requests.iter().enumerate() {
         if request.alloc.is_none() {
             replay.alloc(i);
@@ -35,7 +35,7 @@ pub fn check(plan: &Plan, trace: &Trace) -> Findings {
 struct Replay<'a> {
     plan: &'a Plan,
     trace: &'a Trace,
-    taken: Taken,
+    taken: TakenRanges,
     findings: Findings,
 }
 

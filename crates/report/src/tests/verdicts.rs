@@ -246,7 +246,7 @@ fn what_was_known_when_memory_ran_out_decides_and_what_is_odd_is_left_aside() {
         {"pid": 1, "bytes": 5}, {"pid": 7, "name": "python serve.py", "bytes": 1900000000}]}"#,
     );
     assert_eq!((found.verdict, found.cause), (Verdict::TooLarge, Some(VerdictCause::OtherProcesses)));
-    assert!(found.facts[0].contains("Process 7 (python serve.py) has 1.77 GiB"), "{:?}", found.facts);
+    assert!(found.facts[0].contains("OtherProcess 7 (python serve.py) has 1.77 GiB"), "{:?}", found.facts);
     let held = r#"{"holders": [{"kind": "exception", "name": "the exception being handled (traceback frame train.py:3)",
         "bytes": 209715200, "tensors": 4, "addresses": [0]}]}"#;
     let found = known(held);

@@ -21,7 +21,7 @@ use crate::kind::recorded_settings;
 use crate::program::{Op, Step, compile, next_request};
 use crate::{Error, actual_peak_reserved, adopt};
 
-pub use script::Difference;
+pub use script::Mismatch;
 use script::Script;
 
 /// Whose rules a recording follows.
@@ -66,7 +66,7 @@ pub struct Fidelity {
     /// Most memory reserved according to the recording, bytes.
     pub recorded_peak: Option<u64>,
     /// The first difference, if there is one; nothing is compared after it.
-    pub difference: Option<(Time, Difference)>,
+    pub difference: Option<(Time, Mismatch)>,
 }
 
 impl Fidelity {
@@ -148,7 +148,7 @@ fn expandable(trace: &Trace, initial: &MemoryState) -> bool {
     }
 }
 
-type Compared = Result<(), (Time, Difference)>;
+type Compared = Result<(), (Time, Mismatch)>;
 
 struct Walk<'a> {
     trace: &'a Trace,
@@ -186,7 +186,7 @@ impl Walk<'_> {
     }
 
     fn nothing_due(&self, time: Time) -> Compared {
-        self.script.due(time).map_or(Ok(()), |event| Err((time, Difference::Missing(event))))
+        self.script.due(time).map_or(Ok(()), |event| Err((time, Mismatch::Missing(event))))
     }
 
     fn empty_cache(&mut self, time: Time) -> Compared {
@@ -201,17 +201,13 @@ impl Walk<'_> {
         self.script.proceed(time, true);
         let result = self.caching.malloc(size, self.stream);
         match self.settle(time, result.map(Some))? {
-            Some(_) => Err((time, Difference::Served(size))),
+            Some(_) => Err((time, Mismatch::Served(size))),
             None => self.nothing_due(time),
         }
     }
 
     /// What came of an operation: `None` if memory ran out.
-    fn settle(
-        &self,
-        time: Time,
-        result: Result<Option<u64>, AllocatorError>,
-    ) -> Result<Option<u64>, (Time, Difference)> {
+    fn settle(&self, time: Time, result: Result<Option<u64>, AllocatorError>) -> Result<Option<u64>, (Time, Mismatch)> {
         match (self.script.difference(), result) {
             (Some(difference), _) => Err((time, difference)),
             (None, result) => Ok(result.ok().flatten()),
@@ -248,13 +244,13 @@ impl Walk<'_> {
         self.script.proceed(time, false);
         let result = self.caching.malloc(request.size, self.stream);
         let Some(ours) = self.settle(time, result.map(Some))? else {
-            return Err((time, Difference::Refused(request.size)));
+            return Err((time, Mismatch::Refused(request.size)));
         };
         self.nothing_due(time)?;
         if let Some(recorded) = request.address
             && recorded != ours
         {
-            return Err((time, Difference::Address { size: request.size, ours, recorded }));
+            return Err((time, Mismatch::Address { size: request.size, ours, recorded }));
         }
         self.addresses[id.index()] = Some(ours);
         self.requests += 1;

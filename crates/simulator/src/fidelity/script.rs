@@ -12,7 +12,7 @@ use crate::device::UNLIMITED;
 
 /// What the allocator's code did and the recording did not, or the other way round.
 #[derive(Clone, Debug, ThisError, PartialEq, Eq)]
-pub enum Difference {
+pub enum Mismatch {
     /// A request was put elsewhere.
     #[error("a request of {size} bytes was put at {ours:#x}, recorded is {recorded:#x}")]
     Address {
@@ -77,7 +77,7 @@ struct State {
     until: Time,
     /// Whether the device is out of memory where the recording has no event.
     full: bool,
-    difference: Option<Difference>,
+    difference: Option<Mismatch>,
     /// Address space for ranges that the recording never uses.
     unused: Address,
     used: u64,
@@ -129,7 +129,7 @@ impl Script {
     }
 
     /// What the allocator wanted that is not in the script.
-    pub fn difference(&self) -> Option<Difference> {
+    pub fn difference(&self) -> Option<Mismatch> {
         self.0.borrow().difference.clone()
     }
 
@@ -161,10 +161,10 @@ impl State {
         if releasing || (next.is_none() && self.full) {
             return Error::OutOfMemory { requested: bytes, free: 0, total: self.used };
         }
-        self.fail(Difference::Took { bytes, next })
+        self.fail(Mismatch::Took { bytes, next })
     }
 
-    fn fail(&mut self, difference: Difference) -> Error {
+    fn fail(&mut self, difference: Mismatch) -> Error {
         self.difference.get_or_insert(difference);
         Error::Unsupported("do what is not recorded")
     }
@@ -178,7 +178,7 @@ impl State {
                 self.next += 1;
                 Ok(())
             }
-            next => Err(self.fail(Difference::GaveBack { address, bytes: bytes.unwrap_or(0), next })),
+            next => Err(self.fail(Mismatch::GaveBack { address, bytes: bytes.unwrap_or(0), next })),
         }
     }
 }

@@ -67,7 +67,7 @@ pub struct Shape {
 
 /// A place for everything.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct ArenaLayout {
     /// Offset of each item.
     pub offsets: Vec<u64>,
     /// One past the highest address used.
@@ -77,7 +77,7 @@ pub struct Layout {
 }
 
 /// Places all items around walls: disjoint ranges of addresses, ascending, that are taken all the time.
-pub fn place(shapes: &[Shape], items: &[Item], walls: &[Range<u64>], budget: &mut Work) -> Result<Layout, Error> {
+pub fn place(shapes: &[Shape], items: &[Item], walls: &[Range<u64>], budget: &mut Work) -> Result<ArenaLayout, Error> {
     let streams = items.iter().map(|item| item.stream as usize + 1).max().unwrap_or(0);
     let mut used = vec![false; streams];
     items.iter().for_each(|item| used[item.stream as usize] = true);
@@ -85,7 +85,7 @@ pub fn place(shapes: &[Shape], items: &[Item], walls: &[Range<u64>], budget: &mu
     if used.iter().filter(|&&used| used).count() <= 1 {
         return Stage::new(shapes, items, &all, walls).run(budget);
     }
-    let mut apart = Layout { offsets: vec![0; items.len()], top: 0, lower_bound: 0 };
+    let mut apart = ArenaLayout { offsets: vec![0; items.len()], top: 0, lower_bound: 0 };
     for stream in (0..streams as u32).filter(|&stream| used[stream as usize]) {
         let own: Vec<usize> = all.iter().copied().filter(|&i| items[i].stream == stream).collect();
         // The regions of earlier streams are one more wall.
@@ -103,7 +103,7 @@ pub fn place(shapes: &[Shape], items: &[Item], walls: &[Range<u64>], budget: &mu
     if (shared.top as f64) < apart.top as f64 * (1.0 - sharing_must_save()) {
         return Ok(shared);
     }
-    Ok(Layout { lower_bound: shared.lower_bound, ..apart })
+    Ok(ArenaLayout { lower_bound: shared.lower_bound, ..apart })
 }
 
 /// A layout in the making.
@@ -138,7 +138,7 @@ impl<'a> Stage<'a> {
         Stage { shapes, items, own, walls, floor: base, offsets, base, always, top, lower_bound: 0 }
     }
 
-    fn run(mut self, budget: &mut Work) -> Result<Layout, Error> {
+    fn run(mut self, budget: &mut Work) -> Result<ArenaLayout, Error> {
         self.stack_what_always_lives()?;
         for part in self.repeating_parts() {
             let copies: Vec<usize> = (0..self.shapes.len()).filter(|&s| self.shapes[s].part == part).collect();
@@ -148,7 +148,7 @@ impl<'a> Stage<'a> {
             self.plan_part(&chain, budget)?;
         }
         let offsets = self.offsets.iter().map(|offset| offset.unwrap_or(0)).collect();
-        Ok(Layout { offsets, top: self.top, lower_bound: self.lower_bound })
+        Ok(ArenaLayout { offsets, top: self.top, lower_bound: self.lower_bound })
     }
 
     fn repeats(&self, section: usize) -> bool {

@@ -1,10 +1,10 @@
 use std::fs;
 
 use super::*;
-use crate::fit::trial::{Failure, FailureKind};
+use crate::fit::trial::{FailureKind, TrialFailure};
 
 fn outcome() -> Outcome {
-    Outcome::Failed(Failure { kind: FailureKind::Refused, status: Some(2), lines: vec!["no".to_owned()] })
+    Outcome::Failed(TrialFailure { kind: FailureKind::Refused, status: Some(2), lines: vec!["no".to_owned()] })
 }
 
 #[test]
@@ -12,7 +12,7 @@ fn an_entry_is_found_again_until_a_file_changes() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("train.py");
     fs::write(&source, "x").unwrap();
-    let cache = Cache::new(PrivateFolder::open(&folder.path().join("cache")).ok());
+    let cache = TrialCache::new(PrivateFolder::open(&folder.path().join("cache")).ok());
     let notes = Notes { sources: Source::of(&source).map(|source| vec![source]), groups: None };
     assert_eq!(cache.get("a"), None);
     cache.put("a", &outcome(), &notes);
@@ -25,12 +25,12 @@ fn an_entry_is_found_again_until_a_file_changes() {
 #[test]
 fn what_nobody_knows_the_files_of_is_not_kept_and_damage_is_no_entry() {
     let folder = tempfile::tempdir().unwrap();
-    let cache = Cache::new(PrivateFolder::open(folder.path()).ok());
+    let cache = TrialCache::new(PrivateFolder::open(folder.path()).ok());
     cache.put("a", &outcome(), &Notes::default());
     assert_eq!(cache.get("a"), None);
     fs::write(folder.path().join(name("a")), "{").unwrap();
     assert_eq!(cache.get("a"), None);
-    let none = Cache::new(None);
+    let none = TrialCache::new(None);
     none.put("a", &outcome(), &Notes { sources: Some(Vec::new()), groups: None });
     assert_eq!(none.get("a"), None);
 }
@@ -41,6 +41,6 @@ fn the_cache_does_not_grow_without_end() {
     for number in 0..=MOST_ENTRIES {
         fs::write(folder.path().join(number.to_string()), "").unwrap();
     }
-    Cache::new(PrivateFolder::open(folder.path()).ok()).tidy();
+    TrialCache::new(PrivateFolder::open(folder.path()).ok()).tidy();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), MOST_ENTRIES / 2 + 1);
 }
