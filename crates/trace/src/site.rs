@@ -154,6 +154,8 @@ mod tests {
         assert_eq!(name(&[frame(6, 7, 0), mark, forward]).as_deref(), Some("job/train.py:7 main (backward)"));
         assert_eq!(name(&[hook, mark, forward]).as_deref(), Some("job/hook.py:3 hook"));
         assert_eq!(name(&[mark]).as_deref(), Some(BACKWARD_PASS));
+        let all = [hook, mark, forward];
+        assert_eq!(split_forward(&all, |id| texts[id.0 as usize]), (&all[..2], &all[2..]));
     }
 
     #[test]

@@ -141,6 +141,16 @@ fn a_stack_that_runs_empty_is_an_error() {
 }
 
 #[test]
+fn a_pickle_that_ends_in_the_middle_of_a_number_is_said_to_end_there() {
+    for bytes in 0..8 {
+        let cut = pickle(&[b"](G", &[0; 8][..bytes]]);
+        let fault = refused(&cut);
+        assert_eq!(fault.position, FilePosition::Byte(cut.len() as u64), "{fault}");
+        assert!(fault.to_string().contains("ends too early"), "{fault}");
+    }
+}
+
+#[test]
 fn sizes_and_addresses_that_cannot_be_are_named_with_their_place() {
     let one: &[u8] = b"K\x01";
     let position = |bytes: &[u8]| match refused(bytes).position {

@@ -225,6 +225,20 @@ fn a_file_cut_off_anywhere_is_read_up_to_there() {
 }
 
 #[test]
+fn a_few_bytes_after_what_is_whole_are_told_as_the_beginning_of_what_was_cut_off() {
+    let file = Shared::default();
+    record(file.clone()).finish().unwrap();
+    let whole = file.bytes();
+    assert_eq!(read(&whole).warnings, Vec::<String>::new());
+    for more in 1..9 {
+        let recording = read(&[&whole[..], &vec![1; more]].concat());
+        assert_eq!(recording.traces, read(&whole).traces);
+        let [warning] = &recording.warnings[..] else { panic!("{:?}", recording.warnings) };
+        assert!(warning.contains(&format!("in what begins at byte {}:", whole.len())), "{warning}");
+    }
+}
+
+#[test]
 fn a_compressed_file_cut_off_anywhere_is_read_up_to_its_last_whole_part() {
     let file = Shared::default();
     let mut writer = record(file.clone());
