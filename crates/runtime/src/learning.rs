@@ -81,9 +81,9 @@ pub fn start() {
     IS_ON.store(true, Ordering::Release);
 }
 
-/// An arena has been opened: starts the thread, once. The program runs on if it cannot be started, or dies.
+/// An arena that keeps a journal has been opened: starts the thread, once. The program runs on if it cannot be started, or dies.
 pub(crate) fn arena_opened() {
-    if !is_on() || HAS_BEGUN.swap(true, Ordering::AcqRel) {
+    if HAS_BEGUN.swap(true, Ordering::AcqRel) {
         return;
     }
     let thread = std::thread::Builder::new().name("stalloc-learner".into());
