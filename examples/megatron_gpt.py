@@ -35,6 +35,8 @@ MODELS = {
     "llama2-7b": (32, 4096, 11008, 32, 32, 32000, 4096, True),
     "qwen2.5-7b": (28, 3584, 18944, 28, 4, 152064, 4096, True),
     "qwen2.5-14b": (48, 5120, 13824, 40, 8, 152064, 4096, True),
+    "qwen2.5-32b": (64, 5120, 27648, 40, 8, 152064, 4096, True),
+    "qwen2.5-72b": (80, 8192, 29568, 64, 8, 152064, 4096, True),
     "qwen1.5-moe-a2.7b": (24, 2048, 5632, 16, 16, 151936, 4096, True),
 }
 
@@ -57,6 +59,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--flash", action="store_true", help="attention in one kernel, without the matrix of scores")
     parser.add_argument("--recompute", choices=("full", "selective"), help="what to recompute in the backward pass")
     parser.add_argument("--distributed-optimizer", action="store_true", help="ZeRO: states shared out over data ranks")
+    parser.add_argument("--offload", action="store_true", help="the optimizer's states and its work on the host")
     parser.add_argument("--experts", type=int, help="experts of a layer, as 8 or 60")
     parser.add_argument("--top-k", type=int, default=2, help="experts that a token goes to")
     parser.add_argument("--seed", type=int, default=1234, help="of what is random, such as where tokens are routed")
@@ -221,6 +224,8 @@ def main() -> None:
             bf16=True,
             params_dtype=torch.bfloat16,
             use_distributed_optimizer=options.distributed_optimizer,
+            optimizer_cpu_offload=options.offload,
+            optimizer_offload_fraction=1.0 if options.offload else 0.0,
             clip_grad=1.0,
         ),
         chunks,

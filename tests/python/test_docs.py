@@ -82,6 +82,22 @@ def test_what_a_page_points_to_is_there(name):
         assert stands_for_something or (ROOT / path).exists(), f"{path} is named"
 
 
+#: Figures of memory, which pages show as commands print them; times differ from run to run.
+MEMORY = re.compile(r"\d+\.\d\d GiB|\d+\.\d MiB")
+
+
+def shown() -> dict[str, set[str]]:
+    """The figures of memory in the output that the tutorial shows below a block, by the block's last command; of what learns on the way, none."""
+    below: dict[str, set[str]] = {}
+    last = ""
+    for language, code, _ in blocks(ROOT / "docs/tutorial.md"):
+        if language == "sh":
+            last = with_a_gpu(commands(code)[-1])
+        elif last and "stalloc: dev0" not in code:
+            below[last] = set(MEMORY.findall(code))
+    return below
+
+
 #: What a newcomer types first, page after page.
 FIRST_HOUR = ("README.md", "docs/tutorial.md")
 
@@ -129,7 +145,10 @@ def test_the_first_hour_can_be_typed_into_one_shell(tmp_path):
     answers = re.split(r"typed \d+: (\d+)\n", shell.stdout)
     assert len(answers) == 2 * len(lines) + 1, shell.stdout
     assert len(lines) > 6
+    assert any(shown().values())
     for line, said, status in zip(lines, answers[::2], answers[1::2]):
+        missing = {figure for figure in shown().get(line, ()) if figure not in said}
+        assert not missing, f"the tutorial shows {missing} of {line}\n{said}"
         if line.startswith("STALLOC_DRYRUN_TOTAL_MIB") and " trace " in line:
             assert status != "0" and "OutOfMemoryError: CUDA out of memory" in said, said
         else:

@@ -6,7 +6,7 @@
 //!
 //! The range of contexts is what out-of-memory messages of single processes on such cards show to be taken outside PyTorch's
 //! allocator ("this process has A in use. Of the allocated memory B is allocated by PyTorch, and C is reserved": A - B - C).
-//! docs/fit.md lists the messages. Of an L4 and an A10 none was seen: theirs are those of the other cards of their kind. Hopper's context
+//! bench/results/fidelity.md lists the messages. Of an L4 and an A10 none was seen: theirs are those of the other cards of their kind. Hopper's context
 //! and upper bound, and the H200's memory and bus, were measured on an H200 with driver 580 and CUDA 13.0.
 
 use crate::gpu::{Gpu, MIB};
