@@ -60,6 +60,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--recompute", choices=("full", "selective"), help="what to recompute in the backward pass")
     parser.add_argument("--distributed-optimizer", action="store_true", help="ZeRO: states shared out over data ranks")
     parser.add_argument("--offload", action="store_true", help="the optimizer's states and its work on the host")
+    parser.add_argument("--offload-modules", nargs="*", help="what of a layer is offloaded to the host, such as core_attn and attn_proj")
+    parser.add_argument("--dispatcher", default="alltoall", choices=("alltoall", "allgather"), help="how tokens get to their experts")
     parser.add_argument("--experts", type=int, help="experts of a layer, as 8 or 60")
     parser.add_argument("--top-k", type=int, default=2, help="experts that a token goes to")
     parser.add_argument("--seed", type=int, default=1234, help="of what is random, such as where tokens are routed")
@@ -81,11 +83,13 @@ def configure(options: argparse.Namespace) -> TransformerConfig:
         more |= dict(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1)
     elif options.recompute:
         more |= dict(recompute_granularity="selective")
+    if options.offload_modules:
+        more |= dict(fine_grained_activation_offloading=True, offload_modules=options.offload_modules)
     if options.experts:
         more |= dict(
             num_moe_experts=options.experts,
             moe_router_topk=options.top_k,
-            moe_token_dispatcher_type="alltoall",
+            moe_token_dispatcher_type=options.dispatcher,
             moe_router_load_balancing_type="aux_loss",
             moe_aux_loss_coeff=1e-2,
             moe_ffn_hidden_size=options.feed_forward if options.experts < 16 else options.feed_forward // 4,
