@@ -8,11 +8,14 @@ option of `stalloc` in any block is one that the command has.
 from __future__ import annotations
 
 import functools
+import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -154,6 +157,18 @@ def test_the_first_hour_can_be_typed_into_one_shell(tmp_path):
             assert status != "0" and "OutOfMemoryError: CUDA out of memory" in said, said
         else:
             assert status == "0", f"{line}\n{said}"
+
+
+def test_the_page_of_the_paper_is_what_its_script_makes_of_what_is_kept():
+    spec = importlib.util.spec_from_file_location("paper", ROOT / "bench/paper.py")
+    paper = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(paper)
+    claims, kept = tomllib.loads(paper.CLAIMS.read_text()), json.loads(paper.KEPT.read_text())
+    assert paper.PAGE.read_text() == paper.text_of(claims, kept), "python bench/paper.py"
+    assert all(run["command"] == " ".join(paper.command(claims["runs"][name])) for name, run in kept.items())
+    rows = [line.split(" | ") for line in paper.PAGE.read_text().splitlines() if re.match(r"\| \d", line)]
+    assert len(rows) >= 40
+    assert all(len(row) == 8 and row[1] and row[7].strip(" |") for row in rows), "a row without its claim or its command"
 
 
 def sources() -> str:
