@@ -38,6 +38,8 @@ SETS = {
     "V": [f"h200-{size}-V" for size in SIZES],
 }
 SETS["all"] = SETS["dense"] + SETS["moe"]
+#: A set with fewer runs than these has no row.
+FEWEST = 3
 HEADER = "| # | the paper says | setting | ours | PyTorch | expandable | GMLake | how |\n|---:|---|---|---|---|---|---|---|"
 
 
@@ -149,7 +151,7 @@ def over_runs(runs: list[dict], kind: str) -> list[str]:
         return [f"with no plan {less(runs, 'pytorch', 'stalloc-open')} against PyTorch", *(f"{less(runs, name)} against it" for name in RIVALS)]
     if kind == "saved":
         gains = {name: [(waste(run, name) - waste(run, "stalloc")) / GIB for run in runs] for name in RIVALS}
-        return ["", *(f"{statistics.mean(gain):.1f} GiB more on average, {max(gain):.1f} at most" for gain in gains.values())]
+        return ["held beyond ours by:", *(f"{statistics.mean(gain):+.1f} GiB on average, {max(gain):+.1f} at most".replace("-", "−") for gain in gains.values())]
     if kind == "scale":
         return [f"{shares[name][0] - shares[name][-1]:+.1f} points".replace("-", "−") for name in names]
     if kind == "static":
@@ -189,42 +191,55 @@ def of_run(run: dict, row: dict) -> list[str]:
     raise SystemExit(f"{show}: not known")
 
 
-def needs(row: dict) -> list[str]:
-    """The runs that a row takes."""
-    return SETS[row["from"].split()[1]] if "from" in row else [row["run"]] if "run" in row else []
+def needs(row: dict, kept: dict) -> list[str]:
+    """The runs that a row takes: of a set those that are kept."""
+    if "from" in row:
+        return [name for name in SETS[row["from"].split()[1]] if name in kept]
+    return [row["run"]] if "run" in row else []
+
+
+def is_measured(row: dict, kept: dict) -> bool:
+    runs = needs(row, kept)
+    return len(runs) >= FEWEST if "from" in row else all(name in kept for name in runs)
 
 
 def line_of(row: dict, kept: dict) -> list[str]:
     """The cells of a row after its number."""
-    runs = [kept[name] for name in needs(row)]
+    runs = [kept[name] for name in needs(row, kept)]
+    setting = row.get("setting", "")
     if "from" in row:
-        figures, how = over_runs(runs, row["from"].split()[0]), f"the {len(runs)} runs"
+        kind, of = row["from"].split()
+        figures, how = over_runs(runs, kind), f"`bench/paper.py` of their {len(runs)} runs"
+        setting = f"{setting}{', ' if setting else ''}{len(runs)} of {len(SETS[of])} runs"
     elif "run" in row:
         figures, how = of_run(runs[0], row), f"`bench/paper.py --run {row['run']}`, {runs[0]['seconds']:.0f} s"
     else:
         figures, how = [row["text"], row.get("pytorch", ""), row.get("expandable", ""), row.get("gmlake", "")], row["command"]
     if "note" in row:
         figures[0] += f"; {row['note']}"
-    return [row["says"], row.get("setting", ""), *figures, how]
+    return [row["says"], setting, *figures, how]
 
 
 def text_of(claims: dict, kept: dict) -> str:
     """The page."""
     lines, behind, again, count, missing = [], [], 0, 0, 0
     for section in claims["section"]:
-        rows = [row for row in section["rows"] if all(name in kept for name in needs(row))]
+        rows = [row for row in section["rows"] if is_measured(row, kept)]
         missing += len(section["rows"]) - len(rows)
         if rows:
             lines += [f"\n## {section['title']}\n", section["words"].strip(), "", HEADER]
         for row in rows:
             count += 1
             lines.append(f"| {count} | {' | '.join(line_of(row, kept))} |")
-            again += bool(needs(row))
+            again += bool(needs(row, kept))
             if "behind" in row:
                 behind.append(f"- Row {count}: {row['behind']}")
+    absent = [name for name in claims["runs"] if name not in kept]
+    if absent:
+        lines += ["\n## Not measured\n", f"{len(absent)} of {len(claims['runs'])} runs: `bench/paper.py --run {' '.join(absent)}`. Their {missing} rows are not on this page."]
     minutes = sum(run["seconds"] for run in kept.values()) / 60
-    counted = f"{count} rows{f' ({missing} more are not measured yet)' if missing else ''}; {again} ({again / count:.0%}) are made again by their command with no GPU."
-    counted += f" All {len(kept)} runs took {minutes:.0f} minutes, one by one, on two cores that six other engineers built and tested on."
+    counted = f"{count} rows{f' ({missing} more are not measured)' if missing else ''}; {again} ({again / count:.0%}) are made again by their command with no GPU."
+    counted += f" The {len(kept)} runs took {minutes:.0f} minutes in sum, the longest {max(run['seconds'] for run in kept.values()) / 60:.0f}, up to three at a time on two cores that others used too."
     return "\n".join([claims["head"].strip().replace("COUNTED", counted), "\n## Where ours is behind\n", *behind, *lines]) + "\n"
 
 
