@@ -24,23 +24,25 @@ use crate::statistics::{Source, Statistics};
 use crate::streams::{Owners, Streams, bit};
 
 mod blocks;
+mod budget;
 mod epochs;
 mod memory;
 mod pending;
 mod pools;
 mod remap;
+mod rivals;
 mod search;
-mod slack;
 mod worth;
 
 pub use blocks::{Freed, LiveBlock};
+use budget::Budget;
 use epochs::Flying;
 use memory::Remaps;
 use pending::Pending;
 use pools::Pools;
 pub use pools::{PoolId, PoolPart};
 use remap::OldMappings;
-use slack::Slack;
+use rivals::Rivals;
 use worth::Worth;
 
 /// Largest address range of an arena in granules, bytes 2 TiB.
@@ -97,7 +99,8 @@ pub struct Arena<D: Device> {
     gaps: Gaps,
     /// First granules of blocks that were claimed at planned addresses, some of them gone.
     uncut: Marks,
-    slack: Slack,
+    budget: Budget,
+    rivals: Rivals,
     /// Bytes that the device had for us when it was asked last: free, and ours.
     device_bytes: u64,
     /// Bytes that may be held so that other libraries find what they need.
@@ -210,7 +213,8 @@ impl<D: Device> Arena<D> {
             blocks,
             gaps: Gaps::new(granules),
             uncut: Marks::new(granules),
-            slack: Slack::new(),
+            budget: Budget::new(),
+            rivals: Rivals::default(),
             device_bytes: u64::MAX,
             may_hold: u64::MAX,
             looked_in_step: 0,
@@ -346,6 +350,7 @@ impl<D: Device> Arena<D> {
         let granules = range.end - range.start;
         let block = Block { granules, padding: self.padding, stream, in_gaps: found, recorded: false, pending: false };
         self.blocks.insert(range.start, block);
+        self.rivals.alloc(stream, granules);
         if found {
             self.gaps.take(range.clone());
         } else {
@@ -399,6 +404,7 @@ impl<D: Device> Arena<D> {
     fn make_free(&mut self, start: u32, block: Block) {
         let range = block.range(start);
         self.journal.push(Event::Free { start });
+        self.rivals.free(block.stream, block.granules);
         self.taken.remove(range.start as usize, range.end as usize);
         self.note_use(block, range.clone());
         if block.in_gaps {

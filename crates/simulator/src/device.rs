@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 
 use stalloc_common::DriverPlaces;
 use stalloc_device::{Address, Device, DriverWork, Error, MemoryInfo, Stream};
@@ -42,6 +43,8 @@ struct State {
     /// Old mappings of memory that is mapped elsewhere by now.
     left: BTreeMap<Address, u64>,
     work: DriverWork,
+    /// Time that the program has run, where it is known how long its steps take.
+    ran: Option<Duration>,
 }
 
 /// What a [`Recorder`] saw.
@@ -67,6 +70,7 @@ impl Recorder {
             busy: BusyStreams::default(),
             left: BTreeMap::new(),
             work: DriverWork::default(),
+            ran: None,
         })))
     }
 
@@ -80,6 +84,12 @@ impl Recorder {
         let state = &mut *self.0.borrow_mut();
         state.peak = state.peak.max(state.used);
         state.now = now;
+    }
+
+    /// Has the program run for longer, besides the driver's work.
+    pub fn pass(&self, time: Duration) {
+        let ran = &mut self.0.borrow_mut().ran;
+        *ran = Some(ran.unwrap_or_default().saturating_add(time));
     }
 
     /// Says that a range is in use already; `false` if it overlaps another one or ends beyond any address space.
@@ -288,6 +298,10 @@ impl Device for Recorder {
 
     fn driver_work(&self) -> DriverWork {
         self.0.borrow().work
+    }
+
+    fn elapsed(&self) -> Option<Duration> {
+        self.0.borrow().ran
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, Error> {

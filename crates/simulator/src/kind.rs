@@ -1,6 +1,7 @@
 //! Which allocators there are, and how they are set up.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use stalloc_caching as caching;
 use stalloc_plan::Plan;
@@ -66,6 +67,8 @@ pub struct Options<'a> {
     pub settings: Option<caching::Settings>,
     /// Options of GMLake.
     pub gmlake: gmlake::Settings,
+    /// Time that a step of the job takes, by which driver time is judged; `None`: not known, 100 ms are assumed.
+    pub step: Option<Duration>,
 }
 
 /// How PyTorch's allocator was set up when a trace was recorded.

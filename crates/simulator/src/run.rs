@@ -1,6 +1,6 @@
 //! The replay itself: one loop over the compiled trace.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stalloc_allocator::{Arena, Error as AllocatorError, PlannedAllocator};
 use stalloc_caching::Caching;
@@ -47,23 +47,23 @@ pub(crate) fn replay(
                     device.follow(recorded_segments(trace));
                 }
             }
-            Run::new(trace, caching, device, adopted).finish(kind, progress)
+            Run::new(trace, caching, device, adopted, options.step).finish(kind, progress)
         }
         Kind::Gmlake => {
             let model = Gmlake::new(device.clone(), options.gmlake.clone());
-            Run::new(trace, model, device, false).finish(kind, progress)
+            Run::new(trace, model, device, false, options.step).finish(kind, progress)
         }
         Kind::StallocOpen => {
             let open = arena(&Plan::default(), &device, settings)?;
-            Run::new(trace, open, device, false).finish(kind, progress)
+            Run::new(trace, open, device, false, options.step).finish(kind, progress)
         }
         Kind::Stalloc => {
             let planned = arena(options.plan.ok_or(Error::NoPlan)?, &device, settings)?;
-            Run::new(trace, planned, device, false).finish(kind, progress)
+            Run::new(trace, planned, device, false, options.step).finish(kind, progress)
         }
         Kind::StallocAuto => {
             let auto = Auto::new(arena(&Plan::default(), &device, settings)?);
-            Run::new(trace, auto, device, false).finish(kind, progress)
+            Run::new(trace, auto, device, false, options.step).finish(kind, progress)
         }
     }
 }
@@ -132,10 +132,12 @@ struct Run<'a, A> {
     /// Remaps before each step began, and nanoseconds in the driver.
     remaps_at_steps: Vec<u64>,
     driver_at_steps: Vec<u64>,
+    /// Time that a step takes, where it is known.
+    step: Option<Duration>,
 }
 
 impl<'a, A: Serve> Run<'a, A> {
-    fn new(trace: &'a Trace, allocator: A, device: Recorder, adopted: bool) -> Self {
+    fn new(trace: &'a Trace, allocator: A, device: Recorder, adopted: bool, step: Option<Duration>) -> Self {
         let mut run = Run {
             trace,
             allocator,
@@ -147,6 +149,7 @@ impl<'a, A: Serve> Run<'a, A> {
             peak_allocated: 0,
             remaps_at_steps: Vec::new(),
             driver_at_steps: Vec::new(),
+            step,
         };
         if adopted {
             let blocks = trace.initial.iter().flat_map(|s| &s.segments).flat_map(|s| &s.blocks);
@@ -239,6 +242,7 @@ impl<'a, A: Serve> Run<'a, A> {
             }
             Op::EmptyCache => self.allocator.empty_cache().map_err(Error::Allocator)?,
             Op::StepBegin => {
+                self.step.into_iter().for_each(|step| self.device.pass(step));
                 self.remaps_at_steps.extend(self.allocator.remaps().map(|(times, _)| times));
                 self.driver_at_steps.push(self.device.driver_work().nanoseconds);
                 self.allocator.step_begin();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use stalloc_device::Device;
 
 use super::Arena;
-use super::slack::Slack;
+use super::budget::{Budget, Time};
 use crate::Error;
 use crate::frames::{FrameSet, Handle};
 use crate::journal::Event;
@@ -118,17 +118,27 @@ impl<D: Device> Arena<D> {
         if self.only_pages || self.packs && !is_new {
             0
         } else {
-            self.slack.of(self.statistics.peak_allocated) / slack_handles()
+            self.slack(self.statistics.peak_allocated) / slack_handles()
         }
+    }
+
+    /// Bytes that may be held beyond a peak of live bytes.
+    fn slack(&self, peak: u64) -> u64 {
+        self.budget.of(peak, self.rivals.held())
     }
 
     /// Bytes that may be mapped outside of pools, with a block of so many granules more alive than now: what blocks needed at most,
     /// and a slack.
     fn limit(&self, granules: u32, expected: u64) -> u64 {
-        let pools = self.statistics.pools;
-        let live = self.statistics.allocated + u64::from(granules) * GRANULE + pools;
+        let live = self.statistics.allocated + u64::from(granules) * GRANULE + self.statistics.pools;
         let peak = live.max(self.statistics.peak_allocated).max(expected);
-        let slack = self.slack.of(peak).min(self.may_hold.saturating_sub(peak));
+        self.limit_with(peak, self.slack(peak))
+    }
+
+    /// Bytes that may be mapped outside of pools where blocks need so many and a slack.
+    fn limit_with(&self, peak: u64, slack: u64) -> u64 {
+        let pools = self.statistics.pools;
+        let slack = slack.min(self.may_hold.saturating_sub(peak));
         let page = self.frames.frame().unwrap_or(1);
         let needed = (peak + slack).saturating_sub(pools);
         if self.is_scarce() {
@@ -141,7 +151,7 @@ impl<D: Device> Arena<D> {
     /// Whether the device, and not the slack, is what memory is short of. Then blocks are packed, whatever is remapped for it.
     pub(super) fn is_scarce(&self) -> bool {
         let peak = self.statistics.peak_allocated;
-        self.may_hold.saturating_sub(peak) < self.slack.of(peak)
+        self.may_hold.saturating_sub(peak) < self.budget.least(peak)
     }
 
     /// Asks how much the arena may hold so that other libraries find what they need.
@@ -150,6 +160,7 @@ impl<D: Device> Arena<D> {
         if let Ok(info) = self.device.memory_info() {
             let ours = self.frames.mapped() + self.statistics.pools;
             self.device_bytes = info.free + ours;
+            self.budget.set_device(info.total);
             self.may_hold = self.device_bytes.saturating_sub(info.total / spared_share());
         }
     }
@@ -167,13 +178,14 @@ impl<D: Device> Arena<D> {
     /// Time that the program has run: by the device's clock, or by its steps.
     pub(super) fn now(&self) -> Duration {
         let before = if self.statistics.steps == 0 { self.statistics.requests } else { self.unmarked };
-        self.device.elapsed().unwrap_or_else(|| Slack::modelled(self.statistics.steps, before))
+        self.device.elapsed().unwrap_or_else(|| Budget::modelled(self.statistics.steps, before))
     }
 
     /// Gives a plan up under which remapping is dear, or more than without one. Without one the arena may hold more.
     pub(super) fn review(&mut self) {
         let has_plan = self.script.granules > 0;
-        let is_dear = self.slack.review(self.now(), has_plan);
+        let (now, peak, rivals) = (self.now(), self.statistics.peak_allocated, self.rivals.held());
+        let is_dear = self.budget.review(now, peak, rivals) == Time::Dear;
         let is_worse = self.worth.loss() > self.frames.mapped() / remap_share();
         if has_plan && (is_dear || is_worse) {
             self.statistics.withdrawn += 1;
@@ -221,7 +233,7 @@ impl<D: Device> Arena<D> {
     /// fit, so that fewer and fewer pages are without one.
     fn allow(&mut self, remaps: Remaps, remapped: u64) {
         self.allowance = match remaps {
-            Remaps::Any if self.script.is_empty() => self.frames.mapped() / remap_share(),
+            Remaps::Any if self.script.is_empty() && self.is_scarce() => self.frames.mapped() / remap_share(),
             Remaps::Any => 0,
             Remaps::Few => self.allowance.saturating_sub(remapped),
         };
@@ -289,9 +301,9 @@ impl<D: Device> Arena<D> {
     /// [`Error::Device`] if the device refuses.
     pub fn give_back_idle(&mut self) -> Result<u64, Error> {
         let most = std::mem::replace(&mut self.most_lately, self.statistics.allocated);
-        let idle = self.frames.mapped().saturating_sub(most + self.slack.of(most));
+        let idle = self.frames.mapped().saturating_sub(most + self.slack(most));
         let is_much = idle > 0 && idle >= self.frames.mapped() / idle_share();
-        if !self.slack.is_tight() || !is_much || self.capturing || self.is_solid() {
+        if !self.budget.is_tight() || !is_much || self.capturing || self.is_solid() {
             return Ok(0);
         }
         Ok(self.give_back_empty(idle, &(0..0))?)
@@ -304,7 +316,9 @@ impl<D: Device> Arena<D> {
             return false;
         }
         let (Some(size), missing) = (self.frames.frame(), self.frames.missing_of(frames)) else { return true };
-        let limit = self.limit(0, script.expected_peak);
+        // What was granted for other requests is not for a plan: it must not hold more than there was without.
+        let peak = self.statistics.peak_allocated.max(script.expected_peak);
+        let limit = self.limit_with(peak, self.budget.least(peak)).max(self.frames.mapped());
         let elsewhere = (self.frames.mapped() + missing).saturating_sub(limit);
         frames.len() * size <= limit && self.worth.pays(elsewhere, self.statistics.withdrawn)
     }
@@ -346,7 +360,7 @@ impl<D: Device> Arena<D> {
     /// Whether it holds next to nothing but what blocks needed at most, however dear remapping is: for a GPU that others use too. What is
     /// above that goes when the next request needs memory.
     pub fn set_tight(&mut self, tight: bool) {
-        self.slack.set_tight(tight);
+        self.budget.set_tight(tight);
     }
 }
 

@@ -31,7 +31,7 @@ impl<D: Device> Arena<D> {
         let result = self.remap_empty(range, bytes, stream);
         if self.statistics.steps >= self.counts_from {
             let time = self.device.driver_work().nanoseconds.saturating_sub(before);
-            self.slack.spend(Duration::from_nanos(time));
+            self.budget.spend(Duration::from_nanos(time));
         }
         result
     }

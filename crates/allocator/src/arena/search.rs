@@ -61,7 +61,7 @@ impl<D: Device> Arena<D> {
         if !self.pending.is_empty() {
             self.poll();
         }
-        if self.statistics.steps == 0 && self.slack.owes() {
+        if self.statistics.steps == 0 && self.budget.owes() {
             self.review();
         }
         // A block among planned addresses would push planned ones away in every step that it lives. That the addresses above

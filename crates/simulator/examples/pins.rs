@@ -1,0 +1,65 @@
+//! Blocks that stay among blocks that go, over a grid of sizes: the smallest device, ours over the better of PyTorch's two allocators:
+//!
+//! ```text
+//! cargo run --release -p stalloc-simulator --example pins -- [--steps N] [SIZES]
+//! ```
+//!
+//! In each step blocks of one size come and go, and one of another size stays behind each fourth of them.
+
+#[path = "../tests/found/mod.rs"]
+mod found;
+
+use std::error::Error;
+
+use found::{Op, Order, Program};
+use stalloc_simulator::{Kind, Options, smallest_capacity};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Sizes of the grid, bytes: 512 B to 64 MiB.
+const SIZES: [u64; 12] =
+    [512, 3 << 10, 16 << 10, 60 << 10, 200 << 10, 700 << 10, 1 << 20, 1536 << 10, 3 << 20, 9 << 20, 20 << 20, 64 << 20];
+
+/// The program of a cell: about 64 MiB, or eight blocks, come and go in each step.
+fn program(goes: u64, stays: u64, steps: u64) -> Program {
+    let blocks = ((48 << 20) / (goes + stays)).clamp(4, 32);
+    let op = |life, after, after_life| Op {
+        every: 1,
+        blocks,
+        size: goes,
+        spread: 0,
+        by_step: false,
+        life,
+        after,
+        after_life,
+        stream: 0,
+        order: Order::FirstFirst,
+    };
+    Program { steps, ops: vec![op(2, 0, 0), op(1, stays, Op::FOREVER), op(1, 0, 0)] }
+}
+
+fn main() -> Result<()> {
+    let steps = std::env::args().nth(1).map_or(Ok(40), |steps| steps.parse())?;
+    let (mut worst, mut over) = ((0.0, String::new()), 0);
+    println!("| goes \\ stays | {} |\n|---|{}", SIZES.map(|size| size.to_string()).join(" | "), "---:|".repeat(12));
+    for goes in SIZES {
+        let mut row = vec![goes.to_string()];
+        for stays in SIZES {
+            let trace = program(goes, stays, steps).trace();
+            let smallest = |kind| -> Result<u64> {
+                Ok(smallest_capacity(&trace, kind, &Options::default(), &mut |_, _| {})?.unwrap_or(u64::MAX))
+            };
+            let ours = smallest(Kind::StallocOpen)?.max(smallest(Kind::StallocAuto)?);
+            let rival = smallest(Kind::Pytorch)?.min(smallest(Kind::PytorchExpandable)?);
+            let (ratio, of_peak) = (ours as f64 / rival as f64, ours as f64 / trace.peak_allocated() as f64);
+            over += u32::from(ratio > 1.01);
+            if ratio > worst.0 {
+                worst = (ratio, format!("{goes} go, {stays} stay: {of_peak:.3} of the peak"));
+            }
+            row.push(format!("{ratio:.3}"));
+        }
+        println!("| {} |", row.join(" | "));
+    }
+    println!("\nworst {:.4}: {}; {over} of 144 above 1.01", worst.0, worst.1);
+    Ok(())
+}
