@@ -1,7 +1,7 @@
 //! Blocks that stay among blocks that go, over a grid of sizes: the smallest device, ours over the better of PyTorch's two allocators:
 //!
 //! ```text
-//! cargo run --release -p stalloc-simulator --example pins -- [--steps N] [SIZES]
+//! cargo run --release -p stalloc-simulator --example pins -- [STEPS]
 //! ```
 //!
 //! In each step blocks of one size come and go, and one of another size stays behind each fourth of them.
@@ -40,12 +40,14 @@ fn program(goes: u64, stays: u64, steps: u64) -> Program {
 
 fn main() -> Result<()> {
     let steps = std::env::args().nth(1).map_or(Ok(40), |steps| steps.parse())?;
-    let (mut worst, mut over) = ((0.0, String::new()), 0);
+    let (mut worst, mut over, mut requests) = ((0.0, String::new()), 0, 0);
     println!("| goes \\ stays | {} |\n|---|{}", SIZES.map(|size| size.to_string()).join(" | "), "---:|".repeat(12));
     for goes in SIZES {
         let mut row = vec![goes.to_string()];
         for stays in SIZES {
-            let trace = program(goes, stays, steps).trace();
+            let program = program(goes, stays, steps);
+            let trace = program.trace();
+            requests += program.requests();
             let smallest = |kind| -> Result<u64> {
                 Ok(smallest_capacity(&trace, kind, &Options::default(), &mut |_, _| {})?.unwrap_or(u64::MAX))
             };
@@ -60,6 +62,6 @@ fn main() -> Result<()> {
         }
         println!("| {} |", row.join(" | "));
     }
-    println!("\nworst {:.4}: {}; {over} of 144 above 1.01", worst.0, worst.1);
+    println!("\nworst {:.4}: {}; {over} of 144 above 1.01; {requests} requests", worst.0, worst.1);
     Ok(())
 }

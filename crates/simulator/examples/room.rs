@@ -1,16 +1,16 @@
 //! The driver's time and what is held where the device has room, with steps of their real length:
 //!
 //! ```text
-//! cargo run --release -p stalloc-simulator --example room -- [--device GIB] TRACE:MILLISECONDS...
+//! cargo run --release -p stalloc-simulator --example room -- [--device GIB] [--smallest] TRACE:MILLISECONDS...
 //! ```
 //!
-//! Prints a Markdown table. The first five steps do not count for time: memory is mapped for the first time, plans are learned.
+//! Prints a Markdown table, with --smallest the smallest capacity over the peak for both of ours, too. The first five steps do not count for time: memory is mapped for the first time, plans are learned.
 
 use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use stalloc_simulator::{Kind, Options, Replay, replay};
+use stalloc_simulator::{Kind, Options, Replay, replay, smallest_capacity};
 use stalloc_trace::{Input, Trace, open};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -38,16 +38,21 @@ fn cells(replay: &Replay, step: f64) -> String {
 }
 
 fn main() -> Result<()> {
-    let (mut device, mut jobs) = (80u64, Vec::new());
+    let (mut device, mut jobs, mut smallest) = (80u64, Vec::new(), false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--device" => device = arguments.next().ok_or("how many GiB?")?.parse()?,
+            "--smallest" => smallest = true,
             _ => jobs.push(argument),
         }
     }
-    println!("Each: held over the peak · remaps a step · driver time of a step · milliseconds of driver time in the first steps\n");
-    println!("| job | step, ms | peak, MiB | native | expandable | open | auto |\n|---|---|---|---|---|---|---|");
+    println!(
+        "Each: held over the peak · remaps a step · driver time of a step · milliseconds of driver time in the first steps\n"
+    );
+    println!(
+        "| job | step, ms | peak, MiB | native | expandable | open | auto | ns an operation, of each |\n|---|---|---|---|---|---|---|---|"
+    );
     for job in jobs {
         let (path, step) = job.rsplit_once(':').ok_or("TRACE:MILLISECONDS")?;
         let step: f64 = step.parse()?;
@@ -58,14 +63,23 @@ fn main() -> Result<()> {
             step: Some(Duration::from_secs_f64(step / 1e3)),
             ..Options::default()
         };
-        let name = Path::new(path).parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+        let name =
+            Path::new(path).parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+        let mut nanoseconds = Vec::new();
         let mut row = vec![name, step.to_string(), (trace.peak_allocated() >> 20).to_string()];
         for kind in [Kind::Pytorch, Kind::PytorchExpandable, Kind::StallocOpen, Kind::StallocAuto] {
             let done = replay(&trace, kind, &options, &mut |_, _| {})?;
-            if std::env::var_os("BY_STEP").is_some() {
-                eprintln!("{kind:?} {:?} planned {:?}", done.remaps_by_step, done.planned);
-            }
+            nanoseconds.push(format!("{:.0}", done.ns_per_op));
             row.push(cells(&done, step));
+        }
+        row.push(nanoseconds.join(" · "));
+        if smallest {
+            for kind in [Kind::StallocOpen, Kind::StallocAuto] {
+                let bytes =
+                    smallest_capacity(&trace, kind, &Options { capacity: None, ..options.clone() }, &mut |_, _| {})?
+                        .unwrap_or(0);
+                row.push(format!("{:.4}", bytes as f64 / trace.peak_allocated() as f64));
+            }
         }
         println!("| {} |", row.join(" | "));
     }

@@ -8,8 +8,11 @@ use crate::tuning::{least_slack, remap_time, tight_slack, unnoticed_share};
 /// Remaps may take as much at once as they may in so much time after the slack changed,
 const AHEAD: Duration = Duration::from_millis(100);
 
-/// and in so much time where there were few.
+/// and in so much time where there were few for as long. Where nothing more may be granted,
 const SAVED: Duration = Duration::from_secs(20);
+
+/// they are dear only beyond what they may take in so much time more: then a plan is given up.
+const BORROWED: Duration = Duration::from_secs(10);
 
 /// Where no clock runs, a step takes so long,
 const STEP: Duration = Duration::from_millis(100);
@@ -28,6 +31,9 @@ pub(super) enum Time {
     Dear,
 }
 
+/// No card has more bytes: 2 TiB.
+const LARGEST_DEVICE: u64 = 2 << 40;
+
 /// The bytes beyond a peak that may be held, and the account of time that decides them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
@@ -39,10 +45,12 @@ pub(super) struct Budget {
     /// Time that remaps and waits may still take, and what they took since that was looked at.
     credit: Duration,
     spent: Duration,
+    /// What they took beyond that.
+    debt: Duration,
     looked: Duration,
-    /// Times that the credit was full, and how many it takes to shrink. Each growth doubles that: it was needed.
-    full: u32,
-    patience: u32,
+    /// Time since remapping was dear or the budget shrank, and how long it takes to shrink. Each grant doubles that: it was needed.
+    quiet: Duration,
+    patience: Duration,
 }
 
 impl Budget {
@@ -53,9 +61,10 @@ impl Budget {
             granted: 0,
             credit: AHEAD / remap_time(),
             spent: Duration::ZERO,
+            debt: Duration::ZERO,
             looked: Duration::ZERO,
-            full: 0,
-            patience: 1,
+            quiet: Duration::ZERO,
+            patience: SAVED,
         }
     }
 
@@ -67,9 +76,9 @@ impl Budget {
         self.tight
     }
 
-    /// The device has so many bytes in all.
+    /// The device has so many bytes in all. One without limit, as in a simulation, is no card of which a part goes unnoticed.
     pub fn set_device(&mut self, total: u64) {
-        self.unnoticed = total / unnoticed_share();
+        self.unnoticed = if total > LARGEST_DEVICE { 0 } else { total / unnoticed_share() };
     }
 
     /// Bytes that may be held beyond a peak of live bytes, however little time remaps take.
@@ -105,29 +114,38 @@ impl Budget {
 
     /// Whether remapping was dear until now. If so the budget grows, as far as it may.
     pub fn review(&mut self, now: Duration, peak: u64, rivals: u64) -> Time {
-        let earned = now.saturating_sub(self.looked) / remap_time();
-        let credit = (self.credit + earned).min(SAVED / remap_time());
-        let left = credit.checked_sub(std::mem::take(&mut self.spent));
-        (self.credit, self.looked) = (left.unwrap_or(AHEAD / remap_time()), now);
-        if left.is_none() {
-            self.full = 0;
-            let room = self.most(peak, rivals) - self.least(peak);
-            let granted = (2 * self.granted).max(self.unnoticed).max(self.least(peak)).min(room);
-            if granted <= self.granted {
-                return Time::Dear;
-            }
-            self.granted = granted;
-            self.patience = self.patience.saturating_mul(2);
-            return Time::Granted;
+        let passed = now.saturating_sub(self.looked);
+        let credit = (self.credit + passed / remap_time()).min(SAVED / remap_time());
+        let spent = std::mem::take(&mut self.spent);
+        (self.credit, self.looked) = (credit.saturating_sub(spent), now);
+        if spent > credit {
+            self.quiet = Duration::ZERO;
+            self.debt += spent - credit;
+            return self.grant(peak, rivals);
         }
-        if self.credit == SAVED / remap_time() {
-            self.full += 1;
-            self.credit = AHEAD / remap_time();
-        }
-        if self.full >= self.patience && self.granted > 0 {
-            (self.granted, self.full) = (if self.granted > self.least(peak) { self.granted / 2 } else { 0 }, 0);
+        self.quiet = self.quiet.saturating_add(passed);
+        if self.quiet >= self.patience {
+            self.granted = if self.granted > self.least(peak) { self.granted / 2 } else { 0 };
+            (self.quiet, self.debt) = (Duration::ZERO, Duration::ZERO);
         }
         Time::Cheap
+    }
+
+    /// Grants what nobody notices or twice as much as before, as far as it may be. Where there is no more, time is borrowed for a while.
+    fn grant(&mut self, peak: u64, rivals: u64) -> Time {
+        let room = self.most(peak, rivals) - self.least(peak);
+        let granted = (2 * self.granted).max(self.unnoticed).max(self.least(peak)).min(room);
+        let has_grown = granted > self.granted;
+        if !has_grown && self.debt <= BORROWED / remap_time() {
+            return Time::Cheap;
+        }
+        (self.credit, self.debt) = (AHEAD / remap_time(), Duration::ZERO);
+        if !has_grown {
+            return Time::Dear;
+        }
+        self.granted = granted;
+        self.patience = self.patience.saturating_mul(2);
+        Time::Granted
     }
 }
 

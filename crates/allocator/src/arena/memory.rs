@@ -95,7 +95,7 @@ impl<D: Device> Arena<D> {
         if large.is_empty() {
             return Ok(());
         }
-        self.take_away(&large)?;
+        self.timed(|arena| arena.take_away(&large))?;
         // In pages at once: what comes next would go past a hole.
         for handle in large {
             let pages = self.frames.granules_of(&handle);
@@ -215,7 +215,7 @@ impl<D: Device> Arena<D> {
                 return Err(full);
             }
             // The budget may have become smaller.
-            self.give_back_empty(excess.saturating_sub(missing), range)?;
+            self.timed(|arena| arena.give_back_empty(excess.saturating_sub(missing), range))?;
             self.remap(range, excess.min(missing), stream)?;
             self.allow(remaps, missing);
         }
@@ -242,9 +242,8 @@ impl<D: Device> Arena<D> {
     /// Takes memory of the device for what has none of a range.
     fn map_more(&mut self, range: &Range<u32>) -> Result<(), stalloc_device::Error> {
         if !self.old_mappings.is_empty() {
-            for piece in self.frames.pieces(range, u64::MAX) {
-                self.unmap_old(&piece)?;
-            }
+            let pieces = self.frames.pieces(range, u64::MAX);
+            self.timed(|arena| pieces.iter().try_for_each(|piece| arena.unmap_old(piece)))?;
         }
         let largest = self.largest(range);
         self.frames.map(&mut self.device, range, largest)
@@ -289,6 +288,7 @@ impl<D: Device> Arena<D> {
             return Ok(0);
         }
         self.journal.push(Event::GivenBack);
+        self.rivals.give_back();
         self.wait_for_device()?;
         self.poll();
         Ok(self.give_back_pools() + self.give_back_empty(bytes, &(0..0))?)

@@ -84,29 +84,52 @@ impl<D: Device> Arena<D> {
         if own.is_empty() { self.regions[0]..self.regions[1] } else { own }
     }
 
-    /// A place in the `first` addresses on new memory or, where that would be too much, on mapped memory among its `own`, or on memory
-    /// that is remapped for it.
+    /// A place in the `first` addresses on mapped memory; where there is none, on new memory; where that would be too much, on mapped
+    /// memory among its `own`, or memory is remapped there. Memory of other streams, for which this one has to wait, comes after new
+    /// memory, unless the device itself has little.
     fn claim_within(&mut self, first: Range<u32>, own: Range<u32>, key: Key) -> Option<u32> {
-        self.claim_found(key, Remaps::Few, |arena, allow_others| arena.tightest(first.clone(), key, allow_others))
+        let (is_scarce, is_alone) = (self.is_scarce(), self.owners.is_alone(key.stream()));
+        let mapped = |arena: &mut Self, others| arena.claim_mapped(&first, key, others);
+        let new = |arena: &mut Self, others| {
+            arena.owners.begin_search();
+            let start = arena.tightest(first.clone(), key, others)?;
+            arena.claim_at(start, key, Remaps::Few)
+        };
+        let of_others = |arena: &mut Self| if is_alone { None } else { mapped(arena, true) };
+        let claimed = mapped(self, false).or_else(|| {
+            if is_scarce {
+                of_others(self).or_else(|| new(self, false))
+            } else {
+                new(self, false).or_else(|| of_others(self))
+            }
+        });
+        claimed
+            .or_else(|| if is_alone { None } else { new(self, true) })
+            .or_else(|| if first == own { None } else { self.claim_mapped(&own, key, true) })
             .or_else(|| {
-                let on_mapped = |arena: &mut Self, allow_others| arena.fit_on_mapped(own.clone(), key, allow_others);
-                if mapped_first() { self.claim_found(key, Remaps::Few, on_mapped) } else { None }
-            })
-            .or_else(|| {
-                let is_scarce = self.is_scarce();
-                self.claim_found(key, Remaps::Any, |arena, allow_others| {
-                    let cheapest = if is_scarce { None } else { arena.fit_cheapest(own.clone(), key, allow_others) };
-                    cheapest.or_else(|| arena.tightest(own.clone(), key, allow_others))
-                })
+                let mut find = |others| {
+                    self.owners.begin_search();
+                    let cheapest = if is_scarce { None } else { self.fit_cheapest(own.clone(), key, others) };
+                    cheapest.or_else(|| self.tightest(own.clone(), key, others))
+                };
+                let start = find(false).or_else(|| find(true))?;
+                self.claim_at(start, key, Remaps::Any)
             })
     }
 
-    /// Claims what a search finds: without a wait for another stream if it can be.
-    fn claim_found(&mut self, key: Key, remaps: Remaps, find: impl Fn(&mut Self, bool) -> Option<u32>) -> Option<u32> {
+    /// A place on mapped memory: the tightest, or the lowest that is mapped.
+    fn claim_mapped(&mut self, window: &Range<u32>, key: Key, allow_others: bool) -> Option<u32> {
         self.owners.begin_search();
-        let start = find(self, false).or_else(|| find(self, true))?;
-        let range = start..start + key.granules();
-        self.claim(&range, key.stream(), true, remaps).then_some(start)
+        let tightest = self.tightest(window.clone(), key, allow_others);
+        let start = tightest.filter(|&start| self.frames.is_backed(&(start..start + key.granules())));
+        let start =
+            start.or_else(|| if mapped_first() { self.fit_on_mapped(window.clone(), key, allow_others) } else { None });
+        self.claim_at(start?, key, Remaps::Few)
+    }
+
+    /// Claims what a search found.
+    fn claim_at(&mut self, start: u32, key: Key, remaps: Remaps) -> Option<u32> {
+        self.claim(&(start..start + key.granules()), key.stream(), true, remaps).then_some(start)
     }
 
     /// Where a request fits best; only where no other stream was last, unless `allow_others`.

@@ -1,68 +1,102 @@
 use super::*;
 
+const PEAK: u64 = 1 << 30;
+/// A device of 80 GiB: 320 MiB of it are not noticed, ten times what the least slack is.
+const DEVICE: u64 = 80 << 30;
+const UNNOTICED: u64 = DEVICE / 256;
+
 /// What remaps may take before they are dear.
 fn credit() -> Duration {
     AHEAD / remap_time()
 }
 
-const PEAK: u64 = 1 << 40;
+fn budget() -> Budget {
+    let mut budget = Budget::new();
+    budget.set_device(DEVICE);
+    budget
+}
 
-/// One under which remapping was dear once, at the time 0.
-fn grown() -> Slack {
-    let mut slack = Slack::new();
-    slack.spend(credit() + Duration::from_nanos(1));
-    assert!(slack.review(Duration::ZERO, false));
-    slack
+/// Has remaps take more than there is credit for, and looks.
+fn be_dear(budget: &mut Budget, now: Duration, rivals: u64) -> Time {
+    budget.spend(SAVED / remap_time() + Duration::from_nanos(1));
+    budget.review(now, PEAK, rivals)
 }
 
 #[test]
 fn remapping_is_dear_when_it_takes_more_than_was_earned() {
-    let mut slack = Slack::new();
-    assert!(!slack.owes());
-    slack.spend(credit() / 2);
-    slack.spend(credit() / 2);
-    assert!(slack.owes() && !slack.review(Duration::ZERO, false) && !slack.owes());
+    let mut budget = budget();
+    assert!(!budget.owes());
+    budget.spend(credit() / 2);
+    budget.spend(credit() / 2);
+    assert!(budget.owes() && budget.review(Duration::ZERO, PEAK, 0) == Time::Cheap && !budget.owes());
     // Nothing is left, but for what time brings.
     let second = Duration::from_secs(1);
-    slack.spend(second / remap_time());
-    assert!(!slack.review(second, false));
-    slack.spend(Duration::from_nanos(1));
-    assert!(slack.review(second, false));
+    budget.spend(second / remap_time());
+    assert_eq!(budget.review(second, PEAK, 0), Time::Cheap);
+    budget.spend(Duration::from_nanos(1));
+    assert_eq!(budget.review(second, PEAK, 0), Time::Granted);
 }
 
 #[test]
-fn the_slack_grows_when_remapping_is_dear_unless_that_can_be_saved() {
-    assert_eq!(Slack::new().of(PEAK), PEAK / least_slack());
-    assert_eq!(grown().of(PEAK), PEAK / most_slack());
-    let mut saved = Slack::new();
-    saved.spend(2 * credit());
-    assert!(saved.review(Duration::ZERO, true));
-    assert_eq!(saved.of(PEAK), PEAK / least_slack());
-    let mut tight = grown();
-    tight.set_tight(true);
-    assert!(tight.is_tight());
-    assert_eq!(tight.of(PEAK), PEAK / tight_slack());
+fn a_job_gets_what_nobody_notices_and_then_what_pytorch_would_hold() {
+    let (mut budget, rivals) = (budget(), 4 * PEAK);
+    let least = PEAK / least_slack();
+    assert_eq!(budget.of(PEAK, rivals), least, "as long as remapping is not dear");
+    assert_eq!(be_dear(&mut budget, Duration::ZERO, rivals), Time::Granted);
+    assert_eq!(budget.of(PEAK, rivals), least + UNNOTICED);
+    assert_eq!(budget.of(PEAK, 0), UNNOTICED, "no more where PyTorch would hold less");
+    for _ in 0..8 {
+        be_dear(&mut budget, Duration::ZERO, rivals);
+    }
+    assert_eq!(budget.of(PEAK, rivals), rivals - PEAK);
+    assert_eq!(be_dear(&mut budget, Duration::ZERO, rivals), Time::Dear, "there is no more to be had");
 }
 
 #[test]
-fn it_shrinks_after_quiet_times_of_which_each_growth_asks_for_twice_as_many() {
-    let mut slack = grown();
+fn no_more_than_the_least_slack_is_granted_where_that_is_more_than_anything_else() {
+    let mut budget = budget();
+    let peak = DEVICE / 4;
+    budget.spend(SAVED);
+    assert_eq!(budget.review(Duration::ZERO, peak, peak), Time::Dear);
+    assert_eq!(budget.of(peak, peak), peak / least_slack());
+}
+
+#[test]
+fn a_tight_budget_does_not_grow() {
+    let mut budget = budget();
+    budget.set_tight(true);
+    be_dear(&mut budget, Duration::ZERO, 4 * PEAK);
+    assert!(budget.is_tight());
+    assert_eq!(budget.of(PEAK, 4 * PEAK), PEAK / tight_slack());
+}
+
+#[test]
+fn what_was_granted_is_halved_after_a_quiet_time_that_each_grant_doubles() {
+    let (mut budget, rivals) = (budget(), 2 * PEAK);
     let mut now = Duration::ZERO;
-    for growths in 1..4 {
-        for quiet in 0..1 << growths {
-            assert_eq!(slack.of(PEAK), PEAK / most_slack(), "{growths} growths, {quiet} quiet times");
+    for grants in 1..4 {
+        assert_eq!(be_dear(&mut budget, now, rivals), Time::Granted);
+        let before = budget.of(PEAK, rivals);
+        for quiet in 0..1 << grants {
+            // Looked at often, or seldom.
+            assert_eq!(budget.of(PEAK, rivals), before, "{grants} grants, {quiet} quiet times");
             now += SAVED;
-            assert!(!slack.review(now, false));
+            assert_eq!(budget.review(now, PEAK, rivals), Time::Cheap);
         }
-        assert_eq!(slack.of(PEAK), PEAK / least_slack(), "{growths} growths");
-        slack.spend(credit() + Duration::from_nanos(1));
-        assert!(slack.review(now, false), "what was earned does not add up beyond some time");
+        let least = budget.least(PEAK);
+        assert_eq!(budget.of(PEAK, rivals) - least, (before - least) / 2, "{grants} grants");
+        // Until nothing of it is left.
+        for _ in 0..1 << 10 {
+            now += SAVED;
+            budget.review(now, PEAK, rivals);
+        }
+        assert_eq!(budget.of(PEAK, rivals), least);
     }
 }
 
 #[test]
 fn where_no_clock_runs_steps_are_counted_and_requests_before_the_first() {
-    assert_eq!(Slack::modelled(2, 5), Duration::from_micros(200_050));
-    assert_eq!(Slack::modelled(0, 0), Duration::ZERO);
-    assert!(Slack::modelled(u64::MAX, u64::MAX) > Duration::from_secs(1 << 30));
+    assert_eq!(Budget::modelled(2, 5), Duration::from_micros(200_050));
+    assert_eq!(Budget::modelled(0, 0), Duration::ZERO);
+    assert!(Budget::modelled(u64::MAX, u64::MAX) > Duration::from_secs(1 << 30));
 }
