@@ -183,18 +183,30 @@ impl<D: Device> Arena<D> {
     }
 }
 
-/// Where the first of some free ranges begins; only where no other stream was last, unless `allow_others`.
+/// Where the first of some free ranges begins of which no useless rest is left, or else the first; only where no other stream was
+/// last, unless `allow_others`.
 fn first(mut fits: Fits<'_>, owners: &mut Owners, key: Key, allow_others: bool) -> Option<u32> {
-    if allow_others {
-        return fits.next().map(|range| range.start);
-    }
+    let mut wasteful = None;
     for _ in 0..SEARCH_LIMIT {
-        match owners.own(fits.next()?, key.granules(), key.stream()) {
+        let Some(gap) = fits.next() else { break };
+        let width = gap.end - gap.start;
+        let found = if allow_others { Ok(gap.start) } else { owners.own(gap, key.granules(), key.stream()) };
+        match found {
+            Ok(start) if is_useless(width - key.granules(), key.granules()) => {
+                wasteful.get_or_insert(start);
+            }
             Ok(start) => return Some(start),
             Err(users) => fits.narrow(users),
         }
     }
-    None
+    wasteful
+}
+
+/// Whether what a large block would leave of a gap is much of it and yet too little for any other large block: small ones have addresses
+/// of their own, so it would be lost for as long as the block lives.
+fn is_useless(rest: u32, granules: u32) -> bool {
+    let medium = medium() / GRANULE as u32;
+    granules > medium && (1..=medium).contains(&rest) && rest > granules / 8
 }
 
 /// Where the first gap begins of which the request's stream used a part.
