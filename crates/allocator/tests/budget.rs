@@ -147,3 +147,23 @@ fn no_page_is_mapped_for_what_the_device_has_no_memory_for() {
     assert!(arena.serve(3 * GIB / 2, 0).is_some(), "what they gave back in the same step is seen");
     arena.free(kept.address).unwrap();
 }
+
+#[test]
+fn a_block_that_stays_does_not_leave_a_rest_that_no_large_block_can_use() {
+    // Each step keeps 8 MiB and 2 MiB; 3 MiB and 8 MiB come and go, so that 2 MiB find gaps of 3 MiB.
+    let mut checked = open(80 * GIB);
+    let mut image = None;
+    for _ in 0..200 {
+        checked.allocator.step_begin();
+        let new = checked.malloc(3 * MIB);
+        image.replace(new).into_iter().for_each(|old| checked.free(old));
+        let _label = checked.malloc(2 * MIB);
+        let (first, second) = (checked.malloc(8 * MIB), checked.malloc(8 * MIB));
+        checked.free(first);
+        let _kept = checked.malloc(8 * MIB);
+        checked.free(second);
+    }
+    let statistics = checked.allocator.statistics();
+    let live = statistics.allocated;
+    assert!(statistics.reserved <= live + live / 25, "{} for {live}", statistics.reserved);
+}

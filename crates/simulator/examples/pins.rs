@@ -4,7 +4,7 @@
 //! cargo run --release -p stalloc-simulator --example pins -- [STEPS]
 //! ```
 //!
-//! In each step blocks of one size come and go, and one of another size stays behind each fourth of them.
+//! In each step blocks of one size come and go, and behind each of them one of another size stays until the next step.
 
 #[path = "../tests/found/mod.rs"]
 mod found;
@@ -20,13 +20,16 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const SIZES: [u64; 12] =
     [512, 3 << 10, 16 << 10, 60 << 10, 200 << 10, 700 << 10, 1 << 20, 1536 << 10, 3 << 20, 9 << 20, 20 << 20, 64 << 20];
 
-/// The program of a cell: about 64 MiB, or eight blocks, come and go in each step.
+/// Bytes that come and go in each step.
+const GOES: u64 = 192 << 20;
+
+/// The program of a cell: in each step blocks come and go, and behind each of them one of another size stays until the next step; then
+/// blocks of 16 MiB take the memory of those that went.
 fn program(goes: u64, stays: u64, steps: u64) -> Program {
-    let blocks = ((48 << 20) / (goes + stays)).clamp(4, 32);
-    let op = |life, after, after_life| Op {
+    let op = |blocks, size, life, after, after_life| Op {
         every: 1,
         blocks,
-        size: goes,
+        size,
         spread: 0,
         by_step: false,
         life,
@@ -35,11 +38,13 @@ fn program(goes: u64, stays: u64, steps: u64) -> Program {
         stream: 0,
         order: Order::FirstFirst,
     };
-    Program { steps, ops: vec![op(2, 0, 0), op(1, stays, Op::FOREVER), op(1, 0, 0)] }
+    let blocks = (GOES / (goes + stays)).clamp(4, 1500);
+    let large = (blocks * goes >> 24).max(1);
+    Program { steps, ops: vec![op(blocks, goes, 1, stays, 2), op(large, 16 << 20, 1, 0, 0)] }
 }
 
 fn main() -> Result<()> {
-    let steps = std::env::args().nth(1).map_or(Ok(40), |steps| steps.parse())?;
+    let steps = std::env::args().nth(1).map_or(Ok(5), |steps| steps.parse())?;
     let (mut worst, mut over, mut requests) = ((0.0, String::new()), 0, 0);
     println!("| goes \\ stays | {} |\n|---|{}", SIZES.map(|size| size.to_string()).join(" | "), "---:|".repeat(12));
     for goes in SIZES {
