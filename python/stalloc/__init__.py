@@ -17,6 +17,7 @@ _build.check()
 from stalloc._enable import enable, memory_stats, release_memory  # noqa: E402
 from stalloc._files import plan, plan_buffers, simulate  # noqa: E402
 from stalloc._fit import fit, levers  # noqa: E402
+from stalloc._levers import applied as apply  # noqa: E402
 from stalloc._levers.chunked_loss import chunked_loss  # noqa: E402
 from stalloc._native import __version__  # noqa: E402
 from stalloc._notebook import load_ipython_extension, register as _register  # noqa: E402
@@ -30,6 +31,7 @@ _register()
 
 __all__ = [
     "__version__",
+    "apply",
     "chunked_loss",
     "enable",
     "fit",

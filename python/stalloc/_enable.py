@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stalloc.results import MemoryStats
 
 
-def enable(mode: str | None = None, path: str | None = None, solid: bool | int | str | None = None) -> None:
+def enable(mode: str | None = None, path: str | None = None, solid: bool | int | str | None = None, fit: int | str | bool = False) -> None:
     """Have this process's GPU memory served by stalloc; call it before the first CUDA allocation.
 
     ``mode`` is "auto" (serve it from the first request, and learn while the program runs), "alloc" (follow plans and learn
@@ -30,6 +30,9 @@ def enable(mode: str | None = None, path: str | None = None, solid: bool | int |
     True for as much as the plan needs, a number of bytes or "2GiB" for so much more; with neither a plan nor a size, 9/10 of what is
     free. By default ``STALLOC_SOLID`` says, else only GPUs that cannot map pages are served so.
 
+    ``fit`` has the program tried without a GPU first, as `stalloc run --fit` does, and applies the cheapest set of levers that makes it
+    fit: True for this GPU's memory, or a size, bytes or "24GB". Raises RuntimeError if none does.
+
     Whoever comes first decides: in a process that `stalloc run`, `stalloc trace` or the environment has set up, this does
     nothing, with a line if it asks for something else.
 
@@ -37,6 +40,10 @@ def enable(mode: str | None = None, path: str | None = None, solid: bool | int |
     costs a warning, never the job.
     """
     settings = Settings.read(mode, path, os.environ, solid)
+    if fit:
+        from stalloc import _levers
+
+        _levers.decide(fit)
     if _is_decided(settings):
         return
     torch = sys.modules.get("torch")

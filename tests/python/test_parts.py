@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "_serve": {"_common", "_steps", "_dry_run", "_native", "results"},
     "_host": {"_steps", "_serve", "_native", "results"},
     "_out_of_memory": {"_common", "_native", "_report"},
-    "_enable": {"_common", "_out_of_memory", "_record", "_serve", "results"},
+    "_enable": {"_common", "_levers", "_out_of_memory", "_record", "_serve", "results"},
     "integrations": {"_common", "_enable", "_steps"},
     "utils": {"_steps"},
     "_files": {"_common", "_native"},

@@ -42,6 +42,8 @@ pub struct Job {
     pub plans: Option<PathBuf>,
     /// Have the arena in one allocation, so many bytes larger than the plan needs.
     pub solid: Option<u64>,
+    /// Levers to apply to the program, and what they are to come to, as `python/stalloc/_levers/fitting.py` reads it.
+    pub fit: Option<String>,
     /// The Python package.
     pub package: PathBuf,
     /// The GPU to stand in for, if there is none.
@@ -87,6 +89,10 @@ impl Job {
                 }
             }
         }
+        match &self.fit {
+            Some(told) => command.env("STALLOC_FIT", told),
+            None => command.env_remove("STALLOC_FIT"),
+        };
         match crate::settings::write(self)? {
             Some(file) => command.env(crate::settings::VARIABLE, file),
             None => command.env_remove(crate::settings::VARIABLE),

@@ -11,6 +11,7 @@ fn job(directory: &Path, script: &str) -> Job {
         command: ["sh", "-c", script].map(Into::into).to_vec(),
         directory: directory.to_owned(),
         solid: None,
+        fit: None,
         plans: None,
         package: directory.to_owned(),
         dry_run: None,

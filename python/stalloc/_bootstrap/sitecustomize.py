@@ -46,6 +46,10 @@ if os.environ.get("STALLOC_TRACE_DIR") or os.environ.get("STALLOC_MODE"):
             from stalloc import _levers
 
             _levers.install()
+        elif os.environ.get("STALLOC_FIT") and not os.environ.get("STALLOC_TRACE_DIR"):
+            from stalloc import _levers
+
+            _levers.install_fit()
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever is wrong with us, the program runs

@@ -13,4 +13,9 @@ _FOREIGN = ("/site-packages/", "/dist-packages/", "/lib/python3.", "<frozen", "i
 def is_users(path: str) -> bool:
     """Whether a file is the user's own: not Python's, PyTorch's, a framework's or ours."""
     path = path.replace("\\", "/")
-    return not path.startswith(_OURS) and not any(part in path for part in _FOREIGN)
+    return not is_ours(path) and not any(part in path for part in _FOREIGN)
+
+
+def is_ours(path: str) -> bool:
+    """Whether a file is of this package."""
+    return path.replace("\\", "/").startswith(_OURS)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 from stalloc._common import imports
 from stalloc._common.output import say
@@ -10,6 +13,35 @@ from stalloc._levers import shared_start
 
 #: It takes the place of a class that the program imports.
 _FROM_THE_START = "optimizer_8bit"
+
+
+def decide(size: int | str | bool) -> None:
+    """Have this program's command tried without a GPU, and what makes it fit applied from here on.
+
+    Raises RuntimeError if nothing makes it fit.
+    """
+    if os.environ.get("STALLOC_FIT") or os.environ.get("STALLOC_TRACE_DIR"):  # decided already, or a trial itself
+        return
+    option = "--fit" if size is True else f"--fit={size}"
+    program = Path(__file__).parents[1] / "_bin" / "stalloc"
+    command = [program, "run", option, "--only-say", "--", sys.executable, *sys.orig_argv[1:]]
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if process.returncode:
+        raise RuntimeError("stalloc.enable(fit=...): the job was not started; the lines above say why")
+    if told := process.stdout.strip():
+        os.environ["STALLOC_FIT"] = told
+        install_fit()
+
+
+def install_fit() -> None:
+    """Arrange for the levers that `stalloc run --fit` chose."""
+
+    def torch_imported(torch: object) -> None:
+        from stalloc._levers import fitting
+
+        fitting.start(torch)
+
+    imports.after("torch", torch_imported)
 
 
 def install() -> None:

@@ -1,4 +1,4 @@
-"""The levers, each by PyTorch's public means: what it needs of a program, and the lines that do it.
+"""The levers: what each needs of a program, and the lines that do it, which call :mod:`stalloc._levers.applied`.
 
 A trial runs the lines that are printed, so that the program asks for the same memory once they are written into it.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+from stalloc._levers import applied
+from stalloc._levers.applied import called
 from stalloc._levers.chunked_loss import Logits, chunked_loss
-from stalloc._levers.program import Blocks, Program, blocks_of, models_of, widening, written
+from stalloc._levers.program import Blocks, Names, Program, blocks_of, models_of, widening, written
 
 
 #: Why a lever is not tried, by what the program does or lacks.
@@ -19,16 +21,32 @@ REASONS = {
     "no blocks": "no repeated blocks: no ModuleList or Sequential of equal modules is called for training",
     "no model": "no module is called for training",
     "no optimizer": "no optimizer of torch.optim",
+    "own optimizer": "the script's optimizer is none that updates each parameter by itself",
+    "hooked optimizer": "the script's own hooks of the optimizer may need the gradients",
     "clip": "the script clips gradients, which needs all of them at once",
     "scaler": "the script scales gradients, which looks at all of them before the step",
     "several backwards": "the script calls backward several times for a step",
+    "several optimizers": "the script has several optimizers: a backward pass for one reaches parameters of another",
+    "later optimizer": "the script makes another optimizer after its first forward pass",
+    "shared parameters": "a parameter has two optimizers, which both need its gradient",
+    "closure": "the script hands step() a closure, which computes gradients there",
     "gradients gone": "gradients are gone already when the forward pass begins",
+    "keeps gradients": "the script does not free gradients between two steps",
+    "zeros": "the script sets gradients to zero and keeps them (set_to_none=False), so parameters without a new one are updated too",
+    "own zeroing": "the script frees gradients without the optimizer (model.zero_grad() or p.grad = None), which would drop the first half",
+    "schedule": "the script's schedule would advance with each half of a batch",
     "autocast": "the script uses autocast already",
     "16 bits": "the weights have 16 bits already",
     "no logits": "no cross-entropy of what a linear layer gave",
     "distributed": "the script has process groups already",
+    "before reduction": "the script has process groups, which reduce gradients after the backward pass has made them",
+    "unused parameters": "DDP with find_unused_parameters looks for tensors in what the model returns",
     "trainer": "transformers' Trainer has options of its own for this (fsdp, deepspeed), which are not tried",
 }
+
+
+#: In place of a line of the program.
+UNPLACED = "nowhere: no line of the script has names for all of it"
 
 
 class Lever:
@@ -41,11 +59,9 @@ class Lever:
     numerics = "same"
     #: The option of transformers' TrainingArguments that does it, and its value.
     flag: tuple[str, Any] | None = None
-    #: Whether its lines are about the optimizer, which transformers' Trainer makes for itself.
-    needs_optimizer = False
-    #: Whether its lines stand before the optimizer is made, not after it.
-    is_before = False
-    #: Whether its lines are for all models at once.
+    #: What its lines are about: names of the ``models``, of the ``optimizers``, or of ``both``.
+    about = "models"
+    #: Whether it is applied once, when all that it is about is there.
     is_once = False
 
     #: What it does, in a few words, and what of a program is a reason not to try it, by :data:`REASONS`.
@@ -56,7 +72,7 @@ class Lever:
         """What it does to this program, in a few words."""
         return self.does
 
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+    def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
         """The lines that do it to some models, in Python."""
         raise NotImplementedError
 
@@ -69,29 +85,27 @@ class Lever:
         """The option of such arguments, and its value."""
         return self.flag
 
+    def _written(self, program: Program, names: Names, models: list[Any]) -> str:
+        named = [(name, model) for name, model in zip(names.models, program.models) if any(model is one for one in models)]
+        lines = self.lines(program, named, names.optimizers)
+        return "\n".join([*(["import stalloc"] if any("stalloc." in line for line in lines) else []), *lines])
+
     def how(self, program: Program) -> tuple[str, str]:
         """The lines, and where they stand."""
         flag = self.flag_of(program.arguments) if program.arguments is not None else None
         if flag is not None:
             call, (name, value) = program.arguments_at, flag
             unknown = f"{type(program.arguments).__name__}(..., {name}={value!r})"
-            return call.with_option(name, repr(value)) if call else unknown, call.where if call else ""
-        lines = self.lines(program, program.made_as if self.is_before else program.models)
-        if not program.has_torch and any("torch." in line and not line.startswith("from ") for line in lines.splitlines()):
-            lines = f"import torch\n{lines}"
-        if program.arguments is not None:
-            return lines, "before the trainer is made"
-        made = program.made_at
-        if self.is_before:
-            return lines, f"before {made.before_parameters(program.made_as[0][0]) if made else 'the optimizer is made'}"
-        unknown = "the optimizer is made" if program.optimizers else "the model is made"
-        return lines, program.place or f"after {made.where if made else unknown}"
+            return (call.with_option(name, repr(value)), call.where) if call and not call.has_options_elsewhere else (unknown, UNPLACED)
+        names = program.names.get(self.about) or Names([], [])
+        return self._written(program, names, program.models), names.place or UNPLACED
 
     def found(self, program: Program) -> dict[str, Any]:
         """All that is said of it."""
         why_not = self.why_not(program)
         flagged = program.arguments is not None and self.flag_of(program.arguments) is not None
-        if why_not is None and self.needs_optimizer and program.arguments is not None and not flagged:
+        is_named = self.about in ("models", "before") or (program.names.get(self.about) or Names([], [])).place
+        if why_not is None and program.arguments is not None and not flagged and not is_named:
             why_not = "transformers' Trainer makes the optimizer itself, and has no option for it"
         how, where = ("", "") if why_not else self.how(program)
         said = {"name": self.name, "what": "" if why_not else self.what(program), "how": how, "where": where}
@@ -107,66 +121,59 @@ class Lever:
 
     def on_model(self, program: Program, name: str, model: Any) -> bool:
         """A model is called for training for the first time."""
-        if (self.is_once and len(program.models) > 1) or self.why_not(program) is not None:
+        if self.is_once and len(program.models) > 1:
             return False
-        lines = self.lines(program, [(name, model)])
-        program.execute(lines)
+        names = program.names[self.about]
+        lines = self._written(program, names, program.models if self.is_once else [model])
+        program.execute(lines, names)
         return bool(lines)
-
-
-_OFFLOADED = """\
-from functools import wraps
-def offloaded(forward):
-    @wraps(forward)
-    def called(*arguments, **options):
-        with torch.autograd.graph.save_on_cpu(pin_memory=True):
-            return forward(*arguments, **options)
-    return called"""
 
 
 class _OfBlocks(Lever):
     """One that changes how repeated blocks are called."""
 
     group = "activations"
-    refused_by = ("checkpoint", "compile", "no blocks")
-    #: Which of the blocks, as a slice is written.
+    refused_by = ("compile", "no blocks")
+    #: Whether it computes blocks for a second time.
+    is_recomputed = True
+    #: Which of the blocks, as a slice is written; ``N`` is half of them.
     part = ""
-    #: What the lines begin with, and how they call a block.
-    first_lines: str
-    written: str
+    call: str
+
+    def why_not(self, program: Program) -> str | None:
+        why_not = super().why_not(program)
+        if why_not is None and self.is_recomputed:
+            if "checkpoint" in program.does and program.blocks_at_once < 2:
+                return REASONS["checkpoint"]
+            return program.effect()
+        return why_not
 
     def what(self, program: Program) -> str:
-        return f"{self.does}: " + " and ".join(f"{self._chosen(b)} of {len(b.members)} blocks of {b.name}" for b in program.blocks())
+        parts = " and ".join(f"{b.count(self._slice(b))} of {b.count()} blocks of {b.name}" for b in program.blocks())
+        own = f"; the script's own checkpoint computes {program.blocks_at_once} of them again at once" if "checkpoint" in program.does else ""
+        return f"{self.does}: {parts}{own if self.is_recomputed else ''}"
 
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
+    def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
         lines = []
         for name, model in models:
-            for blocks in blocks_of(program.torch, name, model):
-                part = self.part.replace("N", str(len(blocks.members) // 2))
-                lines += [f"for block in {blocks.name}{part}:", f"    block.forward = {self.written}"]
+            lists = [b for b in program.blocks() if b.name.startswith(name)] if program.calls else program.blocks_of(name, model)
+            lines += [self.call.replace("BLOCKS", f"*{b.name}{self.part.replace('N', str(len(b.members) // 2))}") for b in lists]
             # A language model of transformers appends keys and values, and would a second time; its decoder may have a copy of the settings.
-            parts = [(path, getattr(part, "config", None)) for path, part in model.named_modules()] if lines else []
+            parts = [(path, getattr(part, "config", None)) for path, part in model.named_modules()] if lines and self.is_recomputed else []
             caching = {id(config): path for path, config in reversed(parts) if getattr(config, "use_cache", None) is True}
             lines += [f"{name}{written(path)}.config.use_cache = False" for path in reversed(caching.values())]
-        return "\n".join([self.first_lines, *lines] if lines else [])
+        return lines
 
-    def _chosen(self, blocks: Blocks) -> int:
-        if not self.part:
-            return len(blocks.members)
-        return len(blocks.members[::2]) if self.part == "[::2]" else len(blocks.members) // 2
+    def _slice(self, blocks: Blocks) -> slice:
+        return slice(None, len(blocks.members) // 2) if "N" in self.part else slice(None, None, 2 if self.part else 1)
 
 
 class Checkpoint(_OfBlocks):
     """Each repeated block keeps its input alone, and computes the rest again in the backward pass."""
 
     name = "checkpoint"
-    first_lines = "from functools import partial\nfrom torch.utils.checkpoint import checkpoint"
     does = "activations are computed again in the backward pass"
-    written = "partial(checkpoint, block.forward, use_reentrant=False)"
-
-    def flag_of(self, arguments: Any) -> tuple[str, Any] | None:
-        is_renamed = hasattr(arguments, "activation_checkpointing")
-        return "activation_checkpointing" if is_renamed else "gradient_checkpointing", True
+    call = "stalloc.apply.checkpoint(BLOCKS)"
 
 
 class CheckpointSecond(_OfBlocks):
@@ -174,21 +181,15 @@ class CheckpointSecond(_OfBlocks):
 
     name = "checkpoint_every_second"
     part = "[::2]"
-    first_lines, does, written = Checkpoint.first_lines, Checkpoint.does, Checkpoint.written
+    does, call = Checkpoint.does, Checkpoint.call
 
 
 class CheckpointSelective(_OfBlocks):
     """Each block keeps what its products gave, and computes the cheap rest again."""
 
     name = "checkpoint_keep_matmuls"
-    first_lines = """\
-from functools import partial
-from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
-kept = [getattr(torch.ops.aten, name).default for name in "mm addmm bmm baddbmm convolution _scaled_dot_product_flash_attention \\
-_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention".split()]
-contexts = partial(create_selective_checkpoint_contexts, kept)"""
     does = "all but what matrix products gave is computed again in the backward pass"
-    written = "partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)"
+    call = "stalloc.apply.checkpoint(BLOCKS, keep_matmuls=True)"
 
 
 class Offload(Lever):
@@ -198,14 +199,10 @@ class Offload(Lever):
     does = "saved tensors of the forward pass wait in host memory"
     refused_by = ("compile", "no model")
     group = "activations"
+    call = "offload"
 
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        # Hooks, since a trainer may replace `forward` when it is made (TRL's of GRPO).
-        lines = ["saving = torch.autograd.graph.save_on_cpu(pin_memory=True)"]
-        for name, _model in models:
-            lines.append(f"{name}.register_forward_pre_hook(lambda *_: saving.__enter__())")
-            lines.append(f"{name}.register_forward_hook(lambda *_: saving.__exit__(), always_call=True)")
-        return "\n".join(lines)
+    def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
+        return [f"stalloc.apply.{self.call}({name})" for name, _model in models]
 
 
 class OffloadHalf(_OfBlocks):
@@ -213,16 +210,16 @@ class OffloadHalf(_OfBlocks):
 
     name = "offload_first_half"
     part = "[:N]"
-    first_lines = _OFFLOADED
+    is_recomputed = False
     does = "saved tensors wait in host memory"
-    written = "offloaded(block.forward)"
+    call = "stalloc.apply.offload(BLOCKS)"
 
 
 class _OfOptimizer(Lever):
     """An option of PyTorch's optimizers."""
 
     group = "optimizer"
-    needs_optimizer = True
+    about = "optimizers"
     refused_by = ("no optimizer",)
     option: str
     value: bool
@@ -246,21 +243,19 @@ class _OfOptimizer(Lever):
         return f"{' and '.join(self._names(program))} with {self.option}={self.value}"
 
     def how(self, program: Program) -> tuple[str, str]:
-        if program.made_at is None or len(program.optimizers) > 1 or program.arguments is not None:
+        call = program.made_at
+        if call is None or call.has_options_elsewhere or len(program.optimizers) > 1 or program.arguments is not None:
             return super().how(program)
-        return program.made_at.with_option(self.option, str(self.value)), program.made_at.where
+        return call.with_option(self.option, str(self.value)), call.where
 
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        return "\n".join(f"optimizer = torch.optim.{name}(..., {self.option}={self.value})" for name in self._names(program))
+    def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
+        return [f"stalloc.apply.{self.name}({n})" for n, optimizer in zip(optimizers, program.optimizers) if self.takes(optimizer)]
 
     def on_model(self, program: Program, name: str, model: Any) -> bool:
         # The model may move to the device after the optimizer was made: the states are made in the first step.
         taking = [optimizer for optimizer in program.optimizers if self.takes(optimizer)]
         for optimizer in taking:
-            for group in (optimizer.defaults, *optimizer.param_groups):
-                group["foreach"], group[self.option] = False, self.value
-            if self.option == "fused":
-                optimizer._step_supports_amp_scaling = True
+            getattr(applied, self.name)(optimizer)
         return bool(taking)
 
 
@@ -279,12 +274,13 @@ class Fused(_OfOptimizer):
     """The optimizer updates all parameters in one kernel: no temporary copies either, and faster."""
 
     name = "fused"
+    numerics = "rounding"
     option, value = "fused", True
     flag = ("optim", "adamw_torch_fused")
 
     def takes(self, optimizer: Any) -> bool:
         group = optimizer.param_groups[0]
-        is_possible = all(p.is_floating_point() and p.is_cuda for group in optimizer.param_groups for p in group["params"])
+        is_possible = all(p.is_floating_point() and p.device.type in ("cuda", "cpu") for group in optimizer.param_groups for p in group["params"])
         return is_possible and "fused" in group and not group["fused"] and not group.get("differentiable") and group.get("foreach") is not True
 
 
@@ -295,7 +291,7 @@ class EightBit(Lever):
     group = "optimizer"
     numerics = "change"
     flag = ("optim", "adamw_bnb_8bit")
-    needs_optimizer = True
+    about = "optimizers"
     does = "Adam's states in 8 bits (bitsandbytes)"
     _kinds = ("AdamW", "Adam")
 
@@ -306,13 +302,24 @@ class EightBit(Lever):
             return "no Adam or AdamW of torch.optim"
         return None
 
+    def how(self, program: Program) -> tuple[str, str]:
+        call = program.made_at
+        # Right after it is made: a schedule keeps the optimizer that it is given.
+        if call is None or call.target is None or len(program.optimizers) > 1 or program.arguments is not None:
+            lines, where = super().how(program)
+            return lines, where if program.arguments is not None else UNPLACED
+        return "\n".join(self.lines(program, [], [call.target])), f"after {call.where}"
+
     def _torch(self, program: Program) -> list[Any]:
         return [getattr(program.torch.optim, kind) for kind in self._kinds]
 
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        found = zip(program.optimizer_names, program.optimizers)
+    def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
+        found = zip(optimizers, program.optimizers)
         made = [f"{n} = bitsandbytes.optim.{type(o).__name__}8bit({n}.param_groups)" for n, o in found if type(o) in self._torch(program)]
-        return "\n".join(["import bitsandbytes", *made])
+        return ["import bitsandbytes", *made]
+
+    def on_model(self, program: Program, name: str, model: Any) -> bool:
+        return False
 
     def on_torch(self, program: Program) -> bool:
         if importlib.util.find_spec("bitsandbytes") is None:
@@ -337,47 +344,33 @@ class EightBit(Lever):
         return True
 
 
-class StepInBackward(Lever):
+class _OfStep(Lever):
+    """One that calls a function of its name with each optimizer."""
+
+    about = "optimizers"
+    is_once = True
+
+    def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
+        return [f"stalloc.apply.{self.name}({name})" for name in optimizers]
+
+
+class StepInBackward(_OfStep):
     """Each parameter is updated as soon as its gradient is there, which goes then."""
 
     name = "step_in_backward"
     does = "each parameter is updated in the backward pass, and its gradient freed"
-    refused_by = ("no optimizer", "clip", "scaler", "several backwards")
+    refused_by = ("no optimizer", "own optimizer", "hooked optimizer", "closure", "clip", "scaler", "several backwards", "several optimizers")
+    refused_by += ("later optimizer", "before reduction", "keeps gradients", "zeros")
     group = "step"
-    needs_optimizer = True
-    is_once = True
-
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        return f"""\
-own = {{}}  # {" and ".join(program.optimizer_names)}.step() stays where it is, and finds nothing to do
-for made in [{", ".join(program.optimizer_names)}]:
-    for group in made.param_groups:
-        own.update((p, (group, type(made)([{{**group, "params": [p]}}]))) for p in group["params"] if p.requires_grad)
-def step_now(p):
-    group, of_p = own[p]
-    of_p.param_groups[0]["lr"] = group["lr"]  # as a scheduler has it
-    of_p.step()
-    of_p.zero_grad()
-for p in own:
-    p.register_post_accumulate_grad_hook(step_now)"""
 
 
-class ZeroEarly(Lever):
+class ZeroEarly(_OfStep):
     """Gradients go right after the step, and do not wait for the next backward pass."""
 
     name = "zero_grad_early"
     does = "gradients are freed right after the step, not after the next forward pass"
-    refused_by = ("no optimizer", "gradients gone")
+    refused_by = ("no optimizer", "gradients gone", "keeps gradients", "zeros", "closure", "hooked optimizer", "shared parameters")
     group = "zero"
-    needs_optimizer = True
-
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        return "\n".join(f"{name}.register_step_post_hook(lambda made, *_: made.zero_grad())" for name in program.optimizer_names)
-
-    def on_model(self, program: Program, name: str, model: Any) -> bool:
-        if len(program.models) == 1:
-            program.execute(self.lines(program, program.models))
-        return bool(program.optimizers)
 
 
 class Frozen(Lever):
@@ -385,12 +378,13 @@ class Frozen(Lever):
 
     name = "no_unused_gradients"
     group = "frozen"
-    refused_by = ("no optimizer",)
-    needs_optimizer = True
+    about = "both"
+    # The norm that clips counts gradients of parameters that nobody updates, and DDP waits for them.
+    refused_by = ("no optimizer", "later optimizer", "clip", "distributed")
 
     def _unused(self, program: Program) -> list[Any]:
         trained = program.trained()
-        return [p for _name, model in program.models for p in model.parameters() if p.requires_grad and id(p) not in trained]
+        return [p for model in program.models for p in model.parameters() if p.requires_grad and id(p) not in trained]
 
     def why_not(self, program: Program) -> str | None:
         return super().why_not(program) or (None if self._unused(program) else "every parameter with a gradient is trained")
@@ -398,102 +392,76 @@ class Frozen(Lever):
     def what(self, program: Program) -> str:
         return f"{len(self._unused(program))} parameters that no optimizer updates have no gradients"
 
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        lines = [f'trained = {{p for made in [{", ".join(program.optimizer_names)}] for group in made.param_groups for p in group["params"]}}']
-        for name, _model in models:
-            lines += [f"for p in {name}.parameters():", "    p.requires_grad_(p in trained)"]
-        return "\n".join(lines)
+    def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
+        return [f"stalloc.apply.no_unused_gradients({', '.join([name, *optimizers])})" for name, _model in models]
+
+    def on_optimizer(self, program: Program, optimizer: Any) -> bool:
+        for model in program.models:  # it may train what nobody trained before
+            applied.undo(model, self.name)
+        return False
 
 
-class Autocast(Lever):
+class Autocast(Offload):
     """Operations of the forward pass in 16 bits where PyTorch takes that to be safe."""
 
-    name = "autocast_bf16"
+    name = call = "autocast_bf16"
     does = "the forward pass under autocast to bf16"
     refused_by = ("autocast", "compile", "no model", "16 bits")
     group = "precision"
     numerics = "change"
     flag: tuple[str, Any] | None = ("bf16", True)
 
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        return "\n".join(f'{name}.forward = torch.autocast("cuda", torch.bfloat16)({name}.forward)' for name, _model in models)
-
 
 class Bf16(Autocast):
     """Weights, gradients and the optimizer's states in 16 bits."""
 
-    name = "weights_bf16"
+    name = call = "weights_bf16"
     does = "weights, gradients and optimizer states in bf16"
     flag = None
 
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        lines = """\
-def narrow(value):
-    return value.to(torch.bfloat16) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-def inputs(_model, arguments, options):
-    return tuple(map(narrow, arguments)), {name: narrow(value) for name, value in options.items()}"""
-        return "\n".join(
-            [lines, *(f"{name}.to(torch.bfloat16).register_forward_pre_hook(inputs, with_kwargs=True)" for name, _model in models)]
-        )
 
-
-class Accumulate(Lever):
+class Accumulate(_OfStep):
     """Half of the micro-batch, and a step for two of them."""
 
     name = "accumulate"
     does = "half of the micro-batch, with a step for every second one"
-    refused_by = ("no optimizer",)
+    refused_by = ("no optimizer", "clip", "scaler", "closure", "several backwards", "several optimizers", "later optimizer", "own zeroing", "schedule")
     group = "batch"
-    numerics = "rounding"
-    needs_optimizer = True
-    is_once = True
+    # Means, dropout and BatchNorm are of half a batch.
+    numerics = "change"
 
     def flag_of(self, arguments: Any) -> tuple[str, Any] | None:
         return "gradient_accumulation_steps", 2 * getattr(arguments, "gradient_accumulation_steps", 1)
-
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        clips = "  # clip gradients in every second call alone, too" if "clip" in program.does else ""
-        return f"""\
-from types import MethodType
-def every_second(made, step, zero_grad):{clips}
-    halves = []
-    def second_step(made, *arguments, **options):
-        halves.append(None)
-        if len(halves) % 2 == 0:
-            for p in (p for group in made.param_groups for p in group["params"] if p.grad is not None):
-                p.grad /= 2
-            return step(*arguments, **options)
-    made.step = MethodType(second_step, made)
-    made.zero_grad = lambda *arguments, **options: None if len(halves) % 2 else zero_grad(*arguments, **options)
-for made in [{", ".join(program.optimizer_names)}]:
-    every_second(made, made.step, made.zero_grad)"""
 
 
 class ChunkedLoss(Lever):
     """The last layer and its cross-entropy are computed together, some rows at a time: the logits are never whole."""
 
     name = "chunked_loss"
-    refused_by = ("compile", "no logits")
+    refused_by = ("no logits", "unused parameters")
     group = "loss"
     numerics = "rounding"
 
-    def what(self, program: Program) -> str:
-        name, head = program.head or ("", None)
-        return f"{name} ({head.in_features} to {head.out_features}) and its cross-entropy in pieces"  # type: ignore[union-attr]
+    def why_not(self, program: Program) -> str | None:
+        return super().why_not(program) or (REASONS["compile"] if id(program.head) in program.compiled else None)
 
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        return f"import stalloc\nstalloc.chunked_loss({program.head[0]})" if program.head else ""
+    def what(self, program: Program) -> str:
+        head = program.head
+        return f"{program.name_of(head)} ({head.in_features} to {head.out_features}) and its cross-entropy in pieces"
+
+    def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
+        return [f"stalloc.chunked_loss({program.name_of(program.head)})"] if program.head is not None else []
 
     def on_model(self, program: Program, name: str, model: Any) -> bool:
         # Which layer it is shows in the first loss: until then every one that may be is asked.
-        asked = {module: module.forward for module in widening(program.torch, model)}
+        asked = [module for module in widening(program.torch, model) if id(module) not in program.compiled]
         for module in asked:
             chunked_loss(module)
 
         def found(head: Any) -> None:
-            for module, forward in asked.items():
+            for module in asked:
                 if module is not head:
-                    module.forward = forward
+                    applied.take_off(module)
             asked.clear()
 
         Logits.on_loss = found
@@ -504,9 +472,9 @@ class Sharded(Lever):
     """Parameters, gradients and states over several GPUs, of which one rank is run alone."""
 
     group = "sharding"
-    refused_by = ("trainer", "compile", "distributed", "no optimizer", "no model")
+    refused_by = ("trainer", "compile", "distributed", "no optimizer", "no model", "several optimizers")
     numerics = "rounding"
-    is_before = True
+    about = "before"
 
     def __init__(self, ranks: int) -> None:
         self.name = f"fsdp2_over_{ranks}"
@@ -515,14 +483,20 @@ class Sharded(Lever):
     def what(self, program: Program) -> str:
         return f"FSDP2 over {self.ranks} GPUs, the same batch on each; a rank of it was run alone"
 
-    def lines(self, program: Program, models: list[tuple[str, Any]]) -> str:
-        lines = ["from torch.distributed.fsdp import fully_shard", f'torch.distributed.init_process_group("nccl")  # torchrun --nproc-per-node {self.ranks}']
+    def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
         # The model may be on the first GPU by now: it is sharded to the one that is set.
-        lines.append("torch.cuda.set_device(torch.distributed.get_node_local_rank())")
+        lines = [
+            "import torch.distributed",
+            "from torch.distributed.fsdp import fully_shard",
+            f'torch.distributed.init_process_group("nccl")  # torchrun --nproc-per-node {self.ranks}',
+            "torch.cuda.set_device(torch.distributed.get_node_local_rank())",
+        ]
         for name, model in models:
             for blocks in blocks_of(program.torch, name, model):
-                lines += [f"for block in {blocks.name}:", "    fully_shard(block)"]
-        return "\n".join([*lines, *(f"fully_shard({name})" for name, _model in models)])
+                is_nested = blocks.count() != len(blocks.members) or isinstance(blocks.members[0], program.torch.nn.ModuleList)
+                loop = [f"for group in {blocks.name}:", "    for block in group:", "        fully_shard(block)"]
+                lines += loop if is_nested else [f"for block in {blocks.name}:", "    fully_shard(block)"]
+        return [*lines, *(f"fully_shard({name})" for name, _model in models)]
 
     def on_model(self, program: Program, name: str, model: Any) -> bool:
         return False
@@ -538,7 +512,7 @@ class Sharded(Lever):
         for model in found:
             before = dict(model.named_parameters())
             for blocks in blocks_of(program.torch, "", model):
-                for block in blocks.members:
+                for block in called(blocks.members):
                     fully_shard(block)
             fully_shard(model)
             shards = {id(before[path]): shard for path, shard in model.named_parameters() if path in before}
@@ -567,3 +541,8 @@ LEVERS: tuple[Lever, ...] = (
     Sharded(4),
     Sharded(8),
 )
+
+
+def chosen_of(names: str) -> list[Lever]:
+    """The levers that are named, separated by commas."""
+    return [lever for lever in LEVERS if lever.name in names.split(",")]

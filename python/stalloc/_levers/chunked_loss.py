@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable
+
+from stalloc._levers.applied import Applied, apply, owner_of
 
 #: Pieces that the rows are computed in where PyTorch does not choose them.
 _PIECES = 8
@@ -14,27 +15,69 @@ def chunked_loss(head: Any) -> None:
 
     What the layer gives can be viewed, sliced and handed to ``cross_entropy``; everything else makes the logits as ever.
     """
-    head.forward = functools.partial(Logits, head=head)
+    apply(head, _lazily)
+
+
+def _lazily(applied: Applied, arguments: Any, options: Any) -> Any:
+    import torch
+
+    head = owner_of(applied)
+    if not (torch.is_grad_enabled() and head.training):
+        return applied.__wrapped__(*arguments, **options)
+    return Logits(*arguments, head=head, **options)
 
 
 class Logits:
-    """The outputs of a linear layer, not computed: a cross-entropy of them is computed in pieces, all else makes them."""
+    """The outputs of a linear layer, not computed: a cross-entropy of them is computed in pieces, all else makes them.
+
+    The dimension of the classes is the last, or the second after ``transpose(1, 2)``, as a cross-entropy wants it.
+    """
 
     #: Told of each layer whose outputs go into a cross-entropy.
     on_loss: Callable[[Any], None] | None = None
 
-    def __init__(self, hidden: Any, head: Any) -> None:
-        self._hidden, self._head = hidden, head
+    def __init__(self, hidden: Any, head: Any, is_moved: bool = False) -> None:
+        self._hidden, self._head, self._is_moved = hidden, head, is_moved
 
     @property
     def shape(self) -> Any:
         """As of the tensor."""
-        return type(self._hidden.shape)((*self._hidden.shape[:-1], self._head.out_features))
+        sizes = [*self._hidden.shape[:-1], self._head.out_features]
+        if self._is_moved:
+            sizes.insert(1, sizes.pop())
+        return type(self._hidden.shape)(sizes)
+
+    def size(self, dim: int | None = None) -> Any:
+        """As of the tensor."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """As of the tensor."""
+        return len(self.shape)
+
+    ndim = property(dim)
+
+    def numel(self) -> int:
+        """As of the tensor."""
+        return int(self.shape.numel())
+
+    def transpose(self, first: int, second: int) -> Any:
+        """As of the tensor: rows and classes of a batch change places."""
+        dims = self.dim()
+        if dims == 3 and {first % dims, second % dims} == {1, 2}:
+            return Logits(self._hidden, self._head, not self._is_moved)
+        return self._made().transpose(first, second)
+
+    def permute(self, *dims: Any) -> Any:
+        """As of the tensor; of ``(0, 2, 1)`` as a transposition."""
+        order = tuple(dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)
+        return self.transpose(1, 2) if order in ((0, 2, 1), (0, -1, 1), (0, -1, -2)) else self._made().permute(order)
 
     def view(self, *shape: Any) -> Any:
         """As of the tensor; of its last dimension as it is."""
         sizes = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        if len(sizes) < 2 or sizes[-1] not in (-1, self._head.out_features) or (sizes[-1] == -1 and -1 in sizes[:-1]):
+        is_whole = len(sizes) > 1 and (sizes[-1] == self._head.out_features or (sizes[-1] == -1 and -1 not in sizes[:-1]))
+        if not is_whole or self._is_moved:
             return self._made().reshape(*shape)
         return Logits(self._hidden.reshape(*sizes[:-1], self._hidden.shape[-1]), self._head)
 
@@ -42,22 +85,33 @@ class Logits:
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Any:
         """As of the tensor."""
-        dims = len(self.shape)
-        if end_dim % dims == dims - 1:
+        dims = self.dim()
+        if end_dim % dims == dims - 1 or self._is_moved:
             return self._made().flatten(start_dim, end_dim)
         return Logits(self._hidden.flatten(start_dim, end_dim % dims), self._head)
 
     def __getitem__(self, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
-        is_whole = all(isinstance(part, slice) or part is Ellipsis for part in parts)
-        if is_whole and (len(parts) < len(self.shape) and Ellipsis not in parts or parts[-1] == slice(None)):
+        is_whole = all(isinstance(part, slice) or part is Ellipsis for part in parts) and not self._is_moved
+        if is_whole and (len(parts) < self.dim() and Ellipsis not in parts or parts[-1] == slice(None)):
             return Logits(self._hidden[index], self._head)
         return self._made()[index]
 
     def _itself(self, *_arguments: Any, **_options: Any) -> Any:
         return self
 
-    float = contiguous = to = _itself
+    contiguous = _itself
+
+    def float(self) -> Any:
+        """As of the tensor: a cross-entropy of the pieces is computed in 32 bits anyway."""
+        return self
+
+    def to(self, *arguments: Any, **options: Any) -> Any:
+        """As of the tensor; to the type or the device that it has, or to 32 bits, itself."""
+        import torch
+
+        is_same = all(one in (torch.float32, self._hidden.dtype) or torch.device(one) == self._hidden.device for one in arguments if not isinstance(one, bool))
+        return self if is_same and not options else self._made().to(*arguments, **options)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("device", "dtype", "is_cuda", "requires_grad"):
@@ -67,7 +121,8 @@ class Logits:
     def _made(self) -> Any:
         import torch
 
-        return torch.nn.functional.linear(self._hidden, self._head.weight, self._head.bias)
+        made = torch.nn.functional.linear(self._hidden, self._head.weight, self._head.bias)
+        return made.transpose(1, 2) if self._is_moved else made
 
     @classmethod
     def __torch_function__(cls, function: Any, _types: Any, arguments: Any = (), options: Any = None) -> Any:
@@ -75,12 +130,20 @@ class Logits:
         if function.__name__ == "cross_entropy":
             logits = arguments[0] if arguments else options.pop("input")
             target = arguments[1] if len(arguments) > 1 else options.pop("target")
-            if isinstance(logits, cls) and len(logits.shape) == 2 and not target.is_floating_point() and len(arguments) <= 2:
+            is_old = any(options.pop(name, None) is not None for name in ("size_average", "reduce"))
+            if isinstance(logits, cls) and not is_old and not target.is_floating_point() and len(arguments) <= 2 and (logits._is_moved or logits.dim() == 2):
                 if cls.on_loss is not None:
                     cls.on_loss(logits._head)
-                return _loss(logits._hidden, logits._head, target, options)
-        made = [value._made() if isinstance(value, cls) else value for value in arguments]
-        return function(*made, **{key: value._made() if isinstance(value, cls) else value for key, value in options.items()})
+                loss = _loss(logits._hidden.flatten(0, -2), logits._head, target.flatten(), options)
+                return loss.reshape(target.shape) if options.get("reduction") == "none" else loss
+            arguments, options = (logits, target, *arguments[2:]), options
+        return function(*map(_made_of, arguments), **{key: _made_of(value) for key, value in options.items()})
+
+
+def _made_of(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_made_of, value)) if type(value) in (list, tuple) else value
+    return value._made() if isinstance(value, Logits) else value
 
 
 def _operator(name: str) -> Callable[..., Any]:
@@ -95,7 +158,6 @@ def _loss(hidden: Any, head: Any, target: Any, options: dict[str, Any]) -> Any:
     import torch
 
     functional = torch.nn.functional
-    options = {key: value for key, value in options.items() if key not in ("size_average", "reduce")}
     is_autocast = torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")
     if hasattr(functional, "linear_cross_entropy") and hasattr(torch.nn, "LinearCrossEntropyOptions") and not is_autocast:
         pieces = torch.nn.LinearCrossEntropyOptions()

@@ -27,8 +27,7 @@ class Held:
 
     def places(self, program: Program) -> dict[str, Any]:
         """Where they lie, at the end of a step."""
-        models = [model for _name, model in program.models]
-        weights = [p for model in models for p in (*model.parameters(), *model.buffers())]
+        weights = [p for model in program.models for p in (*model.parameters(), *model.buffers())]
         states = [value for optimizer in self._stepping.values() for state in optimizer.state.values() for value in state.values()]
         found = {"gradients": (p.grad for p in weights if p.is_leaf), "optimizer states": states, "parameters": weights}
         return {"kept": {name: self._places(tensors) for name, tensors in found.items()}, "gradients": self._gradients}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import sys
 from dataclasses import dataclass, field
 from inspect import CO_OPTIMIZED
 from types import ModuleType, SimpleNamespace
 from typing import Any, Iterator
 
+from stalloc._levers.applied import called
 from stalloc._levers.source import Call, place_in, program_frames
 
 #: Variables of a frame that are looked through for the program's name of an object.
@@ -25,7 +27,21 @@ class Blocks:
 
     #: As the program would write it: ``model.layers``.
     name: str
+    #: In order; a member that is a list stands for the blocks in it.
     members: list[Any]
+
+    def count(self, part: slice = slice(None)) -> int:
+        """How many blocks there are in a part of them."""
+        return sum(1 for _ in called(self.members[part]))
+
+
+@dataclass
+class Names:
+    """What the program calls its models and optimizers in one of its frames, and where lines with these names can stand."""
+
+    models: list[str]
+    optimizers: list[str]
+    place: str | None = None
 
 
 @dataclass
@@ -33,26 +49,34 @@ class Program:
     """The program of this process, as far as it has shown itself."""
 
     torch: Any
-    #: Outermost modules that are called for training, with the program's name for each.
-    models: list[tuple[str, Any]] = field(default_factory=list)
-    #: The same with the names of the outermost frame that has one: where the optimizer is made.
-    made_as: list[tuple[str, Any]] = field(default_factory=list)
+    #: Outermost modules that are called for training.
+    models: list[Any] = field(default_factory=list)
     optimizers: list[Any] = field(default_factory=list)
-    #: What the program calls the optimizers, and where it makes the first.
-    optimizer_names: list[str] = field(default_factory=list)
+    #: Where the program makes the first.
     made_at: Call | None = None
-    #: The line that each of the program's frames was at then, by its code, and where lines that name everything stand.
+    #: The line that each of the program's frames was at then, by its code.
     made_by: dict[Any, int] = field(default_factory=dict)
-    place: str | None = None
-    #: Whether all of the program's frames that call a model have the name ``torch``.
-    has_torch: bool = True
+    #: Its names where the last model was called: of models, of optimizers, of both; and of models before the optimizer is made.
+    names: dict[str, Names] = field(default_factory=dict)
+    #: Optimizers that there were then.
+    known: int = 0
     #: The ``TrainingArguments`` of transformers' Trainer, and where the program makes them.
     arguments: Any = None
     arguments_at: Call | None = None
-    #: What it does already: ``checkpoint``, ``compile``, ``clip``, ``scaler``, ``autocast``, ``several backwards``, ``late zeroing``.
+    #: What it does already, by the names of the catalogue's reasons.
     does: set[str] = field(default_factory=set)
-    #: The linear layer whose outputs go into a cross-entropy, with the program's name for it.
-    head: tuple[str, Any] | None = None
+    #: Modules that are compiled, with all inside.
+    compiled: set[int] = field(default_factory=set)
+    compiles_functions: bool = False
+    #: Blocks that were called for training, and what each does that must not be done twice.
+    calls: dict[int, str] = field(default_factory=dict)
+    #: Of a checkpoint of the program's that is being called: blocks so far; and the most of any.
+    in_checkpoint: int | None = None
+    blocks_at_once: int = 0
+    #: Optimizers whose gradients were freed since their last step.
+    zeroed: set[int] = field(default_factory=set)
+    #: The linear layer whose outputs go into a cross-entropy.
+    head: Any = None
 
     #: Whether an optimizer that is being made is a lever's, not the program's.
     is_ours: bool = False
@@ -61,20 +85,36 @@ class Program:
 
     def model_called(self, model: Any) -> tuple[str, Any]:
         """A model is called for training for the first time."""
-        self.has_torch = all(frame.f_globals.get("torch") is self.torch for frame in program_frames())
-        others = ["model", *["optimizer"] * len(self.optimizers)]
-        (name, *self.optimizer_names), self.place = names_in_program([model, *self.optimizers], others, self.made_by)
-        self.models.append((name, model))
-        self.made_as.append((names_in_program([model], [name], {})[0][0], model))
+        self.models.append(model)
+        self.known = len(self.optimizers)
+        frames = program_frames()
+        for of, (models, optimizers) in {
+            "models": (self.models, []),
+            "optimizers": ([], self.optimizers),
+            "both": (self.models, self.optimizers),
+        }.items():
+            self.names[of] = names_in(frames, models, optimizers)
+        self.names["before"] = names_in(frames, self.models, [], self.made_by)
+        for frame in frames:
+            # Before Python 3.13 a function's variables as they were now would be kept as long as it runs, tensors too.
+            if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
+                frame.f_locals.clear()
         for module in model.modules():
             if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
-                self.does.add("compile")
-        return self.models[-1]
+                self.compiled.update(id(inner) for inner in module.modules())
+        return self.names["models"].models[-1], model
+
+    def signature(self, model: Any) -> str:
+        """What tells a model from others: what is trained of which size, and the blocks."""
+        parameters = [f"{name} {tuple(p.shape)} {p.dtype} {p.requires_grad}" for name, p in model.named_parameters()]
+        blocks = [f"{blocks.name} {blocks.count()}" for blocks in blocks_of(self.torch, "", model)]
+        return hashlib.sha256("\n".join([*parameters, *blocks]).encode()).hexdigest()[:16]
 
     def facts(self) -> set[str]:
         """What it does, and what it lacks."""
-        parameters = [p for _name, model in self.models for p in model.parameters()]
-        lacks = {
+        parameters = [p for model in self.models for p in model.parameters()]
+        kinds = [type(optimizer) for optimizer in self.optimizers]
+        facts = {
             "no optimizer": not self.optimizers,
             "no model": not self.models,
             "no blocks": not self.blocks(),
@@ -82,16 +122,28 @@ class Program:
             "gradients gone": "late zeroing" not in self.does,
             "16 bits": all(p.dtype != self.torch.float32 for p in parameters),
             "trainer": self.arguments is not None,
+            "compile": any(id(model) in self.compiled for model in self.models),
+            "several optimizers": len(self.optimizers) > 1,
+            "before reduction": "distributed" in self.does,
+            "unused parameters": any(getattr(model, "find_unused_parameters", False) for model in self.models),
+            "later optimizer": len(self.optimizers) > self.known,
+            "own optimizer": any(not kind.__module__.startswith("torch.optim") or kind.__name__ == "LBFGS" for kind in kinds),
+            "hooked optimizer": any(o._optimizer_step_post_hooks or o._optimizer_step_pre_hooks for o in self.optimizers),
+            "shared parameters": len(self.trained()) < sum(len(g["params"]) for o in self.optimizers for g in o.param_groups),
         }
-        return self.does | {fact for fact, holds in lacks.items() if holds}
+        return self.does | {fact for fact, holds in facts.items() if holds}
 
-    def execute(self, lines: str) -> None:
+    def effect(self) -> str | None:
+        """What blocks do that must not be done twice."""
+        return next(filter(None, self.calls.values()), None)
+
+    def execute(self, lines: str, names: Names) -> None:
         """Runs lines as if the program had them."""
-        variables: dict[str, Any] = {"torch": self.torch}
-        for name, value in [*self.models, *zip(self.optimizer_names, self.optimizers)]:
-            *owners, last = name.split(".")
-            if owners:
-                setattr(variables.setdefault(owners[0], SimpleNamespace()), last, value)
+        variables: dict[str, Any] = {}
+        for name, value in [*zip(names.models, self.models), *zip(names.optimizers, self.optimizers)]:
+            owner, _, last = name.rpartition(".")
+            if owner:
+                setattr(variables.setdefault(owner, SimpleNamespace()), last, value)
             else:
                 variables[last] = value
         self.is_ours = True
@@ -109,29 +161,58 @@ class Program:
         """The backward pass begins."""
         if self.backwards == 0 and self.has_stepped:
             self.forward_called()
+        for optimizer in self.optimizers:
+            if all(p.grad is None for group in optimizer.param_groups for p in group["params"]) and id(optimizer) not in self.zeroed:
+                self.zeroed.add(id(optimizer))
+                self.does.update({"own zeroing"} if self.has_stepped else ())
         self.backwards += 1
 
-    def stepped(self) -> None:
+    def zeroing(self, parameters: set[int], set_to_none: bool, is_own: bool) -> None:
+        """The program frees gradients, by an optimizer or in a way of its own."""
+        self.does.update(() if set_to_none else {"zeros"})
+        for optimizer in self.optimizers:
+            if {id(p) for group in optimizer.param_groups for p in group["params"]} <= parameters:
+                self.zeroed.add(id(optimizer))
+                self.does.update({"own zeroing"} if is_own else ())
+
+    def stepped(self, optimizer: Any) -> None:
         """An optimizer has stepped."""
         if self.backwards > 1:
             self.does.add("several backwards")
+        if id(optimizer) not in self.zeroed and id(optimizer) in self._have_stepped:
+            self.does.add("keeps gradients")
+        self.zeroed.discard(id(optimizer))
+        self._have_stepped.add(id(optimizer))
         self.backwards, self.has_stepped = 0, True
 
+    _have_stepped: set[int] = field(default_factory=set)
     #: Whether an optimizer has stepped.
     has_stepped: bool = False
 
+    #: The layer that may make logits by where its last outputs lie.
+    outputs: dict[int, Any] = field(default_factory=dict)
+
     def cross_entropy_called(self, logits: Any, *_arguments: Any, **_options: Any) -> None:
-        """A cross-entropy is computed: of the outputs of the layer that has as many."""
-        if self.head is not None or not hasattr(logits, "shape") or len(logits.shape) != 2:
+        """A cross-entropy is computed: of the outputs of a layer, else of one that has as many."""
+        if self.head is not None or not isinstance(logits, self.torch.Tensor) or logits.dim() < 2:
             return
-        for _name, model in self.models:
-            for module in widening(self.torch, model):
-                if module.out_features == logits.shape[-1]:
-                    self.head = self.name_of(module) or "model.head", module
+        made_by = self.outputs.get(logits.untyped_storage().data_ptr())
+        classes = logits.shape[1] if logits.dim() > 2 else logits.shape[-1]
+        candidates = [module for model in self.models for module in widening(self.torch, model)] if made_by is None else [made_by]
+        for module in candidates:
+            if module.out_features == classes:
+                self.head = module
 
     def blocks(self) -> list[Blocks]:
-        """The outermost lists of equal blocks of every model."""
-        return [blocks for name, model in self.models for blocks in blocks_of(self.torch, name, model)]
+        """The outermost lists of equal blocks of every model, of those that are called if that is known."""
+        names = self.names["models"].models if "models" in self.names else []
+        found = [blocks for name, model in zip(names, self.models) for blocks in self.blocks_of(name, model)]
+        return [one for one in found if not self.calls or any(id(member) in self.calls for member in called(one.members))]
+
+    def blocks_of(self, name: str, model: Any) -> list[Blocks]:
+        """The outermost lists of equal blocks of a model, but for what is compiled."""
+        found = blocks_of(self.torch, name, model)
+        return [blocks for blocks in found if not any(id(member) in self.compiled for member in called(blocks.members))]
 
     def trained(self) -> set[int]:
         """Every parameter of an optimizer, by its identity."""
@@ -139,7 +220,7 @@ class Program:
 
     def name_of(self, module: Any) -> str | None:
         """How the program would write a module of its models."""
-        for name, model in self.models:
+        for name, model in zip(self.names["models"].models, self.models):
             for path, inner in model.named_modules():
                 if inner is module:
                     return name + written(path)
@@ -147,11 +228,11 @@ class Program:
 
     def is_model(self, module: Any) -> bool:
         """Whether a module is one of the models."""
-        return any(module is model for _name, model in self.models)
+        return any(module is model for model in self.models)
 
     def is_part_of_a_model(self, module: Any) -> bool:
         """Whether a module is one of the models, or inside one."""
-        return any(module is inner for _name, model in self.models for inner in model.modules())
+        return any(module is inner for model in self.models for inner in model.modules())
 
 
 def blocks_of(torch: Any, name: str, model: Any) -> Iterator[Blocks]:
@@ -164,7 +245,7 @@ def blocks_of(torch: Any, name: str, model: Any) -> Iterator[Blocks]:
             members = list(module.children())
             # What has no module inside is one operation: to compute it again saves nothing.
             are_equal = len(members) > 1 and len({type(member) for member in members}) == 1
-            if are_equal and all(any(True for _ in member.children()) for member in members):
+            if are_equal and all(any(True for _ in member.children()) for member in members) and any(called(members)):
                 inside.update(id(inner) for inner in module.modules())
                 yield Blocks(name + written(path), members)
 
@@ -188,19 +269,21 @@ def widening(torch: Any, model: Any) -> list[Any]:
     return [module for module in linear if module.out_features >= max(LEAST_CLASSES, module.in_features)]
 
 
-def names_in_program(values: list[Any], otherwise: list[str], made_by: dict[Any, int]) -> tuple[list[str], str | None]:
-    """What the program calls some objects where all of them have names, in the outermost such of its frames, and a place in it."""
-    frames = program_frames()
-    found = [[_name(frame, value, is_own) for value in values] for is_own in (True, False) for frame in frames]
-    for frame in frames:
-        # Before Python 3.13 a function's variables as they were now would be kept as long as it runs, tensors too.
-        if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
-            frame.f_locals.clear()
-    for frame, names in zip(frames + frames, found):
-        if all(names):
-            return [name or "" for name in names], place_in(frame, made_by)
+def names_in(frames: list[Any], models: list[Any], optimizers: list[Any], lines: dict[Any, int] | None = None) -> Names:
+    """What the program calls them where all have names, in the outermost such of its frames, and a place there: of ``lines``, by code, alone."""
+    values = [*models, *optimizers]
+    for is_own in (True, False):
+        for frame in frames:
+            names = [_name(frame, value, is_own) for value in values]
+            if values and all(names) and (lines is None or frame.f_code in lines):
+                found = [name or "" for name in names]
+                line = frame.f_lineno if lines is None else lines[frame.f_code]
+                place = place_in(frame.f_code, line, found, lines is not None)
+                return Names(found[: len(models)], found[len(models) :], place)
     # Nowhere all of them: each where it has one.
-    return [next(filter(None, names), other) for names, other in zip(zip(*found), otherwise)] or otherwise, None
+    others = [f"{kind}{index or ''}" for kind, those in (("model", models), ("optimizer", optimizers)) for index in range(len(those))]
+    each = [next(filter(None, (_name(frame, value, False) for frame in frames)), other) for value, other in zip(values, others)]
+    return Names(each[: len(models)], each[len(models) :])
 
 
 def _name(frame: Any, value: Any, is_own: bool) -> str | None:

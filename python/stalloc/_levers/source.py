@@ -28,30 +28,59 @@ def program_frames() -> list[Any]:
     return frames
 
 
-def _statement(file: str, line: int) -> tuple[ast.Module, ast.stmt | None]:
-    """A file, and its innermost statement at a line."""
+def _statement(file: str, line: int) -> ast.stmt | None:
+    """The innermost statement of a file at a line."""
     tree = ast.parse(Path(file).read_text())
     inside = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and s.lineno <= line <= (s.end_lineno or 0)]
-    return tree, max(inside, key=lambda s: (s.lineno, s.col_offset), default=None)
+    return max(inside, key=lambda s: (s.lineno, s.col_offset), default=None)
 
 
 def _where(file: str, first: int, last: int) -> str:
     return f"{os.path.relpath(file)}:{first}" + (f"-{last}" if last > first else "")
 
 
-def place_in(frame: Any, made: dict[Any, int]) -> str | None:
-    """Where in a frame, which has names for all, lines can stand: after the statement that ``made`` it, by code; else at its start."""
-    code, line = frame.f_code, made.get(frame.f_code)
-    tree, statement = _statement(code.co_filename, line or code.co_firstlineno)
-    if line is not None:
-        if statement is None or statement.lineno <= frame.f_lineno <= (statement.end_lineno or 0):
-            return None  # what made it goes on: it trains, too
-        return f"after {_where(code.co_filename, statement.lineno, statement.end_lineno or 0)}"
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef) and code.co_firstlineno in (function.lineno, *(d.lineno for d in function.decorator_list)):
-            body = function.body[1 if ast.get_docstring(function) and len(function.body) > 1 else 0]
-            return f"before {_where(code.co_filename, body.lineno, 0)}"
+def place_in(code: Any, line: int, names: list[str], is_before_parameters: bool = False) -> str | None:
+    """Where lines can stand in code that has these names: before what it does at ``line``, outside of all that gives a name another value.
+
+    With ``is_before_parameters`` before what asks a model for its parameters, too.
+    """
+    text = Path(code.co_filename).read_text()
+    lines = text.splitlines()
+    inside: Any = ast.parse(text)
+    if code.co_name != "<module>":
+        inside = next((node for node in ast.walk(inside) if _is_function(node, code)), None)
+    while inside is not None:
+        bodies = [getattr(inside, field, []) for field in ("body", "orelse", "finalbody")]
+        bodies += [handler.body for handler in getattr(inside, "handlers", [])]
+        body = next((body for body in bodies if any(_spans(part, line) for part in body)), [])
+        index = next((index for index, part in enumerate(body) if _spans(part, line)), None)
+        inside = None if index is None else body[index]
+        if inside is None or _assigned(inside) & {*names} or not _begins_line(inside, lines):
+            continue
+        while is_before_parameters and index and not _assigned(body[index - 1]) & {*names}:
+            index -= 1
+            inside = body[index] if "parameters(" in ast.unparse(body[index]) else inside
+        return f"before {_where(code.co_filename, inside.lineno, 0)}"
     return None
+
+
+def _is_function(node: ast.AST, code: Any) -> bool:
+    starts = {node.lineno, *(d.lineno for d in node.decorator_list)} if isinstance(node, ast.FunctionDef) else set()
+    return code.co_firstlineno in starts and node.name == code.co_name  # type: ignore[attr-defined]
+
+
+def _spans(statement: ast.stmt, line: int) -> bool:
+    return statement.lineno <= line <= (statement.end_lineno or 0)
+
+
+def _begins_line(statement: ast.stmt, lines: list[str]) -> bool:
+    first = lines[statement.lineno - 1].encode()
+    return not first[: statement.col_offset].strip() and not first.lstrip().startswith(b"elif ")
+
+
+def _assigned(statement: ast.stmt) -> set[str]:
+    nodes = (node for node in ast.walk(statement) if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store))
+    return {ast.unparse(node) for node in nodes}
 
 
 @dataclass
@@ -63,8 +92,6 @@ class Call:
     lines: tuple[int, int]
     _statement: str
     _callee: str
-    #: The statements that stand next to it, with their first lines.
-    _neighbours: list[tuple[int, str]]
 
     @classmethod
     def of(cls, callee: str) -> Call | None:
@@ -73,23 +100,27 @@ class Call:
         if not frames:
             return None
         file, line = frames[-1].f_code.co_filename, frames[-1].f_lineno
-        tree, statement = _statement(file, line)
+        statement = _statement(file, line)
         if statement is None or hasattr(statement, "body") or len(_calls(statement, callee)) != 1:
             return None
-        bodies = [body for node in ast.walk(tree) for body in [getattr(node, "body", None)] if isinstance(body, list)]
-        neighbours = [(s.lineno, ast.unparse(s)) for body in bodies if any(s.lineno == statement.lineno for s in body) for s in body]
-        return cls(file, (statement.lineno, statement.end_lineno or line), ast.unparse(statement), callee, neighbours)
+        return cls(file, (statement.lineno, statement.end_lineno or line), ast.unparse(statement), callee)
 
     @property
     def where(self) -> str:
         """As ``train.py:31``."""
         return _where(self.file, *self.lines)
 
-    def before_parameters(self, model: str) -> str:
-        """The first line, as ``train.py:31``, that asks a model for its parameters, of the call or of the statements before it."""
-        asks = (f"{model}.parameters(", f"{model}.named_parameters(")
-        lines = [line for line, text in self._neighbours if line < self.lines[0] and any(ask in text for ask in asks)]
-        return f"{os.path.relpath(self.file)}:{min(lines)}" if lines else self.where
+    @property
+    def target(self) -> str | None:
+        """What the statement gives a value, if that is what is called."""
+        statement = ast.parse(self._statement).body[0]
+        is_plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.value, ast.Call)
+        return ast.unparse(statement.targets[0]) if is_plain else None  # type: ignore[attr-defined]
+
+    @property
+    def has_options_elsewhere(self) -> bool:
+        """Whether options are handed on that stand elsewhere: ``AdamW(**options)``."""
+        return any(keyword.arg is None for call in _calls(ast.parse(self._statement), self._callee) for keyword in call.keywords)
 
     def with_option(self, name: str, value: str) -> str:
         """The statement with an option."""

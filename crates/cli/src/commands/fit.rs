@@ -254,7 +254,9 @@ fn print_next(question: &Question, answer: &Answer) -> Result<(), Error> {
                 format!(" --world-size {size} --rank {}", tried.fullest.map_or(0, |(rank, _)| rank))
             });
             let record = format!("stalloc trace --dry-run {gpu}{rank} -o traces -- {}", command(&tried.values));
-            output::next(&record, "then `stalloc report traces`: who holds the memory")
+            output::next(&record, "then `stalloc report traces`: who holds the memory")?;
+            let run = format!("stalloc run --fit -- {}", command(&tried.values));
+            output::next(&run, "applies the cheapest levers that make it fit")
         }
         None => Ok(()),
     }

@@ -1,5 +1,7 @@
 //! `stalloc levers`: what would make a job fit, tried without a GPU.
 
+use std::ffi::OsString;
+
 use stalloc_dryrun_setup::find;
 use stalloc_jobs::fit::{self, FailureKind, Variable};
 use stalloc_jobs::levers::{self, Answer, FoundLever, LeverFigures, Question, Row};
@@ -68,21 +70,12 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         },
         world_size: args.world_size,
         only: args.only,
+        only_if_needed: false,
     };
     let stop =
         stalloc_launcher::stop_flag().map_err(|error| Error::message(format!("cannot listen to signals: {error}")))?;
     let mut spinner = Spinner::new();
-    let mut watch = |stage: &'static str, event: fit::Event<'_>| match event {
-        fit::Event::Tick { running, done, .. } => {
-            spinner.update(&format!("{stage}: {done} trials done, {running} running"));
-        }
-        fit::Event::Tried { levers, values, tried, is_cached, .. } => {
-            let mut words: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            words.push(if levers.is_empty() { "as it is".to_owned() } else { levers.join(" + ") });
-            spinner.line(&format!("{}: {}", words.join(" "), summary(tried, is_cached)));
-        }
-    };
-    let answer = levers::levers(&question, &mut watch, &stop).map_err(message)?;
+    let answer = levers::levers(&question, &mut watching(&mut spinner), &stop).map_err(message)?;
     drop(spinner);
     if answer.is_interrupted {
         output::say("stopped; this is what was found so far");
@@ -93,7 +86,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     if args.trials.json {
         output::json(&levers::json(&answer))?;
     } else {
-        print(&answer)?;
+        print(&answer, &question.fit.command)?;
     }
     if let Some(path) = &args.trials.output {
         output::whole_file(path, |file| file.write_all(levers::page(&question.fit.command, &answer).as_bytes()))?;
@@ -106,7 +99,21 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     })
 }
 
-fn print(answer: &Answer) -> Result<(), Error> {
+/// Trials as they end, on a line each, and how many are done.
+pub fn watching(spinner: &mut Spinner) -> impl FnMut(&'static str, fit::Event<'_>) {
+    move |stage, event| match event {
+        fit::Event::Tick { running, done, .. } => {
+            spinner.update(&format!("{stage}: {done} trials done, {running} running"));
+        }
+        fit::Event::Tried { levers, values, tried, is_cached, .. } => {
+            let mut words: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            words.push(if levers.is_empty() { "as it is".to_owned() } else { levers.join(" + ") });
+            spinner.line(&format!("{}: {}", words.join(" "), summary(tried, is_cached)));
+        }
+    }
+}
+
+fn print(answer: &Answer, command: &[OsString]) -> Result<(), Error> {
     let Ok(base) = &answer.base.outcome else { return Ok(()) };
     let at: String = answer.at.iter().map(|(name, value)| format!(" with {name}={value}")).collect();
     let goal = output::bytes(answer.goal);
@@ -133,7 +140,7 @@ fn print(answer: &Answer) -> Result<(), Error> {
         output::line(&format!("\n{}: {}", lever.name, lever.what))?;
         print_code(lever)?;
     }
-    print_combination(answer)
+    print_combination(answer, command)
 }
 
 fn print_code(lever: &FoundLever) -> Result<(), Error> {
@@ -180,7 +187,7 @@ fn row(answer: &Answer, name: &str, row: &Row, figures: &LeverFigures) -> Vec<St
 }
 
 /// `+33 %`.
-fn percent(more: i64, base: u64) -> String {
+pub fn percent(more: i64, base: u64) -> String {
     if base == 0 {
         return if more == 0 { "0 %".to_owned() } else { "unknown".to_owned() };
     }
@@ -240,7 +247,7 @@ fn print_not(answer: &Answer) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_combination(answer: &Answer) -> Result<(), Error> {
+fn print_combination(answer: &Answer, command: &[OsString]) -> Result<(), Error> {
     let Some(combination) = &answer.combination else {
         if !answer.is_interrupted {
             output::line("\nNo set of these levers makes it fit.")?;
@@ -259,5 +266,13 @@ fn print_combination(answer: &Answer) -> Result<(), Error> {
         format!("No set of these levers makes it fit; nearest: {}, which needs {needed} of {goal}.", names.join(" + "))
     };
     output::line(&format!("\n{verdict}"))?;
-    combination.levers.iter().try_for_each(print_code)
+    combination.levers.iter().try_for_each(print_code)?;
+    let is_applied = |lever: &FoundLever| levers::FROM_OUTSIDE.contains(&lever.name.as_str());
+    if combination.figures.fits && combination.levers.iter().all(is_applied) {
+        let words = fit::substitute(command, &answer.at);
+        let command: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let run = format!("stalloc run --fit={}B -- {}", answer.goal, command.join(" "));
+        output::next(&run, "applies the cheapest set by itself")?;
+    }
+    Ok(())
 }

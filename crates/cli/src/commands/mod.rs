@@ -9,6 +9,7 @@ mod plan;
 mod ranks;
 mod report;
 mod run;
+mod run_fit;
 mod simulate;
 mod top;
 mod trace;

@@ -8,6 +8,7 @@ use stalloc_launcher::{Job, Purpose};
 use stalloc_synthesizer::Summary;
 
 use crate::commands::plan;
+use crate::commands::run_fit::{self, Decision};
 use crate::commands::trace::{Answers, failed, ranks, stand_in};
 use crate::error::{Error, Outcome};
 use crate::output;
@@ -19,6 +20,7 @@ use crate::progress::Terminal;
     after_help = "Examples:\n  stalloc run -- python train.py                         nothing else is needed\n  \
                         stalloc run --plan plans -- torchrun train.py          keep what is learned for the next run\n  \
                         stalloc run --plan plans --frozen -- python train.py   follow the plans and learn nothing\n  \
+                        stalloc run --fit -- python train.py                   make it fit where it does not, as cheaply as can be\n  \
                         stalloc run --dry-run h100-80gb -- python train.py     the same with no GPU\n\n\
                         The script stays as it is. Its memory is served from one arena from the first request on, and\n\
                         steps that repeat exactly are learned while it trains. If stalloc cannot serve the job, it says so\n\
@@ -36,6 +38,15 @@ pub struct Args {
     /// (2GiB) for what is not in it; with neither a plan nor SIZE, 9/10 of what is free
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "0", value_parser = output::parse_bytes)]
     solid: Option<u64>,
+    /// Where the job does not fit the GPU, or SIZE, apply the cheapest set of levers that makes it fit, tried beforehand without the GPU
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["frozen", "world_size"])]
+    fit: Option<String>,
+    /// A lever that --fit may apply though it changes the numbers: autocast_bf16, weights_bf16
+    #[arg(long, value_name = "LEVER", requires = "fit")]
+    allow: Vec<String>,
+    /// Print what --fit would apply, as the job's processes read it, and run nothing
+    #[arg(long, requires = "fit", hide = true)]
+    only_say: bool,
     /// Run with no GPU, on a stand-in for this one: h100-80gb, a100-80gb... Values are not computed
     #[arg(long, value_name = "GPU")]
     dry_run: Option<String>,
@@ -66,7 +77,18 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         let wanted = Wanted { folder: directory, out: directory, rank: own, frozen: args.frozen };
         refresh::folder(wanted, &args.effort.options(), &mut Terminal::new(), &mut say)?;
     }
-    let job = job(args)?;
+    let mut job = job(args)?;
+    if let Some(size) = &args.fit {
+        match run_fit::decide(size, &args.allow, args.dry_run.as_deref(), &args.command, &args.answers)? {
+            Decision::With(told) => job.fit = Some(told),
+            Decision::AsItIs => {}
+            Decision::Not(outcome) => return Ok(outcome),
+        }
+    }
+    if args.only_say {
+        output::line(job.fit.as_deref().unwrap_or(""))?;
+        return Ok(Outcome::Done);
+    }
     if let Some(why) = stalloc_launcher::out_of_reach(&job.command, &job.package) {
         output::say(&why);
     }
@@ -80,6 +102,7 @@ fn job(args: &Args) -> Result<Job, Error> {
         purpose: if args.frozen { Purpose::Follow } else { Purpose::Serve },
         directory: PathBuf::new(),
         solid: args.solid,
+        fit: None,
         plans: args.plan.as_ref().map(absolute).transpose()?,
         package: stalloc_launcher::python_package().map_err(failed)?,
         dry_run: stand_in(args.dry_run.as_deref(), args.devices)?,

@@ -118,6 +118,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         purpose: Purpose::Record,
         directory: std::path::absolute(&args.output).map_err(|source| Error::write(&args.output, source))?,
         solid: None,
+        fit: None,
         plans: None,
         package: stalloc_launcher::python_package().map_err(failed)?,
         dry_run: stand_in(args.dry_run.as_deref(), args.devices)?,

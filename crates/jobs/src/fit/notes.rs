@@ -73,6 +73,9 @@ pub struct LeverNotes {
     pub flops: Option<u64>,
     /// Bytes that a step copies between the host and the device, both ways.
     pub host_bytes: Option<u64>,
+    /// What tells each model that is trained from others: its parameters' names, sizes and types.
+    #[serde(default)]
+    pub models: Vec<String>,
     /// Where tensors lie.
     #[serde(default, skip_serializing)]
     pub places: Places,

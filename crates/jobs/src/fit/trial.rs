@@ -110,6 +110,7 @@ pub fn run(
         command: command.to_vec(),
         directory: traces.clone(),
         solid: None,
+        fit: None,
         plans: None,
         package: setting.package.clone(),
         dry_run: Some(dry_run.clone()),

@@ -1,14 +1,16 @@
 //! The cheapest set of levers that fits.
 //!
-//! Levers do not add up: with the activations gone the optimizer's step is the peak. So sets are tried, in an order that costs little:
-//! a lever that is enough alone; all that cost nothing; then one more at a time, the cheapest first; and at the end, what is not needed
-//! after all is taken out again.
+//! Levers do not add up: with the activations gone the optimizer's step is the peak. So sets are tried: all that cost nothing; with them
+//! sets of up to three others, the cheapest first; then one more at a time, those too that change the numbers or take more GPUs; and at the
+//! end, what is not needed after all is taken out again.
+
+use std::cmp::Ordering;
 
 use crate::fit::Error;
 use crate::fit::notes::FoundLever;
-use crate::levers::{ACCUMULATE, Answer, Bench, LeverFigures, Rates, Row, value_with};
+use crate::levers::{ACCUMULATE, Answer, Bench, LeverFigures, Rates, Row, SHARDED, value_with};
 
-/// Sets that are tried at most before what is not needed is taken out.
+/// Sets that are tried at most, of those with the script's numbers on its GPU and of the others each.
 const MOST_TRIALS: usize = 16;
 
 /// Rates for the order alone, where those of the GPU are not known.
@@ -26,17 +28,37 @@ pub struct Combination {
     pub figures: LeverFigures,
 }
 
-/// What a lever costs: whether the numbers change, then seconds of a step.
-fn cost(answer: &Answer, row: &Row) -> Option<(bool, f64)> {
+/// What a lever costs, the dearest first: whether the numbers change, GPUs beyond one, seconds of a step.
+type Cost = (bool, u32, f64);
+
+/// A lever that was tried alone.
+struct Alone<'a> {
+    cost: Cost,
+    lever: &'a FoundLever,
+    figures: &'a LeverFigures,
+}
+
+impl Alone<'_> {
+    fn is_free(&self) -> bool {
+        self.cost == (false, 0, 0.0)
+    }
+}
+
+fn cost(answer: &Answer, row: &Row) -> Option<Cost> {
     let (lever, figures) = (row.lever.as_ref()?, row.outcome.as_ref().ok()?);
     let rates = answer.rates.unwrap_or(USUAL);
     let base = answer.base.outcome.as_ref().ok()?.flops.unwrap_or(0) as f64 / rates.flops;
     let flops = answer.extra_flops(figures).unwrap_or(0).max(0) as f64 / rates.flops;
     let host = answer.extra_host_bytes(figures).unwrap_or(0).max(0) as f64 / rates.host;
     let smaller = if lever.name == ACCUMULATE { SMALLER_KERNELS * base } else { 0.0 };
+    let gpus = lever.name.strip_prefix(SHARDED).and_then(|ranks| ranks.parse::<u32>().ok()).unwrap_or(1);
     // Less than a thousandth of a step is noise: a counter, a scalar.
     let seconds = flops + host + smaller;
-    Some((lever.numerics == "change", if seconds < base / 1000.0 { 0.0 } else { seconds }))
+    Some((lever.numerics == "change", gpus.saturating_sub(1), if seconds < base / 1000.0 { 0.0 } else { seconds }))
+}
+
+fn order(one: &Cost, other: &Cost) -> Ordering {
+    one.partial_cmp(other).unwrap_or(Ordering::Equal)
 }
 
 /// Looks for it; none if nothing can be said.
@@ -45,48 +67,34 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
     if base.fits {
         return Ok(Some(Combination { levers: Vec::new(), figures: base.clone() }));
     }
-    let mut ranked: Vec<((bool, f64), &FoundLever, &LeverFigures)> = answer
+    let mut ranked: Vec<Alone<'_>> = answer
         .rows
         .iter()
-        .filter_map(|row| Some((cost(answer, row)?, row.lever.as_ref()?, row.outcome.as_ref().ok()?)))
+        .filter_map(|row| {
+            Some(Alone { cost: cost(answer, row)?, lever: row.lever.as_ref()?, figures: row.outcome.as_ref().ok()? })
+        })
         // One that makes it worse is none.
-        .filter(|(_, _, figures)| figures.peak_allocated <= base.peak_allocated)
+        .filter(|one| one.figures.peak_allocated <= base.peak_allocated)
         .collect();
-    ranked.sort_by(|(one, ..), (other, ..)| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
+    ranked.sort_by(|one, other| order(&one.cost, &other.cost));
+    if let Some(one) = ranked.iter().find(|one| one.figures.fits && one.is_free()) {
+        return Ok(Some(Combination { levers: vec![one.lever.clone()], figures: one.figures.clone() }));
+    }
     let mut search = Search { bench, answer, trials: 0 };
-    let alone = ranked.iter().find(|(_, _, figures)| figures.fits);
-    if let Some((_, lever, figures)) = alone.filter(|((_, seconds), ..)| *seconds == 0.0) {
-        return Ok(Some(Combination { levers: vec![(*lever).clone()], figures: (*figures).clone() }));
+    let mut chosen = all_free(&ranked);
+    let mut best = if chosen.is_empty() { None } else { search.measure(&chosen)? };
+    if best.is_none() {
+        chosen.clear(); // they do not run together
     }
-    let mut chosen: Vec<&FoundLever> = Vec::new();
-    let mut best: Option<LeverFigures> = None;
-    let is_free = |((changes, seconds), ..): &&((bool, f64), &FoundLever, &LeverFigures)| !changes && *seconds == 0.0;
-    for (_, lever, figures) in ranked.iter().filter(is_free) {
-        // Of a group the one that saves most alone.
-        let rival = chosen.iter().position(|other| other.group == lever.group);
-        let peak = |name: &str| ranked.iter().find(|(_, other, _)| other.name == name).map(|(.., f)| f.peak_allocated);
-        match rival {
-            Some(index) if peak(&chosen[index].name) > Some(figures.peak_allocated) => chosen[index] = lever,
-            Some(_) => {}
-            None => chosen.push(lever),
-        }
+    if !best.as_ref().is_some_and(|best| best.fits) {
+        cheapest(&mut search, &ranked, &mut chosen, &mut best)?;
     }
-    if !chosen.is_empty() {
-        best = search.measure(&chosen)?;
-        if best.is_none() {
-            chosen.clear(); // they do not run together
-        }
-    }
-    if let (Some((_, lever, figures)), false) = (alone, best.as_ref().is_some_and(|best| best.fits)) {
-        return Ok(Some(Combination { levers: vec![(*lever).clone()], figures: (*figures).clone() }));
-    }
-    let paying: Vec<_> = ranked.iter().filter(|one| !is_free(one)).collect();
-    for (_, lever, _) in paying {
+    search.trials = 0;
+    for one in ranked.iter().filter(|one| !one.is_free()) {
         if best.as_ref().is_some_and(|best| best.fits) {
             break;
         }
-        let mut more: Vec<&FoundLever> = chosen.iter().copied().filter(|other| other.group != lever.group).collect();
-        more.push(lever);
+        let more = with(&chosen, &[one.lever]);
         let Some(figures) = search.measure(&more)? else { continue };
         let before = best.as_ref().unwrap_or(base);
         if before.peak_allocated > figures.peak_allocated || need(before) > need(&figures) {
@@ -108,9 +116,86 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
     Ok((!levers.is_empty()).then_some(Combination { levers, figures }))
 }
 
+/// All that cost nothing; of a group the one that saves most alone.
+fn all_free<'a>(ranked: &[Alone<'a>]) -> Vec<&'a FoundLever> {
+    let mut chosen: Vec<&Alone<'a>> = Vec::new();
+    for one in ranked.iter().filter(|one| one.is_free()) {
+        match chosen.iter().position(|other| other.lever.group == one.lever.group) {
+            Some(index) if chosen[index].figures.peak_allocated > one.figures.peak_allocated => chosen[index] = one,
+            Some(_) => {}
+            None => chosen.push(one),
+        }
+    }
+    chosen.into_iter().map(|one| one.lever).collect()
+}
+
+/// Levers and some more, which take the place of those of their groups.
+fn with<'a>(levers: &[&'a FoundLever], more: &[&'a FoundLever]) -> Vec<&'a FoundLever> {
+    let is_kept = |lever: &&&FoundLever| more.iter().all(|other| other.group != lever.group);
+    levers.iter().filter(is_kept).chain(more).copied().collect()
+}
+
+/// Tries what costs nothing with each set of up to three levers that keep the numbers and the GPU, the cheapest first, until one fits;
+/// `chosen` and `best` become that set, or what came nearest. Of a set that does not fit no part does.
+fn cheapest<'a>(
+    search: &mut Search<'_, '_>,
+    ranked: &[Alone<'a>],
+    chosen: &mut Vec<&'a FoundLever>,
+    best: &mut Option<LeverFigures>,
+) -> Result<(), Error> {
+    let paying: Vec<&Alone<'a>> =
+        ranked.iter().filter(|one| !one.is_free() && !one.cost.0 && one.cost.1 == 0).collect();
+    let mut sets: Vec<(f64, Vec<&Alone<'a>>)> = vec![(0.0, Vec::new())];
+    let mut from = 0;
+    for _size in 0..3 {
+        let until = sets.len();
+        for index in from..until {
+            for (place, one) in paying.iter().enumerate() {
+                let (cost, set) = &sets[index];
+                let is_later = set.last().is_none_or(|last| is_before(&paying, last, place));
+                if is_later && set.iter().all(|other| other.lever.group != one.lever.group) {
+                    let larger = (cost + one.cost.2, [set.as_slice(), &[*one]].concat());
+                    sets.push(larger);
+                }
+            }
+        }
+        from = until;
+    }
+    sets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let free = chosen.clone();
+    let mut failed: Vec<Vec<&'a FoundLever>> = Vec::new();
+    for (_, set) in sets.iter().filter(|(_, set)| !set.is_empty()) {
+        if let [one] = set.as_slice()
+            && one.figures.fits
+        {
+            (*chosen, *best) = (vec![one.lever], Some(one.figures.clone()));
+            return Ok(());
+        }
+        let levers: Vec<&FoundLever> = set.iter().map(|one| one.lever).collect();
+        let all = with(&free, &levers);
+        let is_part = |of: &Vec<&FoundLever>| all.iter().all(|lever| of.iter().any(|other| other.name == lever.name));
+        if failed.iter().any(is_part) {
+            continue;
+        }
+        let Some(figures) = search.measure(&all)? else { continue };
+        if best.as_ref().is_none_or(|best| need(best) > need(&figures)) {
+            (*chosen, *best) = (all.clone(), Some(figures.clone()));
+        }
+        if figures.fits {
+            return Ok(());
+        }
+        failed.push(all);
+    }
+    Ok(())
+}
+
 /// What order sets that do not fit are in: what nobody knows last.
 fn need(figures: &LeverFigures) -> (bool, Option<u64>, u64) {
     (figures.needed.is_none(), figures.needed, figures.peak_allocated)
+}
+
+fn is_before(levers: &[&Alone<'_>], one: &Alone<'_>, place: usize) -> bool {
+    levers.iter().take(place).any(|other| other.lever.name == one.lever.name)
 }
 
 struct Search<'a, 'b> {

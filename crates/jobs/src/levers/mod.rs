@@ -32,6 +32,23 @@ pub const OURS: usize = 2;
 /// The lever that halves the searched variable and takes two steps' gradients together.
 const ACCUMULATE: &str = "accumulate";
 
+/// Levers that are right when they are applied from outside to a job that trains, in the order in which they are shown.
+pub const FROM_OUTSIDE: [&str; 10] = [
+    "fused",
+    "foreach_off",
+    "zero_grad_early",
+    "no_unused_gradients",
+    "chunked_loss",
+    "checkpoint_keep_matmuls",
+    "checkpoint_every_second",
+    "checkpoint",
+    "offload_first_half",
+    "offload",
+];
+
+/// The same of those that change the numbers.
+pub const CHANGING_FROM_OUTSIDE: [&str; 2] = ["autocast_bf16", "weights_bf16"];
+
 /// In place of a lever's name: the script as it is, alone.
 pub const AS_IT_IS: &str = "as_it_is";
 
@@ -47,6 +64,8 @@ pub struct Question {
     pub world_size: Option<u32>,
     /// The levers to try, by their names, or [`AS_IT_IS`]; none: all that the script has.
     pub only: Vec<String>,
+    /// Nothing is tried of a script that fits as it is.
+    pub only_if_needed: bool,
 }
 
 /// What a trial needs, and what its step costs.
@@ -96,6 +115,8 @@ pub struct Answer {
     pub rows: Vec<Row>,
     /// Levers that were not tried, each with why.
     pub skipped: Vec<FoundLever>,
+    /// What tells the script's models from others.
+    pub models: Vec<String>,
     /// The cheapest set that fits, or what came nearest.
     pub combination: Option<Combination>,
     /// How fast the GPU is by its data sheet.
@@ -255,11 +276,15 @@ pub fn levers(
         base,
         rows: Vec::new(),
         skipped,
+        models: notes.models,
         combination: None,
         rates: rates::of(&gpu),
         is_interrupted: false,
     };
-    if answer.base.outcome.is_ok() {
+    let is_needed = answer.base.outcome.as_ref().is_ok_and(|base| !question.only_if_needed || !base.fits);
+    if let (Ok(base), false) = (&answer.base.outcome, is_needed) {
+        answer.combination = Some(Combination { levers: Vec::new(), figures: base.clone() });
+    } else if is_needed {
         bench.question.fit.setting.shared_start = meeting;
         try_each(&mut bench, &mut answer, usable)?;
         if !bench.is_stopped() {

@@ -9,6 +9,7 @@ fn job(purpose: Purpose, directory: PathBuf) -> Job {
         directory,
         plans: None,
         solid: None,
+        fit: None,
         package: PathBuf::new(),
         dry_run: None,
         steps: None,

@@ -1,0 +1,109 @@
+"""Each lever on each shape of script, on the CPU with real numbers: bitwise the script's, within rounding, or refused with the reason.
+
+All cells take minutes: `scripts/test-python tests/python/test_lever_harness.py` runs those below; with STALLOC_LEVERS_ALL=1, all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import PROGRAMS
+
+import stalloc
+
+SHAPES = Path(__file__).parent / "lever_shapes"
+#: What becomes of a lever on a shape; the first words of a reason.
+CELLS: dict[str, dict[str, str]] = {
+    "accumulate_mean": {"step_in_backward": "refused: the script calls backward several times", "zero_grad_early": "bitwise"},
+    "accumulate_model_zero": {"accumulate": "refused: the script frees gradients without the optimizer"},
+    "accumulate_none": {"accumulate": "refused: the script frees gradients without the optimizer", "zero_grad_early": "bitwise"},
+    "batchnorm": {"checkpoint": "bitwise", "checkpoint_keep_matmuls": "bitwise"},
+    "block_checkpoint": {"checkpoint": "refused: the script checkpoints already"},
+    "channels_last": {"offload": "bitwise"},
+    "clipped": {"no_unused_gradients": "refused: the script clips", "step_in_backward": "refused: the script clips"},
+    "closure": {"zero_grad_early": "refused: the script hands step() a closure"},
+    "collected": {"checkpoint": "refused: a block changes the variable PENALTIES"},
+    "compiled_part": {"checkpoint": "bitwise", "offload_first_half": "bitwise"},
+    "counts_calls": {"checkpoint": "refused: a block changes Counting.calls"},
+    "ddp_after": {"step_in_backward": "refused: the script has process groups", "checkpoint": "bitwise", "offload": "bitwise"},
+    "ddp_before": {"checkpoint_every_second": "bitwise", "chunked_loss": "rounding"},
+    "ema": {"checkpoint": "bitwise", "offload_first_half": "bitwise", "autocast_bf16": "change", "chunked_loss": "rounding"},
+    "evaluation": {"chunked_loss": "rounding", "offload": "bitwise"},
+    "function": {"zero_grad_early": "bitwise", "fused": "rounding"},
+    "gan": {"step_in_backward": "refused: the script has several optimizers", "accumulate": "refused: the script has several"},
+    "hooks": {"checkpoint": "refused: a hook of widen"},
+    "inline": {"foreach_off": "bitwise", "fused": "rounding"},
+    "kept_gradients": {"zero_grad_early": "refused: the script does not free", "step_in_backward": "refused: the script does not free"},
+    "moe": {"checkpoint": "bitwise"},
+    "onecycle": {"step_in_backward": "bitwise"},
+    "own_checkpoint": {"checkpoint": "bitwise"},
+    "pairs": {"checkpoint": "bitwise", "chunked_loss": "rounding", "no_unused_gradients": "bitwise"},
+    "prepared": {"checkpoint": "bitwise", "foreach_off": "bitwise", "accumulate": "refused: the script's schedule"},
+    "python_random": {"checkpoint": "refused: a block changes Python's random"},
+    "reloaded": {"step_in_backward": "refused"},
+    "restarts": {"checkpoint": "bitwise"},
+    "resume": {"step_in_backward": "bitwise", "fused": "rounding"},
+    "scaler": {"step_in_backward": "refused: the script scales", "fused": "rounding"},
+    "two_losses": {"no_unused_gradients": "refused: the script makes another optimizer"},
+    "zeros": {"zero_grad_early": "refused: the script sets gradients to zero", "step_in_backward": "refused: the script sets"},
+}
+
+
+def test_no_lever_trains_something_else():
+    has_all = bool(os.environ.get("STALLOC_LEVERS_ALL"))
+    assert {path.stem for path in SHAPES.glob("*.py")} == {*CELLS, "nets"}
+    chosen = [] if has_all else [f"{shape}:{','.join(levers)}" for shape, levers in CELLS.items()]
+    folder = str(Path(stalloc.__file__).parents[1])
+    process = subprocess.run(
+        [sys.executable, PROGRAMS / "lever_harness.py", SHAPES, *chosen], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": folder}
+    )
+    assert process.returncode == 0, process.stderr
+    found = json.loads(process.stdout)
+    wrong = {(shape, lever): cell for shape, cells in found.items() for lever, cell in cells.items() if "WRONG" in cell}
+    assert not wrong
+    for shape, levers in CELLS.items():
+        for lever, cell in levers.items():
+            assert found[shape][lever].startswith(cell), (shape, lever)
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_what_is_applied_is_taken_off_again(kind):
+    import copy
+    import pickle
+
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(2)))
+    optimizer = getattr(torch.optim, kind)([*model.parameters()][:3], lr=0.1)
+    before = (str(model.__dict__.keys()), str(optimizer.state_dict()))
+    own = pickle.dumps(copy.deepcopy(model).state_dict()["0.0.weight"])
+    stalloc.apply.checkpoint(*model)
+    stalloc.apply.offload(model)
+    stalloc.apply.fused(optimizer)
+    stalloc.apply.zero_grad_early(optimizer)
+    stalloc.apply.no_unused_gradients(model, optimizer)
+    model(torch.ones(2, 4)).sum().backward()
+    assert [p.grad is None for p in model.parameters()] == [False, False, False, True]
+    optimizer.step()
+    assert all(p.grad is None for p in model.parameters())
+    saved = optimizer.state_dict()
+    assert saved["param_groups"][0]["fused"] is None and optimizer.param_groups[0]["fused"]
+    assert b"stalloc" not in pickle.dumps(model) and pickle.dumps(model.state_dict()["0.0.weight"]) != own
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.zero_()
+        assert not twin(torch.ones(2, 4)).any()
+    for target in (model, optimizer):
+        stalloc.apply.take_off(target)
+    assert all(type(module.forward).__name__ == "method" for module in model.modules()) and all(p.requires_grad for p in model.parameters())
+    assert str(model.__dict__.keys()) == before[0] and optimizer.param_groups[0]["fused"] is None
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    assert all(p.grad is not None for p in model.parameters())
