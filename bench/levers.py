@@ -133,8 +133,8 @@ def compared(name: str, folder: Path, options: argparse.Namespace) -> str:
         print(f"  {one['name']}: {one['why']}")
     worst, same, largest, by_hand = 0.0, [], [], {}
     for one in answer["levers"]:
-        if one["peak_allocated"] is None:
-            print(f"  {one['name']}: {one['error']['lines'][-1:]}", flush=True)
+        if one["peak_allocated"] is None or one["where"].startswith("nowhere"):
+            print(f"  {one['name']}: {one['where'] if one['peak_allocated'] else one['error']['lines'][-1:]}", flush=True)
             not_tried.append(one["name"])
             continue
         of = int(one["name"].rpartition("_")[2]) if one["name"].startswith("fsdp2") else 1 + bool(ranks)

@@ -49,7 +49,7 @@ CELLS: dict[str, dict[str, str]] = {
     "restarts": {"checkpoint": "bitwise"},
     "resume": {"step_in_backward": "bitwise", "fused": "rounding"},
     "scaler": {"step_in_backward": "refused: the script scales", "fused": "rounding"},
-    "two_losses": {"no_unused_gradients": "refused: the script makes another optimizer"},
+    "two_losses": {"checkpoint_keep_matmuls": "refused: the script goes through a graph twice", "checkpoint": "bitwise", "no_unused_gradients": "refused: the script makes another optimizer"},
     "zeros": {"zero_grad_early": "refused: the script sets gradients to zero", "step_in_backward": "refused: the script sets"},
 }
 

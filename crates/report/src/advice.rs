@@ -53,6 +53,12 @@ impl Case<'_> {
             let text = "See what this and every other lever gives on your script, without a GPU.";
             advice.push(Advice { text: text.into(), command: Some(self.levers()) });
         }
+        let is_tried = |one: &Advice| one.command.as_deref().is_some_and(|line| line.starts_with("stalloc levers"));
+        if advice.iter().any(is_tried) {
+            let text = "Or have the cheapest that make it fit applied, if any do, before the job starts.";
+            advice
+                .push(Advice { text: text.into(), command: Some(format!("stalloc run --fit -- {}", self.command())) });
+        }
         advice
     }
 

@@ -28,7 +28,7 @@ class Applied:
 
     def __reduce__(self) -> tuple[Any, ...]:
         owner = getattr(self.__wrapped__, "__self__", None)
-        return (getattr, (owner, "forward")) if owner is not None else (functools.partial, (self.__wrapped__,))
+        return (getattr, (owner, self.__wrapped__.__name__)) if owner is not None else (functools.partial, (self.__wrapped__,))
 
 
 def apply(module: Any, call: Callable[..., Any], **settings: Any) -> None:
@@ -292,7 +292,7 @@ def _with_options(optimizer: Any, options: dict[str, Any]) -> None:
 
 def _counted_on_host(state: Any) -> Any:
     step = state.get("step") if isinstance(state, dict) else None
-    return state | {"step": step.cpu()} if hasattr(step, "cpu") else state
+    return state | {"step": step.cpu()} if step is not None and hasattr(step, "cpu") else state
 
 
 def zero_grad_early(optimizer: Any) -> None:

@@ -26,6 +26,8 @@ REASONS = {
     "clip": "the script clips gradients, which needs all of them at once",
     "scaler": "the script scales gradients, which looks at all of them before the step",
     "several backwards": "the script calls backward several times for a step",
+    "retains": "the script goes through a graph twice (retain_graph), which selective checkpoints do not allow",
+    "double backward": "the script differentiates gradients (create_graph), which a loss in pieces does not allow",
     "several optimizers": "the script has several optimizers: a backward pass for one reaches parameters of another",
     "later optimizer": "the script makes another optimizer after its first forward pass",
     "shared parameters": "a parameter has two optimizers, which both need its gradient",
@@ -156,7 +158,7 @@ class _OfBlocks(Lever):
     def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
         lines = []
         for name, model in models:
-            lists = [b for b in program.blocks() if b.name.startswith(name)] if program.calls else program.blocks_of(name, model)
+            lists = [b for b in program.blocks() if b.name.startswith(name) and b.name[len(name) :][:1] in ("", ".", "[")] if program.calls else program.blocks_of(name, model)
             lines += [self.call.replace("BLOCKS", f"*{b.name}{self.part.replace('N', str(len(b.members) // 2))}") for b in lists]
             # A language model of transformers appends keys and values, and would a second time; its decoder may have a copy of the settings.
             parts = [(path, getattr(part, "config", None)) for path, part in model.named_modules()] if lines and self.is_recomputed else []
@@ -188,6 +190,7 @@ class CheckpointSelective(_OfBlocks):
     """Each block keeps what its products gave, and computes the cheap rest again."""
 
     name = "checkpoint_keep_matmuls"
+    refused_by = (*_OfBlocks.refused_by, "retains", "double backward")
     does = "all but what matrix products gave is computed again in the backward pass"
     call = "stalloc.apply.checkpoint(BLOCKS, keep_matmuls=True)"
 
@@ -438,7 +441,7 @@ class ChunkedLoss(Lever):
     """The last layer and its cross-entropy are computed together, some rows at a time: the logits are never whole."""
 
     name = "chunked_loss"
-    refused_by = ("no logits", "unused parameters")
+    refused_by = ("no logits", "unused parameters", "double backward")
     group = "loss"
     numerics = "rounding"
 

@@ -24,7 +24,7 @@ def _lazily(applied: Applied, arguments: Any, options: Any) -> Any:
     head = owner_of(applied)
     if not (torch.is_grad_enabled() and head.training):
         return applied.__wrapped__(*arguments, **options)
-    return Logits(*arguments, head=head, **options)
+    return Logits(arguments[0] if arguments else options["input"], head)
 
 
 class Logits:

@@ -158,6 +158,7 @@ class Observed(Watch):
         self._heads: set[int] = set()
         self._steps = 0
         _watch_what_it_does(torch, self.program)
+        watched(torch.autograd, "grad", lambda *arguments, **options: self._retains(*arguments[3:5], **options))
 
     def is_done(self, module: Any) -> bool:
         return self._steps >= (1 if self.chosen else 2) and self.program.is_model(module)
@@ -190,6 +191,15 @@ class Observed(Watch):
         why = f"a hook of {hook} would run twice" if hook else f"a block changes {changed[0]}, and would for a second time" if changed else ""
         program.calls[number] = why
         return outputs
+
+    def backward_called(self, *arguments: Any, **options: Any) -> None:
+        super().backward_called(*arguments, **options)
+        self._retains(*arguments[2:4], **options)
+
+    def _retains(self, *given: Any, **options: Any) -> None:
+        retain, create = [*given, None, None][:2]
+        self.program.does.update({"retains"} if retain or options.get("retain_graph") else ())
+        self.program.does.update({"double backward"} if create or options.get("create_graph") else ())
 
     def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
         if len(arguments) > 1 or options.get("closure") is not None:  # the first is the optimizer

@@ -144,7 +144,7 @@ fn print(answer: &Answer, command: &[OsString]) -> Result<(), Error> {
 }
 
 fn print_code(lever: &FoundLever) -> Result<(), Error> {
-    let is_new = lever.r#where.starts_with("before ") || lever.r#where.starts_with("after ");
+    let is_new = ["before ", "after ", "nowhere"].iter().any(|kind| lever.r#where.starts_with(kind));
     if !lever.r#where.is_empty() {
         output::line(&format!("  {}{}:", if is_new { "" } else { "in place of " }, lever.r#where))?;
     }

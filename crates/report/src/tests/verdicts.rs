@@ -85,6 +85,8 @@ fn a_request_that_the_empty_memory_would_have_served_is_fragmentation_and_a_larg
     assert_eq!((large.verdict, large.peak_allocated), (Verdict::TooLarge, 450 * MIB));
     let levers = |device: &DeviceFigures| device.advice[0].command.clone().expect("what to try");
     assert_eq!(levers(&large), "stalloc levers --dry-run GPU -- COMMAND");
+    let last = large.advice.last().and_then(|advice| advice.command.as_deref());
+    assert_eq!(last, Some("stalloc run --fit -- COMMAND"));
     let sites: Vec<_> = large.peak_by_site.iter().map(|one| (&*one.site, one.bytes, one.blocks)).collect();
     assert_eq!(sites, [("net.py:3 build", 300 * MIB, 10), ("net.py:8 forward", 150 * MIB, 1)]);
     let recorded = &large.allocators[0];
