@@ -103,7 +103,7 @@ def _checkpointed(applied: Applied, arguments: Any, options: Any) -> Any:
     if not torch.is_grad_enabled():
         return applied.__wrapped__(*arguments, **options)
     owner = owner_of(applied)
-    buffers = _Buffers([] if owner is None else owner.modules(), applied.settings.get("moves", True))
+    buffers = _Buffers([] if owner is None else owner.modules(), applied.settings.get("changes", True))
 
     def contexts() -> tuple[Any, Any]:
         if not applied.settings["keep_matmuls"]:
@@ -113,7 +113,7 @@ def _checkpointed(applied: Applied, arguments: Any, options: Any) -> Any:
         return first, _Both(buffers, again)
 
     result = checkpoint(applied.__wrapped__, *arguments, use_reentrant=False, context_fn=contexts, **options)
-    applied.settings["moves"] = buffers.have_changed()
+    applied.settings["changes"] = buffers.have_changed()
     return result
 
 

@@ -159,7 +159,8 @@ def _loss(hidden: Any, head: Any, target: Any, options: dict[str, Any]) -> Any:
 
     functional = torch.nn.functional
     is_autocast = torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")
-    if hasattr(functional, "linear_cross_entropy") and hasattr(torch.nn, "LinearCrossEntropyOptions") and not is_autocast:
+    is_in_torch = hasattr(functional, "linear_cross_entropy") and hasattr(torch.nn, "LinearCrossEntropyOptions")
+    if is_in_torch and not is_autocast and not options.get("label_smoothing") and target.dtype == torch.int64:
         pieces = torch.nn.LinearCrossEntropyOptions()
         return functional.linear_cross_entropy(hidden, head.weight, target, linear_bias=head.bias, options=pieces, **options)
     from torch.utils.checkpoint import checkpoint

@@ -24,8 +24,8 @@ def main():
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    total = torch.tensor([sum(p.double().abs().sum() for p in model.parameters())])
-    both = [torch.zeros(1) for _ in range(2)]
+    total = torch.tensor([sum(p.detach().double().abs().sum().item() for p in model.parameters())], dtype=torch.double)
+    both = [torch.zeros(1, dtype=torch.double) for _ in range(2)]
     dist.all_gather(both, total)
     assert both[0] == both[1], "ranks have different weights"
     found = values(losses, model.module, optimizer)

@@ -23,7 +23,7 @@ import torch.utils.checkpoint
 from stalloc._levers.catalogue import LEVERS
 from stalloc._levers.watching import Observed, Watch
 
-#: Figures of a lever that rounds may differ by so much of the largest of their kind.
+#: Where sums have another order, figures may differ by this part of the largest of their kind.
 ROUNDING = 2e-4
 
 
