@@ -60,8 +60,8 @@ def undo(target: Any, name: str) -> None:
 
 def take_off(target: Any) -> None:
     """Have a model or an optimizer as it was before levers. Weights that are 16 bits wide stay so."""
-    for undo in _undoing.pop(target, {}).values():
-        undo()
+    for name in list(_undoing.get(target, {})):
+        undo(target, name)
     for module in target.modules() if hasattr(target, "modules") else ():
         while isinstance(forward := module.__dict__.get("forward"), Applied):
             if getattr(forward.__wrapped__, "__func__", None) is type(module).forward:

@@ -20,7 +20,7 @@ use crate::progress::Terminal;
     after_help = "Examples:\n  stalloc run -- python train.py                         nothing else is needed\n  \
                         stalloc run --plan plans -- torchrun train.py          keep what is learned for the next run\n  \
                         stalloc run --plan plans --frozen -- python train.py   follow the plans and learn nothing\n  \
-                        stalloc run --fit -- python train.py                   make it fit where it does not, as cheaply as can be\n  \
+                        stalloc run --fit -- python train.py                   make it fit where it does not\n  \
                         stalloc run --dry-run h100-80gb -- python train.py     the same with no GPU\n\n\
                         The script stays as it is. Its memory is served from one arena from the first request on, and\n\
                         steps that repeat exactly are learned while it trains. If stalloc cannot serve the job, it says so\n\

@@ -130,7 +130,10 @@ fn say(answer: &Answer, found: &Combination) {
         output::bytes(answer.goal),
     ));
     let cost = match (answer.extra_flops(figures), base.flops) {
-        (Some(more), Some(flops)) => format!("{} operations", percent(more.max(0), flops)),
+        (Some(more), Some(flops)) if more.saturating_mul(2000) < i64::try_from(flops).unwrap_or(i64::MAX) => {
+            "as many operations as without".to_owned()
+        }
+        (Some(more), Some(flops)) => format!("{} operations", percent(more, flops)),
         _ => "an unknown number of operations".to_owned(),
     };
     let copies = answer.extra_host_bytes(figures).unwrap_or(0).max(0).unsigned_abs();
@@ -142,7 +145,7 @@ fn say(answer: &Answer, found: &Combination) {
         (false, true) => "numbers stay the same but for the order of sums",
         (false, false) => "numbers stay the same",
     };
-    output::say(&format!("--fit: a step has {cost}{copies} more; {numbers}"));
+    output::say(&format!("--fit: a step has {cost}{copies}; {numbers}"));
 }
 
 fn names(found: &Combination) -> String {
