@@ -24,7 +24,7 @@ def decide(size: int | str | bool) -> None:
         return
     option = "--fit" if size is True else f"--fit={size}"
     program = Path(__file__).parents[1] / "_bin" / "stalloc"
-    command = [program, "run", option, "--only-say", "--", sys.executable, *sys.orig_argv[1:]]
+    command = [str(program), "run", option, "--only-say", "--", sys.executable, *sys.orig_argv[1:]]
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if process.returncode:
         raise RuntimeError("stalloc.enable(fit=...): the job was not started; the lines above say why")

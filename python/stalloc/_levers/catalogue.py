@@ -200,7 +200,7 @@ class Offload(Lever):
 
     name = "offload"
     does = "saved tensors of the forward pass wait in host memory"
-    refused_by = ("compile", "no model")
+    refused_by: tuple[str, ...] = ("compile", "no model")
     group = "activations"
     call = "offload"
 
@@ -362,8 +362,10 @@ class StepInBackward(_OfStep):
 
     name = "step_in_backward"
     does = "each parameter is updated in the backward pass, and its gradient freed"
-    refused_by = ("no optimizer", "own optimizer", "hooked optimizer", "closure", "clip", "scaler", "several backwards", "several optimizers")
-    refused_by += ("later optimizer", "before reduction", "keeps gradients", "zeros")
+    refused_by = (
+        *("no optimizer", "own optimizer", "hooked optimizer", "closure", "clip", "scaler", "several backwards", "several optimizers"),
+        *("later optimizer", "before reduction", "keeps gradients", "zeros"),
+    )
     group = "step"
 
 
