@@ -135,7 +135,7 @@ class _OfBlocks(Lever):
     """One that changes how repeated blocks are called."""
 
     group = "activations"
-    refused_by = ("compile", "no blocks")
+    refused_by: tuple[str, ...] = ("compile", "no blocks")
     #: Whether it computes blocks for a second time.
     is_recomputed = True
     #: Which of the blocks, as a slice is written; ``N`` is half of them.

@@ -33,7 +33,8 @@ def install() -> None:
     files: set[str] = set()
 
     def heard(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str) and arguments[1] in ("r", "rb", None):
+        # What is opened to be written decides nothing, and may be gone by the next trial.
+        if event == "open" and isinstance(arguments[0], str) and arguments[1] in ("r", "rb", None) and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR):
             # What this launch was told lies in a file of its own each time.
             if arguments[0] != os.environ.get("STALLOC_LAUNCH"):
                 files.add(os.path.abspath(arguments[0]))
