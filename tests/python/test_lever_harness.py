@@ -26,7 +26,7 @@ CELLS: dict[str, dict[str, str]] = {
     "block_checkpoint": {"checkpoint": "refused: the script checkpoints already"},
     "channels_last": {"offload": "bitwise"},
     "clipped": {"no_unused_gradients": "refused: the script clips", "step_in_backward": "refused: the script clips"},
-    "closure": {"zero_grad_early": "refused: the script hands step() a closure"},
+    "closure": {"step_in_backward": "refused: the script hands step() a closure"},
     "collected": {"checkpoint": "refused: a block changes the variable PENALTIES"},
     "compiled_part": {"checkpoint": "bitwise", "offload_first_half": "bitwise"},
     "counts_calls": {"checkpoint": "refused: a block changes Counting.calls"},
