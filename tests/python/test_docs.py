@@ -85,19 +85,23 @@ def test_what_a_page_points_to_is_there(name):
         assert stands_for_something or (ROOT / path).exists(), f"{path} is named"
 
 
-#: Figures of memory, which pages show as commands print them; times differ from run to run.
-MEMORY = re.compile(r"\d+\.\d\d GiB|\d+\.\d MiB")
+#: Figures of memory, which pages show as commands print them, to half a per cent: the arena's tuning changes; times differ from run to run.
+MEMORY = re.compile(r"(\d+\.\d\d) GiB")
 
 
-def shown() -> dict[str, set[str]]:
+def memory(text: str) -> set[float]:
+    return {float(figure) for figure in MEMORY.findall(text)}
+
+
+def shown() -> dict[str, set[float]]:
     """The figures of memory in the output that the tutorial shows below a block, by the block's last command; of what learns on the way, none."""
-    below: dict[str, set[str]] = {}
+    below: dict[str, set[float]] = {}
     last = ""
     for language, code, _ in blocks(ROOT / "docs/tutorial.md"):
         if language == "sh":
             last = with_a_gpu(commands(code)[-1])
         elif last and "stalloc: dev0" not in code:
-            below[last] = set(MEMORY.findall(code))
+            below[last] = memory(code)
     return below
 
 
@@ -151,7 +155,8 @@ def test_the_first_hour_can_be_typed_into_one_shell(tmp_path):
     assert any(shown().values())
     for line, figures in shown().items():
         said = "".join(said for typed, said in zip(lines, answers[::2]) if typed == line)
-        assert all(figure in said for figure in figures), f"the tutorial shows {figures} of {line}\n{said}"
+        unlike = {figure for figure in figures if not any(abs(figure - now) <= 0.005 * figure for now in memory(said))}
+        assert not unlike, f"the tutorial shows {unlike} GiB of {line}\n{said}"
     for line, said, status in zip(lines, answers[::2], answers[1::2]):
         if line.startswith("STALLOC_DRYRUN_TOTAL_MIB") and " trace " in line:
             assert status != "0" and "OutOfMemoryError: CUDA out of memory" in said, said
