@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shlex
 import sys
 from typing import Any
 
-from stalloc._out_of_memory.holders import World
+from stalloc import _native
+from stalloc._out_of_memory.holders import World, optimized
+from stalloc._out_of_memory.objects import attributes, is_a, items, length, name_of, named, text
 
 
 def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
@@ -16,53 +17,65 @@ def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
     torch = world.torch
     stats = torch._C._cuda_memoryStats(world.device)
     reserved = int(stats["reserved_bytes"]["all"]["current"])
-    return {
+    known: dict[str, Any] = {
         "size": size,
         "total": total,
         "free": free,
         "reserved": reserved,
         "allowed": allowed(torch, world.device, total),
         "grad_enabled": bool(torch.is_grad_enabled()),
-        "evaluating": bool(world.roots) and not any(root.training for root in world.roots),
-        "optimizers": [_optimizer(one) for one in world.optimizers],
-        "missing_gradients": _missing_gradients(world),
-        "command": shlex.join(getattr(sys, "orig_argv", sys.argv))[:2000],
+        "evaluating": bool(world.roots) and not any(attributes(root).get("training") is True for root in world.roots),
+        "optimizers": [],
+        "missing_gradients": 0,
+        "command": command(),
         "pinned": _pinned(torch),
         "processes": processes(torch, world.device),
         "pid": os.getpid(),
     }
+    for optimizer in world.optimizers:
+        with world.apart:
+            known["optimizers"].append(_optimizer(world, optimizer))
+    with world.apart:
+        known["missing_gradients"] = _missing_gradients(world)
+    return known
+
+
+def command() -> str:
+    """The command line, without what looks like a secret."""
+    return _native.redacted([text(word) for word in getattr(sys, "orig_argv", sys.argv)])
 
 
 #: Tensors of a parameter's size that a family of optimizers keeps for each parameter.
 _STATES = {"adam": 2, "lamb": 2, "adan": 3, "lion": 1, "rmsprop": 1, "adadelta": 2}
 
 
-def _optimizer(optimizer: Any) -> dict[str, Any]:
+def _optimizer(world: World, optimizer: Any) -> dict[str, Any]:
     """How large the states are that an optimizer has not made yet."""
-    name = type(optimizer).__name__
+    name, own = name_of(type(optimizer)), attributes(optimizer)
     each = next((count for family, count in _STATES.items() if family in name.lower()), 0)
+    states: Any = own.get("state")
+    has_state = {id(key) for key, state in dict.items(states) if length(state)} if is_a(states, dict) else set()
     missing = held = 0
-    for group in optimizer.param_groups:
+    for group in map(named, items(own.get("param_groups"))):
         kept = each + int(bool(group.get("amsgrad"))) + int("sgd" in name.lower() and bool(group.get("momentum")))
-        for parameter in group["params"]:
-            if not getattr(parameter, "is_cuda", False) or not parameter.requires_grad:
-                continue
-            size = parameter.numel() * parameter.element_size()
-            held += size
-            if not optimizer.state.get(parameter):
-                missing += kept * size
+        for parameter in items(group.get("params")):
+            if world.is_tensor(parameter) and world.is_tensor.read(parameter, "is_cuda") and world.is_tensor.read(parameter, "requires_grad"):
+                size = world.is_tensor.bytes_of(parameter)
+                held += size
+                if id(parameter) not in has_state:
+                    missing += kept * size
     return {"name": name, "parameters": held, "missing": missing}
 
 
 def _missing_gradients(world: World) -> int:
     """Bytes of gradients that the optimizers' parameters have not yet."""
     missing: dict[int, int] = {}
-    for optimizer in world.optimizers:
-        for parameter in (each for group in optimizer.param_groups for each in group["params"]):
-            if parameter.requires_grad and parameter.is_leaf and parameter.grad is None:
-                address = world.address(parameter)
-                if address is not None:
-                    missing[address] = parameter.numel() * parameter.element_size()
+    read = world.is_tensor.read
+    for parameter in (each for optimizer in world.optimizers for each in optimized(world, optimizer)):
+        if read(parameter, "requires_grad") and read(parameter, "is_leaf") and read(parameter, "grad") is None:
+            address = world.address(parameter)
+            if address is not None:
+                missing[address] = world.is_tensor.bytes_of(parameter)
     return sum(missing.values())
 
 
@@ -122,7 +135,7 @@ def _processes(torch: Any, device: int) -> list[dict[str, Any]]:
 def _name_of(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(4096).split(b"\0")
-        return b" ".join(word for word in words[:3] if word).decode(errors="replace")[:120]
+            words = file.read(4096).decode(errors="replace").split("\0")
+        return _native.redacted([word for word in words[:3] if word])[:120]
     except OSError:
         return ""

@@ -12,15 +12,17 @@ import gc
 import logging
 import os
 import sys
-import time
-import traceback
 import types
-import weakref
-from collections import Counter, UserDict, UserList, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Iterator
 
 from stalloc._common.users import is_users
+from stalloc._out_of_memory.limits import Apart, Deadline
+from stalloc._out_of_memory.objects import (
+    CONTAINERS, Tensors, attributes, cause_of, context_of, ended_frames, is_a, items, keys, length, locals_of, module_of, mro_of, name_of, named, scope_of,
+    text, traceback_of, unwrapped, variables,
+)
 
 #: Nodes of autograd graphs that are visited at most.
 MOST_NODES = 300_000
@@ -36,11 +38,10 @@ MOST_TRIED = 20_000
 MOST_HOLDERS = 24
 MOST_ADDRESSES = 64
 
-CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-#: What keeps a container in its `data`.
-WRAPPERS: tuple[Any, ...] = (weakref.WeakKeyDictionary, UserDict, UserList)
 #: What may wait with variables of its own.
 SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+#: What `functools.lru_cache` makes of a function.
+_CACHED = type(functools.lru_cache(lambda: None))
 #: What leads to everything, or nowhere.
 _OPAQUE = (type, types.ModuleType, types.FrameType, types.CodeType, types.TracebackType, str, bytes, int, float, logging.Logger)
 
@@ -80,74 +81,82 @@ def short(path: str) -> str:
 class World:
     """All tensors of a device that Python knows, and what else says who holds memory."""
 
-    def __init__(self, torch: Any, device: int, deadline: float) -> None:
+    def __init__(self, torch: Any, device: int, deadline: Deadline) -> None:
         self.torch = torch
         self.device = device
         self.deadline = deadline
+        self.is_tensor = Tensors(torch)
+        self.apart = Apart()
         self.modules: list[Any] = []
         self.optimizers: list[Any] = []
         #: Tensors by the address of their storage.
         self.tensors: dict[int, list[Any]] = {}
         #: By the id of each of these tensors, where its storage begins.
         self._places: dict[int, int] = {}
-        self.by_type: dict[type, list[Any]] = {}
-        #: Generators and coroutines that wait, and functions with a closure, by their code.
-        self.by_code: dict[types.CodeType, list[Any]] = {}
+        #: Objects by the id of their class: to hash a class is to ask its metaclass.
+        self.by_type: dict[int, list[Any]] = {}
+        #: Generators and coroutines that wait, and functions with a closure, by the id of their code.
+        self.by_code: dict[int, tuple[types.CodeType, list[Any]]] = {}
         #: Exceptions with a traceback.
         self.exceptions: list[BaseException] = []
-        roles: dict[type, str] = {}
-        for thing in gc.get_objects():
+
+    def look(self) -> World:
+        """Look at all that the garbage collector knows."""
+        roles: dict[int, str] = {}
+        for count, thing in enumerate(gc.get_objects()):
+            if count % 65536 == 65535 and self.is_late:
+                break
             kind = type(thing)
-            role = roles.get(kind)
-            if role is None:
-                role = roles[kind] = self._role(kind)
-            if role == "tensor":
-                self._add(thing)
-            elif role == "module":
-                self.modules.append(thing)
-            elif role == "optimizer":
-                self.optimizers.append(thing)
-            elif role == "exception" and thing.__traceback__ is not None:
-                self.exceptions.append(thing)
-            elif role == "code":
-                self._add_code(thing)
-            if role == "module" or role == "instance":
-                self.by_type.setdefault(kind, []).append(thing)
+            if id(kind) not in roles:
+                roles[id(kind)] = "other"
+                with self.apart:
+                    roles[id(kind)] = self._role(kind)
+            if (role := roles[id(kind)]) != "other":
+                with self.apart:
+                    self._sort(thing, role)
+        return self
+
+    def _sort(self, thing: Any, role: str) -> None:
+        if role == "tensor":
+            self._add(thing)
+        elif role == "module":
+            self.modules.append(thing)
+        elif role == "optimizer":
+            self.optimizers.append(thing)
+        elif role == "exception" and traceback_of(thing) is not None:
+            self.exceptions.append(thing)
+        elif role == "code":
+            self._add_code(thing)
+        if role == "module" or role == "instance":
+            self.by_type.setdefault(id(type(thing)), []).append(thing)
 
     @functools.cached_property
     def roots(self) -> list[Any]:
         """Modules that are no part of another, and have parameters."""
-        parts = {id(part) for module in self.modules for part in (module.__dict__.get("_modules") or {}).values()}
+        parts = {id(part) for module in self.modules for part in items(attributes(module).get("_modules"))}
         outermost = (module for module in self.modules if id(module) not in parts)
         return [root for root in outermost if any(one is not None for one in own_parameters(root))]
 
     def _add_code(self, thing: Any) -> None:
-        if not isinstance(thing, types.FunctionType):
+        if type(thing) is not types.FunctionType:
             code = next(getattr(thing, f"{kind}_code") for kind in ("gi", "cr", "ag") if hasattr(thing, f"{kind}_code"))
         elif thing.__closure__ or thing.__defaults__:
             code = thing.__code__
         else:
             return
         if is_users(code.co_filename):
-            self.by_code.setdefault(code, []).append(thing)
+            self.by_code.setdefault(id(code), (code, []))[1].append(thing)
 
     def _role(self, kind: type) -> str:
         torch = self.torch
-        if kind in (*SUSPENDED, types.FunctionType):
+        if any(kind is one for one in (*SUSPENDED, types.FunctionType)):
             return "code"
-        mro = type.__dict__["__mro__"].__get__(kind)
-        if torch.Tensor in mro:
-            return "tensor"
-        if torch.nn.Module in mro:
-            return "module"
-        if torch.optim.Optimizer in mro:
-            return "optimizer"
-        if BaseException in mro:
-            return "exception"
-        module = kind.__module__
-        foreign = ("builtins", "types", "typing", "abc", "functools", "weakref", "collections", "enum", "_io")
-        if not isinstance(module, str):
-            return "other"
+        known = ((torch.Tensor, "tensor"), (torch.nn.Module, "module"), (torch.optim.Optimizer, "optimizer"), (BaseException, "exception"))
+        for base, role in known:
+            if type.__subclasscheck__(base, kind):
+                return role
+        module = module_of(kind)
+        foreign = ("", "builtins", "types", "typing", "abc", "functools", "weakref", "collections", "enum", "_io")
         is_own = module.startswith("torch.utils.data") or (module not in foreign and module.split(".")[0] not in ("torch", "stalloc"))
         return "instance" if is_own else "other"
 
@@ -156,8 +165,9 @@ class World:
         if (known := self._places.get(id(tensor))) is not None:
             return known
         try:
-            if tensor.is_cuda and tensor.device.index == self.device:
-                return int(tensor.untyped_storage().data_ptr()) or None
+            read = self.is_tensor.read
+            if read(tensor, "is_cuda") and read(tensor, "device").index == self.device:
+                return int(read(tensor, "untyped_storage")().data_ptr()) or None
         except Exception:  # noqa: S110 - tensors that have no storage: fake, sparse, of a functorch level
             pass
         return None
@@ -171,7 +181,7 @@ class World:
     @property
     def is_late(self) -> bool:
         """Whether the time for all this is over."""
-        return time.thread_time() > self.deadline
+        return self.deadline.is_over
 
 
 class Claims:
@@ -214,7 +224,7 @@ class Claims:
 
 def own_parameters(root: Any) -> Iterator[Any]:
     """The parameters of a module and its parts."""
-    return (parameter for module in submodules(root) for parameter in (module.__dict__.get("_parameters") or {}).values())
+    return (parameter for module in submodules(root) for parameter in items(attributes(module).get("_parameters")))
 
 
 def submodules(root: Any) -> Iterator[Any]:
@@ -226,45 +236,36 @@ def submodules(root: Any) -> Iterator[Any]:
             continue
         seen.add(id(module))
         yield module
-        waiting.extend((module.__dict__.get("_modules") or {}).values())
+        waiting.extend(items(attributes(module).get("_modules")))
 
 
-def tensors_in(value: Any, torch: Any, depth: int = MOST_DEPTH, objects: bool = True, most: int = MOST_ITEMS) -> Iterator[Any]:
+def tensors_in(value: Any, world: World, depth: int = MOST_DEPTH, objects: bool = True, most: int = MOST_ITEMS) -> Iterator[Any]:
     """The tensors of nested containers and, where asked for, of whatever the garbage collector reaches from them: objects, closures,
     generators that wait. Never of a whole module, or of a frame that runs."""
     waiting = [(value, depth)]
     seen: set[int] = set()
-    for _ in range(most):
-        if not waiting:
+    for count in range(most):
+        if not waiting or count % 4096 == 4095 and world.is_late:
             return
         item, left = waiting.pop()
-        if isinstance(item, torch.Tensor):
+        if world.is_tensor(item):
             yield item
         elif left > 0 and id(item) not in seen:
             seen.add(id(item))
-            if isinstance(item, dict):
-                waiting.extend((each, left - 1) for each in list(item.values()))
-                waiting.extend((each, left - 1) for each in list(item) if isinstance(each, torch.Tensor))
-            elif isinstance(item, CONTAINERS):
-                waiting.extend((each, left - 1) for each in list(item))
-            elif objects and not isinstance(item, _OPAQUE):
+            if is_a(item, *CONTAINERS):
+                waiting.extend((each, left - 1) for each in [*items(item), *filter(world.is_tensor, keys(item))])
+            elif objects and not is_a(item, *_OPAQUE):
                 waiting.extend((each, left - 1) for each in parts_of(item))
 
 
-def unwrapped(value: Any) -> Any:
-    """The container that something wraps, or itself."""
-    return value.data if isinstance(value, WRAPPERS) else value
-
-
-def content_of(value: Any, torch: Any) -> str:
+def content_of(value: Any, is_tensor: Tensors) -> str:
     """The class of what a container has, where these are no tensors or containers of tensors."""
-    items = list(value.values() if isinstance(value, dict) else value)[-1:] if isinstance(value, CONTAINERS) else []
-    return "".join(type(one).__name__ for one in items if not isinstance(one, (torch.Tensor, *CONTAINERS)))
+    return "".join(name_of(type(one)) for one in items(value)[-1:] if not is_tensor(one) and not is_a(one, *CONTAINERS))
 
 
 def parts_of(item: Any) -> list[Any]:
     """What an object refers to; of a function only its closure, its defaults and its attributes."""
-    if isinstance(item, types.FunctionType):
+    if type(item) is types.FunctionType:
         return [item.__defaults__, item.__kwdefaults__, item.__dict__, *(cell.cell_contents for cell in item.__closure__ or () if _is_full(cell))]
     return gc.get_referents(item)
 
@@ -272,77 +273,116 @@ def parts_of(item: Any) -> list[Any]:
 def find(world: World, sizes: dict[int, int], frames: list[types.FrameType]) -> Claims:
     """The holders of blocks. ``sizes``: bytes of each live block by address; ``frames``: what runs, innermost first."""
     claims = Claims(sizes)
-    _by_roles(world, claims)
-    _by_exceptions(world, claims, frames)
-    graphs = _graphs(world, claims)
-    _by_names(world, claims, frames, graphs)
+    with world.apart:
+        _by_roles(world, claims)
+    with world.apart:
+        _by_exceptions(world, claims, frames)
+    graphs: list[Graph] = []
+    with world.apart:
+        _graphs(world, graphs)
+    with world.apart:
+        _by_names(world, claims, frames, graphs)
+    with world.apart:
+        left = [address for address in world.tensors if address in claims.sizes and address not in claims.of]
+        claims.claim("local", "a local variable, or an operation that runs", left)
     return claims
 
 
 def _by_roles(world: World, claims: Claims, many: bool = False) -> None:
     """Parameters, buffers, gradients and optimizer states; ``many``: of models of which there are too many to be trained together."""
-    torch = world.torch
-    often = Counter(type(root) for root in world.roots)
-    kinds = ("models", "models", "models") if many else ("parameters", "gradients", "optimizer_states")
+    often = Counter(id(type(root)) for root in world.roots)
     for root in world.roots:
-        if (often[type(root)] >= MANY_MODELS) != many:
-            continue
-        each = f" ({often[type(root)]} models)" if many else ""
-        addresses: list[int | None] = []
-        buffers: dict[str, list[int | None]] = {}
-        gradients: list[int | None] = []
-        for module in submodules(root):
-            for name in ("_parameters", "_buffers"):
-                for own, tensor in (module.__dict__.get(name) or {}).items():
-                    if tensor is not None:
-                        of = addresses if name == "_parameters" else buffers.setdefault(f"buffer `{own}` of `{type(module).__name__}`", [])
-                        of.append(world.address(tensor))
-                        if tensor.is_leaf and tensor.grad is not None:
-                            gradients.append(world.address(tensor.grad))
-        claims.claim(kinds[0], f"parameters of `{type(root).__name__}`{each}", filter(None, addresses))
-        for text, places in buffers.items():
-            claims.claim("models" if many else "buffer", text, filter(None, places))
-        claims.claim(kinds[1], f"gradients of `{type(root).__name__}`{each}", filter(None, gradients))
+        if (often[id(type(root))] >= MANY_MODELS) == many:
+            with world.apart:
+                _by_module(world, claims, root, often[id(type(root))] if many else 0)
     for optimizer in world.optimizers if (len(world.optimizers) >= MANY_MODELS) == many else ():
-        name = type(optimizer).__name__
-        states = (world.address(tensor) for state in list(optimizer.state.values()) for tensor in tensors_in(state, torch))
-        claims.claim(kinds[2], f"optimizer states of {name}", filter(None, states))
-        held = [tensor for group in optimizer.param_groups for tensor in group.get("params", ()) if isinstance(tensor, torch.Tensor)]
-        claims.claim(kinds[0], f"parameters of {name}", filter(None, map(world.address, held)))
-        grads = (world.address(tensor.grad) for tensor in held if tensor.is_leaf and tensor.grad is not None)
-        claims.claim(kinds[1], f"gradients of {name}'s parameters", filter(None, grads))
+        with world.apart:
+            _by_optimizer(world, claims, optimizer, many)
+
+
+def _by_module(world: World, claims: Claims, root: Any, many: int) -> None:
+    each = f" ({many} models)" if many else ""
+    addresses: list[int | None] = []
+    buffers: dict[str, list[int | None]] = {}
+    tensors: list[Any] = []
+    for module in submodules(root):
+        own = attributes(module)
+        for name in ("_parameters", "_buffers"):
+            for variable, tensor in named(own.get(name)).items():
+                if world.is_tensor(tensor):
+                    of = addresses if name == "_parameters" else buffers.setdefault(f"buffer `{variable}` of `{name_of(type(module))}`", [])
+                    of.append(world.address(tensor))
+                    tensors.append(tensor)
+    kind = name_of(type(root))
+    claims.claim("models" if many else "parameters", f"parameters of `{kind}`{each}", filter(None, addresses))
+    for label, places in buffers.items():
+        claims.claim("models" if many else "buffer", label, filter(None, places))
+    claims.claim("models" if many else "gradients", f"gradients of `{kind}`{each}", gradients(world, tensors))
+
+
+def _by_optimizer(world: World, claims: Claims, optimizer: Any, many: bool) -> None:
+    name = name_of(type(optimizer))
+    kinds = ("models", "models", "models") if many else ("optimizer_states", "parameters", "gradients")
+    states = (world.address(tensor) for state in items(attributes(optimizer).get("state")) for tensor in tensors_in(state, world))
+    claims.claim(kinds[0], f"optimizer states of {name}", filter(None, states))
+    held = optimized(world, optimizer)
+    claims.claim(kinds[1], f"parameters of {name}", filter(None, map(world.address, held)))
+    claims.claim(kinds[2], f"gradients of {name}'s parameters", gradients(world, held))
+
+
+def optimized(world: World, optimizer: Any) -> list[Any]:
+    """The parameters that an optimizer has."""
+    groups = items(attributes(optimizer).get("param_groups"))
+    return [tensor for group in groups for tensor in items(named(group).get("params")) if world.is_tensor(tensor)]
+
+
+def gradients(world: World, tensors: list[Any]) -> list[int]:
+    """Where the gradients of some tensors lie."""
+    read = world.is_tensor.read
+    found = (world.address(grad) for one in tensors if read(one, "is_leaf") and (grad := read(one, "grad")) is not None)
+    return [address for address in found if address]
 
 
 def handled() -> list[BaseException]:
     """The exceptions that are being handled: each holds the frames it came through."""
     found: list[BaseException] = []
     error = sys.exc_info()[1]
-    while error is not None and error not in found and len(found) < 8:
+    while error is not None and not is_one_of(error, found) and len(found) < 8:
         found.append(error)
-        error = error.__context__ or error.__cause__
+        context = context_of(error)
+        error = cause_of(error) if context is None else context
     return found
+
+
+def is_one_of(thing: Any, things: list[Any]) -> bool:
+    """Whether a list has the very object."""
+    return any(thing is one for one in things)
 
 
 def _by_exceptions(world: World, claims: Claims, frames: list[types.FrameType]) -> None:
     """What the frames of an exception that is handled hold."""
     running = {id(frame) for frame in frames}
     now = handled()
-    alike = Counter(type(error) for error in world.exceptions if error not in now)
-    for error in [*now, *(one for one in world.exceptions if one not in now)]:
-        for frame, line in traceback.walk_tb(error.__traceback__):
-            if id(frame) in running:
-                continue
-            # The frame has ended: what a look at its locals copies goes when it goes.
-            tensors = list(tensors_in(dict(frame.f_locals), world.torch, depth=4))
-            addresses = [world.address(tensor) for tensor in tensors]
-            nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-            _visit(world, nodes, set(), addresses.append)
-            place = line_of(frame.f_code, line)
-            kept = "`sys.last_value`, an exception" if error is getattr(sys, "last_value", None) else f"a `{type(error).__name__}`"
-            which = "the exception being handled" if error in now else f"{kept} that is kept"
-            count = alike[type(error)]
-            name = f"{which} (traceback frame {place})" + (f", one of {count}" if error not in now and count >= MANY_MODELS else "")
-            claims.claim("exception", name, filter(None, addresses), place)
+    kept = [error for error in world.exceptions if not is_one_of(error, now)]
+    alike = Counter(id(type(error)) for error in kept)
+    for error in [*now, *kept]:
+        kind, count = name_of(type(error)), 0 if is_one_of(error, now) else alike[id(type(error))]
+        which = f"{'`sys.last_value`, an exception' if error is getattr(sys, 'last_value', None) else f'a `{kind}`'} that is kept"
+        for frame, line in ended_frames(error):
+            if id(frame) not in running and not world.is_late:
+                with world.apart:
+                    place = line_of(frame.f_code, line)
+                    name = f"{which if count else 'the exception being handled'} (traceback frame {place})"
+                    claims.claim("exception", name + (f", one of {count}" if count >= MANY_MODELS else ""), _of_frame(world, frame), place)
+
+
+def _of_frame(world: World, frame: types.FrameType) -> list[int]:
+    """What a frame that has ended holds: what a look at its locals copies goes when it goes."""
+    tensors = list(tensors_in(locals_of(frame), world, depth=4))
+    addresses = [world.address(tensor) for tensor in tensors]
+    nodes = [node for tensor in tensors if (node := world.is_tensor.read(tensor, "grad_fn")) is not None]
+    _visit(world, nodes, set(), addresses.append)
+    return [address for address in addresses if address]
 
 
 @dataclass
@@ -381,9 +421,9 @@ def _visit(world: World, roots: list[Any], seen: set[Any], found: Any) -> dict[A
         for name in _saved_names(type(node)):
             try:
                 saved = getattr(node, name)
-                for one in saved if isinstance(saved, (tuple, list)) else (saved,):
+                for one in saved if type(saved) in (tuple, list) else (saved,):
                     data = getattr(one, "data", None)
-                    if isinstance(data, world.torch.Tensor):
+                    if world.is_tensor(data):
                         found(world.address(data))
             except Exception:  # noqa: S110 - freed already, or of a kind that has none
                 pass
@@ -397,57 +437,54 @@ def _visit(world: World, roots: list[Any], seen: set[Any], found: Any) -> dict[A
     return leaves
 
 
-def _graphs(world: World, claims: Claims) -> list[Graph]:
+def _graphs(world: World, graphs: list[Graph]) -> None:
     """The autograd graphs, each with what only it saves; of two that share nodes the later one has them."""
-    ends = [tensor for tensors in world.tensors.values() for tensor in tensors if tensor.grad_fn is not None]
-    ends.sort(key=lambda tensor: -tensor.grad_fn._sequence_nr() if hasattr(tensor.grad_fn, "_sequence_nr") else 0)
+    ends = [(tensor, node) for tensors in world.tensors.values() for tensor in tensors if (node := world.is_tensor.read(tensor, "grad_fn")) is not None]
+    ends.sort(key=lambda one: -one[1]._sequence_nr() if hasattr(one[1], "_sequence_nr") else 0)
     seen: set[Any] = set()
-    trained = {id(one) for optimizer in world.optimizers for group in optimizer.param_groups for one in group["params"]}
-    graphs = []
-    for tensor in ends:
-        if tensor.grad_fn in seen or world.is_late:
+    trained = {id(one) for optimizer in world.optimizers for one in optimized(world, optimizer)}
+    for tensor, node in ends:
+        if node in seen or world.is_late:
             continue
-        blocks: list[int | None] = []
-        leaves = _visit(world, [tensor.grad_fn], seen, blocks.append)
-        is_untrained = bool(trained and leaves) and all(id(leaf.variable) not in trained for leaf in leaves)
-        found = list({address for address in blocks if address})
-        graphs.append(Graph(tensor, found, max(leaves.values(), default=0), is_untrained))
-    return graphs
+        with world.apart:
+            blocks: list[int | None] = []
+            leaves = _visit(world, [node], seen, blocks.append)
+            is_untrained = bool(trained and leaves) and all(id(leaf.variable) not in trained for leaf in leaves)
+            found = list({address for address in blocks if address})
+            graphs.append(Graph(tensor, found, max(leaves.values(), default=0), is_untrained))
 
 
 def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graphs: list[Graph]) -> None:
     """What variables, attributes and closures hold, and graphs by the name of the tensor that ends them."""
     names = Names(world, frames)
     names.look()
-    containers = [name for name in names.containers if isinstance(name.values[0], CONTAINERS)]
+    containers = [name for name in names.containers if is_a(name.values[0], *CONTAINERS)]
     for name in (one for one in containers if not one.is_each):
         _claim_name(world, claims, name, inside=False)
     # What is in objects inside of containers is of those that have most.
     whole: set[int] = set()
-    for name in sorted(containers, key=lambda one: -sum(map(len, one.values))):
-        if not world.is_late and not name.is_each and sum(map(len, name.values)) >= MANY_MODELS:
+    for name in sorted(containers, key=lambda one: -sum(map(length, one.values))):
+        if not world.is_late and not name.is_each and sum(map(length, name.values)) >= MANY_MODELS:
             _claim_name(world, claims, name)
             whole.add(id(name))
     _claim_graphs(world, claims, graphs, names)
     for name in sorted((one for one in [*names.containers, *names.tensors] if id(one) not in whole), key=lambda one: one.is_each):
         _claim_name(world, claims, name)
     _by_roles(world, claims, many=True)
-    left = [address for address in world.tensors if address in claims.sizes and address not in claims.of]
-    claims.claim("local", "a local variable, or an operation that runs", left)
 
 
 def _claim_name(world: World, claims: Claims, name: Name, inside: bool = True) -> None:
     holder = claims.claim(name.kind, name.text, _addresses(world, name.values, inside), name.line)
     if holder is not None:
-        holder.is_bounded, holder.is_each, holder.content = name.is_bounded, name.is_each, content_of(name.values[0], world.torch)
+        holder.is_bounded, holder.is_each, holder.content = name.is_bounded, name.is_each, content_of(name.values[0], world.is_tensor)
 
 
 def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Names) -> None:
     """Graphs whose ends one container holds are one holder."""
     by_end: dict[int, Name] = {}
     for name in [*names.tensors, *names.containers]:
-        for tensor in tensors_in(name.values, world.torch):
-            if tensor.grad_fn is not None:
+        for tensor in tensors_in(name.values, world):
+            if world.is_tensor.read(tensor, "grad_fn") is not None:
                 by_end[id(tensor)] = name
     for graph in sorted(graphs, key=lambda graph: -sum(claims.sizes.get(address, 0) for address in graph.blocks)):
         found = by_end.get(id(graph.tensor))
@@ -457,7 +494,8 @@ def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Name
         elif found is not None:
             holder = claims.claim(kind, f"autograd graph of {found.variable}, {found.line}", graph.blocks, found.line)
         else:
-            holder = claims.claim(kind, f"autograd graph of a result of `{_operation(graph.tensor.grad_fn)}`", graph.blocks)
+            made_by = _operation(world.is_tensor.read(graph.tensor, "grad_fn"))
+            holder = claims.claim(kind, f"autograd graph of a result of `{made_by}`", graph.blocks)
             end = world.address(graph.tensor)
             if holder is not None and end is not None and len(holder.ends) < MOST_ADDRESSES:
                 holder.ends.append(end)
@@ -467,7 +505,7 @@ def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Name
 
 def _addresses(world: World, values: list[Any], inside: bool = True) -> dict[int, int]:
     """Where tensors lie, with the bytes that they use there; ``inside``: also those in objects."""
-    return used_by(world, (tensor for value in values for tensor in tensors_in(value, world.torch, objects=inside)))
+    return used_by(world, (tensor for value in values for tensor in tensors_in(value, world, objects=inside)))
 
 
 def used_by(world: World, tensors: Iterable[Any]) -> dict[int, int]:
@@ -476,7 +514,7 @@ def used_by(world: World, tensors: Iterable[Any]) -> dict[int, int]:
     for tensor in tensors:
         address = world.address(tensor)
         if address is not None:
-            found[address] = found.get(address, 0) + tensor.nbytes
+            found[address] = found.get(address, 0) + world.is_tensor.bytes_of(tensor)
     return found
 
 
@@ -512,85 +550,94 @@ class Names:
         self.tensors: list[Name] = []
         self._scopes: dict[int, tuple[dict[str, Any], str]] = {}
         for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None) or ""
-            if isinstance(module, types.ModuleType) and (is_users(file) or module.__name__ == "__main__"):
-                self._scopes[id(module.__dict__)] = (module.__dict__, file)
+            own = scope_of(module)
+            file = text(own.get("__file__"))
+            if own and (is_users(file) or text(own.get("__name__")) == "__main__"):
+                self._scopes[id(own)] = (own, file)
         for frame in frames:
             if is_users(frame.f_code.co_filename):
-                self._scopes[id(frame.f_globals)] = (frame.f_globals, str(frame.f_globals.get("__file__") or frame.f_code.co_filename))
+                file = text(dict.get(frame.f_globals, "__file__"))
+                self._scopes[id(frame.f_globals)] = (frame.f_globals, file or frame.f_code.co_filename)
 
     def look(self) -> None:
         """Look at all of them."""
+        apart = self._world.apart
         for function in self.hooks.functions:
-            self.of_function(function)
+            with apart:
+                self.of_function(function)
         for scope, file in self._scopes.values():
-            for variable, value in list(scope.items()):
-                self._of_variable(value, variable, file)
+            for variable, value in named(scope).items():
+                with apart:
+                    self._of_variable(value, variable, file)
         # The program's own classes first: there may be no time for all.
-        for kind, things in sorted(self._world.by_type.items(), key=lambda one: not _is_users_class(one[0])):
+        kinds = ((type(things[0]), things) for things in self._world.by_type.values())
+        for kind, things in sorted(kinds, key=lambda one: not _is_users_class(one[0])):
             if self._world.is_late:
                 return
-            if _is_users_class(kind):
-                self._of_class(kind)
-            self._of_objects(kind, things)
-        for code, things in self._world.by_code.items():
-            holding = [thing for thing in things if not self._world.is_late and self._holds([thing])]
-            if len(holding) == 1 and isinstance(holding[0], types.FunctionType):
-                self.of_function(holding[0])
-            elif holding:
-                self._of_code(code, holding)
+            with apart:
+                if _is_users_class(kind):
+                    self._of_class(kind)
+                self._of_objects(kind, things)
+        for code, things in self._world.by_code.values():
+            with apart:
+                holding = [thing for thing in things if not self._world.is_late and self._holds([thing])]
+                if len(holding) == 1 and type(holding[0]) is types.FunctionType:
+                    self.of_function(holding[0])
+                elif holding:
+                    self._of_code(code, holding)
 
     def _holds(self, value: Any, inside: bool = True) -> bool:
         world = self._world
-        if isinstance(value, world.torch.Tensor):
+        if world.is_tensor(value):
             return world.address(value) is not None
         value = unwrapped(value)
-        if not isinstance(value, CONTAINERS) or not value:
+        if length(value) == 0:
             return False
-        return any(world.address(tensor) is not None for tensor in tensors_in(value, world.torch, objects=inside, most=MOST_TRIED))
+        return any(world.address(tensor) is not None for tensor in tensors_in(value, world, objects=inside, most=MOST_TRIED))
 
     def _add(self, name: Name) -> None:
         (self.tensors if name.is_tensor else self.containers).append(name)
 
     def _of_variable(self, value: Any, variable: str, file: str) -> None:
-        if type(value).__name__ == "_lru_cache_wrapper":
+        if type(value) is _CACHED:
             self._of_cache(value)
-        elif isinstance(value, types.FunctionType):
+        elif type(value) is types.FunctionType:
             if not self._world.is_late:
                 self.of_function(value)
-                for attribute, kept in list(vars(value).items()):
+                for attribute, kept in attributes(value).items():
                     if attribute != "__wrapped__":
                         self._of_variable(kept, f"{variable}.{attribute}", file)
         elif not variable.startswith("__") and self._holds(value):
             line = _bound_at(file, variable)
             place = f"{short(file)}:{line}" if line else short(file)
             # A result of the step that runs has a name in a script, and is not kept for all that.
-            kind = "variable" if getattr(value, "grad_fn", None) is not None else "container"
+            is_result = self._world.is_tensor(value) and self._world.is_tensor.read(value, "grad_fn") is not None
+            kind = "variable" if is_result else "container"
             self._add(self._named(value, variable, place, f" in {place}", kind))
 
     def _of_code(self, code: types.CodeType, things: list[Any]) -> None:
-        kind = "closure" if isinstance(things[0], types.FunctionType) else type(things[0]).__name__
+        kind = "closure" if type(things[0]) is types.FunctionType else name_of(type(things[0]))
         name = code.co_qualname if hasattr(code, "co_qualname") else code.co_name
         what = "closure of" if kind == "closure" else kind.replace("_", " ")
         many = f" ({len(things)} of them)" if len(things) > 1 else ""
         self._add(Name(kind, f"{what} `{name}` at {line_of(code)}{many}", line_of(code), f"`{name}`", things, is_each=True))
 
     def _named(self, value: Any, variable: str, place: str, where: str, kind: str) -> Name:
-        is_tensor = isinstance(value, self._world.torch.Tensor)
+        is_tensor = self._world.is_tensor(value)
         hook = None if is_tensor or kind in ("hook", "closure") else self.hooks.fills.get(id(value))
         filled = f", filled by hook at {hook}" if hook else ""
-        what = "tensor" if is_tensor else type(value).__name__
+        what = "tensor" if is_tensor else name_of(type(value))
         values = [unwrapped(value)]
         return Name("hook" if hook else kind, f"{what} `{variable}`{where}{filled}", hook or place, f"`{variable}`", values, is_tensor and kind != "hook")
 
     def _of_cache(self, wrapper: Any) -> None:
-        function = getattr(wrapper, "__wrapped__", None)
-        code = getattr(function, "__code__", None)
-        place = line_of(code) if code else None
-        at = f" at {place}" if place else ""
-        values = [thing for thing in gc.get_referents(wrapper) if isinstance(thing, dict)]
+        function: Any = attributes(wrapper).get("__wrapped__")
+        place, at = None, "`a function`"
+        if type(function) is types.FunctionType:
+            place, at = line_of(function.__code__), f"`{function.__qualname__}` at {line_of(function.__code__)}"
+        values = [thing for thing in gc.get_referents(wrapper) if is_a(thing, dict)]
         if self._holds(values):
-            self._add(Name("cache", f"lru_cache of `{getattr(function, '__qualname__', 'a function')}`{at}", place, "lru_cache", values))
+            self._add(Name("cache", f"lru_cache of {at}", place, "lru_cache", values))
 
     def of_function(self, function: types.FunctionType) -> None:
         """What the closure of a function and its default arguments hold."""
@@ -606,59 +653,57 @@ class Names:
 
     def _of_class(self, kind: type) -> None:
         """Variables of a class that all of its objects share."""
-        for variable, value in list(vars(kind).items()):
-            if type(value).__name__ == "_lru_cache_wrapper":
+        for variable, value in variables(kind).items():
+            if type(value) is _CACHED:
                 self._of_cache(value)
-            elif isinstance(value, (self._world.torch.Tensor, *CONTAINERS)) and self._holds(value):
-                place = _class_line(kind, variable)
-                text = f"{type(value).__name__} `{kind.__name__}.{variable}`" + (f" in {place}" if place else "")
-                self._add(Name("container", text, place, f"`{kind.__name__}.{variable}`", [value]))
+            elif is_a(value, self._world.torch.Tensor, *CONTAINERS) and self._holds(value):
+                place, name = _class_line(kind, variable), f"`{name_of(kind)}.{variable}`"
+                self._add(Name("container", f"{name_of(type(value))} {name}" + (f" in {place}" if place else ""), place, name, [value]))
 
     def _of_objects(self, kind: type, things: list[Any]) -> None:
         """Attributes of all objects of a class, by attribute."""
         held: dict[str, list[Any]] = {}
         inside = _is_users_class(kind)
-        slots = [name for one in type.mro(kind) for name, slot in vars(one).items() if isinstance(slot, types.MemberDescriptorType)]
+        slots = [(name, slot) for one in mro_of(kind) for name, slot in variables(one).items() if type(slot) is types.MemberDescriptorType]
         for thing in things:
-            attributes = getattr(thing, "__dict__", None)
-            attributes = attributes if isinstance(attributes, dict) else {}
-            if slots:
-                attributes = {**attributes, **{slot: getattr(thing, slot, None) for slot in slots}}
-            for attribute, value in list(attributes.items()):
-                value = unwrapped(value)
-                if attribute not in _OWN and isinstance(value, (self._world.torch.Tensor, *CONTAINERS)) and self._holds(value, inside):
-                    held.setdefault(attribute, []).append(value)
+            if self._world.is_late:
+                break
+            with self._world.apart:
+                for attribute, value in [*attributes(thing).items(), *((name, _slot(slot, thing)) for name, slot in slots)]:
+                    value = unwrapped(value)
+                    if attribute not in _OWN and is_a(value, self._world.torch.Tensor, *CONTAINERS) and self._holds(value, inside):
+                        held.setdefault(attribute, []).append(value)
         for attribute, values in held.items():
             many = f" ({len(values)} of them)" if len(values) > 1 else ""
             hook = next((self.hooks.fills[id(value)] for value in values if id(value) in self.hooks.fills), None)
-            what = "" if isinstance(values[0], self._world.torch.Tensor) else f"{type(values[0]).__name__} "
+            is_tensor, own = self._world.is_tensor, name_of(kind)
+            what = "" if is_tensor(values[0]) else f"{name_of(type(values[0]))} "
             filled = f", filled by hook at {hook}" if hook else ""
-            text = f"{what}`self.{attribute}` of `{kind.__name__}`{many}{filled}"
-            role = "hook" if hook else "dataset" if self._is_dataset(kind) else "queue" if kind.__name__.endswith("Queue") else "attribute"
-            one = Name(role, text, hook or _class_line(kind, attribute), f"`self.{attribute}` of `{kind.__name__}`", values)
-            torch = self._world.torch
+            label = f"{what}`self.{attribute}` of `{own}`{many}{filled}"
+            role = "hook" if hook else "dataset" if self._is_dataset(kind) else "queue" if own.endswith("Queue") else "attribute"
+            one = Name(role, label, hook or _class_line(kind, attribute), f"`self.{attribute}` of `{own}`", values)
+            is_module = type.__subclasscheck__(self._world.torch.nn.Module, kind)
             if role == "attribute" and len(values) >= MANY_MODELS and _are_garbage(self._world, kind):
-                one.kind, one.text = "garbage", f"{text}, in reference cycles that nothing else refers to"
-            are_tensors = all(isinstance(value, torch.Tensor) for value in values)
-            one.is_bounded = are_tensors and issubclass(kind, torch.nn.Module)
-            one.is_each = len(values) >= MANY_MODELS and not issubclass(kind, torch.nn.Module) and one.kind == "attribute"
+                one.kind, one.text = "garbage", f"{label}, in reference cycles that nothing else refers to"
+            one.is_bounded = is_module and all(map(is_tensor, values))
+            one.is_each = len(values) >= MANY_MODELS and not is_module and one.kind == "attribute"
             self._add(one)
 
     def _is_dataset(self, kind: type) -> bool:
         data = sys.modules.get("torch.utils.data")
-        return data is not None and any(base in kind.__mro__ for base in (data.Dataset, data.IterableDataset))
+        return data is not None and any(type.__subclasscheck__(base, kind) for base in (data.Dataset, data.IterableDataset))
 
 
 def _are_garbage(world: World, kind: type) -> bool:
     """Whether the objects of a class wait for the garbage collector: most of those that are tried are referred to by each other alone."""
-    count = len(world.by_type[kind])
+    count = len(world.by_type[id(kind)])
     tried = [_is_garbage(world, kind, count * part // 4) for part in range(4)]
     return sum(tried) >= 3
 
 
 def _is_garbage(world: World, kind: type, index: int) -> bool:
     ours = {id(things) for things in world.by_type.values()}
-    things = {id(world.by_type[kind][index]): world.by_type[kind][index]}
+    things = {id(world.by_type[id(kind)][index]): world.by_type[id(kind)][index]}
     new = list(things.values())
     while new:
         above = gc.get_referrers(*new)
@@ -666,14 +711,14 @@ def _is_garbage(world: World, kind: type, index: int) -> bool:
             return False
         ours.update((id(new), id(things), id(above)))
         new = [one for one in above if id(one) not in things and id(one) not in ours]
-        if any(isinstance(one, (types.FrameType, types.ModuleType)) for one in new):
+        if any(is_a(one, types.FrameType, types.ModuleType) for one in new):
             return False
         things.update((id(one), one) for one in new)
     within = Counter(id(one) for thing in things.values() for one in gc.get_referents(thing))
     # Those of the dictionary, of the loop, of the call, and of the list of its class are ours.
     new = above = []
     for key in list(things):
-        listed = int(type(things[key]) in world.by_type)
+        listed = int(id(type(things[key])) in world.by_type)
         if sys.getrefcount(things[key]) - 2 - listed > within[key]:
             return False
     return True
@@ -695,39 +740,48 @@ class Hooks:
 def _hooks(world: World) -> Hooks:
     found = Hooks()
     for module in world.modules:
+        own = attributes(module)
         for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-            for hook in list((module.__dict__.get(name) or {}).values()):
-                _note_hook(hook, found)
-    for parameter in (one for root in world.roots for one in own_parameters(root) if one is not None):
+            for hook in items(own.get(name)):
+                with world.apart:
+                    _note_hook(hook, found)
+    for parameter in (one for root in world.roots for one in own_parameters(root) if world.is_tensor(one)):
         for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
-            for hook in list((getattr(parameter, name, None) or {}).values()):
-                _note_hook(hook, found)
+            for hook in items(world.is_tensor.read(parameter, name)):
+                with world.apart:
+                    _note_hook(hook, found)
     return found
 
 
 def _note_hook(hook: Any, found: Hooks) -> None:
-    function = hook
-    while isinstance(function, functools.partial):
-        function = function.func
-    owner = getattr(function, "__self__", None)
-    function = getattr(function, "__func__", function)
-    code = getattr(function, "__code__", None)
-    if code is None or not is_users(code.co_filename):
+    function: Any = hook
+    owner: Any = None
+    while is_a(function, functools.partial):
+        function = functools.partial.__dict__["func"].__get__(function)
+    if type(function) is types.MethodType:
+        function, owner = function.__func__, function.__self__
+    if type(function) is not types.FunctionType or not is_users(function.__code__.co_filename):
         return
-    place = line_of(code)
+    code, place = function.__code__, line_of(function.__code__)
     if id(function) not in found.fills:
         found.functions.append(function)
     found.fills[id(function)] = place
     reached = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
-    reached += [function.__globals__[name] for name in code.co_names if name in function.__globals__]
-    reached += list(function.__defaults__ or ())
-    if owner is not None:
-        reached += list(getattr(owner, "__dict__", {}).values())
+    reached += [dict.get(function.__globals__, name) for name in code.co_names]
+    reached += items(function.__defaults__)
+    reached += attributes(owner).values()
     # What it names of the objects that it reaches.
-    reached += [vars(thing)[name] for thing in reached if hasattr(thing, "__dict__") for name in code.co_names if name in vars(thing)]
+    reached += [own[name] for own in map(attributes, list(reached)) for name in code.co_names if name in own]
     for thing in reached:
-        if isinstance(thing, CONTAINERS):
+        if is_a(thing, *CONTAINERS):
             found.fills[id(thing)] = place
+
+
+def _slot(slot: Any, thing: Any) -> Any:
+    try:
+        return slot.__get__(thing)
+    except AttributeError:
+        return None
 
 
 def _is_full(cell: Any) -> bool:
@@ -741,7 +795,7 @@ def _is_full(cell: Any) -> bool:
 @functools.lru_cache(maxsize=64)
 def _parsed(file: str) -> ast.Module | None:
     try:
-        if os.path.getsize(file) > 4 << 20:
+        if not os.path.isfile(file) or os.path.getsize(file) > 1 << 20:
             return None
         with open(file, encoding="utf-8") as source:
             return ast.parse(source.read())
@@ -759,15 +813,20 @@ def _bound_at(file: str, variable: str, of_class: str | None = None) -> int | No
 
 
 def _is_users_class(kind: type) -> bool:
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    file = _file_of(kind)
     return file is None or is_users(file)
+
+
+def _file_of(kind: type) -> str | None:
+    """The file of the module of a class."""
+    return text(scope_of(sys.modules.get(module_of(kind))).get("__file__")) or None
 
 
 def _class_line(kind: type, attribute: str) -> str | None:
     """The line where a class binds an attribute of itself first."""
-    file: str | None = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    file = _file_of(kind)
     if file is None:
-        code = next((value.__code__ for value in vars(kind).values() if isinstance(value, types.FunctionType)), None)
+        code = next((value.__code__ for value in variables(kind).values() if type(value) is types.FunctionType), None)
         file = code.co_filename if code else None
-    line = _bound_at(file, attribute, kind.__name__) if file else None
+    line = _bound_at(file, attribute, name_of(kind)) if file else None
     return f"{short(file or '')}:{line}" if line else None

@@ -6,6 +6,7 @@ interpreter's hooks for uncaught exceptions are called, or when the program ends
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import gc
 import linecache
@@ -13,7 +14,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,9 @@ from stalloc._common import snapshots
 from stalloc._common.output import say
 from stalloc._common.users import is_users
 from stalloc._out_of_memory import facts, holders
+from stalloc._out_of_memory.limits import Deadline
 from stalloc._out_of_memory.live import Live
+from stalloc._out_of_memory.objects import CONTAINERS, cause_of, context_of, ended_frames, is_a, locals_of, name_of, said_by
 from stalloc._out_of_memory.publish import publish
 from stalloc._out_of_memory.stacks import Stacks
 
@@ -71,6 +73,8 @@ class Watch:
         self._told = 0
         self._stacks = Stacks(torch) if with_stacks else None
         self._largest: tuple[int, str] = (0, "")
+        #: Whether the user wanted an end while we looked: the program is told then.
+        self._is_interrupted = False
         self._live = Live(torch)
         self._stopped = threading.Event()
 
@@ -125,6 +129,9 @@ class Watch:
     def _each_second(self) -> None:
         while not self._stopped.wait(1.0):
             try:
+                if self._is_interrupted:
+                    self._is_interrupted = False
+                    _thread.interrupt_main()
                 self._live.tick()
                 if self._stacks is not None:
                     self._stacks.tick()
@@ -148,7 +155,8 @@ class Watch:
             # What PyTorch says is the program's own limit, where it has set one.
             total = int(self._torch.cuda.get_device_properties(device).total_memory)
             self._take(device, size, total, free, frames)
-        except Exception:
+        except BaseException as error:  # the program is to get its own error, whatever ours is
+            self._is_interrupted |= type(error) is KeyboardInterrupt
             del self._captures[1:]
 
     def _take(self, device: int, size: int, total: int, free: int, frames: list[types.FrameType]) -> None:
@@ -176,10 +184,12 @@ class Watch:
         live = [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
         _share_stacks(snapshot)
         sizes = {int(block["address"]): _size(block) for block in live}
-        deadline = time.thread_time() + self._budget()
-        world = holders.World(self._torch, device, deadline)
-        claims = holders.find(world, sizes, frames)
-        known = facts.gather(world, size, total, free)
+        world = holders.World(self._torch, device, Deadline(self._budget()))
+        with world.is_tensor.undisturbed():
+            claims = holders.find(world.look(), sizes, frames)
+            known = facts.gather(world, size, total, free)
+        self._is_interrupted |= world.apart.is_interrupted
+        known["left_out"] = world.apart.left_out
         known["device"] = device
         known["holders"] = claims.listed()
         known["times"] = self._times
@@ -200,8 +210,9 @@ class Watch:
             found = _memory_error(self._torch, error)
             if found is not None and os.getpid() == self._process and (self._published == 0 or again and self._told < self._times):
                 self._publish(found)
-        except Exception as problem:
-            say(f"no report of the memory that ran out: {problem!r}")
+        except BaseException as problem:
+            self._told = self._times  # the program has not gone on
+            say(f"no report of the memory that ran out: {name_of(type(problem))} {said_by(problem)}")
 
     def _publish(self, error: BaseException | None) -> None:
         capture = self._capture_of(error) or self._capture_late(error) or next(iter(self._captures), None)
@@ -212,7 +223,10 @@ class Watch:
         self._told = self._times
         capture.facts["followed"] = max(0, self._times - capture.facts["times"])
         if error is not None:
-            _name_locals(self._torch, capture, error)
+            world = holders.World(self._torch, capture.device, Deadline(LEAST_SECONDS))
+            with world.apart, world.is_tensor.undisturbed():
+                _name_locals(world, capture, error)
+            capture.facts["left_out"] += world.apart.left_out
         if self._stacks is not None:
             self._stacks.stop()
         publish(self._folder, capture.snapshot, capture.facts)
@@ -224,14 +238,14 @@ class Watch:
 
     def _through(self, error: BaseException | None) -> list[Capture]:
         """What was captured in the frames that an exception comes through."""
-        through = {id(frame) for frame, _ in traceback.walk_tb(error.__traceback__ if error is not None else None)}
+        through = {id(frame) for frame, _ in ended_frames(error)}
         return [one for one in self._captures if one.frame in through]
 
     def _capture_late(self, error: BaseException | None) -> Capture | None:
         """Nothing was captured: a library failed, or there was no time. The frames of the exception hold what they held."""
         if error is None or not self._torch.cuda.is_initialized():
             return None
-        frames = list(traceback.walk_tb(error.__traceback__))[::-1]
+        frames = ended_frames(error)[::-1]
         device = int(self._torch.cuda.current_device())
         free, total = self._torch.cuda.mem_get_info(device)
         capture = self._captured(device, 0, int(total), int(free), [frame for frame, _ in frames])
@@ -255,8 +269,8 @@ class Watch:
                 size, line = self._largest
                 often = "once" if self._times == 1 else f"{self._times} times"
                 say(f"memory ran out {often} and the program went on (largest request {size / (1 << 20):.0f} MiB at {line})")
-        except Exception as problem:
-            say(f"no report of the memory that ran out: {problem!r}")
+        except BaseException as problem:
+            say(f"no report of the memory that ran out: {name_of(type(problem))} {said_by(problem)}")
         self._stop()
 
     def _stop(self) -> None:
@@ -324,60 +338,60 @@ def _memory_error(torch: Any, error: BaseException | None) -> BaseException | No
     for _ in range(16):
         if error is None:
             return None
-        if isinstance(error, torch.cuda.OutOfMemoryError):
+        if is_a(error, torch.cuda.OutOfMemoryError):
             break
-        text = str(error)[:4000]
-        if isinstance(error, RuntimeError) and "CU" in text and ("out of memory" in text.lower() or "ALLOC_FAILED" in text):
+        said = said_by(error)[:4000]
+        if is_a(error, RuntimeError) and "CU" in said and ("out of memory" in said.lower() or "ALLOC_FAILED" in said):
             break
-        error = error.__cause__ or error.__context__
+        cause = cause_of(error)
+        error = context_of(error) if cause is None else cause
     return error
 
 
-def _name_locals(torch: Any, capture: Capture, error: BaseException) -> None:
+def _name_locals(world: holders.World, capture: Capture, error: BaseException) -> None:
     """Name what the frames of the exception hold by their variables: they have ended, so looking at them changes nothing."""
     holding = capture.facts["holders"]
     sizes = {int(b["address"]): _size(b) for s in capture.snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
-    variables = list(_variables(torch, capture, error))
+    is_tensor = world.is_tensor
+    variables = list(_variables(world, error))
     for graph in (one for one in holding if one["ends"] and not one["line"]):
         # The variable that has most of the ends: of one end the tensor itself.
-        name, line, value, used = max(variables, key=lambda one: (len(one[3].keys() & graph["ends"]), isinstance(one[2], torch.Tensor)), default=(0, 0, 0, {}))
+        name, line, value, used = max(variables, key=lambda one: (len(one[3].keys() & graph["ends"]), is_tensor(one[2])), default=(0, 0, 0, {}))
         if used.keys() & graph["ends"]:
-            is_tensor = isinstance(value, torch.Tensor)
-            kind = graph["kind"] if is_tensor else "graph_of_many"
-            graph.update(name=f"autograd graph{'' if is_tensor else 's'} of {name}", line=line, kind=kind)
+            kind = graph["kind"] if is_tensor(value) else "graph_of_many"
+            graph.update(name=f"autograd graph{'' if is_tensor(value) else 's'} of {name}", line=line, kind=kind)
     found: list[dict[str, Any]] = []
     claims = capture.claims
     named = {address for address, holder in claims.of.items() if holder.kind not in UNNAMED and not holder.is_each}
     # A variable that has most of the objects of one kind names them.
     for one, addresses in ((one, set(one.addresses)) for one in claims.holders.values() if one.is_each):
-        if any(2 * len(addresses & used.keys()) >= len(addresses) and isinstance(value, holders.CONTAINERS) for _, _, value, used in variables):
+        if any(2 * len(addresses & used.keys()) >= len(addresses) and is_a(value, *CONTAINERS) for _, _, value, used in variables):
             holding = [other for other in holding if other["name"] != one.name]
         else:
             named |= addresses
     for name, line, value, used in variables:
         new = [address for address in used if address in sizes and address not in named]
-        if new and not isinstance(value, torch.nn.Module):
+        if new and not is_a(value, world.torch.nn.Module):
             named.update(new)
             size = sum(sizes[address] for address in new)
-            found.append({"kind": "local" if isinstance(value, torch.Tensor) else "container", "name": name, "line": line, "bytes": size,
-                          "tensors": len(new), "used": sum(min(used[one], sizes[one]) for one in new), "addresses": new, "content": holders.content_of(value, torch)})
+            found.append({"kind": "local" if is_tensor(value) else "container", "name": name, "line": line, "bytes": size,
+                          "tensors": len(new), "used": sum(min(used[one], sizes[one]) for one in new), "addresses": new, "content": holders.content_of(value, is_tensor)})
     now = {address for one in found for address in one["addresses"]}
     rest = [one for one in holding if one["kind"] not in UNNAMED or not now.intersection(one["addresses"])]
     capture.facts["holders"] = sorted([*rest, *found], key=lambda one: -one["bytes"])[: holders.MOST_HOLDERS]
 
 
-def _variables(torch: Any, capture: Capture, error: BaseException) -> Iterator[tuple[str, str, Any, dict[int, int]]]:
+def _variables(world: holders.World, error: BaseException) -> Iterator[tuple[str, str, Any, dict[int, int]]]:
     """The variables of the frames of an exception: name, line, value, and where its tensors lie. A tensor before what it is in, a
     container before an object that has it."""
-    world = holders.World.__new__(holders.World)
-    world.torch, world.device, world._places = torch, capture.device, {}
-    deadline = time.thread_time() + LEAST_SECONDS
-    for frame, line in traceback.walk_tb(error.__traceback__):
+    for frame, line in ended_frames(error):
         if not frame.f_code.co_flags & 1 or not is_users(frame.f_code.co_filename):
             continue
         place = holders.line_of(frame.f_code, line)
-        for variable, value in sorted(frame.f_locals.items(), key=lambda one: not isinstance(one[1], (torch.Tensor, *holders.CONTAINERS))):
-            if time.thread_time() < deadline:
-                what = "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
-                used = holders.used_by(world, holders.tensors_in(value, torch))
+        for variable, value in sorted(locals_of(frame).items(), key=lambda one: not is_a(one[1], world.torch.Tensor, *CONTAINERS)):
+            used: dict[int, int] = {}
+            with world.apart:
+                used = {} if world.is_late else holders.used_by(world, holders.tensors_in(value, world))
+            if used:
+                what = "tensor" if world.is_tensor(value) else name_of(type(value))
                 yield f"{what} `{variable}` of `{frame.f_code.co_name}` at {place}", place, value, used
