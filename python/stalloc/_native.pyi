@@ -54,6 +54,9 @@ class PrivateFolder:
     def below(self, name: str) -> "PrivateFolder":
         """A folder in it."""
 
+    def fileno(self) -> int:
+        """The descriptor by which it is open."""
+
     def read(self, name: str, most: int) -> bytes:
         """What a plain file of ours holds, if it is at most so many bytes; follows no link and waits for no pipe."""
 

@@ -91,12 +91,12 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and not name.startswith("STALLOC_TRACE")}
 
 
-def command(*arguments: str, timeout: float | None = None) -> str:
-    """What `stalloc report` prints; ValueError with its message if it fails."""
-    done = subprocess.run([str(COMMAND), "report", *arguments], env=_environment(), capture_output=True, text=True, timeout=timeout)
+def command(*arguments: str, **options: Any) -> str:
+    """What `stalloc report` prints; ValueError with its message if it fails. ``options``: those of `subprocess.run`."""
+    done = subprocess.run([str(COMMAND), "report", *arguments], env=_environment(), capture_output=True, text=True, **options)
     if done.returncode != 0:
         raise ValueError(done.stderr.strip().removeprefix("stalloc: ") or "stalloc report failed")
-    return done.stdout
+    return str(done.stdout)
 
 
 class Recorded:

@@ -36,7 +36,7 @@ pub fn json<T: Serialize>(value: &T) -> Result<(), Error> {
 
 /// Writes a file so that it is there as a whole or not at all.
 pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
-    stalloc_common::whole_file(path, write).map_err(|error| Error::write(path, error))
+    stalloc_common::users_file(path, write).map_err(|error| Error::write(path, error))
 }
 
 /// Refuses a file in a folder that is not there: what goes into it takes minutes.

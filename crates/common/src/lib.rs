@@ -15,5 +15,5 @@ mod whole_file;
 pub use crate::driver_places::DriverPlaces;
 pub use crate::printable::printable;
 pub use crate::private_folder::{NotPrivate, PrivateFolder};
-pub use crate::redacted::redacted;
-pub use crate::whole_file::{hash, replace, temporary_file, whole_file};
+pub use crate::redacted::{CommandLine, redacted, redacted_line};
+pub use crate::whole_file::{hash, lock_file, replace, temporary_file, users_file, whole_file};

@@ -9,14 +9,16 @@
 use std::collections::VecDeque;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, Metadata};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io::{self, BufWriter, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
+
+use tempfile::TempDir;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
@@ -108,6 +110,17 @@ impl PrivateFolder {
     pub fn of_machine(name: &str) -> Result<Self, NotPrivate> {
         let [first, second] = [temporary(), cache().unwrap_or_else(temporary)].map(|folder| folder.join(name));
         Self::to_run_from(&first).or_else(|error| Self::to_run_from(&second).map_err(|_| error))
+    }
+
+    /// A new folder for what one command needs while it runs, which goes when it is dropped. It can be run from.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn passing() -> Result<TempDir, NotPrivate> {
+        let folder = Self::first_of(&[Some(temporary()), cache()], "passing", |_| true)?;
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("").permissions(Permissions::from_mode(0o700));
+        builder.tempdir_in(&folder.path).map_err(|source| NotPrivate::System { path: folder.path.clone(), source })
     }
 
     fn first_of(folders: &[Option<PathBuf>], name: &str, suits: impl Fn(&Path) -> bool) -> Result<Self, NotPrivate> {
@@ -275,6 +288,12 @@ impl PrivateFolder {
     }
 }
 
+impl AsFd for PrivateFolder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+}
+
 /// The user's cache.
 fn cache() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -300,7 +319,7 @@ fn check_name(name: &OsStr) -> io::Result<()> {
 }
 
 /// Who may own what we use: we, and root.
-fn is_trusted(owner: u32) -> bool {
+pub(crate) fn is_trusted(owner: u32) -> bool {
     owner == 0 || owner == rustix::process::geteuid().as_raw()
 }
 

@@ -1,4 +1,37 @@
-//! A command line without its secrets: recordings are sent to others.
+//! A command line without its secrets: what is written is sent to others, and what is printed is kept in logs.
+
+use std::ffi::OsString;
+use std::fmt;
+
+/// A command as it was typed. Its words are for what starts it; whatever is printed or written of it is [`redacted`].
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct CommandLine(Vec<OsString>);
+
+impl CommandLine {
+    /// The words, secrets too.
+    pub fn words(&self) -> &[OsString] {
+        &self.0
+    }
+}
+
+impl<T: Into<OsString>> FromIterator<T> for CommandLine {
+    fn from_iter<I: IntoIterator<Item = T>>(words: I) -> Self {
+        CommandLine(words.into_iter().map(Into::into).collect())
+    }
+}
+
+impl fmt::Display for CommandLine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<_> = self.0.iter().map(|word| word.to_string_lossy()).collect();
+        out.write_str(&redacted(words.iter().map(AsRef::as_ref)))
+    }
+}
+
+impl fmt::Debug for CommandLine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
 
 /// What stands for a secret.
 const HIDDEN: &str = "***";
@@ -47,16 +80,16 @@ const UNKNOWN: usize = 24;
 const MOST_BYTES: usize = 16 << 10;
 
 /// The words of a command as one line, quoted as a shell would read them, without what looks like a secret: values of options and
-/// variables with such names, tokens, passwords in addresses. Very long commands are cut.
+/// variables with such names, tokens, passwords in addresses; the user's own folder, which is often a name, is `~`. Very long commands are cut.
 pub fn redacted<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
-    let mut line = String::new();
+    let (own_folder, mut line) = (own_folder(), String::new());
     let (mut hides_next, mut cut) = (false, 0_usize);
     for word in words {
         if line.len() > MOST_BYTES {
             cut += 1;
             continue;
         }
-        let shown = if hides_next && !word.starts_with('-') { HIDDEN.to_owned() } else { shown(word) };
+        let shown = if hides_next && !word.starts_with('-') { HIDDEN.to_owned() } else { shown(word, &own_folder) };
         // `--token VALUE`; what has no dash is a file or a value.
         hides_next = word.starts_with('-') && !word.contains('=') && is_secret_name(word);
         if !line.is_empty() {
@@ -72,12 +105,36 @@ pub fn redacted<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     line
 }
 
-/// A word without its secrets.
-fn shown(word: &str) -> String {
+/// Lines of a program's output without what looks like a secret, as [`redacted`], word by word.
+pub fn redacted_line(line: &str) -> String {
+    let (own_folder, mut hides_next, mut out) = (own_folder(), false, String::with_capacity(line.len()));
+    for piece in line.split_inclusive(char::is_whitespace) {
+        let word = piece.trim_end();
+        out.push_str(&if hides_next && !word.starts_with('-') { HIDDEN.to_owned() } else { shown(word, &own_folder) });
+        out.push_str(&piece[word.len()..]);
+        hides_next = word.starts_with('-') && !word.contains('=') && is_secret_name(word);
+    }
+    out
+}
+
+/// A word without its secrets, and with `~` for the user's own folder.
+fn shown(word: &str, own_folder: &str) -> String {
     match word.split_once('=') {
         Some((name, value)) if !value.is_empty() && is_secret_name(name) => format!("{name}={HIDDEN}"),
-        Some((name, value)) => format!("{name}={}", without_tokens(value)),
-        None => without_tokens(word),
+        Some((name, value)) => format!("{name}={}", without_tokens(&with_tilde(value, own_folder))),
+        None => without_tokens(&with_tilde(word, own_folder)),
+    }
+}
+
+fn own_folder() -> String {
+    std::env::var("HOME").unwrap_or_default()
+}
+
+/// A path below the user's own folder as a shell would read it; the root has no name.
+fn with_tilde(word: &str, own_folder: &str) -> String {
+    match word.strip_prefix(own_folder) {
+        Some(rest) if own_folder.len() > 1 && (rest.is_empty() || rest.starts_with('/')) => format!("~{rest}"),
+        _ => word.to_owned(),
     }
 }
 
@@ -140,7 +197,7 @@ fn without_password(text: &str) -> String {
 
 /// A word as a shell would read it.
 fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "@%+=:,./-_*".contains(c);
+    let is_plain = |c: char| c.is_alphanumeric() || "@%+=:,./-_*~".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', "'\"'\"'")),

@@ -2,7 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::private_folder::is_trusted;
 
 /// What the names of unfinished files begin and end with.
 const PREFIX: &str = ".stalloc-";
@@ -22,15 +27,10 @@ pub fn replace(path: &Path, make: impl FnMut(&Path) -> io::Result<()>) -> io::Re
     }
 }
 
-/// Writes a file next to its place and moves it there once it is whole and on disk: no reader ever meets half of it, and a
-/// failure leaves what was there before. Where a link leads is replaced, not the link; what is no file (a terminal, a pipe)
-/// is written as it is.
+/// Writes a file that we have named next to its place and moves it there once it is whole and on disk: no reader ever meets half of
+/// it, and a failure leaves what was there before. A link of that name, which may be another user's, is replaced, not what it leads to.
 pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    if path.metadata().is_ok_and(|about| !about.is_file()) {
-        return write(&mut File::create(path)?);
-    }
-    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let folder = folder_of(&target);
+    let folder = folder_of(path);
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX).suffix(SUFFIX);
     // Temporary files are private to their owner; this one will be like any other.
@@ -41,12 +41,33 @@ pub fn whole_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
     write(&mut out)?;
     let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.as_file().sync_all()?;
-    file.persist(&target).map_err(|error| error.error)?;
+    file.persist(path).map_err(|error| error.error)?;
     // The rename itself is on disk once the directory is; where a directory cannot be opened, nothing more can be done.
     match File::open(folder) {
         Ok(folder) => folder.sync_all(),
         Err(_) => Ok(()),
     }
+}
+
+/// The same for a file that the user has named: where the user's own links lead is replaced, and what is no file (a terminal, a
+/// pipe) is written as it is.
+pub fn users_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    match path.metadata() {
+        Ok(about) if !about.is_file() => write(&mut File::create(path)?),
+        _ => whole_file(&behind_links(path), write),
+    }
+}
+
+/// Opens a file that is there to be locked, and makes it; never through a link, and waits for no pipe.
+pub fn lock_file(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    File::options().create(true).append(true).custom_flags(flags).open(path)
+}
+
+/// Where a file that the user has named is to be written: behind a link, if that is the user's own or root's.
+fn behind_links(path: &Path) -> PathBuf {
+    let is_trusted = path.symlink_metadata().is_ok_and(|link| is_trusted(link.uid()));
+    path.canonicalize().ok().filter(|_| is_trusted).unwrap_or_else(|| path.to_owned())
 }
 
 /// A new file among the temporary ones, under a name that nobody can guess.

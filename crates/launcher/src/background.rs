@@ -55,7 +55,7 @@ pub fn run_in_background(
     stop: &AtomicBool,
 ) -> Result<Background, Error> {
     let failed = |source| Error::Directory { path: log.to_owned(), source };
-    let file = File::create(log).map_err(failed)?;
+    let file = File::create_new(log).map_err(failed)?;
     command.stdin(Stdio::null()).stderr(file.try_clone().map_err(failed)?).stdout(file).process_group(0);
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command.spawn().map_err(|source| Error::Start { program, source })?;

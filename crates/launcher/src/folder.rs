@@ -18,7 +18,7 @@ pub fn prepare(directory: &Path) -> Result<String, Error> {
     let nanoseconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let own = format!("{}-{:x}", std::process::id(), nanoseconds(SystemTime::now()));
     let probe = directory.join(format!(".stalloc-{own}"));
-    let written = fs::write(&probe, b"").and_then(|()| fs::metadata(&probe)?.modified());
+    let written = fs::File::create_new(&probe).and_then(|probe| probe.metadata()?.modified());
     let removed = fs::remove_file(&probe);
     let started = written.and_then(|time| removed.map(|()| time)).map_err(failed(directory))?;
     Ok(format!("{:x}-{own}", nanoseconds(started)))

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use stalloc_common::CommandLine;
 use stalloc_dryrun_setup::DryRun;
 
 use crate::Error;
@@ -35,7 +36,7 @@ pub struct Job {
     /// What it is run for.
     pub purpose: Purpose,
     /// The program and its arguments.
-    pub command: Vec<OsString>,
+    pub command: CommandLine,
     /// Where the traces go: exists.
     pub directory: PathBuf,
     /// Where plans lie, and where what is learned is kept.
@@ -65,8 +66,8 @@ pub struct Job {
 impl Job {
     /// The process of one rank, or of a job that has one process or starts its ranks itself.
     pub fn process(&self, rank: Option<Rank>) -> Result<Command, Error> {
-        let mut command = Command::new(self.command.first().map_or("".as_ref(), OsString::as_os_str));
-        command.args(self.command.iter().skip(1));
+        let mut command = Command::new(self.command.words().first().map_or("".as_ref(), OsString::as_os_str));
+        command.args(self.command.words().iter().skip(1));
         command.env("PYTHONPATH", first_of_list(&self.package.join("_bootstrap"), "PYTHONPATH"));
         match self.purpose {
             Purpose::Record => {

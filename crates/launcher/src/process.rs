@@ -167,7 +167,9 @@ fn start(job: &Job, rank: Option<Rank>, logged: bool, quiet: bool) -> Result<Run
     if let (true, Some(rank)) = (logged, rank) {
         let path = job.directory.join(format!("rank{}.log", rank.rank));
         let failed = |source| Error::Directory { path: path.clone(), source };
-        let file = File::create(&path).map_err(failed)?;
+        // A link of that name may lead to a file that is to stay.
+        let _ = std::fs::remove_file(&path);
+        let file = File::create_new(&path).map_err(failed)?;
         command.stdin(Stdio::null()).stderr(file.try_clone().map_err(failed)?).stdout(file);
         output = Some(path);
     } else if quiet {

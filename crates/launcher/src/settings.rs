@@ -47,8 +47,7 @@ pub fn remove(job: &Job) {
 fn told(job: &Job) -> Map<String, Value> {
     let mut told = Map::new();
     if job.purpose == Purpose::Record {
-        let words: Vec<_> = job.command.iter().map(|word| word.to_string_lossy()).collect();
-        told.insert("command".into(), stalloc_common::redacted(words.iter().map(AsRef::as_ref)).into());
+        told.insert("command".into(), job.command.to_string().into());
     }
     if !job.answers.is_empty() {
         told.insert("answers".into(), json!(job.answers));

@@ -8,7 +8,7 @@ use stalloc_launcher::{Ended, Job, Purpose, Rank, run};
 fn job(directory: &Path, script: &str) -> Job {
     Job {
         purpose: Purpose::Record,
-        command: ["sh", "-c", script].map(Into::into).to_vec(),
+        command: ["sh", "-c", script].into_iter().collect(),
         directory: directory.to_owned(),
         solid: None,
         fit: None,

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use stalloc_common::whole_file;
+use stalloc_common::{users_file, whole_file};
 use thiserror::Error;
 
 use crate::Plan;
@@ -169,4 +169,10 @@ pub fn read(path: &Path) -> Result<Plan, Error> {
 pub fn write(path: &Path, plan: &Plan) -> Result<(), Error> {
     let bytes = encode(plan)?;
     whole_file(path, |file| file.write_all(&bytes)).map_err(|source| Error::Io { path: path.to_owned(), source })
+}
+
+/// The same where the user has named the file: see [`users_file`].
+pub fn write_as_named(path: &Path, plan: &Plan) -> Result<(), Error> {
+    let bytes = encode(plan)?;
+    users_file(path, |file| file.write_all(&bytes)).map_err(|source| Error::Io { path: path.to_owned(), source })
 }

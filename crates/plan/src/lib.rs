@@ -19,6 +19,6 @@ mod fingerprint;
 mod model;
 
 pub use check::{Findings, Rectangle, check_rectangles};
-pub use file::{Error, FORMAT_VERSION, decode, encode, is_plan, read, write};
+pub use file::{Error, FORMAT_VERSION, decode, encode, is_plan, read, write, write_as_named};
 pub use fingerprint::fingerprint;
 pub use model::*;

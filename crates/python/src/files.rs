@@ -32,7 +32,7 @@ pub fn plan_file(
         let effort = stalloc_planner::Options { time_limit, ..planning::usual_effort() };
         let (plan, summary) = planning::trace(&trace, effort, &mut notes)?;
         if let Some(output) = output {
-            stalloc_plan::write(&output, &plan)?;
+            stalloc_plan::write_as_named(&output, &plan)?;
         }
         notes.0.extend(summary.notes.iter().cloned());
         Ok((serde_json::to_string(&summary), notes.0))

@@ -1,6 +1,7 @@
 //! The user's own folder, for Python: see [`stalloc_common::PrivateFolder`].
 
 use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::PyOSError;
@@ -38,6 +39,11 @@ impl PrivateFolder {
     /// A folder in it.
     fn below(&self, name: OsString) -> PyResult<Self> {
         self.0.below(&name).map(Self).map_err(failed)
+    }
+
+    /// The descriptor by which it is open.
+    fn fileno(&self) -> i32 {
+        self.0.as_fd().as_raw_fd()
     }
 
     /// Where it is.

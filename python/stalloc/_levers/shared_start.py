@@ -10,11 +10,13 @@ import json
 import os
 import select
 import socket
+import struct
 import sys
 import threading
 from pathlib import Path
 from typing import Callable
 
+from stalloc import _native
 from stalloc._common import endings
 
 #: Who tries, and the folder where its trials meet: ``PID:FOLDER``.
@@ -24,9 +26,17 @@ VARIABLE = "STALLOC_LEVERS_SHARED"
 _POLL = 0.05
 
 
-def _path() -> Path:
+def _meeting() -> tuple[_native.PrivateFolder, Path]:
+    """The folder where trials meet, which must be ours alone, and the socket of this command in it, by the folder's descriptor."""
+    folder = _native.PrivateFolder.open(Path(os.environ[VARIABLE].partition(":")[2]))
     command = json.dumps([sys.orig_argv, os.getcwd(), os.environ.get("WORLD_SIZE")])
-    return Path(os.environ[VARIABLE].partition(":")[2], hashlib.sha256(command.encode()).hexdigest()[:16])
+    return folder, Path(f"/proc/self/fd/{folder.fileno()}", hashlib.sha256(command.encode()).hexdigest()[:16])
+
+
+def _is_ours(other: socket.socket) -> bool:
+    """Whether the process at the other end is this user's."""
+    _, user, _ = struct.unpack("3i", other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return bool(user == os.geteuid())
 
 
 def follow() -> None:
@@ -35,7 +45,10 @@ def follow() -> None:
         return
     with socket.socket(socket.AF_UNIX) as asking:
         try:
-            asking.connect(str(_path()))
+            folder, path = _meeting()
+            asking.connect(str(path))
+            if not _is_ours(asking):
+                raise PermissionError(f"the socket in {folder.path} is another user's")
             socket.send_fds(asking, [b"."], [1, 2])
             asking.sendall(json.dumps([dict(os.environ), os.getpgid(0)]).encode())
             asking.shutdown(socket.SHUT_WR)
@@ -53,10 +66,11 @@ def leave_copy(gone_on: Callable[[], None]) -> None:
     """Leaves a copy of this process, once for all trials. In one that goes on from it ``gone_on`` is called, and this returns."""
     if VARIABLE not in os.environ or threading.active_count() > 1:
         return
-    path = _path()
     try:
-        (path.parent / "made").touch(exist_ok=False)
+        folder, path = _meeting()
+        (path.parent / "made").touch(0o600, exist_ok=False)
         listener = socket.socket(socket.AF_UNIX)
+        os.fchmod(listener.fileno(), 0o600)  # what `bind` makes has these permissions then
         listener.bind(str(path))
         listener.listen(64)
     except OSError:
@@ -85,6 +99,9 @@ def _serve(listener: socket.socket, path: Path, asked_by: int) -> socket.socket:
     while path.exists() and Path("/proc", str(asked_by)).exists():
         if select.select([listener], [], [], _POLL)[0]:
             waiting, _ = listener.accept()
+            if not _is_ours(waiting):
+                waiting.close()
+                continue
             child = os.fork()
             if child == 0:
                 listener.close()

@@ -245,7 +245,7 @@ def tensors_in(value: Any, world: World, depth: int = MOST_DEPTH, objects: bool 
     waiting = [(value, depth)]
     seen: set[int] = set()
     for count in range(most):
-        if not waiting or count % 4096 == 4095 and world.is_late:
+        if not waiting or count % 4096 == 4095 and world.deadline.is_far_over:
             return
         item, left = waiting.pop()
         if world.is_tensor(item):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import sys
 import time
 from typing import Any
 
 from stalloc import _native
+from stalloc._out_of_memory.facts import command
 
 #: Somebody looks while the file that says so is younger than this, seconds.
 LOOKED_AT = 5.0
@@ -32,7 +31,7 @@ class Live:
         """Let the job be found."""
         try:
             self._folder = _native.PrivateFolder.of_machine("top")
-            self._folder.write(str(os.getpid()), json.dumps({"command": _command()}).encode())
+            self._folder.write(str(os.getpid()), json.dumps({"command": command()[:500]}).encode())
         except OSError:
             self._folder = None
 
@@ -57,7 +56,7 @@ class Live:
             self.series = {device: points[::2] for device, points in self.series.items()}
             self._gap *= 2
         if self._folder is not None and self._is_looked_at():
-            told = {"command": _command(), "seconds": now, "written": time.time(), "devices": list(map(self._of, range(len(stats)), stats))}
+            told = {"command": command()[:500], "seconds": now, "written": time.time(), "devices": list(map(self._of, range(len(stats)), stats))}
             self._folder.write(str(os.getpid()), json.dumps(told).encode())
 
     def _is_looked_at(self) -> bool:
@@ -85,7 +84,3 @@ class Live:
             "remaps": served.get("remaps"),
             "plans": served.get("plans"),
         }
-
-
-def _command() -> str:
-    return shlex.join(getattr(sys, "orig_argv", sys.argv))[:500]

@@ -71,7 +71,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     }
     let variables = args.vary.iter().map(|text| Variable::parse(text)).collect::<Result<_, _>>().map_err(message)?;
     let question = Question {
-        command: args.trials.command.clone(),
+        command: args.trials.command.iter().collect(),
         gpus,
         devices: args.devices,
         variables,
@@ -233,10 +233,7 @@ fn print_one(candidate: &Candidate) -> Result<(), Error> {
 fn print_next(question: &Question, answer: &Answer) -> Result<(), Error> {
     let ways = ["", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True ", "stalloc run -- "];
     let fits = |candidate: &&Candidate| candidate.verdicts.iter().any(|verdict| verdict.fits == FitsGpu::Yes);
-    let command = |values: &fit::Assignment| {
-        let words = fit::substitute(&question.command, values);
-        words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-    };
+    let command = |values: &fit::Assignment| fit::substitute(&question.command, values);
     let largest = answer.candidates.iter().filter(fits).max_by_key(|candidate| candidate.peak_allocated);
     if let Some(largest) = largest {
         let way = largest.verdicts.iter().position(|verdict| verdict.fits == FitsGpu::Yes);

@@ -1,7 +1,6 @@
 //! `stalloc levers`: what would make a job fit, tried without a GPU.
 
-use std::ffi::OsString;
-
+use stalloc_common::CommandLine;
 use stalloc_dryrun_setup::find;
 use stalloc_jobs::fit::{self, FailureKind, Variable};
 use stalloc_jobs::levers::{self, Answer, FoundLever, LeverFigures, Question, Row};
@@ -56,7 +55,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     let variables = args.vary.iter().map(|text| Variable::parse(text)).collect::<Result<_, _>>().map_err(message)?;
     let question = Question {
         fit: fit::Question {
-            command: args.trials.command.clone(),
+            command: args.trials.command.iter().collect(),
             gpus: vec![gpu],
             devices: 1,
             variables,
@@ -113,7 +112,7 @@ pub fn watching(spinner: &mut Spinner) -> impl FnMut(&'static str, fit::Event<'_
     }
 }
 
-fn print(answer: &Answer, command: &[OsString]) -> Result<(), Error> {
+fn print(answer: &Answer, command: &CommandLine) -> Result<(), Error> {
     let Ok(base) = &answer.base.outcome else { return Ok(()) };
     let at: String = answer.at.iter().map(|(name, value)| format!(" with {name}={value}")).collect();
     let goal = output::bytes(answer.goal);
@@ -247,7 +246,7 @@ fn print_not(answer: &Answer) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_combination(answer: &Answer, command: &[OsString]) -> Result<(), Error> {
+fn print_combination(answer: &Answer, command: &CommandLine) -> Result<(), Error> {
     let Some(combination) = &answer.combination else {
         if !answer.is_interrupted {
             output::line("\nNo set of these levers makes it fit.")?;
@@ -269,9 +268,7 @@ fn print_combination(answer: &Answer, command: &[OsString]) -> Result<(), Error>
     combination.levers.iter().try_for_each(print_code)?;
     let is_applied = |lever: &FoundLever| levers::FROM_OUTSIDE.contains(&lever.name.as_str());
     if combination.figures.fits && combination.levers.iter().all(is_applied) {
-        let words = fit::substitute(command, &answer.at);
-        let command: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let run = format!("stalloc run --fit={}B -- {}", answer.goal, command.join(" "));
+        let run = format!("stalloc run --fit={}B -- {}", answer.goal, fit::substitute(command, &answer.at));
         output::next(&run, "applies the cheapest set by itself")?;
     }
     Ok(())

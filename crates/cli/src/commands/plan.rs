@@ -176,7 +176,7 @@ impl Args {
         let effort = Options { stop: Some(stop()?), ..self.effort.options() };
         let (plan, summary) = planning::trace(trace, effort, &mut Terminal::new())?;
         if let Some(path) = &self.output {
-            stalloc_plan::write(path, &plan).map_err(|error| Error::message(error.to_string()))?;
+            stalloc_plan::write_as_named(path, &plan).map_err(|error| Error::message(error.to_string()))?;
         }
         if self.json {
             return output::json(&summary);

@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         output::line(job.fit.as_deref().unwrap_or(""))?;
         return Ok(Outcome::Done);
     }
-    if let Some(why) = stalloc_launcher::out_of_reach(&job.command, &job.package) {
+    if let Some(why) = stalloc_launcher::out_of_reach(job.command.words(), &job.package) {
         output::say(&why);
     }
     Err(failed(stalloc_launcher::replace(&job, rank.or_else(|| job.rank_of_environment()))))
@@ -106,7 +106,7 @@ fn job(args: &Args) -> Result<Job, Error> {
         plans: args.plan.as_ref().map(absolute).transpose()?,
         package: stalloc_launcher::python_package().map_err(failed)?,
         dry_run: stand_in(args.dry_run.as_deref(), args.devices)?,
-        command: args.command.clone(),
+        command: args.command.iter().collect(),
         steps: None,
         stacks: None,
         answers: args.answers.answers.clone(),

@@ -123,7 +123,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         plans: None,
         package: stalloc_launcher::python_package().map_err(failed)?,
         dry_run: stand_in(args.dry_run.as_deref(), args.devices)?,
-        command: args.command,
+        command: args.command.into_iter().collect(),
         steps: args.steps,
         stacks: args.stacks,
         answers: args.answers.answers,
@@ -135,7 +135,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         Some(ranks) => ranks.into_iter().map(Some).collect(),
         None => vec![job.rank_of_environment()],
     };
-    if let Some(why) = stalloc_launcher::out_of_reach(&job.command, &job.package) {
+    if let Some(why) = stalloc_launcher::out_of_reach(job.command.words(), &job.package) {
         output::say(&why);
     }
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);

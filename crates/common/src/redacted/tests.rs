@@ -50,3 +50,30 @@ fn a_very_long_command_is_cut() {
     let cut = redacted(words);
     assert!(cut.len() < MOST_BYTES + 100 && cut.ends_with("more words)"), "{}", cut.len());
 }
+
+#[test]
+fn a_command_is_printed_and_written_without_its_secrets() {
+    let command: CommandLine = ["python", "train.py", "--token", "abc"].into_iter().collect();
+    assert_eq!(
+        (format!("{command}"), format!("{command:?}")),
+        (line(&["python", "train.py", "--token", "abc"]), "python train.py --token ***".into())
+    );
+    assert_eq!(command.words()[3], "abc");
+}
+
+#[test]
+fn lines_of_output_keep_their_spaces() {
+    let line = "error:  unrecognized: --hf-token abc https://me:word@host/x\tok\n";
+    assert_eq!(redacted_line(line), "error:  unrecognized: --hf-token *** https://me:***@host/x\tok\n");
+}
+
+#[test]
+fn the_users_own_folder_is_written_as_a_shell_reads_it() {
+    for (word, shown) in
+        [("/users/me/train.py", "~/train.py"), ("/users/me", "~"), ("/users/mette/x", "/users/mette/x")]
+    {
+        assert_eq!(with_tilde(word, "/users/me"), shown);
+        assert_eq!(with_tilde(word, ""), word);
+    }
+    assert_eq!(with_tilde("/x", "/"), "/x");
+}

@@ -52,14 +52,24 @@ fn a_link_replaces_what_was_there_and_one_that_cannot_be_made_does_not() {
 
 #[cfg(unix)]
 #[test]
-fn where_a_link_leads_is_replaced_and_what_is_no_file_is_written_as_it_is() {
+fn a_link_is_followed_only_where_the_user_named_it_and_it_is_his() {
+    use std::os::unix::fs::{lchown, symlink};
     let folder = tempfile::tempdir().unwrap();
     let (path, link) = (folder.path().join("plan"), folder.path().join("link"));
     fs::write(&path, b"old").unwrap();
-    std::os::unix::fs::symlink(&path, &link).unwrap();
-    whole_file(&link, |out| out.write_all(b"new")).unwrap();
+    symlink(&path, &link).unwrap();
+    users_file(&link, |out| out.write_all(b"new")).unwrap();
     assert!(link.is_symlink());
     assert_eq!(fs::read(&path).unwrap(), b"new");
-    whole_file(Path::new("/dev/null"), |out| out.write_all(b"gone")).unwrap();
+    whole_file(&link, |out| out.write_all(b"ours")).unwrap();
+    assert_eq!((link.is_symlink(), fs::read(&path).unwrap()), (false, b"new".to_vec()));
+    users_file(Path::new("/dev/null"), |out| out.write_all(b"gone")).unwrap();
     assert_eq!(names(folder.path()), ["link", "plan"]);
+    if rustix::process::geteuid().is_root() {
+        fs::remove_file(&link).unwrap();
+        symlink(&path, &link).unwrap();
+        lchown(&link, Some(54_321), Some(54_321)).unwrap();
+        users_file(&link, |out| out.write_all(b"ours")).unwrap();
+        assert_eq!((link.is_symlink(), fs::read(&path).unwrap()), (false, b"new".to_vec()), "another user's link");
+    }
 }

@@ -3,14 +3,14 @@
 //! An entry holds the whole of what it was asked for, and the files that the program was made of as they were then; it is used only
 //! if all of that is still the same.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 
 use rustc_hash::FxHasher;
 use serde::{Deserialize, Serialize};
-use stalloc_common::PrivateFolder;
+use stalloc_common::{CommandLine, PrivateFolder};
 
 use crate::fit::notes::{Notes, Source};
 use crate::fit::trial::Outcome;
@@ -101,7 +101,7 @@ fn name(key: &str) -> String {
 /// All that a trial's outcome depends on, but for the files that the program reads.
 pub struct Key<'a> {
     /// The command with its values.
-    pub command: &'a [OsString],
+    pub command: &'a CommandLine,
     /// The GPU and the library that stands in for it.
     pub dry_run: &'a stalloc_dryrun_setup::DryRun,
     /// Rank and world size.
@@ -128,11 +128,12 @@ impl Key<'_> {
         }
         let _ = writeln!(text, "{:?} {:?} {} {:?}", self.dry_run, self.rank, self.steps, self.levers);
         let _ = writeln!(text, "{:?}\n{:?}\n{:?}", self.command, self.answers, std::env::current_dir().ok());
+        // Secrets among them are not to lie in the cache.
         let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| is_of_interest(name)).collect();
         variables.sort();
         let mut hasher = FxHasher::default();
-        variables.hash(&mut hasher);
-        let _ = writeln!(text, "environment {:016x}", hasher.finish());
+        (variables, self.command.words()).hash(&mut hasher);
+        let _ = writeln!(text, "all words and environment {:016x}", hasher.finish());
         text
     }
 }

@@ -19,10 +19,9 @@ pub(crate) mod values;
 pub(crate) mod verdict;
 mod world;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use stalloc_common::CommandLine;
 use stalloc_dryrun_setup::{DryRun, Gpu};
 
 pub use evaluate::{ALLOCATORS, Device, FitsGpu, Need};
@@ -40,7 +39,7 @@ pub use world::WorldSize;
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The command, with `{NAME}` for each variable.
-    pub command: Vec<OsString>,
+    pub command: CommandLine,
     /// The GPUs to stand in for.
     pub gpus: Vec<Gpu>,
     /// GPUs of each process.
@@ -118,13 +117,8 @@ pub enum Error {
     #[error("no GPU is named: --dry-run h100-80gb, or several with commas")]
     NoGpu,
     /// A folder for a trial cannot be made.
-    #[error("cannot make a folder in {}: {source}", path.display())]
-    Scratch {
-        /// Where it was to be.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Scratch(stalloc_common::NotPrivate),
     /// The command cannot be run.
     #[error(transparent)]
     Launch(#[from] stalloc_launcher::Error),
@@ -138,7 +132,7 @@ impl From<stalloc_dryrun_setup::SetupError> for Error {
 
 /// Answers a question. `watch` is told of every trial; when `stop` is set, what was found so far is the answer.
 pub fn fit(question: &Question, watch: &mut dyn FnMut(Event<'_>), stop: &AtomicBool) -> Result<Answer, Error> {
-    values::check(&question.variables, &question.command, question.world_size.as_ref())?;
+    values::check(&question.variables, question.command.words(), question.world_size.as_ref())?;
     if question.gpus.is_empty() {
         return Err(Error::NoGpu);
     }

@@ -23,8 +23,7 @@ pub fn page(question: &Question, answer: &Answer) -> String {
         (Some(variable), None) | (None, Some(variable)) => ("What it needs".to_owned(), needs(variable, answer)),
         (None, None) => ("What it needs".to_owned(), needs_as_it_is(answer)),
     };
-    let command: Vec<String> = question.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut about = vec![command.join(" ")];
+    let mut about = vec![question.command.to_string()];
     about.push(
         "Tried without a GPU: what the program asked for was replayed under each allocator with what the card leaves. It fits if CUDA, its \
          libraries and NCCL take the most that is known."

@@ -360,7 +360,7 @@ impl Work<'_> {
     /// Tries one rank, or remembers.
     fn one(
         &self,
-        command: &[std::ffi::OsString],
+        command: &stalloc_common::CommandLine,
         stand_in: &DryRun,
         rank: Option<Rank>,
         levers: Option<&[String]>,

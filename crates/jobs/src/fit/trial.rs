@@ -1,6 +1,5 @@
 //! One trial: a dry run of a few steps, and what its recording needs.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stalloc_common::CommandLine;
 use stalloc_dryrun_setup::DryRun;
 use stalloc_launcher::{Background, Job, Purpose, Rank, run_in_background};
 use stalloc_trace::Input;
@@ -94,7 +94,7 @@ pub enum FailureKind {
 
 /// Runs `command` on one rank and says what it needs; none if it was stopped. The notes say what the answer depends on.
 pub fn run(
-    command: &[OsString],
+    command: &CommandLine,
     dry_run: &DryRun,
     rank: Option<Rank>,
     levers: Option<&[String]>,
@@ -107,7 +107,7 @@ pub fn run(
     stalloc_launcher::prepare(&notes)?;
     let job = Job {
         purpose: Purpose::Record,
-        command: command.to_vec(),
+        command: command.clone(),
         directory: traces.clone(),
         solid: None,
         fit: None,
@@ -232,13 +232,12 @@ fn tail(log: &Path) -> String {
 fn last_lines(log: &Path) -> Vec<String> {
     let tail = tail(log);
     let lines: Vec<&str> = tail.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
+    lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| stalloc_common::redacted_line(line)).collect()
 }
 
-/// A folder of our own among the temporary files, which other machines may have too; it goes when it is dropped.
+/// A private folder, which goes when it is dropped.
 pub fn scratch() -> Result<TempDir, Error> {
-    let made = tempfile::Builder::new().prefix("stalloc-fit-").tempdir();
-    made.map_err(|source| Error::Scratch { path: std::env::temp_dir(), source })
+    stalloc_common::PrivateFolder::passing().map_err(Error::Scratch)
 }
 
 #[cfg(test)]

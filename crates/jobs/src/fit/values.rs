@@ -2,6 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 
+use stalloc_common::CommandLine;
+
 use crate::fit::{Error, WorldSize};
 
 /// The most values that one variable's list, or one range, stands for.
@@ -151,7 +153,7 @@ pub fn combinations(variables: &[Variable]) -> Result<Vec<Assignment>, Error> {
 }
 
 /// The command with the values in their places.
-pub fn substitute(command: &[OsString], values: &Assignment) -> Vec<OsString> {
+pub fn substitute(command: &CommandLine, values: &Assignment) -> CommandLine {
     let value = |name: &str| values.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());
     let word = |word: &OsString| match word.to_str() {
         Some(text) => pieces(text)
@@ -163,7 +165,7 @@ pub fn substitute(command: &[OsString], values: &Assignment) -> Vec<OsString> {
             .into(),
         None => word.clone(),
     };
-    command.iter().map(word).collect()
+    command.words().iter().map(word).collect()
 }
 
 /// The names in a word; none in one that is not UTF-8.

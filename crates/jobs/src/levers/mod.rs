@@ -224,7 +224,7 @@ pub fn levers(
     stop: &AtomicBool,
 ) -> Result<Answer, Error> {
     let asked = &question.fit;
-    values::check(&asked.variables, &asked.command, None)?;
+    values::check(&asked.variables, asked.command.words(), None)?;
     for variable in &asked.variables {
         if !matches!(variable.values, Values::Range { .. }) {
             let what = "levers are tried along a range, NAME=A..B".to_owned();

@@ -1,7 +1,6 @@
 //! The peak with each lever, as a chart of who holds it.
 
-use std::ffi::OsString;
-
+use stalloc_common::CommandLine;
 use stalloc_common::figures::bytes;
 use stalloc_report::Category;
 use stalloc_report::frontier::{self, Chart, Line, Point};
@@ -10,7 +9,7 @@ use crate::fit;
 use crate::levers::{Answer, LeverFigures};
 
 /// The page of an answer: a bar for the script as it is, each lever and the set that was found, what saves most first.
-pub fn page(command: &[OsString], answer: &Answer) -> String {
+pub fn page(command: &CommandLine, answer: &Answer) -> String {
     let figures = |row: &'_ super::Row| row.outcome.clone().ok();
     let mut bars: Vec<(String, LeverFigures)> =
         answer.rows.iter().filter_map(|row| Some((row.lever.as_ref()?.name.clone(), figures(row)?))).collect();
@@ -43,8 +42,7 @@ pub fn page(command: &[OsString], answer: &Answer) -> String {
         lines,
         limit: Some((format!("to fit into: {}", bytes(answer.goal)), answer.goal as f64)),
     };
-    let command: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut about = vec![command.join(" ")];
+    let mut about = vec![command.to_string()];
     about.push("Who holds the largest live bytes, tried without a GPU. Activations wait for the backward pass; temporaries do not. \
         What CUDA and its libraries take is not part of it.".to_owned());
     if answer.is_interrupted {

@@ -86,7 +86,7 @@ pub struct Shared {
 /// Waits until nobody else plans this content in `folder`. Where files cannot be locked nobody waits, and two may do the same work.
 pub fn shared(folder: &Path, content: Content) -> Shared {
     let name = format!(".shared-{:016x}-{}", content.0, content.1);
-    let lock = File::options().create(true).append(true).open(folder.join(format!("{name}.lock")));
+    let lock = stalloc_common::lock_file(&folder.join(format!("{name}.lock")));
     let lock = lock.and_then(|file| file.lock().map(|()| file)).ok();
     Shared { plan: folder.join(format!("{name}.plan")), _lock: lock }
 }

@@ -1,11 +1,9 @@
-use std::ffi::OsString;
-
 use super::*;
 
 fn job(purpose: Purpose, directory: PathBuf) -> Job {
     Job {
         purpose,
-        command: ["python", "train.py", "--token", "secret"].map(OsString::from).to_vec(),
+        command: ["python", "train.py", "--token", "secret"].into_iter().collect(),
         directory,
         plans: None,
         solid: None,
@@ -25,7 +23,8 @@ fn job(purpose: Purpose, directory: PathBuf) -> Job {
 fn the_environment_holds_no_more_than_names_whatever_the_command_and_the_answers_are() {
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = job(Purpose::Record, folder.path().to_owned());
-    recorded.command.extend((0..25_000).map(|number| OsString::from(format!("--argument-{number}"))));
+    let more = (0..25_000).map(|number| format!("--argument-{number}").into());
+    recorded.command = recorded.command.words().iter().cloned().chain(more).collect();
     recorded.answers = (0..25_000).map(|line| format!("train.py:{line}=1")).collect();
     let process = recorded.process(None).unwrap();
     let values: usize = process.get_envs().filter_map(|(_, value)| Some(value?.len())).sum();

@@ -1,8 +1,6 @@
 //! Writes a trace while the program runs.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
 
 use rustc_hash::FxHashMap;
 use zstd::bulk::Compressor;
@@ -45,13 +43,6 @@ pub struct Writer<W: Write> {
     last_address: u64,
     compressor: Compressor<'static>,
     chunk: Vec<u8>,
-}
-
-impl Writer<File> {
-    /// Creates (or replaces) the file at `path` for the trace of `device`.
-    pub fn create(path: &Path, device: u32) -> io::Result<Self> {
-        Writer::new(File::create(path)?, device)
-    }
 }
 
 impl<W: Write> Writer<W> {

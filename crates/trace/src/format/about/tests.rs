@@ -7,7 +7,7 @@ use crate::raw::RawEvent;
 fn both_ends_of_a_trace_are_told_whatever_is_cut_off() -> io::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("a.trace");
-    let mut writer = Writer::create(&path, 3)?;
+    let mut writer = Writer::new(std::fs::File::create(&path)?, 3)?;
     writer.metadata("launch", "one")?;
     writer.push(&RawEvent::Mark(Mark::StepBegin), None)?;
     writer.metadata("late", "is not looked for")?;
