@@ -22,6 +22,7 @@ mod config;
 mod driver_api;
 mod errors;
 mod execution;
+mod forks;
 mod libraries;
 mod loaded;
 mod log;

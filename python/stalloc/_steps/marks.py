@@ -6,6 +6,8 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, TypeVar
 
+from stalloc._common.output import say
+
 if TYPE_CHECKING:
     import torch
 
@@ -42,7 +44,10 @@ class step:
     A script that marks its steps is not looked at for steps of its own (``torch.optim``'s).
     """
 
+    _is_used = False
+
     def __enter__(self) -> step:
+        self._is_used = True
         _listener.step_begin()
         return self
 
@@ -50,12 +55,21 @@ class step:
         _listener.step_end()
 
     def __call__(self, function: F) -> F:
+        self._is_used = True
+
         @functools.wraps(function)
         def marked(*args: Any, **kwargs: Any) -> Any:
             with step():
                 return function(*args, **kwargs)
 
         return marked  # type: ignore[return-value]
+
+    def __del__(self) -> None:
+        if not self._is_used and not step._was_said:
+            step._was_said = True
+            say("`stalloc.step()` alone marks nothing: write `with stalloc.step():` around a training step, or put `@stalloc.step()` above its function")
+
+    _was_said = False
 
 
 def phase(kind: str, micro_batch: int = 0) -> ContextManager[None]:

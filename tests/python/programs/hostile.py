@@ -3,7 +3,7 @@
     hostile.py [NAME...]
 
 Each prints as JSON its name, the error that the program got, the reports, with the bytes that have a holder, and the seconds to its
-end. An object that is asked anything fails, waits for ever, or ends the program.
+end, by the clock and by the processor. An object that is asked anything fails, waits for ever, or ends the program.
 """
 
 from __future__ import annotations
@@ -244,17 +244,17 @@ def run_out(name: str) -> None:
     reports: list[dict[str, Any]] = []
     watch.publish = lambda _folder, _snapshot, facts: reports.append(json.loads(json.dumps(facts)))
     kept = KINDS[name]()
-    held, got, began = [], "", time.monotonic()
+    held, got, began, used = [], "", time.monotonic(), time.process_time()
     try:
         while True:
-            began = time.monotonic()
+            began, used = time.monotonic(), time.process_time()
             held.append(tensor(64))
     except BaseException as error:
         got = type(error).__name__
         sys.excepthook(type(error), error, error.__traceback__)
     named = [sum(one["bytes"] for one in facts["holders"]) >> 20 for facts in reports]
     left_out = [facts["left_out"] for facts in reports]
-    print(json.dumps({"name": name, "error": got, "named": named, "left_out": left_out, "seconds": time.monotonic() - began}), flush=True)
+    print(json.dumps({"name": name, "error": got, "named": named, "left_out": left_out, "seconds": time.monotonic() - began, "processor": time.process_time() - used}), flush=True)
 
 
 def main() -> None:

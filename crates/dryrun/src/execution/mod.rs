@@ -128,6 +128,7 @@ pub struct Execution {
 }
 
 static EXECUTION: LazyLock<Mutex<Execution>> = LazyLock::new(|| {
+    crate::forks::wait_for(|| crate::forks::taken(EXECUTION.try_lock()));
     let order = config().late_events.map(|seed| Order::new(Some(seed)));
     Mutex::new(Execution { order, ..Execution::default() })
 });

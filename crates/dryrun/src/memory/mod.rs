@@ -25,6 +25,7 @@ pub use virtual_memory::PhysicalHandle;
 use crate::{
     config::config,
     errors::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Status},
+    forks,
 };
 use host::Host;
 use shared::Shared;
@@ -237,6 +238,7 @@ static MEMORY: LazyLock<Mutex<Memory>> = LazyLock::new(|| {
     if config.ample {
         memory.devices.iter_mut().for_each(Device::make_ample);
     }
+    forks::wait_for(|| forks::taken(MEMORY.try_lock()));
     Mutex::new(memory)
 });
 
