@@ -54,7 +54,7 @@ pub fn decide(
     let question = Question {
         fit: fit::Question {
             // Braces in the command are the job's own.
-            command: command.iter().map(|word| with_braces(word)).collect(),
+            command: command.iter().map(with_braces).collect(),
             gpus: vec![gpu],
             devices: 1,
             variables: Vec::new(),
