@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use crate::error::{Fault, FilePosition, RECORD_AGAIN, Result};
 
-const BUFFER: usize = 256 << 10;
+pub(crate) const BUFFER: usize = 256 << 10;
 
 /// Told about progress: bytes of the file read so far, and its length (0 if unknown).
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);

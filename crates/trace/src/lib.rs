@@ -19,6 +19,7 @@ mod builder;
 mod compare;
 mod curves;
 mod error;
+mod error_text;
 mod fingerprint;
 pub mod format;
 pub mod growth;

@@ -246,6 +246,8 @@ pub enum Format {
     PytorchSnapshot,
     /// The text log of the paper's artifact.
     PaperLog,
+    /// The text of PyTorch's error when memory ran out.
+    ErrorText,
 }
 
 impl Format {
@@ -255,6 +257,7 @@ impl Format {
             Format::Stalloc => "stalloc trace",
             Format::PytorchSnapshot => "PyTorch snapshot",
             Format::PaperLog => "mem_log",
+            Format::ErrorText => "PyTorch's error",
         }
     }
 }

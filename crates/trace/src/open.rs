@@ -5,11 +5,11 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::error::{Budget, Fault, FilePosition, ReadError, Result};
-use crate::input::{Input as Source, Progress};
+use crate::input::{BUFFER, Input as Source, Progress};
 use crate::instance::{self, Instance};
 use crate::model::{Recording, Trace};
 use crate::state::MemoryState;
-use crate::{format, paper_log, snapshot};
+use crate::{error_text, format, paper_log, snapshot};
 
 /// Memory that a reader may take by default, whatever the file claims, bytes. A snapshot of 1 GB takes 0.7 GB.
 pub const MEMORY_LIMIT: u64 = 4 << 30;
@@ -100,10 +100,28 @@ fn read_any<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, de
                 Ok(Input::Instance(instance::read(&mut input, budget)?))
             } else if paper_log::is_line(line) {
                 Ok(Input::Recording(paper_log::read(&mut input, budget, device)?))
+            } else if let Some(recording) = text_of(&mut input) {
+                Ok(Input::Recording(recording))
             } else {
-                Err(Fault::new(FilePosition::File, "no known format", KNOWN))
+                let (what, instead) = foreign(input.peek());
+                Err(Fault::new(FilePosition::File, what, instead))
             }
         }
+    }
+}
+
+/// A log with the text of PyTorch's error in its first part, or that text alone.
+fn text_of(input: &mut Source<'_>) -> Option<Recording> {
+    input.fill(BUFFER).ok()?;
+    error_text::read(input.peek())
+}
+
+/// What a file is that holds no sequence of requests, and what to do instead.
+fn foreign(head: &[u8]) -> (&'static str, &'static str) {
+    match head.trim_ascii_start() {
+        [b'{' | b'[', ..] => ("JSON, such as a profiler writes: it does not say where blocks lie", SNAPSHOT),
+        [b'(', b'd' | b'l', ..] => ("a pickle of protocol 0", SNAPSHOT),
+        _ => ("no known format", KNOWN),
     }
 }
 
@@ -127,5 +145,5 @@ const HEAD: usize = 64 << 10;
 
 const SNAPSHOT: &str = "write a snapshot with torch.cuda.memory._dump_snapshot";
 
-const KNOWN: &str = "known are: a stalloc trace, a PyTorch memory snapshot, a mem_log of the paper's artifact, \
+const KNOWN: &str = "known are: a stalloc trace, a PyTorch memory snapshot, a mem_log of the paper's artifact, a log with PyTorch's out-of-memory error, \
                      and a CSV with the columns id,lower,upper,size; any of them plain, .zst or .gz";
