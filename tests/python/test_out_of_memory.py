@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from report_checker import faults
 from runs import PROGRAMS, run
 
 # 824 MiB are left to PyTorch.
@@ -135,12 +136,13 @@ def test_verdict_line_holder_and_advice_are_right_for_each_death(dumps):
             "line": any(site.startswith(line(name)) for site in [*sites[:3], device["out_of_memory"]["site"] if device["out_of_memory"] else ""] if site),
             "holder": holder in told,
             "advice": advice in advised,
+            "sentences": not faults(device),
         }
         # What failed has no line of the program that is to blame.
         if name in ("graph_pools", "pinned_memory", "library_memory", "other_process", "before_optimizer_states", "gradient_buckets"):
             seen.pop("line")
         if not all(seen.values()):
-            wrong[name] = (seen, device["verdict"], device["cause"], device["headline"], told, advised, sites[:3])
+            wrong[name] = (seen, faults(device), device["verdict"], device["cause"], device["headline"], told, advised, sites[:3])
     assert not wrong, json.dumps(wrong, indent=1)
 
 

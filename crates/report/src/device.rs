@@ -1,10 +1,10 @@
 //! One device of one input: everything that is worked out before anything is written.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use stalloc_plan::Plan;
 use stalloc_simulator::Replay;
-use stalloc_trace::{Event, Mark, Request, StackId, StringId, Time, Trace};
+use stalloc_trace::{Request, StringId, Time, Trace};
 
 use crate::Subject;
 use crate::actual::{ACTUAL, actual};
@@ -12,22 +12,22 @@ use crate::advice::Case;
 use crate::categories::{Category, categories};
 use crate::causes::causes;
 use crate::curve::{peak_within, value_at};
-use crate::diagnosis::{Evidence, Through};
+use crate::diagnosis::diagnosis;
 use crate::enlarged::enlarged;
 use crate::facts::Facts;
 use crate::failure::failure;
 use crate::figures::{
-    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, Growth, OutOfMemory, PlanFigures, StepKind, StepReserved,
-    Verdict, label,
+    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, Growth, PlanFigures, StepKind, StepReserved, Verdict,
+    VerdictCause, label,
 };
 use crate::growth::growth;
-use crate::headline::headline;
 use crate::holders::{by_module, by_site, modules};
 use crate::holes::holes;
+use crate::known::{Known, Seen};
 use crate::layout::{Layout, join_pages};
 use crate::live::Live;
 use crate::prepare::{CARDS, SAME, has_history};
-use crate::sites::{Sites, passes};
+use crate::sites::Sites;
 use crate::steps::StepSpan;
 
 /// An allocator's replay with its map.
@@ -116,13 +116,14 @@ impl<'a> Analysis<'a> {
                 events: trace.events.len(),
                 requests: trace.requests.len(),
                 steps: steps.len(),
-                state_only: !has_history(trace),
+                state_only: !has_history(trace, subject.failed),
                 has_stacks: !trace.stacks.is_empty(),
                 has_times: !trace.times_us.is_empty(),
                 peak_allocated: trace.peak_allocated(),
                 verdict: Verdict::Healthy,
                 cause: None,
                 facts: Vec::new(),
+                known: serde_json::Map::new(),
                 headline: String::new(),
                 advice: Vec::new(),
                 peak_time,
@@ -159,52 +160,32 @@ impl<'a> Analysis<'a> {
     fn say(&mut self, known: Option<&Facts>, enlarged: Option<&Growth>) {
         let find = |name: &str| self.figures.allocators.iter().find(|one| one.allocator == name);
         let before = find(ACTUAL).or(find("pytorch")).or(self.figures.allocators.first());
-        let failed = self.figures.out_of_memory.as_ref();
-        let failed_stack = self.trace.events.iter().rev().find_map(|event| match event {
-            Event::OutOfMemory { stack, .. } => Some(*stack),
-            _ => None,
-        });
-        let evidence = Evidence {
-            usual: failed.and_then(|failed| self.usual(failed)),
+        let seen = Seen {
             trace: self.trace,
-            known,
-            holders: &self.figures.holders,
-            before,
-            failed,
-            failed_stack: failed_stack.unwrap_or(StackId::NONE),
-            steps: self.figures.steps,
-            growth: self.figures.growth.as_ref(),
-            enlarged,
-            peak_by_site: &self.figures.peak_by_site,
-            through: self.through(),
-            resident: self.resident(),
-            peak_allocated: self.figures.peak_allocated,
+            figures: &self.figures,
+            steps: &self.steps,
+            at_peak: self.live_at_peak().collect(),
         };
-        let found = evidence.diagnosis();
-        let state_only = self.figures.state_only && known.is_none();
-        let headline = headline(&evidence, &found, state_only);
-        let grows = found.verdict == Verdict::Growth;
-        let growth =
-            if grows { enlarged.or(self.figures.growth.as_ref()).cloned() } else { self.figures.growth.clone() };
+        let known_of_all = Known::of(&seen, known, before, enlarged);
+        let found = diagnosis(&known_of_all, &self.figures.holders);
         let case = Case {
             trace: self.trace,
             before,
             allocators: &self.figures.allocators,
-            failed,
-            growth: growth.as_ref(),
-            peak_by_site: &self.figures.peak_by_site,
-            resident: self.resident(),
-            peak_allocated: self.figures.peak_allocated,
-            known_command: known.map(|known| &*known.command),
-            state_only,
+            failed: self.figures.out_of_memory.as_ref(),
+            state_only: self.figures.state_only && known.is_none(),
         };
         let advice = case.advice(&found);
-        self.figures.headline = headline;
-        self.figures.advice = advice;
+        let grows = found.verdict == Verdict::Growth;
+        let is_enlarged = found.cause == Some(VerdictCause::Enlarged);
+        let growth = enlarged.filter(|_| is_enlarged).cloned().or(self.figures.growth.take());
+        self.figures.growth = growth.filter(|_| grows);
         self.figures.verdict = found.verdict;
         self.figures.cause = found.cause;
+        self.figures.headline = found.headline;
         self.figures.facts = found.facts;
-        self.figures.growth = growth.filter(|_| grows);
+        self.figures.known = found.known;
+        self.figures.advice = advice;
         if grows {
             self.fits_nowhere();
         }
@@ -233,46 +214,6 @@ impl<'a> Analysis<'a> {
                 })
                 .collect();
         }
-    }
-
-    /// Bytes of the peak by what their call stacks go through.
-    fn through(&self) -> Through {
-        let mut known: HashMap<StackId, (bool, bool, bool, bool)> = HashMap::new();
-        let mut through = Through::default();
-        for request in self.live_at_peak() {
-            let (loss, optimizer, buckets, built) =
-                *known.entry(request.stack).or_insert_with(|| passes(self.trace, request.stack));
-            let add =
-                |passes: bool, sum: &mut u64| *sum = sum.saturating_add(if passes { request.rounded() } else { 0 });
-            add(loss, &mut through.loss);
-            add(optimizer, &mut through.optimizer);
-            add(buckets, &mut through.buckets);
-            add(built, &mut through.built);
-        }
-        through
-    }
-
-    /// Bytes of the peak that were there before the first step; `None` where no step is known.
-    fn resident(&self) -> Option<u64> {
-        let first = self.first_step()?;
-        let there = self.live_at_peak().filter(|request| request.alloc.is_none_or(|alloc| alloc < first));
-        Some(there.fold(0, |sum, request| sum.saturating_add(request.rounded())))
-    }
-
-    /// The most that the line that failed asked for in the first nine tenths of its requests, if there are ten.
-    fn usual(&self, failed: &OutOfMemory) -> Option<u64> {
-        let sites = &mut Sites::new(self.trace);
-        let site = failed.site.as_deref()?;
-        let before = self.trace.requests.iter().filter(|one| one.alloc.is_some_and(|alloc| alloc < failed.time));
-        let sizes: Vec<u64> = before.filter(|one| *sites.known(one.stack) == *site).map(|one| one.size).collect();
-        sizes[..sizes.len() * 9 / 10].iter().max().copied().filter(|_| sizes.len() >= 10)
-    }
-
-    /// When the first step begins, be it over or not.
-    fn first_step(&self) -> Option<Time> {
-        let begin = |event: &Event| matches!(event, Event::Mark(Mark::StepBegin));
-        let marked = self.trace.events.iter().position(begin).map(|time| time as Time);
-        marked.or_else(|| self.steps.first().map(|step| step.begin))
     }
 
     fn category_figures(&self) -> Vec<CategoryFigures> {

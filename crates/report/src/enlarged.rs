@@ -10,6 +10,8 @@ use crate::sites::Sites;
 
 /// Fewer sizes are no growth.
 const SIZES: usize = 8;
+/// One of so many may be smaller than the one before it.
+const RISING: usize = 20;
 /// The last is larger than the first by this factor at least.
 const FACTOR: f64 = 1.2;
 /// What the line holds at the end is this share of what was needed, at least.
@@ -20,10 +22,18 @@ const LEAP: f64 = 1.5;
 /// What grows so, if anything does. O(requests log requests).
 pub fn enlarged(trace: &Trace, needed: u64, sites: &mut Sites<'_>) -> Option<Growth> {
     let mut by_stack: HashMap<StackId, Vec<&Request>> = HashMap::new();
-    for request in trace.requests.iter().filter(|request| request.alloc.is_some() && request.stack != StackId::NONE) {
+    for request in trace.requests.iter().filter(|request| request.alloc.is_some()) {
         by_stack.entry(request.stack).or_default().push(request);
     }
-    let grown = |(stack, requests): (&StackId, &Vec<&Request>)| grown(trace, &sites.known(*stack), requests, needed);
+    // Where stacks are kept of new peaks alone, sizes with one only rise: those without may be of the same line.
+    let nameless = by_stack.remove(&StackId::NONE).unwrap_or_default();
+    let grown = |(stack, requests): (&StackId, &Vec<&Request>)| {
+        let found = grown(trace, &sites.known(*stack), requests, needed)?;
+        let (least, most) = (requests.iter().map(|one| one.size).min()?, requests.iter().map(|one| one.size).max()?);
+        let alike = || nameless.iter().filter(|one| (least..=most).contains(&one.size));
+        let falling = alike().zip(alike().skip(1)).filter(|(one, next)| next.size < one.size).count();
+        (falling * RISING < alike().count().max(1)).then_some(found)
+    };
     let mut found: Vec<Growth> = by_stack.iter().filter_map(grown).collect();
     found.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.sites[0].site.cmp(&b.sites[0].site)));
     found.into_iter().next()
@@ -35,7 +45,10 @@ fn grown(trace: &Trace, site: &Rc<str>, requests: &[&Request], needed: u64) -> O
     let main: Vec<&&Request> = requests.iter().filter(|one| one.size.saturating_mul(2) >= first.size).collect();
     let rising = main.windows(2).filter(|pair| pair[0].size <= pair[1].size).count();
     let sizes: HashSet<u64> = main.iter().map(|one| one.rounded()).collect();
-    if sizes.len() < SIZES || rising * 20 < (main.len() - 1) * 19 || (last.size as f64) < first.size as f64 * FACTOR {
+    if sizes.len() < SIZES
+        || (main.len() - 1 - rising) * RISING > main.len() - 1
+        || (last.size as f64) < first.size as f64 * FACTOR
+    {
         return None;
     }
     // It begins small; what has grown for long grows by less than a half at once.
@@ -61,5 +74,12 @@ fn grown(trace: &Trace, site: &Rc<str>, requests: &[&Request], needed: u64) -> O
     let steps = sizes.len();
     let added = bytes.saturating_sub(first.rounded().saturating_mul(lives.len() as u64)).max(1);
     let sites = vec![SiteBytes { site: Rc::clone(site), bytes, blocks: lives.len() }];
-    Some(Growth { bytes_per_step: (added / steps as u64).max(1), steps, bytes: added, number: steps as u64, sites })
+    Some(Growth {
+        bytes_per_step: (added / steps as u64).max(1),
+        steps,
+        bytes: added,
+        number: steps as u64,
+        turns_of: None,
+        sites,
+    })
 }

@@ -12,37 +12,38 @@ use crate::sites::{Sites, UNKNOWN, passes};
 /// A container of as many tensors has been filled.
 pub(crate) const MANY: usize = 12;
 
-/// What was known when memory ran out.
+/// What was known when memory ran out; `None` and empty: nobody saw it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Facts {
     pub device: u32,
     /// Bytes that the device has, had free, and that PyTorch's allocator held.
-    pub total: u64,
-    pub free: u64,
-    pub reserved: u64,
-    /// Bytes that the program allows itself; 0 where that is not known.
-    pub allowed: u64,
-    /// The program's line that asked.
-    pub line: Option<String>,
-    /// Whether memory of the host was to be pinned.
-    pub pinning: bool,
-    /// Bytes of the host that were pinned.
-    pub pinned: u64,
-    pub grad_enabled: bool,
+    pub total: Option<u64>,
+    pub free: Option<u64>,
+    pub reserved: Option<u64>,
+    /// Bytes that the program allows itself.
+    pub allowed: Option<u64>,
+    /// Whether memory of the host was to be pinned, and bytes of the host that were.
+    pub pinning: Option<bool>,
+    pub pinned: Option<u64>,
+    pub grad_enabled: Option<bool>,
     /// Whether all models are in evaluation mode.
-    pub evaluating: bool,
-    pub optimizers: Vec<OptimizerFacts>,
-    pub missing_gradients: u64,
+    pub evaluating: Option<bool>,
+    pub optimizers: Option<Vec<OptimizerFacts>>,
+    pub missing_gradients: Option<u64>,
+    /// Steps that had begun.
+    pub steps: Option<u64>,
     /// Requests that failed after it.
     pub followed: u64,
     pub holders: Vec<HolderFacts>,
     /// What NVML says of processes on the device.
-    pub processes: Vec<OtherProcess>,
+    pub processes: Option<Vec<OtherProcess>>,
     pub pid: u64,
     /// Live bytes over the time that the process ran: seconds and bytes.
     pub series: Vec<(f64, u64)>,
     pub command: String,
+    /// The stand-in that it ran on, as `--dry-run` takes it.
+    pub dry_run: String,
 }
 
 /// An optimizer.
@@ -50,8 +51,6 @@ pub struct Facts {
 #[serde(default)]
 pub struct OptimizerFacts {
     pub name: String,
-    /// Bytes of its parameters.
-    pub parameters: u64,
     /// Bytes of states that it has not made yet.
     pub missing: u64,
 }
@@ -65,11 +64,79 @@ pub struct OtherProcess {
     pub bytes: u64,
 }
 
+/// What a holder is. The Python package has the same names: `_out_of_memory/kinds.py`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Weights of a model, their gradients, its buffers, states of an optimizer; all of these of many models.
+    Parameters,
+    Gradients,
+    Buffer,
+    OptimizerStates,
+    Models,
+    /// Frames of an exception that is handled now, and of one that is kept.
+    Exception,
+    KeptException,
+    /// Objects that wait for the garbage collector; parameters whose gradients have a graph that leads back to them.
+    Garbage,
+    GradientCycle,
+    Hook,
+    /// An autograd graph; one of many forward passes.
+    Graph,
+    GraphOfMany,
+    /// A result of a script's own step.
+    Variable,
+    /// Tensors that Python knows and nothing names: few, so that locals of the frames that run may hold them, or more than these can.
+    Local,
+    Unnamed,
+    /// What nothing in Python holds.
+    Native,
+    /// What a name of the program keeps.
+    Container,
+    Attribute,
+    Dataset,
+    Queue,
+    Cache,
+    Closure,
+    Generator,
+    Coroutine,
+    AsyncGenerator,
+    /// A name of another version.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+impl Kind {
+    /// All by which the program keeps things under a name of its own.
+    pub const KEPT: &[Kind] = &[
+        Kind::Models,
+        Kind::Container,
+        Kind::Attribute,
+        Kind::Dataset,
+        Kind::Queue,
+        Kind::Cache,
+        Kind::Closure,
+        Kind::Generator,
+        Kind::Coroutine,
+        Kind::AsyncGenerator,
+    ];
+    /// Autograd's graphs.
+    pub const GRAPHS: &[Kind] = &[Kind::Graph, Kind::GraphOfMany];
+    /// What a model and its training have from the first step to the last.
+    pub const MODEL: &[Kind] = &[Kind::Parameters, Kind::Gradients, Kind::Buffer, Kind::OptimizerStates, Kind::Models];
+
+    /// Whether it is one of some.
+    pub fn is_of(self, kinds: &[Kind]) -> bool {
+        kinds.contains(&self)
+    }
+}
+
 /// What holds some blocks.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct HolderFacts {
-    pub kind: String,
+    pub kind: Kind,
     pub name: String,
     pub line: Option<String>,
     pub bytes: u64,
@@ -82,6 +149,8 @@ pub struct HolderFacts {
     pub is_untrained: bool,
     /// The class of what is in it, where these are no tensors.
     pub content: String,
+    /// The full name of the class that has it as an attribute.
+    pub owner: String,
     /// Some of the blocks, the largest first.
     pub addresses: Vec<u64>,
 }
@@ -91,8 +160,8 @@ pub struct HolderFacts {
 pub struct HolderBytes {
     /// Its name: ``list `seen` in train.py:31``.
     pub holder: String,
-    /// What it is: `container`, `attribute`, `graph`, `parameters`...
-    pub kind: String,
+    /// What it is.
+    pub kind: Kind,
     /// Where it is made, where that is known.
     pub line: Option<String>,
     /// Bytes.
@@ -102,29 +171,23 @@ pub struct HolderBytes {
     /// The line that allocated most of them.
     pub site: Option<String>,
     /// Bytes that the tensors use of it, where they are views of what is kept.
-    #[serde(skip)]
     pub used: Option<u64>,
     /// Whether it does not grow.
-    #[serde(skip)]
     pub is_bounded: bool,
     /// Whether most was loaded from a file.
-    #[serde(skip)]
     pub is_loaded: bool,
     /// Whether much is models' or optimizers'.
-    #[serde(skip)]
     pub is_models: bool,
     /// Whether no optimizer has the parameters in which the graph ends.
-    #[serde(skip)]
     pub is_untrained: bool,
     /// Whether it was filled piece by piece over what was recorded.
-    #[serde(skip)]
     pub is_filled: bool,
     /// Whether no backward pass has run since the first of it was made, as far as call stacks tell.
-    #[serde(skip)]
     pub is_pending: bool,
     /// The class of what is in it, where these are no tensors.
-    #[serde(skip)]
     pub content: String,
+    /// The full name of the class that has it as an attribute.
+    pub owner: String,
 }
 
 impl Facts {
@@ -161,7 +224,7 @@ impl Facts {
                 let site = most.map(|(site, _)| site.to_string()).filter(|site| crate::sites::is_named(site));
                 HolderBytes {
                     holder: one.name.clone(),
-                    kind: one.kind.clone(),
+                    kind: if is_kept(one) { Kind::KeptException } else { one.kind },
                     line: one.line.clone(),
                     bytes: one.bytes,
                     blocks: one.tensors,
@@ -174,6 +237,7 @@ impl Facts {
                     is_filled: !one.is_bounded && is_filled(born, trace.end()),
                     site,
                     content: one.content.clone(),
+                    owner: one.owner.clone(),
                 }
             })
             .collect();
@@ -181,8 +245,8 @@ impl Facts {
         let rest = live.saturating_sub(held);
         if !list.is_empty() && rest > live / 50 {
             list.push(HolderBytes {
-                holder: "nobody in Python: what an operation that runs needs, or a library keeps".into(),
-                kind: "native".into(),
+                holder: "no Python object: what an operation that runs needs, or a library keeps".into(),
+                kind: Kind::Native,
                 bytes: rest,
                 is_bounded: true,
                 ..HolderBytes::default()
@@ -191,30 +255,11 @@ impl Facts {
         list.sort_by_key(|one| std::cmp::Reverse(one.bytes));
         list
     }
+}
 
-    /// Bytes of the device that neither this process's tensors nor a usual context take.
-    pub fn foreign(&self) -> u64 {
-        let context = (self.total / 5).min(768 << 20);
-        self.total.saturating_sub(self.free).saturating_sub(self.reserved).saturating_sub(context)
-    }
-
-    /// Other processes on the device.
-    pub fn others(&self) -> impl Iterator<Item = &OtherProcess> {
-        self.processes.iter().filter(|one| one.pid != self.pid && one.bytes > 0)
-    }
-
-    /// Bytes of optimizer states that are still to be made, and of which optimizer most are.
-    pub fn states_to_come(&self) -> (u64, &str) {
-        let sum = self.optimizers.iter().map(|one| one.missing).fold(0, u64::saturating_add);
-        let most = self.optimizers.iter().max_by_key(|one| one.missing);
-        (sum, most.map_or("", |one| &one.name))
-    }
-
-    /// Bytes that autograd's graphs hold.
-    pub fn held_by_graphs(&self) -> u64 {
-        let graphs = self.holders.iter().filter(|one| matches!(&*one.kind, "graph" | "graph_of_many"));
-        graphs.map(|one| one.bytes).fold(0, u64::saturating_add)
-    }
+/// Whether an exception is kept, and not being handled: older files say so by the name alone.
+fn is_kept(one: &HolderFacts) -> bool {
+    one.kind == Kind::Exception && !one.name.starts_with("the exception being handled")
 }
 
 /// Whether a call stack goes through PyTorch's reading of files.
@@ -224,9 +269,9 @@ fn loads(trace: &Trace, stack: StackId) -> bool {
 
 /// Whether a call stack builds, copies or trains a model.
 fn is_models(trace: &Trace, stack: StackId) -> bool {
-    let (_, optimizer, _, built) = passes(trace, stack);
+    let through = passes(trace, stack);
     let is_copy = |file: &str| file.ends_with("/copy.py");
-    optimizer || built || trace.stacks.get(stack).iter().any(|frame| is_copy(trace.string(frame.file)))
+    through.optimizer || through.built || trace.stacks.get(stack).iter().any(|frame| is_copy(trace.string(frame.file)))
 }
 
 /// Whether blocks came one by one over at least half of what was recorded, with no long pause.

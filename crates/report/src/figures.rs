@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stalloc_trace::Time;
 
 use crate::facts::HolderBytes;
@@ -64,6 +64,8 @@ pub struct DeviceFigures {
     pub cause: Option<VerdictCause>,
     /// What the verdict rests on, in sentences.
     pub facts: Vec<String>,
+    /// All that its sentences are made from, by name: bytes, counts, words; `null` is unknown.
+    pub known: serde_json::Map<String, serde_json::Value>,
     /// The verdict in a sentence, with the figures that prove it.
     pub headline: String,
     /// What to do, the best first.
@@ -97,7 +99,7 @@ pub struct DeviceFigures {
 }
 
 /// What is wrong with a job's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Reserved memory lies empty in pieces that are too small.
@@ -159,6 +161,8 @@ pub struct Growth {
     pub bytes: u64,
     /// Steps of the recording until then.
     pub number: u64,
+    /// The line of the loop whose turns they are, where they are no steps.
+    pub turns_of: Option<String>,
     /// Where what stays was allocated, most bytes first.
     pub sites: Vec<SiteBytes>,
 }
@@ -348,7 +352,7 @@ impl Difference {
 }
 
 /// Why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictCause {
     /// A container, an attribute or a cache keeps more in each step.
@@ -357,6 +361,8 @@ pub enum VerdictCause {
     Hook,
     /// Objects that refer to each other wait for Python's garbage collector.
     Cycles,
+    /// Parameters whose gradients have a graph that leads back to them: `backward(create_graph=True)`.
+    GradientCycle,
     /// Autograd graphs are kept: a sum of losses, losses in a list, `retain_graph`.
     Graph,
     /// Autograd records what is only evaluated.
@@ -381,6 +387,8 @@ pub enum VerdictCause {
     OptimizerStates,
     /// Buckets of DistributedDataParallel next to the gradients.
     GradientBuckets,
+    /// Results of all GPUs that DataParallel gathers on one.
+    Gathered,
     /// Logits and their loss.
     Logits,
     /// Weights of more than one model.
@@ -395,4 +403,11 @@ pub enum VerdictCause {
     Pieces,
     /// The recording was cut off: nothing tells how it ended.
     CutOff,
+}
+
+impl VerdictCause {
+    /// Its name in `--json`.
+    pub fn name(self) -> String {
+        serde_json::to_value(self).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+    }
 }

@@ -6,13 +6,21 @@ use stalloc_trace::{Request, Time, Trace};
 use crate::figures::Growth;
 use crate::holders::by_site;
 use crate::loops::turns;
-use crate::sites::Sites;
+use crate::sites::{Sites, passes};
 use crate::steps::StepSpan;
 
 /// What climbs, if anything does: over steps, else over the turns of the program's loop. O(requests log steps).
 pub fn growth(trace: &Trace, steps: &[StepSpan], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
     let begins: Vec<Time> = steps.iter().map(|step| step.begin).collect();
-    climbing(trace, &begins, &[], peak, sites).or_else(|| climbing(trace, &turns(trace), steps, peak, sites))
+    climbing(trace, &begins, &[], peak, sites).or_else(|| {
+        let turns = turns(trace)?;
+        let found = climbing(trace, &turns.times, steps, peak, sites)?;
+        // A loop that runs forward and backward passes is one over steps.
+        let is_backward = |request: &Request| passes(trace, request.stack).backward;
+        let trains =
+            trace.requests.iter().filter(|request| request.alloc >= turns.times.first().copied()).any(is_backward);
+        Some(Growth { turns_of: Some(turns.site).filter(|_| !trains), ..found })
+    })
 }
 
 fn climbing(trace: &Trace, begins: &[Time], steps: &[StepSpan], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
@@ -30,7 +38,8 @@ fn climbing(trace: &Trace, begins: &[Time], steps: &[StepSpan], peak: u64, sites
     };
     let (bytes_per_step, steps) = (found.bytes_per_step(), found.steps());
     let number = last as u64;
-    Some(Growth { bytes_per_step, steps, bytes, number, sites: by_site(sites, trace.requests.iter().filter(stays)) })
+    let sites = by_site(sites, trace.requests.iter().filter(stays));
+    Some(Growth { bytes_per_step, steps, bytes, number, turns_of: None, sites })
 }
 
 /// At each boundary the bytes that have lived for a whole step or longer: what the last step has just left behind is not

@@ -23,22 +23,23 @@ mod figures;
 mod free_ranges;
 pub mod frontier;
 mod growth;
-mod headline;
 mod holders;
 mod holes;
+mod known;
 mod layout;
 mod live;
 mod loops;
 mod page;
 mod picture;
 mod prepare;
+mod sentence;
 mod sites;
 mod snapshot;
 mod steps;
+mod table;
 mod terminal;
 #[cfg(test)]
 mod tests;
-mod too_large;
 mod words;
 
 use std::collections::BTreeMap;

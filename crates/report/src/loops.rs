@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use stalloc_trace::site::{is_python, split_forward};
+use stalloc_trace::site::{is_python, site, split_forward};
 use stalloc_trace::{Frame, StackId, StringId, Time, Trace};
 
 /// Fewer turns are no loop to speak of.
@@ -29,17 +29,24 @@ type Path = Vec<(Node, u32)>;
 /// Who called a function and from which line, its file and its name.
 type Called = (Option<(Node, u32)>, StringId, StringId);
 
-/// The event times at which the loop over batches turns, the beginning of the recording not among them; empty where none
-/// is found. O(requests times depth).
-pub fn turns(trace: &Trace) -> Vec<Time> {
-    if trace.stacks.is_empty() {
-        return Vec::new();
+/// The loop over batches: where it is, and the event times at which it turns, the beginning of the recording not among them.
+pub struct Turns {
+    /// `FILE:LINE FUNCTION`, of its first line that allocates.
+    pub site: String,
+    pub times: Vec<Time>,
+}
+
+/// That loop, if there is one; none where most requests have no call stack, for some of its turns would be missing. O(requests times depth).
+pub fn turns(trace: &Trace) -> Option<Turns> {
+    let with_stack = trace.requests.iter().filter(|request| request.stack != StackId::NONE).count();
+    if with_stack * 2 < trace.requests.len() {
+        return None;
     }
     let mut paths = Paths::default();
     let mut of_stack: Vec<Option<Option<Path>>> = vec![None; trace.stacks.len()];
     // For each function the last line seen, and the turns.
     let mut last: HashMap<Node, u32> = HashMap::new();
-    let mut found: HashMap<Node, Vec<Time>> = HashMap::new();
+    let mut found: HashMap<Node, (u32, Vec<Time>)> = HashMap::new();
     for request in &trace.requests {
         let (Some(time), stack) = (request.alloc, request.stack) else { continue };
         if stack == StackId::NONE {
@@ -51,12 +58,18 @@ pub fn turns(trace: &Trace) -> Vec<Time> {
             if let Some(before) = last.insert(node, line)
                 && line < before
             {
-                found.entry(node).or_default().push(time);
+                let (first, turns) = found.entry(node).or_insert((line, Vec::new()));
+                *first = line.min(*first);
+                turns.push(time);
             }
         }
     }
-    let often = found.into_iter().filter(|(_, turns)| turns.len() >= TURNS);
-    often.min_by_key(|(node, _)| (paths.depth(*node), *node)).map_or(Vec::new(), |(_, turns)| turns)
+    let often = found.into_iter().filter(|(_, (_, turns))| turns.len() >= TURNS);
+    let (node, (line, times)) = often.min_by_key(|(node, _)| (paths.depth(*node), *node))?;
+    let (_, (_, file, function)) =
+        paths.nodes.iter().map(|(called, node)| (*node, *called)).find(|(other, _)| *other == node)?;
+    let site = site(&[Frame { file, function, line }], |id| trace.string(id)).unwrap_or_default();
+    Some(Turns { site, times })
 }
 
 /// Paths of calls, each function along them numbered in the order of their first use.

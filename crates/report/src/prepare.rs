@@ -35,20 +35,21 @@ pub fn prepare(name: &str, recording: Recording, progress: Progress<'_>) -> Inpu
     }
 }
 
-/// Whether a trace holds any history, and not only the state of one moment.
-pub(crate) fn has_history(trace: &Trace) -> bool {
-    trace.events.iter().any(|event| matches!(event, Event::Alloc(_) | Event::FreeRequested(_)))
+/// Whether a trace holds any history, and not only the state of one moment; `failed` is the request that was counted in.
+pub(crate) fn has_history(trace: &Trace, failed: Option<stalloc_trace::RequestId>) -> bool {
+    let is_other = |event: &Event| matches!(event, Event::Alloc(id) | Event::FreeRequested(id) if Some(*id) != failed);
+    trace.events.iter().any(is_other)
 }
 
 impl Subject {
     /// Plans a trace and replays it through every allocator. What cannot be done is said in [`Subject::notes`].
     pub fn new(mut trace: Trace, progress: Progress<'_>) -> Self {
         let failed = count_failed(&mut trace);
-        if !has_history(&trace) {
+        if !has_history(&trace, failed) {
             return Subject {
+                capacity: capacity_of(&trace, failed),
                 trace,
                 failed,
-                capacity: None,
                 plan: None,
                 replays: Vec::new(),
                 steps: Vec::new(),

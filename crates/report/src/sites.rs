@@ -66,25 +66,47 @@ pub fn size_class(size: u64) -> String {
     }
 }
 
-/// Whether a call stack goes through a loss over classes, an optimizer's step, DistributedDataParallel's construction, a model that is
-/// built or moved to the device.
-pub fn passes(trace: &Trace, stack: StackId) -> (bool, bool, bool, bool) {
+/// What a call stack goes through.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Passes {
+    /// A loss over classes.
+    pub loss: bool,
+    /// An optimizer's step.
+    pub optimizer: bool,
+    /// DistributedDataParallel's construction.
+    pub buckets: bool,
+    /// A model that is built or moved to the device.
+    pub built: bool,
+    /// A module that is called.
+    pub forward: bool,
+    /// The gathering of what DataParallel's replicas return.
+    pub gathered: bool,
+    /// Autograd's backward pass.
+    pub backward: bool,
+}
+
+/// What a call stack goes through.
+pub fn passes(trace: &Trace, stack: StackId) -> Passes {
     let frames = trace.stacks.get(stack);
     let any = |says: &dyn Fn(&str, &str) -> bool| {
         frames.iter().any(|frame: &Frame| says(trace.string(frame.file), trace.string(frame.function)))
     };
-    let loss = any(&|file, function| {
-        (file.ends_with("nn/functional.py")
-            && matches!(function, "cross_entropy" | "log_softmax" | "nll_loss" | "softmax"))
-            || file.ends_with("nn/modules/loss.py")
-            || function.to_ascii_lowercase().contains("crossentropy")
-    });
-    let optimizer = any(&|file, _| file.contains("/optim/") || file.contains("/optimizers/"));
     // What DistributedDataParallel asks for itself: a module that it calls has frames of its own further in.
     let innermost = frames.iter().find(|frame| is_python(trace.string(frame.file)));
-    let buckets = innermost.is_some_and(|frame| trace.string(frame.file).ends_with("nn/parallel/distributed.py"));
-    let built = any(&|file, function| {
-        file.contains("torch/nn/") && matches!(function, "__init__" | "_apply" | "reset_parameters" | "to" | "cuda")
-    });
-    (loss, optimizer, buckets, built)
+    Passes {
+        loss: any(&|file, function| {
+            (file.ends_with("nn/functional.py")
+                && matches!(function, "cross_entropy" | "log_softmax" | "nll_loss" | "softmax"))
+                || file.ends_with("nn/modules/loss.py")
+                || function.to_ascii_lowercase().contains("crossentropy")
+        }),
+        optimizer: any(&|file, _| file.contains("/optim/") || file.contains("/optimizers/")),
+        buckets: innermost.is_some_and(|frame| trace.string(frame.file).ends_with("nn/parallel/distributed.py")),
+        built: any(&|file, function| {
+            file.contains("torch/nn/") && matches!(function, "__init__" | "_apply" | "reset_parameters" | "to" | "cuda")
+        }),
+        forward: any(&|file, function| file.ends_with("nn/modules/module.py") && function == "_call_impl"),
+        gathered: any(&|file, _| file.ends_with("nn/parallel/scatter_gather.py")),
+        backward: any(&|file, function| function == BACKWARD_PASS || file.ends_with("torch/autograd/graph.py")),
+    }
 }

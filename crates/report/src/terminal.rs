@@ -1,5 +1,6 @@
 //! The answer in a terminal: the verdict, the allocators, who holds the peak, and what to do.
 
+use crate::facts::HolderBytes;
 use crate::figures::{DeviceFigures, Figures, Fit, InputFigures, SiteBytes, Verdict};
 use crate::words::{bytes, percent};
 
@@ -108,7 +109,9 @@ pub fn summary(figures: &Figures, width: usize) -> String {
         let at = failed.site.as_ref().map_or(String::new(), |site| format!(" at {site}"));
         out.push(format!("  It asked for {}{at}.", bytes(failed.size)));
     }
-    for one in device.holders.iter().take(HOLDERS) {
+    // The largest, and the one that the answer is about.
+    let decides = |one: &HolderBytes| device.known.get("holder").is_some_and(|holder| *holder == *one.holder);
+    for (_, one) in device.holders.iter().enumerate().filter(|(at, one)| *at < HOLDERS || decides(one)) {
         let site = one.site.as_ref().map_or(String::new(), |site| format!(", allocated at {site}"));
         let share = percent(one.bytes as f64 / device.peak_allocated.max(1) as f64);
         out.push(format!("  {:>9} {share:>7}  {}{site}", bytes(one.bytes), one.holder));

@@ -3,6 +3,7 @@
 mod made;
 mod output;
 mod real;
+mod tables;
 mod verdicts;
 
 use stalloc_trace::{Frame, RawEvent, SegmentAction, StackId, Trace, TraceBuilder};

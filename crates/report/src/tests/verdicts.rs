@@ -248,7 +248,7 @@ fn what_was_known_when_memory_ran_out_decides_and_what_is_odd_is_left_aside() {
         {"pid": 1, "bytes": 5}, {"pid": 7, "name": "python serve.py", "bytes": 1900000000}]}"#,
     );
     assert_eq!((found.verdict, found.cause), (Verdict::TooLarge, Some(VerdictCause::OtherProcesses)));
-    assert!(found.facts[0].contains("OtherProcess 7 (python serve.py) has 1.77 GiB"), "{:?}", found.facts);
+    assert!(found.facts[0].contains("Process 7 (python serve.py) has 1.77 GiB"), "{:?}", found.facts);
     let held = r#"{"holders": [{"kind": "exception", "name": "the exception being handled (traceback frame train.py:3)",
         "bytes": 209715200, "tensors": 4, "addresses": [0]}]}"#;
     let found = known(held);
@@ -262,8 +262,8 @@ fn what_was_known_when_memory_ran_out_decides_and_what_is_odd_is_left_aside() {
 
 #[test]
 fn a_share_is_called_most_only_where_it_is() {
-    assert!(crate::diagnosis::most_of(6, 10).starts_with("Most of it"));
-    assert!(crate::diagnosis::most_of(27, 100).starts_with("The largest part"));
+    assert!(crate::known::most_of(6, 10).starts_with("Most of it"));
+    assert!(crate::known::most_of(27, 100).starts_with("The largest part"));
 }
 
 #[test]
@@ -276,8 +276,35 @@ fn the_text_names_the_verdict_the_first_line_and_what_to_do_within_the_width() {
     let inputs = [input("job.trace", maker.trace())];
     let text = Report::new(&inputs).text(Screen { width: 60, height: 24 });
     assert!(text.starts_with("job.trace: too large\n"), "{text}");
-    assert!(text.contains("train.py:9 a_function") && text.contains("What to do"), "{text}");
+    assert!(text.contains("train.py:9") && text.contains("a_function") && text.contains("What to do"), "{text}");
     for line in text.lines().filter(|line| !line.starts_with("       ")) {
         assert!(line.chars().count() <= 60, "{line}");
     }
+}
+
+#[test]
+fn the_text_of_an_error_alone_has_a_verdict_and_a_command() {
+    let report = |free: &str, unused: &str, others: &str| {
+        let text = format!(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which {free} GiB is \
+             free. {others}Of the allocated memory 60.00 GiB is allocated by PyTorch, and {unused} GiB is reserved by PyTorch but unallocated."
+        );
+        let Ok(stalloc_trace::Input::Recording(recording)) = stalloc_trace::read_bytes(text.as_bytes(), 1 << 30) else {
+            panic!("{text}")
+        };
+        let inputs = [crate::prepare("error.txt", recording, &mut |_, _, _| {})];
+        Report::new(&inputs).figures().inputs[0].devices[0].clone()
+    };
+    let pieces = report("0.50", "18.00", "");
+    assert_eq!(
+        (pieces.verdict, pieces.cause),
+        (Verdict::Fragmentation, Some(VerdictCause::Pieces)),
+        "{}",
+        pieces.headline
+    );
+    assert_eq!(pieces.advice[0].command.as_deref(), Some("stalloc run -- COMMAND"));
+    let others = report("0.50", "0.10", "Process 7 has 18.00 GiB memory in use. ");
+    assert_eq!(others.cause, Some(VerdictCause::OtherProcesses), "{}", others.headline);
+    let large = report("0.50", "0.10", "Process 7 has 1.00 GiB memory in use. ");
+    assert_eq!((large.verdict, large.cause), (Verdict::TooLarge, Some(VerdictCause::Libraries)), "{}", large.headline);
 }

@@ -1,0 +1,471 @@
+//! What is known of a job's memory, each fact by its name: bytes, counts, words. A fact that nobody saw is `None`.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde::{Deserialize, Serialize};
+use stalloc_trace::{BlockState, Event, Mark, Request, StackId, Time, Trace};
+
+use crate::facts::{Facts, HolderBytes, Kind, MANY};
+use crate::figures::{AllocatorFigures, DeviceFigures, Growth};
+use crate::sentence::Named;
+use crate::sites::{Passes, Sites, is_named, passes};
+use crate::steps::StepSpan;
+use crate::words::{bytes, percent};
+
+/// What climbs is the cause of a failure if it makes up this share of what was needed; so is what an exception holds.
+const GROWN: f64 = 0.1;
+/// Of the memory that a job had when it failed, this share must have been empty for fragmentation to be the cause.
+const EMPTY: f64 = 0.02;
+/// Less than this share of what is held, empty at the peak, is no fragmentation to speak of.
+const FRAGMENTED: f64 = 0.1;
+/// Nor is less than this, bytes: PyTorch takes memory in pieces of up to 20 MiB.
+const FRAGMENTED_BYTES: u64 = 64 << 20;
+/// A loop that is none over steps grows; where this share lies empty that is said in its place: models that are loaded leave 37 %.
+const LOADED_EMPTY: f64 = 0.25;
+/// The most of a GPU's memory that a process takes outside PyTorch's allocator, bytes: more, and it ran on another GPU.
+const OUTSIDE: u64 = 2 << 30;
+
+/// What facts are seen in.
+pub(crate) struct Seen<'a> {
+    pub trace: &'a Trace,
+    pub figures: &'a DeviceFigures,
+    pub steps: &'a [StepSpan],
+    /// What lives when live bytes are at their peak.
+    pub at_peak: Vec<&'a Request>,
+}
+
+/// All facts. [`crate::sentence`] fills them in by these names, and `--json` has them as `known`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Known {
+    // The request that failed: bytes asked for, live then, both, what the process had or could have had (`room` where that was enough),
+    // what lacked, what lay empty; its line; how many failed after it; bytes of tensors where a library failed.
+    pub size: Option<u64>,
+    pub allocated: Option<u64>,
+    pub needed: Option<u64>,
+    pub capacity: Option<u64>,
+    pub room: Option<u64>,
+    pub missing: Option<u64>,
+    pub empty: Option<u64>,
+    pub site: Option<String>,
+    pub followed: Option<u64>,
+    pub library: Option<u64>,
+    // Most that its line asked for until shortly before, and how many times more it is.
+    pub usual: Option<u64>,
+    pub times_usual: Option<u64>,
+    // The device and the process: `foreign` is neither tensors' nor a usual context's, `others` other processes'.
+    pub total: Option<u64>,
+    pub free: Option<u64>,
+    pub reserved: Option<u64>,
+    pub allowed: Option<u64>,
+    pub foreign: Option<u64>,
+    pub others: Option<u64>,
+    pub processes: Option<String>,
+    pub pinning: Option<bool>,
+    pub pinned: Option<u64>,
+    // Training: bytes of states and gradients that are still to be made; what says that a graph serves nothing; what step it died in.
+    pub optimizer: Option<String>,
+    pub to_come: Option<u64>,
+    pub gradients: Option<u64>,
+    pub later: Option<u64>,
+    pub grad_enabled: Option<bool>,
+    pub evaluates: Option<String>,
+    pub steps: Option<u64>,
+    pub first: Option<String>,
+    // Who holds: all graphs, all of the model and its training, the two largest of several models, and the one that a cause is about.
+    pub graphs: Option<u64>,
+    pub model: Option<u64>,
+    pub models: Option<String>,
+    pub models_bytes: Option<u64>,
+    pub second_model: Option<u64>,
+    pub holder: Option<String>,
+    pub holder_kind: Option<Kind>,
+    pub holder_bytes: Option<u64>,
+    pub holder_tensors: Option<u64>,
+    pub holder_used: Option<u64>,
+    pub holder_site: Option<String>,
+    pub holder_content: Option<String>,
+    pub holder_owner: Option<String>,
+    pub is_kept: Option<bool>,
+    pub climbs: Option<bool>,
+    pub is_piecemeal: Option<bool>,
+    pub is_recorded: Option<bool>,
+    pub is_replayed: Option<bool>,
+    pub is_bounded: Option<bool>,
+    pub is_loaded: Option<bool>,
+    pub is_models: Option<bool>,
+    pub is_pending: Option<bool>,
+    pub is_untrained: Option<bool>,
+    // What climbs, where it counts: bytes in all, of a step or of a turn of a loop, over how many, allocated where; what was filled.
+    pub grown: Option<u64>,
+    pub grown_per_step: Option<u64>,
+    pub grown_per_turn: Option<u64>,
+    pub grown_steps: Option<u64>,
+    pub grown_site: Option<String>,
+    pub grown_sites: Option<Vec<String>>,
+    pub piled: Option<u64>,
+    pub turns_of: Option<String>,
+    pub filled: Option<u64>,
+    pub enlarged: Option<u64>,
+    pub enlarged_by: Option<u64>,
+    pub enlarged_times: Option<u64>,
+    pub enlarged_site: Option<String>,
+    // Private pools of CUDA graphs: how many, and bytes that lie empty in them.
+    pub pools: Option<u64>,
+    pub pools_empty: Option<u64>,
+    // Of the peak: bytes by what their call stacks go through, what was there before the first step and what was not.
+    pub loss: Option<u64>,
+    pub buckets: Option<u64>,
+    pub built: Option<u64>,
+    pub forward: Option<u64>,
+    pub gathered: Option<u64>,
+    pub resident: Option<u64>,
+    pub made: Option<u64>,
+    pub fails_in_loss: Option<bool>,
+    pub fails_in_optimizer: Option<bool>,
+    pub fails_in_build: Option<bool>,
+    pub peak: Option<u64>,
+    pub top_bytes: Option<u64>,
+    pub top_site: Option<String>,
+    pub most: Option<String>,
+    pub largest: Option<String>,
+    // What the job, or the allocator that stands for it, held; of that whole free segments, pieces, and shares in words.
+    pub job: Option<String>,
+    pub held: Option<u64>,
+    pub held_now: Option<u64>,
+    pub cache: Option<u64>,
+    pub pieces: Option<u64>,
+    pub used_share: Option<String>,
+    pub empty_share: Option<String>,
+    pub is_fragmented: Option<bool>,
+    pub is_cut: Option<bool>,
+    // For commands: the job's, and the card as `--dry-run` takes it.
+    pub command: Option<String>,
+    pub gpu: Option<String>,
+}
+
+impl Known {
+    /// By name, for sentences.
+    pub fn named(&self) -> Named {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::Object(named)) => named,
+            _ => Named::new(),
+        }
+    }
+
+    /// The same, about one holder.
+    pub fn with(&self, holder: Option<&HolderBytes>) -> Known {
+        let Some(one) = holder else { return self.clone() };
+        Known {
+            holder: Some(one.holder.clone()),
+            holder_kind: Some(one.kind),
+            holder_bytes: Some(one.bytes),
+            holder_tensors: Some(one.blocks as u64).filter(|blocks| *blocks > 1),
+            holder_used: one.used,
+            holder_site: one.site.clone(),
+            holder_content: Some(one.content.clone()).filter(|content| !content.is_empty()),
+            holder_owner: Some(one.owner.clone()).filter(|owner| !owner.is_empty()),
+            is_kept: Some(one.kind.is_of(Kind::KEPT)),
+            is_bounded: Some(one.is_bounded),
+            is_loaded: Some(one.is_loaded),
+            is_models: Some(one.is_models),
+            is_pending: Some(one.is_pending),
+            is_untrained: Some(one.is_untrained),
+            ..self.clone()
+        }
+    }
+
+    /// Everything that is known of a device.
+    pub fn of(
+        of: &Seen<'_>,
+        facts: Option<&Facts>,
+        before: Option<&AllocatorFigures>,
+        enlarged: Option<&Growth>,
+    ) -> Known {
+        let mut known =
+            Known { peak: Some(of.figures.peak_allocated), is_cut: Some(of.trace.is_cut), ..Known::default() };
+        known.see_failure(of);
+        if let Some(facts) = facts {
+            known.see_process(facts);
+        }
+        known.see_holders(&of.figures.holders);
+        known.see_peak(of);
+        known.see_job(of, before);
+        known.see_pools(of.trace);
+        known.see_steps(of, facts);
+        known.see_growth(of, facts, enlarged);
+        known.climbs = Some(known.grown.or(known.filled).is_some());
+        known.is_piecemeal = known.would_fit();
+        known.is_replayed = Some(!of.figures.state_only);
+        known.is_recorded = Some(of.trace.metadata.contains_key("launch"));
+        known.see_command(of.trace, facts);
+        known
+    }
+
+    fn see_failure(&mut self, of: &Seen<'_>) {
+        let Some(failed) = &of.figures.out_of_memory else { return };
+        let needed = failed.allocated.saturating_add(failed.size);
+        self.size = Some(failed.size);
+        self.allocated = Some(failed.allocated);
+        self.needed = Some(needed);
+        self.capacity = failed.capacity;
+        self.room = failed.capacity.filter(|capacity| needed <= *capacity);
+        self.missing = failed.capacity.map(|capacity| needed.saturating_sub(capacity));
+        self.empty = failed.empty;
+        self.site.clone_from(&failed.site);
+        self.library = (failed.size == 0).then_some(failed.allocated);
+        // The most that the line asked for in the first nine tenths of its requests, if there are ten.
+        let sites = &mut Sites::new(of.trace);
+        self.usual = failed.site.as_deref().and_then(|site| {
+            let before = of.trace.requests.iter().filter(|one| one.alloc.is_some_and(|alloc| alloc < failed.time));
+            let sizes: Vec<u64> = before.filter(|one| *sites.known(one.stack) == *site).map(|one| one.size).collect();
+            sizes[..sizes.len() * 9 / 10].iter().max().copied().filter(|_| sizes.len() >= 10)
+        });
+        self.times_usual = self.usual.map(|usual| failed.size / usual.max(1));
+    }
+
+    fn see_process(&mut self, facts: &Facts) {
+        (self.total, self.free, self.reserved) = (facts.total, facts.free, facts.reserved);
+        (self.allowed, self.pinning, self.pinned) = (facts.allowed, facts.pinning, facts.pinned);
+        self.grad_enabled = facts.grad_enabled;
+        self.followed = Some(facts.followed).filter(|followed| *followed > 0);
+        self.foreign = self.total.zip(self.free).zip(self.reserved).map(|((total, free), reserved)| {
+            let context = (total / 5).min(768 << 20);
+            total.saturating_sub(free).saturating_sub(reserved).saturating_sub(context)
+        });
+        if let Some(processes) = &facts.processes {
+            let others: Vec<_> = processes.iter().filter(|one| one.pid != facts.pid && one.bytes > 0).collect();
+            let says = |one: &&crate::facts::OtherProcess| {
+                let name = if one.name.is_empty() { String::new() } else { format!(" ({})", one.name) };
+                format!("process {}{name} has {}", one.pid, bytes(one.bytes))
+            };
+            self.others = Some(others.iter().map(|one| one.bytes).fold(0, u64::saturating_add));
+            let said: Vec<String> = others.iter().take(4).map(says).collect();
+            self.processes = Some(said.join(", ")).filter(|said| !said.is_empty());
+        }
+        self.gradients = facts.missing_gradients;
+        if let Some(optimizers) = &facts.optimizers {
+            let most = optimizers.iter().max_by_key(|one| one.missing);
+            self.optimizer = most.map(|one| one.name.clone());
+            self.to_come = Some(optimizers.iter().map(|one| one.missing).fold(0, u64::saturating_add));
+        }
+        self.later = self.to_come.zip(self.gradients).map(|(states, gradients)| states.saturating_add(gradients));
+        self.evaluates = match (facts.evaluating, &facts.optimizers) {
+            (Some(true), _) => Some("The model is in evaluation mode".into()),
+            (_, Some(optimizers)) if optimizers.is_empty() => Some("No optimizer exists".into()),
+            _ => None,
+        };
+    }
+
+    fn see_holders(&mut self, holders: &[HolderBytes]) {
+        if holders.is_empty() {
+            return;
+        }
+        let sum = |kinds: &[Kind]| {
+            let all = holders.iter().filter(|one| one.kind.is_of(kinds));
+            Some(all.map(|one| one.bytes).fold(0, u64::saturating_add))
+        };
+        self.graphs = sum(Kind::GRAPHS);
+        self.model = sum(Kind::MODEL);
+        let models: Vec<&HolderBytes> = holders.iter().filter(|one| one.kind == Kind::Parameters).collect();
+        self.models_bytes = sum(&[Kind::Parameters]);
+        if let [first, second, ..] = models[..] {
+            self.second_model = Some(second.bytes);
+            self.models = Some(format!(
+                "{} models are on the GPU: {} and {} hold most.",
+                models.len(),
+                first.holder,
+                second.holder
+            ));
+        }
+    }
+
+    /// Bytes of the peak by what their call stacks go through; where the request that failed does.
+    fn see_peak(&mut self, of: &Seen<'_>) {
+        let top = of.figures.peak_by_site.first().filter(|top| is_named(&top.site));
+        self.top_bytes = top.map(|top| top.bytes);
+        self.top_site = top.map(|top| top.site.to_string());
+        self.most = top.map(|top| most_of(top.bytes, of.figures.peak_allocated));
+        let named = of.figures.peak_by_site.iter().filter(|one| is_named(&one.site)).take(3);
+        let largest: Vec<String> = named.map(|one| format!("{} ({})", one.site, bytes(one.bytes))).collect();
+        self.largest = Some(largest.join(", ")).filter(|largest| !largest.is_empty());
+        if !of.figures.has_stacks {
+            return;
+        }
+        let mut known: HashMap<StackId, Passes> = HashMap::new();
+        let mut sums = [0u64; 5];
+        let mut unknown = 0u64;
+        for request in of.at_peak.iter() {
+            let through = *known.entry(request.stack).or_insert_with(|| passes(of.trace, request.stack));
+            let all =
+                [through.loss, through.buckets, through.built, through.forward && !through.built, through.gathered];
+            for (sum, _) in sums.iter_mut().zip(all).filter(|(_, passes)| *passes) {
+                *sum = sum.saturating_add(request.rounded());
+            }
+            unknown = unknown.saturating_add(if request.stack == StackId::NONE { request.rounded() } else { 0 });
+        }
+        // What no stack is known of may be of any of them.
+        let sum = |at: usize| Some(sums[at]).filter(|sum| *sum > 0 || unknown == 0);
+        (self.loss, self.buckets, self.built, self.forward, self.gathered) = (sum(0), sum(1), sum(2), sum(3), sum(4));
+        if let Some(stack) = failed_stack(of.trace).filter(|stack| *stack != StackId::NONE) {
+            let through = passes(of.trace, stack);
+            self.fails_in_loss = Some(through.loss);
+            self.fails_in_optimizer = Some(through.optimizer);
+            self.fails_in_build = Some(through.built);
+        }
+    }
+
+    /// What the job held, or the allocator that stands for it.
+    fn see_job(&mut self, of: &Seen<'_>, before: Option<&AllocatorFigures>) {
+        let Some(before) = before else { return };
+        let is_state = of.figures.state_only;
+        self.job = Some(if before.allocator == "actual" { "the job".into() } else { before.label.into() });
+        (self.held, self.held_now) =
+            if is_state { (None, Some(before.peak_reserved)) } else { (Some(before.peak_reserved), None) };
+        // A segment without a block is cache at this moment, and no more than that.
+        let state = of.trace.last.as_ref().or(of.trace.initial.as_ref()).filter(|_| is_state);
+        self.cache = state.map(|state| {
+            let is_used = |block: &stalloc_trace::Block| block.state != BlockState::Inactive;
+            let whole = state.segments.iter().filter(|segment| !segment.blocks.iter().any(is_used));
+            whole.map(|segment| segment.size).fold(0, u64::saturating_add)
+        });
+        let pieces = before.wasted.saturating_sub(self.cache.unwrap_or(0));
+        let held = before.peak_reserved.max(1) as f64;
+        self.pieces = Some(pieces);
+        self.used_share = Some(percent(before.efficiency));
+        self.empty_share = Some(percent(pieces as f64 / held));
+        self.is_fragmented = Some(pieces >= FRAGMENTED_BYTES && pieces as f64 >= held * FRAGMENTED);
+    }
+
+    /// Bytes that lie empty in private pools, and how many pools there are.
+    fn see_pools(&mut self, trace: &Trace) {
+        let Some(state) = trace.last.as_ref() else { return };
+        let private = || state.segments.iter().filter(|segment| segment.private_pool != (0, 0));
+        let free = private().flat_map(|segment| &segment.blocks).filter(|block| block.state == BlockState::Inactive);
+        self.pools_empty = Some(free.map(|block| block.size).fold(0, u64::saturating_add));
+        self.pools = Some(private().map(|segment| segment.private_pool).collect::<BTreeSet<_>>().len() as u64);
+    }
+
+    /// What was there before the first step, and whether it died in that one.
+    fn see_steps(&mut self, of: &Seen<'_>, facts: Option<&Facts>) {
+        let is_begin = |event: &Event| matches!(event, Event::Mark(Mark::StepBegin));
+        let marked = of.trace.events.iter().position(is_begin).map(|time| time as Time);
+        if let Some(first) = marked.or_else(|| of.steps.first().map(|step| step.begin)) {
+            let there = of.at_peak.iter().filter(|request| request.alloc.is_none_or(|alloc| alloc < first));
+            let resident = there.fold(0, |sum: u64, request| sum.saturating_add(request.rounded()));
+            self.resident = Some(resident);
+            self.made = Some(of.figures.peak_allocated.saturating_sub(resident));
+        }
+        let counted = facts.and_then(|facts| facts.steps).map(|begun| begun.saturating_sub(1));
+        let none_yet =
+            self.to_come.filter(|bytes| *bytes > 0).and(self.gradients).filter(|bytes| *bytes > 0).map(|_| 0);
+        self.steps = if of.figures.steps > 0 {
+            Some(of.figures.steps as u64)
+        } else {
+            counted.or(marked.map(|_| 0)).or(none_yet)
+        };
+        let through = failed_stack(of.trace).map(|stack| passes(of.trace, stack)).unwrap_or_default();
+        self.first = self.steps.filter(|steps| *steps == 0 && !through.built && !through.optimizer).map(|_| {
+            let site = of.figures.out_of_memory.as_ref().and_then(|failed| failed.site.as_deref()).unwrap_or("");
+            let is_backward = through.backward || site.ends_with("(backward)");
+            (if is_backward {
+                "first backward pass"
+            } else if through.forward {
+                "first forward pass"
+            } else {
+                "first step"
+            })
+            .into()
+        });
+    }
+
+    /// What climbs, where it counts; in a job that failed as a good part of what was needed. What lies empty is asked first where
+    /// no step is known.
+    fn see_growth(&mut self, of: &Seen<'_>, facts: Option<&Facts>, enlarged: Option<&Growth>) {
+        let holders = &of.figures.holders;
+        if let Some(growth) = enlarged {
+            self.enlarged = growth.sites.first().map(|one| one.bytes);
+            self.enlarged_by = Some(growth.bytes_per_step);
+            self.enlarged_times = Some(growth.steps as u64);
+            self.enlarged_site = growth.sites.first().map(|one| one.site.to_string());
+            self.piled = self.needed.map(|_| growth.bytes);
+        }
+        // One tensor in each layer piles up within a forward pass, and no further.
+        let layers = holders.iter().find(|one| one.is_bounded && one.kind == Kind::Attribute);
+        let ended_empty = || Some(self.pieces? as f64 >= self.held? as f64 * LOADED_EMPTY && self.needed.is_none());
+        let is_empty = self.would_fit() == Some(true) || ended_empty() == Some(true);
+        let counts = |growth: &&Growth| {
+            self.needed.is_none_or(|needed| growth.bytes as f64 >= needed as f64 * GROWN)
+                && (self.needed.is_none() || layers.is_none_or(|one| one.bytes.saturating_mul(2) < growth.bytes))
+                && (growth.turns_of.is_none() || !is_empty)
+        };
+        if let Some(growth) = of.figures.growth.as_ref().filter(counts) {
+            let each = Some(growth.bytes_per_step);
+            self.grown = Some(growth.bytes);
+            (self.grown_per_step, self.grown_per_turn) =
+                if growth.turns_of.is_none() { (each, None) } else { (None, each) };
+            self.grown_steps = Some(growth.steps as u64);
+            self.grown_site = growth.sites.first().map(|one| one.site.to_string()).filter(|site| is_named(site));
+            self.grown_sites = Some(growth.sites.iter().take(4).map(|one| one.site.to_string()).collect());
+            self.turns_of.clone_from(&growth.turns_of);
+            self.piled = self.piled.or(self.needed.map(|_| growth.bytes));
+        } else if let Some(facts) = facts {
+            self.filled = filled(holders, facts, self.needed.unwrap_or(u64::MAX)).map(|one| one.bytes);
+        }
+    }
+
+    /// Whether what was needed would have fitted into what the process had, of which a part lay empty. In a step that is the first,
+    /// more is to come: what lay empty must be a good part then, and gradients that are still to be made must fit.
+    fn would_fit(&self) -> Option<bool> {
+        let gradients = self.gradients.unwrap_or(0).saturating_sub(self.graphs.unwrap_or(0));
+        let (least, more) = if self.steps.unwrap_or(0) == 0 { (FRAGMENTED, gradients) } else { (EMPTY, 0) };
+        let capacity = self.capacity?;
+        Some(self.needed?.saturating_add(more) <= capacity && self.empty? as f64 >= capacity as f64 * least)
+    }
+
+    fn see_command(&mut self, trace: &Trace, facts: Option<&Facts>) {
+        let given = |of: Option<&String>| of.filter(|text| !text.is_empty()).cloned();
+        let command = given(trace.metadata.get("command")).or(given(facts.map(|facts| &facts.command)));
+        self.command = Some(command.unwrap_or_else(|| "COMMAND".into()));
+        let like = |capacity: u64| {
+            let all = stalloc_dryrun_setup::GPUS.iter();
+            let like = all.filter(|gpu| (gpu.total.saturating_sub(OUTSIDE)..=gpu.total).contains(&capacity));
+            like.min_by_key(|gpu| gpu.total - capacity).map(|gpu| gpu.name.to_owned())
+        };
+        let dry_run = given(trace.metadata.get("dry_run")).or(given(facts.map(|facts| &facts.dry_run)));
+        let gpu = dry_run.or(self.total.and_then(like)).or(self.capacity.and_then(like));
+        self.gpu = Some(gpu.unwrap_or_else(|| "GPU".into()));
+    }
+}
+
+/// The call stack of the last request that failed.
+fn failed_stack(trace: &Trace) -> Option<StackId> {
+    trace.events.iter().rev().find_map(|event| match event {
+        Event::OutOfMemory { stack, .. } => Some(*stack),
+        _ => None,
+    })
+}
+
+/// What holds many tensors and a good part, and came one by one; or in a program whose live memory has climbed all along.
+fn filled<'a>(holders: &'a [HolderBytes], facts: &Facts, needed: u64) -> Option<&'a HolderBytes> {
+    let quarter = facts.series.len() / 4;
+    let mean = |i: usize| {
+        facts.series[i * quarter..(i + 1) * quarter].iter().map(|one| one.1 as f64).sum::<f64>() / quarter as f64
+    };
+    let means = [0, 1, 2, 3].map(mean);
+    let climbs =
+        quarter >= 4 && means.windows(2).all(|pair| pair[0] < pair[1]) && means[3] - means[0] >= needed as f64 * GROWN;
+    let holds = |one: &&HolderBytes| {
+        (one.kind.is_of(Kind::KEPT) || one.kind.is_of(&[Kind::Hook, Kind::GraphOfMany, Kind::GradientCycle]))
+            && one.blocks >= MANY
+            && one.bytes as f64 >= needed as f64 * GROWN
+    };
+    holders.iter().filter(|one| climbs || one.is_filled).find(holds)
+}
+
+/// A share in words that never say more than it is.
+pub fn most_of(part: u64, all: u64) -> String {
+    let share = part as f64 / all.max(1) as f64;
+    let words = if share > 0.5 { "Most of it" } else { "The largest part" };
+    format!("{words}, {} ({})", bytes(part), percent(share))
+}

@@ -1,0 +1,228 @@
+//! The tables of causes and of what helps: each row is reached by its facts, and none stays without them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::advice::{REMEDIES, remedy};
+use crate::diagnosis::{CAUSES, Diagnosis, diagnosis, named};
+use crate::facts::{HolderBytes, Kind};
+use crate::figures::{Verdict, VerdictCause};
+use crate::known::Known;
+use crate::sentence::filled;
+use crate::table::rows;
+
+/// Facts of a job that failed and of which nothing else is known, in MiB.
+fn failed(more: &Value) -> Known {
+    let mut facts = json!({"size": 100, "allocated": 800, "needed": 900, "capacity": 850, "missing": 50, "command": "python train.py", "gpu": "h100-80gb"});
+    facts.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(facts).unwrap()
+}
+
+fn holder(kind: Kind, bytes: u64) -> HolderBytes {
+    HolderBytes { kind, bytes, holder: "list `kept` of `Net`".into(), blocks: 20, ..HolderBytes::default() }
+}
+
+/// Facts of each cause, with a holder where it is about one.
+fn cases() -> Vec<(Verdict, Option<VerdictCause>, Known, Vec<HolderBytes>)> {
+    use Verdict::{Fragmentation, Growth, TooLarge};
+    use VerdictCause as Cause;
+    let grows =
+        json!({"grown": 700, "grown_per_step": 7, "grown_steps": 100, "grown_site": "train.py:9 main", "climbs": true});
+    let device = |more: Value| {
+        let mut all = json!({"total": 2000, "free": 100, "reserved": 800, "foreign": 1000, "others": 900});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        failed(&all)
+    };
+    let grown = |cause, kind, more: Value| {
+        let mut all = grows.clone();
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        (Growth, Some(cause), failed(&all), vec![holder(kind, 700)])
+    };
+    let large = |cause, facts: Value| (TooLarge, Some(cause), failed(&facts), Vec::new());
+    let loaded = HolderBytes { is_loaded: true, ..holder(Kind::Container, 60) };
+    vec![
+        large(Cause::PinnedMemory, json!({"pinning": true, "pinned": 7, "free": 9})),
+        large(Cause::Limit, json!({"allowed": 850, "total": 2000, "reserved": 820, "free": 700})),
+        (TooLarge, Some(Cause::OtherProcesses), device(json!({"processes": "process 7 has 900 B"})), vec![]),
+        (TooLarge, Some(Cause::Libraries), device(json!({"others": 0})), vec![]),
+        (TooLarge, Some(Cause::Exception), failed(&json!({})), vec![holder(Kind::Exception, 300)]),
+        (TooLarge, Some(Cause::Exception), failed(&json!({})), vec![holder(Kind::KeptException, 300)]),
+        grown(Cause::Exception, Kind::KeptException, json!({})),
+        (
+            Growth,
+            Some(Cause::Enlarged),
+            failed(
+                &json!({"enlarged": 300, "enlarged_by": 8, "enlarged_times": 40, "enlarged_site": "net.py:3 forward"}),
+            ),
+            vec![],
+        ),
+        (Fragmentation, Some(Cause::GraphPools), failed(&json!({"pools": 3, "pools_empty": 400})), vec![]),
+        grown(Cause::Hook, Kind::Hook, json!({})),
+        grown(Cause::Cycles, Kind::Garbage, json!({})),
+        grown(Cause::GradientCycle, Kind::GradientCycle, json!({})),
+        grown(Cause::NoGrad, Kind::GraphOfMany, json!({"evaluates": "No optimizer exists"})),
+        grown(Cause::Graph, Kind::GraphOfMany, json!({})),
+        grown(Cause::Kept, Kind::Container, json!({})),
+        large(Cause::OptimizerStates, json!({"fails_in_optimizer": true, "optimizer": "AdamW", "to_come": 200})),
+        (TooLarge, Some(Cause::Kept), failed(&json!({})), vec![holder(Kind::Dataset, 300)]),
+        (TooLarge, Some(Cause::Kept), failed(&json!({})), vec![holder(Kind::Native, 500), loaded]),
+        (
+            TooLarge,
+            Some(Cause::OptimizerStates),
+            failed(&json!({"optimizer": "AdamW", "to_come": 400, "gradients": 200, "later": 600})),
+            vec![holder(Kind::Parameters, 200)],
+        ),
+        large(Cause::Outlier, json!({"usual": 20, "times_usual": 5, "site": "train.py:3 main"})),
+        (Fragmentation, Some(Cause::Pieces), failed(&json!({"is_piecemeal": true, "empty": 60})), vec![]),
+        large(Cause::OneRequest, json!({"size": 500, "site": "train.py:3 main"})),
+        (
+            TooLarge,
+            Some(Cause::NoGrad),
+            failed(&json!({"grad_enabled": true, "evaluates": "No optimizer exists"})),
+            vec![holder(Kind::Graph, 300)],
+        ),
+        large(Cause::GradientBuckets, json!({"buckets": 100})),
+        large(Cause::Gathered, json!({"gathered": 300})),
+        large(Cause::Logits, json!({"loss": 100, "fails_in_loss": true})),
+        (
+            TooLarge,
+            Some(Cause::Models),
+            failed(&json!({"models_bytes": 500, "second_model": 200, "models": "2 models are on the GPU."})),
+            vec![holder(Kind::Parameters, 300)],
+        ),
+        large(Cause::Weights, json!({"model": 500})),
+        large(Cause::Weights, json!({"resident": 500})),
+        large(Cause::Weights, json!({"built": 500})),
+        (
+            TooLarge,
+            Some(Cause::Activations),
+            failed(&json!({"graphs": 400, "first": "first forward pass"})),
+            vec![holder(Kind::Graph, 400)],
+        ),
+        large(Cause::Activations, json!({"made": 500})),
+        large(Cause::Activations, json!({"forward": 500})),
+        (TooLarge, None, failed(&json!({"most": "Most of it", "top_site": "net.py:3 forward"})), vec![]),
+    ]
+}
+
+/// All that is said of a job.
+fn sentences(found: &Diagnosis) -> Vec<String> {
+    let advice = remedy(&found.cause.map_or_else(|| "unknown".into(), VerdictCause::name), &found.known);
+    let said = [found.headline.clone()].into_iter().chain(found.facts.clone());
+    said.chain(advice.into_iter().flat_map(|one| [Some(one.text), one.command]).flatten())
+        .filter(|one| !one.is_empty())
+        .collect()
+}
+
+/// The names of facts in a template, those of parts that may be left out apart.
+fn names(template: &str) -> BTreeSet<String> {
+    let mut needed = template.to_owned();
+    while let Some((before, rest)) = needed.clone().split_once("<|") {
+        needed = format!("{before}{}", rest.split_once("|>").unwrap().1);
+    }
+    needed
+        .split('{')
+        .skip(1)
+        .map(|part| part.split_once('}').unwrap().0.trim_start_matches(['#', '^']).to_owned())
+        .collect()
+}
+
+#[test]
+fn each_cause_is_reached_by_its_facts() {
+    let mut reached = BTreeSet::new();
+    for (verdict, cause, known, holders) in cases() {
+        let found = diagnosis(&known, &holders);
+        assert_eq!((found.verdict, found.cause), (verdict, cause), "{}", found.headline);
+        assert!(found.headline.len() > 20 && !sentences(&found).is_empty(), "{}", found.headline);
+        assert!(
+            cause == Some(VerdictCause::Pieces) || sentences(&found).len() > 1 + found.facts.len(),
+            "{cause:?} has no advice"
+        );
+        reached.insert(found.cause.map(VerdictCause::name));
+    }
+    let all = rows(CAUSES).map(|(head, _)| head.split([' ', '|']).nth(1).unwrap().to_owned());
+    let missing: Vec<String> =
+        all.filter(|one| one != "unknown" && one != "cut_off" && !reached.contains(&Some(one.clone()))).collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+#[test]
+fn no_sentence_stays_whose_fact_is_removed() {
+    let templates: Vec<&str> = [CAUSES, REMEDIES]
+        .into_iter()
+        .flat_map(rows)
+        .flat_map(|(_, lines)| lines)
+        .filter(|line| line.0 != "if")
+        .map(|line| line.1)
+        .collect();
+    let mut removed = 0;
+    for (_, cause, known, holders) in cases() {
+        let whole = diagnosis(&known, &holders);
+        for (name, _) in known.named().into_iter().filter(|(_, value)| !value.is_null()) {
+            let mut facts = known.named();
+            facts.insert(name.clone(), Value::Null);
+            let found = diagnosis(&serde_json::from_value(Value::Object(facts)).unwrap(), &holders);
+            let said = sentences(&found);
+            let of_it = templates.iter().filter(|template| names(template).contains(&name));
+            for gone in of_it.filter_map(|template| filled(template, &whole.known)) {
+                assert!(!said.iter().any(|one| one.contains(&gone)), "{cause:?} without {name} still says: {gone}");
+                removed += 1;
+            }
+            let rests = conditions(cause).into_iter().all(|line| line.contains(&name));
+            let is_other = (found.verdict, found.cause) != (whole.verdict, whole.cause);
+            assert!(!rests || is_other, "{cause:?} is reached without {name}: {}", found.headline);
+        }
+    }
+    assert!(removed > 60, "{removed}");
+}
+
+/// The facts that each alternative of a cause's conditions needs; none for a cause of several rows.
+fn conditions(cause: Option<VerdictCause>) -> Vec<BTreeSet<String>> {
+    let name = cause.map_or_else(|| "unknown".into(), VerdictCause::name);
+    let rows: Vec<_> = rows(CAUSES).filter(|(head, _)| head.split([' ', '|']).nth(1) == Some(&name)).collect();
+    let [(_, lines)] = &rows[..] else { return vec![BTreeSet::new()] };
+    let needs = |line: &str| {
+        let words = line.split(", ").filter(|one| !one.starts_with("no ")).flat_map(|one| one.split([' ', '=']));
+        words.map(str::to_owned).collect()
+    };
+    lines.iter().filter(|line| line.0 == "if").map(|line| needs(line.1)).collect()
+}
+
+#[test]
+fn the_tables_name_facts_causes_and_kinds_that_there_are() {
+    let known: Map<String, Value> = Known::default().named();
+    let is_fact = |name: &str| assert!(known.contains_key(name), "{name}");
+    for (head, lines) in rows(CAUSES).chain(rows(REMEDIES)) {
+        for (word, text) in &lines {
+            assert!(["if", "head", "say", "text", "code"].contains(word), "{head}: {word}");
+            names(&text.replace("<|", "").replace("|>", "")).iter().for_each(|name| is_fact(name));
+            if *word == "if" {
+                let words = text.split([' ', ',', '=']).filter(|one| one.starts_with(|c: char| c.is_ascii_lowercase()));
+                words.filter(|one| *one != "no").for_each(is_fact);
+            }
+        }
+    }
+    for (head, _) in rows(CAUSES) {
+        let [what, when, who] = head.split(" |").map(str::trim).collect::<Vec<_>>()[..] else { panic!("{head}") };
+        let (verdict, cause) = what.split_once(' ').unwrap();
+        assert!(
+            named::<Verdict>(verdict).is_some() && (cause == "unknown" || named::<VerdictCause>(cause).is_some()),
+            "{head}"
+        );
+        assert!(["", "failed", "ended"].contains(&when), "{head}");
+        let kinds = who.split(' ').filter(|one| !["any", "kept", "growing"].contains(one));
+        kinds.for_each(|kind| assert!(named::<Kind>(kind).is_some_and(|kind| kind != Kind::Other), "{head}: {kind}"));
+    }
+    for (head, _) in rows(REMEDIES) {
+        let (cause, conditions) = head.split_once(' ').unwrap_or((head, ""));
+        assert!(
+            named::<VerdictCause>(cause).is_some() || ["unknown", "moment", "afterwards"].contains(&cause),
+            "{head}"
+        );
+        let facts = conditions.split(", ").filter(|one| !one.is_empty());
+        facts.for_each(|one| {
+            is_fact(one.trim_start_matches("no ").split_once('=').unwrap_or((one.trim_start_matches("no "), "")).0)
+        });
+    }
+}
