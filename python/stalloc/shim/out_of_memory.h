@@ -1,9 +1,10 @@
-// Memory that ran out, as the program hears of it: once, after every attempt, with the arena's share and the program's own limit
+// Memory that ran out, as the program hears of it: once, after every attempt, with what both sides hold and the program's own limit
 // in the exception's text.
 #pragma once
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <string>
@@ -35,27 +36,22 @@ inline std::string written(uint64_t bytes) {
   return text;
 }
 
-// The native allocator's text with the limit that the program has set in place of what it was told.
-inline std::string with_limit(std::string text, const std::string& allowed) {
-  const size_t end = text.find(" allowed; ");
-  if (end == std::string::npos) return text;
-  const size_t unit = text.rfind(' ', end - 1);
-  const size_t number = unit == std::string::npos ? unit : text.rfind(' ', unit - 1);
+// A text with the figure in front of some words, a number and its unit, in place of the one that is there.
+inline std::string with_figure(std::string text, const char* words, const std::string& figure) {
+  const size_t end = text.find(words);
+  const size_t unit = end == std::string::npos || end == 0 ? std::string::npos : text.rfind(' ', end - 1);
+  const size_t number = unit == std::string::npos || unit == 0 ? std::string::npos : text.rfind(' ', unit - 1);
   if (number == std::string::npos) return text;
-  return text.replace(number + 1, end - number - 1, allowed);
+  return text.replace(number + 1, end - number - 1, figure);
 }
 
-// Puts the arena's share into the text.
-inline void add_arena(c10::OutOfMemoryError& error, const Device& device) {
-  StallocArena arena{};
-  device.core->arena(device.index, &arena);
-  if (arena.reserved == 0) return;
-  StallocCounters counters{};
-  device.core->counters(device.index, &counters, 0, 0);
-  const auto mib = [](uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
-  error.add_context("stalloc: the planned arena holds " + mib(arena.reserved) +
-                    " of this GPU in addition to what is named above, " + mib(counters.all.bytes.current) +
-                    " of it in use by tensors.");
+// The native allocator's text with what both sides hold in its own fields, and without its advice, which changes nothing here.
+inline std::string with_arena(std::string text, const std::pair<uint64_t, uint64_t>& totals) {
+  text = with_figure(std::move(text), " is allocated by PyTorch", written(totals.first));
+  text = with_figure(std::move(text), " is reserved by PyTorch", written(totals.second - std::min(totals.first, totals.second)));
+  const size_t advice = text.find(" If reserved but unallocated memory is large");
+  const size_t end = advice == std::string::npos ? advice : text.find(" See documentation", advice);
+  return end == std::string::npos ? text : text.erase(advice, end - advice);
 }
 
 // What the native allocator's observer was last told in this thread.
@@ -93,14 +89,9 @@ class OutOfMemory {
     try {
       throw;
     } catch (c10::OutOfMemoryError& error) {
-      if (is_limited) {
-        auto text = with_limit(error.msg(), written(device.limit.allowed()));
-        c10::OutOfMemoryError limited({__func__, __FILE__, uint32_t(__LINE__)}, std::move(text));
-        add_arena(limited, device);
-        throw limited;
-      }
-      add_arena(error, device);
-      throw;
+      auto text = with_arena(error.msg(), device.figures.totals());
+      if (is_limited) text = with_figure(std::move(text), " allowed; ", written(device.limit.allowed()));
+      throw c10::OutOfMemoryError({__func__, __FILE__, uint32_t(__LINE__)}, std::move(text));
     }
   }
 

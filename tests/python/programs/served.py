@@ -68,6 +68,9 @@ try:
     check("too much is refused", False)
 except torch.cuda.OutOfMemoryError as error:
     check("the text is PyTorch's", "CUDA out of memory" in str(error))
+    live, unit = torch.cuda.memory_allocated(), "MiB" if torch.cuda.memory_allocated() <= 1 << 30 else "GiB"
+    check("it has what tensors use", f"{live / (1 << (20 if unit == 'MiB' else 30)):.2f} {unit} is allocated by PyTorch" in str(error))
+    check("it advises nothing that changes nothing here", "expandable_segments" not in str(error))
 handle = next(trainer.model.parameters()).untyped_storage()._share_cuda_()[1]
 check("a tensor of the arena is shared as one of an expandable segment", handle[1:2] == b"e")
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
