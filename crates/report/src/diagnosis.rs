@@ -37,13 +37,14 @@ const HEADLINES: [(Verdict, &[&str]); 2] = [
 ];
 
 /// What is said of a verdict, and of every one.
-const ALWAYS: [(&str, &str); 5] = [
+const ALWAYS: [(&str, &str); 6] = [
     ("climbs", "Live memory climbs over the last {#grown_steps} steps, by {grown_per_step} each; {grown} in all."),
     (
         "climbs",
         "Live memory climbs over the last {#grown_steps} turns of the loop, by {grown_per_turn} each; {grown} in all.",
     ),
     ("climbs", "{filled} have come piece by piece, as long as was recorded."),
+    ("cache > 0", "{cache} of what was held are whole free segments, which PyTorch keeps as a cache."),
     ("", "{^holder} holds {holder_bytes}<| in {#holder_tensors} tensors|>."),
     ("", "It was the first to fail: {#followed} more requests failed after it."),
 ];

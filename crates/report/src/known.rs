@@ -322,13 +322,16 @@ impl Known {
         self.job = Some(if before.allocator == "actual" { "the job".into() } else { before.label.into() });
         (self.held, self.held_now) =
             if is_state { (None, Some(before.peak_reserved)) } else { (Some(before.peak_reserved), None) };
-        // A segment without a block is cache at this moment, and no more than that.
+        // A segment without a block is cache at this moment; and so is one of what a recording began with, whose past nobody saw.
         let state = of.trace.last.as_ref().or(of.trace.initial.as_ref()).filter(|_| is_state);
         self.cache = state.map(|state| {
             let is_used = |block: &stalloc_trace::Block| block.state != BlockState::Inactive;
             let whole = state.segments.iter().filter(|segment| !segment.blocks.iter().any(is_used));
             whole.map(|segment| segment.size).fold(0, u64::saturating_add)
         });
+        if !is_state && of.trace.initial.is_some() {
+            self.cache = Some(before.holes.free_segments_bytes);
+        }
         let pieces = before.wasted.saturating_sub(self.cache.unwrap_or(0));
         let held = before.peak_reserved.max(1) as f64;
         self.pieces = Some(pieces);
