@@ -64,9 +64,7 @@ impl Case<'_> {
         }
         let is_tried = |one: &Advice| one.command.as_deref().is_some_and(|line| line.starts_with("stalloc levers"));
         if advice.iter().any(is_tried) {
-            let text = "Or have the cheapest that make it fit applied, if any do, before the job starts.";
-            advice
-                .push(Advice { text: text.into(), command: Some(format!("stalloc run --fit -- {}", self.command())) });
+            advice.extend(remedy("applied", named));
         }
         advice
     }
