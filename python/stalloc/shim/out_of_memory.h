@@ -1,5 +1,5 @@
-// Memory that ran out, as the program hears of it: once, after every attempt, with what both sides hold and the program's own limit
-// in the exception's text.
+// Memory that ran out, as the program hears of it: once, after every attempt, with what both sides hold and the program's own
+// limit in the exception's text.
 #pragma once
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/Exception.h>
