@@ -160,7 +160,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
 
 /// Runs the job once more with no element chosen where it is guessed how many are, and notes what it needs then.
 fn try_fewest(job: &Job, ranks: &[Option<Rank>], summaries: &mut [Summary]) -> Result<(), Error> {
-    let folder = tempfile::tempdir().map_err(|source| Error::write(&std::env::temp_dir(), source))?;
+    let folder = stalloc_common::PrivateFolder::passing().map_err(|error| Error::message(error.to_string()))?;
     let directory = folder.path().join("traces");
     let launch = stalloc_launcher::prepare(&directory).map_err(failed)?;
     let dry_run = job.dry_run.clone().map(DryRun::with_fewest_chosen);
