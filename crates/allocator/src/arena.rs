@@ -433,11 +433,6 @@ impl<D: Device> Arena<D> {
         Ok(())
     }
 
-    /// See [`Device::allow_peer`].
-    pub fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
-        Ok(self.device.allow_peer(peer)?)
-    }
-
     /// A training step begins, says the program.
     pub fn step_begin(&mut self) {
         if self.statistics.steps == 0 {

@@ -294,6 +294,11 @@ impl<D: Device> Arena<D> {
         Ok(self.give_back_pools() + self.give_back_empty(bytes, &(0..0))?)
     }
 
+    /// See [`Device::allow_peer`].
+    pub fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
+        Ok(self.device.allow_peer(peer)?)
+    }
+
     /// In tight mode, gives back what no block needed since this was asked last, if it is much. To be asked now and then, between two
     /// steps, for a GPU that others use too. Returns the bytes. O(frames); waits for the device if anything is given back.
     ///

@@ -11,7 +11,7 @@ use crate::cursor::Guess;
 use crate::script::{GRANULE, Key};
 use crate::statistics::{Departure, Source};
 use crate::streams::{Owners, bit};
-use crate::tuning::{above_plan, best_fit, mapped_first, medium, small};
+use crate::tuning::{above_plan, best_fit, medium, small};
 
 impl<D: Device> Arena<D> {
     /// Serves a planned request whose address is taken, or finds no memory.
@@ -122,8 +122,7 @@ impl<D: Device> Arena<D> {
         self.owners.begin_search();
         let tightest = self.tightest(window.clone(), key, allow_others);
         let start = tightest.filter(|&start| self.frames.is_backed(&(start..start + key.granules())));
-        let start =
-            start.or_else(|| if mapped_first() { self.fit_on_mapped(window.clone(), key, allow_others) } else { None });
+        let start = start.or_else(|| self.fit_on_mapped(window.clone(), key, allow_others));
         self.claim_at(start?, key, Remaps::Few)
     }
 

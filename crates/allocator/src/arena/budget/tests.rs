@@ -18,7 +18,7 @@ fn budget() -> Budget {
 
 /// Has remaps take more than there is credit for, and looks.
 fn be_dear(budget: &mut Budget, now: Duration, rivals: u64) -> Time {
-    budget.spend(SAVED / remap_time() + Duration::from_nanos(1));
+    budget.spend(2 * SAVED / remap_time() + Duration::from_nanos(1));
     budget.review(now, PEAK, rivals)
 }
 
