@@ -76,11 +76,11 @@ fn tracing() -> (impl Fn(), impl Fn()) {
         };
         Some((find(b"PyThreadState_EnterTracing")?, find(b"PyThreadState_LeaveTracing")?))
     });
-    // SAFETY: this thread has the interpreter's lock, as `call` was given it.
     let with = move |function: Option<OfThread>| {
-        move || unsafe {
+        move || {
             if let Some(function) = function {
-                function(pyo3::ffi::PyThreadState_Get());
+                // SAFETY: this thread has the interpreter's lock, as `call` was given it.
+                unsafe { function(pyo3::ffi::PyThreadState_Get()) };
             }
         }
     };
