@@ -16,9 +16,9 @@ use std::{
 };
 
 /// Copies that are larger are not kept, in bytes: four mebi of 64-bit integers.
-const LARGEST: usize = 32 << 20;
+pub(super) const LARGEST: usize = 32 << 20;
 /// Bytes kept in all; the oldest go first.
-const KEPT: usize = 512 << 20;
+pub(super) const KEPT: usize = 512 << 20;
 
 /// How a place's bytes are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
