@@ -45,7 +45,7 @@ def test_no_secret_is_written_or_printed(tmp_path, kind):
     for name in ("cache", "temporary"):
         (tmp_path / name).mkdir()
     environment = ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "temporary")}
-    printed, program, traces = [], (sys.executable, PROGRAMS / "secrets.py"), tmp_path / "traces"
+    printed, program, traces = [], (sys.executable, PROGRAMS / "planted_secrets.py"), tmp_path / "traces"
 
     def command(*words: str | Path, status: int = 0) -> None:
         done = run(*words, env=environment, cwd=tmp_path)
@@ -61,7 +61,7 @@ def test_no_secret_is_written_or_printed(tmp_path, kind):
         command("info", traces)
         (dump,) = (tmp_path / "dumps").glob("*/memory.pickle")
         command("report", dump, "-o", tmp_path / "dump.html", "--json")
-        assert "secrets.py top --hf-token ***" in printed[2], printed[2]
+        assert "planted_secrets.py top --hf-token ***" in printed[2], printed[2]
     else:
         command("fit", "--dry-run", GPU, "-o", tmp_path / "fit.html", "--", *program, "fit", *WORDS)
         command("levers", "--dry-run", GPU, "--only", "fused", "-o", tmp_path / "levers.html", "--", *program, "levers", *WORDS)

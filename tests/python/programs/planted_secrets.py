@@ -1,6 +1,6 @@
 """Trains two steps and prints nothing of its own; its other words are somebody's secrets.
 
-    secrets.py [die|top|refuse] ...
+    planted_secrets.py [die|top|refuse] ...
 
 die: runs out of memory after that; top: has `stalloc top` print this job; refuse: an error that names the words.
 """
@@ -20,6 +20,6 @@ for _step in range(2):
 if sys.argv[1] == "top":
     subprocess.run([os.environ["STALLOC_COMMAND"], "top", "--once", str(os.getpid())], check=True)
 if sys.argv[1] == "refuse":
-    print("usage: secrets.py\nsecrets.py: error: unrecognized arguments:", *sys.argv[2:], file=sys.stderr)
+    print("usage: planted_secrets.py\nplanted_secrets.py: error: unrecognized arguments:", *sys.argv[2:], file=sys.stderr)
     sys.exit(2)
 kept = [torch.empty(64 << 20, device="cuda") for _ in range(100)] if sys.argv[1] == "die" else []
