@@ -39,7 +39,7 @@ fn program(goes: u64, stays: u64, steps: u64) -> Program {
         order: Order::FirstFirst,
     };
     let blocks = (GOES / (goes + stays)).clamp(4, 1500);
-    let large = (blocks * goes >> 24).max(1);
+    let large = ((blocks * goes) >> 24).max(1);
     Program { steps, ops: vec![op(blocks, goes, 1, stays, 2), op(large, 16 << 20, 1, 0, 0)] }
 }
 
