@@ -137,18 +137,24 @@ def host_read(bytes: int, frames: list[tuple[str, str, int]], answer: Optional[s
 
 def observe_operations(
     libraries: str,
-    probes: list[tuple[int, list[int], list[int], int, int, int, int]],
+    probes: list[tuple[int, list[int], list[int], int, int, int, int, int]],
     called: int,
     call: Callable[[], Any],
     device: tuple[int, int],
     host: tuple[int, int],
     classify: Callable[[int, str, str], tuple[int, int, int]],
-    compute: Callable[[int, list[Any], bool], Optional[list[tuple[int, list[int], bytes]]]],
+    compute: Callable[[int, list[Any], bool], Optional[list[tuple[int, list[int], Any]]]],
 ) -> None:
     """Observe PyTorch's operations in a dry run; RuntimeError if this PyTorch does not have what is needed."""
 
 def fractions_read() -> Optional[int]:
     """The number of the type of fractions that the operation on this thread copies from the device, if it does."""
+
+def answer_reads(answer: Callable[[int, int, int, int], bool]) -> None:
+    """Have a function called at each copy from the device: where to, bytes, where from, flags; it says whether it wrote other bytes there."""
+
+def computed_later(address: int, bytes: int) -> Optional[tuple[int, int]]:
+    """What the bytes at an address of a device are that were to be computed later, and bytes of it that lie before; None if they are not."""
 
 def operation_reads(bytes: int) -> Optional[tuple[int, bool]]:
     """What an operation that runs on this thread reads in so many bytes: a number, and whether it is computed."""

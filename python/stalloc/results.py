@@ -70,6 +70,7 @@ class _Candidate(TypedDict):
     gpu: str
     capacity: int
     peak_allocated: int | None
+    peak_if_none: int | None
     steps: int
     allocators: dict[str, Verdict]
     outside: Outside
@@ -77,7 +78,7 @@ class _Candidate(TypedDict):
 
 
 class Candidate(_Candidate, total=False):
-    """Values that were tried on a GPU. ``error``: the program did not run with them."""
+    """Values that were tried on a GPU. ``peak_if_none``: the peak with the least that guessed sizes can be. ``error``: the program did not run."""
 
     error: RankFailure
 

@@ -25,12 +25,13 @@ def test_each_read_is_listed_with_its_place_and_sees_zero_or_the_answer(record, 
     assert recorded.process.stderr.split() == "loss 2.5 list [1, 2, 3] half 0.0146484375 nonzero 7 back [1.0, 2.0]".split()
     (trace,) = recorded.summary["traces"]
     reads = [(read["count"], read["answer"]) for read in trace["host_reads"]]
-    assert reads[:1] == [(1, None)], "zeros come first"
+    assert [read[0] for read in reads[:2]] == [1, 1] and all(answer.startswith("every element of ") for _, answer in reads[:2])
+    assert reads[2] == (1, None), "zeros come next"
     changing = [read["may_change_memory"] for read in trace["host_reads"]]
-    assert changing == [True] + [False] * 7, "a length may; one floating-point number and what is answered do not"
-    assert f"reads.py:{line_of('reads.py', '# length')} " in trace["host_reads"][0]["stack"][0]
-    given = [(1, "a check that holds"), (1, "by the user"), (1, "by the user"), (1, "every element"), (1, "every element"), (1, "small fractions"), (3, "by the user")]
-    assert sorted(reads[1:]) == given
+    assert changing == [True] * 3 + [False] * 5, "guesses and a length may; one floating-point number and what is answered do not"
+    assert f"reads.py:{line_of('reads.py', '# length')} " in trace["host_reads"][2]["stack"][0]
+    given = [(1, "a check that holds"), (1, "by the user"), (1, "by the user"), (1, "small fractions"), (3, "by the user")]
+    assert sorted(reads[3:]) == given
     assert [entry["answer"] for entry in recorded.entries() if entry["action"] == "host_read"].count(None) == 1
     stacks = [read["stack"] for read in trace["host_reads"]]
     assert stacks.count([]) == 1, "autograd's thread has no Python stack"
@@ -74,7 +75,31 @@ def test_small_integers_are_computed_as_on_the_host(record):
     assert unknown == "0.0146484375 True 5"
     (trace,) = recorded.summary["traces"]
     answers = {read["answer"]: read["count"] for read in trace["host_reads"]}
-    assert answers.keys() == {None, "small fractions", "drawn at random", "a check that holds", "every element"}, "what is computed is no decision"
+    assert answers.keys() == {None, "small fractions", "drawn at random", "a check that holds", "every element of 5"}, "what is computed is no decision"
+
+
+def test_a_dry_run_ends_at_nothing_that_it_looks_at(record, tmp_path):
+    recorded = record("unreadable.py", XDG_CACHE_HOME=str(tmp_path / "no answers of cuDNN are kept here"))
+    passed = [line.split()[0] for line in recorded.process.stderr.splitlines() if line.endswith(" passed")]
+    assert passed == "fake kinds released cut_off protected stale draws children".split(), recorded.process.stderr
+
+
+def test_what_handlers_of_signals_raise_reaches_the_program(record):
+    recorded = record("interrupted.py")
+    assert recorded.process.stderr.splitlines() == ["RuntimeError lost 0", "KeyboardInterrupt lost 0"]
+
+
+def test_a_size_that_is_guessed_comes_first_with_a_range(record):
+    recorded = record("masks.py", "400")
+    known, guessed = recorded.process.stderr.splitlines()[:2]
+    assert known.startswith("known same ") and 1000 < int(known.split()[-1]) < 20_000, "of 1.7 million"
+    assert guessed == "guessed 1000"
+    (trace,) = recorded.summary["traces"]
+    first = trace["host_reads"][0]
+    assert (first["guessed"], first["may_change_memory"], first["answer"]) == (1000, True, "every element of 1000")
+    assert f"masks.py:{line_of('masks.py', '# guessed')} " in first["stack"][0]
+    assert not any(read["guessed"] for read in trace["host_reads"][1:])
+    assert trace["peak_allocated"] - trace["peak_if_none"] >= 1000 * 16384 * 4
 
 
 def test_fractions_that_are_not_known_are_small_and_lead_no_program_astray(record):

@@ -8,18 +8,14 @@ use std::{
         unix::{net::UnixStream, process::CommandExt},
     },
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
-/// An answer takes milliseconds; a library that says nothing for so long has stopped, seconds. The first answers on a loaded machine
-/// took 3 s.
-const LONGEST_WAIT: u64 = 120;
-
-/// A process that has cuDNN loaded.
+/// A process that has cuDNN loaded. It is no child of this one, which a program that waits for all its children would wait for; it ends
+/// when the client is gone.
 #[derive(Debug)]
 pub struct Client {
-    child: Child,
     stream: UnixStream,
 }
 
@@ -27,8 +23,9 @@ impl Client {
     /// Starts `command`, which serves under [`crate::COMMAND`], with the libraries of a folder.
     pub fn start(command: &Path, libraries: &Path, search: Option<std::ffi::OsString>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        ours.set_read_timeout(Some(Duration::from_secs(LONGEST_WAIT)))?;
-        ours.set_write_timeout(Some(Duration::from_secs(LONGEST_WAIT)))?;
+        let longest = Some(Duration::from_secs(crate::LONGEST_WAIT.into()));
+        ours.set_read_timeout(longest)?;
+        ours.set_write_timeout(longest)?;
         let mut process = Command::new(command);
         // What is preloaded here must not stand in the library's way there.
         process.arg0(crate::COMMAND).arg(libraries).env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
@@ -37,8 +34,10 @@ impl Client {
         }
         process.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
         // A terminal's signals are for the program, which ends this process by going away.
-        let child = process.process_group(0).spawn()?;
-        let mut client = Self { child, stream: ours };
+        let mut child = process.process_group(0).spawn()?;
+        // It leaves the serving to a child of its own.
+        _ = child.wait();
+        let mut client = Self { stream: ours };
         // It holds the other end too: without this nobody would see that the process ended.
         drop(process);
         // The first reply says whether the library was loaded.
@@ -58,14 +57,6 @@ impl Client {
     }
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        // It may be gone already; either way nothing of it stays.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::Client;
@@ -80,13 +71,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let script = |text: &str| {
             let path = folder.path().join("stalloc");
-            fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+            fs::write(&path, format!("#!/bin/sh\nexec 3<&0\n({text}) <&3 >&3 &\n")).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             path
         };
-        let refusing = script("printf '\\001' >&0; head -c 19 /dev/zero >&0");
+        let refusing = script("printf '\\001'; head -c 19 /dev/zero");
         assert!(Client::start(&refusing, nowhere, None).is_err(), "it says that there is no library");
-        let dying = script("head -c 20 /dev/zero >&0; head -c 1 > /dev/null");
+        let dying = script("head -c 20 /dev/zero; head -c 1 > /dev/null");
         let mut client = Client::start(&dying, nowhere, None).unwrap();
         assert!(client.call(&Call::Create { kind: 17 }).is_err(), "it ends at the first question");
     }

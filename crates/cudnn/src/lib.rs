@@ -16,5 +16,9 @@ pub use server::serve;
 /// The name under which the `stalloc` command serves.
 pub const COMMAND: &str = "stalloc-cudnn";
 
+/// An answer takes milliseconds; a library that says nothing for so long has stopped, seconds. The first answers on a loaded machine
+/// took 3 s.
+const LONGEST_WAIT: u32 = 120;
+
 /// The first version that answers with no device.
 pub const FIRST_VERSION: usize = 90_800;

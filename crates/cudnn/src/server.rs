@@ -9,9 +9,16 @@ use std::{
     process::ExitCode,
 };
 
-/// Serves the calls that come over standard input, which is a socket, with the libraries of a folder.
+/// Serves the calls that come over standard input, which is a socket, with the libraries of a folder, in a process that is no child of the
+/// one that asks: this one ends at once.
 #[must_use]
 pub fn serve(folder: &Path) -> ExitCode {
+    // SAFETY: no thread was started yet.
+    match unsafe { libc::fork() } {
+        0 => {}
+        -1 => return ExitCode::FAILURE,
+        _ => return ExitCode::SUCCESS,
+    }
     // SAFETY: `dup` takes a number; the descriptor that it gives is nobody else's.
     let stream = unsafe {
         let descriptor = libc::dup(0);
@@ -26,14 +33,23 @@ pub fn serve(folder: &Path) -> ExitCode {
 }
 
 fn answer(folder: &Path, mut stream: &File) -> io::Result<()> {
+    let wait = |seconds| {
+        // SAFETY: sets a timer. One that runs out ends a process whose library has stopped, which nobody else does.
+        unsafe { libc::alarm(seconds) }
+    };
+    wait(crate::LONGEST_WAIT);
     let library = match Library::load(folder) {
         Ok(library) => library,
         Err(_) => return Reply::status(1).send(&mut stream),
     };
+    wait(0);
     Reply::status(0).send(&mut stream)?;
     let mut calls = BufReader::new(stream);
     while let Some(call) = Call::receive(&mut calls)? {
-        library.call(call).send(&mut stream)?;
+        wait(crate::LONGEST_WAIT);
+        let reply = library.call(call);
+        wait(0);
+        reply.send(&mut stream)?;
     }
     Ok(())
 }

@@ -24,6 +24,8 @@ pub mod variables {
     pub const TOTAL_MIB: &str = "STALLOC_DRYRUN_TOTAL_MIB";
     /// `1`: memory does not run out; programs that ask still see the capacity, and no free memory once it is used up.
     pub const AMPLE: &str = "STALLOC_DRYRUN_AMPLE";
+    /// `none`: where it is not known how many elements are chosen, none are; otherwise all.
+    pub const GUESS: &str = "STALLOC_DRYRUN_GUESS";
     /// `1`: memory cannot be exported to other processes (`CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` is refused).
     pub const KEEPS_MEMORY: &str = "STALLOC_DRYRUN_NO_EXPORT";
     /// `imitated`: the installed cuDNN is not asked for its workspaces.
@@ -51,6 +53,7 @@ pub struct DryRun {
     devices: u32,
     library: PathBuf,
     ample: bool,
+    fewest: bool,
 }
 
 impl DryRun {
@@ -64,7 +67,7 @@ impl DryRun {
             return Err(SetupError::Devices(devices));
         }
         let library = library(env::var_os(variables::LIBRARY), env::current_exe().ok().as_deref())?;
-        Ok(Self { gpu, devices, library, ample: false })
+        Ok(Self { gpu, devices, library, ample: false, fewest: false })
     }
 
     /// The same, with memory that does not run out: a program that needs more than the GPU has is seen to its end.
@@ -73,6 +76,19 @@ impl DryRun {
     pub fn with_ample_memory(mut self) -> Self {
         self.ample = true;
         self
+    }
+
+    /// The same, with no element chosen where it is not known how many are: what depends on that is as small as it can be.
+    #[must_use]
+    pub fn with_fewest_chosen(mut self) -> Self {
+        self.fewest = true;
+        self
+    }
+
+    /// Whether that is so.
+    #[must_use]
+    pub fn chooses_fewest(&self) -> bool {
+        self.fewest
     }
 
     /// The model of GPU.
@@ -123,6 +139,9 @@ impl DryRun {
         }
         if self.ample {
             variables.push((variables::AMPLE, "1".into()));
+        }
+        if self.fewest {
+            variables.push((variables::GUESS, "none".into()));
         }
         Ok(variables)
     }

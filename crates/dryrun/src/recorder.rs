@@ -10,6 +10,8 @@
 //! | `launch_begin()`, `launch_end()` | around the launch of a kernel whose outputs are forgotten afterwards |
 //! | `known(uint64 address, size_t bytes, void *target) -> int` | 0: not known; 1: known and copied; 2: known, drawn at random; 3: from a check taken to hold |
 //! | `write(uint64 address, size_t bytes, const void *from, int how)` | these bytes are there now; `how` as above |
+//! | `write_later(uint64 address, uint64 bytes, uint64 what)` | these bytes can be computed: `what` is the caller's number for them |
+//! | `later(uint64 address, uint64 bytes, uint64 *before) -> uint64` | what the bytes are, if they can be computed, else 0; `before`: bytes of it that lie before |
 //! | `forget(uint64 address, uint64 bytes)` | these bytes are no longer known |
 //! | `summary(char *text, size_t size) -> size_t` | a JSON object; returns its length, writes at most `size` bytes with a final zero |
 //!
@@ -18,7 +20,7 @@
 use crate::{
     config::config,
     execution::{self, operations},
-    ffi::TextOut,
+    ffi::{Out, TextOut},
     libraries::{cudnn, nccl},
     log,
     memory::{Source, counted_calls, host_bytes, host_bytes_mut, memory},
@@ -170,6 +172,17 @@ exports! {
             _ => Source::Drawn,
         };
         memory().known().write(start, host_bytes(from, bytes), source);
+    }
+
+    fn stalloc_dryrun_write_later(start: u64, bytes: u64, what: u64) {
+        memory().known().write_later(start, bytes, (what, 0));
+    }
+
+    fn stalloc_dryrun_later(start: u64, bytes: u64, before: Out<u64>) -> u64 {
+        memory().known().later(start, bytes).map_or(0, |(what, at)| {
+            before.set(at);
+            what
+        })
     }
 
     fn stalloc_dryrun_forget(start: u64, bytes: u64) {

@@ -107,6 +107,8 @@ pub struct HostReadInfo {
     pub answer: Option<String>,
     /// Whether it may decide how much memory the program asks for; otherwise it is answered, or one floating-point number.
     pub may_change_memory: bool,
+    /// The most elements of which it was guessed how many are chosen.
+    pub guessed: Option<u64>,
 }
 
 /// Settings of PyTorch's allocator.
@@ -241,6 +243,7 @@ fn host_reads(trace: &Trace) -> Vec<HostReadInfo> {
         bytes: read.bytes,
         answer: read.answer.map(|answer| trace.string(answer).to_owned()),
         may_change_memory: read.may_change_memory(),
+        guessed: read.guessed,
     };
     trace.host_reads().into_iter().map(info).collect()
 }

@@ -27,7 +27,8 @@ mod _native {
     use super::host::host_log;
     #[pymodule_export]
     use super::observer::{
-        fractions_read, observe_operations, operation_reads, operation_reads_its_own, operations_counted,
+        answer_reads, computed_later, fractions_read, observe_operations, operation_reads, operation_reads_its_own,
+        operations_counted,
     };
     #[pymodule_export]
     use super::private_folder::PrivateFolder;

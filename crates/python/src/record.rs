@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use stalloc_recorder::{Process, Recorder, StackOf, Timed};
@@ -24,6 +24,8 @@ const FLUSH_EVERY: Duration = Duration::from_millis(400);
 static RECORDER: OnceLock<Recorder> = OnceLock::new();
 /// Between `start` and `finish`, in the process that started.
 static RECORDS: AtomicBool = AtomicBool::new(false);
+/// That process.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Whether the tracker's events count.
 static TRACKS: AtomicBool = AtomicBool::new(false);
 /// What to call on the main thread before a flush.
@@ -63,6 +65,7 @@ pub fn start(
     if RECORDER.set(Recorder::new(directory, process)).is_err() {
         return Err(PyRuntimeError::new_err("this process is recorded already"));
     }
+    OWNER.store(std::process::id(), Ordering::Relaxed);
     RECORDS.store(true, Ordering::Release);
     std::thread::Builder::new().name("stalloc-flush".into()).spawn(flush_forever)?;
     Ok(())
@@ -105,25 +108,30 @@ pub fn show_progress(steps: Option<u64>) {
 
 /// Runs on Python's main thread between two bytecodes, with the GIL.
 extern "C" fn pending_call(_nothing: *mut c_void) -> c_int {
-    runtime::contained("pending_call", call_on_flush, || ());
-    0
+    runtime::contained("pending_call", call_on_flush, || 0)
 }
 
-fn call_on_flush() {
-    // Asked for before a fork and made in the child, where whoever held the lock may not be.
-    if current().is_none() {
-        return;
+fn call_on_flush() -> c_int {
+    // Asked for before a fork and made in the child, before it was told: whoever held a lock may not be there.
+    if current().is_none() || OWNER.load(Ordering::Relaxed) != std::process::id() {
+        return 0;
     }
     Python::attach(|py| {
         let callable = {
             let slot = ON_FLUSH.lock().unwrap_or_else(PoisonError::into_inner);
             slot.as_ref().map(|callable| callable.clone_ref(py))
         };
-        if let Some(Err(error)) = callable.map(|callable| callable.call0(py)) {
-            // An error of ours must not surface in the middle of the program.
-            error.print(py);
+        match callable.map(|callable| callable.call0(py)) {
+            // An error of ours must not surface in the middle of the program; an interruption of the program's own has to.
+            Some(Err(error)) if error.is_instance_of::<PyException>(py) => error.print(py),
+            Some(Err(error)) => {
+                error.restore(py);
+                return -1;
+            }
+            _ => {}
         }
-    });
+        0
+    })
 }
 
 /// Sets what is called on the main thread about twice a second; `None`: nothing.

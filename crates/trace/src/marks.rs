@@ -16,14 +16,24 @@ pub struct HostReads {
     pub bytes: u64,
     /// What gave the answers; `None`: the program saw zeros.
     pub answer: Option<StringId>,
+    /// The most elements of which a dry run did not know how many a GPU chooses, and took all or none: a guess that decides a size.
+    pub guessed: Option<u64>,
+}
+
+/// How many elements an answer leaves open.
+fn guessed(answer: &str) -> Option<u64> {
+    ["every", "no"].iter().find_map(|how| answer.strip_prefix(how)?.strip_prefix(" element of ")?.parse().ok())
 }
 
 impl HostReads {
     /// Whether what was read may decide how much memory the program asks for, judging by its size: a yes or no (one byte), a
     /// length, a count or several numbers (eight bytes and more), or anything that an operation reads for itself, with no Python around it.
-    /// Two or four bytes are one floating-point number as a rule, a loss or a norm, which programs show. What was answered is as on a GPU.
+    /// Two or four bytes are one floating-point number as a rule, a loss or a norm, which programs show. What was answered is as on a GPU,
+    /// but for a guess.
     pub fn may_change_memory(&self) -> bool {
-        self.answer.is_none() && (self.stack == StackId::NONE || !matches!(self.bytes / self.count.max(1), 2 | 4))
+        self.guessed.is_some()
+            || self.answer.is_none()
+                && (self.stack == StackId::NONE || !matches!(self.bytes / self.count.max(1), 2 | 4))
     }
 }
 
@@ -36,20 +46,31 @@ impl Trace {
         })
     }
 
-    /// Where the program read values back from the device: what was not answered first, of that what may decide about memory
+    /// Where the program read values back from the device: what was guessed first, then what was not answered, of that what may decide about memory
     /// first, then what was read most often.
     pub fn host_reads(&self) -> Vec<HostReads> {
         let mut sites: FxHashMap<_, HostReads> = FxHashMap::default();
         for (_, mark) in self.marks() {
             if let Mark::HostRead { stack, bytes, answer } = *mark {
-                let site = sites.entry((stack, answer)).or_insert(HostReads { stack, count: 0, bytes: 0, answer });
+                let guessed = answer.and_then(|answer| guessed(self.string(answer)));
+                let key = (stack, answer.filter(|_| guessed.is_none()), guessed.is_some());
+                let new = HostReads { stack, count: 0, bytes: 0, answer, guessed };
+                let site = sites.entry(key).or_insert(new);
+                site.guessed = site.guessed.max(guessed);
                 site.count += 1;
                 site.bytes = site.bytes.saturating_add(bytes);
             }
         }
         let mut sites: Vec<HostReads> = sites.into_values().collect();
         sites.sort_by_key(|site| {
-            (site.answer.is_some(), !site.may_change_memory(), std::cmp::Reverse(site.count), site.stack, site.answer)
+            (
+                site.guessed.is_none(),
+                site.answer.is_some(),
+                !site.may_change_memory(),
+                std::cmp::Reverse(site.count),
+                site.stack,
+                site.answer,
+            )
         });
         sites
     }

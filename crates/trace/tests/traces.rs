@@ -77,10 +77,23 @@ fn curves_follow_the_events() {
 fn host_reads_are_counted_by_place_and_those_without_an_answer_come_first() {
     let mut builder = TraceBuilder::new(0);
     let given = Some(builder.string("by the user"));
-    for (stack, bytes, answer) in [(5, 4, None), (2, 8, given), (2, 8, given), (2, 8, None), (2, 8, None)] {
+    let guesses = ["every element of 7", "every element of 9"].map(|answer| Some(builder.string(answer)));
+    let reads = [
+        (5, 4, None),
+        (2, 8, given),
+        (2, 8, given),
+        (2, 8, None),
+        (2, 8, None),
+        (6, 8, guesses[1]),
+        (6, 8, guesses[0]),
+    ];
+    for (stack, bytes, answer) in reads {
         builder.push(RawEvent::Mark(Mark::HostRead { stack: StackId(stack), bytes, answer }), None);
     }
-    let reads = builder.finish().host_reads();
+    let mut reads = builder.finish().host_reads();
+    let guess = reads.remove(0);
+    assert_eq!((guess.stack, guess.count, guess.guessed), (StackId(6), 2, Some(9)), "a guess comes first");
+    assert!(guess.may_change_memory());
     assert_eq!((reads[0].stack, reads[0].count, reads[0].bytes), (StackId(2), 2, 16));
     assert_eq!((reads[1].stack, reads[1].count, reads[1].bytes), (StackId(5), 1, 4));
     assert_eq!((reads[2].stack, reads[2].count, reads[2].answer), (StackId(2), 2, given));

@@ -11,19 +11,20 @@ every dry run. Reads that follow from them are listed as drawn.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
-from typing import Any, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 from stalloc import _native
-from stalloc._dry_run import triton_kernels, unknown_fractions
+from stalloc._dry_run import handlers, later, triton_kernels, unknown_fractions
 
 _OTHER, _COMPUTED, _COUNTED, _DRAWN, _CHECK, _MADE, _ASSUMED, _COPIED, _READ = range(9)
 
 #: A tensor as the native side has it: number of its type, sizes, strides, bytes (none: they do not matter).
 Described = tuple[int, Sequence[int], Sequence[int], Optional[bytes]]
-Output = tuple[int, list[int], bytes]
+Output = tuple[int, list[int], Any]
 #: In place of an output that stays unknown.
 UNKNOWN: Output = (255, [], b"")
 
@@ -51,7 +52,10 @@ _UNDECLARED = {"aten::native_batch_norm": 0b11000, "aten::cudnn_batch_norm": 0b1
 _LEFT_OUT = {"aten::_amp_foreach_non_finite_check_and_unscale_": 0b10}
 #: Inputs that are written and not read, in operations whose first input is not an output alone.
 _OVERWRITING = frozenset("copy fill zero random".split())
+#: Elements of the largest result that is computed at once.
 _LARGEST = 1 << 20
+#: Bytes of the largest that is kept, as the stand-in keeps them.
+_MOST_BYTES = 32 << 20
 #: The versions of PyTorch that may be observed. How PyTorch passes a callback is the one thing that cannot be looked up at run time.
 _OLDEST, _NEWEST = (2, 6), (2, 15)
 
@@ -77,8 +81,8 @@ def _install(torch: Any) -> None:
     one = base.as_strided((3, 5, 7), (701, 101, 13), 23)
     two = torch.zeros(5003, dtype=torch.float64, device="cpu").as_strided((11, 2, 9), (401, 211, 17), 29)
     probes = [
-        (t._cdata, list(t.shape), list(t.stride()), t.storage_offset(), kind, _keys(torch, t), t.untyped_storage().data_ptr())
-        for t, kind in ((one, 2), (two, 7))
+        (t._cdata, list(t.shape), list(t.stride()), t.storage_offset(), kind, _keys(torch, t), storage.data_ptr(), storage.nbytes())
+        for t, kind, storage in ((one, 2, base.untyped_storage()), (two, 7, two.untyped_storage()))
     ]
     target, source = torch.zeros(1, device="cpu"), torch.zeros(1, device="cpu")
     index = torch.zeros(1, dtype=torch.int64, device="cpu")
@@ -96,9 +100,10 @@ def _install(torch: Any) -> None:
         call,
         (device, device & ~host),
         (host, host & ~device),
-        functools.partial(_classify, torch),
-        functools.partial(_compute, torch),
+        functools.partial(handlers.guarded(_classify, (_OTHER, 0, 0)), torch),
+        functools.partial(handlers.guarded(_compute, None), torch),
     )
+    _set_back_with_the_programs(torch, _generator(torch))
     triton_kernels.install()
 
 
@@ -165,42 +170,71 @@ class _Operation:
         written = [argument.name for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write]
         #: The arguments that are its results: it writes to more than it gives back.
         self.written = written if len(written) > len(schema.returns) else []
+        #: How many tensors these are; none of one whose results are lists.
+        self.outputs = 0 if self.written or any(str(result.type) != "Tensor" for result in schema.returns) else len(schema.returns)
 
 
 def _compute(torch: Any, number: int, inputs: list[Any], is_unknown: bool) -> Optional[list[Output]]:
     """The outputs of an operation, or none if the host cannot tell."""
     operation = _operations[number]
-    # Whatever the program has switched on is not for us: modes, autocast, transformations.
-    with torch._C._DisableTorchDispatch(), torch._C._DisableFuncTorch(), torch._C._AutoDispatchBelowAutograd(), _without_modes():
-        if is_unknown and operation.name in _COMPARING:
-            inputs = [_one_fraction(value) for value in inputs]
-            if any(isinstance(value, tuple) and value[3] is None for value in inputs):
-                return None
-        elif is_unknown or operation.name in _RANDOM:
-            return _draw(torch, operation, inputs)
-        arguments = [_argument(torch, value) for value in inputs]
-        if _size_of_result(operation.name, inputs) > _LARGEST:
-            return None
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
-        for (name, is_named), value in zip(operation.arguments, arguments):
-            if name in ("device", "pin_memory", "layout") or value is ...:
-                value = None
-            if is_named:
-                named[name] = value
-            else:
-                positional.append(value)
+    with _plain(torch):
         try:
-            if operation.name == "histc":  # the host counts fractions alone
-                results = operation.function(positional[0].double(), *positional[1:], **named).to(positional[0].dtype)
-            else:
-                results = operation.function(*positional, **named)
-        except (RuntimeError, NotImplementedError, IndexError, TypeError):
+            inputs = later.found(inputs)
+            if is_unknown and operation.name in _COMPARING:
+                inputs = [_one_fraction(value) for value in inputs]
+                if any(isinstance(value, tuple) and value[3] is None for value in inputs):
+                    return None
+            elif is_unknown or operation.name in _RANDOM:
+                return _draw(torch, operation, inputs)
+            size = _size_of_result(operation.name, inputs)
+            run = functools.partial(_run, torch, operation)
+            if size > _LARGEST or any(map(later.is_later, later.flattened(inputs))):
+                if operation.name not in _COUNTED_NAMES:
+                    return later.put_off(run, inputs, size, operation.outputs)
+                if not later.is_affordable(size):
+                    return None
+            return [_output(torch, result) for result in run(later.computed(inputs, {}))]
+        except (RuntimeError, NotImplementedError, IndexError, KeyError, TypeError) as error:
+            if handlers.has_raised(error):
+                raise
             return None
-        if operation.written:
-            given = dict(zip((name for name, is_named in operation.arguments if not is_named), positional), **named)
-            results = _flattened([given[name] for name in operation.written])
-        return [_output(torch, result) for result in (results if isinstance(results, (tuple, list)) else [results])]
+
+
+def _run(torch: Any, operation: _Operation, inputs: list[Any]) -> Sequence[Any]:
+    """The results of an operation on the host."""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for (name, is_named), value in zip(operation.arguments, inputs):
+        value = None if name in ("device", "pin_memory", "layout") or value is ... else _argument(torch, value)
+        if is_named:
+            named[name] = value
+        else:
+            positional.append(value)
+    if operation.name == "histc":  # the host counts fractions alone
+        results = operation.function(positional[0].double(), *positional[1:], **named).to(positional[0].dtype)
+    else:
+        results = operation.function(*positional, **named)
+    if operation.written:
+        given = dict(zip((name for name, is_named in operation.arguments if not is_named), positional), **named)
+        results = later.flattened([given[name] for name in operation.written])
+    return results if isinstance(results, (tuple, list)) else [results]
+
+
+def value_of(number: int, before: int, size: int) -> Optional[bytes]:
+    """Bytes of a tensor that was to be computed later, as the program reads them."""
+    import torch
+
+    with _plain(torch):
+        return later.read(number, before, size)
+
+
+@contextlib.contextmanager
+def _plain(torch: Any) -> Iterator[None]:
+    """Whatever the program has switched on is not for us: modes, autocast, transformations."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch._C._DisableTorchDispatch(), torch._C._DisableFuncTorch(), torch._C._AutoDispatchBelowAutograd(), _disable_current_modes():
+        yield
 
 
 def _one_fraction(value: Any) -> Any:
@@ -209,12 +243,6 @@ def _one_fraction(value: Any) -> Any:
         return value
     kind, sizes, strides, _ = value
     return kind, sizes, strides, unknown_fractions.numbers(kind, 1)
-
-
-def _without_modes() -> Any:
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    return _disable_current_modes()
 
 
 @functools.cache
@@ -233,15 +261,16 @@ def _argument(torch: Any, value: Any) -> Any:
     dtype = _types(torch)[kind]
     if data is None or 0 in sizes:
         return torch.empty(sizes, dtype=dtype, device="cpu")
-    flat = torch.frombuffer(bytearray(data), dtype=dtype)  # always of the host
+    is_bytes = isinstance(data, bytes)
+    flat = torch.frombuffer(bytearray(data), dtype=dtype) if is_bytes else data.view(dtype)  # always of the host
     tensor = flat.as_strided(sizes, strides)
-    # An operation in place would write several elements of an expanded tensor at once.
-    return tensor.clone() if any(stride == 0 and size > 1 for size, stride in zip(sizes, strides)) else tensor
+    # An operation in place would write several elements of an expanded tensor at once, or to what others are computed from.
+    return tensor.clone() if not is_bytes or any(stride == 0 and size > 1 for size, stride in zip(sizes, strides)) else tensor
 
 
 def _size_of_result(name: str, inputs: list[Any]) -> int:
     """An upper bound of the elements of the result, where it can be larger than the inputs."""
-    shapes: list[Sequence[int]] = [value[1] for value in _flattened(inputs) if isinstance(value, tuple)]
+    shapes: list[Sequence[int]] = [value[1] for value in later.flattened(inputs) if isinstance(value, tuple)]
     if name in ("index", "_unsafe_index", "index_select", "repeat_interleave") and len(shapes) > 1:
         return max(math.prod(shape) for shape in shapes[1:]) * max(1, math.prod(shapes[0][1:]))
     if name == "cat" or not shapes:
@@ -251,13 +280,6 @@ def _size_of_result(name: str, inputs: list[Any]) -> int:
     return math.prod(max(sizes) for sizes in zip(*padded))
 
 
-def _flattened(values: list[Any]) -> list[Any]:
-    flat: list[Any] = []
-    for value in values:
-        flat.extend(_flattened(value) if isinstance(value, list) else [value])
-    return flat
-
-
 def _output(torch: Any, result: Any) -> Output:
     if not isinstance(result, torch.Tensor):
         return UNKNOWN
@@ -265,14 +287,12 @@ def _output(torch: Any, result: Any) -> Output:
     if kind is None:
         return UNKNOWN
     flat = result.detach().contiguous().reshape(-1)
-    return kind, list(result.shape), flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    return kind, list(result.shape), flat.view(torch.uint8).numpy().tobytes() if 0 < flat.nbytes <= _MOST_BYTES else b""
 
 
 def _draw(torch: Any, operation: _Operation, inputs: list[Any]) -> Optional[list[Output]]:
-    """Indices in place of those that unknown values would give.
-
-    They come from PyTorch's generator of the host, whose state checkpointing keeps: recomputation draws as the forward pass did.
-    """
+    """Indices in place of those that unknown values would give."""
+    generator = _generator(torch)
     given = {name: value for (name, _), value in zip(operation.arguments, inputs)}
     sizes = list(inputs[0][1]) if isinstance(inputs[0], tuple) else []
     if operation.name == "all":
@@ -291,9 +311,9 @@ def _draw(torch: Any, operation: _Operation, inputs: list[Any]) -> Optional[list
     if rows * count > _LARGEST or count > choices:
         return None
     if count == 1:
-        drawn = torch.randint(choices, (rows, 1), device="cpu")
+        drawn = torch.randint(choices, (rows, 1), generator=generator, device="cpu")
     elif count > 64:
-        drawn = torch.rand((rows, choices), device="cpu").argsort(-1)[:, :count]
+        drawn = torch.rand((rows, choices), generator=generator, device="cpu").argsort(-1)[:, :count]
     else:
         drawn = _different(torch, rows, count, choices)
     others = sizes[:axis] + sizes[axis + 1 :]
@@ -307,7 +327,7 @@ def _different(torch: Any, rows: int, count: int, choices: int) -> Any:
     """``count`` different numbers below ``choices`` in each row, by Floyd's algorithm for all rows at once."""
     chosen: list[Any] = []
     for last in range(choices - count, choices):
-        number = torch.randint(last + 1, (rows,), device="cpu")
+        number = torch.randint(last + 1, (rows,), generator=_generator(torch), device="cpu")
         taken = [number == other for other in chosen]
         for is_taken in taken:
             number = torch.where(is_taken, last, number)
@@ -316,7 +336,7 @@ def _different(torch: Any, rows: int, count: int, choices: int) -> Any:
 
 
 def _draw_random(torch: Any, name: str, given: dict[str, Any], sizes: list[int]) -> Optional[list[Output]]:
-    """Random integers: of the right range, from a generator of ours, so that the program's own draws stay what they are."""
+    """Random integers of the right range."""
     generator = _generator(torch)
     if name == "multinomial":
         count = int(given["num_samples"])
@@ -338,4 +358,26 @@ def _draw_random(torch: Any, name: str, given: dict[str, Any], sizes: list[int])
 
 @functools.cache
 def _generator(torch: Any) -> Any:
+    """Ours: what the program draws stays as it is."""
     return torch.Generator("cpu").manual_seed(0)
+
+
+def _set_back_with_the_programs(torch: Any, generator: Any) -> None:
+    """Set our generator back where the program sets its own back, as checkpointing does: recomputation draws as the forward pass did."""
+    states = torch.utils.weak.WeakIdKeyDictionary()
+    get, give = torch.get_rng_state, torch.set_rng_state
+
+    @functools.wraps(get)
+    def get_rng_state() -> Any:
+        state = get()
+        states[state] = generator.get_state()
+        return state
+
+    @functools.wraps(give)
+    def set_rng_state(new_state: Any) -> None:
+        give(new_state)
+        if new_state in states:
+            generator.set_state(states[new_state])
+
+    for module in (torch, torch.random):
+        module.get_rng_state, module.set_rng_state = get_rng_state, set_rng_state

@@ -8,13 +8,13 @@ its call stack and with what answered it: a program that branches on a zero may 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from types import FrameType
-from typing import Any
 
 from stalloc import _native
 from stalloc._common.output import say
-from stalloc._dry_run import unknown_fractions
+from stalloc._dry_run import handlers, known_values, unknown_fractions
 from stalloc._dry_run.answers import Answers
 from stalloc._frameworks import framework_answers
 
@@ -26,23 +26,10 @@ _DRAWN = 8
 _LARGEST_VALUES = 64 * 1024
 _MOST_FRAMES = 64
 
-_Callback = ctypes.CFUNCTYPE(
-    ctypes.c_int,
-    ctypes.c_void_p,  # user
-    ctypes.c_void_p,  # destination
-    ctypes.c_uint64,  # bytes
-    ctypes.c_uint64,  # source
-    ctypes.c_int,  # device
-    ctypes.c_uint64,  # stream
-    ctypes.c_int,  # flags
-)
-
-#: Kept alive as long as the library may call it.
-_callback: Any = None
-
 
 def listen(answers: Answers) -> None:
     """Note the reads of this process from now on."""
+    takes_none = os.environ.get("STALLOC_DRYRUN_GUESS") == "none"
 
     def by_user(destination: int, size: int) -> bool:
         try:
@@ -51,32 +38,40 @@ def listen(answers: Answers) -> None:
                 return False
             _native.host_read(size, frames, "by the user")
         except Exception as error:  # never into the program's copy
+            if handlers.has_raised(error):
+                raise
             say(f"cannot give the answer to a read from the device: {error}")
             return False
         return True
 
-    def read(_user: int, destination: int, size: int, _source: int, _device: int, _stream: int, flags: int) -> int:
+    def read(destination: int, size: int, source: int, flags: int) -> bool:
         is_offload = flags & _ASYNCHRONOUS and size > _LARGEST_VALUES
         if answers and not is_offload and by_user(destination, size):  # whatever is known
-            return 1
+            return True
         # What an operation reads for itself it has just computed: what was at the place before does not count.
         found = _native.operation_reads(size) if size <= 8 else None
         if found is not None and found[1]:  # as on a GPU
             ctypes.memmove(destination, found[0].to_bytes(size, "little"), size)
-            return 1
+            return True
         is_stale = flags & (_KNOWN | _DRAWN) and found is None and _native.operation_reads_its_own()
         if is_stale:
             ctypes.memset(destination, 0, size)
             flags &= ~(_KNOWN | _DRAWN | _CHECK)
         if flags & _KNOWN and (found is None or size == 1) or is_offload:
-            return 0
+            return False
         try:
-            frame = sys._getframe().f_back  # none on a thread that runs no Python, as autograd's
-            frames = _stack(frame)
-            answer = _know(frame, destination, size)
+            number_and_place = None if found or flags & (_CHECK | _DRAWN) else _native.computed_later(source, size)
+            data = known_values.value_of(*number_and_place, size) if number_and_place else None
+            if data is not None:
+                ctypes.memmove(destination, data, size)
+                return True
+            own = sys._getframe()  # a thread that runs no Python, as autograd's, has no other
+            frames = _stack(own.f_back)
+            answer = _know(own.f_back, destination, size)
             if answer is None and found is not None:
-                ctypes.memmove(destination, found[0].to_bytes(size, "little"), size)
-                answer = "a check that holds" if size == 1 else "every element"
+                chosen = 0 if takes_none and size > 1 else found[0]
+                ctypes.memmove(destination, chosen.to_bytes(size, "little"), size)
+                answer = "a check that holds" if size == 1 else f"{'every' if chosen else 'no'} element of {found[0]}"
             if answer is None and not flags & (_KNOWN | _CHECK | _DRAWN) and size <= _LARGEST_VALUES:
                 small = unknown_fractions.in_place_of(size, frames[0][::2] if frames else ("", 0))
                 if small is not None:
@@ -84,14 +79,14 @@ def listen(answers: Answers) -> None:
                     answer = framework_answers.replaced.get() or "small fractions"
             otherwise = _outcome(destination, size) if flags & _CHECK else "drawn at random" if flags & _DRAWN else None
             _native.host_read(size, frames, answer or framework_answers.replaced.get() or otherwise)
-            return int(answer is not None or bool(is_stale))
+            return answer is not None or bool(is_stale)
         except Exception as error:  # never into the program's copy
+            if handlers.has_raised(error):
+                raise
             say(f"cannot answer a read from the device: {error}")
-            return 0
+            return False
 
-    global _callback
-    _callback = _Callback(read)
-    ctypes.CDLL(None).stalloc_dryrun_on_host_read(_callback, None)
+    _native.answer_reads(read)
 
 
 def _outcome(destination: int, size: int) -> str:

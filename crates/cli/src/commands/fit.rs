@@ -319,7 +319,7 @@ fn print_tried(candidates: &[&Candidate]) -> Result<(), Error> {
         match &candidate.failure {
             Some(_) => row.push("did not run".to_owned()),
             None => {
-                row.push(output::bytes(candidate.peak_allocated.unwrap_or(0)));
+                row.push(allocated(candidate));
                 row.extend(candidate.verdicts.iter().map(|verdict| {
                     let left = verdict.left.map_or(String::new(), |left| format!(", {}", signed(left)));
                     format!("{}{left}", fits(verdict))
@@ -333,8 +333,17 @@ fn print_tried(candidates: &[&Candidate]) -> Result<(), Error> {
     table.print()
 }
 
+/// The peak, as a range where it hangs on guesses.
+fn allocated(candidate: &Candidate) -> String {
+    let peak = candidate.peak_allocated.unwrap_or(0);
+    match candidate.peak_if_none {
+        Some(least) => format!("guessed: {} to {}", output::bytes(least.min(peak)), output::bytes(least.max(peak))),
+        None => output::bytes(peak),
+    }
+}
+
 fn peak(candidate: &Candidate) -> String {
-    let peak = output::bytes(candidate.peak_allocated.unwrap_or(0));
+    let peak = allocated(candidate);
     let rank = match (candidate.ranks.len(), candidate.fullest) {
         (2.., Some((rank, device))) => format!(" on rank {rank}, device {device}"),
         _ => String::new(),

@@ -133,12 +133,12 @@ fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
     lines.extend(device.metadata.iter().map(|(key, value)| format!("{key}: {value}")));
     let (deciding, harmless): (Vec<_>, Vec<_>) = device.host_reads.iter().partition(|read| read.may_change_memory);
     for read in deciding.iter().take(READS_SHOWN) {
-        lines.push(format!(
-            "reads zeros in place of what may decide about memory, {} times, {} in all: {}",
-            output::count(read.count),
-            output::bytes(read.bytes),
-            read.place
-        ));
+        let what = match read.guessed {
+            Some(most) => format!("guesses a size that a GPU computes, at most {} elements", output::count(most)),
+            None => "reads zeros in place of what may decide about memory".to_owned(),
+        };
+        let (count, bytes) = (output::count(read.count), output::bytes(read.bytes));
+        lines.push(format!("{what}, {count} times, {bytes} in all: {}", read.place));
     }
     if deciding.len() > READS_SHOWN {
         lines.push(format!("and at {} other places", deciding.len() - READS_SHOWN));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
@@ -145,7 +146,37 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         }
     };
     let ended = stalloc_launcher::run(&job, &ranks, at_once, args.json, &mut watch).map_err(failed)?;
-    finish(&job, &ended, args.json, stores_once)
+    let mut summaries = recorded::of_launch(&job.directory, &job.launch, &mut Terminal::new())?;
+    if ended.iter().all(|process| process.code == 0) && summaries.iter().any(Summary::is_guessed) {
+        if !args.json {
+            output::say(
+                "sizes hang on values that are not computed: running once more, with the least that they can be",
+            );
+        }
+        try_fewest(&job, &ranks, &mut summaries)?;
+    }
+    finish(&job, &ended, &summaries, args.json, stores_once)
+}
+
+/// Runs the job once more with no element chosen where it is guessed how many are, and notes what it needs then.
+fn try_fewest(job: &Job, ranks: &[Option<Rank>], summaries: &mut [Summary]) -> Result<(), Error> {
+    let folder = stalloc_common::PrivateFolder::passing().map_err(|error| Error::message(error.to_string()))?;
+    let directory = folder.path().join("traces");
+    let launch = stalloc_launcher::prepare(&directory).map_err(failed)?;
+    let dry_run = job.dry_run.clone().map(DryRun::with_fewest_chosen);
+    let fewest = Job { dry_run, directory, launch, says_progress: false, ..job.clone() };
+    let stop = stalloc_launcher::stop_flag().map_err(|source| Error::message(source.to_string()))?;
+    for rank in ranks {
+        let mut process = fewest.process(*rank).map_err(failed)?;
+        let log = folder.path().join("output.log");
+        stalloc_launcher::run_in_background(&mut process, &log, Duration::MAX, &stop).map_err(failed)?;
+    }
+    let others = recorded::of_launch(&fewest.directory, &fewest.launch, &mut Terminal::new())?;
+    for summary in summaries.iter_mut().filter(|summary| summary.is_guessed()) {
+        let other = others.iter().find(|other| (other.rank, other.device) == (summary.rank, summary.device));
+        summary.peak_if_none = other.map(|other| other.peak_allocated);
+    }
+    Ok(())
 }
 
 /// The GPU to stand in for, if one is named.
@@ -170,17 +201,16 @@ pub fn ranks(world_size: u32, mut wanted: Vec<u32>) -> Result<Vec<Rank>, Error> 
     }
 }
 
-/// Reads what was recorded and says how it went.
-fn finish(job: &Job, ended: &[Ended], json: bool, stores_once: bool) -> Result<Outcome, Error> {
-    let summaries = recorded::of_launch(&job.directory, &job.launch, &mut Terminal::new())?;
+/// Says how it went.
+fn finish(job: &Job, ended: &[Ended], summaries: &[Summary], json: bool, stores_once: bool) -> Result<Outcome, Error> {
     if stores_once {
-        recorded::store_once(&job.directory, &summaries);
+        recorded::store_once(&job.directory, summaries);
     }
     let exit = ended.iter().map(|process| process.code).find(|&code| code != 0).unwrap_or(0);
     if json {
-        output::json(&Report { directory: &job.directory, exit, traces: &summaries })?;
+        output::json(&Report { directory: &job.directory, exit, traces: summaries })?;
     } else if !summaries.is_empty() {
-        print(&job.directory, &summaries)?;
+        print(&job.directory, summaries)?;
     }
     for process in ended.iter().filter(|process| process.code != 0) {
         let rank = process.rank.map_or(String::new(), |rank| format!(" of rank {}", rank.rank));
@@ -251,7 +281,9 @@ fn print_reads(summary: &Summary, alike: &[u32]) -> Result<(), Error> {
         output::count(reads),
         read_as(&summary.host_reads)
     ))?;
-    let (deciding, harmless): (Vec<_>, Vec<_>) = summary.host_reads.iter().partition(|read| read.may_change_memory);
+    print_guesses(summary)?;
+    let others = summary.host_reads.iter().filter(|read| read.guessed.is_none());
+    let (deciding, harmless): (Vec<_>, Vec<_>) = others.partition(|read| read.may_change_memory);
     if !deciding.is_empty() {
         output::line(
             "  what may decide about memory (a yes or no, a length, a count), read as zeros; --answer gives another value:",
@@ -269,6 +301,27 @@ fn print_reads(summary: &Summary, alike: &[u32]) -> Result<(), Error> {
     }
     if !harmless.is_empty() {
         output::line(&format!("  harmless: {}", places(&harmless)))?;
+    }
+    Ok(())
+}
+
+/// What decided a size with nothing known of it, and what to type where the user knows more.
+fn print_guesses(summary: &Summary) -> Result<(), Error> {
+    if !summary.is_guessed() {
+        return Ok(());
+    }
+    let range = summary.peak_if_none.map_or(String::new(), |low| {
+        let (low, high) = (low.min(summary.peak_allocated), low.max(summary.peak_allocated));
+        format!(": the peak is {} to {}", output::bytes(low), output::bytes(high))
+    });
+    output::line(&format!(
+        "  guessed, and sizes hang on it{range}; all elements count as chosen, a GPU chooses fewer:"
+    ))?;
+    let guesses = summary.host_reads.iter().filter_map(|read| Some((read, read.guessed?)));
+    for (read, most) in guesses.take(PLACES_SHOWN) {
+        let own = read.stack.iter().find(|frame| !frame.contains("/site-packages/")).or(read.stack.first());
+        let place = own.map_or("a thread without Python".to_owned(), |frame| short(frame));
+        output::line(&format!("    {place}: {0}, of 0 to {0}; --answer {place}={most} or fewer", output::count(most)))?;
     }
     Ok(())
 }
@@ -295,6 +348,7 @@ fn read_as(reads: &[HostReads]) -> String {
     let (mut zeros, mut answered) = (0, BTreeMap::<&str, u64>::new());
     for read in reads {
         match &read.answer {
+            Some(_) if read.guessed.is_some() => *answered.entry("guessed").or_default() += read.count,
             Some(answer) => *answered.entry(answer).or_default() += read.count,
             None => zeros += read.count,
         }
@@ -321,6 +375,7 @@ mod tests {
             stack: Vec::new(),
             answer: answer.map(str::to_owned),
             may_change_memory: answer.is_none(),
+            guessed: None,
         };
         assert_eq!(read_as(&[read(1200, None), read(1, None)]), "zeros: 1,201");
         let reads = [read(7, None), read(2, Some("packed sequences")), read(1, Some("by the user"))];
@@ -336,6 +391,7 @@ mod tests {
             stack: frames.iter().map(|&frame| frame.to_owned()).collect(),
             answer: None,
             may_change_memory: false,
+            guessed: None,
         };
         let reads =
             [read(&["/a/train.py:31 in step", "/a/train.py:7 in main"]), read(&["train.py:40 in log"]), read(&[])];

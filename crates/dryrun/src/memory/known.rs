@@ -15,10 +15,10 @@ use std::{
     sync::Arc,
 };
 
-/// Copies that are larger are not kept, in bytes: a mebi of 64-bit integers.
-const LARGEST: usize = 8 << 20;
+/// Copies that are larger are not kept, in bytes: four mebi of 64-bit integers.
+pub(super) const LARGEST: usize = 32 << 20;
 /// Bytes kept in all; the oldest go first.
-const KEPT: usize = 256 << 20;
+pub(super) const KEPT: usize = 512 << 20;
 
 /// How a place's bytes are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +34,8 @@ pub enum Source {
 enum Content {
     Bytes(Vec<u8>),
     Fill(u8),
+    /// Not computed yet: the number that an observer gave to what would be, and bytes of it before these.
+    Later(u64, u64),
 }
 
 struct Piece {
@@ -48,7 +50,7 @@ impl Piece {
     fn kept(&self) -> usize {
         match &self.content {
             Content::Bytes(bytes) => bytes.len(),
-            Content::Fill(_) => 0,
+            Content::Fill(_) | Content::Later(..) => 0,
         }
     }
 
@@ -57,6 +59,7 @@ impl Piece {
         let content = match &self.content {
             Content::Bytes(bytes) => Content::Bytes(bytes[(from - start) as usize..(to - start) as usize].to_vec()),
             Content::Fill(value) => Content::Fill(*value),
+            Content::Later(what, before) => Content::Later(*what, before + (from - start)),
         };
         Self { end: to, content, source: self.source, age: self.age }
     }
@@ -109,6 +112,7 @@ impl Known {
             match piece.part(first, from, to).content {
                 Content::Bytes(bytes) => shared.write(from - start, &bytes),
                 Content::Fill(value) => shared.fill(from - start, to - from, value),
+                Content::Later(..) => {}
             }
         }
         self.forget_own(start, bytes);
@@ -188,6 +192,26 @@ impl Known {
         }
     }
 
+    /// What is at `start` now can be computed: it is what an observer calls `what`, from so many bytes on. Shared memory has no such content.
+    pub fn write_later(&mut self, start: u64, bytes: u64, (what, before): (u64, u64)) {
+        self.forget(start, bytes);
+        if self.shared.is_empty() && bytes > 0 {
+            self.insert(start, start.saturating_add(bytes), Content::Later(what, before), Source::Computed);
+        }
+    }
+
+    /// What all of `bytes` at `start` are, if they can be computed, and the bytes of it that lie before them.
+    pub fn later(&mut self, start: u64, bytes: u64) -> Option<(u64, u64)> {
+        self.catch_up();
+        let (first, piece) = self.pieces.range(..=start).next_back()?;
+        match piece.content {
+            Content::Later(what, before) if piece.end >= start.saturating_add(bytes) => {
+                Some((what, before + (start - first)))
+            }
+            _ => None,
+        }
+    }
+
     /// Something was written there, nobody knows what. O(log n) where nothing was known.
     pub fn forget(&mut self, start: u64, bytes: u64) {
         self.catch_up();
@@ -241,7 +265,8 @@ impl Known {
         let end = start.saturating_add(bytes);
         let (mut at, mut source) = (start, Source::Computed);
         while at < end {
-            let (_, piece) = self.pieces.range(..=at).next_back().filter(|(_, piece)| piece.end > at)?;
+            let is_known = |piece: &Piece| piece.end > at && !matches!(piece.content, Content::Later(..));
+            let (_, piece) = self.pieces.range(..=at).next_back().filter(|(_, piece)| is_known(piece))?;
             source = source.max(piece.source);
             at = piece.end;
         }
@@ -277,6 +302,7 @@ impl Known {
             match &piece.content {
                 Content::Bytes(bytes) => part.copy_from_slice(&bytes[(at - first) as usize..(to - first) as usize]),
                 Content::Fill(value) => part.fill(*value),
+                Content::Later(..) => return None,
             }
             source = source.max(piece.source);
             at = to;
@@ -287,6 +313,9 @@ impl Known {
     /// `bytes` were copied from one place of a device to another.
     pub fn moved(&mut self, from: u64, to: u64, bytes: u64) {
         self.catch_up();
+        if let Some(later) = self.later(from, bytes) {
+            return self.write_later(to, bytes, later);
+        }
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         if length <= LARGEST && !(self.pieces.is_empty() && self.shared.is_empty()) {
             let mut buffer = vec![0; length];

@@ -1,7 +1,7 @@
 //! Capacity, addresses, virtual memory, and what is known about content.
 use super::{
     DEVICE_BASE, DEVICE_SPAN, Device, GRANULE, HostKind, Memory, Owner, copy, fill, is_device,
-    known::{Known, Source},
+    known::{KEPT, Known, LARGEST, Source},
     memory, plain,
     ranges::Ranges,
     shared::{IpcHandle, Shared},
@@ -202,14 +202,15 @@ fn what_is_kept_does_not_grow_without_end() {
     let _alone = alone();
     let mut known = Known::default();
     let much = vec![1; 8 << 20];
-    for at in 0..40 {
+    let last = (KEPT / much.len()) as u64 + 8;
+    for at in 0..=last {
         known.copied(at << 30, &much);
     }
     let mut byte = [0];
     assert_eq!(known.read(0, &mut byte), None, "the oldest is gone");
-    assert!(known.read(39 << 30, &mut byte).is_some());
-    known.copied(1 << 40, &vec![1; (8 << 20) + 1]);
-    assert_eq!(known.read(1 << 40, &mut byte), None, "too large to keep");
+    assert!(known.read(last << 30, &mut byte).is_some());
+    known.copied(1 << 50, &vec![1; LARGEST + 1]);
+    assert_eq!(known.read(1 << 50, &mut byte), None, "too large to keep");
 }
 
 #[test]

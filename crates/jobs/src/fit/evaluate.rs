@@ -60,6 +60,9 @@ pub struct Device {
     /// Who holds the peak, where the program noted it.
     #[serde(default)]
     pub holders: Vec<(Category, u64)>,
+    /// Where sizes hang on guesses: most live bytes at once if no element is chosen in place of all.
+    #[serde(default)]
+    pub peak_if_none: Option<u64>,
     /// What is taken outside PyTorch.
     pub outside: Outside,
     /// What each allocator makes of it, in the order of [`ALLOCATORS`].
@@ -113,6 +116,7 @@ pub fn evaluate(
         peak_allocated: trace.peak_allocated(),
         stages: groups.map(|groups| groups.stages.clone()).unwrap_or_default(),
         holders: Vec::new(),
+        peak_if_none: None,
         needs: ALLOCATORS.into_iter().map(need).collect::<Result<_, _>>()?,
         outside,
     })

@@ -75,6 +75,7 @@ fn candidate(candidate: &Candidate) -> Value {
         "gpu": candidate.gpu.name,
         "capacity": candidate.gpu.total,
         "peak_allocated": candidate.peak_allocated,
+        "peak_if_none": candidate.peak_if_none,
         "steps": candidate.steps,
         "allocators": ALLOCATORS.iter().enumerate().map(allocator).collect::<Map<_, _>>(),
         "outside": outside(&candidate.outside),

@@ -24,6 +24,8 @@ pub struct Candidate {
     pub values: Assignment,
     /// Largest live bytes of any device; none where the command did not run.
     pub peak_allocated: Option<u64>,
+    /// The same if no element is chosen of those that are guessed about; none where nothing is guessed.
+    pub peak_if_none: Option<u64>,
     /// The rank and the device that need most.
     pub fullest: Option<(u32, u32)>,
     /// What is outside PyTorch on that one.
@@ -196,6 +198,7 @@ fn candidate(gpu: Gpu, values: Assignment, tried: &Tried) -> Candidate {
         gpu,
         values,
         peak_allocated: fullest.map(|device| device.peak_allocated),
+        peak_if_none: devices.iter().filter_map(|device| device.peak_if_none).max(),
         fullest: fullest.map(|device| (device.rank, device.device)),
         outside: fullest.map_or_else(Outside::default, |device| device.outside.clone()),
         steps: devices.iter().map(|device| device.steps).min().unwrap_or(0),

@@ -148,8 +148,18 @@ pub fn run(
         return failed(kind_of(status, &log), Some(status));
     }
     match devices(&job, dry_run, rank, notes.groups.as_ref(), of_levers.as_deref()) {
-        Ok(devices) if devices.is_empty() => failed(FailureKind::NothingRecorded, None),
-        Ok(devices) => Ok(Some((Outcome::Ran(devices, of_levers), notes))),
+        Ok((devices, _)) if devices.is_empty() => failed(FailureKind::NothingRecorded, None),
+        Ok((mut devices, is_guessed)) => {
+            if is_guessed && levers.is_none() && !dry_run.chooses_fewest() {
+                let fewest = dry_run.clone().with_fewest_chosen();
+                let Some((other, _)) = run(command, &fewest, rank, levers, setting, stop)? else { return Ok(None) };
+                let others = if let Outcome::Ran(others, _) = other { others } else { Vec::new() };
+                for (device, other) in devices.iter_mut().zip(others) {
+                    device.peak_if_none = Some(other.peak_allocated);
+                }
+            }
+            Ok(Some((Outcome::Ran(devices, of_levers), notes)))
+        }
         Err(why) => {
             let failure = TrialFailure { kind: FailureKind::Unreadable, status: None, lines: vec![why] };
             Ok(Some((Outcome::Failed(failure), notes)))
@@ -157,15 +167,15 @@ pub fn run(
     }
 }
 
-/// What each recorded device needs.
+/// What each recorded device needs, and whether sizes hang on guesses.
 fn devices(
     job: &Job,
     dry_run: &DryRun,
     rank: Option<Rank>,
     groups: Option<&Groups>,
     of_levers: Option<&LeverNotes>,
-) -> Result<Vec<Device>, String> {
-    let mut devices = Vec::new();
+) -> Result<(Vec<Device>, bool), String> {
+    let (mut devices, mut is_guessed) = (Vec::new(), false);
     for path in recorded::traces_of(&job.directory, &job.launch).map_err(|error| error.to_string())? {
         let input = stalloc_trace::open(&path, &mut |_, _| {}).map_err(|error| error.to_string())?;
         let Input::Recording(recording) = input else { continue };
@@ -174,6 +184,7 @@ fn devices(
             if about.lost_events > 0 {
                 return Err(format!("{} events of the recording were lost: is the disk full?", about.lost_events));
             }
+            is_guessed |= about.is_guessed();
             let recorded = trace.metadata.get("world_size").and_then(|size| size.parse().ok());
             let world_size = rank.map(|rank| rank.world_size).or(recorded).unwrap_or(1);
             let about = (about.rank, about.steps, about.content);
@@ -182,7 +193,7 @@ fn devices(
             devices.push(device);
         }
     }
-    Ok(devices)
+    Ok((devices, is_guessed))
 }
 
 /// Expandable segments have addresses for the card's own memory only, and a trial may need more. What is asked for is the

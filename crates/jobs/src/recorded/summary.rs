@@ -28,6 +28,8 @@ pub struct Summary {
     pub peak_reserved: Option<u64>,
     /// Where the program read values back from the device: where it saw zeros first, then the most frequent place.
     pub host_reads: Vec<HostReads>,
+    /// Largest live size where no element is chosen of those that are guessed about, if there are any and that was tried.
+    pub peak_if_none: Option<u64>,
     /// Events that could not be written, as on a full disk: the trace ends before them.
     pub lost_events: u64,
     /// An earlier trace with the same events, GPUs, addresses and times aside.
@@ -48,6 +50,8 @@ pub struct HostReads {
     pub answer: Option<String>,
     /// Whether it may decide how much memory the program asks for; otherwise it is answered, or one floating-point number.
     pub may_change_memory: bool,
+    /// The most elements of which it was guessed how many are chosen.
+    pub guessed: Option<u64>,
     /// `FILE:LINE in FUNCTION`, innermost first.
     pub stack: Vec<String>,
 }
@@ -65,9 +69,17 @@ pub fn of(path: &Path, trace: &Trace) -> Summary {
         peak_allocated: trace.peak_allocated(),
         peak_reserved: trace.peak_reserved(),
         host_reads: host_reads(trace),
+        peak_if_none: None,
         lost_events: trace.metadata.get("lost_events").and_then(|count| count.parse().ok()).unwrap_or(0),
         same_as: None,
         content: content(trace),
+    }
+}
+
+impl Summary {
+    /// Whether sizes hang on guesses.
+    pub fn is_guessed(&self) -> bool {
+        self.host_reads.iter().any(|read| read.guessed.is_some())
     }
 }
 
@@ -92,6 +104,7 @@ fn host_reads(trace: &Trace) -> Vec<HostReads> {
         bytes: read.bytes,
         answer: read.answer.map(|answer| trace.string(answer).to_owned()),
         may_change_memory: read.may_change_memory(),
+        guessed: read.guessed,
         stack: trace.stacks.get(read.stack).iter().map(text).collect(),
     };
     trace.host_reads().into_iter().map(place).collect()

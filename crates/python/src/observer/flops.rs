@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::Layout;
-use super::layout::{TENSOR, VALUE, tag, word};
+use super::layout::{Place, TENSOR, VALUE, tag, word};
 
 static TOTAL: AtomicU64 = AtomicU64::new(0);
 
@@ -92,7 +92,7 @@ unsafe fn sizes(inputs: (usize, usize), index: usize, layout: &Layout) -> Option
     unsafe {
         let tensor = word(value, 0);
         (tag(value) == TENSOR && layout.is_plain(tensor))
-            .then(|| layout.tensor.view(tensor))
+            .then(|| layout.tensor.view(tensor, Place::Device))
             .flatten()
             .map(|view| view.sizes)
     }

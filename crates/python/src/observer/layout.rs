@@ -6,8 +6,8 @@
 
 /// Words of a `TensorImpl` that are looked at; it has 26 or more.
 const TENSOR_WORDS: usize = 24;
-/// Words of a `StorageImpl` before its data.
-const STORAGE_WORDS: usize = 6;
+/// Words of a `StorageImpl` up to its size.
+const STORAGE_WORDS: usize = 10;
 /// Words of a `RecordFunction` that are looked at. It lies on the stack, below the frames of whoever called.
 const FUNCTION_WORDS: usize = 80;
 /// Arguments of a call lie on the stack as well, not further away than this, in bytes.
@@ -49,6 +49,17 @@ pub struct Probe {
     pub keys: usize,
     /// Address of its storage's first byte.
     pub data: usize,
+    /// Bytes of its storage.
+    pub bytes: usize,
+}
+
+/// Where memory is, as `c10::DeviceType` counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The host's.
+    Host = 0,
+    /// A device's.
+    Device = 1,
 }
 
 /// Words of a `TensorImpl` and its `StorageImpl`.
@@ -56,6 +67,7 @@ pub struct Probe {
 pub struct TensorLayout {
     storage: usize,
     data: usize,
+    bytes: usize,
     sizes: usize,
     keys: usize,
 }
@@ -74,6 +86,33 @@ pub struct View {
     pub numel: usize,
 }
 
+/// The type of memory of which only the bytes count.
+const NO_KIND: u16 = u16::MAX;
+
+impl View {
+    /// Bytes from the first element to the end of the last.
+    pub fn span(&self) -> Option<usize> {
+        let width = bytes_of(self.kind)?;
+        if self.numel == 0 {
+            return Some(0);
+        }
+        let lasts =
+            self.sizes.iter().zip(&self.strides).map(|(size, stride)| size.checked_sub(1)?.checked_mul(*stride));
+        let last = lasts.into_iter().try_fold(0_usize, |all, last| all.checked_add(last?))?;
+        last.checked_add(1)?.checked_mul(width)
+    }
+
+    /// Whether its elements follow each other in order.
+    pub fn is_contiguous(&self) -> bool {
+        let mut next = 1;
+        self.sizes.iter().zip(&self.strides).rev().all(|(size, stride)| {
+            let fits = *size == 1 || *stride == next;
+            next = next.saturating_mul(*size);
+            fits
+        })
+    }
+}
+
 impl TensorLayout {
     /// Finds the places in a tensor of which all is known.
     ///
@@ -90,17 +129,39 @@ impl TensorLayout {
                 && words[at + 6..at + 9] == probe.strides
                 && words[at + 11] == probe.offset
                 && words[at + 12] == numel
-                && words[at + 13] & 0xffff == probe.kind
+                // The type, then the device: the host, which has no number.
+                && words[at + 13] & 0x1_ffff_ffff == probe.kind | 0x1_ff00_0000
         })?;
         let keys = (0..TENSOR_WORDS).find(|&at| words[at] == probe.keys)?;
         // After the pointer to the vtable and one or two counters.
-        let (storage, data) = (2..4).find_map(|at| {
-            let storage = words[at];
+        let (storage, data, bytes) = (2..4).filter(|at| is_pointer(words[*at])).find_map(|storage| {
             // SAFETY: the field is the counters' second, a small number, or the storage: a valid pointer.
-            let holds = |index: &usize| unsafe { word(storage, *index) } == probe.data;
-            is_pointer(storage).then(|| (1..STORAGE_WORDS).find(holds)).flatten().map(|data| (at, data))
+            let at = |index: usize| unsafe { word(words[storage], index) };
+            let data = (1..STORAGE_WORDS - 2).find(|index| at(*index) == probe.data)?;
+            // Before the size there is the device: the host again.
+            let is_size = |index: &usize| at(*index) == probe.bytes && at(index - 1) & 0xffff == 0xff00;
+            Some((storage, data, (data + 2..STORAGE_WORDS).find(is_size)?))
         })?;
-        Some(Self { storage, data, sizes, keys })
+        Some(Self { storage, data, bytes, sizes, keys })
+    }
+
+    /// A tensor's storage, if it is memory of `place`: its first address and its bytes, 0 and 0 for an empty one. None for what has no
+    /// memory, whatever its keys say: a tensor on meta, a wrapper, a sparse one, a storage that was released.
+    ///
+    /// # Safety
+    /// As [`Self::keys`].
+    pub unsafe fn storage(self, tensor: usize, place: Place) -> Option<(usize, usize)> {
+        // SAFETY: by the contract of this function; the device of a tensor is behind its type, and there is one if a byte says so.
+        unsafe {
+            let (device, storage) = (word(tensor, self.sizes + 13) >> 16, word(tensor, self.storage));
+            if device & 0xff != place as usize || device >> 16 & 0xff != 1 || storage == 0 {
+                return None;
+            }
+            let (data, bytes) = (word(storage, self.data), word(storage, self.bytes));
+            let is_there = word(storage, self.bytes - 1) & 0xff == place as usize;
+            // A size that is a symbol's is negative.
+            (is_there && bytes <= isize::MAX as usize && (data != 0 || bytes == 0)).then_some((data, bytes))
+        }
     }
 
     /// The dispatch keys of a tensor.
@@ -121,16 +182,18 @@ impl TensorLayout {
         unsafe { word(tensor, self.sizes + 12) }
     }
 
-    /// What a tensor is and where; none for one that keeps no storage.
+    /// What a tensor is and where in memory of `place`; none if its elements do not lie in its storage, or are of a type that is not
+    /// computed with.
     ///
     /// # Safety
-    /// As [`Self::keys`], of a tensor that has sizes, strides and a storage.
-    pub unsafe fn view(self, tensor: usize) -> Option<View> {
+    /// As [`Self::keys`], of a tensor that has sizes and strides.
+    pub unsafe fn view(self, tensor: usize, place: Place) -> Option<View> {
         // SAFETY: by the contract of this function; more than five dimensions lie elsewhere, all lengths first.
         unsafe {
+            let (storage, bytes) = self.storage(tensor, place)?;
             let at = |index| word(tensor, self.sizes + index);
             let dimensions = at(0);
-            let (sizes, strides) = if dimensions <= 5 {
+            let (sizes, strides): (Vec<_>, Vec<_>) = if dimensions <= 5 {
                 ((0..dimensions).map(|d| at(1 + d)).collect(), (0..dimensions).map(|d| at(6 + d)).collect())
             } else {
                 let outside = at(1);
@@ -140,13 +203,21 @@ impl TensorLayout {
                 )
             };
             let kind = (at(13) & 0xffff) as u16;
-            let storage = word(tensor, self.storage);
-            if storage == 0 {
-                return None;
-            }
-            let data = word(storage, self.data) + at(11) * bytes_of(kind)?;
-            Some(View { kind, sizes, strides, data, numel: at(12) })
+            let before = at(11).checked_mul(bytes_of(kind)?)?;
+            let view = View { kind, sizes, strides, data: storage.wrapping_add(before), numel: at(12) };
+            let span = view.span()?;
+            (span == 0 || before.checked_add(span)? <= bytes).then_some(view)
         }
+    }
+
+    /// All memory of a device that a tensor's storage has, as bytes.
+    ///
+    /// # Safety
+    /// As [`Self::keys`].
+    pub unsafe fn all_of(self, tensor: usize) -> Option<View> {
+        // SAFETY: by the contract of this function.
+        let (data, numel) = unsafe { self.storage(tensor, Place::Device) }.filter(|(_, bytes)| *bytes > 0)?;
+        Some(View { kind: NO_KIND, sizes: vec![numel], strides: vec![1], data, numel })
     }
 
     /// The values of a list, a vector behind the same counters that a tensor has: their address and number.
@@ -181,7 +252,7 @@ pub unsafe fn vector(object: usize, index: usize) -> (usize, usize) {
 /// Bytes of an element; none for types that are not computed with.
 pub fn bytes_of(kind: u16) -> Option<usize> {
     match kind {
-        0 | 1 | 11 => Some(1),
+        0 | 1 | 11 | NO_KIND => Some(1),
         2 | 5 | 15 => Some(2),
         3 | 6 => Some(4),
         4 | 7 => Some(8),

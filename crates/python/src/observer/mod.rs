@@ -8,14 +8,16 @@
 //! There is no C interface for the callbacks: `layout.rs` says how their arguments are found. x86-64 alone: elsewhere the pointer to
 //! a result that C++ wants is passed where Rust cannot reach it, and nothing is observed.
 
+mod calls;
 mod flops;
+mod host_memory;
 mod layout;
 mod operation;
 mod stand_in;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -33,6 +35,7 @@ const ADD: &str = "_ZN2at17addGlobalCallbackENS_22RecordFunctionCallbackE";
 const REMOVE: &str = "_ZN2at14removeCallbackEm";
 const NAME: &str = "_ZNK2at14RecordFunction4nameEv";
 const OPERATOR: &str = "_ZNK2at14RecordFunction13operator_nameEv";
+const ENABLE: &str = "_ZN2at20enableRecordFunctionEb";
 
 /// `at::RecordFunctionCallback`.
 #[repr(C)]
@@ -81,19 +84,23 @@ struct Found {
 struct Functions {
     name: extern "C" fn(*const c_void) -> *const c_char,
     operator: extern "C" fn(*mut [usize; 16], *const c_void) -> *mut [usize; 16],
+    /// Whether operations of this thread are told to whoever asks for them.
+    enable: extern "C" fn(bool),
     classify: Py<PyAny>,
     compute: Py<PyAny>,
 }
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
 static LAYOUT: OnceLock<Layout> = OnceLock::new();
+/// Answers reads from the device.
+static ANSWER: OnceLock<Py<PyAny>> = OnceLock::new();
 static FOUND: Mutex<Option<Found>> = Mutex::new(None);
 
 thread_local! {
     /// Operations that run on this thread, innermost last.
     static RUNNING: RefCell<Vec<Option<Running>>> = const { RefCell::new(Vec::new()) };
-    /// Whether the observer itself calls operations.
-    static IS_BUSY: Cell<bool> = const { Cell::new(false) };
+    /// Whether the observer itself runs.
+    static IS_UNOBSERVED: Cell<bool> = const { Cell::new(false) };
     /// Operations by the address of their name, which is unique.
     static OPERATIONS: RefCell<HashMap<usize, Option<&'static Operation>>> = RefCell::default();
 }
@@ -110,9 +117,9 @@ extern "C" fn end(function: *const c_void, _context: *const c_void) {
     contained("operation_end", || ended(function), || ());
 }
 
-/// Whether operations of this thread are observed: not our own, and none at the thread's very end.
+/// Whether operations of this thread are observed: none at the thread's very end.
 fn is_observed() -> bool {
-    !IS_BUSY.get() && RUNNING.try_with(|_| ()).is_ok() && OPERATIONS.try_with(|_| ()).is_ok()
+    RUNNING.try_with(|_| ()).is_ok() && OPERATIONS.try_with(|_| ()).is_ok()
 }
 
 fn started(function: *const c_void) {
@@ -186,12 +193,10 @@ fn operation_of(function: *const c_void) -> Option<&'static Operation> {
     let text = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     let operation = overload(functions, function).map(|overload| {
         let product = Product::of(&text);
-        let asked = busy(|| {
-            Python::attach(|python| -> PyResult<(u32, u64, u64)> {
-                functions.classify.call1(python, (name.addr(), text, overload))?.extract(python)
-            })
-        });
-        let (kind, writes, fresh) = asked.unwrap_or_default();
+        let ask = |python: Python<'_>| -> PyResult<(u32, u64, u64)> {
+            functions.classify.call1(python, (name.addr(), &text, &overload))?.extract(python)
+        };
+        let (kind, writes, fresh) = calls::call(ask).unwrap_or_default();
         // Kept for ever, once for each operation that is used: a few kilobytes.
         &*Box::leak(Box::new(Operation { key: name.addr(), kind: Kind::from_number(kind), writes, fresh, product }))
     });
@@ -219,16 +224,20 @@ fn overload(functions: &Functions, function: *const c_void) -> Option<String> {
     Some(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// Runs `what` without observing it.
-fn busy<T>(what: impl FnOnce() -> T) -> T {
-    IS_BUSY.set(true);
+/// Runs `what`, which neither the observer nor a profiler sees.
+fn unobserved<T>(what: impl FnOnce() -> T) -> T {
+    // The handler of a signal may run in the midst of it, and ask again.
+    let is_first = !IS_UNOBSERVED.replace(true);
+    let enable = FUNCTIONS.get().filter(|_| is_first).map(|functions| functions.enable);
+    enable.inspect(|enable| enable(false));
     let result = what();
-    IS_BUSY.set(false);
+    enable.inspect(|enable| enable(true));
+    IS_UNOBSERVED.set(!is_first);
     result
 }
 
-/// A tensor that Python made to find the layout with: address, sizes, strides, offset, type, keys, address of the storage.
-type Probed = (usize, [usize; 3], [usize; 3], usize, usize, usize, usize);
+/// A tensor that Python made to find the layout with: address, sizes, strides, offset, type, keys, address and bytes of the storage.
+type Probed = (usize, [usize; 3], [usize; 3], usize, usize, usize, usize, usize);
 /// Keys that a plain tensor may have, and those that only it has.
 type Keys = (usize, usize);
 
@@ -253,9 +262,10 @@ pub fn observe_operations(
     }
     stand_in::find().map_err(|why| refused(&why))?;
     let mut tensor = None;
-    for (address, sizes, strides, offset, kind, keys, data) in probes {
+    for (address, sizes, strides, offset, kind, keys, data, bytes) in probes {
         // SAFETY: Python gave the address of a tensor that it holds.
-        let found = unsafe { TensorLayout::find(&Probe { tensor: address, sizes, strides, offset, kind, keys, data }) };
+        let found =
+            unsafe { TensorLayout::find(&Probe { tensor: address, sizes, strides, offset, kind, keys, data, bytes }) };
         if found.is_none() || tensor.is_some_and(|earlier| Some(earlier) != found) {
             return Err(refused("this PyTorch's tensors have an unknown layout"));
         }
@@ -264,9 +274,10 @@ pub fn observe_operations(
     let tensor = tensor.ok_or_else(|| refused("no tensor to find the layout with"))?;
     let library = crate::tracker::open(&Path::new(&libraries).join("libtorch_cpu.so")).map_err(|why| refused(&why))?;
     let symbol = |name| crate::tracker::symbol(&library, name).map_err(|why| refused(&why));
-    let (add, remove, name, operator) = (symbol(ADD)?, symbol(REMOVE)?, symbol(NAME)?, symbol(OPERATOR)?);
+    let (add, remove, name) = (symbol(ADD)?, symbol(REMOVE)?, symbol(NAME)?);
+    let (operator, enable) = (symbol(OPERATOR)?, symbol(ENABLE)?);
     // SAFETY: the symbols are these C++ functions; a class that is trivial is passed by value on the stack, as in C.
-    let (add, remove, name, operator) = unsafe {
+    let (add, remove, name, operator, enable) = unsafe {
         (
             std::mem::transmute::<*const c_void, extern "C" fn(Callback) -> u64>(add),
             std::mem::transmute::<*const c_void, extern "C" fn(u64)>(remove),
@@ -274,6 +285,7 @@ pub fn observe_operations(
             std::mem::transmute::<*const c_void, extern "C" fn(*mut [usize; 16], *const c_void) -> *mut [usize; 16]>(
                 operator,
             ),
+            std::mem::transmute::<*const c_void, extern "C" fn(bool)>(enable),
         )
     };
     *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(Found { tensor: called, ..Found::default() });
@@ -295,7 +307,7 @@ pub fn observe_operations(
         done?;
         return Err(refused("this PyTorch's calls have an unknown layout"));
     };
-    _ = FUNCTIONS.set(Functions { name, operator, classify, compute });
+    _ = FUNCTIONS.set(Functions { name, operator, enable, classify, compute });
     _ = LAYOUT.set(Layout { tensor, inputs, outputs, tags, device, host });
     _ = python;
     Ok(())
@@ -305,6 +317,37 @@ pub fn observe_operations(
 #[pyfunction]
 pub fn operations_counted() -> Option<u64> {
     LAYOUT.get().map(|_| flops::total())
+}
+
+/// What the bytes at an address of a device are that are to be computed later.
+#[pyfunction]
+pub fn computed_later(address: usize, bytes: usize) -> Option<(u64, u64)> {
+    stand_in::later(address, bytes)
+}
+
+/// Has `answer` called at each copy from the device, with where the bytes go, how many, where from, and the stand-in's flags.
+#[pyfunction]
+pub fn answer_reads(answer: Py<PyAny>) -> PyResult<()> {
+    if ANSWER.set(answer).is_ok() {
+        stand_in::on_host_read(read).map_err(PyRuntimeError::new_err)?;
+    }
+    Ok(())
+}
+
+extern "C" fn read(
+    _user: usize,
+    target: usize,
+    bytes: u64,
+    source: u64,
+    _device: c_int,
+    _stream: u64,
+    flags: c_int,
+) -> c_int {
+    let ask = || {
+        let answer = ANSWER.get()?;
+        calls::call(|python| answer.call1(python, (target, bytes, source, flags))?.extract::<bool>(python))
+    };
+    contained("host_read", ask, || None).unwrap_or(false).into()
 }
 
 /// What an operation that is running on this thread would read in so many bytes: the number of elements that it finds, and whether

@@ -4,13 +4,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use super::flops::Product;
-use super::layout::{DOUBLE, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
+use super::layout::{DOUBLE, Place, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
 use super::stand_in::Source;
-use super::{FUNCTIONS, Layout, busy, stand_in};
+use super::{FUNCTIONS, Layout, calls, host_memory, stand_in};
 
-/// Elements of the largest tensor of integers that is computed.
-const MOST_INTEGERS: usize = 1 << 20;
-/// Elements of the largest tensor of fractions.
+/// Bytes of the largest tensor that is read, as the stand-in keeps them; what is computed of several may be larger, and is computed when it
+/// is asked for (`_dry_run/later.py`).
+const MOST_BYTES: usize = 32 << 20;
+/// Elements of the largest tensor of fractions that is read.
 const MOST_FRACTIONS: usize = 1 << 16;
 /// Places that one output may be written to in pieces; more are forgotten.
 const MOST_PIECES: usize = 1 << 16;
@@ -86,8 +87,8 @@ pub struct Running {
 
 enum Input {
     None,
-    /// A tensor and its bytes; no bytes: they do not matter.
-    Tensor(View, Option<Vec<u8>>),
+    /// A tensor and what it holds; nothing: that does not matter.
+    Tensor(View, Option<Content>),
     Int(i64),
     Float(f64),
     Bool(bool),
@@ -95,6 +96,14 @@ enum Input {
     List(Vec<Input>),
     /// A device, a generator, and the like.
     Other,
+}
+
+/// What a tensor holds.
+#[derive(FromPyObject)]
+enum Content {
+    /// What Python can compute, and bytes of it that lie before. First: two numbers are a sequence of bytes too.
+    Later((u64, u64)),
+    Bytes(Vec<u8>),
 }
 
 /// Inputs as they are read, with what was found on the way.
@@ -105,7 +114,9 @@ struct Reader<'a> {
     /// Whether what is unknown does not matter: indices are drawn.
     draws: bool,
     source: Source,
-    on_device: bool,
+    /// Whether large fractions are written, and whether they follow from what is computed later: of others nobody asks for the values.
+    is_large: bool,
+    has_later: bool,
 }
 
 impl Running {
@@ -141,11 +152,15 @@ impl Running {
             if matches!(operation.kind, Kind::Other | Kind::Check | Kind::Made | Kind::Read) {
                 return running;
             }
-            if inputs.1 > 0 && tag(value(0)) == TENSOR && layout.is_plain(word(value(0), 0)) {
+            if !(0..inputs.1).any(|index| is_on_device(value(index), layout)) {
+                return running; // of the host: real
+            }
+            if tag(value(0)) == TENSOR && layout.is_plain(word(value(0), 0)) {
                 running.numel = layout.tensor.numel(word(value(0), 0));
             }
             let draws = matches!(operation.kind, Kind::Drawn | Kind::Assumed);
-            let mut reader = Reader { layout, is_unknown: false, draws, source: Source::Computed, on_device: false };
+            let source = Source::Computed;
+            let mut reader = Reader { layout, is_unknown: false, draws, source, is_large: false, has_later: false };
             let mut all = Vec::with_capacity(inputs.1);
             for index in 0..inputs.1 {
                 let is_fresh = operation.fresh >> index & 1 == 1;
@@ -154,15 +169,16 @@ impl Running {
                     return running;
                 }
             }
-            if reader.on_device {
-                let results = busy(|| compute(operation, &all, reader.is_unknown));
-                let source = match (reader.is_unknown, operation.kind) {
-                    (false, _) => reader.source,
-                    (true, Kind::Assumed) => Source::Check,
-                    (true, _) => Source::Drawn,
-                };
-                running.results = results.map(|results| (results, source));
+            if reader.is_large && !reader.has_later {
+                return running;
             }
+            let results = compute(operation, &all, reader.is_unknown);
+            let source = match (reader.is_unknown, operation.kind) {
+                (false, _) => reader.source,
+                (true, Kind::Assumed) => Source::Check,
+                (true, _) => Source::Drawn,
+            };
+            running.results = results.map(|results| (results, source));
         }
         running
     }
@@ -198,14 +214,18 @@ impl Running {
             Some((results, source)) if results.len() == outputs.len() => (results.into_iter(), source),
             _ => {
                 // What it writes to may have gaps, whose values it leaves: nobody looks at where they are.
-                let spans = others.iter().filter_map(|view| Some((view.data, span(view)?)));
-                spans.for_each(|(address, bytes)| stand_in::forget(address, bytes));
+                others.iter().for_each(forget);
                 (Vec::new().into_iter(), Source::Computed)
             }
         };
         for view in outputs {
             match results.next() {
-                Some((kind, sizes, bytes)) if kind == view.kind && sizes == view.sizes => store(view, &bytes, source),
+                Some((kind, sizes, Content::Bytes(bytes))) if kind == view.kind && sizes == view.sizes => {
+                    store(view, &bytes, source);
+                }
+                Some((_, _, Content::Later((what, _)))) if source == Source::Computed && view.is_contiguous() => {
+                    stand_in::write_later(view.data, view.span().unwrap_or(0), what);
+                }
                 _ => forget(view),
             }
         }
@@ -246,7 +266,7 @@ impl Layout {
     }
 }
 
-/// The plain tensors of the device in a value.
+/// The tensors of the device in a value; those that are not plain, or of types that are not computed with, as all that their storage holds.
 ///
 /// # Safety
 /// A value must be at `value`.
@@ -255,12 +275,34 @@ unsafe fn collect(value: usize, layout: &Layout, tensors: &mut Vec<View>) {
     unsafe {
         let first = word(value, 0);
         match tag(value) {
-            TENSOR if layout.is_plain(first) => tensors.extend(layout.tensor.view(first)),
+            TENSOR => {
+                let exact = layout.is_plain(first).then(|| layout.tensor.view(first, Place::Device)).flatten();
+                tensors.extend(exact.or_else(|| layout.tensor.all_of(first)));
+            }
             tag if tag == layout.tags.list => {
                 let (begin, count) = layout.tensor.list(first);
                 (0..count).for_each(|index| collect(begin + index * VALUE, layout, tensors));
             }
             _ => {}
+        }
+    }
+}
+
+/// Whether a value is a plain tensor of the device, or has one.
+///
+/// # Safety
+/// A value must be at `value`.
+unsafe fn is_on_device(value: usize, layout: &Layout) -> bool {
+    // SAFETY: by the contract of this function; a tag says what the first word is.
+    unsafe {
+        let first = word(value, 0);
+        match tag(value) {
+            TENSOR => layout.is_plain(first) && layout.tensor.storage(first, Place::Device).is_some(),
+            tag if tag == layout.tags.list => {
+                let (begin, count) = layout.tensor.list(first);
+                (0..count).any(|index| is_on_device(begin + index * VALUE, layout))
+            }
+            _ => false,
         }
     }
 }
@@ -312,70 +354,44 @@ impl Reader<'_> {
         unsafe {
             let layout = self.layout;
             let keys = layout.tensor.keys(tensor);
-            let on_host = keys & !layout.host.0 == 0 && keys & layout.host.1 != 0;
-            let on_device = layout.is_plain(tensor);
             if keys == 0 {
                 return Input::None;
             }
-            let numel = layout.tensor.numel(tensor);
-            let is_usual = (on_host || on_device) && (numel <= MOST_INTEGERS || self.draws);
-            let Some(view) = is_usual.then(|| layout.tensor.view(tensor)).flatten() else {
+            let on_host = keys & !layout.host.0 == 0 && keys & layout.host.1 != 0;
+            let on_device = layout.is_plain(tensor);
+            let place = if on_host { Place::Host } else { Place::Device };
+            let is_usual = on_host || on_device;
+            let Some(view) = is_usual.then(|| layout.tensor.view(tensor, place)).flatten() else {
                 self.is_unknown = true;
                 return Input::Other;
             };
-            let most = if is_float(view.kind) { MOST_FRACTIONS } else { MOST_INTEGERS };
-            if numel > most {
-                self.is_unknown = true;
-                self.on_device |= on_device;
-                return Input::Tensor(view, None);
-            }
-            self.on_device |= on_device;
+            let is_large = is_float(view.kind) && view.numel > MOST_FRACTIONS;
             if is_fresh {
+                self.is_large |= is_large;
                 return Input::Tensor(view, None);
             }
-            let bytes = span(&view).filter(|span| *span <= 8 * MOST_INTEGERS);
-            let read = bytes.and_then(|bytes| {
-                if on_host {
-                    let start = std::ptr::with_exposed_provenance::<u8>(view.data);
-                    return Some((
-                        if bytes == 0 { Vec::new() } else { std::slice::from_raw_parts(start, bytes).to_vec() },
-                        Source::Computed,
-                    ));
+            let span = view.span();
+            let small = span.filter(|bytes| !is_large && *bytes <= MOST_BYTES);
+            let read = match place {
+                Place::Host => small.and_then(|bytes| host_memory::copy(view.data, bytes)).map(Content::Bytes),
+                Place::Device => {
+                    let known = small.and_then(|bytes| stand_in::known(view.data, bytes));
+                    self.source = known.as_ref().map_or(self.source, |(_, source)| self.source.max(*source));
+                    let later = || Some(Content::Later(stand_in::later(view.data, span?)?));
+                    known.map(|(bytes, _)| Content::Bytes(bytes)).or_else(later)
                 }
-                stand_in::known(view.data, bytes)
-            });
-            match read {
-                Some((bytes, source)) => {
-                    self.source = self.source.max(source);
-                    Input::Tensor(view, Some(bytes))
-                }
-                None => {
-                    self.is_unknown = true;
-                    Input::Tensor(view, None)
-                }
-            }
+            };
+            self.is_unknown |= read.is_none();
+            self.has_later |= matches!(read, Some(Content::Later(_)));
+            Input::Tensor(view, read)
         }
     }
 }
 
-/// Bytes from the first element to the end of the last.
-fn span(view: &View) -> Option<usize> {
-    let width = bytes_of(view.kind)?;
-    if view.numel == 0 {
-        return Some(0);
-    }
-    let last: usize = view
-        .sizes
-        .iter()
-        .zip(&view.strides)
-        .map(|(size, stride)| (size - 1).wrapping_mul(*stride))
-        .fold(0, usize::wrapping_add);
-    last.checked_add(1)?.checked_mul(width)
-}
-
 fn forget(view: &View) {
-    // A type that is not computed with: at most 16 bytes an element, and dense enough.
-    stand_in::forget(view.data, span(view).unwrap_or(view.numel.saturating_mul(16)));
+    if let Some(bytes) = view.span() {
+        stand_in::forget(view.data, bytes);
+    }
 }
 
 /// Writes `bytes`, the elements in order, to where a tensor has them.
@@ -387,7 +403,7 @@ fn store(view: &View, bytes: &[u8], source: Source) {
         dimensions -= 1;
         piece *= view.sizes[dimensions];
     }
-    if bytes.is_empty() || piece == 0 {
+    if view.numel == 0 {
         return;
     }
     let pieces = bytes.len() / piece;
@@ -404,20 +420,16 @@ fn store(view: &View, bytes: &[u8], source: Source) {
     }
 }
 
-/// What Python gives for each output: type, sizes, bytes.
-type Computed = Vec<(u16, Vec<usize>, Vec<u8>)>;
+/// What Python gives for each output: type, sizes, what it holds.
+type Computed = Vec<(u16, Vec<usize>, Content)>;
 
 fn compute(operation: &Operation, inputs: &[Input], is_unknown: bool) -> Option<Computed> {
     let functions = FUNCTIONS.get()?;
-    Python::attach(|python| {
-        let inputs: PyResult<Vec<_>> = inputs.iter().map(|input| object(python, input)).collect();
-        let computed = functions.compute.call1(python, (operation.key, inputs?, is_unknown))?;
-        computed.extract::<Option<Computed>>(python)
+    calls::call(|python| {
+        let inputs: Vec<_> = inputs.iter().map(|input| object(python, input)).collect::<PyResult<_>>()?;
+        functions.compute.call1(python, (operation.key, inputs, is_unknown))?.extract::<Option<Computed>>(python)
     })
-    .unwrap_or_else(|error: PyErr| {
-        Python::attach(|python| error.write_unraisable(python, None));
-        None
-    })
+    .flatten()
 }
 
 /// An input as Python has it; a tensor is a tuple, what has no value here `...`.
@@ -425,14 +437,18 @@ fn object<'py>(python: Python<'py>, input: &Input) -> PyResult<Bound<'py, PyAny>
     Ok(match input {
         Input::None => python.None().into_bound(python),
         Input::Tensor(view, bytes) => {
-            let bytes = bytes.as_ref().map(|bytes| PyBytes::new(python, bytes));
+            let bytes = match bytes {
+                None => python.None().into_bound(python),
+                Some(Content::Bytes(bytes)) => PyBytes::new(python, bytes).into_any(),
+                Some(Content::Later(later)) => (*later).into_pyobject(python)?.into_any(),
+            };
             PyTuple::new(
                 python,
                 [
                     view.kind.into_pyobject(python)?.into_any(),
                     view.sizes.clone().into_pyobject(python)?,
                     view.strides.clone().into_pyobject(python)?,
-                    bytes.into_pyobject(python)?,
+                    bytes,
                 ],
             )?
             .into_any()

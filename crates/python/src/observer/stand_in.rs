@@ -21,6 +21,8 @@ struct Functions {
     end: extern "C" fn() -> c_int,
     known: extern "C" fn(usize, usize, *mut u8) -> c_int,
     write: extern "C" fn(usize, usize, *const u8, c_int),
+    write_later: extern "C" fn(usize, usize, u64),
+    later: extern "C" fn(usize, usize, *mut u64) -> u64,
     forget: extern "C" fn(usize, usize),
 }
 
@@ -37,6 +39,8 @@ pub fn find() -> Result<(), String> {
                 end: *process.get(b"stalloc_dryrun_operation_end")?,
                 known: *process.get(b"stalloc_dryrun_known")?,
                 write: *process.get(b"stalloc_dryrun_write")?,
+                write_later: *process.get(b"stalloc_dryrun_write_later")?,
+                later: *process.get(b"stalloc_dryrun_later")?,
                 forget: *process.get(b"stalloc_dryrun_forget")?,
             })
         };
@@ -44,6 +48,18 @@ pub fn find() -> Result<(), String> {
     };
     _ = FUNCTIONS.set(functions);
     Ok(())
+}
+
+/// Called at each copy from a device: user, target, bytes, source, device, stream, flags.
+pub type Read = extern "C" fn(usize, usize, u64, u64, c_int, u64, c_int) -> c_int;
+
+/// Has the stand-in call `read` from now on.
+pub fn on_host_read(read: Read) -> Result<(), String> {
+    // SAFETY: the function is declared as here, in C's terms.
+    unsafe {
+        let listen = Library::this().get::<extern "C" fn(Read, usize)>(b"stalloc_dryrun_on_host_read");
+        listen.map(|listen| listen(read, 0)).map_err(|error| error.to_string())
+    }
 }
 
 /// An operation begins on this thread.
@@ -84,6 +100,20 @@ pub fn write(address: usize, bytes: &[u8], source: Source) {
     if let Some(functions) = FUNCTIONS.get() {
         (functions.write)(address, bytes.len(), bytes.as_ptr(), how);
     }
+}
+
+/// These bytes of a device can be computed from now on: `what` they are.
+pub fn write_later(address: usize, bytes: usize, what: u64) {
+    if let Some(functions) = FUNCTIONS.get() {
+        (functions.write_later)(address, bytes, what);
+    }
+}
+
+/// What the bytes at an address of a device are, and bytes of it before them, if they can be computed.
+pub fn later(address: usize, bytes: usize) -> Option<(u64, u64)> {
+    let mut before = 0;
+    let what = (FUNCTIONS.get()?.later)(address, bytes, &raw mut before);
+    (what != 0).then_some((what, before))
 }
 
 /// Nobody knows what is at an address of a device from now on.
