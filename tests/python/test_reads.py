@@ -84,6 +84,12 @@ def test_a_dry_run_ends_at_nothing_that_it_looks_at(record, tmp_path):
     assert passed == "fake kinds released cut_off protected stale draws children".split(), recorded.process.stderr
 
 
+def test_what_a_dry_run_looks_at_is_freed_when_the_program_lets_go_of_it(record):
+    recorded = record("let_go.py")
+    names = "number numbers guess refused_by_the_host counted large backward".split()
+    assert recorded.process.stderr.splitlines() == [f"{name} 0" for name in names]
+
+
 def test_what_handlers_of_signals_raise_reaches_the_program(record):
     recorded = record("interrupted.py")
     assert recorded.process.stderr.splitlines() == ["RuntimeError lost 0", "KeyboardInterrupt lost 0"]

@@ -32,7 +32,9 @@ def has_raised(error: BaseException) -> bool:
     """Whether the handler of a signal raised an error: Python gives it the frame that it interrupts, which is also its caller's."""
     if not isinstance(error, Exception):
         return True
-    trace = error.__traceback__
+    # The first frame has caught the error, and runs. Looked at, its variables would stay, the error among them: a circle, which would keep
+    # the frames of the program below, and so its tensors.
+    trace = error.__traceback__ and error.__traceback__.tb_next
     while trace is not None:
         frame = trace.tb_frame
         if frame.f_back is not None and any(value is frame.f_back for value in frame.f_locals.values()):

@@ -65,9 +65,10 @@ def listen(answers: Answers) -> None:
             if data is not None:
                 ctypes.memmove(destination, data, size)
                 return True
-            own = sys._getframe()  # a thread that runs no Python, as autograd's, has no other
-            frames = _stack(own.f_back)
-            answer = _know(own.f_back, destination, size)
+            # None on a thread that runs no Python, as autograd's. Our own frame in a variable of its own would keep the program's and their tensors.
+            frame = sys._getframe().f_back
+            frames = _stack(frame)
+            answer = _know(frame, destination, size)
             if answer is None and found is not None:
                 chosen = 0 if takes_none and size > 1 else found[0]
                 ctypes.memmove(destination, chosen.to_bytes(size, "little"), size)
