@@ -87,7 +87,7 @@ pub fn serve_forbid_waits() {
 }
 
 /// What came of learning on a device: ``finding`` says why no plan is followed, ``pytorch`` and ``expandable`` what PyTorch's
-/// allocator would have held, bytes. None where nothing is learned, or it takes too long.
+/// allocator would have held, bytes, ``runs_out`` which of the two would have run out of memory. None where nothing is learned, or it takes too long.
 #[pyfunction]
 pub fn serve_outcome(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, PyDict>>> {
     let Some(outcome) = py.detach(|| runtime::outcome(device)) else { return Ok(None) };
@@ -101,6 +101,7 @@ pub fn serve_outcome(py: Python<'_>, device: i32) -> PyResult<Option<Bound<'_, P
     if let Some(held) = outcome.held {
         out.set_item("pytorch", held.pytorch)?;
         out.set_item("expandable", held.expandable)?;
+        out.set_item("runs_out", held.runs_out)?;
     }
     Ok(Some(out))
 }

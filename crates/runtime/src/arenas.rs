@@ -39,6 +39,7 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     let budget = &BUDGETS[index.ok_or_else(|| Error::Plan(format!("there is no device {}", plan.device)))?];
     let is_amd = gpu.is_amd();
     let device = Budgeted::new(gpu, budget);
+    let room = device.memory_info().map(|info| info.free.min(budget.of_arena())).ok();
     let arena = match (solid::asked(), device.page_size()) {
         (None, Some(_)) if !is_amd => tight(Arena::new(device, plan)?),
         (more, _) => {
@@ -47,7 +48,11 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
         }
     };
     let planned_only = std::env::var_os("STALLOC_DYNAMIC").is_some_and(|value| value == "0");
-    Ok(learned_from(if planned_only { arena.planned_only() } else { arena }))
+    Ok(learned_from(
+        if planned_only { arena.planned_only() } else { arena },
+        i32::try_from(plan.device).unwrap_or(i32::MAX),
+        room,
+    ))
 }
 
 /// An arena in one allocation, `more` bytes larger than its plan needs.
@@ -81,14 +86,14 @@ fn tight<D: Device>(mut arena: Arena<D>) -> Arena<D> {
 
 fn open_host(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     fork::in_use();
-    Ok(learned_from(tight(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan)?)))
+    Ok(learned_from(tight(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan)?), HOST, None))
 }
 
 /// An arena that keeps a journal, if this process learns.
-fn learned_from<D: Device + Send + 'static>(mut arena: Arena<D>) -> Box<dyn Serving> {
+fn learned_from<D: Device + Send + 'static>(mut arena: Arena<D>, device: i32, room: Option<u64>) -> Box<dyn Serving> {
     if learning::is_on() {
         arena.keep_journal();
-        learning::arena_opened();
+        learning::arena_opened(device, room);
     }
     Box::new(arena)
 }

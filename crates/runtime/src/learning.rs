@@ -30,6 +30,9 @@ const REST_PER_KEEP: u32 = 20;
 /// How to find the line that keeps memory; this process knows no call stacks.
 const FIND_IT: &str = "To find the line: `stalloc trace --steps 8 -o traces -- COMMAND`, then `stalloc report traces`";
 
+/// One of so many bytes in pools of CUDA graphs changes no comparison: its figures have two decimals.
+const POOLS: u64 = 100;
+
 /// Most time that the program's end waits for the learner.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -41,11 +44,18 @@ struct Learned {
     kept: Option<Known>,
 }
 
-impl Default for Learned {
-    fn default() -> Self {
-        Learned { learning: Learning::with_growth(), rivals: Rivals::default(), kept: None }
+impl Learned {
+    fn of(device: i32) -> Self {
+        let room = lock(&ROOMS).get(&device).copied().unwrap_or(ANY_ROOM);
+        Learned { learning: Learning::with_growth(), rivals: Rivals::new(room), kept: None }
     }
 }
+
+/// Room of a device that does not say what it has, bytes: more than any GPU.
+const ANY_ROOM: u64 = 1 << 44;
+
+/// Bytes that each device had free when its arena was opened.
+static ROOMS: Mutex<BTreeMap<i32, u64>> = Mutex::new(BTreeMap::new());
 
 /// What came of a device's job.
 #[derive(Clone, Copy, Debug)]
@@ -81,8 +91,12 @@ pub fn start() {
     IS_ON.store(true, Ordering::Release);
 }
 
-/// An arena that keeps a journal has been opened: starts the thread, once. The program runs on if it cannot be started, or dies.
-pub(crate) fn arena_opened() {
+/// An arena that keeps a journal has been opened on a device with so much free memory: starts the thread, once. The program runs on if
+/// it cannot be started, or dies.
+pub(crate) fn arena_opened(device: i32, room: Option<u64>) {
+    if let Some(room) = room {
+        lock(&ROOMS).insert(device, room);
+    }
     if HAS_BEGUN.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -150,7 +164,7 @@ fn learn_everywhere(mut keeping: Keeping) -> Keeping {
     let mut learned = lock(&LEARNED);
     for (device, locked) in registry::all() {
         if locked.is_open() {
-            let learned = learned.entry(device).or_default();
+            let learned = learned.entry(device).or_insert_with(|| Learned::of(device));
             learn(learned, locked);
             if let Some(growing) = learned.learning.take_growing() {
                 say(&growing.line(device, None, FIND_IT));
@@ -248,8 +262,11 @@ pub fn outcome(device: i32) -> Option<Outcome> {
     hear(known, locked);
     let report = locked.report()?;
     let others = report.fallback_reserved + report.arena.pools;
-    let add = |held: RivalsHeld| RivalsHeld { pytorch: held.pytorch + others, expandable: held.expandable + others };
-    Some(Outcome { held: known.rivals.held().map(add), finding: known.learning.finding() })
+    let add =
+        |held: RivalsHeld| RivalsHeld { pytorch: held.pytorch + others, expandable: held.expandable + others, ..held };
+    // Pools of CUDA graphs are not replayed: where they decide, nobody knows what PyTorch's would hold.
+    let is_known = report.arena.pools <= report.peak_reserved / POOLS;
+    Some(Outcome { held: known.rivals.held().filter(|_| is_known).map(add), finding: known.learning.finding() })
 }
 
 /// Ends the learning and keeps what was learned: a plan file for each device that repeats, named as `stalloc run` looks for
@@ -264,7 +281,7 @@ pub fn keep(folder: &Path, rank: u64) -> usize {
     let mut learned = lock(&LEARNED);
     let mut kept = 0;
     for (device, locked) in registry::all().filter(|(_, locked)| locked.is_open()) {
-        let mut learned = learned.remove(&device).unwrap_or_default();
+        let mut learned = learned.remove(&device).unwrap_or_else(|| Learned::of(device));
         hear(&mut learned, locked);
         if is_served_well(device) {
             continue;

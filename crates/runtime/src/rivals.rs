@@ -2,12 +2,9 @@
 //! segments, is asked for the same.
 
 use rustc_hash::FxHashMap;
-use stalloc_allocator::{Allocator, Event, GRANULE};
+use stalloc_allocator::{Allocator, Error, Event, GRANULE};
 use stalloc_caching::{Caching, Settings};
 use stalloc_device::{Address, Counting};
-
-/// Room of the models' devices, bytes: more than any GPU has. With less they would give cached memory back before they run out.
-const ROOM: u64 = 1 << 44;
 
 /// The most device memory that PyTorch's allocator would have held so far, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +13,8 @@ pub struct RivalsHeld {
     pub pytorch: u64,
     /// With expandable segments.
     pub expandable: u64,
+    /// Whether it, and it with expandable segments, would have run out of memory with the room that the job had.
+    pub runs_out: [bool; 2],
 }
 
 /// One model.
@@ -24,20 +23,30 @@ struct Model {
     /// Where each live block of the arena is, by its first granule.
     live: FxHashMap<u32, Address>,
     peak: u64,
+    /// It ran out of memory, and the job would have ended there.
+    runs_out: bool,
 }
 
 impl Model {
-    fn new(expandable_segments: bool) -> Self {
-        let settings = Settings { expandable_segments, ..Settings::default() };
-        Model { allocator: Caching::new(Counting::new(ROOM), settings), live: FxHashMap::default(), peak: 0 }
+    fn new(expandable_segments: bool, room: u64) -> Self {
+        let allocator = Caching::new(Counting::new(room), Settings { expandable_segments, ..Settings::default() });
+        Model { allocator, live: FxHashMap::default(), peak: 0, runs_out: false }
     }
 
     /// Asks for the same; `None` where the model fails, which says nothing of PyTorch then.
     fn hear(&mut self, event: Event) -> Option<()> {
         match event {
+            _ if self.runs_out => Some(()),
             Event::Alloc { start, granules, stream } => {
                 let bytes = u64::from(granules) * GRANULE;
-                let address = self.allocator.malloc(bytes, stream.into()).ok()?;
+                // As PyTorch it gives back what it caches and asks once more before it fails.
+                let address = match self.allocator.malloc(bytes, stream.into()) {
+                    Err(Error::OutOfMemory { .. }) => {
+                        (self.runs_out, self.live) = (true, FxHashMap::default());
+                        return Some(());
+                    }
+                    other => other.ok()?,
+                };
                 self.peak = self.peak.max(self.allocator.reserved());
                 match self.live.insert(start, address) {
                     None => Some(()),
@@ -57,13 +66,12 @@ impl Model {
 /// Follows an arena's journal. Takes memory by what is alive.
 pub(crate) struct Rivals(Option<[Model; 2]>);
 
-impl Default for Rivals {
-    fn default() -> Self {
-        Rivals(Some([false, true].map(Model::new)))
-    }
-}
-
 impl Rivals {
+    /// `room`: bytes that the device had free when the arena was opened.
+    pub fn new(room: u64) -> Self {
+        Rivals(Some([false, true].map(|expandable| Model::new(expandable, room))))
+    }
+
     /// Takes a part of the journal into account; `is_whole`: nothing is missing in it. What misses something says nothing any more.
     pub fn hear(&mut self, events: &[Event], is_whole: bool) {
         let Some(models) = &mut self.0 else { return };
@@ -76,7 +84,8 @@ impl Rivals {
     /// What they would have held; `None` if they did not hear everything.
     pub fn held(&self) -> Option<RivalsHeld> {
         let [pytorch, expandable] = self.0.as_ref()?;
-        Some(RivalsHeld { pytorch: pytorch.peak, expandable: expandable.peak })
+        let runs_out = [pytorch.runs_out, expandable.runs_out];
+        Some(RivalsHeld { pytorch: pytorch.peak, expandable: expandable.peak, runs_out })
     }
 }
 
@@ -92,21 +101,47 @@ mod tests {
 
     #[test]
     fn pytorch_keeps_what_a_larger_request_cannot_use_and_expandable_segments_grow_it() {
-        let mut rivals = Rivals::default();
+        let mut rivals = Rivals::new(1 << 44);
         rivals.hear(&[alloc(0, 60 * MIB), Event::Free { start: 0 }, alloc(0, 80 * MIB)], true);
-        assert_eq!(rivals.held(), Some(RivalsHeld { pytorch: 140 * MIB, expandable: 80 * MIB }));
+        assert_eq!(
+            rivals.held(),
+            Some(RivalsHeld { pytorch: 140 * MIB, expandable: 80 * MIB, ..RivalsHeld::default() })
+        );
     }
 
     #[test]
     fn what_the_program_gives_back_pytorch_would_have_given_back_too() {
-        let mut rivals = Rivals::default();
+        let mut rivals = Rivals::new(1 << 44);
         rivals.hear(&[alloc(0, 60 * MIB), Event::Free { start: 0 }, Event::GivenBack, alloc(0, 80 * MIB)], true);
-        assert_eq!(rivals.held(), Some(RivalsHeld { pytorch: 80 * MIB, expandable: 80 * MIB }));
+        assert_eq!(
+            rivals.held(),
+            Some(RivalsHeld { pytorch: 80 * MIB, expandable: 80 * MIB, ..RivalsHeld::default() })
+        );
+    }
+
+    #[test]
+    fn with_the_room_that_the_job_had_pytorch_gives_back_what_it_caches_and_where_that_is_too_little_it_ends() {
+        // A tensor that is made anew, larger each time: the one before it lives until it is there.
+        let grown = |steps: u32| {
+            let at = |step: u32| alloc((step % 2) << 20, u64::from(step + 1) * 20 * MIB);
+            (1..steps).flat_map(|step| [at(step), Event::Free { start: ((step - 1) % 2) << 20 }]).collect::<Vec<_>>()
+        };
+        let held = |steps: u32| {
+            let mut rivals = Rivals::new(400 * MIB);
+            rivals.hear(&[alloc(0, 20 * MIB)], true);
+            rivals.hear(&grown(steps), true);
+            rivals.held().unwrap()
+        };
+        assert_eq!(held(9).runs_out, [false; 2], "180 and 160 MiB at once");
+        assert!(held(9).pytorch <= 400 * MIB, "what it caches is given back");
+        let more = held(12);
+        assert_eq!(more.runs_out, [true; 2], "220 and 200 MiB at once");
+        assert!(more.pytorch <= 400 * MIB && more.expandable <= 400 * MIB);
     }
 
     #[test]
     fn who_missed_a_part_says_nothing() {
-        let mut rivals = Rivals::default();
+        let mut rivals = Rivals::new(1 << 44);
         rivals.hear(&[alloc(0, MIB)], false);
         rivals.hear(&[alloc(8192, MIB)], true);
         assert_eq!(rivals.held(), None);

@@ -83,7 +83,7 @@ def at_exit(torch: Any, settings: Settings, begun: int) -> None:
             outcome = _native.serve_outcome(device)
             say(f"{name}: {_learned(figures, outcome, max(0, figures['steps'] - begun))}")
             if outcome is not None and "pytorch" in outcome:
-                say(f"{name}: {_compared(figures, outcome, torch.cuda.get_device_properties(device).total_memory)}")
+                say(f"{name}: {_compared(figures, outcome)}")
             continue
         causes = {cause: count for cause, count in figures["causes"].items() if count}
         if causes:
@@ -119,19 +119,19 @@ _FINDINGS = {
 }
 
 
-def _compared(figures: MemoryStats, outcome: dict[str, Any], total: int) -> str:
-    """Whether it helped, for whoever decides; ``total``: what the GPU has, bytes."""
+def _compared(figures: MemoryStats, outcome: dict[str, Any]) -> str:
+    """Whether it helped, for whoever decides."""
     gib = 1 << 30
-    held, best = figures["peak_reserved"], min(outcome["pytorch"], outcome["expandable"])
+    held = figures["peak_reserved"]
+    rivals = [outcome["pytorch"], outcome["expandable"]]
+    best = min((bytes for bytes, runs_out in zip(rivals, outcome["runs_out"]) if not runs_out), default=None)
+    pytorch, expandable = (f"{'run out of memory with' if runs_out else 'held'} {bytes / gib:.2f} GiB" for bytes, runs_out in zip(rivals, outcome["runs_out"]))
+    begin = f"held {held / gib:.2f} GiB for {figures['peak_allocated'] / gib:.2f} GiB of tensors; for the same requests PyTorch's allocator would have {pytorch}, "
+    if best is None:
+        return f"{begin}its expandable segments {expandable}"
     more = (held - best) / gib
-    pytorch, expandable = (
-        f"{outcome[name] / gib:.2f} GiB{' (more than this GPU has)' if outcome[name] > total else ''}" for name in ("pytorch", "expandable")
-    )
     change = f"{abs(more):.2f} GiB {'more' if more > 0 else 'less'} than" if abs(more) >= 0.005 else "as much as"
-    return (
-        f"held {held / gib:.2f} GiB for {figures['peak_allocated'] / gib:.2f} GiB of tensors; for the same requests PyTorch's allocator would have "
-        f"held {pytorch}, its expandable segments {expandable}: {change} the better of them"
-    )
+    return f"{begin}its expandable segments {expandable.removeprefix('held ')}: {change} the better of them"
 
 
 def _learned(figures: MemoryStats, outcome: dict[str, Any] | None, steps: int) -> str:
