@@ -197,7 +197,7 @@ def serve_report(device: int) -> Optional[MemoryStats]:
 
 def serve_outcome(device: int) -> dict[str, Any] | None:
     """What came of learning on a device: ``finding`` (``vary``, ``no_time`` or ``refused``) says why no plan is followed, ``pytorch`` and
-    ``expandable`` what PyTorch's allocator would have held, bytes. None where nothing is learned, or it takes too long."""
+    ``expandable`` what PyTorch's allocator would have held, bytes, ``runs_out`` which of them would have run out. None where nothing is learned, or it takes too long."""
 
 def serve_on_departure(callback: Callable[[int, int], None]) -> None:
     """Have ``callback(device, thread)`` called in the main thread, once per device, after the program left its plan."""
