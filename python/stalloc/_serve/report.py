@@ -128,10 +128,11 @@ def _compared(figures: MemoryStats, outcome: dict[str, Any]) -> str:
     pytorch, expandable = (f"{'run out of memory with' if runs_out else 'held'} {bytes / gib:.2f} GiB" for bytes, runs_out in zip(rivals, outcome["runs_out"]))
     begin = f"held {held / gib:.2f} GiB for {figures['peak_allocated'] / gib:.2f} GiB of tensors; for the same requests PyTorch's allocator would have {pytorch}, "
     if best is None:
-        return f"{begin}its expandable segments {expandable}"
+        return f"{begin}its expandable segments would have {expandable}"
     more = (held - best) / gib
     change = f"{abs(more):.2f} GiB {'more' if more > 0 else 'less'} than" if abs(more) >= 0.005 else "as much as"
-    return f"{begin}its expandable segments {expandable.removeprefix('held ')}: {change} the better of them"
+    text = f"would have {expandable}" if outcome["runs_out"][1] else expandable.removeprefix("held ")
+    return f"{begin}its expandable segments {text}: {change} the better of them"
 
 
 def _learned(figures: MemoryStats, outcome: dict[str, Any] | None, steps: int) -> str:
