@@ -25,6 +25,12 @@ STREAMS = ("native", "auto", "planned", "expandable", "native careless")
 SPEEDS = ("native", "planned", "open", "auto", "expandable")
 #: Steps before times count; steps that are timed; how often each allocator has its turn.
 WARM_UP, TIMED, TURNS = 3, 10, 2
+#: Jobs of bench/jobs whose steps are timed, with every allocator by turns: how many turns, and steps of each. A job that repeats is planned too.
+TIMED_JOBS = (
+    *("ppo", "activation-offload", "sharded", "loader", "detection", "crops", "graph", "speech"),
+    *("lora", "translation", "diffusion", "any-length", "recorded-storm", "vit", "convnet"),
+)
+TIMED_TURNS, TIMED_STEPS = 2, 20
 #: The searched jobs: memory that each may take, in MiB, and where the search begins. Less than the GPU, so that a step is short and four searches go on at once.
 SEARCHED = {"lengths": (24 << 10, 12), "moe": (24 << 10, 12), "llama-1b": (24 << 10, 32), "llama-3b": (32 << 10, 16)}
 SEARCHED_ALLOCATORS = ("native", "expandable", "auto")
@@ -48,6 +54,23 @@ def traced(kit: Kit) -> dict[str, int]:
 
 def shell(*lines: str) -> list[str]:
     return ["sh", "-c", "\n".join(lines)]
+
+
+def time(kit: Kit) -> list[Callable[[], Any]]:
+    """Steps of the bench's jobs, by turns. Processes wait for their turn with all that they import; run it with `--at-once 3`."""
+    from jobs import JOBS
+
+    def once(name: str, way: str, turn: int) -> None:
+        job = JOBS[name]
+        options = [*job.options, "--seed", "1", "--steps", 6 if kit.tiny else TIMED_STEPS]
+        program = lambda output: [sys.executable, HERE / "timed.py", "--output", output, "--turn", kit.work / "turn", HERE / job.script, *options]
+        plan = recorded(kit, name, jobs()[name]) if way == "planned" else None
+        run_under(kit, f"time/{name}/{way}/{turn}", way, program, 240, plan)
+
+    ways = lambda name: [*SEARCHED_ALLOCATORS, *(["planned"] if JOBS[name].kind == "repeating" else [])]
+    turns = range(1, 1 + (1 if kit.tiny else TIMED_TURNS))
+    parts = [(name, way, turn) for name in (TIMED_JOBS[:2] if kit.tiny else TIMED_JOBS) for turn in turns for way in ways(name)]
+    return [lambda part=part: once(*part) for part in parts]
 
 
 def job_options(job: Any) -> list[str]:
