@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 from stalloc import _native
-from stalloc._out_of_memory.holders import World, optimized
 from stalloc._out_of_memory.objects import attributes, is_a, items, length, name_of, named, text
+from stalloc._out_of_memory.world import World, optimized
 
 
 def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
@@ -31,6 +31,8 @@ def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
         "pinned": _pinned(torch),
         "processes": processes(torch, world.device),
         "pid": os.getpid(),
+        "steps": (_native.serve_report(world.device) or {}).get("steps") or None,
+        "dry_run": os.environ.get("STALLOC_DRYRUN_GPU", ""),
     }
     for optimizer in world.optimizers:
         with world.apart:

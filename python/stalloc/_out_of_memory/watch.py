@@ -23,18 +23,23 @@ from stalloc._common import snapshots
 from stalloc._common.output import say
 from stalloc._common.users import is_users
 from stalloc._out_of_memory import facts, holders
+from stalloc._out_of_memory.claims import MOST_HOLDERS, Claims
+from stalloc._out_of_memory.kinds import Kind
 from stalloc._out_of_memory.limits import Deadline
 from stalloc._out_of_memory.live import Live
 from stalloc._out_of_memory.objects import CONTAINERS, cause_of, context_of, ended_frames, is_a, locals_of, name_of, said_by
 from stalloc._out_of_memory.publish import publish
 from stalloc._out_of_memory.stacks import Stacks
+from stalloc._out_of_memory.world import World, content_of, line_of, tensors_in, used_by
 
 #: Time for all captures together (and for naming variables): seconds, and share of what the program has taken.
 LEAST_SECONDS, SHARE = 1.0, 0.1
 #: Allocations since the last failure with which a program that ends has not gone on.
 FEW = 8
 #: Holders for which a variable that has ended is the better name.
-UNNAMED = ("local", "models")
+UNNAMED = (Kind.LOCAL, Kind.MODELS)
+#: Tensors that frames of libraries hold in their variables at most.
+FEW_LOCALS = 32
 #: Frames of a call stack that are kept.
 MOST_FRAMES = 64
 
@@ -48,7 +53,7 @@ class Capture:
     facts: dict[str, Any]
     #: Allocations of the process until then.
     made: int
-    claims: holders.Claims
+    claims: Claims
     #: The frame that asked, by its id: an exception that came from there leads through it.
     frame: int
 
@@ -184,7 +189,7 @@ class Watch:
         live = [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
         _share_stacks(snapshot)
         sizes = {int(block["address"]): _size(block) for block in live}
-        world = holders.World(self._torch, device, Deadline(self._budget()))
+        world = World(self._torch, device, Deadline(self._budget()))
         with world.is_tensor.undisturbed():
             claims = holders.find(world.look(), sizes, frames)
             known = facts.gather(world, size, total, free)
@@ -223,7 +228,7 @@ class Watch:
         self._told = self._times
         capture.facts["followed"] = max(0, self._times - capture.facts["times"])
         if error is not None:
-            world = holders.World(self._torch, capture.device, Deadline(LEAST_SECONDS))
+            world = World(self._torch, capture.device, Deadline(LEAST_SECONDS))
             with world.apart, world.is_tensor.undisturbed():
                 _name_locals(world, capture, error)
             capture.facts["left_out"] += world.apart.left_out
@@ -253,7 +258,7 @@ class Watch:
         own = [(frame, line) for frame, line in frames if is_users(frame.f_code.co_filename)]
         if own:
             frame, line = own[0]
-            capture.facts["line"] = f"{holders.line_of(frame.f_code, line)} {frame.f_code.co_name}"
+            capture.facts["line"] = f"{line_of(frame.f_code, line)} {frame.f_code.co_name}"
         capture.facts["pinning"] = any("pin_memory" in frame.f_code.co_name or "pin_memory" in linecache.getline(frame.f_code.co_filename, line) for frame, line in frames)
         return capture
 
@@ -314,7 +319,7 @@ def _frames() -> list[types.FrameType]:
 
 def _user_line(frames: list[types.FrameType]) -> str:
     own = next((frame for frame in frames if is_users(frame.f_code.co_filename)), None) or (frames[0] if frames else None)
-    return f"{holders.line_of(own.f_code, own.f_lineno)} {own.f_code.co_name}" if own is not None else "unknown"
+    return f"{line_of(own.f_code, own.f_lineno)} {own.f_code.co_name}" if own is not None else "unknown"
 
 
 def _note_failure(snapshot: dict[str, Any], device: int, size: int, free: int, frames: list[tuple[types.FrameType, int]]) -> None:
@@ -348,7 +353,7 @@ def _memory_error(torch: Any, error: BaseException | None) -> BaseException | No
     return error
 
 
-def _name_locals(world: holders.World, capture: Capture, error: BaseException) -> None:
+def _name_locals(world: World, capture: Capture, error: BaseException) -> None:
     """Name what the frames of the exception hold by their variables: they have ended, so looking at them changes nothing."""
     holding = capture.facts["holders"]
     sizes = {int(b["address"]): _size(b) for s in capture.snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
@@ -358,7 +363,7 @@ def _name_locals(world: holders.World, capture: Capture, error: BaseException) -
         # The variable that has most of the ends: of one end the tensor itself.
         name, line, value, used = max(variables, key=lambda one: (len(one[3].keys() & graph["ends"]), is_tensor(one[2])), default=(0, 0, 0, {}))
         if used.keys() & graph["ends"]:
-            kind = graph["kind"] if is_tensor(value) else "graph_of_many"
+            kind = graph["kind"] if is_tensor(value) else Kind.GRAPH_OF_MANY
             graph.update(name=f"autograd graph{'' if is_tensor(value) else 's'} of {name}", line=line, kind=kind)
     found: list[dict[str, Any]] = []
     claims = capture.claims
@@ -374,24 +379,28 @@ def _name_locals(world: holders.World, capture: Capture, error: BaseException) -
         if new and not is_a(value, world.torch.nn.Module):
             named.update(new)
             size = sum(sizes[address] for address in new)
-            found.append({"kind": "local" if is_tensor(value) else "container", "name": name, "line": line, "bytes": size,
-                          "tensors": len(new), "used": sum(min(used[one], sizes[one]) for one in new), "addresses": new, "content": holders.content_of(value, is_tensor)})
+            found.append({"kind": Kind.LOCAL if is_tensor(value) else Kind.CONTAINER, "name": name, "line": line, "bytes": size,
+                          "tensors": len(new), "used": sum(min(used[one], sizes[one]) for one in new), "addresses": new, "content": content_of(value, is_tensor)})
     now = {address for one in found for address in one["addresses"]}
     rest = [one for one in holding if one["kind"] not in UNNAMED or not now.intersection(one["addresses"])]
-    capture.facts["holders"] = sorted([*rest, *found], key=lambda one: -one["bytes"])[: holders.MOST_HOLDERS]
+    for one in rest:
+        # The program's own frames have been looked at, and those of libraries have few: what is left has no name in Python.
+        if one["kind"] is Kind.LOCAL and one["tensors"] > FEW_LOCALS:
+            one.update(kind=Kind.UNNAMED, name="no name: autograd or C++ keeps it")
+    capture.facts["holders"] = sorted([*rest, *found], key=lambda one: -one["bytes"])[: MOST_HOLDERS]
 
 
-def _variables(world: holders.World, error: BaseException) -> Iterator[tuple[str, str, Any, dict[int, int]]]:
+def _variables(world: World, error: BaseException) -> Iterator[tuple[str, str, Any, dict[int, int]]]:
     """The variables of the frames of an exception: name, line, value, and where its tensors lie. A tensor before what it is in, a
     container before an object that has it."""
     for frame, line in ended_frames(error):
         if not frame.f_code.co_flags & 1 or not is_users(frame.f_code.co_filename):
             continue
-        place = holders.line_of(frame.f_code, line)
+        place = line_of(frame.f_code, line)
         for variable, value in sorted(locals_of(frame).items(), key=lambda one: not is_a(one[1], world.torch.Tensor, *CONTAINERS)):
             used: dict[int, int] = {}
             with world.apart:
-                used = {} if world.is_late else holders.used_by(world, holders.tensors_in(value, world))
+                used = {} if world.is_late else used_by(world, tensors_in(value, world))
             if used:
                 what = "tensor" if world.is_tensor(value) else name_of(type(value))
                 yield f"{what} `{variable}` of `{frame.f_code.co_name}` at {place}", place, value, used

@@ -102,6 +102,12 @@ fn cases() -> Vec<(Verdict, Option<VerdictCause>, Known, Vec<HolderBytes>)> {
         ),
         large(Cause::Activations, json!({"made": 500})),
         large(Cause::Activations, json!({"forward": 500})),
+        (
+            Verdict::Unknown,
+            Some(Cause::Failed),
+            serde_json::from_value(json!({"ended_by": "ValueError at train.py:31 main", "peak": 700})).unwrap(),
+            vec![],
+        ),
         (TooLarge, None, failed(&json!({"most": "Most of it", "top_site": "net.py:3 forward"})), vec![]),
     ]
 }
@@ -225,4 +231,17 @@ fn the_tables_name_facts_causes_and_kinds_that_there_are() {
             is_fact(one.trim_start_matches("no ").split_once('=').unwrap_or((one.trim_start_matches("no "), "")).0)
         });
     }
+}
+
+#[test]
+fn kinds_of_holders_are_the_same_in_python() {
+    let python = include_str!("../../../../python/stalloc/_out_of_memory/kinds.py");
+    let theirs: Vec<&str> =
+        python.lines().filter_map(|line| line.trim().split_once(" = \"")?.1.strip_suffix('"')).collect();
+    assert!(theirs.iter().all(|name| named::<Kind>(name).is_some_and(|kind| kind != Kind::Other)), "{theirs:?}");
+    let (_, ours) = include_str!("../facts.rs").split_once("pub enum Kind {").unwrap();
+    let (ours, _) = ours.split_once("\n}").unwrap();
+    let is_kind = |line: &&str| line.ends_with(',') && !line.starts_with("//");
+    let ours = ours.lines().map(str::trim).filter(is_kind).count();
+    assert_eq!(ours, theirs.len() + 2, "`native` and `other` are the report's own");
 }

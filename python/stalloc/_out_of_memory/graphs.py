@@ -1,0 +1,87 @@
+"""Autograd graphs, and what only they keep. No saved tensor is unpacked: that runs the program's hooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from stalloc._out_of_memory.world import World, optimized
+
+#: Nodes of autograd graphs that are visited at most.
+MOST_NODES = 300_000
+
+
+@dataclass
+class Graph:
+    """An autograd graph that a tensor is the end of."""
+
+    tensor: Any
+    blocks: list[int]
+    #: How often one parameter takes part: in as many forward passes, or steps of a recurrent network.
+    passes: int
+    #: Whether it ends in no parameter that an optimizer has, while there are optimizers.
+    is_untrained: bool
+
+
+#: By the class of a node the names of what it saves.
+_saved: dict[Any, tuple[str, ...]] = {}
+
+
+def _saved_names(kind: Any) -> tuple[str, ...]:
+    if kind not in _saved:
+        _saved[kind] = tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+    return _saved[kind]
+
+
+def visit(world: World, roots: list[Any], seen: set[Any], found: Any) -> dict[Any, int]:
+    """Visit the nodes of graphs, once each; the addresses of what they save go to ``found``. How often leaves are used."""
+    waiting = list(roots)
+    leaves: dict[Any, int] = {}
+    while waiting and len(seen) < MOST_NODES:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if len(seen) % 256 == 0 and world.is_late:
+            break
+        for name in _saved_names(type(node)):
+            try:
+                saved = getattr(node, name)
+                for one in saved if type(saved) in (tuple, list) else (saved,):
+                    data = getattr(one, "data", None)
+                    if world.is_tensor(data):
+                        found(world.address(data))
+            except Exception:  # noqa: S110 - freed already, or of a kind that has none
+                pass
+        for following, _ in node.next_functions:
+            if following is None:
+                continue
+            if following.name().endswith("AccumulateGrad"):
+                leaves[following] = leaves.get(following, 0) + 1
+            else:
+                waiting.append(following)
+    return leaves
+
+
+def autograd_graphs(world: World, graphs: list[Graph]) -> None:
+    """The autograd graphs, each with what only it saves; of two that share nodes the later one has them."""
+    ends = [(tensor, node) for tensors in world.tensors.values() for tensor in tensors if (node := world.is_tensor.read(tensor, "grad_fn")) is not None]
+    ends.sort(key=lambda one: -one[1]._sequence_nr() if hasattr(one[1], "_sequence_nr") else 0)
+    seen: set[Any] = set()
+    trained = {id(one) for optimizer in world.optimizers for one in optimized(world, optimizer)}
+    for tensor, node in ends:
+        if node in seen or world.is_late:
+            continue
+        with world.apart:
+            blocks: list[int | None] = []
+            leaves = visit(world, [node], seen, blocks.append)
+            is_untrained = bool(trained and leaves) and all(id(leaf.variable) not in trained for leaf in leaves)
+            found = list({address for address in blocks if address})
+            graphs.append(Graph(tensor, found, max(leaves.values(), default=0), is_untrained))
+
+
+def operation_of(node: Any) -> str:
+    """`LayerNorm` of `NativeLayerNormBackward0`."""
+    name = str(node.name()).split("::")[-1]
+    name = name.removeprefix("torch").split("Backward")[0].removeprefix("Native")
+    return name or "unknown"

@@ -1,0 +1,34 @@
+"""What holds memory can be: the names that the report knows (`Kind` in `crates/report/src/facts.rs`)."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Kind(str, enum.Enum):
+    """What a holder is; the comments there say more."""
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    BUFFER = "buffer"
+    OPTIMIZER_STATES = "optimizer_states"
+    MODELS = "models"
+    EXCEPTION = "exception"
+    KEPT_EXCEPTION = "kept_exception"
+    GARBAGE = "garbage"
+    GRADIENT_CYCLE = "gradient_cycle"
+    HOOK = "hook"
+    GRAPH = "graph"
+    GRAPH_OF_MANY = "graph_of_many"
+    VARIABLE = "variable"
+    LOCAL = "local"
+    UNNAMED = "unnamed"
+    CONTAINER = "container"
+    ATTRIBUTE = "attribute"
+    DATASET = "dataset"
+    QUEUE = "queue"
+    CACHE = "cache"
+    CLOSURE = "closure"
+    GENERATOR = "generator"
+    COROUTINE = "coroutine"
+    ASYNC_GENERATOR = "async_generator"
