@@ -83,7 +83,7 @@ EXCEPTIONS: dict[str, list[tuple[str, str, str]]] = {
 
 def files() -> list[str]:
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return [name for name in listed.stdout.splitlines() if not NOT_READ.match(name) and (ROOT / name).is_file()]
 

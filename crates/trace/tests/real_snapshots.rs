@@ -103,6 +103,7 @@ fn plays_forward(trace: &Trace, name: &str) {
 }
 
 #[test]
+#[ignore = "needs real recordings: STALLOC_RECORDINGS=FOLDER"]
 fn the_state_before_the_first_entry_leads_to_the_state_at_the_end() {
     for path in common::snapshots() {
         let recording = common::read(&path);

@@ -136,14 +136,9 @@ fn a_line_of_an_instance_may_have_a_mebibyte_and_no_byte_more() {
 }
 
 #[test]
+#[ignore = "needs real recordings: STALLOC_RECORDINGS=FOLDER"]
 fn real_instances_are_read() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/dsa");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        eprintln!("SKIPPED: no real instances in {}", folder.display());
-        return;
-    };
-    for entry in entries {
-        let path = entry.unwrap().path();
+    for path in common::real("dsa") {
         let Input::Instance(instance) = open(&path, &mut |_, _| {}).unwrap() else { panic!("{}", path.display()) };
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(instance.rows.len(), text.trim().lines().count() - 1);

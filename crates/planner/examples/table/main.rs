@@ -1,19 +1,16 @@
 //! The planner's table: ratio to the lower bound and time on each instance, compared with what rival planners reach.
 //!
 //! `cargo run -p stalloc-planner --release --example table [-- NAME...]`, from the project's root: instances and
-//! training traces are read from `../shared/data`, the synthetic ones are made here. With names, only the rows whose
+//! training traces are read from the folder that `STALLOC_RECORDINGS` names, the synthetic ones are made here. With names, only the rows whose
 //! name contains one of them.
 
 mod read;
 mod synthetic;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use stalloc_planner::{Effort, Instance, Options, check, solve};
-
-/// Where instances and traces are.
-const DATA: &str = "../shared/data";
 
 /// Name, time limit in seconds, goal, and what rivals reach.
 type Row = (&'static str, f64, &'static str, &'static str);
@@ -61,12 +58,13 @@ const TRACE_LIMIT: f64 = 2.0;
 fn main() {
     let only: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |name: &str| only.is_empty() || only.iter().any(|o| name.contains(o.as_str()));
+    let data = PathBuf::from(std::env::var_os("STALLOC_RECORDINGS").unwrap_or_default());
     println!(
         "{:34} {:>8} {:>8} {:>7} {:>8} {:>8}  {:7} rivals",
         "instance", "buffers", "ratio", "proven", "seconds", "CPU", "goal"
     );
     for row in FILES.into_iter().filter(|row| wanted(row.0)) {
-        match read::csv(&Path::new(DATA).join("dsa").join(format!("{}.csv", row.0))) {
+        match read::csv(&data.join("dsa").join(format!("{}.csv", row.0))) {
             Ok(instance) => print(row, &instance, Effort::Full),
             Err(error) => println!("{:34} skipped: {error}", row.0),
         }
@@ -74,7 +72,7 @@ fn main() {
     for (buffers, variable, effort, row) in SYNTHETIC.into_iter().filter(|(.., row)| wanted(row.0)) {
         print(row, &synthetic::training(buffers, 1, variable), effort);
     }
-    for path in read::traces(&Path::new(DATA).join("traces")) {
+    for path in read::traces(&data.join("traces")) {
         let name = read::name(&path);
         if wanted(&name)
             && let Err(error) = trace(&path, &name)

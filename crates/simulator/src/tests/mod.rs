@@ -10,18 +10,15 @@ mod gmlake;
 mod random;
 mod recordings;
 
-/// Recorded traces next to the project, if they are there.
+/// Recorded traces of the folder that `STALLOC_RECORDINGS` names.
 fn recordings() -> Vec<(String, Recording)> {
-    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let data = PathBuf::from(std::env::var_os("STALLOC_RECORDINGS").expect("STALLOC_RECORDINGS names the folder"));
     let mut paths: Vec<PathBuf> = ["snapshots", "traces"]
         .iter()
-        .filter_map(|folder| std::fs::read_dir(data.join(folder)).ok())
-        .flat_map(|folder| folder.filter_map(Result::ok).map(|entry| entry.path()))
+        .flat_map(|folder| std::fs::read_dir(data.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
         .collect();
     paths.sort();
-    if paths.is_empty() {
-        eprintln!("SKIPPED: there are no recordings in {}", data.display());
-    }
     let read = |path: PathBuf| match open(&path, &mut |_, _| {}) {
         Ok(Input::Recording(recording)) => Some((path.display().to_string(), recording)),
         Ok(_) => None,

@@ -5,6 +5,7 @@ use crate::fidelity::{Dialect, compare};
 use crate::{Kind, Options, actual_peak_reserved, replay};
 
 #[test]
+#[ignore = "needs real recordings: STALLOC_RECORDINGS=FOLDER"]
 fn what_was_recorded_happens_again_address_for_address() {
     for (path, recording) in recordings() {
         for trace in recording.traces {
@@ -16,6 +17,7 @@ fn what_was_recorded_happens_again_address_for_address() {
 }
 
 #[test]
+#[ignore = "needs real recordings: STALLOC_RECORDINGS=FOLDER"]
 fn a_replay_of_the_recorded_allocator_reserves_what_it_did() {
     for (path, recording) in recordings() {
         for trace in recording.traces {
@@ -32,6 +34,7 @@ fn a_replay_of_the_recorded_allocator_reserves_what_it_did() {
 }
 
 #[test]
+#[ignore = "needs real recordings: STALLOC_RECORDINGS=FOLDER"]
 fn no_replay_reserves_more_than_the_device_has() {
     for (path, recording) in recordings() {
         for trace in recording.traces {

@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use stalloc_trace::{Input, Recording, open};
 
-/// All real snapshots; says so where there are none.
+/// A folder of real inputs: `snapshots` and `traces` of jobs, `dsa` of instances.
+pub fn real(folder: &str) -> Vec<PathBuf> {
+    let data = std::env::var_os("STALLOC_RECORDINGS").expect("STALLOC_RECORDINGS names the folder");
+    let entries = std::fs::read_dir(Path::new(&data).join(folder)).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// All real snapshots.
 pub fn snapshots() -> Vec<PathBuf> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let mut files = Vec::new();
-    for folder in ["snapshots", "traces"] {
-        let Ok(entries) = std::fs::read_dir(data.join(folder)) else {
-            eprintln!("SKIPPED: no real snapshots in {}", data.join(folder).display());
-            continue;
-        };
-        files.extend(entries.map(|entry| entry.unwrap().path()).filter(|p| p.to_string_lossy().contains(".pickle")));
-    }
+    let mut files: Vec<PathBuf> = ["snapshots", "traces"].into_iter().flat_map(real).collect();
+    files.retain(|path| path.to_string_lossy().contains(".pickle"));
     files.sort();
     files
 }
