@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
-pub use stalloc_common::figures::{bytes, count, parse_bytes, percent};
+pub use stalloc_common::figures::{bytes, count, parse_bytes, parse_memory, percent};
 use stalloc_common::printable;
 
 use crate::error::Error;

@@ -42,6 +42,14 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(wrong)
 }
 
+/// Bytes of a GPU's memory, in words like `24GB`: a number without a unit is no such memory.
+pub fn parse_memory(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes < 1 << 20 => Err(format!("'{text}' is {bytes} bytes; with a unit: {}GB", text.trim())),
+        bytes => Ok(bytes),
+    }
+}
+
 /// A number of bytes as an integer, if one holds it.
 fn whole(bytes: f64) -> Option<u64> {
     (bytes < u64::MAX as f64).then_some(bytes as u64)

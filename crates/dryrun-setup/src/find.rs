@@ -7,10 +7,13 @@ use crate::{Gpu, SetupError, description};
 /// `sm=132,memory=80GiB,capability=9.0,name=mine` tells of.
 ///
 /// # Errors
-/// [`SetupError::UnknownGpu`], with all the names; [`SetupError::Description`], with what is wrong in it.
+/// [`SetupError::NoGpu`] and [`SetupError::UnknownGpu`], with all the names; [`SetupError::Description`], with what is wrong in it.
 pub fn find(name: &str) -> Result<Gpu, SetupError> {
     if name.contains('=') {
         return description::parse(name);
+    }
+    if name.is_empty() {
+        return Err(SetupError::NoGpu { known: GPUS.iter().map(|gpu| gpu.name).collect::<Vec<_>>().join(", ") });
     }
     preset(name).ok_or_else(|| {
         let sizes: Vec<_> = sizes(name).map(|gpu| gpu.name).collect();

@@ -24,6 +24,12 @@ pub use presets::GPUS;
 /// Why a dry run cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
+    /// Nothing was named.
+    #[error("name the GPU to stand in for: {known}; or describe it: sm=132,memory=80GiB,capability=9.0,name=mine")]
+    NoGpu {
+        /// All preset names, separated by commas.
+        known: String,
+    },
     /// No preset has this name.
     #[error("unknown GPU \"{name}\"; known: {known}; or describe it: sm=132,memory=80GiB,capability=9.0,name=mine")]
     UnknownGpu {

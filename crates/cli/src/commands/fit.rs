@@ -30,7 +30,7 @@ const LINES_SHOWN: usize = 3;
 )]
 pub struct Args {
     /// The GPUs to stand in for, separated by commas: h100-80gb, a100-80gb... or sm=132,memory=80GiB,capability=9.0,name=mine
-    #[arg(long, value_name = "GPU[,GPU...]", required = true)]
+    #[arg(long, value_name = "GPU[,GPU...]", required = true, num_args = 0..=1, default_missing_value = "")]
     dry_run: Vec<String>,
     /// What to try for {NAME} in the command: NAME=A..B searches the largest that fits (A..B:STEP in steps), NAME=A,B,C tries each;
     /// may be repeated

@@ -25,7 +25,7 @@ use crate::progress::Spinner;
 )]
 pub struct Args {
     /// The GPU to stand in for: h100-80gb, a100-80gb... or sm=132,memory=80GiB,capability=9.0,name=mine
-    #[arg(long, value_name = "GPU")]
+    #[arg(long, value_name = "GPU", num_args = 0..=1, default_missing_value = "")]
     pub dry_run: String,
     /// The memory to fit into, as in 24GB; by default the GPU's
     #[arg(long, value_name = "SIZE")]
@@ -51,7 +51,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     }
     output::check_folder(args.trials.output.as_deref())?;
     let gpu = find(&args.dry_run).map_err(|error| Error::message(error.to_string()))?;
-    let goal = |text: &String| output::parse_bytes(text).map_err(|why| Error::message(format!("--goal: {why}")));
+    let goal = |text: &String| output::parse_memory(text).map_err(|why| Error::message(format!("--goal: {why}")));
     let variables = args.vary.iter().map(|text| Variable::parse(text)).collect::<Result<_, _>>().map_err(message)?;
     let question = Question {
         fit: fit::Question {

@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, requires = "fit", hide = true)]
     only_say: bool,
     /// Run with no GPU, on a stand-in for this one: h100-80gb, a100-80gb... Values are not computed
-    #[arg(long, value_name = "GPU")]
+    #[arg(long, value_name = "GPU", num_args = 0..=1, default_missing_value = "")]
     dry_run: Option<String>,
     /// How many GPUs the stand-in has
     #[arg(long, value_name = "N", default_value_t = 1, requires = "dry_run")]

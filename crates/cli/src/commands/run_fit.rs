@@ -49,7 +49,7 @@ pub fn decide(
     let (gpu, used) = card(dry_run)?;
     let goal = match size {
         "" => gpu.total.saturating_sub(used),
-        size => output::parse_bytes(size).map_err(|why| Error::message(format!("--fit: {why}")))?,
+        size => output::parse_memory(size).map_err(|why| Error::message(format!("--fit: {why}")))?,
     };
     let question = Question {
         fit: fit::Question {

@@ -29,10 +29,10 @@ const PLACES_SHOWN: usize = 8;
     stalloc trace --dry-run h200-141gb --world-size 1024 --ranks 0,8 -o out -- python pretrain.py")]
 pub struct Args {
     /// Directory for the traces; made if missing. Each replaces the one of an earlier run with its rank and device
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", default_value = "stalloc-traces")]
     output: PathBuf,
     /// Run with no GPU, on a stand-in for this one: h100-80gb, a100-80gb... Values are not computed
-    #[arg(long, value_name = "GPU")]
+    #[arg(long, value_name = "GPU", num_args = 0..=1, default_missing_value = "")]
     dry_run: Option<String>,
     /// How many GPUs the stand-in has
     #[arg(long, value_name = "N", default_value_t = 1, requires = "dry_run")]

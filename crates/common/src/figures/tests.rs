@@ -16,6 +16,8 @@ fn sizes_are_read_with_and_without_units() {
     assert_eq!(parse_bytes("1.5 GiB"), Ok(3 << 29));
     assert_eq!(parse_bytes("24 GB"), Ok(24_000_000_000));
     assert_eq!(parse_bytes("512"), Ok(512));
+    assert_eq!(parse_memory("24GB"), parse_bytes("24GB"));
+    assert_eq!(parse_memory("24"), Err("'24' is 24 bytes; with a unit: 24GB".into()));
     for wrong in ["", "GiB", "12 parsec", "-1", "99999999999999999999", "1.2.3"] {
         assert!(parse_bytes(wrong).is_err(), "{wrong}");
     }
