@@ -109,8 +109,8 @@ def wait_for_stacks(wait: bool) -> None:
 def on_flush(callable: Optional[Callable[[], None]]) -> None:
     """Set what is called on the main thread about twice a second."""
 
-def finish(rank: int) -> None:
-    """Write everything and end the files."""
+def finish(rank: int, ended_by: Optional[str] = None) -> None:
+    """Write everything and end the files; ``ended_by``: the exception that ended the program."""
 
 def abandon() -> None:
     """Stop recording as things are, after an error."""

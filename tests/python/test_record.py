@@ -230,3 +230,24 @@ def test_a_program_that_records_pytorchs_history_itself_is_recorded_with_call_st
     assert sites[grows] >= 4 and not any("unknown" in name for name in list(sites)[:3]), sites
     own = json.loads(run("info", tmp_path / "own.pickle", "--json").stdout)
     assert own["devices"][0]["requests"] > 100 and own["devices"][0]["call_stacks"] > 5
+
+
+def test_a_step_that_is_made_and_not_entered_says_once_that_it_marks_nothing(capfd, monkeypatch):
+    monkeypatch.setattr(stalloc.step, "_was_said", False)
+    with stalloc.step():
+        pass
+    stalloc.step()(lambda: None)
+    assert "marks nothing" not in capfd.readouterr().err
+    stalloc.step()
+    stalloc.step()
+    assert capfd.readouterr().err.count("marks nothing") == 1
+
+
+def test_a_recording_says_which_exception_ended_the_program_and_none_of_its_words(tmp_path):
+    script = tmp_path / "fails.py"
+    script.write_text("import torch\nx = torch.ones(1 << 20, device='cuda')\nraise ValueError('planted secret')\n")
+    done = run("trace", "--dry-run", "rtx4090", "-o", tmp_path, "--", sys.executable, script)
+    assert done.returncode == 1 and "planted secret" in done.stderr
+    said = subprocess.run([COMMAND, "report", tmp_path], capture_output=True, text=True, check=True).stdout
+    assert f"ended by ValueError at {tmp_path.name}/fails.py:3 <module> before its first step" in " ".join(said.split()), said
+    assert not [one for one in tmp_path.glob("*.trace") if b"planted" in one.read_bytes()]

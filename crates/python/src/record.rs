@@ -189,12 +189,13 @@ pub fn leave_to_parent() {
     RECORDS.store(false, Ordering::Release);
 }
 
-/// Writes everything and ends the files.
+/// Writes everything and ends the files; ``ended_by``: the exception that ended the program.
 #[pyfunction]
-pub fn finish(py: Python<'_>, rank: u32) -> PyResult<()> {
+#[pyo3(signature = (rank, ended_by=None))]
+pub fn finish(py: Python<'_>, rank: u32, ended_by: Option<&str>) -> PyResult<()> {
     let recorder = recorder()?;
     abandon();
-    let finished = py.detach(|| recorder.finish(rank));
+    let finished = py.detach(|| recorder.finish(rank, ended_by));
     say_growing(recorder);
     let lost = recorder.lost();
     if lost > 0 {

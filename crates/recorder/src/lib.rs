@@ -185,10 +185,11 @@ impl Recorder {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).lost()
     }
 
-    /// Writes everything and ends the files, named after `rank`, which may have been unknown before.
-    pub fn finish(&self, rank: u32) -> Result<(), Error> {
+    /// Writes everything and ends the files, named after `rank`, which may have been unknown before; `ended_by`: the exception that
+    /// ended the program.
+    pub fn finish(&self, rank: u32, ended_by: Option<&str>) -> Result<(), Error> {
         self.log().wait_for_stacks(false);
         let flushed = self.flush();
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).finish(rank).and(flushed)
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).finish(rank, ended_by).and(flushed)
     }
 }

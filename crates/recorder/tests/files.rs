@@ -41,7 +41,7 @@ fn each_device_gets_its_file_with_the_stacks_and_marks_that_it_needs() {
     recorder.mark(&Mark::ModuleEnter(recorder.string("attention")));
     recorder.event(1, alloc(512, 200, outer));
     recorder.mark(&Mark::HostRead { stack: both, bytes: 4, answer: None });
-    recorder.finish(3).unwrap();
+    recorder.finish(3, Some("ValueError at train.py:3 main")).unwrap();
     assert_eq!(names(folder.path()), ["rank3_dev0.trace", "rank3_dev1.trace"]);
     let lines = |trace: &Trace, stack| -> Vec<String> {
         trace.stacks.get(stack).iter().map(|frame| format!("{}:{}", trace.string(frame.function), frame.line)).collect()
@@ -51,6 +51,7 @@ fn each_device_gets_its_file_with_the_stacks_and_marks_that_it_needs() {
     let Event::Mark(Mark::ModuleEnter(name)) = &first.events[1] else { panic!("{:?}", first.events) };
     assert_eq!(first.string(*name), "attention");
     let second = read(&folder.path().join("rank3_dev1.trace"));
+    assert!([&first, &second].iter().all(|one| one.metadata["ended_by"] == "ValueError at train.py:3 main"));
     assert_eq!(lines(&second, second.requests[0].stack), ["f1:1"]);
     assert_eq!(lines(&second, second.host_reads()[0].stack), ["f2:2", "f1:1"]);
 }
@@ -71,7 +72,7 @@ fn a_rank_that_becomes_known_late_names_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = recorder(folder.path(), 0);
     recorder.event(0, alloc(512, 100, StackId::NONE));
-    recorder.finish(5).unwrap();
+    recorder.finish(5, None).unwrap();
     assert_eq!(names(folder.path()), ["rank5_dev0.trace"]);
     assert_eq!(read(&folder.path().join("rank5_dev0.trace")).metadata["rank"], "5");
 }
@@ -84,7 +85,7 @@ fn no_trace_takes_the_place_of_that_of_another_process() {
     }
     let recorder = recorder(folder.path(), 0);
     recorder.event(0, alloc(512, 100, StackId::NONE));
-    recorder.finish(5).unwrap();
+    recorder.finish(5, None).unwrap();
     let own = format!("rank0_dev0.{}.trace", std::process::id());
     assert_eq!(names(folder.path()), [&own, "rank0_dev0.trace", "rank5_dev0.trace"]);
     assert_eq!(fs::read_to_string(folder.path().join("rank5_dev0.trace")).unwrap(), "another's");
@@ -113,7 +114,7 @@ fn record_once(directory: &Path, launch: &str, host: &str, size: u64, is_killed:
     if is_killed {
         recorder.flush().unwrap();
     } else {
-        recorder.finish(0).unwrap();
+        recorder.finish(0, None).unwrap();
     }
 }
 
@@ -150,7 +151,7 @@ fn a_recording_that_is_being_written_keeps_its_place() {
     first.flush().unwrap();
     record_once(folder.path(), &launch(folder.path()), "", 2, false);
     first.event(0, alloc(1024, 3, StackId::NONE));
-    first.finish(0).unwrap();
+    first.finish(0, None).unwrap();
     assert_eq!(read(&folder.path().join("rank0_dev0.trace")).requests.len(), 2);
     assert_eq!(names(folder.path()).len(), 2);
 }

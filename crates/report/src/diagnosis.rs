@@ -37,7 +37,8 @@ const HEADLINES: [(Verdict, &[&str]); 2] = [
 ];
 
 /// What is said of a verdict, and of every one.
-const ALWAYS: [(&str, &str); 6] = [
+const ALWAYS: [(&str, &str); 7] = [
+    ("steps > 0", "The program ended by {ended_by}, after {#steps} steps."),
     ("climbs", "Live memory climbs over the last {#grown_steps} steps, by {grown_per_step} each; {grown} in all."),
     (
         "climbs",

@@ -110,7 +110,7 @@ pub enum Verdict {
     TooLarge,
     /// Nothing.
     Healthy,
-    /// The recording does not say how it ended; `null` for programs.
+    /// The recording does not say how it ended, or ends before a step; `null` for programs.
     #[serde(serialize_with = "nothing")]
     Unknown,
 }
@@ -403,6 +403,8 @@ pub enum VerdictCause {
     Pieces,
     /// The recording was cut off: nothing tells how it ended.
     CutOff,
+    /// An exception ended the program before its first step.
+    Failed,
 }
 
 impl VerdictCause {

@@ -139,6 +139,8 @@ pub(crate) struct Known {
     pub empty_share: Option<String>,
     pub is_fragmented: Option<bool>,
     pub is_cut: Option<bool>,
+    // The exception that ended the program, and where.
+    pub ended_by: Option<String>,
     // For commands: the job's, and the card as `--dry-run` takes it.
     pub command: Option<String>,
     pub gpu: Option<String>,
@@ -430,6 +432,7 @@ impl Known {
         let given = |of: Option<&String>| of.filter(|text| !text.is_empty()).cloned();
         let command = given(trace.metadata.get("command")).or(given(facts.map(|facts| &facts.command)));
         self.command = Some(command.unwrap_or_else(|| "COMMAND".into()));
+        self.ended_by = given(trace.metadata.get("ended_by"));
         let like = |capacity: u64| {
             let all = stalloc_dryrun_setup::GPUS.iter();
             let like = all.filter(|gpu| (gpu.total.saturating_sub(OUTSIDE)..=gpu.total).contains(&capacity));

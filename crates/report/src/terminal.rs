@@ -1,7 +1,7 @@
 //! The answer in a terminal: the verdict, the allocators, who holds the peak, and what to do.
 
 use crate::facts::HolderBytes;
-use crate::figures::{DeviceFigures, Figures, Fit, InputFigures, SiteBytes, Verdict};
+use crate::figures::{DeviceFigures, Figures, Fit, InputFigures, SiteBytes, Verdict, VerdictCause};
 use crate::words::{bytes, percent};
 
 /// Lines of call sites that are shown at least, however small the terminal.
@@ -42,15 +42,18 @@ pub fn text(figures: &Figures, screen: Screen) -> String {
     let mut out = Vec::new();
     let name = device.device_name.as_ref().map_or(String::new(), |name| format!(", {name}"));
     let of = if input.devices.len() > 1 { format!("{}, {}", input.name, device.name) } else { input.name.clone() };
-    out.push(format!("{of}{name}: {}", word(device.verdict)));
+    out.push(format!("{of}{name}: {}", word(device.verdict, device.cause)));
     out.push(String::new());
     out.extend(wrapped(&device.headline, width, ""));
     if let Some(failed) = device.out_of_memory.as_ref().filter(|_| device.verdict == Verdict::TooLarge) {
         out.extend(wrapped(&failed.sentence, width, ""));
     }
     out.push(String::new());
-    out.extend(allocators(device, width));
-    if device.allocators.iter().any(|one| one.allocator.starts_with("stalloc")) {
+    let is_judged = device.cause != Some(VerdictCause::Failed);
+    if is_judged {
+        out.extend(allocators(device, width));
+    }
+    if is_judged && device.allocators.iter().any(|one| one.allocator.starts_with("stalloc")) {
         out.extend(wrapped(TIGHT, width.saturating_sub(2), "  "));
     }
     let room = screen.height.saturating_sub(AROUND).max(FEWEST);
@@ -127,12 +130,13 @@ pub fn summary(figures: &Figures, width: usize) -> String {
 /// Holders that a summary names.
 const HOLDERS: usize = 4;
 
-fn word(verdict: Verdict) -> &'static str {
+fn word(verdict: Verdict, cause: Option<VerdictCause>) -> &'static str {
     match verdict {
         Verdict::Fragmentation => "fragmentation",
         Verdict::Growth => "memory grows",
         Verdict::TooLarge => "too large",
         Verdict::Healthy => "healthy",
+        Verdict::Unknown if cause == Some(VerdictCause::Failed) => "failed",
         Verdict::Unknown => "cut off",
     }
 }
@@ -233,7 +237,7 @@ fn devices(input: &InputFigures, shown: &DeviceFigures, width: usize) -> Vec<Str
         let reserved = device.allocators.first().map_or(0, |one| one.peak_reserved);
         rows.push(vec![
             device.name.clone(),
-            word(device.verdict).into(),
+            word(device.verdict, device.cause).into(),
             bytes(device.peak_allocated),
             bytes(reserved),
         ]);

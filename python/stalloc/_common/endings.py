@@ -5,7 +5,11 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
-from typing import Callable
+import sys
+import traceback
+from typing import Any, Callable
+
+from stalloc._common.users import is_users
 
 #: The process whose end is the program's: not a child that it forks, unless that goes on in its place (a trial from a copy).
 own_process = os.getpid()
@@ -26,3 +30,23 @@ def at_end(callback: Callable[[], None]) -> None:
         from multiprocessing import util
 
         util.Finalize(None, once, exitpriority=1)
+
+
+def exception(*apart: type[BaseException]) -> Callable[[], str | None]:
+    """What tells which exception ended the program, by its class and the program's own line; of its text nothing, which may be a secret.
+
+    Those ``apart``, and what a user ends the program with, are none.
+    """
+    found: list[str] = []
+    hook = sys.excepthook
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        hook(kind, error, trace)
+        if not issubclass(kind, (KeyboardInterrupt, *apart)):
+            frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(trace)]
+            own = [one for one in frames if is_users(one[0].co_filename)] or frames
+            at = [f" at {'/'.join(code.co_filename.split('/')[-2:])}:{line} {code.co_name}" for code, line in own[-1:]]
+            found.append(f"{kind.__name__}{''.join(at)}")
+
+    sys.excepthook = uncaught
+    return lambda: found[-1] if found else None

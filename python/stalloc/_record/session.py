@@ -53,10 +53,12 @@ def _start(torch: Any, early: Early) -> None:
     early.hand_over(marks)
     script.listen(marks)
 
+    ended_by = endings.exception(torch.cuda.OutOfMemoryError)
+
     def finish() -> None:
         history.stop()
         try:
-            _native.finish(_rank(torch))
+            _native.finish(_rank(torch), ended_by())
         except OSError as error:
             say(str(error))
 

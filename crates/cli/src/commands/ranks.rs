@@ -16,6 +16,8 @@ pub struct Ranks {
     kinds: Vec<Vec<u32>>,
     /// The one that needs most.
     largest: Largest,
+    /// Those that an exception ended.
+    failed: Vec<Failed>,
     /// Efficiency over all ranks, for each allocator.
     efficiency: Vec<Spread>,
 }
@@ -25,6 +27,13 @@ struct Largest {
     rank: u32,
     device: u32,
     peak_allocated: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Failed {
+    ranks: Vec<u32>,
+    ended_by: String,
+    steps: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,7 +71,22 @@ impl Ranks {
                 efficiency.push(Spread { allocator: one.allocator, label: one.label, min, median, max });
             }
         }
-        Some(Ranks { count, kinds: kinds.iter().map(|kind| kind.ranks.clone()).collect(), largest, efficiency })
+        let failed = kinds.iter().zip(devices).filter_map(|(kind, of_it)| {
+            let ended_by = of_it.known.get("ended_by")?.as_str()?.to_owned();
+            Some(Failed { ranks: kind.ranks.clone(), ended_by, steps: of_it.steps })
+        });
+        let (failed, kinds) = (failed.collect(), kinds.iter().map(|kind| kind.ranks.clone()).collect());
+        Some(Ranks { count, kinds, largest, failed, efficiency })
+    }
+
+    /// How many ranks an exception ended, in which step and which one; none if that is no rank.
+    pub fn failed(&self) -> Option<String> {
+        let how = |one: &Failed| format!("{} in step {}", one.ended_by, one.steps + 1);
+        let first = self.failed.first()?;
+        let all: usize = self.failed.iter().map(|one| one.ranks.len()).sum();
+        let others = self.failed.iter().any(|one| how(one) != how(first));
+        let more = if others { format!("; rank {} first named", first.ranks[0]) } else { String::new() };
+        Some(format!("{all} of {} ranks failed: {}{more}.", self.count, how(first)))
     }
 
     /// Prints them: how many kinds there are, the largest, and how efficiency spreads.

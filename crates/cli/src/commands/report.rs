@@ -79,6 +79,9 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     let report = Report::new(&inputs);
     let first = report.figures().inputs.first().zip(kinds.first().and_then(Option::as_ref));
     let ranks = first.and_then(|(figures, kinds)| Ranks::of(kinds, &figures.devices));
+    if let Some(failed) = ranks.as_ref().and_then(Ranks::failed).filter(|_| !args.json) {
+        output::line(&failed)?;
+    }
     if args.json {
         output::json(&WithRanks { figures: report.figures(), ranks: ranks.as_ref() })?;
     } else if args.summary {

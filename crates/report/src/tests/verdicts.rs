@@ -229,6 +229,17 @@ fn a_recording_that_was_cut_off_is_not_healthy() {
     assert!(cut.headline.starts_with("Cut off"), "{}", cut.headline);
 }
 
+#[test]
+fn a_program_that_an_exception_ended_before_a_step_is_not_judged_as_a_job() {
+    let mut maker = Maker::new();
+    maker.alloc(0, 9 * MIB, StackId::NONE);
+    let mut trace = maker.trace();
+    trace.metadata.insert("ended_by".into(), "ValueError at train.py:31 main".into());
+    let found = device(trace);
+    assert_eq!((found.verdict, found.cause), (Verdict::Unknown, Some(VerdictCause::Failed)));
+    assert!(found.headline.contains("by ValueError at train.py:31 main before its first step"), "{}", found.headline);
+}
+
 /// A job that holds 300 of 800 MiB when a request of 600 fails, with what else was known then.
 fn known(facts: &str) -> DeviceFigures {
     let mut maker = Maker::new();
