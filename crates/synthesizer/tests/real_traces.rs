@@ -8,7 +8,8 @@ use stalloc_synthesizer::{Options, Summary, plan};
 use stalloc_trace::{Input, Trace, open};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     files.retain(|file| file.is_file());
     files.sort();
     files
