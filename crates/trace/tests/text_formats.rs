@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
+mod common;
 
 use stalloc_trace::{
     Event, Fault, FilePosition, Format, Gap, Input, Instance, InstanceRow, Mark, Trace, open, read_bytes,

@@ -7,7 +7,7 @@
 mod read;
 mod synthetic;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use stalloc_planner::{Effort, Instance, Options, check, solve};
