@@ -83,12 +83,21 @@ class Candidate(_Candidate, total=False):
     error: RankFailure
 
 
+class Caught(TypedDict):
+    """Values with which the command runs because it catches that requests are refused."""
+
+    values: Values
+    refused: int
+
+
 class Frontier(TypedDict):
-    """The largest values that fit, by allocator, for a combination of the others. ``open``: the range that was not searched to its end."""
+    """The largest values that fit, by allocator, for a combination of the others. ``open``: the range that was not searched to its end.
+    ``caught``: what runs under PyTorch's allocator although it does not fit."""
 
     gpu: str
     values: Values
     largest: dict[str, Values | None]
+    caught: Caught | None
     complete: bool
     open: list[int] | None
     unused: bool

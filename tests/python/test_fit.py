@@ -83,6 +83,20 @@ def test_the_largest_batch_is_found_and_one_more_does_not_fit(cache):
         os.environ.pop("XDG_CACHE_HOME") if before is None else os.environ.update(XDG_CACHE_HOME=before)
 
 
+def test_what_runs_because_it_catches_what_it_is_refused_is_answered_too(cache):
+    question = ("--vary", "MB=5..14", "--", *PROGRAM, "--workspace", "300", "--batch", "{MB}")
+    answer = fit(*question, cache=cache)
+    (row,) = answer["frontier"]
+    largest, caught = row["largest"]["pytorch"]["MB"], row["caught"]
+    assert largest < caught["values"]["MB"] and caught["refused"] == 3, row
+    for batch, status in ((caught["values"]["MB"], 0), (caught["values"]["MB"] + 1, 1)):
+        traces = Path(cache["XDG_CACHE_HOME"], f"caught{batch}")
+        process = run("trace", "--dry-run", TINY, "-o", traces, "--", *PROGRAM, "--workspace", "300", "--batch", str(batch))
+        assert process.returncode == status, process.stderr
+    again = run("fit", "--dry-run", TINY, *question, env=cache)
+    assert f"it runs up to MB={caught['values']['MB']} under pytorch all the same: 3 requests are refused and caught" in again.stdout
+
+
 def test_every_combination_of_lists_is_tried_and_a_range_searched_for_each(cache):
     command = (*PROGRAM, "--batch", "{MB}", "--width", "{WIDTH}")
     answer = fit("--vary", "MB=4..16:12", "--vary", "WIDTH=512,1024", "--", *command, cache=cache)
@@ -144,6 +158,7 @@ def test_a_share_that_the_program_allows_itself_is_its_own_limit(cache):
 def test_a_program_sees_the_card_that_is_asked_for_not_the_ample_one(cache, tmp_path):
     script, seen = tmp_path / "sees.sh", tmp_path / "seen"
     script.write_text(
+        f"test ! -e {seen} || exit 1\n"  # on the full card, where it is run afterwards
         f"nvidia-smi --query-gpu=name,memory.total --format=csv,noheader > {seen}\n"
         f"{' '.join(PROGRAM)} --batch 40 >> {seen}\n"
     )

@@ -54,6 +54,7 @@ pub struct DryRun {
     library: PathBuf,
     ample: bool,
     fewest: bool,
+    context: Option<u64>,
 }
 
 impl DryRun {
@@ -67,7 +68,7 @@ impl DryRun {
             return Err(SetupError::Devices(devices));
         }
         let library = library(env::var_os(variables::LIBRARY), env::current_exe().ok().as_deref())?;
-        Ok(Self { gpu, devices, library, ample: false, fewest: false })
+        Ok(Self { gpu, devices, library, ample: false, fewest: false, context: None })
     }
 
     /// The same, with memory that does not run out: a program that needs more than the GPU has is seen to its end.
@@ -75,6 +76,13 @@ impl DryRun {
     #[must_use]
     pub fn with_ample_memory(mut self) -> Self {
         self.ample = true;
+        self
+    }
+
+    /// The same, with memory that does run out and so many bytes taken outside PyTorch.
+    #[must_use]
+    pub fn with_taken(mut self, bytes: u64) -> Self {
+        (self.ample, self.context) = (false, Some(bytes));
         self
     }
 
@@ -139,6 +147,9 @@ impl DryRun {
         }
         if self.ample {
             variables.push((variables::AMPLE, "1".into()));
+        }
+        if let Some(bytes) = self.context {
+            variables.push((variables::CONTEXT_MIB, bytes.div_ceil(1 << 20).to_string().into()));
         }
         if self.fewest {
             variables.push((variables::GUESS, "none".into()));

@@ -14,6 +14,7 @@ parser.add_argument("--convolution", action="store_true")
 parser.add_argument("--loaded", action="store_true", help="libraries and a graph are used, whose kernels take memory")
 parser.add_argument("--pipeline", type=int, help="stages of a pipeline, the second of which holds more")
 parser.add_argument("--limit", type=float, default=1.0, help="the share of the GPU that the program allows itself")
+parser.add_argument("--workspace", type=int, default=0, help="MiB that each step asks for, and does without")
 options = parser.parse_args()
 if not 0 < options.batch <= options.most or options.batch % options.multiple:
     parser.error(f"a batch of {options.batch} is refused")
@@ -52,7 +53,13 @@ if options.loaded:
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _step in range(4):
     data = torch.zeros(options.batch * 1024, options.width, device="cuda")
-    model(data).square().mean().backward()
+    loss = model(data).square().mean()
+    if options.workspace:
+        try:
+            torch.empty(options.workspace << 20, dtype=torch.uint8, device="cuda")
+        except torch.cuda.OutOfMemoryError:
+            pass
+    loss.backward()
     if world_size > 1:
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)

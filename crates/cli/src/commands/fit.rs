@@ -186,6 +186,15 @@ fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
             print_largest(question, answer, gpu)?;
             print_tried(&of_gpu)?;
         }
+        for (values, refused) in
+            answer.frontier.iter().filter(|row| row.gpu == *gpu).filter_map(|row| row.caught.as_ref())
+        {
+            let with = if values.is_empty() { String::new() } else { format!(" up to {}", words(values)) };
+            output::line(&format!(
+                "  it runs{with} under pytorch all the same: {} requests are refused and caught, as cuDNN does, which then takes a slower way",
+                output::count(*refused)
+            ))?;
+        }
         output::line("")?;
     }
     print_failures(answer)

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use stalloc_dryrun_setup::Gpu;
 use stalloc_report::Category;
 use stalloc_simulator::{Kind, Options, replay, smallest_capacity};
-use stalloc_trace::Trace;
+use stalloc_trace::{Event, Trace};
 
 use crate::fit::outside::{Groups, Outside};
 
@@ -50,6 +50,9 @@ pub struct Device {
     pub steps: u64,
     /// Requests that were recorded.
     pub requests: u64,
+    /// Requests that the card refused and the program lived on without.
+    #[serde(default)]
+    pub refused: u64,
     /// Hash of what was recorded, addresses and times aside.
     pub content: u64,
     /// Most live bytes at once.
@@ -112,6 +115,7 @@ pub fn evaluate(
         device: trace.device,
         steps,
         requests: trace.requests.len() as u64,
+        refused: trace.events.iter().filter(|event| matches!(event, Event::OutOfMemory { .. })).count() as u64,
         content,
         peak_allocated: trace.peak_allocated(),
         stages: groups.map(|groups| groups.stages.clone()).unwrap_or_default(),

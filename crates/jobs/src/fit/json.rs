@@ -29,6 +29,7 @@ pub fn json(question: &Question, answer: &Answer) -> Value {
             "gpu": row.gpu.name,
             "values": object(&row.fixed),
             "largest": largest,
+            "caught": row.caught.as_ref().map(|(values, refused)| json!({"values": object(values), "refused": refused})),
             "complete": row.is_complete,
             "open": row.open.as_ref().map(|(first, last)| [first, last]),
             "unused": row.is_unused,

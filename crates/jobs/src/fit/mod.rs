@@ -5,6 +5,7 @@
 //! fails. A dry run takes as long for a large batch as for a small one, so the cost is that of a few imports of PyTorch.
 
 mod cache;
+mod caught;
 mod evaluate;
 mod json;
 pub(crate) mod notes;
@@ -24,6 +25,7 @@ use std::sync::atomic::AtomicBool;
 use stalloc_common::CommandLine;
 use stalloc_dryrun_setup::{DryRun, Gpu};
 
+pub use caught::Caught;
 pub use evaluate::{ALLOCATORS, Device, FitsGpu, Need};
 pub use json::json;
 pub use outside::{Outside, Part};

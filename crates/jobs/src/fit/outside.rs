@@ -121,10 +121,15 @@ impl Outside {
     /// What a process on `gpu` takes, one of `world_size`; `groups` where the recording tells them.
     pub fn of(gpu: &Gpu, world_size: u32, groups: Option<&Groups>) -> Self {
         let (least, most) = gpu.context_range;
-        let source = match gpu.capability.0 {
+        let source = match gpu.name {
             _ if least == most => "as described",
-            9 => "public out-of-memory messages; an H200, driver 580",
-            _ => "public out-of-memory messages",
+            "h200-141gb" => "measured on an H200, driver 580; public out-of-memory messages",
+            "h100-80gb" => {
+                "context measured on an H100, driver 580, the rest on an H200; public out-of-memory messages"
+            }
+            "h20" | "gh200-96gb" => "inferred from an H200's and an H100's",
+            "a10" | "a40" | "rtx3080" | "l4" | "rtx4080" | "gb200" | "gb300" => "inferred from cards of its kind",
+            _ => "inferred from public out-of-memory messages",
         };
         let mut parts = vec![Part::new("CUDA context and libraries", gpu.context_range, source)];
         if groups.is_some_and(|groups| groups.eager) {

@@ -51,6 +51,9 @@ pub struct Frontier {
     pub largest: Vec<Option<Assignment>>,
     /// For each allocator whether that is the end of the range, so that more may fit.
     pub is_end: Vec<bool>,
+    /// What runs under PyTorch's allocator although it does not fit: all values of the largest, and how many requests are refused and
+    /// caught.
+    pub caught: Option<(Assignment, u64)>,
     /// Whether the search came to its end.
     pub is_complete: bool,
     /// The first and the last value that may still fit and of which nothing is known, where there are such.
@@ -133,6 +136,10 @@ pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicB
             fixed: line.fixed.clone(),
             largest: Vec::new(),
             is_end: Vec::new(),
+            caught: found
+                .caught
+                .get(&index)
+                .map(|caught| (line.values(&question.variables, caught.place), caught.refused)),
             is_complete: true,
             open: None,
             is_unused: is_unused(found, index),

@@ -11,6 +11,7 @@ use stalloc_dryrun_setup::{DryRun, Gpu};
 use stalloc_launcher::Rank;
 
 use crate::fit::cache::{Key, TrialCache};
+use crate::fit::caught::{self, Caught};
 use crate::fit::evaluate::{Device, FitsGpu};
 use crate::fit::notes::LeverNotes;
 use crate::fit::ranks::{Class, classes, to_try};
@@ -113,6 +114,8 @@ pub struct Found {
     pub tried: HashMap<(usize, u64), Arc<Tried>>,
     /// The ranks that are alike, by line.
     pub classes: HashMap<usize, Vec<Class>>,
+    /// By line, what runs on the card although it does not fit.
+    pub caught: HashMap<usize, Caught>,
 }
 
 /// What happens meanwhile.
@@ -187,6 +190,15 @@ pub fn run(
             scope.spawn(move || work.work(&sender));
         }
         drop(sender);
+        work.watch(&receiver, watch);
+    });
+    std::thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        let work = &work;
+        scope.spawn(move || {
+            (0..lines.len()).for_each(|line| work.look_for_caught(line));
+            drop(sender);
+        });
         work.watch(&receiver, watch);
     });
     let shared = work.shared.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -357,6 +369,44 @@ impl Work<'_> {
         Ok(Some((tried, all_cached)))
     }
 
+    /// Runs a line's smallest value that does not fit on the card itself, and larger ones if it gets through.
+    fn look_for_caught(&self, line: usize) {
+        let Line { gpu, world_size, levers, .. } = &self.lines[line];
+        let is_asked = self.question.goal.is_none() && self.question.searched.contains(&0);
+        if world_size.is_some() || levers.is_some() || !is_asked {
+            return;
+        }
+        let (first, taken) = {
+            let shared = self.lock();
+            let found = &shared.found;
+            let known = points(found, line, 0, &self.question.gpus[*gpu], None);
+            let fits = known.iter().rev().find(|(_, point)| matches!(point, Point::Ran { fits: true, .. }));
+            let above = fits.map_or(Some(0), |(place, _)| search::too_large(&known, *place));
+            let Some(tried) = above.and_then(|first| found.tried.get(&(line, first))) else { return };
+            (above.unwrap_or(0), tried.devices.iter().map(|device| device.outside.high).max())
+        };
+        let Some(taken) = taken else { return };
+        let stand_in = self.stand_ins[*gpu].clone().with_taken(taken);
+        let runs = |place: u64| {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(());
+            }
+            let values = self.lines[line].values(&self.question.variables, place);
+            let command = values::substitute(&self.question.command, &values);
+            self.lock().running.insert((line, place), Instant::now());
+            let outcome = self.one(&command, &stand_in, None, None);
+            self.lock().running.remove(&(line, place));
+            match outcome {
+                Ok(Some((Outcome::Ran(devices, _), _))) => Ok(Some(devices.iter().map(|device| device.refused).sum())),
+                Ok(Some((Outcome::Failed(_), _))) => Ok(None),
+                Ok(None) | Err(_) => Err(()),
+            }
+        };
+        if let Ok(Some(caught)) = caught::largest(first, self.lines[line].count(), runs) {
+            self.lock().found.caught.insert(line, caught);
+        }
+    }
+
     /// Tries one rank, or remembers.
     fn one(
         &self,
@@ -393,7 +443,9 @@ impl Work<'_> {
         // What else may fail does so for reasons that may pass.
         let is_lasting = match &outcome {
             Outcome::Ran(..) => true,
-            Outcome::Failed(failure) => failure.kind == trial::FailureKind::Refused,
+            Outcome::Failed(failure) => {
+                matches!(failure.kind, trial::FailureKind::Refused | trial::FailureKind::OutOfMemory)
+            }
         };
         if is_lasting {
             self.cache.put(&key, &outcome, &notes);

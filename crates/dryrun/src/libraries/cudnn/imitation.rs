@@ -38,8 +38,13 @@ const REDUCED: c_int = 1610;
 const RESULT: c_int = 1611;
 const TENSOR_TYPE: c_int = 901;
 const SIZES: c_int = 902;
+const IS_VIRTUAL: c_int = 907;
+/// Tensors that operations of attention write: of one operation on elements, a product, a reduction, and the forward and the backward pass
+/// as one.
+const WRITTEN: [c_int; 8] = [753, 1522, RESULT, 2803, 2804, 2859, 2860, 2861];
 
-/// What a plan of attention takes on an H200 (cuDNN 9.19; docs/dry-run.md).
+/// What a plan of attention takes on an H200 and an H100 (cuDNN 9.19; docs/dry-run.md), unless a single query is answered and nothing is
+/// kept for a backward pass.
 const ATTENTION: u64 = 256;
 
 /// Bytes that a plan's engine needs: for attention a few, and where several heads share keys and values, the gradients of each
@@ -54,7 +59,18 @@ pub fn workspace(plan: &Node) -> u64 {
     if products < 2 && !kinds.iter().any(|kind| ATTENTIONS.contains(kind)) {
         return 0;
     }
-    operations.iter().filter_map(over_heads).fold(ATTENTION, u64::saturating_add)
+    // Generation, token by token: one query, and nothing for a backward pass.
+    let kept: Vec<Node> = operations.iter().flat_map(kept).collect();
+    let is_of_one = matches!(&kept[..], [result] if sizes(result).get(2) == Some(&1));
+    let least = if is_of_one { 0 } else { ATTENTION };
+    operations.iter().filter_map(over_heads).fold(least, u64::saturating_add)
+}
+
+/// The tensors that an operation writes to memory of the program.
+fn kept(operation: &Node) -> Vec<Node> {
+    let written = WRITTEN.iter().filter_map(|name| lock(operation).child(*name));
+    let is_virtual = |tensor: &Node| lock(tensor).attributes.get(&IS_VIRTUAL).is_some_and(|is| is.bytes.contains(&1));
+    written.filter(|tensor| !is_virtual(tensor)).collect()
 }
 
 /// Bytes of what a reduction over heads, the second of four dimensions, reads.

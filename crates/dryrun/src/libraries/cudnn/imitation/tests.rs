@@ -46,6 +46,25 @@ fn attention_needs_what_it_needed_on_an_h200() {
 }
 
 #[test]
+fn a_single_query_of_which_nothing_is_kept_for_a_backward_pass_needs_nothing() {
+    let virtual_one = || {
+        let tensor = tensor(0, [8, 16, 512, 512]);
+        let is_virtual = Attribute { kind: 2, count: 1, bytes: vec![1], children: Vec::new() };
+        lock(&tensor).attributes.insert(IS_VIRTUAL, is_virtual);
+        tensor
+    };
+    let real = || tensor(0, [8, 16, 1, 64]);
+    let rows = || tensor(0, [8, 16, 512, 64]);
+    let product = |to: Node| node(MATRIX_PRODUCT, &[(1522, &[to])]);
+    let softmax = |statistics: Node| node(13, &[(753, &[statistics])]);
+    assert_eq!(workspace(&plan(&[product(virtual_one()), softmax(virtual_one()), product(real())])), 0);
+    assert_eq!(workspace(&plan(&[product(virtual_one()), softmax(real()), product(real())])), 256);
+    assert_eq!(workspace(&plan(&[product(virtual_one()), softmax(virtual_one()), product(rows())])), 256);
+    assert_eq!(workspace(&plan(&[node(ATTENTIONS[0], &[(2803, &[real()])])])), 0);
+    assert_eq!(workspace(&plan(&[node(ATTENTIONS[0], &[(2803, &[real()]), (2804, &[real()])])])), 256);
+}
+
+#[test]
 fn gradients_of_shared_keys_and_values_are_kept_for_each_head_until_they_are_added() {
     let product = || node(MATRIX_PRODUCT, &[]);
     let shared = || reduction(9, [8, 16, 512, 64], [8, 4, 512, 64]);
