@@ -155,6 +155,7 @@ def test_a_directory_without_plans_to_follow_is_an_error_of_one_line(tmp_path):
 def test_limits_resets_and_switches_hold_for_the_arena_too(planned):
     process = serve(planned, "limits.py")
     assert process.returncode == 0, process.stderr
+    assert process.stderr.count("roundup_power2_divisions is left to PyTorch's allocator") == 1, process.stderr
     assert json.loads(process.stdout.splitlines()[-1])["wrong"] == []
 
 

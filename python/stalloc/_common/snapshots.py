@@ -16,7 +16,8 @@ def take(torch: Any) -> dict[str, Any]:
     if is_hidden:
         torch._inductor = None
     try:
-        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+        take = torch.cuda.memory._snapshot
+        snapshot: dict[str, Any] = getattr(take, "with_stacks", take)()
         return snapshot
     finally:
         if is_hidden and torch._inductor is None:

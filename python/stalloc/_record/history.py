@@ -15,6 +15,7 @@ step's end does.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -64,6 +65,8 @@ class History:
         self._settled_for = 0
         # Whether it is on because the program wants it: then it is read, and never cleared.
         self._is_shared = False
+        # Whether it has call stacks that the program did not ask for.
+        self._hides_stacks = False
         self.tracks = _attach(torch)
         if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():  # by the program, before it used CUDA
             if not self.tracks:
@@ -116,6 +119,19 @@ class History:
                     say("the program uses PyTorch's memory history itself: the recording ends here")
                 self._set(*args, **kwargs)
 
+        with_stacks = self._torch.cuda.memory._snapshot
+
+        @functools.wraps(with_stacks)
+        def snapshot(*args: Any, **kwargs: Any) -> Any:
+            taken = with_stacks(*args, **kwargs)
+            if self._hides_stacks:
+                blocks = [block for segment in taken["segments"] for block in segment["blocks"]]
+                for one in (*blocks, *(entry for entries in taken["device_traces"] for entry in entries)):
+                    one["frames"] = []
+            return taken
+
+        snapshot.with_stacks = with_stacks  # type: ignore[attr-defined]
+        self._torch.cuda.memory._snapshot = snapshot
         record_memory_history.__signature__ = inspect.signature(self._set)  # type: ignore[attr-defined]
         self._torch.cuda.memory._record_memory_history = record_memory_history
 
@@ -123,7 +139,8 @@ class History:
         """The program turns the history on as it wants it, or off: what we have not read yet is read before."""
         self.read(at_once=True)
         _native.wait_for_stacks(False)
-        if kwargs.get("context", "all") is None and len(args) < 2:
+        self._hides_stacks = kwargs.get("context", "all") is None and len(args) < 2
+        if self._hides_stacks:
             kwargs = {**kwargs, "context": "alloc"}  # the recording has call stacks all the same
         if not self._is_shared:
             self._set(None)  # ours is not the program's to see

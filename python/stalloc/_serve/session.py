@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 from pathlib import Path
@@ -158,8 +159,8 @@ def _serve(torch: Any, settings: Settings) -> bool:
         say(f"this process runs with PyTorch's allocator: {problem}")
         return False
     _watch_for_another(torch)
-    if not settings.quiet and _rounds_up():
-        say("roundup_power2_divisions is left to PyTorch's allocator: the arena rounds to 512 bytes, and needs no classes of sizes")
+    if not settings.quiet:
+        _say_if_it_rounds_up(torch)
     if settings.solid is None:
         _register_no_pages(settings)
         sharing.install(torch)
@@ -248,9 +249,27 @@ def _register_no_pages(settings: Settings) -> None:
             say(f"{name} is switched off: NCCL cannot register an arena that is mapped by pages; with --solid it registers it as a whole")
 
 
-def _rounds_up() -> bool:
-    """Whether the program's settings ask PyTorch's allocator for classes of sizes."""
-    return any("roundup_power2_divisions" in os.environ.get(name, "") for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+def _say_if_it_rounds_up(torch: Any) -> None:
+    """Whether the program's settings ask PyTorch's allocator for classes of sizes, now or while it runs."""
+
+    @functools.cache
+    def said() -> None:
+        say("roundup_power2_divisions is left to PyTorch's allocator: the arena rounds to 512 bytes, and needs no classes of sizes")
+
+    def looked_at(change: Any) -> Any:
+        @functools.wraps(change)
+        def changed(options: str) -> Any:
+            if "roundup_power2_divisions" in str(options):
+                said()
+            return change(options)
+
+        return changed
+
+    if any("roundup_power2_divisions" in os.environ.get(name, "") for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")):
+        said()
+    for name in ("_cuda_cudaCachingAllocator_set_allocator_settings", "_accelerator_setAllocatorSettings"):
+        if (change := getattr(torch._C, name, None)) is not None:
+            setattr(torch._C, name, looked_at(change))
 
 
 def _saves_memory() -> bool:

@@ -156,10 +156,13 @@ struct Front final : stalloc::Graphs<Native> {
     auto* device = find(index);
     if (device == nullptr) return allocate();
     learn_limit(*device);
+    const auto begun = c10::getApproximateTime();
     try {
       return reread(*device, allocate);
     } catch (const c10::OutOfMemoryError&) {
-      if (trim(*device) == 0) out_of_memory.explain(*device, size);
+      const auto failed = c10::getApproximateTime();
+      if (!out_of_memory.may_fit(*device, size) || trim(*device) == 0) out_of_memory.explain(*device, size);
+      if (History::any_enabled()) device->history.leave_out(begun, failed);
     }
     stalloc::OutOfMemory::forget();
     typename Base::Again again(*this, *device);

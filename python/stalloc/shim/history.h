@@ -43,6 +43,8 @@ inline std::vector<StallocPoolPart> pool_parts(const StallocCore* core, int inde
 
 using PoolId = c10::cuda::MempoolId_t;
 
+using Time = decltype(c10::getApproximateTime());
+
 using Stack = std::shared_ptr<c10::GatheredContext>;
 
 // What is kept of an entry until PyTorch asks for it: half of what PyTorch's own takes, and no strings.
@@ -53,7 +55,7 @@ struct Entry {
   size_t size;
   void* stream;
   PoolId pool;
-  decltype(c10::getApproximateTime()) time;
+  Time time;
   Stack stack;
   Notes notes;
 };
@@ -244,12 +246,26 @@ class History {
       if (const auto gone = leaving.find(address); gone != leaving.end() && gone->second.number == number) complete(gone);
   }
 
+  // Between two times the native allocator noted a failure that the program never hears of: the request was made again.
+  void leave_out(Time from, Time to) {
+    std::lock_guard<std::mutex> lock(mutex);
+    unheard.emplace_back(from, to);
+    if (unheard.size() > length) unheard.pop_front();
+  }
+
   // Adds the entries to the native allocator's, in the order of time.
   template <typename Clock>
   void merge_into(std::vector<TraceEntry>& trace, Clock& to_unix) {
-    size_t middle = trace.size(), most = 0;
+    size_t middle = 0, most = 0;
     {
       std::lock_guard<std::mutex> lock(mutex);
+      const auto is_unheard = [&](const TraceEntry& entry) {
+        return entry.action_ == TraceEntry::OOM && std::any_of(unheard.begin(), unheard.end(), [&](const auto& failure) {
+                 return to_unix(failure.first) / 1000 <= entry.time_.t_ && entry.time_.t_ <= to_unix(failure.second) / 1000;
+               });
+      };
+      trace.erase(std::remove_if(trace.begin(), trace.end(), is_unheard), trace.end());
+      middle = trace.size();
       entries.append_to(trace, index);
       most = length;
     }
@@ -283,6 +299,7 @@ class History {
   int index;
   std::mutex mutex;
   LastEntries entries;
+  std::deque<std::pair<Time, Time>> unheard;                   // when failures were that are left out
   LeavingBlocks leaving;                                       // by address
   std::deque<std::pair<uint64_t, uint64_t>> leaving_in_order;  // number and address of those that streams have not done with
   std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> live;  // where live blocks were asked for

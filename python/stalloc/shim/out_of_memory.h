@@ -74,6 +74,13 @@ class OutOfMemory {
   // The native allocator's observer: keeps what this thread's last attempt was told.
   static void note(int64_t device, size_t size, size_t total, size_t free) { told = {device, size, total, free}; }
 
+  // False where even the arena's idle memory would not be enough for a request that just failed: most often a library's, which
+  // has another way. What it would be given back for, other requests would have to map again.
+  static bool may_fit(Device& device, size_t size) {
+    const auto [live, held] = device.figures.totals();
+    return told.device != device.index || told.free + (held - std::min(live, held)) >= size;
+  }
+
   // The program never hears of this thread's last attempt.
   static void forget() { told.device = -1; }
 

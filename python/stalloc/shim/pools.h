@@ -12,21 +12,22 @@
 
 namespace stalloc {
 
-// Adds what a pool holds to PyTorch's statistics. What it holds only grows as long as somebody holds it. Older versions do not
-// tell.
+// Adds what a pool holds, and the most that it held, to PyTorch's statistics. What it holds only grows as long as somebody holds
+// it. Older versions do not tell.
 template <typename Stats>
-auto add_reserved(Stats& stats, c10::cuda::MempoolId_t pool, int64_t bytes, int)
+auto add_reserved(Stats& stats, c10::cuda::MempoolId_t pool, int64_t bytes, int64_t most, int)
     -> decltype(void(stats.reserved_bytes_by_private_pools)) {
   constexpr size_t AGGREGATE = 0, LARGE = 2;
   for (size_t type : {AGGREGATE, LARGE}) {
     auto& reserved = stats.reserved_bytes_by_private_pools[pool][type];
     reserved.current += bytes;
-    reserved.peak += bytes;
-    reserved.allocated += bytes;
+    reserved.peak += most;
+    reserved.allocated += most;
+    reserved.freed += most - bytes;
   }
 }
 template <typename Stats>
-void add_reserved(Stats&, c10::cuda::MempoolId_t, int64_t, long) {}
+void add_reserved(Stats&, c10::cuda::MempoolId_t, int64_t, int64_t, long) {}
 
 // The pools of one device.
 class Pools {
@@ -72,6 +73,7 @@ class Pools {
   void released(Id pool) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (auto found = ours_.find(pool); found != ours_.end()) {
+      if (found->second == 1) (void)held_now();
       core_->pool_end(index_, pool.first, pool.second);
       if (--found->second == 0) ours_.erase(found);
     }
@@ -87,13 +89,10 @@ class Pools {
   // Adds what each pool holds to the statistics.
   template <typename Stats>
   void add_to(Stats& stats) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (ours_.empty()) return;
-    }
-    std::map<Id, int64_t> bytes;
-    for (const auto& part : pool_parts(core_, index_)) bytes[{part.pool[0], part.pool[1]}] += int64_t(part.block.size);
-    for (const auto& [pool, held] : bytes) add_reserved(stats, pool, held, 0);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (ours_.empty() && most_.empty()) return;
+    auto held = held_now();
+    for (const auto& [pool, most] : most_) add_reserved(stats, pool, held[pool], most, 0);
   }
 
   // The live blocks of a pool.
@@ -116,6 +115,15 @@ class Pools {
   std::vector<Redirection> routes_;
   std::map<Id, int> ours_;  // and how many hold each
   std::map<Id, int> made_;
+  std::map<Id, int64_t> most_;  // bytes that each was seen to hold, also of those that are gone
+
+  // What each holds. The lock is held.
+  std::map<Id, int64_t> held_now() {
+    std::map<Id, int64_t> held;
+    for (const auto& part : pool_parts(core_, index_)) held[{part.pool[0], part.pool[1]}] += int64_t(part.block.size);
+    for (const auto& [pool, bytes] : held) most_[pool] = std::max(most_[pool], bytes);
+    return held;
+  }
 };
 
 }  // namespace stalloc

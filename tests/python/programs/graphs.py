@@ -104,6 +104,8 @@ del kept, static
 gc.collect()
 torch.cuda.empty_cache()
 check("all of it is back", segments() == [] and torch.cuda.memory_reserved() <= before + 2 * MIB)
+nested = torch.cuda.memory_stats_as_nested_dict().get("reserved_bytes_by_private_pools")
+check("a pool's figures stay", nested is None or nested[pool]["all"]["current"] == 0 < nested[pool]["all"]["peak"])
 one = capture(model, 400, None)
 check("a graph has a pool of its own where none is named", len({tuple(part["segment_pool_id"]) for part in segments()}) == 1)
 del one

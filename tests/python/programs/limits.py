@@ -122,6 +122,28 @@ torch.cuda.set_per_process_memory_fraction(1.0)
 check("without it there is room", out_of_memory(8 * gib) is None)
 torch.cuda.empty_cache()
 
+# A failure that the program catches is one entry of the history and takes nothing from others; one that idle memory mends is none.
+torch.cuda.memory._record_memory_history(max_entries=10_000, context=None)
+
+
+def failures():
+    return sum(entry["action"] == "oom" for entry in torch.cuda.memory._snapshot()["device_traces"][0])
+
+
+torch.empty(30 * gib, dtype=torch.uint8, device="cuda")
+held = torch.cuda.memory_reserved()
+check(f"memory is idle: {held}", held > 29 * gib)
+check("more than all is refused", [out_of_memory(200 * gib) is None for _ in range(3)] == [False] * 3)
+check(f"each failure is an entry: {failures()}", failures() == 3)
+check(f"{held} bytes were held, now {torch.cuda.memory_reserved()}", torch.cuda.memory_reserved() == held)
+pool = torch.cuda.MemPool()
+with torch.cuda.use_mem_pool(pool):
+    mended = torch.empty(60 * gib, dtype=torch.uint8, device="cuda")
+check(f"what idle memory mended is none: {failures()}", failures() == 3)
+del mended, pool
+torch.cuda.memory._record_memory_history(enabled=None)
+torch.cuda.empty_cache()
+
 # Without caching every request is the device's own.
 trainer.step()
 check("the arena serves", from_arena(lambda: torch.empty(3 * mib, device="cuda")))
@@ -137,4 +159,6 @@ check("with caching it does again", from_arena(lambda: torch.empty(3 * mib, devi
 
 if "DUMP" in os.environ:
     torch.cuda.memory._dump_snapshot(os.environ["DUMP"])
+for _ in range(2):
+    torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4")
 print(json.dumps({"wrong": wrong}))
