@@ -25,6 +25,7 @@ from stalloc._out_of_memory import on_out_of_memory  # noqa: E402
 from stalloc._read import read_trace  # noqa: E402
 from stalloc._report import record, report  # noqa: E402
 from stalloc._serve.settings import lib_path  # noqa: E402
+from stalloc._sleep import asleep, sleep, wake  # noqa: E402
 from stalloc._steps.marks import phase, step, watch  # noqa: E402
 
 _register()
@@ -32,6 +33,7 @@ _register()
 __all__ = [
     "__version__",
     "apply",
+    "asleep",
     "chunked_loss",
     "enable",
     "fit",
@@ -48,6 +50,8 @@ __all__ = [
     "release_memory",
     "report",
     "simulate",
+    "sleep",
     "step",
+    "wake",
     "watch",
 ]

@@ -185,6 +185,23 @@ def serve_keep_in(folder: Path, rank: int) -> None:
 def serve_unprepare() -> None:
     """Takes back all plans that were not begun with."""
 
+def serve_can_sleep(device: int) -> None:
+    """RuntimeError if the arena of a device cannot sleep now; asks nothing of the device."""
+
+def serve_sleep(device: int, keep: list[tuple[int, int]], discard: list[tuple[int, int]]) -> Optional[dict[str, int]]:
+    """Has the arena of a device sleep: all but the ranges (start, bytes) of ``keep``, without the contents of those of ``discard``. Figures:
+    ``bytes`` copied by ``copies``, device ``memory`` given back, ``host`` memory kept; None if there is no arena. RuntimeError if it
+    cannot, MemoryError if the host lacks memory."""
+
+def serve_wake(device: int, first: list[tuple[int, int]]) -> Optional[dict[str, int]]:
+    """Has the arena of a device wake; figures as above. torch.cuda.OutOfMemoryError if the device lacks memory: then all sleeps on."""
+
+def serve_asleep(device: int) -> Optional[int]:
+    """Bytes of a device's arena that are on the host; None while it is awake."""
+
+def serve_sleeps_at(address: int) -> bool:
+    """Whether what lies at an address is asleep."""
+
 def serve_table() -> int:
     """Address of the table of functions that a shim calls."""
 

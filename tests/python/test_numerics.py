@@ -54,6 +54,14 @@ def test_losses_and_weights_are_the_same_while_plans_are_learned_and_adopted(run
         assert learned["stats"]["plans"] > 0, learned["stats"]
 
 
+@pytest.mark.parametrize("model", ["mlp", "transformer"])
+def test_losses_and_weights_are_the_same_where_memory_goes_away_and_comes_back_between_operations(runs, model):
+    plain, slept = figures(runs, model, "plain"), figures(runs, model, "sleep")
+    assert slept["losses"] == plain["losses"]
+    assert slept["weights"] == plain["weights"]
+    assert slept["sleeps"] > 30 and slept["stats"]["fallback"] == 0, slept
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_a_recorded_run_computes_the_same(runs, model):
     plain, recorded = figures(runs, model, "plain"), figures(runs, model, "record")

@@ -32,6 +32,7 @@ mod pools;
 mod remap;
 mod rivals;
 mod search;
+mod sleep;
 mod worth;
 
 pub use blocks::{Freed, LiveBlock};
@@ -43,6 +44,7 @@ use pools::Pools;
 pub use pools::{PoolId, PoolPart};
 use remap::OldMappings;
 use rivals::Rivals;
+pub use sleep::Moved;
 use worth::Worth;
 
 /// Largest address range of an arena in granules, bytes 2 TiB.
@@ -135,6 +137,7 @@ pub struct Arena<D: Device> {
     only_pages: bool,
     /// Bytes that may be remapped before places on mapped memory are preferred.
     allowance: u64,
+    sleep: sleep::Sleep,
     /// Memory of graphs; none where the device maps no pages.
     pools: Option<Pools<D::Event>>,
     /// What has no planned offset, or not now, is left to the fallback.
@@ -208,6 +211,7 @@ impl<D: Device> Arena<D> {
         let pools = pools.map(|page| Pools::new(frames.base() + frames.bytes(), frames.beyond(), page));
         let mut arena = Arena {
             pools,
+            sleep: sleep::Sleep::default(),
             cursor: Cursor::new(&script),
             taken: RangeSet::new(granules as usize),
             blocks,
@@ -292,7 +296,7 @@ impl<D: Device> Arena<D> {
             self.statistics.unplanned.capturing += 1;
             return None;
         }
-        let granules = u32::try_from(size.max(1).div_ceil(GRANULE)).ok();
+        let granules = u32::try_from(size.max(1).div_ceil(GRANULE)).ok().filter(|_| !self.sleep.is_asleep());
         let (Some(granules), Some(ordinal)) = (granules, self.streams.ordinal(stream)) else {
             self.statistics.unplanned.refused += 1;
             return None;
@@ -362,16 +366,6 @@ impl<D: Device> Arena<D> {
         statistics.peak_allocated = statistics.peak_allocated.max(statistics.allocated + statistics.pools);
         self.most_lately = self.most_lately.max(statistics.allocated);
         true
-    }
-
-    /// First address of the arena.
-    pub fn base(&self) -> Address {
-        self.frames.base()
-    }
-
-    /// Whether an address lies in the arena.
-    pub fn owns(&self, address: Address) -> bool {
-        self.addresses().contains(&address)
     }
 
     /// Whether an address lies in what is planned and searched, and not in a pool.
@@ -494,6 +488,7 @@ impl<D: Device> Drop for Arena<D> {
                 pools.release(&mut self.device);
             }
             let _ = self.frames.release(&mut self.device);
+            self.sleep.release(&mut self.device);
         }
     }
 }

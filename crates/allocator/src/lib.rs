@@ -18,7 +18,7 @@ mod statistics;
 mod streams;
 mod tuning;
 
-pub use arena::{Arena, Freed, LiveBlock, PoolId, PoolPart, Served};
+pub use arena::{Arena, Freed, LiveBlock, Moved, PoolId, PoolPart, Served};
 pub use frames::FrameSet;
 pub use journal::Event;
 pub use planned::PlannedAllocator;
@@ -45,6 +45,9 @@ pub enum Error {
     /// The device refused for another reason.
     #[error(transparent)]
     Device(#[from] stalloc_device::Error),
+    /// The arena cannot sleep, or wake, now. Nothing was changed.
+    #[error("{0}")]
+    Sleep(String),
     /// A plan cannot be followed.
     #[error("the plan cannot be used: {0}")]
     Plan(String),

@@ -11,12 +11,14 @@ use thiserror::Error;
 mod counting;
 mod gpu;
 mod host;
+mod host_pages;
 mod shared;
 mod work;
 
 pub use counting::Counting;
 pub use gpu::{Event, Gpu, HostMemory};
 pub use host::Host;
+pub use host_pages::HostPages;
 pub use shared::Shared;
 pub use work::DriverWork;
 
@@ -42,6 +44,14 @@ pub enum Error {
     /// The device does not have this ability.
     #[error("the device cannot {0}")]
     Unsupported(&'static str),
+    /// The host has not so much memory that could be page-locked.
+    #[error("the host has no {requested} bytes of memory to lock ({available} are available)")]
+    HostMemory {
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes that could be had.
+        available: u64,
+    },
     /// The driver failed.
     #[error("{call} failed: {message}")]
     Driver {
@@ -138,6 +148,22 @@ pub trait Device {
     /// If there is no such device, or it cannot reach this one.
     fn allow_peer(&mut self, _peer: u32) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Takes page-locked memory of the host, which [`Device::copy`] alone reads and writes.
+    fn alloc_host(&mut self, _bytes: u64) -> Result<Address, Error> {
+        Err(Error::Unsupported("keep contents on the host"))
+    }
+
+    /// Gives back what [`Device::alloc_host`] handed out. No copy may be under way.
+    fn free_host(&mut self, _address: Address) -> Result<(), Error> {
+        Err(Error::Unsupported("keep contents on the host"))
+    }
+
+    /// Queues a copy between memory of the device and such memory of the host, behind those that were queued on the same of its own
+    /// streams (`lane`), and behind nothing else. It is over once [`Device::synchronize`] returns.
+    fn copy(&mut self, _to: Address, _from: Address, _bytes: u64, _lane: usize) -> Result<(), Error> {
+        Err(Error::Unsupported("keep contents on the host"))
     }
 
     /// What it asked of its driver so far to take, map and give back memory.

@@ -81,6 +81,18 @@ impl<D: Device> Device for Shared<D> {
         self.lock().allow_peer(peer)
     }
 
+    fn alloc_host(&mut self, bytes: u64) -> Result<Address, Error> {
+        self.lock().alloc_host(bytes)
+    }
+
+    fn free_host(&mut self, address: Address) -> Result<(), Error> {
+        self.lock().free_host(address)
+    }
+
+    fn copy(&mut self, to: Address, from: Address, bytes: u64, lane: usize) -> Result<(), Error> {
+        self.lock().copy(to, from, bytes, lane)
+    }
+
     fn driver_work(&self) -> DriverWork {
         self.lock().driver_work()
     }

@@ -13,6 +13,7 @@
 //! | `write_later(uint64 address, uint64 bytes, uint64 what)` | these bytes can be computed: `what` is the caller's number for them |
 //! | `later(uint64 address, uint64 bytes, uint64 *before) -> uint64` | what the bytes are, if they can be computed, else 0; `before`: bytes of it that lie before |
 //! | `forget(uint64 address, uint64 bytes)` | these bytes are no longer known |
+//! | `keep(uint64 address)` | only copies use this page-locked memory of the host: what is known of a device's memory stays known there |
 //! | `summary(char *text, size_t size) -> size_t` | a JSON object; returns its length, writes at most `size` bytes with a final zero |
 //!
 //! Each name begins with `stalloc_dryrun_`. The callback runs on the copying thread with no lock held.
@@ -183,6 +184,10 @@ exports! {
             before.set(at);
             what
         })
+    }
+
+    fn stalloc_dryrun_keep(address: u64) {
+        memory().host().keep(address);
     }
 
     fn stalloc_dryrun_forget(start: u64, bytes: u64) {

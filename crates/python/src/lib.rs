@@ -10,6 +10,7 @@ mod read;
 mod record;
 mod serve;
 mod settings;
+mod sleep;
 mod tracker;
 
 use pyo3::prelude::*;
@@ -47,6 +48,9 @@ mod _native {
         serve_forbid_waits, serve_keep, serve_keep_in, serve_learn, serve_outcome, serve_plans, serve_prepare,
         serve_report, serve_solid, serve_solid_size, serve_step, serve_table, serve_unprepare,
     };
+
+    #[pymodule_export]
+    use super::sleep::{serve_asleep, serve_can_sleep, serve_sleep, serve_sleeps_at, serve_wake};
 
     /// What this module has for Python. Python's part, which has the same file, is of the same build if it is the same.
     const INTERFACE: &[u8] = include_bytes!("../../../python/stalloc/_native.pyi");

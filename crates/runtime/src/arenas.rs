@@ -1,10 +1,11 @@
 //! What the process asks of its arenas.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
-use stalloc_allocator::{Arena, Error, Freed, LiveBlock, PoolId, PoolPart};
+use stalloc_allocator::{Arena, Error, Freed, LiveBlock, Moved, PoolId, PoolPart};
 use stalloc_common::figures;
-use stalloc_device::{Address, Device, Gpu, Host, Shared, Stream};
+use stalloc_device::{Address, Device, Gpu, Host, HostPages, Shared, Stream};
 use stalloc_plan::Plan;
 
 use crate::budget::{Budget, Budgeted};
@@ -86,6 +87,9 @@ fn tight<D: Device>(mut arena: Arena<D>) -> Arena<D> {
 
 fn open_host(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     fork::in_use();
+    if std::env::var_os("STALLOC_HOST_PAGES").is_some() {
+        return Ok(learned_from(tight(Arena::new(HostPages::new(HOST_BYTES), plan)?), HOST, None));
+    }
     Ok(learned_from(tight(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan)?), HOST, None))
 }
 
@@ -232,8 +236,33 @@ pub fn trim(device: i32) -> u64 {
     trimmed.unwrap_or(0)
 }
 
+/// Whether the arena of a device may sleep now; `None` if there is none.
+pub fn can_sleep(device: i32) -> Option<Result<(), Error>> {
+    of(device)?.when_it_may_sleep(|_| Ok(()))
+}
+
+/// See [`Arena::sleep`]; `None` if there is no arena.
+pub fn sleep(device: i32, keep: &[Range<Address>], discard: &[Range<Address>]) -> Option<Result<Moved, Error>> {
+    of(device)?.when_it_may_sleep(|arena| arena.sleep(keep, discard))
+}
+
+/// See [`Arena::wake`].
+pub fn wake(device: i32, first: &[Range<Address>]) -> Option<Result<Moved, Error>> {
+    of(device)?.with(|arena| arena.wake(first))
+}
+
+/// See [`Arena::asleep`].
+pub fn asleep(device: i32) -> Option<u64> {
+    of(device)?.with(|arena| arena.asleep())?
+}
+
+/// See [`Arena::sleeps_at`].
+pub fn sleeps_at(address: Address) -> bool {
+    owner(address).and_then(|(_, locked)| locked.with(|arena| arena.sleeps_at(address))).unwrap_or(false)
+}
+
 /// The arena's address range and the device memory behind it.
-pub fn arena(device: i32) -> Option<(std::ops::Range<Address>, u64)> {
+pub fn arena(device: i32) -> Option<(Range<Address>, u64)> {
     of(device)?.with(|arena| (arena.addresses(), arena.reserved()))
 }
 
@@ -243,7 +272,7 @@ pub fn is_solid(device: i32) -> bool {
 }
 
 /// The parts of the arena's range that have device memory behind them, in order, and after how many changes this is so.
-pub fn mapped(device: i32) -> (Vec<std::ops::Range<Address>>, u64) {
+pub fn mapped(device: i32) -> (Vec<Range<Address>>, u64) {
     // An arena changes its memory only while its lock is held, as it is here.
     of(device).and_then(|locked| locked.with(|arena| (arena.mapped(), memory_changes(device)))).unwrap_or_default()
 }
@@ -273,7 +302,7 @@ pub fn blocks(device: i32) -> Vec<LiveBlock> {
 }
 
 /// The blocks and the mapped parts at one moment.
-pub fn layout(device: i32) -> (Vec<LiveBlock>, Vec<std::ops::Range<Address>>) {
+pub fn layout(device: i32) -> (Vec<LiveBlock>, Vec<Range<Address>>) {
     of(device).and_then(|locked| locked.with(|arena| (arena.blocks(), arena.mapped()))).unwrap_or_default()
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use stalloc_device::{Address, Backing, Device, DriverWork, Error, MemoryInfo, Stream};
 
+use crate::host_room;
+
 /// What arena and fallback of one device may hold together. Read and written without a lock.
 #[derive(Debug)]
 pub struct Budget {
@@ -174,6 +176,18 @@ impl<D: Device> Device for Budgeted<D> {
 
     fn allow_peer(&mut self, peer: u32) -> Result<(), Error> {
         self.device.allow_peer(peer)
+    }
+
+    fn alloc_host(&mut self, bytes: u64) -> Result<Address, Error> {
+        host_room::take(bytes, || self.device.alloc_host(bytes))
+    }
+
+    fn free_host(&mut self, address: Address) -> Result<(), Error> {
+        self.device.free_host(address)
+    }
+
+    fn copy(&mut self, to: Address, from: Address, bytes: u64, lane: usize) -> Result<(), Error> {
+        self.device.copy(to, from, bytes, lane)
     }
 
     fn driver_work(&self) -> DriverWork {

@@ -114,6 +114,11 @@ impl Exports {
         }
     }
 
+    /// A block that is shared, if one is.
+    pub fn first(&self) -> Option<Address> {
+        self.blocks.keys().next().copied()
+    }
+
     /// Whether no block is shared.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()

@@ -7,7 +7,7 @@
 //!
 //! The rooms: `folder` (where plans lie), `locked_arena` (one device's arena and its lock), `serving` (an arena, whatever
 //! device it is on), `counters` (its share of PyTorch's statistics), `segments` (its share of snapshots), `registry` (which device an address belongs to), `arenas` (what a process asks of them),
-//! `budget` (how much memory it may take), `solid` (how large one allocation is), `pinned` (page-locked memory of the host), `learning` (a thread that makes plans while the program runs), `rivals` (what PyTorch's allocator would have held), `fork` (children
+//! `budget` (how much memory it may take), `solid` (how large one allocation is), `pinned` (page-locked memory of the host), `learning` (a thread that makes plans while the program runs), `host_room` (how much page-locked memory the host has left), `rivals` (what PyTorch's allocator would have held), `fork` (children
 //! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C), `order`
 //! (the stand-in CUDA hears of blocks).
 //! Programs that give PyTorch an allocator by name get [`pluggable`]'s, which brings a fallback of its own.
@@ -20,6 +20,7 @@ mod exports;
 mod fault;
 mod folder;
 mod fork;
+mod host_room;
 mod learning;
 mod locked_arena;
 mod messages;
@@ -34,9 +35,9 @@ mod solid;
 mod table;
 
 pub use arenas::{
-    allow_peer, arena, block_around, blocks, counters, fallback_holds, forbid_waits, free, is_solid, mapped,
-    memory_changes, on_departure, pool_begin, pool_end, pool_parts, pool_restore, pool_serve, prepare, record_stream,
-    report, serve, set_capturing, set_limit, step_begin, trim, unprepare,
+    allow_peer, arena, asleep, block_around, blocks, can_sleep, counters, fallback_holds, forbid_waits, free, is_solid,
+    mapped, memory_changes, on_departure, pool_begin, pool_end, pool_parts, pool_restore, pool_serve, prepare,
+    record_stream, report, serve, set_capturing, set_limit, sleep, sleeps_at, step_begin, trim, unprepare, wake,
 };
 pub use counters::{Counter, Counters, Durations, Pool};
 pub use fault::contained;
@@ -48,6 +49,7 @@ pub use pinned::{PinnedCounters, counters as pinned_counters};
 pub use registry::{HOST, device_of};
 pub use rivals::RivalsHeld;
 pub use solid::set as set_solid;
+pub use stalloc_allocator::{Error as ArenaError, Moved};
 pub use stalloc_learning::Finding;
 pub use table::{
     Core, CoreArena, CoreBlock, CoreExport, CorePart, CorePoolPart, CoreRange, VERSION as CORE_VERSION, core,

@@ -30,6 +30,8 @@ pub struct Report {
     pub peak_allocated: u64,
 }
 
+const SHARED: &str = "is shared with another process, which has its memory, so that it cannot be given back: delete shared tensors first";
+
 /// Opens the arena for a plan.
 pub type Open = fn(&Plan) -> Result<Box<dyn Serving>, Error>;
 
@@ -307,6 +309,25 @@ impl LockedArena {
         });
         inner.exports = Some(exports).filter(|exports| !exports.is_empty());
         shared?
+    }
+
+    /// Does something with the arena if it may sleep now; `None` if there is none. What other processes have open is theirs, too: it
+    /// cannot be given back.
+    pub fn when_it_may_sleep<T>(
+        &self,
+        act: impl FnOnce(&mut dyn Serving) -> Result<T, Error>,
+    ) -> Option<Result<T, Error>> {
+        let inner = &mut *self.lock();
+        let State::Open(arena) = &mut inner.state else { return None };
+        let shared = inner.exports.as_ref().and_then(|exports| exports.first());
+        let refused =
+            arena.can_sleep().err().or(shared.map(|at| Error::Sleep(format!("the tensor at {at:#x} {SHARED}"))));
+        if let Some(error) = refused {
+            return Some(Err(error));
+        }
+        let (done, reserved) = self.guarded(|| (act(arena.as_mut()), arena.reserved()))?;
+        inner.note_reserved(reserved);
+        Some(done)
     }
 
     /// Another device may use the arena's memory, now or once it is open; false if that cannot be had.

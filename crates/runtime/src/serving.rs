@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use stalloc_allocator::{Arena, Error, Event, FrameSet, Freed, LiveBlock, PoolId, PoolPart, Script, Statistics};
+use stalloc_allocator::{Arena, Error, Event, FrameSet, Freed, LiveBlock, Moved, PoolId, PoolPart, Script, Statistics};
 use stalloc_device::{Address, Device, Stream};
 
 /// What came of a request.
@@ -67,6 +67,16 @@ pub trait Serving: Send {
     fn pool_parts(&self) -> Vec<PoolPart>;
     /// See [`Arena::pool_restore`].
     fn pool_restore(&mut self, id: PoolId, blocks: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>);
+    /// See [`Arena::can_sleep`].
+    fn can_sleep(&self) -> Result<(), Error>;
+    /// See [`Arena::sleep`].
+    fn sleep(&mut self, keep: &[Range<Address>], discard: &[Range<Address>]) -> Result<Moved, Error>;
+    /// See [`Arena::wake`].
+    fn wake(&mut self, first: &[Range<Address>]) -> Result<Moved, Error>;
+    /// See [`Arena::asleep`].
+    fn asleep(&self) -> Option<u64>;
+    /// See [`Arena::sleeps_at`].
+    fn sleeps_at(&self, address: Address) -> bool;
     /// See [`Arena::is_solid`].
     fn is_solid(&self) -> bool;
     /// See [`Arena::reserved`].
@@ -148,6 +158,21 @@ impl<D: Device + Send> Serving for Arena<D> {
     }
     fn pool_restore(&mut self, id: PoolId, blocks: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>) {
         self.pool_restore(id, blocks)
+    }
+    fn can_sleep(&self) -> Result<(), Error> {
+        self.can_sleep()
+    }
+    fn sleep(&mut self, keep: &[Range<Address>], discard: &[Range<Address>]) -> Result<Moved, Error> {
+        self.sleep(keep, discard)
+    }
+    fn wake(&mut self, first: &[Range<Address>]) -> Result<Moved, Error> {
+        self.wake(first)
+    }
+    fn asleep(&self) -> Option<u64> {
+        self.asleep()
+    }
+    fn sleeps_at(&self, address: Address) -> bool {
+        self.sleeps_at(address)
     }
     fn is_solid(&self) -> bool {
         self.is_solid()

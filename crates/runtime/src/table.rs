@@ -18,7 +18,7 @@ use crate::{registry, segments};
 pub use types::{CoreArena, CoreBlock, CoreExport, CorePart, CorePoolPart, CoreRange};
 
 /// A shim refuses a core of another version than it was compiled for.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// The functions that a shim calls. None throws or ends the process, whatever goes wrong in it, and none calls back into the shim.
 /// Every one may be called from any thread.
@@ -91,6 +91,8 @@ pub struct Core {
     pinned_trim: extern "C" fn() -> u64,
     /// What is counted of pinned memory; then peaks begin again at what there is, and totals at nothing, if they are to.
     pinned_counters: unsafe extern "C" fn(out: *mut PinnedCounters, restart_peaks: i32, restart_totals: i32),
+    /// Bytes of the arena that are on the host, and without device memory until the program has it wake; 0 while it is awake.
+    asleep: extern "C" fn(device: i32) -> u64,
     /// Lets other processes open the block that begins at an address, until it is released. Copies up to `capacity` descriptors,
     /// which stay the core's, and returns how many there are. 0: they cannot; why is in `why`, at most `room` bytes with a zero at
     /// the end.
@@ -132,6 +134,7 @@ static CORE: Core = Core {
     pinned_record,
     pinned_trim,
     pinned_counters,
+    asleep,
     share,
 };
 
@@ -394,6 +397,10 @@ unsafe extern "C" fn pinned_counters(out: *mut PinnedCounters, peaks: i32, total
         // SAFETY: the caller's promise.
         unsafe { *out = counters };
     }
+}
+
+extern "C" fn asleep(device: i32) -> u64 {
+    contained("asleep", || arenas::asleep(device), || None).unwrap_or(0)
 }
 
 /// # Safety

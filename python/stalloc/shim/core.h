@@ -9,7 +9,7 @@
 #include <cstdint>
 
 // A shim refuses a core of another version than it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 11;
+constexpr uint32_t STALLOC_CORE_VERSION = 12;
 
 /// A live block of an arena.
 struct StallocBlock {
@@ -200,6 +200,8 @@ struct StallocCore {
   uint64_t (*pinned_trim)();
   /// What is counted of pinned memory; then peaks begin again at what there is, and totals at nothing, if they are to.
   void (*pinned_counters)(StallocPinned *out, int32_t restart_peaks, int32_t restart_totals);
+  /// Bytes of the arena that are on the host, and without device memory until the program has it wake; 0 while it is awake.
+  uint64_t (*asleep)(int32_t device);
   /// Lets other processes open the block that begins at an address, until it is released. Copies up to `capacity` descriptors,
   /// which stay the core's, and returns how many there are. 0: they cannot; why is in `why`, at most `room` bytes with a zero at
   /// the end.
@@ -208,7 +210,7 @@ struct StallocCore {
 
 static_assert(sizeof(StallocArena) == 24);
 static_assert(sizeof(StallocBlock) == 40);
-static_assert(sizeof(StallocCore) == 224);
+static_assert(sizeof(StallocCore) == 232);
 static_assert(sizeof(StallocCounters) == 320);
 static_assert(sizeof(StallocExport) == 24);
 static_assert(sizeof(StallocPart) == 48);

@@ -204,7 +204,11 @@ struct Front final : stalloc::Graphs<Native> {
     trim_all();
   }
   void trim_all() {
-    for (auto& device : devices) trim(*device);
+    for (auto& device : devices) {
+      // No request of the arena's tells it meanwhile what the native allocator holds.
+      if (core->asleep(device->index) > 0) refresh(*device);
+      trim(*device);
+    }
   }
 };
 

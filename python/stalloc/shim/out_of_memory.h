@@ -97,6 +97,8 @@ class OutOfMemory {
       throw;
     } catch (c10::OutOfMemoryError& error) {
       auto text = with_arena(error.msg(), device.figures.totals());
+      if (const auto bytes = device.core->asleep(device.index))
+        text += " stalloc: this process is asleep with " + written(bytes) + " on the host; stalloc.wake() has them back.";
       if (is_limited) text = with_figure(std::move(text), " allowed; ", written(device.limit.allowed()));
       throw c10::OutOfMemoryError({__func__, __FILE__, uint32_t(__LINE__)}, std::move(text));
     }

@@ -1,13 +1,16 @@
-"""Trains models on the CPU, each four times: plain, recorded, served from the plan of what was recorded, and served by an arena that learns.
+"""Trains models on the CPU: plain, recorded, served from the plan of what was recorded, and served by an arena that learns; two of them by one
+that sleeps between operations, too, in pages that come and go.
 
 numerics.py FOLDER STALLOC: leaves FOLDER/MODEL/{plain,record,serve}.json with every loss, a digest of the final weights and the
 share of each step's requests that came from the plan, and FOLDER/MODEL/log/rank0_dev0.trace, every address of the served run.
 Each run is a forked child, since importing PyTorch is what takes long.
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -18,8 +21,9 @@ os.environ["OMP_WAIT_POLICY"] = "passive"  # PyTorch's threads spin else, and th
 import torch
 import torch._dynamo  # as optimizers do
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from stalloc import _host
+from stalloc import _host, _native
 
 RECORDED, STEPS = 6, 20
 #: Seconds after each step: what learns in a thread of its own would be too late for steps as short as these.
@@ -137,9 +141,23 @@ def run_threads(steps, _shares):
     return losses, digest(*(net for net, _ in nets))
 
 
+class Sleeps(TorchDispatchMode):
+    """Before some operations all memory goes away, where an access would end the process, and comes back."""
+
+    count, draw = 0, random.Random(3)
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        if self.draw.random() < 0.02:
+            for moved in _native.serve_sleep(-1, [], []), _native.serve_wake(-1, []):
+                assert moved["bytes"] > 0
+            Sleeps.count += 1
+        return function(*arguments, **(keywords or {}))
+
+
 def child(run, how, folder):
     """One run, from the first tensor on."""
     global PAUSE, PATIENCE
+    context = contextlib.nullcontext()
     if how == "record":
         _host.record(folder)
     elif how == "serve":
@@ -148,11 +166,16 @@ def child(run, how, folder):
         PAUSE = 0.05
         PATIENCE = 6000 if run in (run_mlp, run_transformer) else 0  # those whose steps repeat
         _host.learn(folder / "learned")
+    elif how == "sleep":
+        os.environ["STALLOC_HOST_PAGES"] = "1"
+        _host.learn()
+        context = Sleeps()
     torch.manual_seed(1)
     torch.set_num_threads(2)
     shares = []
-    losses, weights = run(RECORDED if how == "record" else STEPS, shares)
-    figures = {"losses": losses, "weights": weights, "shares": shares, "stats": _host.stats()}
+    with context:
+        losses, weights = run(RECORDED if how == "record" else STEPS, shares)
+    figures = {"losses": losses, "weights": weights, "shares": shares, "stats": _host.stats(), "sleeps": Sleeps.count}
     (folder / f"{how}.json").write_text(json.dumps(figures))
 
 
@@ -161,7 +184,8 @@ if __name__ == "__main__":
     for run in (run_mlp, run_transformer, run_convolutions, run_threads):
         folder = base / run.__name__.removeprefix("run_")
         folder.mkdir()
-        for how in ("plain", "record", "serve", "learn"):
+        sleeps = ("sleep",) if run in (run_mlp, run_transformer) else ()
+        for how in ("plain", "record", "serve", "learn", *sleeps):
             pid = os.fork()
             if pid == 0:
                 child(run, how, folder)

@@ -115,6 +115,16 @@ impl<D: Device> Arena<D> {
         blocks
     }
 
+    /// First address of the arena.
+    pub fn base(&self) -> Address {
+        self.frames.base()
+    }
+
+    /// Whether an address lies in the arena.
+    pub fn owns(&self, address: Address) -> bool {
+        self.addresses().contains(&address)
+    }
+
     /// The arena's address range, its pools' included.
     pub fn addresses(&self) -> Range<Address> {
         self.frames.base()..self.frames.base() + self.frames.bytes() + self.frames.beyond()

@@ -249,7 +249,7 @@ impl<D: Device> Arena<D> {
         self.frames.map(&mut self.device, range, largest)
     }
 
-    fn note_reserved(&mut self) {
+    pub(super) fn note_reserved(&mut self) {
         self.statistics.reserved = self.frames.mapped();
         self.statistics.peak_reserved = self.statistics.peak_reserved.max(self.frames.mapped());
     }
@@ -284,7 +284,7 @@ impl<D: Device> Arena<D> {
     /// Gives memory that no block uses back to the device, until `bytes` are given back or there is no more. Returns
     /// how many were. While a graph is captured nothing is given back, since the device must not be waited for.
     pub fn give_back(&mut self, bytes: u64) -> Result<u64, Error> {
-        if self.capturing {
+        if self.capturing || self.sleep.is_asleep() {
             return Ok(0);
         }
         self.journal.push(Event::GivenBack);
@@ -308,7 +308,7 @@ impl<D: Device> Arena<D> {
         let most = std::mem::replace(&mut self.most_lately, self.statistics.allocated);
         let idle = self.frames.mapped().saturating_sub(most + self.slack(most));
         let is_much = idle > 0 && idle >= self.frames.mapped() / idle_share();
-        if !self.budget.is_tight() || !is_much || self.capturing || self.is_solid() {
+        if !self.budget.is_tight() || !is_much || self.capturing || self.is_solid() || self.sleep.is_asleep() {
             return Ok(0);
         }
         Ok(self.give_back_empty(idle, &(0..0))?)
@@ -319,6 +319,9 @@ impl<D: Device> Arena<D> {
     fn has_memory_for(&mut self, script: &Script, frames: &FrameSet) -> bool {
         if script.granules > self.regions[1] {
             return false;
+        }
+        if self.sleep.is_asleep() {
+            return true;
         }
         let (Some(size), missing) = (self.frames.frame(), self.frames.missing_of(frames)) else { return true };
         // What was granted for other requests is not for a plan: it must not hold more than there was without.

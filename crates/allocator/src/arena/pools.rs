@@ -23,8 +23,10 @@ use crate::script::GRANULE;
 mod piece;
 mod place;
 mod serve;
+mod sleep;
 
 use piece::Piece;
+pub(super) use sleep::Away;
 
 /// What PyTorch calls a pool.
 pub type PoolId = (u64, u64);

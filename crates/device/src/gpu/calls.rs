@@ -4,12 +4,13 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::sys::{
     AccessDescription, AllocationProperties, Binding, Code, DESCRIPTOR, Driver, EVENT_DISABLE_TIMING, EXPORTS_PAGES,
-    HostMemory, Location, MAPS_PAGES, NOT_READY, OUT_OF_MEMORY, RDMA_OF_PAGES, READ_WRITE, RELAXED, Virtual,
+    HostMemory, Location, MAPS_PAGES, NON_BLOCKING, NOT_READY, OUT_OF_MEMORY, RDMA_OF_PAGES, READ_WRITE, RELAXED,
+    Virtual,
 };
 use crate::{Address, Error, MemoryInfo, Stream};
 
@@ -40,9 +41,14 @@ pub struct Calls {
     is_exportable: AtomicBool,
     /// Memory is created so that network cards may read and write it.
     is_for_rdma: AtomicBool,
+    /// Streams for copies to and from the host, made when they are first used; 0 before.
+    lanes: [AtomicU64; LANES],
     /// Events that nobody uses: making one costs more than recording it.
     idle_events: Mutex<Vec<*mut c_void>>,
 }
+
+/// Two, so that the next copy is with the device when one ends.
+const LANES: usize = 2;
 
 /// Events that are kept for later, at most.
 const IDLE_EVENTS: usize = 256;
@@ -104,7 +110,8 @@ impl Calls {
         let ordinal = c_int::try_from(ordinal).map_err(no_device)?;
         let (is_exportable, is_for_rdma) = (AtomicBool::new(false), AtomicBool::new(false));
         let (context, idle_events) = (ptr::null_mut(), Mutex::new(Vec::new()));
-        let mut calls = Calls { driver, device: 0, context, is_exportable, is_for_rdma, idle_events };
+        let mut calls =
+            Calls { driver, device: 0, context, is_exportable, is_for_rdma, lanes: Default::default(), idle_events };
         // SAFETY: the flags must be 0.
         calls.check("starting the driver", unsafe { (calls.driver.basic.init)(0) })?;
         let device = calls.find(ordinal)?;
@@ -263,6 +270,39 @@ impl Calls {
         let _current = self.relaxed()?;
         // SAFETY: the driver refuses an address that it did not hand out.
         self.check("freeing page-locked memory", unsafe { free(address) })
+    }
+
+    /// Tells the stand-in, which computes nothing, that nobody but copies writes to this memory of the host.
+    pub fn keep(&self, address: Address) {
+        if let Some(keep) = self.driver.keep {
+            // SAFETY: it takes a number.
+            unsafe { keep(address) };
+        }
+    }
+
+    /// Queues a copy on a stream of ours, either side of which may be the host's.
+    pub fn copy(&self, to: Address, from: Address, bytes: u64, lane: usize) -> Result<(), Error> {
+        let copies = self.driver.copies.as_ref().ok_or(Error::Unsupported("keep contents on the host"))?;
+        let _current = self.current()?;
+        let lane = &self.lanes[lane % LANES];
+        if lane.load(Ordering::Acquire) == 0 {
+            let mut stream = ptr::null_mut();
+            // SAFETY: `stream` is a place for the answer.
+            self.check("creating a stream", unsafe { (copies.create_stream)(&mut stream, NON_BLOCKING) })?;
+            lane.store(stream.expose_provenance() as u64, Ordering::Release);
+        }
+        // SAFETY: the caller owns both ranges until it has waited for the device; the stream lives as long as `self`.
+        let code = unsafe { (copies.copy)(to, from, bytes as usize, handle(lane.load(Ordering::Acquire))) };
+        self.check("copying memory", code)
+    }
+
+    fn destroy_lanes(&self) -> Result<(), Error> {
+        let (Some(copies), _current) = (&self.driver.copies, self.current()?) else { return Ok(()) };
+        for stream in self.lanes.iter().map(|lane| lane.swap(0, Ordering::AcqRel)).filter(|&stream| stream != 0) {
+            // SAFETY: nobody else has it, and its copies were waited for.
+            self.check("destroying a stream", unsafe { (copies.destroy_stream)(handle(stream)) })?;
+        }
+        Ok(())
     }
 
     pub fn reserve(&self, bytes: u64, alignment: u64) -> Result<Address, Error> {
@@ -450,6 +490,7 @@ impl Drop for Calls {
         for event in std::mem::take(&mut *self.idle_events()) {
             let _ = self.destroy_event(event);
         }
+        let _ = self.destroy_lanes();
         if let (Binding::Contexts(contexts), false) = (&self.driver.binding, self.context.is_null()) {
             // SAFETY: gives up what `new` retained.
             unsafe { (contexts.release)(self.device) };

@@ -286,6 +286,23 @@ impl Device for Gpu {
         Ok(())
     }
 
+    fn alloc_host(&mut self, bytes: u64) -> Result<Address, Error> {
+        let address = self.calls.alloc_host(bytes).map_err(|failure| match failure {
+            calls::Failure::OutOfMemory => Error::HostMemory { requested: bytes, available: 0 },
+            calls::Failure::Other(error) => error,
+        })?;
+        self.calls.keep(address);
+        Ok(address)
+    }
+
+    fn free_host(&mut self, address: Address) -> Result<(), Error> {
+        self.calls.free_host(address)
+    }
+
+    fn copy(&mut self, to: Address, from: Address, bytes: u64, lane: usize) -> Result<(), Error> {
+        self.calls.copy(to, from, bytes, lane)
+    }
+
     fn driver_work(&self) -> DriverWork {
         self.work
     }

@@ -22,6 +22,9 @@ pub const NOT_READY: Code = 600;
 /// An event without timing (`CU_EVENT_DISABLE_TIMING`), which is cheaper.
 pub const EVENT_DISABLE_TIMING: c_uint = 2;
 
+/// A stream that waits for no other (`CU_STREAM_NON_BLOCKING`).
+pub const NON_BLOCKING: c_uint = 1;
+
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 pub const READ_WRITE: c_int = 3;
 
@@ -141,6 +144,15 @@ functions! {
 }
 
 functions! {
+    /// Copies to and from the host. HIP's arenas, which are one allocation, make none.
+    Copies {
+        copy: "cuMemcpyAsync", "", fn(u64, u64, usize, *mut c_void);
+        create_stream: "cuStreamCreate", "", fn(*mut *mut c_void, c_uint);
+        destroy_stream: "cuStreamDestroy_v2", "", fn(*mut c_void);
+    }
+}
+
+functions! {
     /// How a CUDA device is made current: by its primary context, which PyTorch uses too.
     Contexts {
         retain: "cuDevicePrimaryCtxRetain", "", fn(*mut *mut c_void, c_int);
@@ -185,6 +197,9 @@ pub struct Driver {
     pub virtual_memory: Option<Virtual>,
     pub sharing: Option<Sharing>,
     pub host_memory: Option<HostMemory>,
+    pub copies: Option<Copies>,
+    /// The stand-in's `stalloc_dryrun_keep`.
+    pub keep: Option<unsafe extern "C" fn(u64)>,
     pub binding: Binding,
     /// It is the stand-in of a dry run, which takes no time as a driver does.
     pub is_stand_in: bool,
@@ -219,6 +234,9 @@ impl Driver {
             virtual_memory: Virtual::load(&library, flavour).ok(),
             sharing: Sharing::load(&library, flavour).ok(),
             host_memory: HostMemory::load(&library, flavour).ok(),
+            copies: Copies::load(&library, flavour).ok(),
+            // SAFETY: the type is the one that the stand-in has for this name.
+            keep: unsafe { library.get(c"stalloc_dryrun_keep") }.ok().map(|keep| *keep),
             binding: match flavour {
                 Flavour::Cuda => Binding::Contexts(Contexts::load(&library, flavour)?),
                 Flavour::Hip => Binding::Current(Current::load(&library, flavour)?),

@@ -10,6 +10,8 @@ const PAGE: u64 = 4096;
 pub enum HostKind {
     /// `cudaHostAlloc`.
     Locked,
+    /// The same, and only copies between it and devices use it, says who took it.
+    Kept,
     /// `cudaHostRegister`.
     Registered,
     /// `cudaMallocManaged`: both sides use it.
@@ -33,13 +35,21 @@ impl Host {
 
     /// Frees what [`Self::allocate`] gave out.
     pub fn free(&mut self, start: u64, kind: HostKind) -> Result<(), Status> {
-        if self.ranges.at(start).is_none_or(|(_, found)| *found != kind) {
+        let is_of_kind = |found| found == kind || (found, kind) == (HostKind::Kept, HostKind::Locked);
+        if !self.ranges.at(start).is_some_and(|(_, found)| is_of_kind(*found)) {
             return Err(INVALID_VALUE);
         }
         if let Some((bytes, _)) = self.ranges.remove(start) {
             reserve::release(start, bytes);
         }
         Ok(())
+    }
+
+    /// Only copies use this page-locked memory from now on.
+    pub fn keep(&mut self, start: u64) {
+        if let Some(kind) = self.ranges.note_mut(start).filter(|kind| **kind == HostKind::Locked) {
+            *kind = HostKind::Kept;
+        }
     }
 
     /// Remembers memory that the program had already.

@@ -326,6 +326,21 @@ impl Known {
         self.forget(to, bytes);
     }
 
+    /// What is known of `bytes` in one place, and no more, is known in another from now on: devices or the host's kept memory.
+    pub fn carry(&mut self, from: u64, to: u64, bytes: u64) {
+        self.catch_up();
+        self.forget_own(to, bytes);
+        let end = from.saturating_add(bytes);
+        let first = self.pieces.range(..=from).next_back().map_or(from, |(&first, _)| first);
+        let within = self.pieces.range(first..end).filter(|(_, piece)| piece.end > from);
+        let parts: Vec<_> = within
+            .map(|(&start, piece)| (start.max(from), piece.part(start, start.max(from), piece.end.min(end))))
+            .collect();
+        for (start, part) in parts {
+            self.insert(to + (start - from), to + (part.end - from), part.content, part.source);
+        }
+    }
+
     fn insert(&mut self, start: u64, end: u64, content: Content, source: Source) {
         self.age += 1;
         let piece = Piece { end, content, source, age: self.age };

@@ -15,7 +15,7 @@ mod virtual_memory;
 #[cfg(test)]
 mod tests;
 
-pub use copy::{Rows, copy, fill, host_bytes, host_bytes_mut, plain};
+pub use copy::{Rows, copy, fill, host_bytes, host_bytes_mut, is_kept, plain};
 pub use device::{Device, GRANULE};
 pub use host::HostKind;
 pub use known::{Known, Source};

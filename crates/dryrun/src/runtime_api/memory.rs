@@ -5,7 +5,7 @@ use crate::{
     errors::{INVALID_VALUE, NOT_READY, SUCCESS, Status},
     execution::{Handle, accessed, cuda_major, execution, unmapped},
     ffi::Out,
-    memory::{HostKind, IpcHandle, Owner, Rows, copy, count_call, fill, memory, plain},
+    memory::{HostKind, IpcHandle, Owner, Rows, copy, count_call, fill, is_kept, memory, plain},
 };
 use std::ffi::{c_int, c_uint};
 
@@ -60,7 +60,10 @@ pub fn copy_on(stream: Handle, rows: Rows) -> Result<(), Status> {
         crate::execution::launch(stream);
         return Ok(());
     }
-    uses(rows, stream);
+    // Who keeps memory on the host copies ranges, whatever blocks lie there.
+    if !is_kept(rows) {
+        uses(rows, stream);
+    }
     copy(rows, stream, true)
 }
 

@@ -86,6 +86,21 @@ impl Serving for Faulty {
     fn pool_restore(&mut self, _: PoolId, _: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>) {
         panic!("a fault")
     }
+    fn can_sleep(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn sleep(&mut self, _: &[Range<Address>], _: &[Range<Address>]) -> Result<stalloc_allocator::Moved, Error> {
+        panic!("a fault")
+    }
+    fn wake(&mut self, _: &[Range<Address>]) -> Result<stalloc_allocator::Moved, Error> {
+        panic!("a fault")
+    }
+    fn asleep(&self) -> Option<u64> {
+        None
+    }
+    fn sleeps_at(&self, _: Address) -> bool {
+        false
+    }
     fn is_solid(&self) -> bool {
         false
     }

@@ -40,7 +40,7 @@ impl<D: Device> Arena<D> {
     }
 
     fn try_pool(&mut self, id: PoolId, size: u64, stream: Stream) -> Option<Address> {
-        let granules = u32::try_from(size.max(1).div_ceil(GRANULE)).ok()?;
+        let granules = u32::try_from(size.max(1).div_ceil(GRANULE)).ok().filter(|_| !self.sleep.is_asleep())?;
         let pools = self.pools.as_mut().filter(|pools| pools.users.contains_key(&id))?;
         if !self.capturing && !pools.waiting.is_empty() {
             pools.poll(&mut self.device);
@@ -52,7 +52,7 @@ impl<D: Device> Arena<D> {
         Some(self.pools.as_ref()?.address(start))
     }
 
-    fn note_pools(&mut self) {
+    pub(in crate::arena) fn note_pools(&mut self) {
         let statistics = &mut self.statistics;
         statistics.pools = self.pools.as_ref().map_or(0, Pools::reserved);
         statistics.peak_allocated = statistics.peak_allocated.max(statistics.allocated + statistics.pools);

@@ -1,0 +1,20 @@
+"""A program gives the GPU away between steps and has it back: every address, every byte, and nothing is held meanwhile."""
+
+import json
+import sys
+
+from runs import PROGRAMS, run
+
+
+def sleeps(*arguments, options=()):
+    process = run("run", *options, "--dry-run", "h100-80gb", "--", sys.executable, PROGRAMS / "gives_card_away.py", *arguments)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])["wrong"]
+
+
+def test_all_memory_is_given_back_and_every_address_and_value_comes_back():
+    assert sleeps() == []
+
+
+def test_an_arena_in_one_allocation_says_that_it_cannot():
+    assert sleeps("solid", options=("--solid",)) == []
