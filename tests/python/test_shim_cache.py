@@ -42,6 +42,15 @@ def test_a_shim_is_compiled_once(shim):
     assert shim.load() == 42
 
 
+def test_a_shim_is_nobody_elses_whatever_the_umask_is(shim):
+    before = os.umask(0)
+    try:
+        library = shim()
+    finally:
+        os.umask(before)
+    assert library.stat().st_mode & 0o077 == 0
+
+
 @pytest.mark.parametrize("length", [0, 100, 5000])
 def test_a_shim_that_was_cut_short_is_built_again(shim, length):
     library = shim()

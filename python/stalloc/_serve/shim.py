@@ -67,11 +67,12 @@ def build(name: str, folder: Path = SOURCES, gpu: bool = True) -> Path:
                 library.unlink(missing_ok=True)
             scratch = directory / "building"
             shutil.rmtree(scratch, ignore_errors=True)  # of one that was killed
-            scratch.mkdir()
+            scratch.mkdir(mode=0o700)
             try:
                 built = scratch / f"{name}.so"
                 inputs = [str(_for_platform(source, scratch)), "-o", str(built), *_libraries(gpu)]
                 _compile([_compiler(), *_flags(gpu), *inputs])
+                built.chmod(0o700)  # whatever the umask
                 library = directory / f"{name}-{_hash(built)}.so"
                 _sync(built)
                 built.replace(library)
