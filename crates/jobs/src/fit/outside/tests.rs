@@ -9,7 +9,9 @@ fn of(gpu: &str, world_size: u32, groups: Option<Groups>) -> Outside {
 fn a_process_alone_has_its_context_only() {
     let outside = of("h100-80gb", 1, None);
     assert_eq!((outside.low, outside.high), (510 * MIB, 770 * MIB));
-    assert!(outside.parts[0].to_string().starts_with("CUDA context and libraries 510.0 to 770.0 MiB (public "));
+    assert!(
+        outside.parts[0].to_string().starts_with("CUDA context and libraries 510.0 to 770.0 MiB (context measured ")
+    );
     let described = of("sm=8,memory=1GiB,capability=8.0,context=16MiB", 1, None);
     assert_eq!(described.parts[0].to_string(), "CUDA context and libraries 16.0 MiB (as described)");
     let alone = |gpu| of(gpu, 1, Some(Groups { used: vec![1], ..Groups::default() }));
