@@ -32,8 +32,8 @@ def test_a_library_that_dies_is_imitated_and_the_job_goes_on(answer, links, tmp_
         (tmp_path / name).symlink_to(tmp_path / "libstalloc_dryrun.so")
     shutil.copy(pathlib.Path(links / "libcuda.so.1").resolve(), tmp_path / "libstalloc_dryrun.so")
     dying = tmp_path / "stalloc"
-    # It says that it has loaded the library, and ends at the first question.
-    dying.write_text("#!/bin/sh\nhead -c 20 /dev/zero >&0\nhead -c 1 > /dev/null\n")
+    # Its child says that it has loaded the library, and ends at the first question.
+    dying.write_text("#!/bin/sh\nexec 3<&0\n(head -c 20 /dev/zero; head -c 1 > /dev/null) <&3 >&3 &\n")
     dying.chmod(0o755)
     preload = {"LD_PRELOAD": tmp_path / "libcuda.so.1", "LD_LIBRARY_PATH": tmp_path, "XDG_CACHE_HOME": tmp_path}
     done = answer("convolution", gpu="h100-80gb", **preload)

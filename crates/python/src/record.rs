@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use stalloc_recorder::{Process, Recorder, StackOf, Timed};
@@ -122,15 +122,13 @@ fn call_on_flush() -> c_int {
             slot.as_ref().map(|callable| callable.clone_ref(py))
         };
         match callable.map(|callable| callable.call0(py)) {
-            // An error of ours must not surface in the middle of the program; an interruption of the program's own has to.
-            Some(Err(error)) if error.is_instance_of::<PyException>(py) => error.print(py),
+            // What the handler of a signal has raised meanwhile is the program's; errors of its own it handles.
             Some(Err(error)) => {
                 error.restore(py);
-                return -1;
+                -1
             }
-            _ => {}
+            _ => 0,
         }
-        0
     })
 }
 

@@ -26,6 +26,7 @@ from typing import Any, Callable
 from stalloc import _native
 from stalloc._common import snapshots
 from stalloc._common.output import say
+from stalloc._dry_run.handlers import has_raised
 
 _ALL_BUT_ALLOCATIONS = (
     "free_requested",
@@ -160,7 +161,9 @@ class History:
         self._is_reading = True
         try:
             self._read(at_once)
-        except (RuntimeError, UnicodeError) as error:  # PyTorch's own: of a file whose name is not UTF-8, for example
+        except Exception as error:  # PyTorch's own: of a file whose name is not UTF-8, for example
+            if has_raised(error):  # the program's, which gets it
+                raise
             end = "call stacks end here" if self.tracks else "the recording ends here"
             say(f"{end}: PyTorch cannot read its memory history ({str(error).partition('(')[0].strip()})")
             self._off()

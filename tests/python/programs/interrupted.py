@@ -10,6 +10,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 
 def step():
+    torch.set_grad_enabled(True)  # who is interrupted where PyTorch gives it back leaves it off
     ids = torch.randint(0, 100, (4, 16)).cuda()
     mask = ids != 0
     lengths = mask.sum(1)
