@@ -213,23 +213,5 @@ impl Device for Counting {
         Ok(MemoryInfo { free: self.capacity - self.used, total: self.capacity })
     }
 
-    fn record(&mut self, _stream: Stream) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn completed(&mut self, _event: &()) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn wait(&mut self, _event: &()) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn queue_wait(&mut self, _stream: Stream, _event: &()) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn synchronize(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
+    crate::done_at_once!();
 }

@@ -120,25 +120,7 @@ impl Device for HostPages {
         self.counting.memory_info()
     }
 
-    fn record(&mut self, _stream: Stream) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn completed(&mut self, _event: &()) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn wait(&mut self, _event: &()) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn queue_wait(&mut self, _stream: Stream, _event: &()) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn synchronize(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
+    crate::done_at_once!();
 }
 
 impl Drop for HostPages {
