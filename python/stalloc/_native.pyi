@@ -23,6 +23,19 @@ def plan_file(path: str, output: Optional[str], device: Optional[int], seconds: 
 def plan_buffers(wanted: dict[str, Any], callback: Optional[Callable[[int, int], Any]]) -> tuple[bytes, int, int, bool, bool]:
     """Place buffers: offsets, peak, lower bound, whether it is proven the least, and whether Ctrl-C ended the search."""
 
+def spill_plan(
+    moments: list[tuple[int, int]], candidates: list[tuple[int, int, int, int]], capacity: int, host: int, link: int
+) -> tuple[list[tuple[int, int, int, int]], int, int, int]:
+    """Plan what waits in host memory; ``moments``: nanoseconds up to the next, and largest live bytes meanwhile with every candidate away;
+    ``candidates``: bytes, and the moments at which each is packed, held by nothing else, and needed; ``link``: bytes a second each way.
+
+    The victims (candidate, moment of its release, of the copy back, host offset), host bytes, peak, nanoseconds that a step takes longer.
+    ValueError if the moments are not in order.
+    """
+
+def host_memory_left() -> Optional[int]:
+    """Bytes of the host's memory that can be had now; None if the system does not say."""
+
 def simulate_file(
     path: str, device: Optional[int], allocators: list[str], plan: Optional[str], capacity: Optional[int], smallest: bool
 ) -> tuple[str, list[str]]:
@@ -86,6 +99,9 @@ def forget_recent() -> None:
 
 def has_new_peak() -> bool:
     """Whether live bytes have been higher than when this was last true."""
+
+def peak_since() -> Optional[int]:
+    """Most live bytes since this was last asked, of the device that has most; None where nothing is recorded."""
 
 def step_differs() -> bool:
     """A step is over: whether it asked for something else than the one before, or took live bytes higher."""

@@ -11,6 +11,7 @@ mod record;
 mod serve;
 mod settings;
 mod sleep;
+mod spill;
 mod tracker;
 
 use pyo3::prelude::*;
@@ -39,7 +40,7 @@ mod _native {
     use super::record::{
         abandon, agrees, attach, detach, finish, forget_recent, has_new_peak, history, host_read, is_recording,
         late_stacks, leave_to_parent, log, mark_module_enter, mark_module_exit, mark_phase, mark_step_begin,
-        mark_step_end, on_flush, show_progress, stack_at, stack_of_failed, stacks, start, step_differs,
+        mark_step_end, on_flush, peak_since, show_progress, stack_at, stack_of_failed, stacks, start, step_differs,
         wait_for_stacks,
     };
 
@@ -48,6 +49,9 @@ mod _native {
         serve_forbid_waits, serve_keep, serve_keep_in, serve_learn, serve_outcome, serve_plans, serve_prepare,
         serve_report, serve_solid, serve_solid_size, serve_step, serve_table, serve_unprepare,
     };
+
+    #[pymodule_export]
+    use super::spill::{host_memory_left, spill_plan};
 
     #[pymodule_export]
     use super::sleep::{serve_asleep, serve_can_sleep, serve_sleep, serve_sleeps_at, serve_wake};

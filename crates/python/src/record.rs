@@ -254,6 +254,12 @@ pub fn has_new_peak() -> bool {
     current().is_some_and(Recorder::has_new_peak)
 }
 
+/// Most live bytes since this was last asked, of the device that has most; none where nothing is recorded.
+#[pyfunction]
+pub fn peak_since() -> Option<u64> {
+    current().map(Recorder::peak_since)
+}
+
 /// A step is over: whether it asked for something else than the one before, or took live bytes higher.
 #[pyfunction]
 pub fn step_differs() -> bool {

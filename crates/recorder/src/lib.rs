@@ -122,6 +122,11 @@ impl Recorder {
         self.log().has_new_peak()
     }
 
+    /// Most live bytes since this was last asked, of the device that has most.
+    pub fn peak_since(&self) -> u64 {
+        self.log().peak_since()
+    }
+
     /// A step is over: whether it asked for something else than the one before, or took live bytes higher.
     pub fn step_differs(&self) -> bool {
         self.log().step_differs()

@@ -58,6 +58,8 @@ struct Pending {
     allocations: u64,
     recent: Option<Recent>,
     live: u64,
+    /// Most live bytes since they were last asked for.
+    peak_since: u64,
     /// Most live bytes, and the most when stacks were last read.
     peak: u64,
     peak_read: u64,
@@ -89,6 +91,7 @@ impl Pending {
                 self.asked = (self.asked.0 + 1, self.asked.1.saturating_add(size));
                 self.live = self.live.saturating_add(size);
                 self.peak = self.peak.max(self.live);
+                self.peak_since = self.peak_since.max(self.live);
             }
             RawEvent::FreeRequested { size, .. } => self.live = self.live.saturating_sub(size),
             // What failed is part of the peak.
@@ -230,6 +233,12 @@ impl Log {
             }
         }
         any
+    }
+
+    /// Most live bytes since this was last asked, of the device that has most.
+    pub fn peak_since(&mut self) -> u64 {
+        let since = self.devices.values_mut().map(|pending| std::mem::replace(&mut pending.peak_since, pending.live));
+        since.max().unwrap_or(0)
     }
 
     /// A step is over: whether it asked for something else than the one before, or took live bytes higher, if by less than a

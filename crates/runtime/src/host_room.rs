@@ -18,6 +18,11 @@ pub fn take<T>(bytes: u64, take: impl FnOnce() -> Result<T, Error>) -> Result<T,
     }
 }
 
+/// Bytes of the host's memory that can be had now; `None` if the system does not say.
+pub fn left() -> Option<u64> {
+    available(Path::new("/"))
+}
+
 /// This process's turn, until it is dropped. Where it cannot be had, or another process hangs in its own, it is taken all the same.
 fn turn() -> Option<File> {
     let folder = PrivateFolder::of_machine("host_memory").ok()?;

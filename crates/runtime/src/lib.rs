@@ -42,6 +42,7 @@ pub use arenas::{
 pub use counters::{Counter, Counters, Durations, Pool};
 pub use fault::contained;
 pub use folder::plans;
+pub use host_room::left as host_memory_left;
 pub use learning::{Outcome, keep as keep_learned, keep_in, outcome, start as learn};
 pub use locked_arena::{Handed, Report};
 pub use messages::say;
