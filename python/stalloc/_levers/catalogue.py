@@ -11,6 +11,8 @@ from typing import Any
 from stalloc._levers import applied
 from stalloc._levers.applied import called
 from stalloc._levers.chunked_loss import Logits, chunked_loss
+from stalloc._levers.rehearsal import Rehearsal
+from stalloc._levers.spill import Spiller, spill
 from stalloc._levers.program import Blocks, Names, Program, blocks_of, models_of, widening, written
 
 
@@ -112,6 +114,13 @@ class Lever:
         how, where = ("", "") if why_not else self.how(program)
         said = {"name": self.name, "what": "" if why_not else self.what(program), "how": how, "where": where}
         return said | {"numerics": self.numerics, "group": self.group, "why_not": why_not}
+
+    def told(self, words: str) -> Lever:
+        """The lever with what a trial tells it after its name."""
+        return self
+
+    def stepped(self) -> None:
+        """The program's first optimizer has stepped."""
 
     def on_torch(self, program: Program) -> bool:
         """PyTorch has been imported."""
@@ -216,6 +225,37 @@ class OffloadHalf(_OfBlocks):
     is_recomputed = False
     does = "saved tensors wait in host memory"
     call = "stalloc.apply.offload(BLOCKS)"
+
+
+class Spill(Lever):
+    """Saved tensors wait in host memory across the peak, by a plan that a trial makes of its own steps."""
+
+    name = "spill"
+    does = "saved tensors wait in host memory across the peak, by a plan"
+    refused_by = ("compile", "no model")
+    group = "activations"
+
+    def __init__(self, words: str = "", plan: dict[str, Any] | None = None) -> None:
+        self._words, self._plan = words, plan
+        self.rehearsal: Rehearsal | None = None
+
+    def told(self, words: str) -> Spill:
+        return Spill(words)
+
+    def how(self, program: Program) -> tuple[str, str]:
+        return "stalloc run --fit -- COMMAND", "nowhere in the script, as its plan is of one step"
+
+    def on_model(self, program: Program, name: str, model: Any) -> bool:
+        if len(program.models) > 1:
+            return False
+        if self._plan is None:
+            self.rehearsal = Rehearsal(self._words)
+        spill(model, self.rehearsal or Spiller(self._plan or {}))
+        return True
+
+    def stepped(self) -> None:
+        if self.rehearsal is not None:
+            self.rehearsal.stepped()
 
 
 class _OfOptimizer(Lever):
@@ -537,6 +577,7 @@ LEVERS: tuple[Lever, ...] = (
     CheckpointSelective(),
     CheckpointSecond(),
     Checkpoint(),
+    Spill(),
     OffloadHalf(),
     Offload(),
     EightBit(),
@@ -549,5 +590,6 @@ LEVERS: tuple[Lever, ...] = (
 
 
 def chosen_of(names: str) -> list[Lever]:
-    """The levers that are named, separated by commas."""
-    return [lever for lever in LEVERS if lever.name in names.split(",")]
+    """The levers that are named, separated by commas, each with what it is told after a colon."""
+    told = dict(name.partition(":")[::2] for name in names.split(","))
+    return [lever.told(told[lever.name]) for lever in LEVERS if lever.name in told]

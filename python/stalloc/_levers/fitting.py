@@ -7,13 +7,13 @@ import os
 from typing import Any
 
 from stalloc._common.output import say
-from stalloc._levers.catalogue import chosen_of
+from stalloc._levers.catalogue import Spill, chosen_of
 from stalloc._levers.watching import Watch
 
 #: The steps after which the peak has shown: the first makes the optimizer's states.
 _STEPS = 2
 
-#: What the job is told, as JSON: ``levers``, ``models`` and ``peak``.
+#: What the job is told, as JSON: ``levers``, ``models``, ``peak`` and, for the lever of that name, ``spill``.
 VARIABLE = "STALLOC_FIT"
 
 
@@ -23,7 +23,8 @@ class Fitting(Watch):
     def __init__(self, torch: Any) -> None:
         told = json.loads(os.environ[VARIABLE])
         self._models, self._peak, self._steps = told["models"], told["peak"], 0
-        super().__init__(torch, chosen_of(",".join(told["levers"])))
+        chosen = chosen_of(",".join(told["levers"]))
+        super().__init__(torch, [Spill(plan=told["spill"]) if isinstance(lever, Spill) else lever for lever in chosen])
 
     def accepts(self, model: Any) -> bool:
         """Whether a model is one of those that the levers were tried on."""

@@ -14,7 +14,7 @@ from stalloc import _native
 from stalloc._common import endings
 from stalloc._common.output import say
 from stalloc._levers import shared_start
-from stalloc._levers.catalogue import LEVERS, chosen_of
+from stalloc._levers.catalogue import LEVERS, Spill, chosen_of
 from stalloc._levers.held import Held
 from stalloc._levers.watching import Observed
 from stalloc._steps.marks import phase
@@ -83,6 +83,9 @@ class _Trial(Observed):
                 say(f"lever {lever.name}: {error!r}")
         note = {"levers": found, "applied": self.applied, "flops": self._costs.flops, "host_bytes": self._costs.host_bytes}
         note["models"] = self._models
+        for rehearsal in [lever.rehearsal for lever in self.chosen if isinstance(lever, Spill) and lever.rehearsal is not None]:
+            note["spill"] = rehearsal.note()
+            note["applied"] = [name for name in self.applied if name != Spill.name or note["spill"] is not None]
         note["places"] = self._held.places(self.program)
         Path(os.environ["STALLOC_TRIAL_NOTES"], f"{os.getpid()}.levers").write_text(json.dumps(note))
 

@@ -127,6 +127,8 @@ class Watch:
 
     def _stepped(self, optimizer: Any) -> None:
         if any(optimizer is other for other in self.program.optimizers):
+            for lever in self.chosen if optimizer is self.program.optimizers[0] else ():
+                lever.stepped()
             self.stepped(optimizer)
             self.program.stepped(optimizer)
 

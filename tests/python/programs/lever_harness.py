@@ -20,6 +20,7 @@ import torch._dynamo  # what each copy would import
 import torch.distributed
 import torch.utils.checkpoint
 
+from stalloc._levers import spill
 from stalloc._levers.catalogue import LEVERS
 from stalloc._levers.watching import Observed, Watch
 
@@ -149,6 +150,7 @@ def cells(script, folder, only):
 
 def main():
     torch.set_num_threads(1)
+    spill.LEAST = 1  # the shapes' tensors are small
     shapes, folder = Path(sys.argv[1]), Path(tempfile.mkdtemp())
     chosen = {shape: levers.split(",") if levers else [] for shape, _, levers in (word.partition(":") for word in sys.argv[2:])}
     sys.path.insert(0, str(shapes))

@@ -106,10 +106,15 @@ pub fn watching(spinner: &mut Spinner) -> impl FnMut(&'static str, fit::Event<'_
         }
         fit::Event::Tried { levers, values, tried, is_cached, .. } => {
             let mut words: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            words.push(if levers.is_empty() { "as it is".to_owned() } else { levers.join(" + ") });
+            words.push(if levers.is_empty() { "as it is".to_owned() } else { names(levers) });
             spinner.line(&format!("{}: {}", words.join(" "), summary(tried, is_cached)));
         }
     }
+}
+
+/// The names of levers, without what they are told.
+fn names(levers: &[String]) -> String {
+    levers.iter().map(|lever| lever.split(':').next().unwrap_or(lever)).collect::<Vec<_>>().join(" + ")
 }
 
 fn print(answer: &Answer, command: &CommandLine) -> Result<(), Error> {

@@ -94,7 +94,9 @@ pub fn decide(
         Some(found) if found.figures.fits => {
             say(&answer, found);
             let names: Vec<&str> = found.levers.iter().map(|lever| lever.name.as_str()).collect();
-            let told = json!({"levers": names, "models": answer.models, "peak": found.figures.peak_allocated});
+            let spill = found.figures.spill.as_ref().map(|spill| &spill.plan);
+            let told =
+                json!({"levers": names, "models": answer.models, "peak": found.figures.peak_allocated, "spill": spill});
             Ok(Decision::With(told.to_string()))
         }
         nearest => {

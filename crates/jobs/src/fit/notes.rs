@@ -62,6 +62,17 @@ pub struct FoundLever {
     pub why_not: Option<String>,
 }
 
+/// What a trial of the lever `spill` planned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spill {
+    /// What the job's processes are told.
+    pub plan: serde_json::Value,
+    /// What it does, in a few words.
+    pub what: String,
+    /// How much longer a step takes, nanoseconds.
+    pub added: u64,
+}
+
 /// What a program says of levers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeverNotes {
@@ -76,6 +87,9 @@ pub struct LeverNotes {
     /// What tells each model that is trained from others: its parameters' names, sizes and types.
     #[serde(default)]
     pub models: Vec<String>,
+    /// The plan of what is spilled, where that was tried.
+    #[serde(default)]
+    pub spill: Option<Spill>,
     /// Where tensors lie.
     #[serde(default, skip_serializing)]
     pub places: Places,

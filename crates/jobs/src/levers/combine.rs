@@ -14,7 +14,7 @@ use crate::levers::{ACCUMULATE, Answer, Bench, LeverFigures, Rates, Row, SHARDED
 const MOST_TRIALS: usize = 16;
 
 /// Rates for the order alone, where those of the GPU are not known.
-const USUAL: Rates = Rates { flops: 3e14, host: 3e10 };
+pub const USUAL: Rates = Rates { flops: 3e14, host: 3e10 };
 
 /// What smaller kernels cost, in parts of the step's operations: for the order alone.
 const SMALLER_KERNELS: f64 = 0.02;
@@ -49,7 +49,11 @@ fn cost(answer: &Answer, row: &Row) -> Option<Cost> {
     let rates = answer.rates.unwrap_or(USUAL);
     let base = answer.base.outcome.as_ref().ok()?.flops.unwrap_or(0) as f64 / rates.flops;
     let flops = answer.extra_flops(figures).unwrap_or(0).max(0) as f64 / rates.flops;
-    let host = answer.extra_host_bytes(figures).unwrap_or(0).max(0) as f64 / rates.host;
+    // Copies that a plan hides cost nothing.
+    let host = match &figures.spill {
+        Some(spill) => spill.added as f64 / 1e9,
+        None => answer.extra_host_bytes(figures).unwrap_or(0).max(0) as f64 / rates.host,
+    };
     let smaller = if lever.name == ACCUMULATE { SMALLER_KERNELS * base } else { 0.0 };
     let gpus = lever.name.strip_prefix(SHARDED).and_then(|ranks| ranks.parse::<u32>().ok()).unwrap_or(1);
     // Less than a thousandth of a step is noise: a counter, a scalar.

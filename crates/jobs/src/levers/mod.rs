@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stalloc_dryrun_setup::{DryRun, Gpu};
 use stalloc_report::Category;
 
-pub use crate::fit::notes::{FoundLever, LeverNotes};
+pub use crate::fit::notes::{FoundLever, LeverNotes, Spill};
 use crate::fit::scheduler::{self, Line, Tried, points};
 use crate::fit::search::{self, Next, Point};
 use crate::fit::trial::scratch;
@@ -32,8 +32,11 @@ pub const OURS: usize = 2;
 /// The lever that halves the searched variable and takes two steps' gradients together.
 const ACCUMULATE: &str = "accumulate";
 
+/// The lever that plans what waits in host memory, within each trial of it.
+const SPILL: &str = "spill";
+
 /// Levers that are right when they are applied from outside to a job that trains, in the order in which they are shown.
-pub const FROM_OUTSIDE: [&str; 10] = [
+pub const FROM_OUTSIDE: [&str; 11] = [
     "fused",
     "foreach_off",
     "zero_grad_early",
@@ -42,6 +45,7 @@ pub const FROM_OUTSIDE: [&str; 10] = [
     "checkpoint_keep_matmuls",
     "checkpoint_every_second",
     "checkpoint",
+    SPILL,
     "offload_first_half",
     "offload",
 ];
@@ -85,6 +89,8 @@ pub struct LeverFigures {
     pub flops: Option<u64>,
     /// Bytes that a step copies between host and device, both ways.
     pub host_bytes: Option<u64>,
+    /// What was planned to be spilled.
+    pub spill: Option<Spill>,
 }
 
 /// One lever, or none.
@@ -147,6 +153,8 @@ struct Bench<'a> {
     question: Question,
     stand_ins: Vec<DryRun>,
     goal: u64,
+    /// What the lever `spill` is told after its name.
+    spill: String,
     watch: &'a mut dyn FnMut(&'static str, fit::Event<'_>),
     stop: &'a AtomicBool,
 }
@@ -175,7 +183,12 @@ impl Bench<'_> {
                 .iter()
                 .find_map(|lever| lever.strip_prefix(SHARDED)?.parse().ok())
                 .or(self.question.world_size),
-            levers: Some(levers.to_vec()),
+            levers: Some(
+                levers
+                    .iter()
+                    .map(|lever| if lever == SPILL { format!("{SPILL}{}", self.spill) } else { lever.clone() })
+                    .collect(),
+            ),
         }
     }
 
@@ -199,6 +212,7 @@ impl Bench<'_> {
             fits: needed.is_some_and(|needed| needed <= self.goal),
             flops: notes.and_then(|notes| notes.flops),
             host_bytes: notes.and_then(|notes| notes.host_bytes),
+            spill: notes.and_then(|notes| notes.spill.clone()),
         }))
     }
 
@@ -235,7 +249,8 @@ pub fn levers(
     let stand_in = DryRun::new(gpu.name, asked.devices)?.with_ample_memory();
     stand_in.environment()?;
     let goal = asked.goal.unwrap_or(gpu.total);
-    let mut bench = Bench { question: question.clone(), stand_ins: vec![stand_in], goal, watch, stop };
+    let mut bench =
+        Bench { question: question.clone(), stand_ins: vec![stand_in], goal, spill: String::new(), watch, stop };
     let folder = scratch()?;
     let meeting = Some(folder.path().to_owned());
     // Where a range is searched it is open yet which trial has the levers' values.
@@ -281,6 +296,7 @@ pub fn levers(
         rates: rates::of(&gpu),
         is_interrupted: false,
     };
+    bench.spill = answer.base.outcome.as_ref().map_or(String::new(), |base| to_spill(base, goal, answer.rates));
     let is_needed = answer.base.outcome.as_ref().is_ok_and(|base| !question.only_if_needed || !base.fits);
     if let (Ok(base), false) = (&answer.base.outcome, is_needed) {
         answer.combination = Some(Combination { levers: Vec::new(), figures: base.clone() });
@@ -293,6 +309,16 @@ pub fn levers(
     }
     answer.is_interrupted = bench.is_stopped();
     Ok(answer)
+}
+
+/// What the lever `spill` is told of a script: the live bytes that are allowed (none: as few as can be, of a script that fits), the link's
+/// bytes and the GPU's operations a second.
+fn to_spill(base: &LeverFigures, goal: u64, rates: Option<Rates>) -> String {
+    let rates = rates.unwrap_or(combine::USUAL);
+    let missing = base.needed.unwrap_or(u64::MAX).saturating_sub(goal);
+    // What the arena holds beyond live bytes is not the same under a plan.
+    let allowed = if missing == 0 { 0 } else { base.peak_allocated.saturating_sub(missing).saturating_sub(goal / 256) };
+    format!(":{allowed}:{:.0}:{:.0}", rates.host, rates.flops)
 }
 
 /// The value at which a set of levers is tried: half of it for those that accumulate.
@@ -322,6 +348,9 @@ fn try_each(bench: &mut Bench<'_>, answer: &mut Answer, levers: Vec<FoundLever>)
             lever.why_not = Some("it could not be applied from outside".to_owned());
             answer.skipped.push(lever);
             continue;
+        }
+        if let Ok(LeverFigures { spill: Some(spill), .. }) = &outcome {
+            lever.what.clone_from(&spill.what);
         }
         answer.rows.push(Row { lever: Some(lever), outcome, largest: None, is_end: false });
     }

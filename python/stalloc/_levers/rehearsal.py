@@ -1,0 +1,193 @@
+"""Every saved tensor is spilled and what comes of it noted, for two steps; then a plan is made of the notes, and followed."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+from stalloc import _native
+from stalloc._levers import spill
+from stalloc._levers.spill import FETCH, OUT, PACKED, RELEASE, RETURNED, UNPACKED, Spiller
+
+#: The first step makes the optimizer's states; the second is as all that follow.
+STEPS = 2
+
+#: A block of PyTorch's allocator is a multiple of it, bytes.
+BLOCK = 512
+
+
+class _Notes:
+    """What a call of the model and its backward pass were like."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self.moments: list[tuple[int, Any, int]] = []
+        #: Operations so far at each moment, and the most live bytes up to the next.
+        self.work: list[int] = []
+        self.live: list[int] = []
+        #: Of each storage: bytes, and the moments at which it was packed, gone and needed.
+        self.storages: list[list[int | None]] = []
+        #: Of what is held by others still: its storage and its number; of what is away its number.
+        self.held: list[tuple[Any, int]] = []
+        self.numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def moment(self, *moment: Any) -> int:
+        """Something happens: a copy could begin here."""
+        self._look()
+        self.moments.append(moment)
+        self.work.append(_native.operations_counted() or 0)
+        return len(self.moments) - 1
+
+    def _look(self) -> None:
+        live = _native.peak_since() or 0
+        if self.moments:
+            self.live.append(live)
+        still = []
+        for storage, number in self.held:
+            if storage.expired():
+                self.storages[number][2] = len(self.moments)
+            else:
+                still.append((storage, number))
+        self.held = still
+
+    def end(self) -> None:
+        """The step is over, or the model is called again."""
+        if len(self.live) < len(self.moments):
+            self._look()
+            self.work.append(_native.operations_counted() or 0)
+
+    def candidates(self) -> list[tuple[int, int, int, int]]:
+        """What could have been kept."""
+        of = [(size, packed, gone, needed) for size, packed, gone, needed in self.storages if gone is not None and needed is not None]
+        return [one for one in of if one[1] <= one[2] < one[3]]  # type: ignore[operator,misc]
+
+    def held_bytes(self) -> int:
+        """The most live bytes, were nothing spilled."""
+        change = [0] * (len(self.moments) + 1)
+        for size, _, gone, needed in self.candidates():
+            change[gone] += _block(size)
+            change[needed] -= _block(size)
+        kept, most = 0, 0
+        for live, more in zip(self.live, change):
+            kept += more
+            most = max(most, live + kept)
+        return most
+
+
+def _block(size: int) -> int:
+    return -(-size // BLOCK) * BLOCK
+
+
+class Rehearsal(Spiller):
+    """Spills all of some steps, then by a plan. ``told``: allowed live bytes, and a second's bytes of the link and operations of the GPU."""
+
+    def __init__(self, told: str = "") -> None:
+        super().__init__({"host": 0, "kinds": [], "victims": [], "acts": []})
+        self._told = told
+        self._steps = 0
+        #: The call that is being noted, and that of the step with the most bytes.
+        self._notes: _Notes | None = None
+        self._fullest: _Notes | None = None
+        #: What it came to: nanoseconds that a step takes longer, and in words.
+        self.added, self.what = 0, ""
+
+    def __deepcopy__(self, _memo: Any) -> Spiller:
+        return Spiller(self.plan)
+
+    _is_over = False
+
+    def is_idle(self) -> bool:
+        return self._is_over and super().is_idle()
+
+    def begin(self, torch: Any, model: Any) -> Any:
+        call = super().begin(torch, model)
+        if not self._is_over:
+            self._end_notes()
+            self._notes = _Notes(call)
+        return call
+
+    def at(self, kind: Any, count: int) -> tuple[Any, Any, Any]:
+        return super().at(kind, count) if self._is_over else ((kind, count), [(OUT, 0)], None)
+
+    def away(self, torch: Any, victim: int, storage: Any, device: Any) -> Any:
+        if self._is_over:
+            return super().away(torch, victim, storage, device)
+        host = torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=device.type == "cuda")
+        return spill.Away(torch, storage, device, host, self._streams_of(torch, device))
+
+    def packed(self, call: Any, at: Any, storage: Any, away: Any) -> None:
+        notes = self._notes
+        if at is None or notes is None or call is not notes.call:
+            return
+        moment = notes.moment(PACKED, *at)
+        if away is not None and away not in notes.numbers:
+            number = notes.numbers[away] = len(notes.storages)
+            notes.storages.append([storage.nbytes(), moment, None, None])
+            notes.held.append((spill.weak(storage), number))
+        if away is not None:
+            away.release()
+
+    def unpacked(self, call: Any, at: Any, what: Any) -> None:
+        notes = self._notes
+        if notes is None or call is not notes.call:
+            return
+        moment = notes.moment(UNPACKED, *at)
+        number = notes.numbers.get(what) if isinstance(what, spill.Away) else None
+        if number is not None and notes.storages[number][3] is None:
+            notes.storages[number][3] = moment
+
+    def returned(self, call: Any) -> None:
+        if self._is_over:
+            super().returned(call)
+        elif self._notes is not None and call is self._notes.call:
+            self._notes.moment(RETURNED, None, 0)
+
+    def _end_notes(self) -> None:
+        notes, self._notes = self._notes, None
+        if notes is not None:
+            notes.end()
+            notes.call = None
+            if self._fullest is None or notes.held_bytes() > self._fullest.held_bytes():
+                self._fullest = notes
+
+    def stepped(self) -> None:
+        """The optimizer has stepped."""
+        self._steps += 1
+        self._end_notes()
+        if self._steps < STEPS:
+            self._fullest = None
+        elif not self._is_over:
+            self._is_over = True
+            self._follow(self._fullest)
+
+    def note(self) -> dict[str, Any] | None:
+        """What the trial says of it; None if there is no plan, or nothing in it."""
+        return {"plan": self.plan, "what": self.what, "added": self.added} if self.plan["victims"] else None
+
+    def _follow(self, notes: Any) -> None:
+        """Makes the plan."""
+        allowed, link, flops = (int(word) for word in (self._told or "0:1:1").split(":"))
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or "1")
+        host = (_native.host_memory_left() or 1 << 40) // max(ranks, 1) * 3 // 4
+        found = [] if notes is None else notes.candidates()
+        moments = [] if notes is None else [
+            ((later - sooner) * 10**9 // flops, live) for sooner, later, live in zip(notes.work, notes.work[1:], notes.live)
+        ]
+        blocks = [(_block(size), *when) for size, *when in found]
+        victims, host, _peak, self.added = _native.spill_plan(moments, blocks, allowed, host, link)
+        if len(victims) > spill.MOST_VICTIMS:
+            victims = []
+        kinds: dict[str, int] = {}
+        acts = []
+        for number, (candidate, release, fetch, _offset) in enumerate(victims):
+            for act, moment in ((OUT, found[candidate][1]), (RELEASE, release), (FETCH, fetch)):
+                when, kind, count = notes.moments[moment]
+                index = None if kind is None else kinds.setdefault(spill.text_of(kind), len(kinds))
+                acts.append((when, index, count, act, number))
+        sizes = [found[candidate][0] for candidate, *_ in victims]
+        plan = {"host": host, "kinds": list(kinds), "victims": [(size, victim[3]) for size, victim in zip(sizes, victims)], "acts": acts}
+        self.what = f"{len(victims)} of {len(found)} saved tensors wait in host memory across the peak, {_native.format_bytes(sum(sizes))}"
+        has_said, self._has_said = self._has_said, False
+        Spiller.__init__(self, plan)
+        self._has_said = has_said

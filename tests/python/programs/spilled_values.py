@@ -1,0 +1,94 @@
+"""Trains small models on the CPU with what they save spilled, by plans that are theirs and by others; prints the losses and weights as JSON."""
+
+import copy
+import json
+import sys
+
+import torch
+from torch import nn
+
+from stalloc._levers import applied, spill
+from stalloc._levers.rehearsal import Rehearsal
+from stalloc._levers.spill import Spiller
+
+spill.LEAST = 1
+
+
+class Net(nn.Module):
+    def __init__(self, width=8, layers=4):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.convolved = nn.Conv1d(2, 2, 3, padding=1)
+
+    def forward(self, x):
+        for layer in self.layers:
+            y = layer(x)
+            # Two operations save views of one storage; a mean that is expanded saves strides of 0.
+            x = x + torch.sin(y.T).T * y[:, :1] + (y * y.mean(0, keepdim=True).expand_as(y)).relu_()
+        return self.convolved(x.view(-1, 2, x.shape[1] // 2).transpose(0, 0)).square().mean()
+
+
+def trained(spiller, model=None, sizes=(6, 6, 6, 6), retains=False):
+    """Losses and weights after some steps, of batches with so many rows."""
+    torch.manual_seed(0)
+    model = model or Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    if spiller is not None:
+        spill.spill(model, spiller)
+    losses = []
+    for size in sizes:
+        loss = model(torch.randn(size, model.layers[0].in_features))
+        if retains:
+            loss.backward(retain_graph=True)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        if isinstance(spiller, Rehearsal):
+            spiller.stepped()
+    applied.take_off(model)
+    return [losses, [p.flatten().tolist() for p in model.parameters()]]
+
+
+def wrong(plan):
+    """Plans that are damaged: other places on the host, all in one; fetched before they are released; other sizes; other kinds."""
+    one_place, sizes, early, mixed = (copy.deepcopy(plan) for _ in range(4))
+    one_place["victims"] = [(size, 0) for size, _ in plan["victims"]]
+    sizes["victims"] = [(size + 4, offset) for size, offset in plan["victims"]]
+    early["acts"] = [(*act[:3], {1: 2, 2: 1}.get(act[3], 0), act[4]) for act in plan["acts"]]
+    mixed["acts"] = [(*act[:4], len(plan["victims"]) - 1 - act[4]) for act in plan["acts"]]
+    return [one_place, sizes, early, mixed]
+
+
+class Skips(spill.Away):
+    """Copies nothing out."""
+
+    def __init__(self, torch, storage, device, host, streams):
+        host = torch.zeros_like(host)
+        super().__init__(torch, storage, device, host, streams)
+        host.zero_()
+
+
+rehearsal = Rehearsal()
+found = {"as it is": trained(None), "rehearsed": trained(rehearsal), "what": rehearsal.what}
+plan = json.loads(json.dumps(rehearsal.plan))
+spiller = Spiller(plan)
+found["planned"] = trained(spiller)
+found["spilled"] = sum(one is not None for one in spiller._lying)
+found["twice"] = [trained(None, retains=True), trained(Spiller(plan), retains=True)]
+found["another batch"] = [trained(None, sizes=(6, 3, 6, 5)), trained(Spiller(plan), sizes=(6, 3, 6, 5))]
+torch.manual_seed(1)
+wide = Net(12)
+found["another model"] = [trained(None, copy.deepcopy(wide)), trained(Spiller(plan), wide)]
+try:
+    Spiller(plan | {"host": plan["host"] // 2})
+except ValueError as error:
+    found["outside"] = str(error)
+found["damaged"] = [trained(Spiller(one)) for one in wrong(plan)]
+with torch.autograd.graph.saved_tensors_hooks(lambda tensor: (hooked.append(1), tensor)[1], lambda tensor: tensor):
+    hooked = []
+    found["own hooks"] = trained(Spiller(plan))
+found["hooked"] = len(hooked)
+spill.Away = Skips
+found["skipped copy"] = trained(Spiller(plan))
+json.dump(found, sys.stdout)
