@@ -8,7 +8,7 @@ from typing import Any
 
 from stalloc import _native
 from stalloc._levers import spill
-from stalloc._levers.spill import FETCH, OUT, PACKED, RELEASE, RETURNED, UNPACKED, Spiller
+from stalloc._levers.spill import FETCH, OUT, PACKED, RELEASE, RETURNED, UNPACKED, Away, Call, Packed, Spiller
 
 #: The first step makes the optimizer's states; the second is as all that follow.
 STEPS = 2
@@ -79,6 +79,28 @@ def _block(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
+class _Rehearsed(Call):
+    """A call of which everything large is spilled, and noted."""
+
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
+        self._seen: dict[Any, int] = {}
+
+    def pack(self, tensor: Any) -> Any:
+        if type(tensor) is not self._plain or tensor.nbytes < spill.LEAST or tensor.is_cuda is not self._is_cuda:
+            return tensor
+        kind = tensor.dtype, tensor.shape, tensor.stride()
+        count = self._seen[kind] = self._seen.get(kind, -1) + 1
+        away = self.known(tensor) or self.go(0, tensor)
+        self.spiller.packed(self, (kind, count), tensor.untyped_storage(), away)  # type: ignore[attr-defined]
+        return Packed(away or tensor, tensor, (), (kind, count))
+
+    def unpack(self, packed: Any) -> Any:
+        if type(packed) is Packed:
+            self.spiller.unpacked(self, packed.at, packed.what)  # type: ignore[attr-defined]
+        return super().unpack(packed)
+
+
 class Rehearsal(Spiller):
     """Spills all of some steps, then by a plan. ``told``: allowed live bytes, and a second's bytes of the link and operations of the GPU."""
 
@@ -101,24 +123,23 @@ class Rehearsal(Spiller):
         return self._is_over and super().is_idle()
 
     def begin(self, torch: Any, model: Any) -> Any:
+        self.kind_of_call = Call if self._is_over else _Rehearsed
         call = super().begin(torch, model)
         if not self._is_over:
             self._end_notes()
             self._notes = _Notes(call)
         return call
 
-    def at(self, kind: Any, count: int) -> tuple[Any, Any, Any]:
-        return super().at(kind, count) if self._is_over else ((kind, count), [(OUT, 0)], None)
-
     def away(self, torch: Any, victim: int, storage: Any, device: Any) -> Any:
         if self._is_over:
             return super().away(torch, victim, storage, device)
         host = torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=device.type == "cuda")
-        return spill.Away(torch, storage, device, host, self._streams_of(torch, device))
+        return Away(torch, storage, device, host, self._streams_of(torch, device))
 
     def packed(self, call: Any, at: Any, storage: Any, away: Any) -> None:
+        """A tensor of the model is saved."""
         notes = self._notes
-        if at is None or notes is None or call is not notes.call:
+        if notes is None or call is not notes.call:
             return
         moment = notes.moment(PACKED, *at)
         if away is not None and away not in notes.numbers:
@@ -129,11 +150,12 @@ class Rehearsal(Spiller):
             away.release()
 
     def unpacked(self, call: Any, at: Any, what: Any) -> None:
+        """A saved tensor is needed."""
         notes = self._notes
         if notes is None or call is not notes.call:
             return
         moment = notes.moment(UNPACKED, *at)
-        number = notes.numbers.get(what) if isinstance(what, spill.Away) else None
+        number = notes.numbers.get(what) if isinstance(what, Away) else None
         if number is not None and notes.storages[number][3] is None:
             notes.storages[number][3] = moment
 

@@ -104,68 +104,79 @@ class Away:
                     return
 
 
-class _Packed:
-    """What is saved in place of a tensor."""
+class Packed:
+    """What is saved in place of a tensor: it or what it has become, and what is done when it is needed."""
 
     __slots__ = ("what", "view", "acts", "at")
 
-    def __init__(self, what: Any, tensor: Any, acts: Any, at: Any) -> None:
+    def __init__(self, what: Any, tensor: Any, acts: Any, at: Any = None) -> None:
         self.what, self.acts, self.at = what, acts, at
         self.view = (tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
-class _Call:
+#: Of a tensor that the plan does not name.
+_NOTHING: tuple[Any, Any] = (), ()
+
+
+class Call:
     """One call of the model, and the backward pass through it."""
 
-    def __init__(self, torch: Any, spiller: Spiller, kept: set[int]) -> None:
+    def __init__(self, torch: Any, spiller: Spiller, kept: set[int], is_cuda: bool) -> None:
         self._torch, self.spiller, self._kept = torch, spiller, kept
-        self._seen: dict[Any, int] = {}
+        self._plain, self._is_cuda = torch.Tensor, is_cuda
+        #: Of each kind that the plan names: tensors so far, and what is done with which.
+        self._planned: dict[Any, list[Any]] = {kind: [0, acts] for kind, acts in spiller.acts_of_tensors.items()}
         #: What is away, by its storage: the storage, its version, and what it has become.
         self._shared: dict[int, tuple[Any, int, Any]] = {}
         self._victims: dict[int, Any] = {}
 
     def pack(self, tensor: Any) -> Any:
-        if type(tensor) is not self._torch.Tensor or tensor.nbytes < LEAST or tensor.device.type != self.spiller.device_type:
+        """What is saved in place of a tensor. Most are not in the plan, and are to take little time."""
+        if type(tensor) is not self._plain or tensor.nbytes < LEAST or tensor.is_cuda is not self._is_cuda:
             return tensor
-        kind = (tensor.dtype, tensor.shape, tensor.stride())
-        count = self._seen[kind] = self._seen.get(kind, -1) + 1
-        at, acts, later = self.spiller.at(kind, count)
-        storage = tensor.untyped_storage()
-        away = self._known(tensor, storage)
-        if away is None and acts is not None:
-            for act, victim in acts:
-                if act == OUT and self._can_go(tensor, storage):
-                    away = self.spiller.away(self._torch, victim, storage, tensor.device)
-                    if away is not None:
-                        self._victims[victim] = weakref.ref(away)
-                        self._shared[storage._cdata] = (weak(storage), tensor._version, weakref.ref(away))
-        self.spiller.packed(self, at, storage, away)
-        if acts is not None:
-            self.perform(acts)
-        return tensor if away is None and later is None and at is None else _Packed(tensor if away is None else away, tensor, later, at)
+        planned = self._planned.get((tensor.dtype, tensor.shape, tensor.stride()))
+        now, later = _NOTHING
+        if planned is not None:
+            now, later = planned[1].get(planned[0], _NOTHING)
+            planned[0] += 1
+        away = self.known(tensor) if self._shared else None
+        for act, victim in now:
+            if act == OUT and away is None:
+                away = self.go(victim, tensor)
+        if now:
+            self.perform(now)
+        return tensor if away is None and not later else Packed(tensor if away is None else away, tensor, later)
 
-    def _known(self, tensor: Any, storage: Any) -> Any:
-        """What the tensor's storage has become."""
-        known = self._shared.get(storage._cdata) if self._shared else None
+    def go(self, victim: int, tensor: Any) -> Any:
+        """Begins to spill a tensor's storage; None where it stays."""
+        storage = tensor.untyped_storage()
+        away = self.spiller.away(self._torch, victim, storage, tensor.device) if self._can_go(tensor, storage) else None
+        if away is not None:
+            self._victims[victim] = weakref.ref(away)
+            self._shared[storage._cdata] = (weak(storage), tensor._version, weakref.ref(away))
+        return away
+
+    def known(self, tensor: Any) -> Any:
+        """What the tensor's storage has become, if it is away."""
+        known = self._shared.get(tensor.untyped_storage()._cdata)
         if known is None or known[0].expired() or known[1] != tensor._version:
             return None
         return known[2]()
 
     def _can_go(self, tensor: Any, storage: Any) -> bool:
         """Whether nothing but this graph has a claim on the storage, and its bytes are all there is to it."""
-        is_plain = tensor.layout == self._torch.strided and not tensor.is_conj() and not tensor.is_neg()
+        is_plain = tensor.device.type in ("cuda", "cpu") and tensor.layout == self._torch.strided and not tensor.is_conj() and not tensor.is_neg()
         known = self._shared.get(storage._cdata)
         is_changed = known is not None and not known[0].expired()
         is_leaf = tensor.is_leaf and tensor.requires_grad
         return is_plain and not is_leaf and storage.nbytes() >= LEAST and not is_changed and storage.data_ptr() not in self._kept
 
     def unpack(self, packed: Any) -> Any:
-        if type(packed) is not _Packed:
+        """The tensor that was saved."""
+        if type(packed) is not Packed:
             return packed
-        if packed.acts is not None:
+        if packed.acts:
             self.perform(packed.acts)
-        if packed.at is not None:
-            self.spiller.unpacked(self, packed.at, packed.what)
         if type(packed.what) is not Away:
             return packed.what
         storage = packed.what.storage()
@@ -200,12 +211,17 @@ class Spiller:
     """Spills by a plan."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        self.plan, self.device_type = plan, ""
-        #: By kind of moment and tensor, and which of them: what is done.
-        self._acts: dict[tuple[int, Any, int], list[tuple[int, int]]] = {}
+        self.plan = plan
+        kinds = [_kind(text) for text in plan["kinds"]]
+        #: What is done when a tensor is packed and when it is unpacked, by its kind and which of them it is; and when the forward pass is over.
+        self.acts_of_tensors: dict[Any, dict[int, tuple[list[Any], list[Any]]]] = {}
+        self._acts_at_return: list[tuple[int, int]] = []
         for moment, kind, count, act, victim in plan["acts"]:
-            self._acts.setdefault((moment, kind, count), []).append((act, victim))
-        self._kinds = {_kind(text): index for index, text in enumerate(plan["kinds"])}
+            if moment == RETURNED:
+                self._acts_at_return.append((act, victim))
+            else:
+                acts = self.acts_of_tensors.setdefault(kinds[kind], {}).setdefault(count, ([], []))
+                acts[moment].append((act, victim))
         self._places: list[tuple[int, int]] = [(size, offset) for size, offset in plan["victims"]]
         is_inside = all(0 < size and 0 <= offset <= plan["host"] - size for size, offset in self._places)
         if not is_inside or not all(0 <= victim < len(self._places) for *_, victim in plan["acts"]):
@@ -240,18 +256,17 @@ class Spiller:
             self._has_said = True
             say(f"spill: {text}")
 
-    def begin(self, torch: Any, model: Any) -> _Call:
+    #: What follows a call of the model.
+    kind_of_call: type[Call] = Call
+
+    def begin(self, torch: Any, model: Any) -> Call:
         """The model is called. What another call has still on the device is released."""
         for away in list(self._pending):
             self.release(away)
         tensors = [*model.parameters(), *model.buffers()]
-        self.device_type = tensors[0].device.type if tensors else "cuda"
-        return _Call(torch, self, {getattr(one, "_local_tensor", one).untyped_storage().data_ptr() for one in tensors})
-
-    def at(self, kind: Any, count: int) -> tuple[Any, Any, Any]:
-        """Of a tensor that is packed: its name where it is noted, what is done now, and what when it is unpacked."""
-        index = self._kinds.get(kind)
-        return None, self._acts.get((PACKED, index, count)), self._acts.get((UNPACKED, index, count))
+        is_cuda = tensors[0].is_cuda if tensors else torch.cuda.is_initialized()
+        kept = {getattr(one, "_local_tensor", one).untyped_storage().data_ptr() for one in tensors}
+        return self.kind_of_call(torch, self, kept, is_cuda)
 
     def away(self, torch: Any, victim: int, storage: Any, device: Any) -> Away | None:
         """Begins to spill; None where its place on the host is taken, or of another size."""
@@ -289,15 +304,9 @@ class Spiller:
         self._pending.pop(away, None)
         away.release()
 
-    def packed(self, call: _Call, at: Any, storage: Any, away: Any) -> None:
-        """A tensor of the model is saved."""
-
-    def unpacked(self, call: _Call, at: Any, what: Any) -> None:
-        """A saved tensor is needed."""
-
-    def returned(self, call: _Call) -> None:
+    def returned(self, call: Call) -> None:
         """The forward pass of a call is over."""
-        call.perform(self._acts.get((RETURNED, None, 0), ()))
+        call.perform(self._acts_at_return)
         if call.spilled() < len(self._places):
             self._say_differs()
 
