@@ -153,8 +153,8 @@ struct Bench<'a> {
     question: Question,
     stand_ins: Vec<DryRun>,
     goal: u64,
-    /// What the lever `spill` is told after its name.
-    spill: String,
+    /// What the lever `spill` is told; none: nothing is known of the script as it is.
+    spill: Option<Aim>,
     watch: &'a mut dyn FnMut(&'static str, fit::Event<'_>),
     stop: &'a AtomicBool,
 }
@@ -183,12 +183,15 @@ impl Bench<'_> {
                 .iter()
                 .find_map(|lever| lever.strip_prefix(SHARDED)?.parse().ok())
                 .or(self.question.world_size),
-            levers: Some(
-                levers
-                    .iter()
-                    .map(|lever| if lever == SPILL { format!("{SPILL}{}", self.spill) } else { lever.clone() })
-                    .collect(),
-            ),
+            levers: Some(levers.iter().map(|lever| self.told(lever)).collect()),
+        }
+    }
+
+    /// A lever's name, with what it is told.
+    fn told(&self, lever: &str) -> String {
+        match &self.spill {
+            Some(aim) if lever == SPILL => format!("{SPILL}:{}", aim.words()),
+            _ => lever.to_owned(),
         }
     }
 
@@ -249,8 +252,7 @@ pub fn levers(
     let stand_in = DryRun::new(gpu.name, asked.devices)?.with_ample_memory();
     stand_in.environment()?;
     let goal = asked.goal.unwrap_or(gpu.total);
-    let mut bench =
-        Bench { question: question.clone(), stand_ins: vec![stand_in], goal, spill: String::new(), watch, stop };
+    let mut bench = Bench { question: question.clone(), stand_ins: vec![stand_in], goal, spill: None, watch, stop };
     let folder = scratch()?;
     let meeting = Some(folder.path().to_owned());
     // Where a range is searched it is open yet which trial has the levers' values.
@@ -296,7 +298,7 @@ pub fn levers(
         rates: rates::of(&gpu),
         is_interrupted: false,
     };
-    bench.spill = answer.base.outcome.as_ref().map_or(String::new(), |base| to_spill(base, goal, answer.rates));
+    bench.spill = answer.base.outcome.as_ref().ok().map(|base| Aim::of(base, goal, answer.rates));
     let is_needed = answer.base.outcome.as_ref().is_ok_and(|base| !question.only_if_needed || !base.fits);
     if let (Ok(base), false) = (&answer.base.outcome, is_needed) {
         answer.combination = Some(Combination { levers: Vec::new(), figures: base.clone() });
@@ -311,14 +313,53 @@ pub fn levers(
     Ok(answer)
 }
 
-/// What the lever `spill` is told of a script: the live bytes that are allowed (none: as few as can be, of a script that fits), the link's
-/// bytes and the GPU's operations a second.
-fn to_spill(base: &LeverFigures, goal: u64, rates: Option<Rates>) -> String {
-    let rates = rates.unwrap_or(combine::USUAL);
-    let missing = base.needed.unwrap_or(u64::MAX).saturating_sub(goal);
-    // What the arena holds beyond live bytes is not the same under a plan.
-    let allowed = if missing == 0 { 0 } else { base.peak_allocated.saturating_sub(missing).saturating_sub(goal / 256) };
-    format!(":{allowed}:{:.0}:{:.0}", rates.host, rates.flops)
+/// What the lever `spill` is told.
+#[derive(Clone, Copy, Debug)]
+struct Aim {
+    /// The live bytes that are allowed; none: as few as can be, of a script that fits.
+    live: u64,
+    rates: Rates,
+}
+
+impl Aim {
+    /// Trials with less allowed than before, at most: what the arena holds beyond live bytes is another part of them under a plan.
+    const MORE_TRIALS: u32 = 2;
+
+    fn of(base: &LeverFigures, goal: u64, rates: Option<Rates>) -> Aim {
+        let missing = base.needed.unwrap_or(u64::MAX).saturating_sub(goal);
+        let live = if missing == 0 { 0 } else { base.peak_allocated.saturating_sub(missing) };
+        Aim { live, rates: rates.unwrap_or(combine::USUAL) }.lower(goal / 256)
+    }
+
+    fn lower(self, bytes: u64) -> Aim {
+        Aim { live: self.live.saturating_sub(bytes), ..self }
+    }
+
+    /// What follows the lever's name.
+    fn words(&self) -> String {
+        format!("{}:{:.0}:{:.0}", self.live, self.rates.host, self.rates.flops)
+    }
+}
+
+/// Tries `spill` again with less allowed, as long as that may make it fit; the last trial.
+fn aim_lower(bench: &mut Bench<'_>, answer: &Answer, first: Arc<Tried>) -> Result<Arc<Tried>, Error> {
+    let mut tried = first;
+    for _ in 0..Aim::MORE_TRIALS {
+        let Some(Ok(LeverFigures { needed: Some(needed), fits: false, spill: Some(_), .. })) =
+            bench.figures(Some(&tried))
+        else {
+            break;
+        };
+        let Some(aim) = bench.spill.filter(|aim| aim.live > 0 && !bench.is_stopped()) else { break };
+        bench.spill = Some(aim.lower(needed.saturating_sub(bench.goal)));
+        let line = bench.line(&[SPILL.to_owned()], Some(&answer.at));
+        let found = bench.run(std::slice::from_ref(&line), "each lever")?;
+        match found.tried.get(&(0, 0)) {
+            Some(more) if more.failure.is_none() => tried = Arc::clone(more),
+            _ => break,
+        }
+    }
+    Ok(tried)
 }
 
 /// The value at which a set of levers is tried: half of it for those that accumulate.
@@ -340,10 +381,15 @@ fn try_each(bench: &mut Bench<'_>, answer: &mut Answer, levers: Vec<FoundLever>)
         levers.iter().map(|lever| bench.line(&one(lever), Some(&value_with(&one(lever), &answer.at)))).collect();
     let found = bench.run(&lines, "each lever")?;
     for (index, mut lever) in levers.into_iter().enumerate() {
-        let tried = found.tried.get(&(index, 0));
-        let Some(outcome) = bench.figures(tried) else { continue };
-        let applied =
-            tried.and_then(|tried| tried.levers.as_ref()).is_some_and(|notes| notes.applied.contains(&lever.name));
+        let mut tried = found.tried.get(&(index, 0)).cloned();
+        if let (Some(first), SPILL) = (&tried, lever.name.as_str()) {
+            tried = Some(aim_lower(bench, answer, Arc::clone(first))?);
+        }
+        let Some(outcome) = bench.figures(tried.as_ref()) else { continue };
+        let applied = tried
+            .as_ref()
+            .and_then(|tried| tried.levers.as_ref())
+            .is_some_and(|notes| notes.applied.contains(&lever.name));
         if outcome.is_ok() && !applied {
             lever.why_not = Some("it could not be applied from outside".to_owned());
             answer.skipped.push(lever);
