@@ -72,6 +72,7 @@ class _Candidate(TypedDict):
     peak_allocated: int | None
     peak_if_none: int | None
     steps: int
+    is_cut: bool
     allocators: dict[str, Verdict]
     outside: Outside
     ranks: list[RankPeak]

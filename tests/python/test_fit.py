@@ -173,7 +173,13 @@ def test_a_program_with_convolutions_may_need_a_workspace_of_cudnns(cache):
     assert (cudnn["name"], cudnn["low"], cudnn["high"]) == ("cuDNN's workspaces", 0, 130 << 20)
     verdict = with_one["allocators"]["pytorch"]
     assert verdict["needed"] >= with_one["peak_allocated"] + (16 + 130 << 20)
-    text = run("fit", "--dry-run", TINY, "--", *PROGRAM, "--convolution", env=cache).stdout
+    text = run("fit", "--dry-run", TINY, "--dry-run", TINY, "--", *PROGRAM, "--convolution", env=cache).stdout
+    first, second, rest = text.split("\n", 2)
+    assert re.fullmatch(r"Yes: [\d.]+ MiB of 512.0 MiB, in its first 3 steps\.", first) and second == "", text
+    assert rest.count("tiny: 512.0 MiB; of it outside") == 1, "a GPU that is named twice is asked once"
+    assert "Trials ended after 3 steps: what comes then" in text and "Next: " in text and "(fits tiny; " in text, text
+    whole = run("fit", "--dry-run", TINY, "--steps", "9", "--", *PROGRAM, "--convolution", env=cache).stdout
+    assert "was not seen" not in whole and "first 9 steps" not in whole.splitlines()[0], "the program has four steps"
     assert f"; {verdict['left'] / (1 << 20) + 130:.1f} MiB to spare, of which cuDNN's workspaces may take 130.0 MiB)" in text, text
     assert f"    cuDNN's workspaces 0 to 130.0 MiB ({cudnn['source']})\n" in text
 

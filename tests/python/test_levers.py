@@ -113,7 +113,8 @@ def test_fit_with_levers_answers_as_levers_does(cache):
     options = ("--dry-run", GPU, "--only", "foreach_off,checkpoint", "--goal", "225MiB")
     command = ("--", sys.executable, str(PROGRAMS / "levers.py"))
     same, asked = run("levers", *options, *command, env=cache), run("fit", "--levers", *options, *command, env=cache)
-    assert "The cheapest set that fits: foreach_off + checkpoint" in asked.stdout, asked.stderr
+    assert asked.stdout.startswith("The cheapest set that fits: foreach_off + checkpoint"), asked.stdout + asked.stderr
+    assert "It does not fit as it is: " in asked.stderr and "Levers to try: 2." in asked.stderr, asked.stderr
     assert (asked.stdout, asked.returncode) == (same.stdout, 0)
     one = "--levers takes one GPU, at most one --vary, and a number as --world-size"
     for more, said in [

@@ -11,6 +11,9 @@ from stalloc._steps.step_detection import StepDetector
 class Steps:
     """The steps of this process, from wherever they are known."""
 
+    #: Whether the program was ended because as many steps were done as were asked for.
+    is_cut = False
+
     def __init__(self, history: History, last: int | None) -> None:
         self._history = history
         self._last = last
@@ -42,6 +45,7 @@ class Steps:
     def stop_if_done(self) -> None:
         """Ends the program if as many steps are done as were asked for."""
         if self._done == self._last:
+            Steps.is_cut = True
             raise SystemExit(0)
 
 

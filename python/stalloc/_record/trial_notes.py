@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from stalloc._common import endings, imports
+from stalloc._record.marks import Steps
 
 #: Collectives of ``torch.distributed``; what C++ calls by itself (DDP's reducer) is not seen.
 _COLLECTIVES = (
@@ -53,7 +54,7 @@ def install() -> None:
             "eager": os.environ.get("CUDA_MODULE_LOADING") == "EAGER",
             "loaded": _loaded(told),
         }
-        note = {"sources": sorted(_sources(set(files))), "groups": _groups() | outside}
+        note = {"sources": sorted(_sources(set(files))), "groups": _groups() | outside, "is_cut": Steps.is_cut}
         Path(os.environ["STALLOC_TRIAL_NOTES"], f"{os.getpid()}.json").write_text(json.dumps(note))
 
     endings.at_end(write)  # what a forked child is made of is its parent's

@@ -67,7 +67,10 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     output::check_folder(args.trials.output.as_deref())?;
     let mut gpus = Vec::new();
     for list in &args.dry_run {
-        gpus.extend(find_all(list).map_err(|error| Error::message(error.to_string()))?);
+        for gpu in find_all(list).map_err(|error| Error::message(error.to_string()))? {
+            let is_new = !gpus.contains(&gpu);
+            gpus.extend(is_new.then_some(gpu));
+        }
     }
     let variables = args.vary.iter().map(|text| Variable::parse(text)).collect::<Result<_, _>>().map_err(message)?;
     let question = Question {
@@ -95,6 +98,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         fit::Event::Tried { gpu, values, tried, is_cached, .. } => {
             spinner.line(&format!("{} {}: {}", label(gpu), words(values), summary(tried, is_cached)));
         }
+        fit::Event::Levers { .. } => {}
     };
     let answer = fit::fit(&question, &mut watch, &stop).map_err(message)?;
     drop(spinner);
@@ -172,6 +176,10 @@ fn nothing_ran(answer: &Answer) -> String {
 }
 
 fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
+    for candidate in answer.candidates.iter().filter(|one| question.variables.is_empty() && one.failure.is_none()) {
+        let of = if question.gpus.len() > 1 { format!("{}: ", label(&candidate.gpu)) } else { String::new() };
+        output::line(&format!("{of}{}\n", yes_or_no(question, candidate)))?;
+    }
     print_ranks(answer)?;
     for gpu in &question.gpus {
         let of_gpu: Vec<&Candidate> = answer.candidates.iter().filter(|candidate| candidate.gpu == *gpu).collect();
@@ -197,7 +205,36 @@ fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
         }
         output::line("")?;
     }
+    if let Some(steps) = answer.candidates.iter().filter(|one| one.is_cut).map(|one| one.steps).max() {
+        output::line(&format!(
+            "Trials ended after {steps} steps: what comes then (an evaluation, a save, the end of the script) was not seen. More: --steps N."
+        ))?;
+    }
     print_failures(answer)
+}
+
+/// The answer to a command without variables, in a sentence.
+fn yes_or_no(question: &Question, candidate: &Candidate) -> String {
+    const UNDER: [&str; 3] = ["", ", with expandable segments", ", under `stalloc run`"];
+    let total = output::bytes(candidate.gpu.total);
+    let needed = |verdict: &CardVerdict| verdict.needed.map_or("an unknown amount".to_owned(), output::bytes);
+    let seen = if candidate.is_cut { format!(", in its first {} steps", candidate.steps) } else { String::new() };
+    let guessed = if candidate.peak_if_none.is_some() { ", where guessed sizes hold" } else { "" };
+    for (fits, word) in
+        [(FitsGpu::Yes, "Yes"), (FitsGpu::Edge, "Only if CUDA and its libraries take the least that is known")]
+    {
+        let found = candidate.verdicts.iter().zip(UNDER).find(|(verdict, _)| verdict.fits == fits);
+        if let Some((verdict, under)) = found {
+            return format!("{word}{under}: {} of {total}{seen}{guessed}.", needed(verdict));
+        }
+    }
+    let least = candidate.verdicts.iter().min_by_key(|verdict| verdict.needed.unwrap_or(u64::MAX));
+    format!(
+        "No: {} of {total}{seen}{guessed}; `stalloc levers --dry-run {} -- {}` says what would make it fit.",
+        least.map_or("an unknown amount".to_owned(), needed),
+        candidate.gpu.name,
+        fit::substitute(&question.command, &candidate.values)
+    )
 }
 
 fn print_ranks(answer: &Answer) -> Result<(), Error> {
@@ -248,7 +285,8 @@ fn print_next(question: &Question, answer: &Answer) -> Result<(), Error> {
         let way = largest.verdicts.iter().position(|verdict| verdict.fits == FitsGpu::Yes);
         let command = format!("{}{}", way.map_or("", |index| ways[index]), command(&largest.values));
         let margin = way.map_or_else(String::new, |index| margin(largest, &largest.verdicts[index]));
-        return output::next(&command, &format!("the largest that fits {}{margin}", label(&largest.gpu)));
+        let what = if largest.values.is_empty() { "fits" } else { "the largest that fits" };
+        return output::next(&command, &format!("{what} {}{margin}", label(&largest.gpu)));
     }
     let smallest =
         answer.candidates.iter().filter(|tried| tried.failure.is_none()).min_by_key(|tried| tried.peak_allocated);

@@ -104,6 +104,11 @@ pub fn watching(spinner: &mut Spinner) -> impl FnMut(&'static str, fit::Event<'_
         fit::Event::Tick { running, done, .. } => {
             spinner.update(&format!("{stage}: {done} trials done, {running} running"));
         }
+        fit::Event::Levers { trials, needed, goal } => {
+            let fits = if needed.is_some_and(|needed| needed <= goal) { "fits" } else { "does not fit" };
+            let needed = needed.map_or("an unknown amount".to_owned(), output::bytes);
+            spinner.line(&format!("It {fits} as it is: {needed} of {}. Levers to try: {trials}.", output::bytes(goal)));
+        }
         fit::Event::Tried { levers, values, tried, is_cached, .. } => {
             let mut words: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
             words.push(if levers.is_empty() { "as it is".to_owned() } else { names(levers) });
@@ -121,6 +126,9 @@ fn print(answer: &Answer, command: &CommandLine) -> Result<(), Error> {
     let Ok(base) = &answer.base.outcome else { return Ok(()) };
     let at: String = answer.at.iter().map(|(name, value)| format!(" with {name}={value}")).collect();
     let goal = output::bytes(answer.goal);
+    if let Some(verdict) = verdict(answer) {
+        output::line(&format!("{verdict}\n"))?;
+    }
     output::line(&format!("{}{at}: to fit into {goal}", answer.gpu.product))?;
     let searched = answer.at.first().map(|(name, _)| name.as_str());
     let mut heads =
@@ -251,25 +259,28 @@ fn print_not(answer: &Answer) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_combination(answer: &Answer, command: &CommandLine) -> Result<(), Error> {
+/// The answer in a sentence; none where trials were stopped before there is one.
+fn verdict(answer: &Answer) -> Option<String> {
     let Some(combination) = &answer.combination else {
-        if !answer.is_interrupted {
-            output::line("\nNo set of these levers makes it fit.")?;
-        }
-        return Ok(());
+        return (!answer.is_interrupted).then(|| "No set of these levers makes it fit.".to_owned());
     };
     let needed = combination.figures.needed.map_or("an unknown amount".to_owned(), output::bytes);
     let goal = output::bytes(answer.goal);
-    if combination.levers.is_empty() {
-        return output::line(&format!("\nIt fits as it is: {needed} of {goal}."));
-    }
     let names: Vec<&str> = combination.levers.iter().map(|lever| lever.name.as_str()).collect();
-    let verdict = if combination.figures.fits {
-        format!("The cheapest set that fits: {}; {needed} of {goal}.", names.join(" + "))
-    } else {
-        format!("No set of these levers makes it fit; nearest: {}, which needs {needed} of {goal}.", names.join(" + "))
-    };
-    output::line(&format!("\n{verdict}"))?;
+    let names = names.join(" + ");
+    Some(match (combination.levers.is_empty(), combination.figures.fits) {
+        (true, true) => format!("It fits as it is: {needed} of {goal}."),
+        (_, true) => format!("The cheapest set that fits: {names}; {needed} of {goal}."),
+        (true, false) => format!("No set of these levers makes it fit; as it is it needs {needed} of {goal}."),
+        (false, false) => {
+            format!("No set of these levers makes it fit; nearest: {names}, which needs {needed} of {goal}.")
+        }
+    })
+}
+
+fn print_combination(answer: &Answer, command: &CommandLine) -> Result<(), Error> {
+    let Some(combination) = answer.combination.as_ref().filter(|one| !one.levers.is_empty()) else { return Ok(()) };
+    output::line(&format!("\n{}", verdict(answer).unwrap_or_default()))?;
     combination.levers.iter().try_for_each(print_code)?;
     let is_applied = |lever: &FoundLever| levers::FROM_OUTSIDE.contains(&lever.name.as_str());
     if combination.figures.fits && combination.levers.iter().all(is_applied) {

@@ -48,6 +48,9 @@ pub struct Device {
     pub device: u32,
     /// Steps that were recorded.
     pub steps: u64,
+    /// Whether the program was ended after these, so that what comes then was not seen.
+    #[serde(default)]
+    pub is_cut: bool,
     /// Requests that were recorded.
     pub requests: u64,
     /// Requests that the card refused and the program lived on without.
@@ -114,6 +117,7 @@ pub fn evaluate(
         rank,
         device: trace.device,
         steps,
+        is_cut: false,
         requests: trace.requests.len() as u64,
         refused: trace.events.iter().filter(|event| matches!(event, Event::OutOfMemory { .. })).count() as u64,
         content,

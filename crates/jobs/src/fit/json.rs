@@ -78,6 +78,7 @@ fn candidate(candidate: &Candidate) -> Value {
         "peak_allocated": candidate.peak_allocated,
         "peak_if_none": candidate.peak_if_none,
         "steps": candidate.steps,
+        "is_cut": candidate.is_cut,
         "allocators": ALLOCATORS.iter().enumerate().map(allocator).collect::<Map<_, _>>(),
         "outside": outside(&candidate.outside),
         "ranks": ranks.collect::<Vec<_>>(),

@@ -41,6 +41,8 @@ pub struct Notes {
     pub sources: Option<Vec<Source>>,
     /// The process groups of the rank.
     pub groups: Option<Groups>,
+    /// Whether a program was ended after the steps that were asked for.
+    pub is_cut: bool,
 }
 
 /// A lever as a program found it.
@@ -113,6 +115,8 @@ pub fn read_lever_notes(folder: &Path) -> Option<LeverNotes> {
 struct Note {
     sources: Vec<PathBuf>,
     groups: Groups,
+    #[serde(default)]
+    is_cut: bool,
 }
 
 /// Reads what the processes of a trial left in a folder.
@@ -121,6 +125,7 @@ pub fn read_notes(folder: &Path) -> Notes {
     let mut found = Notes::default();
     for note in files.filter_map(|path| serde_json::from_slice::<Note>(&fs::read(path).ok()?).ok()) {
         let sources = found.sources.get_or_insert_default();
+        found.is_cut |= note.is_cut;
         sources.extend(note.sources.iter().filter_map(|path| Source::of(path)));
         // Of several processes the one with most groups: the others started it.
         let is_more =

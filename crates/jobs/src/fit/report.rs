@@ -32,6 +32,8 @@ pub struct Candidate {
     pub outside: Outside,
     /// The fewest steps that a rank recorded.
     pub steps: u64,
+    /// Whether a rank was ended after them.
+    pub is_cut: bool,
     /// One for each of [`ALLOCATORS`]; none where the command did not run.
     pub verdicts: Vec<CardVerdict>,
     /// Each rank's own peak: rank, device, largest live bytes.
@@ -209,6 +211,7 @@ fn candidate(gpu: Gpu, values: Assignment, tried: &Tried) -> Candidate {
         fullest: fullest.map(|device| (device.rank, device.device)),
         outside: fullest.map_or_else(Outside::default, |device| device.outside.clone()),
         steps: devices.iter().map(|device| device.steps).min().unwrap_or(0),
+        is_cut: devices.iter().any(|device| device.is_cut),
         verdicts: match devices {
             [] => Vec::new(),
             _ => {

@@ -130,6 +130,15 @@ pub enum Event<'a> {
         /// The values of the one that has run longest, and for how long.
         oldest: Option<(&'a Assignment, Duration)>,
     },
+    /// Trials of levers begin: how many, what the script needs as it is, and the goal.
+    Levers {
+        /// Trials to come.
+        trials: usize,
+        /// Bytes; none where that cannot be found.
+        needed: Option<u64>,
+        /// Bytes.
+        goal: u64,
+    },
     /// A trial is done.
     Tried {
         /// The GPU.

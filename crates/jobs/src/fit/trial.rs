@@ -150,6 +150,7 @@ pub fn run(
     match devices(&job, dry_run, rank, notes.groups.as_ref(), of_levers.as_deref()) {
         Ok((devices, _)) if devices.is_empty() => failed(FailureKind::NothingRecorded, None),
         Ok((mut devices, is_guessed)) => {
+            devices.iter_mut().for_each(|device| device.is_cut = notes.is_cut);
             if is_guessed && levers.is_none() && !dry_run.chooses_fewest() {
                 let fewest = dry_run.clone().with_fewest_chosen();
                 let Some((other, _)) = run(command, &fewest, rank, levers, setting, stop)? else { return Ok(None) };

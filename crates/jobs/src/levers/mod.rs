@@ -304,6 +304,8 @@ pub fn levers(
         answer.combination = Some(Combination { levers: Vec::new(), figures: base.clone() });
     } else if is_needed {
         bench.question.fit.setting.shared_start = meeting;
+        let needed = answer.base.outcome.as_ref().ok().and_then(|base| base.needed);
+        (bench.watch)("each lever", fit::Event::Levers { trials: usable.len(), needed, goal });
         try_each(&mut bench, &mut answer, usable)?;
         if !bench.is_stopped() {
             answer.combination = combine::combine(&mut bench, &answer)?;
