@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import sys
 import time
@@ -46,6 +47,12 @@ def enable(mode: str | None = None, path: str | None = None, solid: bool | int |
         _levers.decide(fit)
     if _is_decided(settings):
         return
+    if settings.quiet:
+        pass
+    elif "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+        say("PyTorch is not installed for this Python: there is nothing to serve")
+    elif "STALLOC_DRYRUN_GPU" not in os.environ and not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/nvmap"))):
+        say("no GPU is visible here: there is nothing to serve. `stalloc run --dry-run h100-80gb -- COMMAND` runs a program without one")
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         raise RuntimeError("stalloc.enable() must come before the first use of CUDA: call it right after the imports")
@@ -71,6 +78,9 @@ def memory_stats(device: Any = None) -> MemoryStats:
 
     from stalloc._serve import report
 
+    if not torch.cuda.is_available():
+        say("PyTorch sees no GPU here: nothing was served")
+        return {}
     index = torch.cuda._utils._get_device_index(device, optional=True)
     return report.of(index) or {}
 
