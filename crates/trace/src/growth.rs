@@ -18,6 +18,10 @@ const WARM_UP: usize = 2;
 /// Of the steps that climb, at least this share adds something: a cache may have what it is asked for.
 const ADDING: f64 = 0.5;
 
+/// Or each so many steps add something, as a metric of every fourth step does, for as many times at least.
+const STAIR: usize = 4;
+const STAIRS: usize = 5;
+
 /// A step that adds less than this share of the peak is not worth a word: it would take ten thousand steps to double it.
 const NOTHING: u64 = 10_000;
 
@@ -56,10 +60,13 @@ pub fn climb(kept: &[u64], peak: u64) -> Option<Climb> {
     while first > WARM_UP && kept[first - 1] <= kept[first] {
         first -= 1;
     }
-    let adding = (first..last).filter(|&at| kept[at] < kept[at + 1]).count();
+    let rises: Vec<usize> = (first..last).filter(|&at| kept[at] < kept[at + 1]).collect();
+    let gaps = || rises.iter().zip(rises.iter().skip(1).chain([&last])).map(|(rise, next)| next - rise);
+    let span: usize = gaps().sum();
+    let is_stairs = rises.len() >= STAIRS && gaps().all(|gap| gap <= STAIR) && 2 * span >= last - first;
     let found = Climb { first, last, bytes: kept[last] - kept[first] };
     let steps = found.steps();
-    let counts = steps >= CLIMBING && adding as f64 >= steps as f64 * ADDING;
+    let counts = steps >= CLIMBING && (is_stairs || rises.len() as f64 >= steps as f64 * ADDING);
     (counts && found.bytes_per_step() >= (peak / NOTHING).max(1)).then_some(found)
 }
 

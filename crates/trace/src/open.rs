@@ -119,7 +119,10 @@ fn text_of(input: &mut Source<'_>) -> Option<Recording> {
 /// What a file is that holds no sequence of requests, and what to do instead.
 fn foreign(head: &[u8]) -> (&'static str, &'static str) {
     match head.trim_ascii_start() {
-        [b'{' | b'[', ..] => ("JSON, such as a profiler writes: it does not say where blocks lie", SNAPSHOT),
+        [b'{' | b'[', ..] => (
+            "JSON, which is not read: a profiler's does not say where blocks lie, and a snapshot is a pickle",
+            SNAPSHOT,
+        ),
         [b'(', b'd' | b'l', ..] => ("a pickle of protocol 0", SNAPSHOT),
         _ => ("no known format", KNOWN),
     }
@@ -143,7 +146,7 @@ fn device_in_name(path: &Path) -> u32 {
 /// How much of a file is looked at to recognise it; comments may come first.
 const HEAD: usize = 64 << 10;
 
-const SNAPSHOT: &str = "write a snapshot with torch.cuda.memory._dump_snapshot";
+const SNAPSHOT: &str = "write a snapshot with torch.cuda.memory._dump_snapshot(\"memory.pickle\")";
 
 const KNOWN: &str = "known are: a stalloc trace, a PyTorch memory snapshot, a mem_log of the paper's artifact, a log with PyTorch's out-of-memory error, \
                      and a CSV with the columns id,lower,upper,size; any of them plain, .zst or .gz";

@@ -71,7 +71,7 @@ pub fn split_forward<'a, 'f>(frames: &'f [Frame], text: impl Fn(StringId) -> &'a
 pub fn distance(file: &str) -> u8 {
     let file = file.replace('\\', "/");
     // Operators that PyTorch writes in Python are called by its dispatcher, also in autograd's threads.
-    if !is_python(&file) || file.contains("/torch/_native/") {
+    if !is_python(&file) || file.contains("/torch/_native/") || file.ends_with("/torch/_ops.py") {
         return 3;
     }
     let has = |part: &&str| if part.starts_with('/') { file.contains(*part) } else { file.starts_with(*part) };
@@ -156,6 +156,21 @@ mod tests {
         assert_eq!(name(&[mark]).as_deref(), Some(BACKWARD_PASS));
         let all = [hook, mark, forward];
         assert_eq!(split_forward(&all, |id| texts[id.0 as usize]), (&all[..2], &all[2..]));
+    }
+
+    #[test]
+    fn operators_that_pytorch_writes_in_python_are_no_line_of_the_program() {
+        let texts = [
+            "/v/site-packages/torch/_ops.py",
+            "__call__",
+            "/v/site-packages/torch/_native/registry.py",
+            "route",
+            "/job/a.py",
+        ];
+        let frame = |file, function| Frame { file: StringId(file), function: StringId(function), line: 1 };
+        let name = |frames: &[Frame]| site(frames, |id| texts[id.0 as usize]);
+        assert_eq!(name(&[frame(2, 3), frame(0, 1)]).as_deref(), Some(BACKWARD_PASS));
+        assert_eq!(name(&[frame(0, 1), frame(4, 3)]).as_deref(), Some("job/a.py:1 route"));
     }
 
     #[test]

@@ -32,6 +32,15 @@ fn a_job_that_keeps_something_of_every_step_is_said_to_grow_once() {
 }
 
 #[test]
+fn stairs_are_growth_where_one_step_of_four_keeps_something() {
+    let said = job(100, |step| if step % 4 == 1 { 8 * MIB } else { 0 });
+    assert!(matches!(said[..], [(_, growing)] if growing.stack == StackId(2)), "{said:?}");
+    let kept = |until: u64| (0..60).map(|step: u64| step.min(until) / 4 * MIB).collect::<Vec<_>>();
+    assert!(climb(&kept(60), 64 * MIB).is_some());
+    assert_eq!(climb(&kept(30), 64 * MIB), None, "a cache that has been full for long");
+}
+
+#[test]
 fn a_healthy_job_one_whose_states_come_late_and_a_cache_that_fills_up_are_not() {
     assert_eq!(job(200, |_| 0), []);
     assert_eq!(job(200, |step| if step < 10 { 9 * MIB } else { 0 }), [], "the first steps");
