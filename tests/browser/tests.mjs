@@ -298,7 +298,7 @@ await test("a death's page shows who holds the memory in Python, and what helps 
   const device = figures.inputs[0].devices[0];
   equal(`${device.verdict} ${device.cause}`, "growth hook", "verdict");
   const shown = await page.locator(".pythons tbody th").allTextContents();
-  equal(shown.join("|"), device.holders.slice(0, 8).map((one) => one.holder.replaceAll("`", "")).join("|"), "holders");
+  equal(shown.join("|"), device.holders.slice(0, 5).map((one) => one.holder.replaceAll("`", "")).join("|"), "holders");
   equal(shown[0], "list seen in the closure of hook at train.py:13", "the largest");
   assert((await page.locator(".todo .command code").first().textContent()).includes("handle.remove()"), "advice");
   equal(errors.join("; "), "", "errors");

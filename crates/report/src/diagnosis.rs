@@ -21,7 +21,7 @@ const HEADLINES: [(Verdict, &[&str]); 2] = [
         Verdict::TooLarge,
         &[
             "A library could not get memory of the GPU, where {library} of tensors lived.",
-            "Too large: the job needed at least {needed} in its {first}<|, and had {capacity}|>.",
+            "Too large: the job needed at least {needed} {first}<|, and had {capacity}|>.",
             "Too large: the job needed {needed} at once of the {room} that it had, the rest in pieces.",
             "Too large: the job needed {needed} at once<| and had {capacity}|>.",
         ],
@@ -36,17 +36,22 @@ const HEADLINES: [(Verdict, &[&str]); 2] = [
     ),
 ];
 
-/// What is said of a verdict, and of every one.
-const ALWAYS: [(&str, &str); 7] = [
+/// How the program ended, after every headline.
+const ENDINGS: [(&str, &str); 2] = [
+    ("went_on > 0", "The program caught it and went on; steps after it: {#went_on}."),
     ("steps > 0", "The program ended by {ended_by}, after {#steps} steps."),
+];
+
+/// What is said of a verdict, and of every one.
+const ALWAYS: [(&str, &str); 6] = [
     ("climbs", "Live memory climbs over the last {#grown_steps} steps, by {grown_per_step} each; {grown} in all."),
     (
         "climbs",
         "Live memory climbs over the last {#grown_steps} turns of the loop, by {grown_per_turn} each; {grown} in all.",
     ),
     ("climbs", "{filled} have come piece by piece, as long as was recorded."),
-    ("cache > 0", "{cache} of what was held are whole free segments, which PyTorch keeps as a cache."),
-    ("", "{^holder} holds {holder_bytes}<| in {#holder_tensors} tensors|>."),
+    ("size", "{cache} of what was held are whole free segments, which PyTorch keeps as a cache."),
+    ("", "{holder_bytes} are held by {holder}<|, in {#holder_tensors} tensors|>."),
     ("", "It was the first to fail: {#followed} more requests failed after it."),
 ];
 
@@ -117,6 +122,8 @@ fn said(
     if let Some(fact) = facts.first().filter(|_| verdict == Verdict::TooLarge) {
         headline = format!("{headline} {fact}");
     }
+    let endings = ENDINGS.iter().filter(|(condition, _)| hold(condition, &known));
+    headline.extend(endings.filter_map(|(_, says)| Some(format!(" {}", filled(says, &known)?))));
     let always = ALWAYS.iter().filter(|(condition, _)| hold(condition, &known));
     facts.extend(always.filter_map(|(_, says)| filled(says, &known)));
     Diagnosis { verdict, cause, headline, facts, known }

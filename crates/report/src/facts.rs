@@ -51,6 +51,8 @@ pub struct Facts {
 #[serde(default)]
 pub struct OptimizerFacts {
     pub name: String,
+    /// Bytes of its parameters.
+    pub parameters: u64,
     /// Bytes of states that it has not made yet.
     pub missing: u64,
 }

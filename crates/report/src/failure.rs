@@ -70,8 +70,13 @@ pub fn failure(trace: &Trace, live: &[(Time, u64)], reserved: Option<&[(Time, u6
 
 fn sentence(times: usize, size: u64, device_free: u64, empty: Option<u64>) -> String {
     let often = if times == 1 { String::new() } else { format!(" {times} times, the last time") };
-    let asked = format!("It ran out of memory{often} asking for {}", bytes(size));
     let free = bytes(device_free);
+    if size == 0 {
+        return format!(
+            "A library asked the device itself for memory, with {free} free: no request of PyTorch's allocator failed last."
+        );
+    }
+    let asked = format!("It ran out of memory{often} asking for {}", bytes(size));
     let Some(empty) = empty else { return format!("{asked}, with {free} free on the device.") };
     let room = empty.saturating_add(device_free);
     let verdict = match size.checked_sub(room) {

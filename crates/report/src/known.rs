@@ -24,6 +24,8 @@ const FRAGMENTED_BYTES: u64 = 64 << 20;
 const LOADED_EMPTY: f64 = 0.25;
 /// The most of a GPU's memory that a process takes outside PyTorch's allocator, bytes: more, and it ran on another GPU.
 const OUTSIDE: u64 = 2 << 30;
+/// What a text with two decimals of GiB may say too much, bytes.
+const ROUNDED: u64 = 8 << 20;
 
 /// What facts are seen in.
 pub(crate) struct Seen<'a> {
@@ -63,14 +65,17 @@ pub(crate) struct Known {
     pub processes: Option<String>,
     pub pinning: Option<bool>,
     pub pinned: Option<u64>,
-    // Training: bytes of states and gradients that are still to be made; what says that a graph serves nothing; what step it died in.
+    // Training: bytes of states and gradients that are still to be made, of weights whose optimizers have all states while another has
+    // not; what says that a graph serves nothing; what step it died in, how many came after it.
     pub optimizer: Option<String>,
     pub to_come: Option<u64>,
+    pub trained: Option<u64>,
     pub gradients: Option<u64>,
     pub later: Option<u64>,
     pub grad_enabled: Option<bool>,
     pub evaluates: Option<String>,
     pub steps: Option<u64>,
+    pub went_on: Option<u64>,
     pub first: Option<String>,
     // Who holds: all graphs, all of the model and its training, the two largest of several models, and the one that a cause is about.
     pub graphs: Option<u64>,
@@ -124,8 +129,8 @@ pub(crate) struct Known {
     pub fails_in_loss: Option<bool>,
     pub fails_in_optimizer: Option<bool>,
     pub fails_in_build: Option<bool>,
+    pub fails_in_backward: Option<bool>,
     pub peak: Option<u64>,
-    pub top_bytes: Option<u64>,
     pub top_site: Option<String>,
     pub most: Option<String>,
     pub largest: Option<String>,
@@ -170,7 +175,7 @@ impl Known {
             is_kept: Some(one.kind.is_of(Kind::KEPT)),
             is_bounded: Some(one.is_bounded),
             is_loaded: Some(one.is_loaded),
-            is_models: Some(one.is_models),
+            is_models: Some(one.is_models || one.kind == Kind::Models),
             is_pending: Some(one.is_pending),
             is_untrained: Some(one.is_untrained),
             ..self.clone()
@@ -250,6 +255,9 @@ impl Known {
             let most = optimizers.iter().max_by_key(|one| one.missing);
             self.optimizer = most.map(|one| one.name.clone());
             self.to_come = Some(optimizers.iter().map(|one| one.missing).fold(0, u64::saturating_add));
+            let trained = optimizers.iter().filter(|one| one.missing == 0).map(|one| one.parameters);
+            self.trained =
+                Some(trained.fold(0, u64::saturating_add)).filter(|bytes| *bytes > 0 && self.to_come > Some(0));
         }
         self.later = self.to_come.zip(self.gradients).map(|(states, gradients)| states.saturating_add(gradients));
         self.evaluates = match (facts.evaluating, &facts.optimizers) {
@@ -285,7 +293,6 @@ impl Known {
     /// Bytes of the peak by what their call stacks go through; where the request that failed does.
     fn see_peak(&mut self, of: &Seen<'_>) {
         let top = of.figures.peak_by_site.first().filter(|top| is_named(&top.site));
-        self.top_bytes = top.map(|top| top.bytes);
         self.top_site = top.map(|top| top.site.to_string());
         self.most = top.map(|top| most_of(top.bytes, of.figures.peak_allocated));
         let named = of.figures.peak_by_site.iter().filter(|one| is_named(&one.site)).take(3);
@@ -314,6 +321,7 @@ impl Known {
             self.fails_in_loss = Some(through.loss);
             self.fails_in_optimizer = Some(through.optimizer);
             self.fails_in_build = Some(through.built);
+            self.fails_in_backward = Some(through.backward);
         }
     }
 
@@ -324,16 +332,16 @@ impl Known {
         self.job = Some(if before.allocator == "actual" { "the job".into() } else { before.label.into() });
         (self.held, self.held_now) =
             if is_state { (None, Some(before.peak_reserved)) } else { (Some(before.peak_reserved), None) };
-        // A segment without a block is cache at this moment; and so is one of what a recording began with, whose past nobody saw.
+        // A segment without a block is cache: the allocator gives it back where memory is short.
         let state = of.trace.last.as_ref().or(of.trace.initial.as_ref()).filter(|_| is_state);
         self.cache = state.map(|state| {
             let is_used = |block: &stalloc_trace::Block| block.state != BlockState::Inactive;
             let whole = state.segments.iter().filter(|segment| !segment.blocks.iter().any(is_used));
             whole.map(|segment| segment.size).fold(0, u64::saturating_add)
         });
-        if !is_state && of.trace.initial.is_some() {
-            self.cache = Some(before.holes.free_segments_bytes);
-        }
+        // What is held at most and what is used at most need not be of one moment.
+        let cache = self.cache.or((!is_state).then_some(before.holes.free_segments_bytes));
+        self.cache = cache.map(|bytes| bytes.min(before.wasted)).filter(|bytes| *bytes > 0);
         let pieces = before.wasted.saturating_sub(self.cache.unwrap_or(0));
         let held = before.peak_reserved.max(1) as f64;
         self.pieces = Some(pieces);
@@ -369,16 +377,20 @@ impl Known {
         } else {
             counted.or(marked.map(|_| 0)).or(none_yet)
         };
+        // The failed request is one of the trace, of three events; what was noted of it is of a program that ended.
+        let survived = of.figures.out_of_memory.as_ref().filter(|_| facts.is_none());
+        let later = |time: Time| of.steps.iter().filter(|step| step.begin > time + 3).count();
+        self.went_on = survived.map(|failed| later(failed.time) as u64);
         let through = failed_stack(of.trace).map(|stack| passes(of.trace, stack)).unwrap_or_default();
         self.first = self.steps.filter(|steps| *steps == 0 && !through.built && !through.optimizer).map(|_| {
             let site = of.figures.out_of_memory.as_ref().and_then(|failed| failed.site.as_deref()).unwrap_or("");
             let is_backward = through.backward || site.ends_with("(backward)");
             (if is_backward {
-                "first backward pass"
+                "in its first backward pass"
             } else if through.forward {
-                "first forward pass"
+                "in its first forward pass"
             } else {
-                "first step"
+                "before its first step was done"
             })
             .into()
         });
@@ -399,8 +411,15 @@ impl Known {
         let layers = holders.iter().find(|one| one.is_bounded && one.kind == Kind::Attribute);
         let ended_empty = || Some(self.pieces? as f64 >= self.held? as f64 * LOADED_EMPTY && self.needed.is_none());
         let is_empty = self.would_fit() == Some(true) || ended_empty() == Some(true);
+        let is_part = |bytes: u64| self.needed.is_none_or(|needed| bytes as f64 >= needed as f64 * GROWN);
+        // Of what was filled for long the recording has seen the end.
+        let is_end_of = |growth: &Growth| {
+            let sites = || growth.sites.iter().take(2).map(|one| &*one.site);
+            let fills = |one: &&HolderBytes| one.kind.is_of(Kind::KEPT) && one.blocks >= MANY && is_part(one.bytes);
+            holders.iter().filter(fills).any(|one| sites().any(|site| one.site.as_deref() == Some(site)))
+        };
         let counts = |growth: &&Growth| {
-            self.needed.is_none_or(|needed| growth.bytes as f64 >= needed as f64 * GROWN)
+            (is_part(growth.bytes) || is_end_of(growth))
                 && (self.needed.is_none() || layers.is_none_or(|one| one.bytes.saturating_mul(2) < growth.bytes))
                 && (growth.turns_of.is_none() || !is_empty)
         };
@@ -413,7 +432,7 @@ impl Known {
             self.grown_site = growth.sites.first().map(|one| one.site.to_string()).filter(|site| is_named(site));
             self.grown_sites = Some(growth.sites.iter().take(4).map(|one| one.site.to_string()).collect());
             self.turns_of.clone_from(&growth.turns_of);
-            self.piled = self.piled.or(self.needed.map(|_| growth.bytes));
+            self.piled = self.piled.or(self.needed.map(|_| growth.bytes)).filter(|bytes| is_part(*bytes));
         } else if let Some(facts) = facts {
             self.filled = filled(holders, facts, self.needed.unwrap_or(u64::MAX)).map(|one| one.bytes);
         }
@@ -435,8 +454,8 @@ impl Known {
         self.ended_by = given(trace.metadata.get("ended_by"));
         let like = |capacity: u64| {
             let all = stalloc_dryrun_setup::GPUS.iter();
-            let like = all.filter(|gpu| (gpu.total.saturating_sub(OUTSIDE)..=gpu.total).contains(&capacity));
-            like.min_by_key(|gpu| gpu.total - capacity).map(|gpu| gpu.name.to_owned())
+            let like = all.filter(|gpu| (gpu.total.saturating_sub(OUTSIDE)..=gpu.total + ROUNDED).contains(&capacity));
+            like.min_by_key(|gpu| gpu.total.abs_diff(capacity)).map(|gpu| gpu.name.to_owned())
         };
         let dry_run = given(trace.metadata.get("dry_run")).or(given(facts.map(|facts| &facts.dry_run)));
         let gpu = dry_run.or(self.total.and_then(like)).or(self.capacity.and_then(like));

@@ -2,6 +2,7 @@
 
 use crate::facts::HolderBytes;
 use crate::figures::{DeviceFigures, Figures, Fit, InputFigures, SiteBytes, Verdict, VerdictCause};
+use crate::sites::UNKNOWN;
 use crate::words::{bytes, percent};
 
 /// Lines of call sites that are shown at least, however small the terminal.
@@ -57,7 +58,8 @@ pub fn text(figures: &Figures, screen: Screen) -> String {
         out.extend(wrapped(TIGHT, width.saturating_sub(2), "  "));
     }
     let room = screen.height.saturating_sub(AROUND).max(FEWEST);
-    if !device.peak_by_site.is_empty() {
+    // A text, or a recording without stacks, names no line.
+    if device.peak_by_site.iter().any(|one| &*one.site != UNKNOWN) {
         out.push(String::new());
         out.push(format!("Who holds the {} at the peak", bytes(device.peak_allocated)));
         out.extend(sites(&device.peak_by_site, device.peak_allocated, width, room));
@@ -163,7 +165,20 @@ fn allocators(device: &DeviceFigures, width: usize) -> Vec<String> {
         }));
         rows.push(row);
     }
-    columns(&rows, width)
+    columns(&folded(&rows), width)
+}
+
+/// The same with rows that agree as one, under the name of the first.
+fn folded(rows: &[Vec<String>]) -> Vec<Vec<String>> {
+    let mut out: Vec<Vec<String>> = Vec::new();
+    for row in rows {
+        let more = rows.iter().filter(|one| one[1..] == row[1..]).count() - 1;
+        let name = if more > 0 { format!("{} and {more} more", row[0]) } else { row[0].clone() };
+        if out.iter().all(|one| one[1..] != row[1..]) {
+            out.push([vec![name], row[1..].to_vec()].concat());
+        }
+    }
+    out
 }
 
 fn fit(fit: Fit) -> &'static str {

@@ -305,11 +305,14 @@ def _share_stacks(snapshot: dict[str, Any]) -> None:
 
 def _frames() -> list[types.FrameType]:
     """The frames of the thread that asked, innermost first; of a thread of autograd's, those of the main thread."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename == __file__:
-        frame = frame.f_back
-    if frame is None:
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frames = [frame for frame in _chain(sys._getframe(1)) if frame.f_code.co_filename != __file__]
+    # A thread that Python did not start runs library code at most, on behalf of the main thread.
+    if threading.get_ident() not in getattr(threading, "_active", {}) and not any(is_users(frame.f_code.co_filename) for frame in frames):
+        frames += _chain(sys._current_frames().get(threading.main_thread().ident or 0))
+    return frames
+
+
+def _chain(frame: types.FrameType | None) -> list[types.FrameType]:
     frames: list[types.FrameType] = []
     while frame is not None and len(frames) < 512:
         frames.append(frame)

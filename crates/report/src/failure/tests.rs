@@ -37,5 +37,7 @@ fn a_failure_says_whether_the_empty_memory_would_have_been_enough() {
     assert!(text.contains("3 times, the last time asking for 8.00 GiB"), "{text}");
     assert!(text.ends_with("even in one piece, that is 4.00 GiB too little."), "{text}");
     assert!(!sentence(1, GIB, 0, None).contains("empty"));
+    let text = sentence(4, 0, GIB, Some(GIB));
+    assert!(text.starts_with("A library asked") && !text.contains("enough"), "{text}");
     sentence(2, u64::MAX, u64::MAX, Some(u64::MAX));
 }

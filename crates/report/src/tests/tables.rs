@@ -61,6 +61,8 @@ fn cases() -> Vec<(Verdict, Option<VerdictCause>, Known, Vec<HolderBytes>)> {
         grown(Cause::Hook, Kind::Hook, json!({})),
         grown(Cause::Cycles, Kind::Garbage, json!({})),
         grown(Cause::GradientCycle, Kind::GradientCycle, json!({})),
+        (Growth, Some(Cause::Cycles), failed(&json!({})), vec![holder(Kind::Garbage, 300)]),
+        (Growth, Some(Cause::GradientCycle), failed(&json!({})), vec![holder(Kind::GradientCycle, 300)]),
         grown(Cause::NoGrad, Kind::GraphOfMany, json!({"evaluates": "No optimizer exists"})),
         grown(Cause::Graph, Kind::GraphOfMany, json!({})),
         grown(Cause::Kept, Kind::Container, json!({})),
@@ -73,6 +75,11 @@ fn cases() -> Vec<(Verdict, Option<VerdictCause>, Known, Vec<HolderBytes>)> {
             failed(&json!({"optimizer": "AdamW", "to_come": 400, "gradients": 200, "later": 600})),
             vec![holder(Kind::Parameters, 200)],
         ),
+        large(
+            Cause::Models,
+            json!({"optimizer": "AdamW", "to_come": 200, "trained": 300, "steps": 5, "fails_in_optimizer": true}),
+        ),
+        large(Cause::Weights, json!({"size": 450, "gradients": 450, "model": 450, "fails_in_backward": true})),
         large(Cause::Outlier, json!({"usual": 20, "times_usual": 5, "site": "train.py:3 main"})),
         (Fragmentation, Some(Cause::Pieces), failed(&json!({"is_piecemeal": true, "empty": 60})), vec![]),
         large(Cause::OneRequest, json!({"size": 500, "site": "train.py:3 main"})),
@@ -97,7 +104,7 @@ fn cases() -> Vec<(Verdict, Option<VerdictCause>, Known, Vec<HolderBytes>)> {
         (
             TooLarge,
             Some(Cause::Activations),
-            failed(&json!({"graphs": 400, "first": "first forward pass"})),
+            failed(&json!({"graphs": 400, "first": "in its first forward pass"})),
             vec![holder(Kind::Graph, 400)],
         ),
         large(Cause::Activations, json!({"made": 500})),
@@ -226,10 +233,9 @@ fn the_tables_name_facts_causes_and_kinds_that_there_are() {
             named::<VerdictCause>(cause).is_some() || ["unknown", "moment", "afterwards", "applied"].contains(&cause),
             "{head}"
         );
-        let facts = conditions.split(", ").filter(|one| !one.is_empty());
-        facts.for_each(|one| {
-            is_fact(one.trim_start_matches("no ").split_once('=').unwrap_or((one.trim_start_matches("no "), "")).0)
-        });
+        let sums = conditions.split(", ").map(|one| one.trim_start_matches("no ")).filter(|one| !one.is_empty());
+        let facts = sums.flat_map(|one| one.split(" >= ").map(|one| one.split_once('=').map_or(one, |(name, _)| name)));
+        facts.for_each(is_fact);
     }
 }
 

@@ -287,6 +287,7 @@ fn the_text_names_the_verdict_the_first_line_and_what_to_do_within_the_width() {
     let inputs = [input("job.trace", maker.trace())];
     let text = Report::new(&inputs).text(Screen { width: 60, height: 24 });
     assert!(text.starts_with("job.trace: too large\n"), "{text}");
+    assert!(text.contains("PyTorch and "), "rows that agree are one: {text}");
     assert!(text.contains("train.py:9") && text.contains("a_function") && text.contains("What to do"), "{text}");
     for line in text.lines().filter(|line| !line.starts_with("       ")) {
         assert!(line.chars().count() <= 60, "{line}");
@@ -318,4 +319,52 @@ fn the_text_of_an_error_alone_has_a_verdict_and_a_command() {
     assert_eq!(others.cause, Some(VerdictCause::OtherProcesses), "{}", others.headline);
     let large = report("0.50", "0.10", "Process 7 has 1.00 GiB memory in use. ");
     assert_eq!((large.verdict, large.cause), (Verdict::TooLarge, Some(VerdictCause::Libraries)), "{}", large.headline);
+    let commands: Vec<_> = report("17.0", "0.10", "").advice.into_iter().filter_map(|one| one.command).collect();
+    assert!(commands.iter().any(|one| one.contains("--dry-run a100-80gb ")), "79.15 GiB is an A100: {commands:?}");
+}
+
+#[test]
+fn a_failure_that_the_program_survived_says_so() {
+    let mut maker = Maker::new();
+    let line = maker.stack("train.py", 3, "main");
+    maker.segment(SegmentAction::Alloc, 0, 300 * MIB);
+    for step in 0..6u64 {
+        maker.event(RawEvent::Mark(stalloc_trace::Mark::StepBegin));
+        maker.alloc(step * MIB, MIB, line);
+        if step == 2 {
+            maker.event(RawEvent::OutOfMemory { size: 600 * MIB, device_free: 100 * MIB, stack: line });
+        }
+        maker.free(step * MIB);
+        maker.event(RawEvent::Mark(stalloc_trace::Mark::StepEnd));
+    }
+    let headline = device(maker.trace()).headline;
+    assert!(headline.ends_with("The program caught it and went on; steps after it: 3."), "{headline}");
+}
+
+#[test]
+fn what_grew_longer_than_was_recorded_is_growth_all_the_same() {
+    let mut maker = Maker::new();
+    let (keeps, fails) = (maker.stack("train.py", 3, "main"), maker.stack("train.py", 4, "main"));
+    maker.segment(SegmentAction::Alloc, 0, 1000 * MIB);
+    maker.alloc(0, 900 * MIB, StackId::NONE);
+    for step in 0..12u64 {
+        maker.event(RawEvent::Mark(stalloc_trace::Mark::StepBegin));
+        maker.alloc((900 + step) * MIB, MIB, keeps);
+        maker.event(RawEvent::Mark(stalloc_trace::Mark::StepEnd));
+    }
+    maker.event(RawEvent::OutOfMemory { size: 300 * MIB, device_free: 0, stack: fails });
+    let mut trace = maker.trace();
+    let holders = |name: &str, tensors: usize| {
+        let addresses: Vec<u64> = (900..912).map(|at| at * MIB).collect();
+        format!(
+            r#"{{"holders": [{{"kind": "container", "name": "{name}", "bytes": {}, "tensors": {tensors}, "addresses": {addresses:?}}}]}}"#,
+            900 * MIB
+        )
+    };
+    trace.facts = Some(holders("deque `memory`", 900));
+    let found = device(trace.clone());
+    assert_eq!((found.verdict, found.cause), (Verdict::Growth, Some(VerdictCause::Kept)), "{}", found.headline);
+    assert!(!found.headline.contains("piled up"), "twelve of 900 MiB were seen to pile up: {}", found.headline);
+    trace.facts = Some(holders("list `two`", 2));
+    assert_ne!(device(trace).verdict, Verdict::Growth, "two tensors are not filled");
 }

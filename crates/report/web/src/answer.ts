@@ -36,7 +36,7 @@ const VERDICTS: Record<NonNullable<Verdict>, string> = { fragmentation: "Fragmen
 /** Who holds the memory in Python, as found when it ran out. */
 function pythons(device: DeviceFigures): Child {
   if (device.holders.length === 0) return null;
-  const rows = device.holders.slice(0, 8).map((one) => [
+  const rows = device.holders.slice(0, 5).map((one) => [
     el("span", {}, ...withCode(one.holder)),
     bytes(one.bytes),
     percent(one.bytes / Math.max(1, device.peak_allocated)),
@@ -83,15 +83,19 @@ function bar(one: AllocatorFigures, scale: number): HTMLElement {
   return el("div", { class: "bar", "aria-hidden": "true" }, live, waste);
 }
 
+/** A tenth that lies empty is worth a colour. */
+const alarm = (one: AllocatorFigures): string => (one.efficiency < 0.9 ? "bad" : "");
+
 export function answer(device: DeviceFigures): HTMLElement {
   const before = baseline(device);
   const plan = device.allocators.find((one) => one.allocator === "stalloc");
   const scale = Math.max(1, ...device.allocators.map((one) => one.peak_reserved)) * 1.02;
   const tiles: Child[] = [];
-  tiles.push(tile(bytes(device.peak_allocated), device.state_only ? "allocated" : "allocated at the peak"));
+  const peak = device.out_of_memory?.size ? "needed at the peak, with the request that failed" : "allocated at the peak";
+  tiles.push(tile(bytes(device.peak_allocated), device.state_only ? "allocated" : peak));
   if (before) {
     tiles.push(tile(bytes(before.peak_reserved), before.allocator === "actual" ? "reserved, as recorded" : `reserved by ${before.label}`));
-    tiles.push(tile(bytes(before.wasted), `wasted, ${percent(1 - before.efficiency)} of what is reserved`, "bad"));
+    tiles.push(tile(bytes(before.wasted), `wasted, ${percent(1 - before.efficiency)} of what is reserved`, alarm(before)));
   }
   const grows = device.verdict === "growth";
   // What a plan would save is no help against a leak.
@@ -106,7 +110,7 @@ export function answer(device: DeviceFigures): HTMLElement {
       el("td", { class: "bars" }, bar(one, scale)),
       el("td", { class: "num", "data-field": "peak_allocated", "data-bytes": one.peak_allocated }, bytes(one.peak_allocated)),
       el("td", { class: "num", "data-field": "peak_reserved", "data-bytes": one.peak_reserved }, bytes(one.peak_reserved)),
-      el("td", { class: "num bad", "data-field": "wasted", "data-bytes": one.wasted }, bytes(one.wasted)),
+      el("td", { class: `num ${alarm(one)}`, "data-field": "wasted", "data-bytes": one.wasted }, bytes(one.wasted)),
       el("td", { class: "num", "data-field": "efficiency" }, percent(one.efficiency)),
       failed && el("td", { class: "fits same" }, fit(one.allocator === "actual" ? "no" : (one.same_device ?? "unknown"), "this")),
       ...CARDS.map(([name]) => el("td", { class: "fits" }, one.dies_at_step[name] === undefined ? fit(one.fits[name] ?? "unknown", name) : count(one.dies_at_step[name]))),
@@ -115,12 +119,12 @@ export function answer(device: DeviceFigures): HTMLElement {
   return el(
     "section",
     { id: "answer", "aria-labelledby": "headline" },
-    el("p", { class: `verdict ${device.verdict ?? "unknown"}` }, device.verdict === null ? "Cut off" : VERDICTS[device.verdict]),
+    el("p", { class: `verdict ${device.verdict ?? "unknown"}` }, device.verdict === null ? (device.cause === "failed" ? "Failed" : "Cut off") : VERDICTS[device.verdict]),
     el("h1", { id: "headline" }, unbroken(device.headline)),
     device.out_of_memory && device.verdict === "too_large" && el("p", { class: "failure" }, unbroken(device.out_of_memory.sentence)),
     device.facts.length > 0 && el("ul", { class: "rests" }, ...device.facts.filter((fact) => !device.headline.includes(fact)).map((fact) => el("li", {}, ...withCode(unbroken(fact))))),
-    todo(device.advice),
     pythons(device),
+    todo(device.advice),
     el("div", { class: "tiles" }, ...tiles),
     el(
       "div",

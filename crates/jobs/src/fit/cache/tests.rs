@@ -13,7 +13,7 @@ fn an_entry_is_found_again_until_a_file_changes() {
     let source = folder.path().join("train.py");
     fs::write(&source, "x").unwrap();
     let cache = TrialCache::new(PrivateFolder::open(&folder.path().join("cache")).ok());
-    let notes = Notes { sources: Source::of(&source).map(|source| vec![source]), groups: None };
+    let notes = Notes { sources: Source::of(&source).map(|source| vec![source]), ..Notes::default() };
     assert_eq!(cache.get("a"), None);
     cache.put("a", &outcome(), &notes);
     assert_eq!(cache.get("a"), Some(outcome()));
@@ -31,7 +31,7 @@ fn what_nobody_knows_the_files_of_is_not_kept_and_damage_is_no_entry() {
     fs::write(folder.path().join(name("a")), "{").unwrap();
     assert_eq!(cache.get("a"), None);
     let none = TrialCache::new(None);
-    none.put("a", &outcome(), &Notes { sources: Some(Vec::new()), groups: None });
+    none.put("a", &outcome(), &Notes { sources: Some(Vec::new()), ..Notes::default() });
     assert_eq!(none.get("a"), None);
 }
 
