@@ -91,6 +91,8 @@ class Outcome(Figures):
     planned: int
     driver_calls: int
     driver_ms: float
+    waited_ms: float
+    step_ms: float | None
     smallest_capacity: int | None
 
     def __repr__(self) -> str:
@@ -101,12 +103,14 @@ class Outcome(Figures):
 
 
 class Comparison(Figures):
-    """What several allocators made of a trace; ``comparison["pytorch"]`` is one of them. `actual_peak_reserved` is there if the recording has it."""
+    """What several allocators made of a trace; ``comparison["pytorch"]`` is one of them. `actual_peak_reserved` is there if the recording has it,
+    `clock` ("measured" or "modelled") if it says how long its steps take."""
 
     device: int
     requests: int
     peak_allocated: int
     actual_peak_reserved: int
+    clock: str
 
     @property
     def results(self) -> list[Outcome]:

@@ -1,10 +1,11 @@
 //! What crates of every floor need in one form only: [`figures`] for people, [`printable`] text, [`redacted`] commands, [`whole_file`] and [`replace`], and the
-//! [`PrivateFolder`] for all that lies outside the user's own data, [`tuned`] numbers and [`DriverPlaces`].
+//! [`PrivateFolder`] for all that lies outside the user's own data, [`tuned`] numbers, [`driver_prices`] and [`DriverPlaces`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod driver_places;
+pub mod driver_prices;
 pub mod figures;
 mod printable;
 mod private_folder;

@@ -62,11 +62,15 @@ pub(crate) fn parse(text: &str) -> Result<Gpu, SetupError> {
     gpu.nvlink = yes_or_no("nvlink", gpu.nvlink)?;
     gpu.pages = yes_or_no("pages", gpu.pages)?;
     if let Some(value) = get("sm") {
+        let of = gpu.multiprocessors;
         gpu.multiprocessors = value
             .parse()
             .ok()
             .filter(|count| (1..=10_000).contains(count))
             .ok_or_else(|| wrong(format!("'{value}' is no number of multiprocessors, such as 132")))?;
+        gpu.peak = u32::try_from(u64::from(gpu.peak) * u64::from(gpu.multiprocessors) / u64::from(of.max(1)))
+            .unwrap_or(gpu.peak)
+            .max(1);
     }
     if let Some(value) = get("memory") {
         gpu.total = bytes(value)

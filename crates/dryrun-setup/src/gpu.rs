@@ -44,6 +44,10 @@ pub struct Gpu {
     pub shared_per_block: u32,
     /// Whether ECC is on.
     pub ecc: bool,
+    /// Floating-point operations on dense 16-bit matrices, tera a second.
+    pub peak: u32,
+    /// Bandwidth of the link to the host each way, gigabytes a second.
+    pub link: u32,
 }
 
 impl Gpu {
@@ -77,6 +81,8 @@ impl Gpu {
             shared_per_multiprocessor: shared * KIB,
             shared_per_block: per_block * KIB,
             ecc: false,
+            peak: 0,
+            link: 0,
         }
     }
 }

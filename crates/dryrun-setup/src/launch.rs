@@ -30,6 +30,8 @@ pub mod variables {
     pub const KEEPS_MEMORY: &str = "STALLOC_DRYRUN_NO_EXPORT";
     /// `imitated`: the installed cuDNN is not asked for its workspaces.
     pub const CUDNN: &str = "STALLOC_DRYRUN_CUDNN";
+    /// `real`: the host's time is that of a real clock; `modelled` when unset.
+    pub const CLOCK: &str = "STALLOC_DRYRUN_CLOCK";
     /// Memory taken by the context in MiB, in place of the preset's.
     pub const CONTEXT_MIB: &str = "STALLOC_DRYRUN_CONTEXT_MIB";
     /// Where to write what is not imitated: a file, or `stderr`.

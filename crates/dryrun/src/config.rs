@@ -13,6 +13,8 @@ pub struct Config {
     pub devices: u32,
     /// The seed with which events complete late; none: they are complete at once, and no order is checked.
     pub late_events: Option<u64>,
+    /// Whether the host's time is that of a real clock, and not what its calls cost.
+    pub real_clock: bool,
     /// Whether memory never runs out.
     pub ample: bool,
     /// Whether no memory can be exported to other processes.
@@ -80,7 +82,20 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
         Some("imitated") => true,
         Some(other) => return Err(format!("{}={other}: installed or imitated", variables::CUDNN)),
     };
-    Ok(Config { gpu, devices, ample, keeps_memory, imitates_cudnn, late_events: number(variables::LATE_EVENTS)? })
+    let real_clock = match variable(variables::CLOCK).as_deref() {
+        None | Some("modelled") => false,
+        Some("real") => true,
+        Some(other) => return Err(format!("{}={other}: modelled or real", variables::CLOCK)),
+    };
+    Ok(Config {
+        real_clock,
+        gpu,
+        devices,
+        ample,
+        keeps_memory,
+        imitates_cudnn,
+        late_events: number(variables::LATE_EVENTS)?,
+    })
 }
 
 /// Reads the configuration before `main`, so that a mistake ends the process before it starts.

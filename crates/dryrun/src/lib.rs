@@ -5,7 +5,7 @@
 //! behaves as on a GPU: capacity, addresses, errors, streams, events, graph capture, properties.
 //!
 //! - `memory`: who owns which addresses, and what is known about their content;
-//! - `execution`: streams, events, graphs, and the count of work that stands in for time;
+//! - `execution`: streams, events, graphs, and the clock;
 //! - `runtime_api`, `driver_api`, `libraries`: the exported functions, thin over the two above;
 //! - `stubs`: every other function that a program may link to (`symbols/*.txt`).
 //!

@@ -5,6 +5,8 @@
 //! | `version() -> int` | 1 |
 //! | `on_host_read(callback, void *user)` | calls `callback` at each copy from device to host; null removes it |
 //! | `block(int what, int device, uint64 address, uint64 bytes, uint64 stream) -> int` | an allocator announces a block: 0 handed out, 1 used by a stream too, 2 about to be given back; 1 if order is checked |
+//! | `operation_took(int class, int type, uint64 operations, uint64 bytes)` | after its end, of one that launched kernels itself: what it did (`execution/durations.rs` has the classes) |
+//! | `clock(int what) -> uint64` | nanoseconds: 0 the host's time, 1 how long it has waited for devices, 2 when these are done with all that they were given |
 //! | `start_work() -> uint64`, `work_ended() -> uint64` | counts work that the program started by other means than CUDA; how much of it has certainly ended |
 //! | `operation_begin()`, `operation_end() -> int` | around an operation; the second says whether it launched kernels itself |
 //! | `launch_begin()`, `launch_end()` | around the launch of a kernel whose outputs are forgotten afterwards |
@@ -137,11 +139,19 @@ exports! {
     }
 
     fn stalloc_dryrun_operation_begin() {
-        operations::begin();
+        execution::operation_begins();
     }
 
     fn stalloc_dryrun_operation_end() -> c_int {
         operations::end().into()
+    }
+
+    fn stalloc_dryrun_operation_took(class: c_int, kind: c_int, operations: u64, bytes: u64) {
+        execution::operation_took(execution::OperationClass::from_number(class), u16::try_from(kind).unwrap_or(0), operations, bytes);
+    }
+
+    fn stalloc_dryrun_clock(what: c_int) -> u64 {
+        usize::try_from(what).ok().and_then(|what| execution::clock().get(what).copied()).unwrap_or(0)
     }
 
     fn stalloc_dryrun_launch_begin() {
@@ -195,7 +205,7 @@ exports! {
     }
 
     fn stalloc_dryrun_start_work() -> u64 {
-        execution::collective(0);
+        execution::collective(0, 0);
         execution::work_done()
     }
 

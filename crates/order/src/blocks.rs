@@ -1,6 +1,6 @@
 //! Blocks: who uses which bytes, and who used them last.
 
-use super::{Stream, clock::Clock};
+use super::{Stream, clock::VectorClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -109,7 +109,7 @@ impl Blocks {
     }
 
     /// A stream that used a part of a range and whose work does not come before the clock.
-    fn user(&self, start: u64, end: u64, clock: &Clock) -> Option<Stream> {
+    fn user(&self, start: u64, end: u64, clock: &VectorClock) -> Option<Stream> {
         let mut uses =
             self.used_in(start, end).into_iter().filter_map(|from| self.used.get(&from)).flat_map(|u| &u.uses);
         uses.find(|(stream, number)| !clock.has_work(*stream, *number)).map(|&(stream, _)| stream)
@@ -129,7 +129,7 @@ impl Blocks {
     }
 
     /// See [`super::Order::handed_out`]. The block is in use afterwards, violation or not.
-    pub fn hand_out(&mut self, start: u64, bytes: u64, stream: Stream, clock: &Clock) -> Result<(), Violation> {
+    pub fn hand_out(&mut self, start: u64, bytes: u64, stream: Stream, clock: &VectorClock) -> Result<(), Violation> {
         let end = start.saturating_add(bytes);
         self.count += 1;
         let overlap = self.live_in(start, end).map(|(other, _)| Violation::Overlap { start, bytes, other });
@@ -175,7 +175,7 @@ impl Blocks {
     }
 
     /// See [`super::Order::unmapped`]. Nobody used the range afterwards.
-    pub fn unmap(&mut self, start: u64, bytes: u64, host: &Clock) -> Result<(), Violation> {
+    pub fn unmap(&mut self, start: u64, bytes: u64, host: &VectorClock) -> Result<(), Violation> {
         let end = start.saturating_add(bytes);
         let live = self.live_in(start, end).and_then(|(_, live)| live.streams.first().copied());
         let user = live.or_else(|| self.user(start, end, host));

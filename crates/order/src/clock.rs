@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 /// The number of each stream's last piece of work that comes before; none where there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Clock(BTreeMap<Stream, u64>);
+pub struct VectorClock(BTreeMap<Stream, u64>);
 
-impl Clock {
+impl VectorClock {
     /// One more piece of work of a stream; its number.
     pub fn advance(&mut self, stream: Stream) -> u64 {
         let number = self.0.entry(stream).or_default();
@@ -16,7 +16,7 @@ impl Clock {
     }
 
     /// Comes after all that another comes after.
-    pub fn join(&mut self, other: &Clock) {
+    pub fn join(&mut self, other: &VectorClock) {
         for (&stream, &number) in &other.0 {
             let ours = self.0.entry(stream).or_default();
             *ours = (*ours).max(number);
@@ -29,7 +29,7 @@ impl Clock {
     }
 
     /// Whether all that comes before another comes before this.
-    pub fn has(&self, other: &Clock) -> bool {
+    pub fn has(&self, other: &VectorClock) -> bool {
         other.0.iter().all(|(&stream, &number)| number == 0 || self.has_work(stream, number))
     }
 }

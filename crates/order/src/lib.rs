@@ -14,7 +14,7 @@ mod clock;
 pub use blocks::Violation;
 
 use blocks::Blocks;
-use clock::Clock;
+use clock::VectorClock;
 use std::collections::BTreeMap;
 
 /// A stream's handle.
@@ -25,14 +25,14 @@ pub const HOST: Stream = Stream::MAX;
 
 /// A place in the order: all that a stream was given before an event, and all that this waited for.
 #[derive(Clone, Debug, Default)]
-pub struct Moment(Clock);
+pub struct Moment(VectorClock);
 
 /// What is known of the order of work on a device.
 #[derive(Debug)]
 pub struct Order {
-    streams: BTreeMap<Stream, Clock>,
+    streams: BTreeMap<Stream, VectorClock>,
     /// Work that is done for certain, as the host has seen; all that it gives comes after.
-    host: Clock,
+    host: VectorClock,
     /// Streams that take turns with a default stream, and which.
     blocking: BTreeMap<Stream, Stream>,
     blocks: Blocks,
@@ -45,7 +45,7 @@ impl Order {
     pub fn new(late: Option<u64>) -> Self {
         Order {
             streams: BTreeMap::new(),
-            host: Clock::default(),
+            host: VectorClock::default(),
             blocking: BTreeMap::new(),
             blocks: Blocks::default(),
             random: late.map(|seed| seed ^ 0x9E37_79B9_7F4A_7C15),
@@ -58,7 +58,7 @@ impl Order {
     }
 
     /// What a piece of work that a stream is given now comes after.
-    fn clock(&mut self, stream: Stream) -> &mut Clock {
+    fn clock(&mut self, stream: Stream) -> &mut VectorClock {
         let mut before = self.host.clone();
         let others = self.blocking.iter().filter_map(|(&other, &default)| {
             let turns = if stream == default { Some(other) } else { (stream == other).then_some(default) };

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use libloading::os::unix::Library;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -62,7 +63,12 @@ pub fn start(
     settings: &Bound<'_, PyDict>,
 ) -> PyResult<()> {
     let process = Process { rank, settings: settings::read(settings), metadata };
-    if RECORDER.set(Recorder::new(directory, process)).is_err() {
+    let recorder = Recorder::new(directory, process);
+    // SAFETY: the stand-in declares the function so.
+    let clock =
+        unsafe { Library::this().get::<stalloc_recorder::ModelledClock>(b"stalloc_dryrun_clock").map(|clock| *clock) };
+    let recorder = if let Ok(clock) = clock { recorder.with_clock(clock) } else { recorder };
+    if RECORDER.set(recorder).is_err() {
         return Err(PyRuntimeError::new_err("this process is recorded already"));
     }
     OWNER.store(std::process::id(), Ordering::Relaxed);

@@ -52,6 +52,11 @@ impl Files {
         Files { directory, process, open: BTreeMap::new(), lost: 0 }
     }
 
+    /// Adds what files say of the process that are made from now on.
+    pub fn say(&mut self, key: &str, value: &str) {
+        self.process.metadata.insert(key.to_owned(), value.to_owned());
+    }
+
     /// Events that could not be written.
     pub fn lost(&self) -> u64 {
         self.lost
@@ -83,14 +88,14 @@ impl Files {
         failed
     }
 
-    /// Ends all files, named after `rank`, which may have been unknown before; `ended_by`: the exception that ended the program.
-    pub fn finish(&mut self, rank: u32, ended_by: Option<&str>) -> Result<(), Error> {
+    /// Ends all files, named after `rank`, which may have been unknown before; `said`: metadata of their end.
+    pub fn finish(&mut self, rank: u32, said: &[(&str, &str)]) -> Result<(), Error> {
         let mut failed = Ok(());
         for (device, trace) in std::mem::take(&mut self.open) {
             let Some(mut trace) = trace else { continue };
             let path = trace.path.clone();
             let lost = trace.lost;
-            let ended = trace.end((rank != self.process.rank).then_some(rank), ended_by);
+            let ended = trace.end((rank != self.process.rank).then_some(rank), said);
             self.lost += trace.lost - lost;
             // The file stays locked until it has its name.
             let settled = match trace.lost {
@@ -165,7 +170,7 @@ impl Trace {
 
     /// Marks the file as whole, saying how many events are missing. If there is no room for that, the last events that
     /// were written make room.
-    fn end(&mut self, rank: Option<u32>, ended_by: Option<&str>) -> io::Result<()> {
+    fn end(&mut self, rank: Option<u32>, said: &[(&str, &str)]) -> io::Result<()> {
         let end = |writer: &mut Writer<Chunks>, lost: u64| {
             if lost > 0 {
                 writer.metadata("lost_events", &lost.to_string())?;
@@ -173,8 +178,8 @@ impl Trace {
             if let Some(rank) = rank {
                 writer.metadata("rank", &rank.to_string())?;
             }
-            if let Some(exception) = ended_by {
-                writer.metadata("ended_by", exception)?;
+            for (key, value) in said {
+                writer.metadata(key, value)?;
             }
             writer.end()
         };

@@ -18,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use stalloc_trace::growth::Growing;
+use stalloc_trace::pace;
 use stalloc_trace::site::site;
 use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId, Whose};
 
@@ -40,7 +41,16 @@ pub struct Recorder {
     names: Mutex<Names>,
     files: Mutex<Files>,
     counter: Mutex<Counter>,
+    clock: Option<ModelledClock>,
+    /// At each step's begin: when the device was done, and how long the host had waited, microseconds.
+    step_times: Mutex<Vec<(u64, u64)>>,
 }
+
+/// A dry run's clock, nanoseconds: 0 the host's time, 1 how long it has waited, 2 when the device is done with all that it was given.
+pub type ModelledClock = extern "C" fn(i32) -> u64;
+
+/// Steps of which times are kept.
+const MOST_STEPS: usize = 10_000;
 
 impl Recorder {
     /// A recorder that writes into `directory`; files appear with the first events.
@@ -51,7 +61,18 @@ impl Recorder {
             names: Mutex::default(),
             files: Mutex::new(Files::new(directory, process)),
             counter: Mutex::default(),
+            clock: None,
+            step_times: Mutex::default(),
         }
+    }
+
+    /// Takes times from a dry run's clock, and says so in the files.
+    #[must_use]
+    pub fn with_clock(mut self, clock: ModelledClock) -> Self {
+        self.clock = Some(clock);
+        let files = self.files.get_mut().unwrap_or_else(PoisonError::into_inner);
+        files.say(pace::CLOCK, "modelled");
+        self
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -67,7 +88,7 @@ impl Recorder {
     }
 
     fn now_us(&self) -> u64 {
-        self.started.elapsed().as_micros() as u64
+        self.clock.map_or_else(|| self.started.elapsed().as_micros() as u64, |clock| clock(0) / 1000)
     }
 
     /// An event of `device`, happening now.
@@ -79,9 +100,20 @@ impl Recorder {
 
     /// A mark, now.
     pub fn mark(&self, mark: &Mark) {
+        if *mark == Mark::StepBegin {
+            self.keep_step_time();
+        }
         let mut log = self.log();
         let now = self.now_us();
         log.mark(mark, now);
+    }
+
+    fn keep_step_time(&self) {
+        let Some(clock) = self.clock else { return };
+        let mut times = self.step_times.lock().unwrap_or_else(PoisonError::into_inner);
+        if times.len() < MOST_STEPS {
+            times.push((clock(2) / 1000, clock(1) / 1000));
+        }
     }
 
     /// The id of a string, for marks and frames.
@@ -195,6 +227,12 @@ impl Recorder {
     pub fn finish(&self, rank: u32, ended_by: Option<&str>) -> Result<(), Error> {
         self.log().wait_for_stacks(false);
         let flushed = self.flush();
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).finish(rank, ended_by).and(flushed)
+        self.keep_step_time();
+        let times = self.step_times.lock().unwrap_or_else(PoisonError::into_inner);
+        let times: Vec<String> = times.iter().map(|(done, waited)| format!("{done}:{waited}")).collect();
+        let times = (!times.is_empty()).then(|| times.join(" "));
+        let said = [(pace::STEP_TIMES, times.as_deref()), ("ended_by", ended_by)];
+        let said: Vec<(&str, &str)> = said.iter().filter_map(|&(key, value)| Some((key, value?))).collect();
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).finish(rank, &said).and(flushed)
     }
 }

@@ -164,3 +164,19 @@ fn a_file_that_cannot_be_made_is_an_error_that_names_it() {
     let message = recorder.flush().unwrap_err().to_string();
     assert!(message.contains("nowhere/rank0_dev0.trace"), "{message}");
 }
+
+#[test]
+fn times_of_a_dry_run_are_those_of_its_clock() {
+    extern "C" fn clock(what: i32) -> u64 {
+        [5_000_000, 1_000_000, 9_000_000][what as usize]
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = recorder(folder.path(), 0).with_clock(clock);
+    recorder.event(0, alloc(512, 100, StackId::NONE));
+    recorder.mark(&Mark::StepBegin);
+    recorder.finish(0, None).unwrap();
+    let trace = read(&folder.path().join("rank0_dev0.trace"));
+    assert_eq!(trace.times_us, [5_000, 5_000]);
+    let metadata = [("clock", "modelled"), ("step_times_us", "9000:1000 9000:1000")];
+    assert!(metadata.iter().all(|(key, value)| trace.metadata.get(*key).is_some_and(|said| said == value)));
+}

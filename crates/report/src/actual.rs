@@ -59,6 +59,8 @@ pub fn actual(trace: &Trace, failed: Option<RequestId>) -> Option<Replay> {
         planned: None,
         driver_calls: 0,
         driver_ms: 0.0,
+        waited_ms: 0.0,
+        step_ms: None,
         reserved: held.curve,
         placements,
         segments,

@@ -27,16 +27,20 @@ pub(crate) enum Event {
 pub(crate) struct BusyStreams {
     /// Tasks done, by stream.
     done: Vec<u64>,
+    /// When each is idle again, microseconds of the recording.
+    until: Vec<u64>,
     idle: Vec<usize>,
 }
 
 impl BusyStreams {
-    /// An idle stream, now busy.
-    pub fn start(&mut self) -> Stream {
+    /// An idle stream, busy from now until a time of the recording.
+    pub fn start(&mut self, until: u64) -> Stream {
         let slot = self.idle.pop().unwrap_or_else(|| {
             self.done.push(0);
+            self.until.push(0);
             self.done.len() - 1
         });
+        self.until[slot] = until;
         BUSY + slot as Stream
     }
 
@@ -58,6 +62,14 @@ impl BusyStreams {
         match *event {
             Event::Done => true,
             Event::Busy { slot, task } => self.done[slot] >= task,
+        }
+    }
+
+    /// When an event completes, microseconds of the recording; 0 for one that has.
+    pub fn completes(&self, event: &Event) -> u64 {
+        match *event {
+            Event::Busy { slot, .. } if !self.completed(event) => self.until[slot],
+            _ => 0,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use stalloc_trace::Trace;
+use stalloc_trace::pace::Clock;
 
 use crate::{Error, Kind, Options, Replay, actual_peak_reserved, replay};
 
@@ -17,6 +18,9 @@ pub struct Comparison {
     /// Most bytes that the recorded allocator held, where the recording says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actual_peak_reserved: Option<u64>,
+    /// The clock that steps were timed by, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Clock>,
     /// One per allocator.
     pub results: Vec<Outcome>,
 }
@@ -53,6 +57,10 @@ pub struct Outcome {
     pub driver_calls: u64,
     /// See [`Replay::driver_ms`].
     pub driver_ms: f64,
+    /// See [`Replay::waited_ms`].
+    pub waited_ms: f64,
+    /// See [`Replay::step_ms`].
+    pub step_ms: Option<f64>,
     /// The smallest device that it gets through on, bytes; `None` where that was not looked for.
     pub smallest_capacity: Option<u64>,
 }
@@ -73,6 +81,8 @@ impl From<&Replay> for Outcome {
             planned: replay.planned,
             driver_calls: replay.driver_calls,
             driver_ms: replay.driver_ms,
+            waited_ms: replay.waited_ms,
+            step_ms: replay.step_ms,
             smallest_capacity: None,
         }
     }
@@ -94,6 +104,7 @@ pub fn compare(
         requests: trace.requests.len(),
         peak_allocated: trace.peak_allocated(),
         actual_peak_reserved: actual_peak_reserved(trace),
+        clock: trace.pace().map(|pace| pace.clock),
         results: kinds.iter().map(outcome).collect::<Result<_, Error>>()?,
     })
 }

@@ -45,6 +45,10 @@ struct State {
     work: DriverWork,
     /// Time that the program has run, where it is known how long its steps take.
     ran: Option<Duration>,
+    /// Microseconds of each event since the first, where the recording has a clock.
+    times: Vec<u64>,
+    /// Time that the host has waited.
+    waited: Duration,
 }
 
 /// What a [`Recorder`] saw.
@@ -71,7 +75,20 @@ impl Recorder {
             left: BTreeMap::new(),
             work: DriverWork::default(),
             ran: None,
+            times: Vec::new(),
+            waited: Duration::ZERO,
         })))
+    }
+
+    /// Lets time pass as in a recording.
+    pub fn keep_time(&self, times_us: &[u64]) {
+        let first = times_us.first().copied().unwrap_or(0);
+        self.0.borrow_mut().times = times_us.iter().map(|time| time.saturating_sub(first)).collect();
+    }
+
+    /// Time that the host has waited.
+    pub fn waited(&self) -> Duration {
+        self.0.borrow().waited
     }
 
     /// Bytes that it has.
@@ -124,9 +141,10 @@ impl Recorder {
         self.0.borrow_mut().places = Some(DriverPlaces::below(LOWEST_RECORDED));
     }
 
-    /// A stream that is busy until [`finish`](Self::finish).
-    pub fn start(&self) -> Stream {
-        self.0.borrow_mut().busy.start()
+    /// A stream that is busy until [`finish`](Self::finish), which is at a time of the trace.
+    pub fn start(&self, until: Time) -> Stream {
+        let state = &mut *self.0.borrow_mut();
+        state.busy.start(state.time(until))
     }
 
     /// A busy stream has done what it was given.
@@ -158,6 +176,11 @@ fn joined(mut spans: Vec<SegmentSpan>) -> Vec<SegmentSpan> {
 }
 
 impl State {
+    /// When an event of the trace happens, microseconds since the first; the last one's time from there on, 0 without a clock.
+    fn time(&self, event: Time) -> u64 {
+        self.times.get(event as usize).or(self.times.last()).copied().unwrap_or(0)
+    }
+
     fn hold(&mut self, address: Address, bytes: u64) {
         self.used = self.used.saturating_add(bytes);
         self.held.insert(address, (bytes, self.now));
@@ -300,8 +323,12 @@ impl Device for Recorder {
         self.0.borrow().work
     }
 
+    /// As the caller says, else as in the recording, plus the time of its own driver calls and waits.
     fn elapsed(&self) -> Option<Duration> {
-        self.0.borrow().ran
+        let state = self.0.borrow();
+        let recorded = Duration::from_micros(state.time(state.now));
+        let own = Duration::from_nanos(state.work.nanoseconds) + state.waited;
+        state.ran.or_else(|| (!state.times.is_empty()).then(|| recorded + own))
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, Error> {
@@ -317,8 +344,11 @@ impl Device for Recorder {
         Ok(self.0.borrow().busy.completed(event))
     }
 
-    /// Time stands still for who waits: what it waits for is done.
-    fn wait(&mut self, _event: &Event) -> Result<(), Error> {
+    /// The trace stands still for who waits: what it waits for is done.
+    fn wait(&mut self, event: &Event) -> Result<(), Error> {
+        let state = &mut *self.0.borrow_mut();
+        let more = state.busy.completes(event).saturating_sub(state.time(state.now));
+        state.waited += Duration::from_micros(more);
         Ok(())
     }
 

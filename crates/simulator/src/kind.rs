@@ -67,7 +67,7 @@ pub struct Options<'a> {
     pub settings: Option<caching::Settings>,
     /// Options of GMLake.
     pub gmlake: gmlake::Settings,
-    /// Time that a step of the job takes, by which driver time is judged; `None`: not known, 100 ms are assumed.
+    /// Time that a step of the job takes, by which driver time is judged; `None`: as the recording says, else 100 ms.
     pub step: Option<Duration>,
 }
 

@@ -75,6 +75,10 @@ pub struct Replay {
     pub driver_calls: u64,
     /// Time that they take by prices of an H200, milliseconds: see [`stalloc_device::DriverWork`].
     pub driver_ms: f64,
+    /// Time that the host waited for other streams' work, milliseconds; 0 where the recording has no clock.
+    pub waited_ms: f64,
+    /// Milliseconds of a step under this allocator, where the recording says how long its steps take.
+    pub step_ms: Option<f64>,
     /// Reserved bytes, each time they change: (event time, bytes after it).
     pub reserved: Vec<(Time, u64)>,
     /// Where each request was put, in the order in which they were.

@@ -6,6 +6,7 @@ use stalloc_allocator::{Arena, Error as AllocatorError, PlannedAllocator};
 use stalloc_caching::Caching;
 use stalloc_device::{Address, Device, Stream};
 use stalloc_plan::Plan;
+use stalloc_trace::pace::Pace;
 use stalloc_trace::{Event, RequestId, SegmentAction, Trace, rounded};
 
 use crate::auto::Auto;
@@ -27,6 +28,9 @@ pub(crate) fn replay(
 ) -> Result<Replay, Error> {
     let capacity = options.capacity.unwrap_or(UNLIMITED);
     let device = Recorder::new(capacity);
+    if trace.clock().is_some() {
+        device.keep_time(&trace.times_us);
+    }
     let mut settings = options.settings.clone().unwrap_or_else(|| recorded_settings(trace));
     settings.expandable_segments = kind == Kind::PytorchExpandable;
     if settings.garbage_collection_threshold > 0.0 && settings.memory_limit.is_none() {
@@ -134,6 +138,7 @@ struct Run<'a, A> {
     driver_at_steps: Vec<u64>,
     /// Time that a step takes, where it is known.
     step: Option<Duration>,
+    waited_at_steps: Vec<u64>,
 }
 
 impl<'a, A: Serve> Run<'a, A> {
@@ -150,6 +155,7 @@ impl<'a, A: Serve> Run<'a, A> {
             remaps_at_steps: Vec::new(),
             driver_at_steps: Vec::new(),
             step,
+            waited_at_steps: Vec::new(),
         };
         if adopted {
             let blocks = trace.initial.iter().flat_map(|s| &s.segments).flat_map(|s| &s.blocks);
@@ -199,6 +205,8 @@ impl<'a, A: Serve> Run<'a, A> {
             at_steps.iter().zip(ends).map(|(before, after)| after - before).collect()
         };
         let driver = by_step(&self.driver_at_steps, work.nanoseconds);
+        let waited = self.device.waited().as_nanos() as u64;
+        let waited_by_step = by_step(&self.waited_at_steps, waited);
         Ok(Replay {
             allocator: kind.name(),
             peak_reserved: log.peak,
@@ -212,6 +220,8 @@ impl<'a, A: Serve> Run<'a, A> {
             planned: self.allocator.planned(),
             driver_calls: work.calls,
             driver_ms: work.nanoseconds as f64 / 1e6,
+            waited_ms: waited as f64 / 1e6,
+            step_ms: self.trace.pace().map(|pace| step_ms(pace, &driver, &waited_by_step)),
             reserved: log.reserved,
             placements: self.placements,
             segments: log.spans,
@@ -232,7 +242,7 @@ impl<'a, A: Serve> Run<'a, A> {
             }
             Op::Free(id) => self.free(id, None)?,
             Op::FreeLater(id) => {
-                let busy = self.device.start();
+                let busy = self.device.start(self.trace.request(id).free_completed.unwrap_or(self.trace.end()));
                 self.free(id, Some(busy))?;
             }
             Op::Complete(id) => {
@@ -245,6 +255,7 @@ impl<'a, A: Serve> Run<'a, A> {
                 self.step.into_iter().for_each(|step| self.device.pass(step));
                 self.remaps_at_steps.extend(self.allocator.remaps().map(|(times, _)| times));
                 self.driver_at_steps.push(self.device.driver_work().nanoseconds);
+                self.waited_at_steps.push(self.device.waited().as_nanos() as u64);
                 self.allocator.step_begin();
             }
         }
@@ -262,4 +273,13 @@ impl<'a, A: Serve> Run<'a, A> {
         self.allocated -= rounded(self.trace.request(id).size);
         Ok(())
     }
+}
+
+/// Milliseconds of a step: the recorded one, and what the allocator's driver calls and waits take of the mean step after the first beyond
+/// the time in which the host waits for the device anyway.
+fn step_ms(pace: Pace, driver: &[u64], waited: &[u64]) -> f64 {
+    let first = usize::from(driver.len() > 1);
+    let own: u64 = driver.iter().zip(waited).skip(first).map(|(driver, waited)| driver + waited).sum();
+    let mean = own / driver.len().saturating_sub(first).max(1) as u64;
+    (pace.step_us as f64 + (mean / 1000).saturating_sub(pace.waited_us) as f64) / 1e3
 }

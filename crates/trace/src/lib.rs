@@ -29,6 +29,7 @@ mod instance;
 mod marks;
 mod model;
 mod open;
+pub mod pace;
 mod paper_log;
 mod pickle;
 mod raw;

@@ -76,6 +76,8 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
     let smallest = comparison.results.iter().any(|result| result.smallest_capacity.is_some());
     let mut heads =
         vec!["allocator", "peak reserved", "efficiency", "wasted", "ns per op", "driver calls", "driver ms"];
+    let clocked = comparison.results.iter().any(|result| result.step_ms.is_some());
+    heads.extend(clocked.then_some("step, ms"));
     heads.extend(remapped.then_some("remaps"));
     heads.extend(smallest.then_some("smallest GPU"));
     let columns = heads.len();
@@ -102,6 +104,7 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
             output::count(result.driver_calls),
             format!("{:.1}", result.driver_ms),
         ];
+        row.extend(clocked.then(|| result.step_ms.map_or(String::new(), |step| format!("{step:.1}"))));
         row.extend(remapped.then(|| result.remaps.map_or(String::new(), output::count)));
         row.extend(smallest.then(|| result.smallest_capacity.map_or(String::new(), output::bytes)));
         table.row(row);

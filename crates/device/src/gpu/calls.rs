@@ -6,6 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::sys::{
     AccessDescription, AllocationProperties, Binding, Code, DESCRIPTOR, Driver, EVENT_DISABLE_TIMING, EXPORTS_PAGES,
@@ -201,6 +202,12 @@ impl Calls {
     /// Whether there is certainly memory for so many bytes.
     fn has_room(&self, bytes: u64) -> bool {
         self.memory_info().is_ok_and(|info| info.free >= bytes.saturating_add(ROOM))
+    }
+
+    /// The host's time by the clock of a dry run, which the stand-in keeps.
+    pub fn modelled_time(&self) -> Option<Duration> {
+        // SAFETY: it takes a number alone.
+        self.driver.clock.map(|clock| Duration::from_nanos(unsafe { clock(0) }))
     }
 
     /// Whether the driver is the stand-in of a dry run.

@@ -308,7 +308,7 @@ impl Device for Gpu {
     }
 
     fn elapsed(&self) -> Option<Duration> {
-        (!self.is_stand_in()).then(|| self.opened.elapsed())
+        if self.is_stand_in() { self.calls.modelled_time() } else { Some(self.opened.elapsed()) }
     }
 
     fn memory_info(&self) -> Result<MemoryInfo, Error> {

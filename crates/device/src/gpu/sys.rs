@@ -203,6 +203,8 @@ pub struct Driver {
     pub binding: Binding,
     /// It is the stand-in of a dry run, which takes no time as a driver does.
     pub is_stand_in: bool,
+    /// The stand-in's clock: of 0 the host's time, nanoseconds.
+    pub clock: Option<unsafe extern "C" fn(std::ffi::c_int) -> u64>,
     error_string: ErrorString,
 }
 
@@ -243,6 +245,8 @@ impl Driver {
             },
             // SAFETY: only whether there is such a function is asked.
             is_stand_in: unsafe { library.get::<unsafe extern "C" fn()>(c"stalloc_dryrun_block") }.is_ok(),
+            // SAFETY: the stand-in declares the function so.
+            clock: unsafe { library.get(c"stalloc_dryrun_clock") }.map(|clock| *clock).ok(),
             error_string,
         })
     }

@@ -6,7 +6,7 @@ use crate::{
     execution::{Handle, execution},
     ffi::{In, Out},
     memory::{HostKind, Owner, memory, plain},
-    runtime_api::{allocate, copy_now, copy_on, current_device, fill_on, free, free_host},
+    runtime_api::{allocate, allocate_host, copy_now, copy_on, current_device, fill_on, free, free_host},
 };
 use std::ffi::{c_int, c_uint};
 
@@ -86,11 +86,11 @@ exports! {
     }
 
     fn cuMemAllocManaged(place: Out<u64>, bytes: usize, _flags: c_uint) -> Status {
-        end(memory().host().allocate(bytes as u64, HostKind::Managed).map(|address| place.set(address)))
+        end(allocate_host(bytes, HostKind::Managed).map(|address| place.set(address)))
     }
 
     fn cuMemHostAlloc(place: Out<u64>, bytes: usize, _flags: c_uint) -> Status {
-        end(memory().host().allocate(bytes as u64, HostKind::Locked).map(|address| place.set(address)))
+        end(allocate_host(bytes, HostKind::Locked).map(|address| place.set(address)))
     }
 
     fn cuMemAllocHost_v2(place: Out<u64>, bytes: usize) -> Status {

@@ -12,6 +12,7 @@ use crate::{
     memory::{GRANULE, PhysicalHandle, count_call, memory},
     runtime_api::cudaDeviceGetDefaultMemPool,
 };
+use stalloc_common::driver_prices::{CREATE, GIVE_BACK, MAP, OPEN, UNMAP};
 use std::{
     ffi::{c_int, c_void},
     os::fd::{BorrowedFd, IntoRawFd, RawFd},
@@ -94,7 +95,7 @@ exports! {
     }
 
     fn cuMemCreate(place: Out<PhysicalHandle>, bytes: usize, properties: In<AllocationProperties>, flags: u64) -> Status {
-        count_call();
+        count_call(CREATE);
         end(can_map().and_then(|()| unused(flags)).and_then(|()| properties.get().ok_or(INVALID_VALUE)).and_then(|properties| {
             // "::CUmemAllocationProp::type": `CU_MEM_ALLOCATION_TYPE_PINNED` is what devices have.
             if properties.kind != PINNED {
@@ -115,14 +116,14 @@ exports! {
     }
 
     fn cuMemRelease(handle: PhysicalHandle) -> Status {
-        count_call();
+        count_call(GIVE_BACK);
         let mut memory = memory();
         let (virtual_memory, devices) = memory.virtual_memory();
         end(virtual_memory.release(devices, handle))
     }
 
     fn cuMemMap(start: u64, bytes: usize, offset: usize, handle: PhysicalHandle, flags: u64) -> Status {
-        count_call();
+        count_call(MAP);
         // "offset: [...] Note: currently must be zero."
         end(unused(flags).and_then(|()| match offset {
             0 => memory().map(start, bytes as u64, handle),
@@ -131,7 +132,7 @@ exports! {
     }
 
     fn cuMemUnmap(start: u64, bytes: usize) -> Status {
-        count_call();
+        count_call(UNMAP);
         let mut memory = memory();
         let whole = memory.virtual_memory().0.is_whole(start, bytes as u64);
         drop(memory);
@@ -144,7 +145,7 @@ exports! {
     }
 
     fn cuMemSetAccess(start: u64, bytes: usize, descriptions: In<MemoryAccess>, count: usize) -> Status {
-        count_call();
+        count_call(OPEN);
         // More places than devices name one twice.
         let wanted = (0..count.min(1 + config().devices as usize)).map(|index| {
             let description = descriptions.at(index).ok_or(INVALID_VALUE)?;
@@ -166,7 +167,7 @@ exports! {
     }
 
     fn cuMemRetainAllocationHandle(place: Out<PhysicalHandle>, address: u64) -> Status {
-        count_call();
+        count_call(MAP);
         end(memory().virtual_memory().0.retain(address).map(|handle| place.set(handle)))
     }
 

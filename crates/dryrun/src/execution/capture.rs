@@ -54,6 +54,7 @@ pub struct Capture {
     thread: ThreadId,
     graph: Handle,
     nodes: u64,
+    nanoseconds: u64,
     broken: bool,
 }
 
@@ -85,7 +86,8 @@ impl Execution {
         self.captures_begun += 1;
         let number = self.captures_begun;
         let thread = std::thread::current().id();
-        self.captures.insert(number, Capture { origin: stream, mode, thread, graph, nodes: 0, broken: false });
+        self.captures
+            .insert(number, Capture { origin: stream, mode, thread, graph, nodes: 0, nanoseconds: 0, broken: false });
         CAPTURING.fetch_add(1, Relaxed);
         if let Some(stream) = self.stream_mut(stream) {
             stream.capture = Some(number);
@@ -110,6 +112,7 @@ impl Execution {
         }
         if let Some(graph) = self.graphs.get_mut(&capture.graph) {
             graph.nodes += capture.nodes;
+            graph.nanoseconds = graph.nanoseconds.saturating_add(capture.nanoseconds);
         }
         Ok(capture.graph)
     }
@@ -130,6 +133,8 @@ impl Execution {
     pub fn synchronize_stream(&mut self, stream: Handle) -> Result<(), Status> {
         self.wait_for(stream)?;
         self.host_waits_for(stream);
+        let done = self.done(stream);
+        self.timeline.wait(done);
         super::waited();
         Ok(())
     }
@@ -144,6 +149,8 @@ impl Execution {
     pub fn synchronize(&mut self) -> Result<(), Status> {
         self.wait_for_all()?;
         self.host_waits_for_all();
+        let done = self.timeline.done(None);
+        self.timeline.wait(done);
         super::waited();
         Ok(())
     }
@@ -182,6 +189,12 @@ impl Execution {
     fn capture_number(&self, stream: Handle) -> Option<u64> {
         let number = self.streams.get(&stream)?.capture?;
         self.captures.contains_key(&number).then_some(number)
+    }
+
+    /// Work of a captured stream takes so long, once its graph is launched; whether the stream is one.
+    pub(super) fn takes_in_capture(&mut self, stream: Handle, nanoseconds: u64) -> bool {
+        let capture = self.capture_number(stream).and_then(|number| self.captures.get_mut(&number));
+        capture.map(|capture| capture.nanoseconds = capture.nanoseconds.saturating_add(nanoseconds)).is_some()
     }
 
     /// Counts work into the capture of `stream`, or into all when the stream is not known (libraries keep it to themselves).

@@ -1,4 +1,4 @@
-//! Graphs: a number of nodes.
+//! Graphs: a number of nodes, and how long they take.
 
 use super::{Execution, Handle, UNKNOWN_WRITES, WORK, new_handle};
 use crate::errors::{INVALID_HANDLE, Status};
@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub static INSTANTIATED: AtomicU64 = AtomicU64::new(0);
 
 /// A graph.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 pub struct Graph {
     /// How many pieces of work it stands for.
     pub nodes: u64,
+    /// How long they take, nanoseconds.
+    pub nanoseconds: u64,
 }
 
 impl Execution {
@@ -34,18 +36,19 @@ impl Execution {
 
     /// Makes a graph executable.
     pub fn instantiate(&mut self, graph: Handle) -> Result<Handle, Status> {
-        let nodes = self.graph(graph)?.nodes;
+        let graph = *self.graph(graph)?;
         let handle = new_handle();
         INSTANTIATED.fetch_add(1, Relaxed);
-        self.executables.insert(handle, nodes);
+        self.executables.insert(handle, graph);
         Ok(handle)
     }
 
-    /// Launches an executable graph.
-    pub fn launch_graph(&mut self, executable: Handle) -> Result<(), Status> {
-        let nodes = self.executables.get(&executable).ok_or(INVALID_HANDLE)?;
+    /// Launches an executable graph on a stream.
+    pub fn launch_graph(&mut self, executable: Handle, stream: Handle) -> Result<(), Status> {
+        let graph = *self.executables.get(&executable).ok_or(INVALID_HANDLE)?;
         UNKNOWN_WRITES.fetch_add(1, Relaxed);
-        WORK.fetch_add((*nodes).max(1), Relaxed);
+        WORK.fetch_add(graph.nodes.max(1), Relaxed);
+        self.launch(stream, graph.nanoseconds);
         Ok(())
     }
 

@@ -1,9 +1,7 @@
-//! Streams, events and graphs, and the count of work that stands in for time.
-//!
-//! Work is done the moment it is started: events are always complete, unless late ones are asked for. What does not follow from
-//! that, capture above all, is kept.
+//! Streams, events and graphs, and the time that work takes: see [`timeline`] and [`durations`].
 
 mod capture;
+mod durations;
 mod events;
 mod graphs;
 pub mod operations;
@@ -11,22 +9,26 @@ mod order;
 mod streams;
 #[cfg(test)]
 pub mod tests;
+mod timeline;
 
 use crate::{checks, config::config};
 use capture::Capture;
 pub use capture::{CaptureInfo, Mode, exchange_thread_mode};
+pub use durations::{OperationClass, PIN, Way};
 use graphs::Graph;
 pub use graphs::INSTANTIATED;
 pub use order::{accessed, tally, unmapped};
 use stalloc_order::Order;
 pub use streams::Stream;
+use timeline::Timeline;
 
 use events::Event;
 use std::{
+    cell::Cell,
     collections::HashMap,
     sync::{
         LazyLock, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -41,10 +43,17 @@ static UNKNOWN_WRITES: AtomicU64 = AtomicU64::new(0);
 static HANDLES: AtomicU64 = AtomicU64::new(0);
 /// Captures in progress, to keep launches fast when there are none.
 static CAPTURING: AtomicUsize = AtomicUsize::new(0);
+static REDUCES_FRACTIONS: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The stream that libraries were last told to use.
+    static LIBRARY_STREAM: Cell<Handle> = const { Cell::new(0) };
+}
 
 /// A piece of work was started that may write to any device memory.
 pub fn work() {
-    if !operations::launched() {
+    // A library makes several calls for one kernel, which counts when the operation around it ends.
+    if !operations::launched(LIBRARY_STREAM.get(), 0) {
         UNKNOWN_WRITES.fetch_add(1, Relaxed);
     }
     WORK.fetch_add(1, Relaxed);
@@ -54,6 +63,11 @@ pub fn work() {
     }
 }
 
+/// A library's handle uses `stream` from now on, on this thread.
+pub fn library_uses(stream: Handle) {
+    LIBRARY_STREAM.set(stream);
+}
+
 /// A kernel of a program's own code was launched on `stream`: inside of an operation or not, it may write anywhere, unless
 /// somebody tells what it writes.
 pub fn launch(stream: Handle) {
@@ -61,24 +75,77 @@ pub fn launch(stream: Handle) {
         UNKNOWN_WRITES.fetch_add(1, Relaxed);
     }
     checks::launched(0);
-    collective(stream);
+    run(stream, durations::FLOOR);
 }
 
 /// A kernel was launched on `stream` that was compiled into a library, as PyTorch's are.
 pub fn launch_compiled(stream: Handle) {
-    if !operations::launched() {
+    if !operations::launched(stream, durations::FLOOR) {
         UNKNOWN_WRITES.fetch_add(1, Relaxed);
     }
     checks::launched(0);
-    collective(stream);
+    run(stream, durations::FLOOR);
 }
 
-/// Work was started on `stream` whose effect on memory is told apart.
-pub fn collective(stream: Handle) {
+/// Work was started on `stream` whose effect on memory is told apart, and that takes so long.
+fn run(stream: Handle, nanoseconds: u64) {
     WORK.fetch_add(1, Relaxed);
+    let mut execution = execution();
     if CAPTURING.load(Relaxed) > 0 {
-        execution().count_nodes(Some(stream));
+        execution.count_nodes(Some(stream));
     }
+    execution.launch(stream, nanoseconds);
+}
+
+/// A collective was started on `stream` in which so many bytes leave and reach each rank.
+pub fn collective(stream: Handle, bytes: u64) {
+    run(stream, durations::collective(&config().gpu, bytes));
+}
+
+/// The host does something that takes it so long.
+pub fn spend(nanoseconds: u64) {
+    execution().timeline.spend(nanoseconds);
+}
+
+/// An operation of PyTorch begins on this thread.
+pub fn operation_begins() {
+    spend(if operations::begin() { durations::OPERATION } else { durations::PART });
+}
+
+/// The operation that ended last on this thread, which has launched kernels itself or works on the host, did this; so that is what it took.
+pub fn operation_took(class: OperationClass, kind: u16, operations: u64, bytes: u64) {
+    if let Some(took) = durations::on_host(class, bytes) {
+        return spend(took);
+    }
+    let Some((stream, charged)) = operations::take_ended() else { return };
+    let is_reduced = REDUCES_FRACTIONS.load(Relaxed);
+    let took = durations::operation(&config().gpu, class, kind, is_reduced, operations, bytes);
+    match charged {
+        0 => execution().launch(stream, took),
+        _ => execution().lengthen(stream, took.saturating_sub(charged)),
+    }
+}
+
+/// Products of 32-bit fractions may be of fewer digits from now on, or no longer.
+pub fn reduce_fractions(reduce: bool) {
+    REDUCES_FRACTIONS.store(reduce, Relaxed);
+}
+
+/// A copy or fill was started on `stream`; `waits`: the host can go on when it is done, and not at once.
+pub fn copied(stream: Handle, way: Way, bytes: u64, waits: bool) {
+    let mut execution = execution();
+    execution.launch(stream, durations::copy(&config().gpu, way, bytes));
+    if waits {
+        let done = execution.done(stream);
+        execution.timeline.wait(done);
+    }
+}
+
+/// Nanoseconds: the host's time, how long it has waited for devices, and when they are done with all that they were given.
+pub fn clock() -> [u64; 3] {
+    let timeline = &mut execution().timeline;
+    let now = timeline.now();
+    [now, timeline.waited(), timeline.done(None).max(now)]
 }
 
 /// Pieces of work started so far.
@@ -118,9 +185,10 @@ pub struct Execution {
     streams: HashMap<Handle, Stream>,
     events: HashMap<Handle, Event>,
     graphs: HashMap<Handle, Graph>,
-    executables: HashMap<Handle, u64>,
+    executables: HashMap<Handle, Graph>,
     captures: HashMap<u64, Capture>,
     captures_begun: u64,
+    timeline: Timeline,
     /// What comes before what, if that is checked.
     order: Option<Order>,
     /// The memory behind each block that an allocator told of, start and bytes of each piece.
@@ -130,7 +198,8 @@ pub struct Execution {
 static EXECUTION: LazyLock<Mutex<Execution>> = LazyLock::new(|| {
     crate::forks::wait_for(|| crate::forks::taken(EXECUTION.try_lock()));
     let order = config().late_events.map(|seed| Order::new(Some(seed)));
-    Mutex::new(Execution { order, ..Execution::default() })
+    let timeline = if config().real_clock { Timeline::real() } else { Timeline::default() };
+    Mutex::new(Execution { order, timeline, ..Execution::default() })
 });
 
 /// The streams, events and graphs of this process.

@@ -3,7 +3,7 @@
 //! An allocator tells of its blocks (`stalloc_dryrun_block`); what the program does with streams and events is seen anyway. A
 //! complaint says which memory was handed out, used, or taken away while somebody else may still use it.
 
-use super::{Execution, Handle, execution, streams::LEGACY};
+use super::{Execution, Handle, events::Event, execution, streams::LEGACY};
 use crate::{
     config::config,
     log,
@@ -26,7 +26,7 @@ fn is_kept() -> bool {
 }
 
 /// A stream's name in the order: the default streams of two devices are two.
-fn name(stream: Handle, device: u32) -> Handle {
+pub(super) fn name(stream: Handle, device: u32) -> Handle {
     if LEGACY.contains(&stream) { u64::from(device) } else { stream }
 }
 
@@ -62,11 +62,11 @@ impl Execution {
         }
     }
 
-    /// Whether an event is complete: always, where no order is kept.
-    pub(super) fn is_past(&mut self, moment: Option<&Moment>) -> bool {
-        match (&mut self.order, moment) {
+    /// Whether an event is complete: by the clock, or by chance where order is kept.
+    pub(super) fn is_past(&mut self, event: &Event) -> bool {
+        match (&mut self.order, &event.moment) {
             (Some(order), Some(moment)) => order.completed(moment),
-            _ => true,
+            _ => self.timeline.is_past(event.complete.unwrap_or(0)),
         }
     }
 
@@ -77,7 +77,11 @@ impl Execution {
     }
 
     pub(super) fn is_stream_done(&mut self, stream: Handle) -> bool {
-        self.ordered(stream).is_none_or(|(order, name)| order.stream_completed(name))
+        if let Some((order, name)) = self.ordered(stream) {
+            return order.stream_completed(name);
+        }
+        let done = self.timeline.done(Some(Self::line(stream)));
+        self.timeline.is_past(done)
     }
 
     pub(super) fn host_waits_for(&mut self, stream: Handle) {

@@ -1,6 +1,6 @@
-//! Streams: an order that means nothing here, and properties that programs ask for.
+//! Streams: lines of the clock, and properties that programs ask for.
 
-use super::{Execution, Handle, new_handle};
+use super::{Execution, Handle, durations::LAUNCH, new_handle, order};
 use crate::errors::{INVALID_HANDLE, Status};
 
 /// The streams that always exist: the default one, by its three names.
@@ -28,6 +28,7 @@ impl Execution {
         let handle = new_handle();
         if flags & NON_BLOCKING == 0 {
             self.order_stream(handle, device);
+            self.timeline.take_turns(handle, device);
         }
         let stream = Stream { device, priority, flags, capture: None };
         self.streams.insert(handle, stream);
@@ -36,7 +37,9 @@ impl Execution {
 
     /// Destroys a stream.
     pub fn destroy_stream(&mut self, handle: Handle) -> Result<(), Status> {
-        self.streams.remove(&handle).map(drop).ok_or(INVALID_HANDLE)
+        self.streams.remove(&handle).ok_or(INVALID_HANDLE)?;
+        self.timeline.end(handle);
+        Ok(())
     }
 
     /// A stream; the default one takes part in no capture.
@@ -45,6 +48,32 @@ impl Execution {
             return Ok(Stream { device: crate::runtime_api::current_device(), ..Stream::default() });
         }
         self.streams.get(&handle).copied().ok_or(INVALID_HANDLE)
+    }
+
+    /// A stream's line of the clock.
+    pub(super) fn line(stream: Handle) -> Handle {
+        order::name(stream, if LEGACY.contains(&stream) { crate::runtime_api::current_device() } else { 0 })
+    }
+
+    /// The host puts work on a stream that takes so long, nanoseconds.
+    pub(super) fn launch(&mut self, stream: Handle, nanoseconds: u64) {
+        self.timeline.spend(LAUNCH);
+        if !self.takes_in_capture(stream, nanoseconds) {
+            self.timeline.run(Self::line(stream), nanoseconds);
+        }
+    }
+
+    /// A stream's last work takes so much longer, nanoseconds.
+    pub(super) fn lengthen(&mut self, stream: Handle, nanoseconds: u64) {
+        if !self.takes_in_capture(stream, nanoseconds) {
+            self.timeline.lengthen(Self::line(stream), nanoseconds);
+        }
+    }
+
+    /// When a stream is done with all that it was given.
+    pub(super) fn done(&mut self, stream: Handle) -> u64 {
+        let line = Self::line(stream);
+        self.timeline.moment(line)
     }
 
     pub(super) fn stream_mut(&mut self, handle: Handle) -> Option<&mut Stream> {

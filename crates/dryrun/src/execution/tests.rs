@@ -26,7 +26,7 @@ fn handles_of_nothing_are_refused() {
     assert_eq!(execution.destroy_stream(one), Err(INVALID_HANDLE));
     assert_eq!(execution.synchronize_stream(one), Err(INVALID_HANDLE));
     assert_eq!(execution.record_event(7, 0), Err(INVALID_HANDLE));
-    assert_eq!(execution.launch_graph(7), Err(INVALID_HANDLE));
+    assert_eq!(execution.launch_graph(7, one), Err(INVALID_HANDLE));
     assert_eq!(execution.begin_capture(one, Mode::Global, None), Err(INVALID_HANDLE));
 }
 
@@ -43,7 +43,7 @@ fn a_capture_counts_its_own_work() {
     assert_eq!(execution.graph(graph).unwrap().nodes, 2);
     assert!(!execution.is_capturing(one));
     let executable = execution.instantiate(graph).unwrap();
-    execution.launch_graph(executable).unwrap();
+    execution.launch_graph(executable, one).unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! cuBLAS and cuBLASLt: versions, and the choice of an algorithm, which needs no workspace here.
 
 use crate::{
-    execution::{Handle, cuda_major},
+    execution::{Handle, cuda_major, library_uses, reduce_fractions},
     ffi::{Out, text},
     loaded,
 };
@@ -41,6 +41,17 @@ exports! {
 
     fn cublasGetCudartVersion() -> usize {
         cublasLtGetCudartVersion()
+    }
+
+    fn cublasSetStream_v2(_handle: Handle, stream: Handle) -> c_int {
+        library_uses(stream);
+        0
+    }
+
+    fn cublasSetMathMode(_handle: Handle, mode: c_int) -> c_int {
+        // `CUBLAS_TF32_TENSOR_OP_MATH`, with flags above it.
+        reduce_fractions(mode & 15 == 3);
+        0
     }
 
     fn cublasGetStatusString(status: c_int) -> *const c_char {

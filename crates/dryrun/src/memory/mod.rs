@@ -25,7 +25,7 @@ pub use virtual_memory::PhysicalHandle;
 use crate::{
     config::config,
     errors::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Status},
-    forks,
+    execution, forks,
 };
 use host::Host;
 use shared::Shared;
@@ -41,8 +41,9 @@ use virtual_memory::VirtualMemory;
 /// Calls that took memory from a device, gave it back, mapped it, opened it to a device, or unmapped it.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts such a call.
-pub fn count_call() {
+/// Counts such a call, which takes the host so many nanoseconds.
+pub fn count_call(price: u64) {
+    execution::spend(price);
     CALLS.fetch_add(1, Ordering::Relaxed);
 }
 

@@ -21,9 +21,9 @@ exports! {
     fn cudaGraphClone(place: Out<Handle>, graph: Handle) -> Status {
         end((|| {
             let mut execution = execution();
-            let nodes = execution.graph(graph)?.nodes;
+            let graph = *execution.graph(graph)?;
             let clone = execution.create_graph();
-            execution.graph(clone)?.nodes = nodes;
+            *execution.graph(clone)? = graph;
             place.set(clone);
             Ok(())
         })())
@@ -76,8 +76,8 @@ exports! {
         end(execution().destroy_executable(executable))
     }
 
-    fn cudaGraphLaunch(executable: Handle, _stream: Handle) -> Status {
-        end(execution().launch_graph(executable))
+    fn cudaGraphLaunch(executable: Handle, stream: Handle) -> Status {
+        end(execution().launch_graph(executable, stream))
     }
 
     fn cudaGraphExecUpdate(_executable: Handle, _graph: Handle, result: Out<c_int>) -> Status {

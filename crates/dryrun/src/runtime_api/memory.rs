@@ -3,15 +3,16 @@
 use super::{current_device, end};
 use crate::{
     errors::{INVALID_VALUE, NOT_READY, SUCCESS, Status},
-    execution::{Handle, accessed, cuda_major, execution, unmapped},
+    execution::{self, Handle, Way, accessed, cuda_major, execution, unmapped},
     ffi::Out,
-    memory::{HostKind, IpcHandle, Owner, Rows, copy, count_call, fill, is_kept, memory, plain},
+    memory::{HostKind, IpcHandle, Owner, Rows, copy, count_call, fill, is_device, is_kept, memory, plain},
 };
+use stalloc_common::driver_prices;
 use std::ffi::{c_int, c_uint};
 
 /// Bytes of device memory on the current device; none for zero.
 pub fn allocate(bytes: usize) -> Result<u64, Status> {
-    count_call();
+    count_call(driver_prices::ALLOC);
     if bytes == 0 {
         return Ok(0);
     }
@@ -20,7 +21,7 @@ pub fn allocate(bytes: usize) -> Result<u64, Status> {
 
 /// Gives memory of the current device back, after all that was started is done.
 pub fn free(address: u64) -> Result<(), Status> {
-    count_call();
+    count_call(driver_prices::FREE);
     execution().synchronize()?;
     let owner = memory().owner(address);
     if let Owner::Device { start, bytes, .. } = owner {
@@ -46,11 +47,36 @@ fn uses(rows: Rows, stream: Handle) {
 }
 
 /// Memory of the host.
-fn allocate_host(bytes: usize, kind: HostKind) -> Result<u64, Status> {
+pub fn allocate_host(bytes: usize, kind: HostKind) -> Result<u64, Status> {
     if bytes == 0 {
         return Ok(0);
     }
+    execution::spend(driver_prices::ALLOC + (bytes as u64 >> 20) * execution::PIN);
     memory().host().allocate(bytes as u64, kind)
+}
+
+/// Bytes from the host that a copy takes along: "for transfers from pageable host memory to device memory of a memory block of 64 KB or less"
+/// CUDA's functions return before it is done.
+const WITH_COMMAND: u64 = 64 << 10;
+
+/// The way that a copy takes.
+fn way(rows: Rows) -> Way {
+    let host = [rows.destination, rows.source].into_iter().filter(|address| !is_device(*address));
+    let owners: Vec<Owner> = host.map(|address| memory().owner(address)).collect();
+    match owners[..] {
+        [] => Way::Device,
+        _ if owners.contains(&Owner::Unknown) => Way::Paged,
+        _ => Way::Pinned,
+    }
+}
+
+/// A copy takes its time on a stream.
+fn takes_time(stream: Handle, rows: Rows) {
+    let way = way(rows);
+    let bytes = (rows.width as u64).saturating_mul(rows.height as u64);
+    // What is small goes to the device with the command, whatever memory it comes from.
+    let waits = way == Way::Paged && !(is_device(rows.destination) && bytes <= WITH_COMMAND);
+    execution::copied(stream, way, if way == Way::Device { bytes.saturating_mul(2) } else { bytes }, waits);
 }
 
 /// A copy that the program does not wait for; in a capture it is only a node.
@@ -64,6 +90,7 @@ pub fn copy_on(stream: Handle, rows: Rows) -> Result<(), Status> {
     if !is_kept(rows) {
         uses(rows, stream);
     }
+    takes_time(stream, rows);
     copy(rows, stream, true)
 }
 
@@ -71,6 +98,7 @@ pub fn copy_on(stream: Handle, rows: Rows) -> Result<(), Status> {
 pub fn copy_now(rows: Rows) -> Result<(), Status> {
     execution().wait_for_all()?;
     uses(rows, 0);
+    takes_time(0, rows);
     execution().synchronize_stream(0)?;
     copy(rows, 0, false)
 }
@@ -83,6 +111,7 @@ pub fn fill_on(stream: Handle, start: u64, value: u8, bytes: usize) -> Result<()
         return Ok(());
     }
     accessed(start, bytes as u64, stream);
+    execution::copied(stream, Way::Device, bytes as u64, false);
     fill(start, value, bytes)
 }
 
@@ -123,7 +152,8 @@ fn write_pointer_attributes(place: Out<u64>, address: u64) {
 
 exports! {
     fn cudaMalloc(place: Out<u64>, bytes: usize) -> Status {
-        end(execution().wait_for_all().and_then(|()| allocate(bytes)).map(|address| place.set(address)))
+        let allowed = execution().wait_for_all();
+        end(allowed.and_then(|()| allocate(bytes)).map(|address| place.set(address)))
     }
 
     fn cudaMallocPitch(place: Out<u64>, pitch: Out<usize>, width: usize, height: usize) -> Status {

@@ -15,7 +15,7 @@ pub use device::{
 };
 pub use graphs::{cudaGraphDestroy, cudaGraphExecDestroy, cudaGraphInstantiate, cudaGraphLaunch};
 pub use kernels::{Dim3, blocks_per_multiprocessor, is_launchable, name_of};
-pub use memory::{allocate, copy_now, copy_on, fill_on, free, free_host};
+pub use memory::{allocate, allocate_host, copy_now, copy_on, fill_on, free, free_host};
 pub use pools::cudaDeviceGetDefaultMemPool;
 pub use streams::{
     cudaStreamBeginCapture, cudaStreamEndCapture, cudaStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v3,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stalloc_dryrun_setup::Gpu;
 use stalloc_report::Category;
-use stalloc_simulator::{Kind, Options, replay, smallest_capacity};
+use stalloc_simulator::{Kind, Options, Replay, replay, smallest_capacity};
 use stalloc_trace::{Event, Trace};
 
 use crate::fit::outside::{Groups, Outside};
@@ -37,6 +37,9 @@ pub struct Need {
     pub peak_reserved: u64,
     /// The least that it gets through with, bytes; none where that cannot be found.
     pub smallest: Option<u64>,
+    /// How long a step takes by the dry run's clock, microseconds.
+    #[serde(default)]
+    pub step_us: Option<u64>,
 }
 
 /// What one rank needs on one of its devices.
@@ -99,15 +102,18 @@ pub fn evaluate(
     let with = |capacity| Options { plan: Some(&plan), capacity, ..Options::default() };
     let run = |kind, capacity| replay(trace, kind, &with(capacity), &mut |_, _| {}).map_err(|error| error.to_string());
     let need = |kind: Kind| -> Result<Need, String> {
+        let step_us = |replay: &Replay| replay.step_ms.map(|step| (step * 1e3) as u64);
+        let unlimited = run(kind, None)?;
         let mut need = Need {
             fits: FitsGpu::No,
-            peak_reserved: run(kind, None)?.peak_reserved,
+            peak_reserved: unlimited.peak_reserved,
+            step_us: step_us(&unlimited),
             smallest: smallest_capacity(trace, kind, &with(None), &mut |_, _| {}).map_err(|error| error.to_string())?,
         };
         for (fits, taken) in [(FitsGpu::Yes, outside.high), (FitsGpu::Edge, outside.low)] {
             let on_card = run(kind, Some(gpu.total.saturating_sub(taken)))?;
             if on_card.oom.is_none() {
-                (need.fits, need.peak_reserved) = (fits, on_card.peak_reserved);
+                (need.fits, need.peak_reserved, need.step_us) = (fits, on_card.peak_reserved, step_us(&on_card));
                 break;
             }
         }

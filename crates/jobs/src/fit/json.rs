@@ -96,6 +96,7 @@ fn allocator(verdict: &CardVerdict) -> Value {
         "peak_reserved": verdict.peak_reserved,
         "needed": verdict.needed,
         "left": verdict.left,
+        "step_ms": verdict.step_us.map(|step| step as f64 / 1e3),
         "rank": verdict.rank.0,
         "smallest_gpu": verdict.smallest_gpu,
     })

@@ -16,6 +16,8 @@ pub struct CardVerdict {
     pub needed: Option<u64>,
     /// What is left of the card then, negative where it is missing; bytes.
     pub left: Option<i64>,
+    /// How long a step takes on the slowest device, microseconds.
+    pub step_us: Option<u64>,
     /// The rank and its device that need most under this allocator.
     pub rank: (u32, u32),
     /// The preset with the least memory that would do.
@@ -37,6 +39,7 @@ pub fn verdict(devices: &[Device], allocator: usize, gpu: &Gpu) -> CardVerdict {
         fits: needs().map(|(_, need)| need.fits).min().unwrap_or(FitsGpu::No),
         peak_reserved: needs().map(|(_, need)| need.peak_reserved).max().unwrap_or(0),
         needed,
+        step_us: needs().filter_map(|(_, need)| need.step_us).max(),
         left: needed.map(|needed| signed(gpu.total).saturating_sub(signed(needed))),
         rank: most.map_or((0, 0), |(device, _)| (device.rank, device.device)),
         smallest_gpu: None,

@@ -19,7 +19,7 @@ use crate::fit::scheduler::{self, Line, Tried, points};
 use crate::fit::search::{self, Next, Point};
 use crate::fit::trial::scratch;
 use crate::fit::values::{self, Assignment, Values, Variable};
-use crate::fit::verdict::verdict;
+use crate::fit::verdict::{CardVerdict, verdict};
 use crate::fit::{self, Error, TrialFailure};
 pub use combine::Combination;
 pub use json::json;
@@ -87,6 +87,8 @@ pub struct LeverFigures {
     pub fits: bool,
     /// Floating-point operations of a step.
     pub flops: Option<u64>,
+    /// How long a step takes under our allocator by the dry run's clock, microseconds.
+    pub step_us: Option<u64>,
     /// Bytes that a step copies between host and device, both ways.
     pub host_bytes: Option<u64>,
     /// What was planned to be spilled.
@@ -201,7 +203,7 @@ impl Bench<'_> {
         if let Some((_, failure)) = &tried.failure {
             return Some(Err(failure.clone()));
         }
-        let needed = verdict(&tried.devices, OURS, &self.question.fit.gpus[0]).needed;
+        let CardVerdict { needed, step_us, .. } = verdict(&tried.devices, OURS, &self.question.fit.gpus[0]);
         let reserved = |kind: usize| {
             tried.devices.iter().filter_map(|device| device.needs.get(kind)).map(|need| need.peak_reserved).max()
         };
@@ -214,6 +216,7 @@ impl Bench<'_> {
             needed,
             fits: needed.is_some_and(|needed| needed <= self.goal),
             flops: notes.and_then(|notes| notes.flops),
+            step_us,
             host_bytes: notes.and_then(|notes| notes.host_bytes),
             spill: notes.and_then(|notes| notes.spill.clone()),
         }))
@@ -295,7 +298,7 @@ pub fn levers(
         skipped,
         models: notes.models,
         combination: None,
-        rates: rates::of(&gpu),
+        rates: Some(Rates::of(&gpu)),
         is_interrupted: false,
     };
     bench.spill = answer.base.outcome.as_ref().ok().map(|base| Aim::of(base, goal, answer.rates));

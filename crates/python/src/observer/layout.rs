@@ -182,6 +182,24 @@ impl TensorLayout {
         unsafe { word(tensor, self.sizes + 12) }
     }
 
+    /// Number of a tensor's type, and its elements, those that are the same memory once.
+    ///
+    /// # Safety
+    /// As [`Self::view`].
+    pub unsafe fn elements(self, tensor: usize) -> (u16, u64) {
+        // SAFETY: by the contract of this function; more than five dimensions lie elsewhere, and are taken to be all different.
+        unsafe {
+            let at = |index| word(tensor, self.sizes + index);
+            let dimensions = at(0);
+            let elements = if dimensions > 5 || at(12) == 0 {
+                at(12) as u64
+            } else {
+                (0..dimensions).filter(|d| at(6 + d) != 0).fold(1, |all, d| u64::saturating_mul(all, at(1 + d) as u64))
+            };
+            ((at(13) & 0xffff) as u16, elements)
+        }
+    }
+
     /// What a tensor is and where in memory of `place`; none if its elements do not lie in its storage, or are of a type that is not
     /// computed with.
     ///

@@ -14,6 +14,7 @@ mod host_memory;
 mod layout;
 mod operation;
 mod stand_in;
+mod work;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,6 +28,7 @@ use operation::{Kind, Operation, Running};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use stalloc_runtime::contained;
+use work::WorkClass;
 
 /// Inputs of the operation that the layout is found with: `scatter_reduce_(self, dim, index, src, reduce, include_self)`.
 const PROBED_INPUTS: usize = 6;
@@ -139,7 +141,10 @@ fn started(function: *const c_void) {
         Running::start(operation, inputs, layout)
     };
     stand_in::operation_begins();
-    RUNNING.with_borrow_mut(|all| all.push(Some(running)));
+    RUNNING.with_borrow_mut(|all| {
+        all.iter_mut().rev().flatten().next().into_iter().for_each(|around| around.has_parts = true);
+        all.push(Some(running));
+    });
 }
 
 fn ended(function: *const c_void) {
@@ -149,13 +154,15 @@ fn ended(function: *const c_void) {
     let Some(layout) = LAYOUT.get() else { return probe_end(function.addr()) };
     let Some(Some(running)) = RUNNING.with_borrow_mut(Vec::pop) else { return };
     let has_launched = stand_in::operation_ends();
-    if has_launched || running.makes() {
-        // SAFETY: an operation is ending: its outputs are where they were found before.
-        unsafe {
-            let outputs = layout::vector(function.expose_provenance(), layout.outputs);
-            if has_launched {
-                running.count(outputs, layout);
-            }
+    // SAFETY: an operation is ending: its outputs are where they were found before.
+    unsafe {
+        let outputs = layout::vector(function.expose_provenance(), layout.outputs);
+        if has_launched {
+            running.tell_work(outputs, layout);
+        } else {
+            running.tell_host_work(outputs, layout);
+        }
+        if has_launched || running.makes() {
             running.end(outputs, layout);
         }
     }
@@ -193,12 +200,20 @@ fn operation_of(function: *const c_void) -> Option<&'static Operation> {
     let text = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     let operation = overload(functions, function).map(|overload| {
         let product = Product::of(&text);
+        let class = product.map_or_else(|| WorkClass::of(&text), Product::class);
         let ask = |python: Python<'_>| -> PyResult<(u32, u64, u64)> {
             functions.classify.call1(python, (name.addr(), &text, &overload))?.extract(python)
         };
         let (kind, writes, fresh) = calls::call(ask).unwrap_or_default();
         // Kept for ever, once for each operation that is used: a few kilobytes.
-        &*Box::leak(Box::new(Operation { key: name.addr(), kind: Kind::from_number(kind), writes, fresh, product }))
+        &*Box::leak(Box::new(Operation {
+            key: name.addr(),
+            kind: Kind::from_number(kind),
+            writes,
+            fresh,
+            product,
+            class,
+        }))
     });
     OPERATIONS.with_borrow_mut(|known| known.insert(name.addr(), operation));
     operation

@@ -6,6 +6,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use super::flops::Product;
 use super::layout::{DOUBLE, Place, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
 use super::stand_in::Source;
+use super::work::{Traffic, WorkClass};
 use super::{FUNCTIONS, Layout, calls, host_memory, stand_in};
 
 /// Bytes of the largest tensor that is read, as the stand-in keeps them; what is computed of several may be larger, and is computed when it
@@ -68,6 +69,8 @@ pub struct Operation {
     pub fresh: u64,
     /// What it multiplies.
     pub product: Option<Product>,
+    /// How its time follows from what it does.
+    pub class: WorkClass,
 }
 
 /// An operation that is running.
@@ -81,8 +84,13 @@ pub struct Running {
     numel: usize,
     /// The type of the fractions of the device that it reads or copies.
     fractions: Option<u16>,
-    /// Floating-point operations of its product.
-    flops: u64,
+    /// Floating-point operations of its product, and the type of its numbers.
+    flops: (u64, u16),
+    /// Per cent of them that takes time.
+    weight: u64,
+    traffic: Traffic,
+    /// Whether it is made of other operations.
+    pub has_parts: bool,
 }
 
 enum Input {
@@ -125,11 +133,25 @@ impl Running {
     /// # Safety
     /// They must be values that live while this runs.
     pub unsafe fn start(operation: &'static Operation, inputs: (usize, usize), layout: &Layout) -> Self {
-        let mut running = Self { operation, results: None, written: Vec::new(), numel: 0, fractions: None, flops: 0 };
+        let mut running = Self {
+            operation,
+            results: None,
+            written: Vec::new(),
+            numel: 0,
+            fractions: None,
+            flops: (0, 0),
+            weight: 100,
+            traffic: Traffic::default(),
+            has_parts: false,
+        };
         if let Some(product) = operation.product {
             // SAFETY: by the contract of this function.
-            running.flops = unsafe { product.begins(inputs, layout) }.unwrap_or(0);
+            running.flops = unsafe { product.begins(inputs, layout) }.unwrap_or_default();
+            // SAFETY: as above.
+            running.weight = unsafe { product.weight(inputs, layout) };
         }
+        // SAFETY: as above.
+        running.traffic = unsafe { Traffic::begins(inputs, operation.writes, operation.fresh, layout) };
         if operation.kind == Kind::Other && operation.writes == 0 {
             return running;
         }
@@ -183,14 +205,31 @@ impl Running {
         running
     }
 
-    /// Counts its product, where it has one, as it ends with so many outputs at an address.
+    /// Counts its product, where it has one, as it ends with so many outputs at an address, and tells the stand-in's clock.
     ///
     /// # Safety
     /// They must be values that live while this runs.
-    pub unsafe fn count(&self, outputs: (usize, usize), layout: &Layout) {
-        if let Some(product) = self.operation.product {
-            // SAFETY: by the contract of this function.
-            unsafe { product.ends(self.flops, outputs, layout) };
+    pub unsafe fn tell_work(&self, outputs: (usize, usize), layout: &Layout) {
+        let Operation { product, class, .. } = *self.operation;
+        let (begun, kind) = self.flops;
+        // SAFETY: by the contract of this function.
+        unsafe {
+            let flops = product.map_or(0, |product| product.ends(begun, outputs, layout));
+            let computed = flops / 100 * self.weight;
+            stand_in::operation_took(class, kind, computed, self.traffic.ends(class, outputs, layout));
+        }
+    }
+
+    /// Tells the clock what it did on the host, if it is of the host alone and made of no others.
+    ///
+    /// # Safety
+    /// As [`Self::end`].
+    pub unsafe fn tell_host_work(&self, outputs: (usize, usize), layout: &Layout) {
+        // SAFETY: by the contract of this function.
+        let bytes = if self.has_parts { 0 } else { unsafe { self.traffic.on_host(outputs, layout) } };
+        if bytes > 0 {
+            let class = if self.operation.class == WorkClass::Random { WorkClass::HostRandom } else { WorkClass::Host };
+            stand_in::operation_took(class, 0, 0, bytes);
         }
     }
 
@@ -255,6 +294,16 @@ impl Running {
 }
 
 impl Layout {
+    /// Whether a tensor is a plain one of the host.
+    ///
+    /// # Safety
+    /// `tensor` must be the address of a `TensorImpl`.
+    pub unsafe fn is_on_host(&self, tensor: usize) -> bool {
+        // SAFETY: by the contract of this function.
+        let keys = unsafe { self.tensor.keys(tensor) };
+        keys & !self.host.0 == 0 && keys & self.host.1 != 0
+    }
+
     /// Whether a tensor is a plain one of the device.
     ///
     /// # Safety
@@ -357,7 +406,7 @@ impl Reader<'_> {
             if keys == 0 {
                 return Input::None;
             }
-            let on_host = keys & !layout.host.0 == 0 && keys & layout.host.1 != 0;
+            let on_host = layout.is_on_host(tensor);
             let on_device = layout.is_plain(tensor);
             let place = if on_host { Place::Host } else { Place::Device };
             let is_usual = on_host || on_device;

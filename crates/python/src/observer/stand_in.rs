@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::Library;
 
+use super::work::WorkClass;
+
 /// How the bytes at an address are known, as the stand-in numbers it; what follows from several is known as the last of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
@@ -19,6 +21,7 @@ pub enum Source {
 struct Functions {
     begin: extern "C" fn(),
     end: extern "C" fn() -> c_int,
+    took: extern "C" fn(c_int, c_int, u64, u64),
     known: extern "C" fn(usize, usize, *mut u8) -> c_int,
     write: extern "C" fn(usize, usize, *const u8, c_int),
     write_later: extern "C" fn(usize, usize, u64),
@@ -37,6 +40,7 @@ pub fn find() -> Result<(), String> {
             Ok(Functions {
                 begin: *process.get(b"stalloc_dryrun_operation_begin")?,
                 end: *process.get(b"stalloc_dryrun_operation_end")?,
+                took: *process.get(b"stalloc_dryrun_operation_took")?,
                 known: *process.get(b"stalloc_dryrun_known")?,
                 write: *process.get(b"stalloc_dryrun_write")?,
                 write_later: *process.get(b"stalloc_dryrun_write_later")?,
@@ -72,6 +76,13 @@ pub fn operation_begins() {
 /// The innermost operation of this thread ends: whether it launched kernels itself.
 pub fn operation_ends() -> bool {
     FUNCTIONS.get().is_some_and(|functions| (functions.end)() != 0)
+}
+
+/// The operation that ended last on this thread did so many floating-point operations on numbers of a type, and moved so many bytes.
+pub fn operation_took(class: WorkClass, kind: u16, operations: u64, bytes: u64) {
+    if let Some(functions) = FUNCTIONS.get() {
+        (functions.took)(class as c_int, kind.into(), operations, bytes);
+    }
 }
 
 /// The bytes at an address of a device, if they are known, and how.

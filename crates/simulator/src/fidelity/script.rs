@@ -135,7 +135,7 @@ impl Script {
 
     /// A stream that is busy until [`finish`](Self::finish).
     pub fn start(&self) -> Stream {
-        self.0.borrow_mut().busy.start()
+        self.0.borrow_mut().busy.start(0)
     }
 
     /// A busy stream has done what it was given.

@@ -63,7 +63,7 @@ fn a_stitched_block_that_another_stream_uses_keeps_its_chunks() {
     let mut allocator = Gmlake::new(device.clone(), Settings { fragment_limit: 100 * MIB, ..Settings::default() });
     two_free_blocks(&mut allocator);
     let stitched = allocator.malloc(160 * MIB, 0).unwrap();
-    let busy = device.start();
+    let busy = device.start(0);
     allocator.record_stream(stitched, busy).unwrap();
     allocator.free(stitched).unwrap();
     allocator.malloc(60 * MIB, 0).unwrap();

@@ -6,6 +6,7 @@ use stalloc_trace::{Input, RawEvent, Recording, SegmentAction, StackId, TraceBui
 
 use crate::{Kind, Options, replay};
 
+mod clock;
 mod gmlake;
 mod random;
 mod recordings;

@@ -10,7 +10,7 @@ use super::{
     installed::{self, Answer},
 };
 use crate::{
-    execution::{Handle, new_handle, work},
+    execution::{Handle, library_uses, new_handle, work},
     ffi::Out,
 };
 use std::{
@@ -52,6 +52,11 @@ exports! {
         let gone = descriptors.get_or_insert_default().remove(&descriptor);
         drop(descriptors);
         drop(gone);
+        SUCCESS
+    }
+
+    fn cudnnSetStream(_handle: Handle, stream: Handle) -> c_int {
+        library_uses(stream);
         SUCCESS
     }
 

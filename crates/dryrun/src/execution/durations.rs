@@ -1,0 +1,202 @@
+//! How long work takes: from floating-point operations, bytes, and the data sheet of the GPU.
+//!
+//! An operation takes as long as the slower of two: its arithmetic at the peak of its number type, and its bytes at the bandwidth of the memory, each
+//! at the share of the peak that its class reaches. The shares are a first estimate. With 65 % for matrices, 80 for element-wise operations and 84 for the
+//! link, and attention not counted, steps took 317 ms of 380 measured (a Llama of 1.3 B on an H200), 117 of 187 (a GPT-2 there), and 324 of 353
+//! (activations offloaded both ways on an H100); the shares below were lowered for that, and not measured again.
+
+use stalloc_dryrun_setup::Gpu;
+
+/// What a kernel takes at the least, with the gap to the next one, nanoseconds.
+pub const FLOOR: u64 = 2_500;
+/// What the host takes for a launch, a copy or a fill, nanoseconds.
+pub const LAUNCH: u64 = 3_000;
+/// What the host takes for an operation of PyTorch without its launches, nanoseconds,
+pub const OPERATION: u64 = 3_000;
+/// and for one that another is made of.
+pub const PART: u64 = 500;
+/// What the host takes to record an event, or to let a stream wait for one, nanoseconds.
+pub const EVENT: u64 = 1_500;
+/// Page-locked memory, nanoseconds a mebibyte: its pages are cleared and pinned.
+pub const PIN: u64 = 250_000;
+/// From the start of a copy over the link to its first byte, nanoseconds.
+const LINK_LATENCY: u64 = 8_000;
+
+/// A class of operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperationClass {
+    /// Products of matrices.
+    Matrix,
+    Attention,
+    Convolution,
+    /// What reads and writes each element once.
+    ElementWise,
+    /// Sums, norms, softmax: elements are read again or meet others.
+    Reduction,
+    /// Elements at indices.
+    Gather,
+    /// What the host reads and writes itself.
+    Host,
+    /// Random numbers that the host draws.
+    HostRandom,
+}
+
+impl OperationClass {
+    /// From its number in `stalloc_dryrun_operation_took`.
+    pub fn from_number(number: i32) -> Self {
+        match number {
+            0 => Self::Matrix,
+            1 => Self::Attention,
+            2 => Self::Convolution,
+            4 => Self::Reduction,
+            5 => Self::Gather,
+            7 => Self::Host,
+            8 => Self::HostRandom,
+            _ => Self::ElementWise,
+        }
+    }
+
+    /// Per cent of the peak of arithmetic, and of the memory's bandwidth, that its kernels reach.
+    fn shares(self) -> (u64, u64) {
+        match self {
+            Self::Matrix => (60, 80),
+            Self::Attention => (40, 80),
+            Self::Convolution => (40, 70),
+            Self::ElementWise => (100, 60),
+            Self::Reduction => (100, 45),
+            Self::Gather => (100, 40),
+            Self::Host | Self::HostRandom => (100, 100),
+        }
+    }
+}
+
+/// How long the host takes for so many bytes that it reads and writes, nanoseconds: one core passes 10 GB/s, and draws 200 million numbers of
+/// 4 bytes a second.
+pub fn on_host(class: OperationClass, bytes: u64) -> Option<u64> {
+    match class {
+        OperationClass::Host => Some(bytes / 10),
+        OperationClass::HostRandom => Some(bytes / 4 * 5),
+        _ => None,
+    }
+}
+
+/// Nanoseconds that so many bytes or operations take at so many a nanosecond.
+fn at(amount: u64, rate: u64, share: u64) -> u64 {
+    u64::try_from(u128::from(amount) * 100 / u128::from((rate * share).max(1))).unwrap_or(u64::MAX)
+}
+
+/// Bytes a nanosecond of the GPU's memory.
+fn bandwidth(gpu: &Gpu) -> u64 {
+    u64::from(gpu.bus_width) / 8 * u64::from(gpu.memory_clock) * 2 / 1_000_000
+}
+
+/// Operations a nanosecond on matrices of a `c10::ScalarType`; `reduced`: 32-bit fractions may be cut to 19 bits (TF32).
+fn arithmetic(gpu: &Gpu, kind: u16, reduced: bool) -> u64 {
+    let per_clock = match gpu.capability {
+        (7 | 8, 0) | (7, 5) => 128,
+        _ => 256,
+    };
+    let plain = u64::from(gpu.multiprocessors) * per_clock * u64::from(gpu.clock) / 1_000_000;
+    let matrices = u64::from(gpu.peak) * 1000;
+    let is_large = gpu.capability.1 == 0 || gpu.capability == (10, 3);
+    match kind {
+        5 | 15 => matrices,
+        // Eight bits: integers, and fractions where the GPU has them.
+        0 | 1 => 2 * matrices,
+        23..=26 if gpu.capability >= (8, 9) => 2 * matrices,
+        6 if reduced && gpu.capability.0 >= 8 => matrices / 2,
+        7 if is_large => plain / 2,
+        7 => plain / 64,
+        _ => plain,
+    }
+}
+
+/// How long an operation takes.
+pub fn operation(gpu: &Gpu, class: OperationClass, kind: u16, reduced: bool, operations: u64, bytes: u64) -> u64 {
+    let (arithmetic_share, memory_share) = class.shares();
+    let rate = arithmetic(gpu, kind, reduced || class == OperationClass::Convolution);
+    at(operations, rate, arithmetic_share).max(at(bytes, bandwidth(gpu), memory_share)).max(FLOOR)
+}
+
+/// Where a copy goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Within a device, or a fill: bytes read and written count.
+    Device,
+    /// Between the device and page-locked memory.
+    Pinned,
+    /// Between the device and other memory of the host, by way of a buffer.
+    Paged,
+}
+
+/// How long a copy takes.
+pub fn copy(gpu: &Gpu, way: Way, bytes: u64) -> u64 {
+    match way {
+        Way::Device => at(bytes, bandwidth(gpu), 80).max(FLOOR),
+        Way::Pinned => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 78)),
+        Way::Paged => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 20)),
+    }
+}
+
+/// How long a collective takes in which so many bytes leave and reach each rank.
+pub fn collective(gpu: &Gpu, bytes: u64) -> u64 {
+    let each_way = match gpu.capability.0 {
+        _ if !gpu.nvlink => u64::from(gpu.link) / 2,
+        7 => 150,
+        8 => 300,
+        9 => 450,
+        _ => 900,
+    };
+    at(bytes, each_way, 80).saturating_add(4 * FLOOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn h100() -> Gpu {
+        stalloc_dryrun_setup::find("h100-80gb").unwrap()
+    }
+
+    #[test]
+    fn the_slower_of_arithmetic_and_memory_decides() {
+        let gpu = h100();
+        let matrix = |m: u64, n: u64, k: u64, kind| {
+            operation(&gpu, OperationClass::Matrix, kind, false, 2 * m * n * k, 2 * (m * k + k * n + m * n))
+        };
+        // 8192 cubed: 1.1 peta operations of 989 a second at the share of matrices.
+        let large = matrix(8192, 8192, 8192, 15);
+        assert!((1_700_000..2_200_000).contains(&large), "{large}");
+        assert!(
+            matrix(8192, 8192, 8192, 6) > 10 * large,
+            "32-bit fractions have no tensor cores unless the program allows it"
+        );
+        let thin = matrix(8192, 8192, 1, 15);
+        assert!(thin < 100_000 && thin > 30_000, "{thin}");
+        assert_eq!(matrix(8, 8, 8, 15), FLOOR);
+        // 1 GiB read and written of 3.35 TB/s.
+        let sum = operation(&gpu, OperationClass::ElementWise, 15, false, 0, 2 << 30);
+        assert!((900_000..1_200_000).contains(&sum), "{sum}");
+    }
+
+    #[test]
+    fn copies_take_the_link_and_page_locked_memory_is_fast() {
+        let gpu = h100();
+        let [device, pinned, paged] = [Way::Device, Way::Pinned, Way::Paged].map(|way| copy(&gpu, way, 1 << 30));
+        assert!(device < pinned && pinned < paged);
+        assert!((20_000_000..24_000_000).contains(&pinned), "{pinned}");
+    }
+
+    #[test]
+    fn no_size_overflows_and_no_gpu_divides_by_zero() {
+        let nothing = Gpu { bus_width: 0, clock: 0, memory_clock: 0, peak: 0, link: 0, ..h100() };
+        for gpu in stalloc_dryrun_setup::GPUS.iter().chain([&nothing]) {
+            for class in (0..6).map(OperationClass::from_number) {
+                for kind in [0, 5, 6, 7, 15, 23, 99] {
+                    assert!(operation(gpu, class, kind, true, u64::MAX, u64::MAX) > FLOOR);
+                }
+            }
+            assert!(collective(gpu, u64::MAX) > 0 && copy(gpu, Way::Paged, u64::MAX) > 0);
+        }
+    }
+}

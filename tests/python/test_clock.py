@@ -1,0 +1,36 @@
+"""A dry run has a clock: what is late comes late, and the same program has the same times."""
+
+from __future__ import annotations
+
+import json
+
+from runs import recorder, run
+
+MIB = 1 << 20
+
+
+def said_by(recorded) -> dict:
+    (line,) = [line for line in recorded.process.stderr.splitlines() if line.startswith('{"done at once"')]
+    return json.loads(line)
+
+
+def test_work_takes_its_time_and_memory_in_use_comes_back_late(tmp_path):
+    record = recorder(tmp_path)
+    first = record("clock.py")
+    said = said_by(first)
+    assert not said["done at once"] and said["questions"] > 10, "the host is ahead"
+    assert 1.2 < said["product ms"] < 2.5, "1.1 peta operations of 989 a second"
+    assert 4.2 < said["copy ms"] < 8, "256 MiB over a link of 64 GB/s"
+    assert said["while it is copied"] == 256 * MIB and said["once it is done"] == 0
+    # Ten products and one update a step; the host waits for none of it.
+    replayed = json.loads(run("simulate", first.directory / "rank0_dev0.trace", "--json").stdout)
+    assert replayed["clock"] == "modelled"
+    for result in replayed["results"]:
+        assert 12 < result["step_ms"] < 25, result["allocator"]
+
+    second = record("clock.py")
+    times = [[(entry["action"], entry["time_us"]) for entry in one.entries()] for one in (first, second)]
+    assert times[0] == times[1]
+
+    real = record("clock.py", STALLOC_DRYRUN_CLOCK="real")
+    assert 1.2 < said_by(real)["product ms"], "the device's time is modelled all the same"
