@@ -48,8 +48,8 @@ def loops(folder: Path) -> dict[str, tuple[str, list[object], list[float]]]:
     }
 
 
-#: The jobs by which shares and prices were chosen; the others judge.
-CHOSEN = ("llama-1b, batch 8", "gpt2", "conv", "lengths, batch 4", "U-Net of drawn shapes")
+#: The jobs by which shares were chosen; the others judge.
+CHOSEN = ("llama-1b, batch 8", "gpt2", "activations offloaded")
 
 
 def row(name: str, gpu: str, program: list[object], measured: list[float]) -> str:

@@ -22,6 +22,20 @@ def main() -> None:
     said["questions"] = questions
     said["product ms"] = begin.elapsed_time(end)
 
+    rows, unaligned = weight.detach()[:, :1024], []
+    for columns in (50304, 50257):
+        begin.record()
+        rows @ torch.empty(1024, columns, device="cuda", dtype=torch.bfloat16)
+        end.record()
+        torch.cuda.synchronize()
+        unaligned.append(begin.elapsed_time(end))
+    said["unaligned"] = unaligned[1] / unaligned[0]
+    torch.cuda.empty_cache()
+    begin.record()
+    torch.rand(2_000_000)
+    end.record()
+    said["drawn ms"] = begin.elapsed_time(end)
+
     host = torch.empty(256 * MIB, dtype=torch.uint8, pin_memory=True)
     block = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
     side.wait_stream(torch.cuda.current_stream())

@@ -1,9 +1,8 @@
 //! How long work takes: from floating-point operations, bytes, and the data sheet of the GPU.
 //!
 //! An operation takes as long as the slower of two: its arithmetic at the peak of its number type, and its bytes at the bandwidth of the memory, each
-//! at the share of the peak that its class reaches. The shares are a first estimate. With 65 % for matrices, 80 for element-wise operations and 84 for the
-//! link, and attention not counted, steps took 317 ms of 380 measured (a Llama of 1.3 B on an H200), 117 of 187 (a GPT-2 there), and 324 of 353
-//! (activations offloaded both ways on an H100); the shares below were lowered for that, and not measured again.
+//! at the share of the peak that its class reaches. The shares were lowered once, when the steps
+//! of a Llama and a GPT-2 on an H200 and of offloaded activations on an H100 came out too short: bench/results/clock.md.
 
 use stalloc_dryrun_setup::Gpu;
 
@@ -70,12 +69,12 @@ impl OperationClass {
     }
 }
 
-/// How long the host takes for so many bytes that it reads and writes, nanoseconds: one core passes 10 GB/s, and draws 200 million numbers of
-/// 4 bytes a second.
+/// How long the host takes for so many bytes that it reads and writes, nanoseconds: one core passes 10 GB/s, and draws 200 million numbers
+/// of 4 bytes a second, each in the place of another.
 pub fn on_host(class: OperationClass, bytes: u64) -> Option<u64> {
     match class {
         OperationClass::Host => Some(bytes / 10),
-        OperationClass::HostRandom => Some(bytes / 4 * 5),
+        OperationClass::HostRandom => Some(bytes / 8 * 5),
         _ => None,
     }
 }
@@ -185,6 +184,12 @@ mod tests {
         let [device, pinned, paged] = [Way::Device, Way::Pinned, Way::Paged].map(|way| copy(&gpu, way, 1 << 30));
         assert!(device < pinned && pinned < paged);
         assert!((20_000_000..24_000_000).contains(&pinned), "{pinned}");
+    }
+
+    #[test]
+    fn the_host_takes_time_for_what_it_does_itself_alone() {
+        let of = |number, bytes| on_host(OperationClass::from_number(number), bytes);
+        assert_eq!((of(7, 1_000_000), of(8, 8_000_000), of(3, 1_000_000)), (Some(100_000), Some(5_000_000), None));
     }
 
     #[test]

@@ -227,6 +227,13 @@ mod tests {
         let mut timeline = Timeline::default();
         (0..AHEAD).for_each(|_| timeline.run(ONE, 10_000));
         assert_eq!(timeline.now(), 0);
+        let mut other = Timeline::default();
+        other.run(ONE, 10_000);
+        (1..AHEAD / 2).for_each(|_| _ = (other.record(ONE), other.wait_on(ONE, 0)));
+        other.wait_on(ONE, 0);
+        assert_eq!(other.now(), 0);
+        other.record(ONE);
+        assert_eq!(other.now(), LATENCY + 10_000, "events and waits take a place too");
         timeline.run(ONE, 10_000);
         assert_eq!(timeline.now(), LATENCY + 10_000, "until the first is done");
     }
