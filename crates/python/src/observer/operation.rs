@@ -297,28 +297,6 @@ impl Running {
     }
 }
 
-impl Layout {
-    /// Whether a tensor is a plain one of the host.
-    ///
-    /// # Safety
-    /// `tensor` must be the address of a `TensorImpl`.
-    pub unsafe fn is_on_host(&self, tensor: usize) -> bool {
-        // SAFETY: by the contract of this function.
-        let keys = unsafe { self.tensor.keys(tensor) };
-        keys & !self.host.0 == 0 && keys & self.host.1 != 0
-    }
-
-    /// Whether a tensor is a plain one of the device.
-    ///
-    /// # Safety
-    /// `tensor` must be the address of a `TensorImpl`.
-    pub unsafe fn is_plain(&self, tensor: usize) -> bool {
-        // SAFETY: by the contract of this function.
-        let keys = unsafe { self.tensor.keys(tensor) };
-        keys & !self.device.0 == 0 && keys & self.device.1 != 0
-    }
-}
-
 /// The tensors of the device in a value; those that are not plain, or of types that are not computed with, as all that their storage holds.
 ///
 /// # Safety

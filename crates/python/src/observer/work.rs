@@ -114,6 +114,28 @@ impl Traffic {
     }
 }
 
+impl Layout {
+    /// Whether a tensor is a plain one of the host.
+    ///
+    /// # Safety
+    /// `tensor` must be the address of a `TensorImpl`.
+    pub unsafe fn is_on_host(&self, tensor: usize) -> bool {
+        // SAFETY: by the contract of this function.
+        let keys = unsafe { self.tensor.keys(tensor) };
+        keys & !self.host.0 == 0 && keys & self.host.1 != 0
+    }
+
+    /// Whether a tensor is a plain one of the device.
+    ///
+    /// # Safety
+    /// `tensor` must be the address of a `TensorImpl`.
+    pub unsafe fn is_plain(&self, tensor: usize) -> bool {
+        // SAFETY: by the contract of this function.
+        let keys = unsafe { self.tensor.keys(tensor) };
+        keys & !self.device.0 == 0 && keys & self.device.1 != 0
+    }
+}
+
 /// Bytes of the host's plain tensor that a value is, and where its memory begins.
 ///
 /// # Safety
