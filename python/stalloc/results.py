@@ -34,11 +34,12 @@ class FailedVerdict(TypedDict):
 
 
 class Verdict(FailedVerdict, total=False):
-    """An allocator's verdict. ``edge``: it fits only if the least is taken outside PyTorch."""
+    """An allocator's verdict. ``edge``: it fits only if the least is taken outside PyTorch; ``step_ms``: of a step, by the dry run's clock."""
 
     edge: bool
     needed: int | None
     left: int | None
+    step_ms: float | None
     rank: int
     smallest_gpu: str | None
 
@@ -134,6 +135,7 @@ class Figures(_Figures, total=False):
     """What a script needs with some levers, by our allocator; the peak by who holds it. With ``error`` there is no more."""
 
     holders: dict[str, int]
+    step_ms: float | None
     needed: int | None
     fits: bool
     allocators: dict[str, Reserved]
