@@ -115,6 +115,23 @@ impl Product {
         }
     }
 
+    /// How its time follows from what it does, of inputs as those of [`Self::begins`]: tensor cores want the channels of 16-bit numbers last.
+    ///
+    /// # Safety
+    /// As [`Self::begins`].
+    pub unsafe fn class_of(self, inputs: (usize, usize), layout: &Layout) -> WorkClass {
+        let input = match self {
+            Self::Convolution => 0,
+            Self::ConvolutionBackward => 1,
+            _ => return self.class(),
+        };
+        // SAFETY: by the contract of this function.
+        match unsafe { tensor(inputs, input, layout) } {
+            Some(view) if bytes_of(view.kind) == Some(2) && has_channels_first(&view) => WorkClass::ConvolutionReordered,
+            _ => WorkClass::Convolution,
+        }
+    }
+
     /// Counts a product that ends with so many outputs at an address; all its operations. Only of an operation that launched the kernel itself: a call that
     /// is passed on is another operation, and one whose result was kept computes nothing.
     ///
@@ -139,6 +156,11 @@ fn is_aligned(matrix: &View) -> bool {
     let whole = |elements: &usize| (elements * bytes).is_multiple_of(16);
     let rows = matrix.strides[dimensions..].iter().max().is_none_or(whole);
     rows && matrix.sizes.last().is_none_or(whole)
+}
+
+/// Whether the channels of several, the second dimension, do not lie side by side.
+fn has_channels_first(input: &View) -> bool {
+    matches!((input.sizes.get(1), input.strides.get(1)), (Some(2..), Some(2..)))
 }
 
 /// What was counted since the process began.

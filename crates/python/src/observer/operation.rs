@@ -88,6 +88,7 @@ pub struct Running {
     flops: (u64, u16),
     /// Per cent of them that takes time.
     weight: u64,
+    class: WorkClass,
     traffic: Traffic,
     /// Whether it is made of other operations.
     pub has_parts: bool,
@@ -141,6 +142,7 @@ impl Running {
             fractions: None,
             flops: (0, 0),
             weight: 100,
+            class: operation.class,
             traffic: Traffic::default(),
             has_parts: false,
         };
@@ -148,7 +150,8 @@ impl Running {
             // SAFETY: by the contract of this function.
             running.flops = unsafe { product.begins(inputs, layout) }.unwrap_or_default();
             // SAFETY: as above.
-            running.weight = unsafe { product.weight(inputs, layout) };
+            (running.weight, running.class) =
+                unsafe { (product.weight(inputs, layout), product.class_of(inputs, layout)) };
         }
         // SAFETY: as above.
         running.traffic = unsafe { Traffic::begins(inputs, operation.writes, operation.fresh, layout) };
@@ -210,8 +213,7 @@ impl Running {
     /// # Safety
     /// They must be values that live while this runs.
     pub unsafe fn tell_work(&self, outputs: (usize, usize), layout: &Layout) {
-        let Operation { product, class, .. } = *self.operation;
-        let (begun, kind) = self.flops;
+        let (product, class, (begun, kind)) = (self.operation.product, self.class, self.flops);
         // SAFETY: by the contract of this function.
         unsafe {
             let flops = product.map_or(0, |product| product.ends(begun, outputs, layout));

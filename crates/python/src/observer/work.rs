@@ -17,6 +17,8 @@ pub enum WorkClass {
     /// What the host does itself.
     Host = 7,
     HostRandom = 8,
+    /// A convolution of 16 bits whose channels come before its rows.
+    ConvolutionReordered = 9,
 }
 
 /// Parts of names: `_log_softmax`, `native_layer_norm_backward`.
