@@ -55,7 +55,10 @@ impl<D: Device, F: Allocator> PlannedAllocator<D, F> {
     pub fn serve(&mut self, size: u64, stream: Stream) -> Result<Served, Error> {
         let served = match self.arena.serve(size, stream) {
             Some(served) => served,
-            None => Served { address: self.malloc_beside(size, stream)?, source: Source::Fallback },
+            None => {
+                let (address, source) = (self.malloc_beside(size, stream)?, Source::Fallback);
+                Served { address, source, bytes: size, reserved: self.reserved(), departed: self.arena.has_departed() }
+            }
         };
         self.peak_reserved = self.peak_reserved.max(self.reserved());
         self.peak_allocated = self.peak_allocated.max(self.allocated());

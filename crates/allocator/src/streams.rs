@@ -73,11 +73,11 @@ pub fn bit(stream: u16) -> u64 {
 }
 
 /// Granules whose uses are kept together: 2 MiB, a page of CUDA's.
-const PIECE: u32 = 4096;
+const USED_PAGE: u32 = 4096;
 
 /// A part of a piece, in granules from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
+struct UsedPart {
     from: u16,
     to: u16,
     used: Use,
@@ -85,36 +85,36 @@ struct Part {
 
 /// A piece of the address range.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum UsedPage {
     /// All of it was used last by one stream, or by nobody.
     Whole(Use),
     /// Parts that were used, in order; neighbours are of different streams.
-    Parts(Vec<Part>),
+    Parts(Vec<UsedPart>),
 }
 
-impl Piece {
+impl UsedPage {
     fn parts(&self) -> usize {
-        if let Piece::Parts(parts) = self { parts.len() } else { 0 }
+        if let UsedPage::Parts(parts) = self { parts.len() } else { 0 }
     }
 
     /// A part has this last use from now on. Of one stream and neighbours, parts have the later use of both.
     fn set(&mut self, mut from: u16, mut to: u16, used: Use) {
-        if (from, to) == (0, PIECE as u16) {
-            *self = Piece::Whole(used);
+        if (from, to) == (0, USED_PAGE as u16) {
+            *self = UsedPage::Whole(used);
             return;
         }
-        if let Piece::Whole(before) = *self {
+        if let UsedPage::Whole(before) = *self {
             if before == used {
                 return;
             }
             if before.joins(used) {
-                *self = Piece::Whole(used);
+                *self = UsedPage::Whole(used);
                 return;
             }
-            let all = Part { from: 0, to: PIECE as u16, used: before };
-            *self = Piece::Parts(if before == Use::NOBODY { Vec::new() } else { vec![all] });
+            let all = UsedPart { from: 0, to: USED_PAGE as u16, used: before };
+            *self = UsedPage::Parts(if before == Use::NOBODY { Vec::new() } else { vec![all] });
         }
-        let Piece::Parts(parts) = self else { return };
+        let UsedPage::Parts(parts) = self else { return };
         let mut first = parts.partition_point(|part| part.to <= from);
         if let Some(part) = parts.get_mut(first)
             && part.from <= from
@@ -125,8 +125,8 @@ impl Piece {
             return;
         }
         let mut end = first + parts[first..].partition_point(|part| part.from < to);
-        let mut left = parts.get(first).filter(|part| part.from < from).map(|part| Part { to: from, ..*part });
-        let mut right = parts[first..end].last().filter(|part| part.to > to).map(|part| Part { from: to, ..*part });
+        let mut left = parts.get(first).filter(|part| part.from < from).map(|part| UsedPart { to: from, ..*part });
+        let mut right = parts[first..end].last().filter(|part| part.to > to).map(|part| UsedPart { from: to, ..*part });
         if left.is_none() && first > 0 && parts[first - 1].to == from && parts[first - 1].used.joins(used) {
             first -= 1;
             left = Some(parts[first]);
@@ -141,16 +141,16 @@ impl Piece {
         if let Some(part) = right.take_if(|part| part.used.joins(used)) {
             to = part.to;
         }
-        let middle = (used != Use::NOBODY).then_some(Part { from, to, used });
+        let middle = (used != Use::NOBODY).then_some(UsedPart { from, to, used });
         parts.splice(first..end, left.into_iter().chain(middle).chain(right));
         self.settle();
     }
 
     fn settle(&mut self) {
-        let Piece::Parts(parts) = self else { return };
+        let UsedPage::Parts(parts) = self else { return };
         match parts[..] {
-            [] => *self = Piece::Whole(Use::NOBODY),
-            [Part { from: 0, to, used }] if u32::from(to) == PIECE => *self = Piece::Whole(used),
+            [] => *self = UsedPage::Whole(Use::NOBODY),
+            [UsedPart { from: 0, to, used }] if u32::from(to) == USED_PAGE => *self = UsedPage::Whole(used),
             _ => {}
         }
     }
@@ -181,7 +181,7 @@ enum Owner {
 pub struct Owners {
     owner: Owner,
     /// What lies behind the last one was used by nobody.
-    pieces: Vec<Piece>,
+    pieces: Vec<UsedPage>,
     lines: Vec<Line>,
     tick: u64,
     /// Where the epoch began, and the one before.
@@ -257,7 +257,7 @@ impl Owners {
 
     /// What a range had is no more: nobody uses what will be there.
     pub fn forget(&mut self, range: Range<u32>) {
-        let end = range.end.min(self.pieces.len() as u32 * PIECE);
+        let end = range.end.min(self.pieces.len() as u32 * USED_PAGE);
         if range.start < end {
             self.set(range.start..end, Use::NOBODY);
         }
@@ -267,13 +267,13 @@ impl Owners {
         if range.is_empty() {
             return;
         }
-        let (first, last) = (range.start / PIECE, (range.end - 1) / PIECE);
+        let (first, last) = (range.start / USED_PAGE, (range.end - 1) / USED_PAGE);
         if last as usize >= self.pieces.len() {
-            self.pieces.resize(last as usize + 1, Piece::Whole(Use::NOBODY));
+            self.pieces.resize(last as usize + 1, UsedPage::Whole(Use::NOBODY));
         }
         for number in first..=last {
-            let base = number * PIECE;
-            let (from, to) = (range.start.saturating_sub(base), (range.end - base).min(PIECE));
+            let base = number * USED_PAGE;
+            let (from, to) = (range.start.saturating_sub(base), (range.end - base).min(USED_PAGE));
             let piece = &mut self.pieces[number as usize];
             let before = piece.parts();
             piece.set(from as u16, to as u16, used);
@@ -298,20 +298,20 @@ impl Owners {
     }
 
     /// Calls `visit` with each part of a range that was used and each piece that was not, until it says `true`.
-    #[inline]
+    #[inline(always)]
     fn any(&self, range: &Range<u32>, mut visit: impl FnMut(Use, Range<u32>) -> bool) -> bool {
-        let end = range.end.min(self.pieces.len() as u32 * PIECE);
+        let end = range.end.min(self.pieces.len() as u32 * USED_PAGE);
         let mut at = range.start;
         while at < end {
-            let (number, base) = (at / PIECE, at / PIECE * PIECE);
-            let until = (base + PIECE).min(end);
+            let (number, base) = (at / USED_PAGE, at / USED_PAGE * USED_PAGE);
+            let until = (base + USED_PAGE).min(end);
             match &self.pieces[number as usize] {
-                Piece::Whole(used) => {
+                UsedPage::Whole(used) => {
                     if visit(*used, at..until) {
                         return true;
                     }
                 }
-                Piece::Parts(parts) => {
+                UsedPage::Parts(parts) => {
                     let first = parts.partition_point(|part| u32::from(part.to) + base <= at);
                     for part in &parts[first..] {
                         let (from, to) = (base + u32::from(part.from), base + u32::from(part.to));
@@ -336,7 +336,7 @@ impl Owners {
 
     /// Where so many granules of a range begin that all come before what a stream is given now. If there are none, whose its parts are,
     /// by [`bit`]; all bits, where the search did not look at all of them: it has looked at enough.
-    #[inline]
+    #[inline(always)]
     pub fn own(&mut self, range: Range<u32>, width: u32, stream: u16) -> Result<u32, u64> {
         if self.is_alone(stream) {
             return if range.end.saturating_sub(range.start) >= width { Ok(range.start) } else { Err(u64::MAX) };
@@ -467,12 +467,12 @@ impl Owners {
         }
         let mut pieces = std::mem::take(&mut self.pieces);
         for piece in &mut pieces {
-            if let Piece::Parts(parts) = piece {
+            if let UsedPage::Parts(parts) = piece {
                 parts.retain(|part| !self.is_done(part.used));
                 piece.settle();
             }
         }
-        self.parts = pieces.iter().map(Piece::parts).sum();
+        self.parts = pieces.iter().map(UsedPage::parts).sum();
         (self.pieces, self.swept) = (pieces, self.parts);
     }
 }

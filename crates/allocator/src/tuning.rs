@@ -2,12 +2,6 @@
 //! bench/results/dynamic.md, measured by `examples/ablation.rs` of the simulator.
 
 stalloc_common::tuned! {
-    /// The tightest class of free ranges comes first; if not, the lowest address does.
-    best_fit: bool = true;
-
-    /// What has no planned offset stays above the plan's addresses as long as there is memory there.
-    above_plan: bool = true;
-
     /// The part of the peak of live bytes that may be held beyond it at the least. Smaller holds less and remaps more often.
     least_slack: u64 = 34;
 

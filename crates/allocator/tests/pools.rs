@@ -121,7 +121,7 @@ fn growing_shapes(device: &Shared<Physical>) -> (u64, u64) {
         assert!(arena.pool_begin(POOL));
         arena.set_capturing(true);
         let sizes: Vec<u64> = (1..9).map(|layer| shape * layer * 700_000).collect();
-        let blocks: Vec<_> = sizes.iter().map(|&size| arena.pool_serve(POOL, size, 7).unwrap()).collect();
+        let blocks: Vec<_> = sizes.iter().map(|&size| arena.pool_serve(POOL, size, 7).unwrap().address).collect();
         most = most.max(sizes.iter().map(|size| size.next_multiple_of(512)).sum::<u64>());
         for block in blocks {
             arena.free(block).unwrap();
@@ -154,8 +154,8 @@ fn memory_goes_back_when_the_last_graph_and_its_outputs_are_gone() {
     let mut arena = arena(&device);
     arena.pool_begin(POOL);
     arena.pool_begin(POOL);
-    let large = arena.pool_serve(POOL, 9 * MIB, 7).unwrap();
-    let output = arena.pool_serve(POOL, MIB, 7).unwrap();
+    let large = arena.pool_serve(POOL, 9 * MIB, 7).unwrap().address;
+    let output = arena.pool_serve(POOL, MIB, 7).unwrap().address;
     arena.free(large).unwrap();
     arena.pool_end(POOL);
     arena.give_back(u64::MAX).unwrap();
@@ -175,7 +175,7 @@ fn addresses_do_not_run_out_however_many_graphs_come_and_go() {
     for graph in 0..1000 {
         arena.pool_begin((0, graph));
         for size in [3 * MIB, 5 * MIB, MIB] {
-            let block = arena.pool_serve((0, graph), size, 7).unwrap();
+            let block = arena.pool_serve((0, graph), size, 7).unwrap().address;
             arena.free(block).unwrap();
         }
         arena.pool_end((0, graph));
@@ -190,19 +190,23 @@ fn what_another_stream_uses_is_not_reused_before_that_stream_is_done() {
     let mut arena = arena(&device);
     arena.pool_begin(POOL);
     arena.set_capturing(true);
-    let first = arena.pool_serve(POOL, 2 * MIB, 7).unwrap();
+    let first = arena.pool_serve(POOL, 2 * MIB, 7).unwrap().address;
     arena.record_stream(first, 8).unwrap();
     arena.free(first).unwrap();
     assert!(arena.free(first).is_err());
     device.lock().is_synchronized = true;
-    let second = arena.pool_serve(POOL, 2 * MIB, 7).unwrap();
+    let second = arena.pool_serve(POOL, 2 * MIB, 7).unwrap().address;
     assert_ne!(first, second);
     assert_eq!(device.lock().records, 0, "no event is used while a graph is captured");
     arena.set_capturing(false);
-    assert_ne!(arena.pool_serve(POOL, 2 * MIB, 7).unwrap(), first, "its event is recorded now, and not completed");
+    assert_ne!(
+        arena.pool_serve(POOL, 2 * MIB, 7).unwrap().address,
+        first,
+        "its event is recorded now, and not completed"
+    );
     assert_eq!(arena.reserved(), 6 * MIB);
     device.lock().is_synchronized = true;
-    assert_eq!(arena.pool_serve(POOL, 2 * MIB, 7).unwrap(), first);
+    assert_eq!(arena.pool_serve(POOL, 2 * MIB, 7).unwrap().address, first);
 }
 
 #[test]
@@ -210,7 +214,7 @@ fn a_block_that_is_given_back_says_what_it_took_and_what_was_asked_for() {
     let mut arena = arena(&Physical::new(1 << 30, false));
     arena.pool_begin(POOL);
     for (requested, size) in [(1, 512), (512, 512), (1000, 1024), (3 * MIB - 1, 3 * MIB)] {
-        let block = arena.pool_serve(POOL, requested, 7).unwrap();
+        let block = arena.pool_serve(POOL, requested, 7).unwrap().address;
         assert_eq!(arena.free(block).unwrap(), Freed { size, requested });
     }
 }
@@ -325,8 +329,8 @@ impl Program {
                 let is_held = self.held.get(&pool).is_some_and(|&users| users > 0);
                 let served = self.arena.pool_serve((0, pool), size, stream);
                 assert!(is_held || served.is_none());
-                if let Some(address) = served {
-                    self.handed_out(address, size, stream, Some(pool));
+                if let Some(served) = served {
+                    self.handed_out(served.address, size, stream, Some(pool));
                 }
             }
             Act::Open(size, stream) => {

@@ -231,7 +231,7 @@ impl Program {
     }
 
     fn pool_malloc(&mut self, size: u64) -> Option<Address> {
-        let address = self.arena.pool_serve((1, 1), size, 0);
+        let address = self.arena.pool_serve((1, 1), size, 0).map(|served| served.address);
         self.wrote(address, size)
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use stalloc_allocator::{Arena, Error, Freed, LiveBlock, Moved, PoolId, PoolPart};
+use stalloc_allocator::{Arena, Error, Freed, LiveBlock, Moved, PoolId, PoolPart, Served};
 use stalloc_common::figures;
 use stalloc_device::{Address, Device, Gpu, Host, HostPages, Shared, Stream};
 use stalloc_plan::Plan;
@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::exports::Export;
 use crate::fork;
 use crate::learning;
-use crate::locked_arena::{Handed, LockedArena, Open, Report};
+use crate::locked_arena::{LockedArena, Open, Report};
 use crate::messages::say;
 use crate::order;
 use crate::pinned;
@@ -123,17 +123,17 @@ pub fn on_departure(callback: fn(i32)) {
 }
 
 /// Serves `size` bytes on a stream; `None`: ask the fallback.
-pub fn serve(device: i32, size: u64, stream: Stream) -> Option<Handed> {
-    let (handed, departed) = of(device)?.serve(size, stream);
+pub fn serve(device: i32, size: u64, stream: Stream) -> Option<Served> {
+    let (served, departed) = of(device)?.serve(size, stream);
     if departed && let Some(callback) = ON_DEPARTURE.get() {
         callback(device);
     }
-    if let Some(handed) = handed
+    if let Some(served) = served
         && device != HOST
     {
-        order::handed_out(device, handed.address, handed.bytes, stream);
+        order::handed_out(device, served.address, served.bytes, stream);
     }
-    handed
+    served
 }
 
 /// Takes a block back and returns its device and what it was; `None` if no live block begins at the address.
@@ -167,10 +167,10 @@ pub fn pool_end(device: i32, id: PoolId) {
 }
 
 /// Serves `size` bytes of a pool; `None`: ask the fallback.
-pub fn pool_serve(device: i32, id: PoolId, size: u64, stream: Stream) -> Option<Handed> {
-    let handed = of(device)?.pool_serve(id, size, stream)?;
-    order::handed_out(device, handed.address, handed.bytes, stream);
-    Some(handed)
+pub fn pool_serve(device: i32, id: PoolId, size: u64, stream: Stream) -> Option<Served> {
+    let served = of(device)?.pool_serve(id, size, stream)?;
+    order::handed_out(device, served.address, served.bytes, stream);
+    Some(served)
 }
 
 /// All memory of a device's pools, in the order of addresses.

@@ -44,7 +44,7 @@ pub use fault::contained;
 pub use folder::plans;
 pub use host_room::left as host_memory_left;
 pub use learning::{Outcome, keep as keep_learned, keep_in, outcome, start as learn};
-pub use locked_arena::{Handed, Report};
+pub use locked_arena::Report;
 pub use messages::say;
 pub use pinned::{PinnedCounters, counters as pinned_counters};
 pub use registry::{HOST, device_of};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stalloc_allocator::{Error, Freed, GRANULE, LiveBlock, PoolId, Statistics};
+use stalloc_allocator::{Error, Freed, LiveBlock, PoolId, Served, Statistics};
 use stalloc_device::{Address, Stream};
 use stalloc_plan::Plan;
 
@@ -73,22 +73,19 @@ struct Inner {
     exports: Option<Box<Exports>>,
 }
 
-/// A block that was handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handed {
-    /// Where it begins.
-    pub address: Address,
-    /// What it takes, bytes.
-    pub bytes: u64,
-    /// Device memory behind the arena now, bytes.
-    pub reserved: u64,
-}
-
 impl Inner {
     #[inline]
     fn note_reserved(&mut self, arena: u64) {
         self.counters.set_reserved(arena);
         self.peak_reserved = self.peak_reserved.max(arena + self.fallback_reserved);
+    }
+
+    /// Counts a block that was handed out.
+    #[inline]
+    fn note_served(&mut self, served: &Served, requested: u64) {
+        self.note_reserved(served.reserved);
+        self.counters.add(served.bytes, requested);
+        self.note_allocated();
     }
 
     #[inline]
@@ -176,7 +173,7 @@ impl LockedArena {
     /// Serves a request, or leaves it to the fallback. Also says whether the program left the plan here for the first
     /// time.
     #[inline]
-    pub fn serve(&self, size: u64, stream: Stream) -> (Option<Handed>, bool) {
+    pub fn serve(&self, size: u64, stream: Stream) -> (Option<Served>, bool) {
         if !self.active.load(Ordering::Acquire) {
             return (None, false);
         }
@@ -185,17 +182,18 @@ impl LockedArena {
             self.open(inner);
         }
         let State::Open(arena) = &mut inner.state else { return (None, false) };
-        let Some(answer) = self.guarded(|| arena.serve(size, stream)) else { return (None, false) };
-        inner.note_reserved(answer.reserved);
-        let handed = answer.address.map(|address| {
-            let bytes = size.max(1).next_multiple_of(GRANULE);
-            inner.counters.add(bytes, size);
-            inner.note_allocated();
-            Handed { address, bytes, reserved: answer.reserved }
+        let done = self.guarded(|| match arena.serve(size, stream) {
+            Some(served) => (Some(served), served.departed, served.reserved),
+            None => (None, arena.has_departed(), arena.reserved()),
         });
-        let first = answer.departed && !inner.departed;
+        let Some((served, departed, reserved)) = done else { return (None, false) };
+        match &served {
+            Some(served) => inner.note_served(served, size),
+            None => inner.note_reserved(reserved),
+        }
+        let first = departed && !inner.departed;
         inner.departed |= first;
-        (handed, first)
+        (served, first)
     }
 
     /// A graph holds a pool from now on; false if there are no pools here.
@@ -212,19 +210,15 @@ impl LockedArena {
     }
 
     /// Serves a request from a pool, or leaves it to the fallback.
-    pub fn pool_serve(&self, id: PoolId, size: u64, stream: Stream) -> Option<Handed> {
+    pub fn pool_serve(&self, id: PoolId, size: u64, stream: Stream) -> Option<Served> {
         if !self.active.load(Ordering::Acquire) {
             return None;
         }
         let inner = &mut *self.lock();
         let State::Open(arena) = &mut inner.state else { return None };
-        let (address, reserved) = self.guarded(|| (arena.pool_serve(id, size, stream), arena.reserved()))?;
-        inner.note_reserved(reserved);
-        let address = address?;
-        let bytes = size.max(1).next_multiple_of(GRANULE);
-        inner.counters.add(bytes, size);
-        inner.note_allocated();
-        Some(Handed { address, bytes, reserved })
+        let served = self.guarded(|| arena.pool_serve(id, size, stream))??;
+        inner.note_served(&served, size);
+        Some(served)
     }
 
     /// Makes other blocks live in a pool: what was freed, and what is live.

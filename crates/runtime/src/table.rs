@@ -152,15 +152,39 @@ fn pointer(address: u64) -> *mut c_void {
 }
 
 /// # Safety
+/// `out` is null or may be written.
+#[inline]
+unsafe fn put<T>(out: *mut T, value: T) {
+    if !out.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *out = value };
+    }
+}
+
+/// Copies as many as there is room for and returns how many there are.
+///
+/// # Safety
+/// `out` has room for `capacity`.
+unsafe fn copy<T>(all: impl IntoIterator<Item = T>, out: *mut T, capacity: usize) -> usize {
+    let mut count = 0;
+    for one in all {
+        if count < capacity {
+            // SAFETY: the caller's promise, and `count < capacity`.
+            unsafe { *out.add(count) = one };
+        }
+        count += 1;
+    }
+    count
+}
+
+/// # Safety
 /// `rounded` is null or may be written.
 unsafe extern "C" fn serve(device: i32, bytes: usize, stream: *mut c_void, rounded: *mut usize) -> *mut c_void {
     let serve = || {
-        let Some(handed) = arenas::serve(device, bytes as u64, address(stream)) else { return ptr::null_mut() };
-        if !rounded.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { *rounded = handed.bytes as usize };
-        }
-        pointer(handed.address)
+        let Some(served) = arenas::serve(device, bytes as u64, address(stream)) else { return ptr::null_mut() };
+        // SAFETY: the caller's promise.
+        unsafe { put(rounded, served.bytes as usize) };
+        pointer(served.address)
     };
     contained("serve", serve, ptr::null_mut)
 }
@@ -178,10 +202,8 @@ unsafe extern "C" fn release(freed: *mut c_void, device: *mut i32, out: *mut Cor
             unsafe { *out = block.into() };
             (number, block.size)
         };
-        if !device.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { *device = number };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { put(device, number) };
         size as usize
     };
     contained("release", release, || 0)
@@ -192,10 +214,8 @@ unsafe extern "C" fn release(freed: *mut c_void, device: *mut i32, out: *mut Cor
 unsafe extern "C" fn find(inside: *const c_void, out: *mut CoreBlock) -> i32 {
     let find = || {
         let Some(block) = arenas::block_around(address(inside)) else { return 0 };
-        if !out.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { *out = block.into() };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { put(out, block.into()) };
         1
     };
     contained("find", find, || 0)
@@ -220,10 +240,8 @@ extern "C" fn trim(device: i32) -> u64 {
 unsafe extern "C" fn arena(device: i32, out: *mut CoreArena) {
     let arena = || arenas::arena(device).unwrap_or((0..0, 0));
     let (range, reserved) = contained("arena", arena, || (0..0, 0));
-    if !out.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { *out = CoreArena { address: range.start, size: range.end - range.start, reserved } };
-    }
+    // SAFETY: the caller's promise.
+    unsafe { put(out, CoreArena { address: range.start, size: range.end - range.start, reserved }) };
 }
 
 /// # Safety
@@ -231,20 +249,16 @@ unsafe extern "C" fn arena(device: i32, out: *mut CoreArena) {
 unsafe extern "C" fn counters(device: i32, out: *mut Counters, peaks: i32, totals: i32) {
     let counters = || arenas::counters(device, peaks != 0, totals != 0);
     let counters = contained("counters", counters, Counters::default);
-    if !out.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { *out = counters };
-    }
+    // SAFETY: the caller's promise.
+    unsafe { put(out, counters) };
 }
 
 /// # Safety
 /// `device` is null or may be written.
 unsafe extern "C" fn owns(inside: *const c_void, device: *mut i32) -> i32 {
     let Some(number) = contained("owns", || registry::device_of(address(inside)), || None) else { return 0 };
-    if !device.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { *device = number };
-    }
+    // SAFETY: the caller's promise.
+    unsafe { put(device, number) };
     1
 }
 
@@ -261,16 +275,6 @@ extern "C" fn limit(device: i32, bytes: u64) {
     contained("limit", || arenas::set_limit(device, bytes), || ());
 }
 
-/// # Safety
-/// `out` has room for `capacity` parts.
-unsafe fn copy(parts: &[Range<Address>], out: *mut CoreRange, capacity: usize) -> usize {
-    for (i, part) in parts.iter().take(capacity).enumerate() {
-        // SAFETY: the caller's promise, and `i < capacity`.
-        unsafe { *out.add(i) = CoreRange { address: part.start, size: part.end - part.start } };
-    }
-    parts.len()
-}
-
 extern "C" fn is_solid(device: i32) -> i32 {
     i32::from(contained("is_solid", || arenas::is_solid(device), || false))
 }
@@ -283,12 +287,11 @@ extern "C" fn memory_changes(device: i32) -> u64 {
 /// `out` has room for `capacity` parts, and `changes` is null or may be written.
 unsafe extern "C" fn memory(device: i32, out: *mut CoreRange, capacity: usize, changes: *mut u64) -> usize {
     let (parts, number) = contained("memory", || arenas::mapped(device), Default::default);
+    let part = |part: Range<Address>| CoreRange { address: part.start, size: part.end - part.start };
     // SAFETY: the caller's promise.
     unsafe {
-        if !changes.is_null() {
-            *changes = number;
-        }
-        copy(&parts, out, capacity)
+        put(changes, number);
+        copy(parts.into_iter().map(part), out, capacity)
     }
 }
 
@@ -300,16 +303,8 @@ unsafe extern "C" fn parts(device: i32, by_pool: i32, out: *mut CorePart, capaci
         if by_pool == 0 { segments } else { segments::by_pool(segments) }
     };
     let segments = contained("parts", segments, Vec::new);
-    let parts = segments.iter().flat_map(CorePart::of);
-    let mut count = 0;
-    for part in parts {
-        if count < capacity {
-            // SAFETY: the caller's promise, and `count < capacity`.
-            unsafe { *out.add(count) = part };
-        }
-        count += 1;
-    }
-    count
+    // SAFETY: the caller's promise.
+    unsafe { copy(segments.iter().flat_map(CorePart::of), out, capacity) }
 }
 
 extern "C" fn pool_begin(device: i32, first: u64, second: u64) -> i32 {
@@ -331,23 +326,18 @@ unsafe extern "C" fn pool_serve(
     rounded: *mut usize,
 ) -> *mut c_void {
     let serve = || arenas::pool_serve(device, (first, second), bytes as u64, address(stream));
-    let Some(handed) = contained("pool_serve", serve, || None) else { return ptr::null_mut() };
-    if !rounded.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { *rounded = handed.bytes as usize };
-    }
-    pointer(handed.address)
+    let Some(served) = contained("pool_serve", serve, || None) else { return ptr::null_mut() };
+    // SAFETY: the caller's promise.
+    unsafe { put(rounded, served.bytes as usize) };
+    pointer(served.address)
 }
 
 /// # Safety
 /// `out` has room for `capacity` parts.
 unsafe extern "C" fn pool_parts(device: i32, out: *mut CorePoolPart, capacity: usize) -> usize {
     let parts = contained("pool_parts", || arenas::pool_parts(device), Vec::new);
-    for (i, &part) in parts.iter().take(capacity).enumerate() {
-        // SAFETY: the caller's promise, and `i < capacity`.
-        unsafe { *out.add(i) = part.into() };
-    }
-    parts.len()
+    // SAFETY: the caller's promise.
+    unsafe { copy(parts.into_iter().map(Into::into), out, capacity) }
 }
 
 /// # Safety
@@ -393,10 +383,8 @@ extern "C" fn pinned_trim() -> u64 {
 unsafe extern "C" fn pinned_counters(out: *mut PinnedCounters, peaks: i32, totals: i32) {
     let counters = || pinned::counters(peaks != 0, totals != 0);
     let counters = contained("pinned_counters", counters, PinnedCounters::default);
-    if !out.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { *out = counters };
-    }
+    // SAFETY: the caller's promise.
+    unsafe { put(out, counters) };
 }
 
 extern "C" fn asleep(device: i32) -> u64 {
@@ -416,20 +404,16 @@ unsafe extern "C" fn share(
     let share = || arenas::share(address(block)).unwrap_or_else(|| Err("it is no live block".to_owned()));
     match contained("share", share, || Err("internal error".to_owned())) {
         Ok(export) => {
-            for (i, &descriptor) in export.descriptors.iter().take(capacity).enumerate() {
-                // SAFETY: the caller's promise, and `i < capacity`.
-                unsafe { *descriptors.add(i) = descriptor };
-            }
             // SAFETY: the caller's promise.
-            unsafe { *out = CoreExport { page: export.page, offset: export.offset, serial: export.serial } };
-            export.descriptors.len()
+            unsafe {
+                *out = CoreExport { page: export.page, offset: export.offset, serial: export.serial };
+                copy(export.descriptors, descriptors, capacity)
+            }
         }
         Err(text) => {
             let bytes = text.bytes().take(room.saturating_sub(1)).chain([0]);
-            for (i, byte) in bytes.enumerate().take(room) {
-                // SAFETY: the caller's promise, and `i < room`.
-                unsafe { *why.add(i) = byte as c_char };
-            }
+            // SAFETY: the caller's promise.
+            unsafe { copy(bytes.map(|byte| byte as c_char), why, room) };
             0
         }
     }

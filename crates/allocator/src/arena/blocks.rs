@@ -5,9 +5,11 @@ use std::os::fd::OwnedFd;
 
 use stalloc_device::{Address, Device, Stream};
 
-use super::{Arena, Block};
+use super::place::Block;
+use super::{Arena, PoolId, PoolPart, Served};
 use crate::Error;
 use crate::script::GRANULE;
+use crate::statistics::Source;
 
 /// A block that is in use, or that another stream has not done with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,21 +46,8 @@ impl<D: Device> Arena<D> {
     /// The live block that begins at an address. O(1).
     pub fn block(&self, address: Address) -> Option<LiveBlock> {
         let start = self.start_of(address).ok()?;
-        let block = self.blocks.get(&start).filter(|block| !block.pending)?;
+        let block = self.place.block(start).filter(|block| !block.pending)?;
         Some(self.live(start, *block))
-    }
-
-    #[inline]
-    pub(super) fn take_back(&mut self, address: Address) -> Result<(u32, Block), Error> {
-        let start = self.start_of(address)?;
-        let Some(block) = self.blocks.remove(&start) else { return Err(Error::UnknownAddress(address)) };
-        if block.recorded {
-            self.free_recorded(start, block, address)?;
-        } else {
-            self.statistics.allocated -= block.bytes();
-            self.make_free(start, block);
-        }
-        Ok((start, block))
     }
 
     /// [`Self::free`] that says all that is known of the block: whether another stream has not done with it, too.
@@ -66,9 +55,9 @@ impl<D: Device> Arena<D> {
     /// # Errors
     /// [`Error::UnknownAddress`] if no live block begins there.
     pub fn free_told(&mut self, address: Address) -> Result<LiveBlock, Error> {
-        if let Some(block) = self.pool_block_around(address) {
+        if let Some(block) = self.pools.block_around(address) {
             self.free(address)?;
-            return Ok(LiveBlock { pending: self.pool_block_around(address).is_some(), ..block });
+            return Ok(LiveBlock { pending: self.pools.block_around(address).is_some(), ..block });
         }
         let (start, block) = self.take_back(address)?;
         // Nothing polls in between: it waits if it was recorded.
@@ -77,47 +66,33 @@ impl<D: Device> Arena<D> {
 
     /// The block, in use or pending, that an address lies in. O(1) at its start and where nothing lies, O(blocks) at most inside of it.
     pub fn block_around(&self, address: Address) -> Option<LiveBlock> {
-        if let Some(block) = self.pool_block_around(address) {
+        if let Some(block) = self.pools.block_around(address) {
             return Some(block);
         }
         if !self.is_open(address) {
             return None;
         }
-        let granule = ((address - self.frames.base()) / GRANULE) as u32;
-        if self.is_free(&(granule..granule + 1)) {
-            return None;
-        }
-        let (start, block) = self.block_at(granule)?;
+        let granule = ((address - self.base()) / GRANULE) as u32;
+        let (start, block) = self.place.block_at(granule)?;
         Some(self.live(start, block))
-    }
-
-    /// The block that a granule lies in: itself by where it starts, or the next one behind a gap that reaches it.
-    fn block_at(&self, granule: u32) -> Option<(u32, Block)> {
-        if let Some(&block) = self.blocks.get(&granule) {
-            return Some((granule, block));
-        }
-        let contains = |start: u32, block: &Block| block.range(start).contains(&granule);
-        let mut start = self.gaps.starting_by(granule).map_or(0, |gap| gap.end);
-        while let Some(&block) = self.blocks.get(&start).filter(|_| start <= granule) {
-            if contains(start, &block) {
-                return Some((start, block));
-            }
-            start += block.granules;
-        }
-        // What was claimed at a planned address is not cut out of the gaps yet.
-        self.blocks.iter().find(|(start, block)| contains(**start, block)).map(|(&start, &block)| (start, block))
     }
 
     /// Every block that is in use or pending, in the order of addresses. O(n log n).
     pub fn blocks(&self) -> Vec<LiveBlock> {
-        let mut blocks: Vec<LiveBlock> = self.live_blocks().collect();
+        let mut blocks: Vec<LiveBlock> = self.place.blocks().map(|(start, block)| self.live(start, block)).collect();
         blocks.sort_unstable_by_key(|block| block.address);
         blocks
     }
 
     /// First address of the arena.
     pub fn base(&self) -> Address {
-        self.frames.base()
+        self.memory.frames().base()
+    }
+
+    /// The arena's address range, its pools' included.
+    pub fn addresses(&self) -> Range<Address> {
+        let frames = self.memory.frames();
+        frames.base()..frames.base() + frames.bytes() + frames.beyond()
     }
 
     /// Whether an address lies in the arena.
@@ -125,25 +100,36 @@ impl<D: Device> Arena<D> {
         self.addresses().contains(&address)
     }
 
-    /// The arena's address range, its pools' included.
-    pub fn addresses(&self) -> Range<Address> {
-        self.frames.base()..self.frames.base() + self.frames.bytes() + self.frames.beyond()
+    /// Whether an address lies in what is planned and searched, and not in a pool.
+    pub(super) fn is_open(&self, address: Address) -> bool {
+        address >= self.base() && address - self.base() < self.memory.frames().bytes()
+    }
+
+    /// The address of a granule.
+    pub(super) fn address(&self, granule: u32) -> Address {
+        self.base() + u64::from(granule) * GRANULE
+    }
+
+    /// The first granule of the live block at an address.
+    pub(super) fn start_of(&self, address: Address) -> Result<u32, Error> {
+        let offset = address.wrapping_sub(self.base());
+        let is_start = self.is_open(address) && offset.is_multiple_of(GRANULE);
+        let start = is_start.then_some((offset / GRANULE) as u32);
+        start.ok_or(Error::UnknownAddress(address))
     }
 
     /// The parts of the address range that have device memory behind them, in order. O(frames).
     pub fn mapped(&self) -> Vec<Range<Address>> {
-        let granules = (self.frames.bytes() / GRANULE) as u32;
-        let address = |granule: u32| self.frames.base() + u64::from(granule) * GRANULE;
-        self.frames.mapped_parts(0..granules).map(|part| address(part.start)..address(part.end)).collect()
+        let parts = self.memory.frames().mapped_parts(0..u32::MAX);
+        parts.map(|part| self.address(part.start)..self.address(part.end)).collect()
     }
 
     /// The handles that a block lies on, in order; `None` for a block of a pool, and where no pages are mapped. They stay behind these
     /// addresses as long as the block lives. Whoever asks may want handles of one length: from now on all are pages.
     pub fn handles(&mut self, block: &LiveBlock) -> Option<Vec<Range<Address>>> {
         let start = self.start_of(block.address).ok().filter(|_| !self.is_solid())?;
-        self.only_pages = true;
-        self.packs = true;
-        Some(self.frames.handles(&(start..start + (block.size / GRANULE) as u32)))
+        self.memory.use_pages();
+        Some(self.memory.frames().handles(&(start..start + (block.size / GRANULE) as u32)))
     }
 
     /// See [`Device::export`].
@@ -151,17 +137,50 @@ impl<D: Device> Arena<D> {
         Ok(self.device.export(handle)?)
     }
 
-    fn live_blocks(&self) -> impl Iterator<Item = LiveBlock> {
-        self.blocks.iter().map(|(&start, &block)| self.live(start, block))
-    }
-
-    pub(super) fn live(&self, start: u32, block: Block) -> LiveBlock {
+    fn live(&self, start: u32, block: Block) -> LiveBlock {
         LiveBlock {
-            address: self.frames.base() + u64::from(start) * GRANULE,
+            address: self.address(start),
             size: block.bytes(),
             requested: block.bytes() - u64::from(block.padding),
-            stream: self.streams.handle(block.stream),
+            stream: self.order.handle(block.stream),
             pending: block.pending,
         }
+    }
+
+    /// A graph, or who runs before it is captured, holds a pool from now on. False if this arena has none: they need pages to map.
+    pub fn pool_begin(&mut self, id: PoolId) -> bool {
+        self.pools.begin(id)
+    }
+
+    /// One holder of a pool less. After the last one its memory goes back with what the arena does not need.
+    pub fn pool_end(&mut self, id: PoolId) {
+        self.pools.end(id);
+    }
+
+    /// Serves `size` bytes from a pool that somebody holds; `None`: the caller's own fallback has to. Captured or not.
+    pub fn pool_serve(&mut self, id: PoolId, size: u64, stream: Stream) -> Option<Served> {
+        let address = if self.sleep.is_asleep() {
+            None
+        } else {
+            self.pools.serve(&mut self.device, id, size, stream, self.order.is_capturing())
+        };
+        self.ledger.request(address.map(|_| Source::BestFit));
+        match address {
+            Some(_) => self.ledger.note_pools(self.pools.reserved()),
+            None => self.ledger.count(1, |counted| &mut counted.unplanned.refused),
+        }
+        Some(self.served(address?, size, Source::BestFit))
+    }
+
+    /// All memory of pools, each piece of it once, in the order of addresses: blocks where they are, what is free at one of its
+    /// addresses. O(n log n).
+    pub fn pool_parts(&self) -> Vec<PoolPart> {
+        self.pools.contents()
+    }
+
+    /// Makes what lives in a pool what lived there before: blocks that were all live at one moment. Returns what was freed, and what
+    /// of them is live now: all, unless one is of no memory of the pool.
+    pub fn pool_restore(&mut self, id: PoolId, blocks: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>) {
+        self.pools.restore(id, blocks)
     }
 }

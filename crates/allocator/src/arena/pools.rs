@@ -1,4 +1,4 @@
-//! Memory of CUDA graphs: private pools whose addresses stay theirs until the last graph is gone.
+//! Behind of CUDA graphs: private pools whose addresses stay theirs until the last graph is gone.
 //!
 //! **Which two blocks may share memory.** Those of one pool and one stream, of which one was given back before the other was asked
 //! for: PyTorch's own rule. The program promises that graphs of one pool are replayed one after the other, and a graph's own work comes
@@ -17,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use stalloc_device::{Address, Device, Stream};
 use stalloc_gaps::Gaps;
 
-use super::{LiveBlock, MAX_GRANULES};
+use super::{Freed, LiveBlock, MAX_GRANULES};
 use crate::script::GRANULE;
 
 mod piece;
@@ -25,7 +25,7 @@ mod place;
 mod serve;
 mod sleep;
 
-use piece::Piece;
+use piece::PoolPiece;
 pub(super) use sleep::Away;
 
 /// What PyTorch calls a pool.
@@ -46,7 +46,7 @@ struct Pool {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct PoolBlock {
     pool: u32,
     granules: u32,
     requested: u64,
@@ -75,19 +75,19 @@ struct Waiting<E> {
 
 /// All pools of an arena.
 #[derive(Debug)]
-pub(super) struct Pools<E> {
+pub(super) struct Pools<D: Device> {
     base: Address,
     /// Granules of a page.
     granules: u32,
     /// Free places, in pages.
     places: Gaps,
-    /// How many places there are.
+    /// How many places there are; 0: there are no pools.
     len: u32,
     /// The last place of each view. The one after it is taken and has no memory, so that free ranges of two views never join.
     ends: FxHashSet<u32>,
     /// The piece behind each place that has one, and where its view begins.
     behind: FxHashMap<u32, (u32, u32)>,
-    pieces: FxHashMap<u32, Piece>,
+    pieces: FxHashMap<u32, PoolPiece>,
     next_piece: u32,
     /// Granules of all pieces.
     held: u64,
@@ -95,9 +95,9 @@ pub(super) struct Pools<E> {
     next_pool: u32,
     /// How many graphs and others hold each pool.
     users: FxHashMap<PoolId, u32>,
-    blocks: BTreeMap<u32, Block>,
+    blocks: BTreeMap<u32, PoolBlock>,
     recorded: FxHashMap<u32, Vec<Stream>>,
-    waiting: Vec<Waiting<E>>,
+    waiting: Vec<Waiting<D::Event>>,
     /// The driver maps memory once only.
     maps_once: bool,
 }
@@ -108,14 +108,14 @@ pub(super) fn addresses(total: u64, page: Option<u64>) -> u64 {
     page.map_or(0, |page| total.saturating_mul(ADDRESSES).min(most) / page * page)
 }
 
-impl<E> Pools<E> {
-    /// Pools in a range of so many bytes, reserved and without memory.
-    pub fn new(base: Address, bytes: u64, page: u64) -> Self {
-        let len = (bytes / page).max(1) as u32;
+impl<D: Device> Pools<D> {
+    /// Pools in a range of so many bytes, reserved and without memory; none where there are no pages.
+    pub fn new(base: Address, bytes: u64, page: Option<u64>) -> Self {
+        let len = page.map_or(0, |page| bytes / page) as u32;
         Pools {
             base,
-            granules: (page / GRANULE) as u32,
-            places: Gaps::new(len),
+            granules: (page.unwrap_or(GRANULE) / GRANULE) as u32,
+            places: Gaps::new(len.max(1)),
             len,
             ends: FxHashSet::default(),
             behind: FxHashMap::default(),
@@ -226,13 +226,13 @@ impl<E> Pools<E> {
     }
 
     /// Frees the blocks whose other streams are done. Not while a graph is captured.
-    fn poll<D: Device<Event = E>>(&mut self, device: &mut D) {
+    fn poll(&mut self, device: &mut D) {
         for mut waiting in std::mem::take(&mut self.waiting) {
             if waiting.events.is_none() {
                 waiting.events =
                     waiting.streams.iter().map(|&stream| device.record(stream)).collect::<Result<_, _>>().ok();
             }
-            let is_done = |events: &Vec<E>| events.iter().all(|event| device.completed(event).unwrap_or(false));
+            let is_done = |events: &Vec<D::Event>| events.iter().all(|event| device.completed(event).unwrap_or(false));
             if waiting.events.as_ref().is_some_and(is_done) {
                 self.free_block(waiting.start);
             } else {
@@ -242,7 +242,8 @@ impl<E> Pools<E> {
     }
 
     /// Gives back the pieces without a block of pools that nobody holds any more. The device must be idle.
-    fn give_back<D: Device>(&mut self, device: &mut D) -> u64 {
+    pub fn give_back(&mut self, device: &mut D) -> u64 {
+        self.poll(device);
         let (page, before) = (self.granules, self.held);
         let Pools { base, pieces, pools, users, places, ends, behind, held, .. } = self;
         for pool in pools.values_mut().filter(|pool| !users.contains_key(&pool.id)) {
@@ -278,7 +279,7 @@ impl<E> Pools<E> {
     }
 
     /// Makes a block live again that was before, in memory of the same pool.
-    fn restore(&mut self, id: PoolId, block: &LiveBlock) -> bool {
+    fn restore_block(&mut self, id: PoolId, block: &LiveBlock) -> bool {
         let (Some(start), Ok(granules)) = (self.start_of(block.address), u32::try_from(block.size / GRANULE)) else {
             return false;
         };
@@ -293,12 +294,12 @@ impl<E> Pools<E> {
         if !self.claim(pool, &range) {
             return false;
         }
-        self.blocks.insert(start, Block { pool, granules, requested: block.requested, pending: false });
+        self.blocks.insert(start, PoolBlock { pool, granules, requested: block.requested, pending: false });
         true
     }
 
     /// Gives all memory back. The device must be idle.
-    pub fn release<D: Device>(&mut self, device: &mut D) {
+    pub fn release(&mut self, device: &mut D) {
         for piece in self.pieces.values() {
             for &view in &piece.views {
                 let _ = device.unmap(self.place_address(view), u64::from(piece.granules) * GRANULE);
@@ -306,7 +307,7 @@ impl<E> Pools<E> {
         }
     }
 
-    fn live(&self, start: u32, block: Block) -> LiveBlock {
+    fn live(&self, start: u32, block: PoolBlock) -> LiveBlock {
         LiveBlock {
             address: self.address(start),
             size: u64::from(block.granules) * GRANULE,

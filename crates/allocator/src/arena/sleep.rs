@@ -158,15 +158,16 @@ impl<D: Device> Arena<D> {
     /// [`Self::sleep`] goes on, [`Self::wake`] has them back.
     pub fn sleep(&mut self, keep: &[Range<Address>], discard: &[Range<Address>]) -> Result<Moved, Error> {
         self.can_sleep()?;
-        self.wait_for_device()?;
+        self.order.wait_for_device(&mut self.device)?;
         self.poll();
-        self.unmap_all_old()?;
+        self.memory.unmap_all_old(&mut self.device)?;
         if !self.sleep.is_asleep() {
-            self.give_back_pools();
+            self.pools.give_back(&mut self.device);
+            self.ledger.note_pools(self.pools.reserved());
         }
         let kept = self.blocks_at(keep);
         let handles = self.handles_without(&kept);
-        let pieces = self.pools.as_ref().map_or_else(Vec::new, |pools| pools.pieces_without(&kept, &self.sleep.pieces));
+        let pieces = self.pools.pieces_without(&kept, &self.sleep.pieces);
         let spans = self.spans(&handles, &pieces, discard);
         let end = spans.last().map_or(0, |span| span.at + length(&span.addresses));
         self.sleep.make_room(&mut self.device, end)?;
@@ -215,9 +216,8 @@ impl<D: Device> Arena<D> {
         // Requests find memory where they found it before. What there is none for is mapped when it is needed.
         let _ = self.map_handles(&idle);
         (self.sleep.handles, self.sleep.pieces, self.sleep.spans) = Default::default();
-        self.note_reserved();
-        self.note_pools();
-        self.look_around();
+        self.ledger.note_pools(self.pools.reserved());
+        self.memory.look_around(&self.device, &self.ledger);
         Ok(self.moved(&copies, self.reserved() - held))
     }
 
@@ -228,12 +228,13 @@ impl<D: Device> Arena<D> {
 
     /// Whether an address has no memory now because the arena sleeps.
     pub fn sleeps_at(&self, address: Address) -> bool {
-        let granule = ((address.wrapping_sub(self.frames.base())) / GRANULE) as u32;
-        self.sleep.is_asleep() && self.is_open(address) && !self.frames.is_backed(&(granule..granule + 1))
+        let granule = ((address.wrapping_sub(self.base())) / GRANULE) as u32;
+        let is_backed = || self.memory.frames().is_backed(&(granule..granule + 1));
+        self.sleep.is_asleep() && self.is_open(address) && !is_backed()
     }
 
     fn check_capturing(&self) -> Result<(), Error> {
-        if self.capturing { Err(Error::Sleep(CAPTURING.to_owned())) } else { Ok(()) }
+        if self.order.is_capturing() { Err(Error::Sleep(CAPTURING.to_owned())) } else { Ok(()) }
     }
 
     fn moved(&self, copies: &[Copy], memory: u64) -> Moved {
@@ -258,19 +259,18 @@ impl<D: Device> Arena<D> {
         };
         let blocks = self.blocks().into_iter().filter(|block| !block.pending && !is_discarded(block));
         let mut live: Vec<_> = blocks.map(|block| block.address..block.address + block.size).collect();
-        live.extend(self.pools.iter().flat_map(|pools| pools.taken()));
+        live.extend(self.pools.taken());
         live
     }
 
     fn addresses_of(&self, handle: &Handle) -> Range<Address> {
-        let granules = self.frames.granules_of(handle);
-        let address = |granule: u32| self.frames.base() + u64::from(granule) * GRANULE;
-        address(granules.start)..address(granules.end)
+        let granules = self.memory.frames().granules_of(handle);
+        self.address(granules.start)..self.address(granules.end)
     }
 
     /// The handles on which no such block lies, in order.
     fn handles_without(&self, kept: &[Range<Address>]) -> Vec<Handle> {
-        let mut handles = self.frames.empty_handles(u64::MAX, std::slice::from_ref(&(0..u32::MAX)), |_| true);
+        let mut handles = self.memory.frames().empty_handles(u64::MAX, std::slice::from_ref(&(0..u32::MAX)), |_| true);
         handles.retain(|handle| !overlap(kept, &self.addresses_of(handle)));
         handles.reverse();
         handles
@@ -278,7 +278,7 @@ impl<D: Device> Arena<D> {
 
     /// What of some memory is to be kept, and where it goes in the store: behind what is there.
     fn spans(&self, handles: &[Handle], pieces: &[Away], discard: &[Range<Address>]) -> Vec<Span> {
-        let pools = self.pools.iter().flat_map(|pools| pieces.iter().map(|piece| pools.first_view(piece)));
+        let pools = pieces.iter().map(|piece| self.pools.first_view(piece));
         let memory = join(handles.iter().map(|handle| self.addresses_of(handle)).chain(pools), 0);
         let (live, mut at) = (self.in_use(discard), self.sleep.used());
         let mut spans = Vec::new();
@@ -296,7 +296,7 @@ impl<D: Device> Arena<D> {
             let (to, from) = ends(copy);
             self.device.copy(to, from, copy.bytes, lane)
         });
-        let done = self.wait_for_device();
+        let done = self.order.wait_for_device(&mut self.device);
         queued?;
         Ok(done?)
     }
@@ -305,17 +305,17 @@ impl<D: Device> Arena<D> {
     fn leave(&mut self, handles: Vec<Handle>, pieces: Vec<Away>, mut spans: Vec<Span>) -> Result<(), Error> {
         let (mut result, mut end) = (Ok(()), Address::MAX);
         for handle in handles {
-            result = self.frames.unmap(&mut self.device, std::slice::from_ref(&handle)).map(drop);
+            result = self.memory.unmap(&mut self.device, handle.clone(), &mut self.ledger);
             if result.is_err() {
                 end = self.addresses_of(&handle).start;
                 break;
             }
             self.sleep.handles.push(handle);
         }
-        if let (Ok(()), Some(pools)) = (&result, &mut self.pools) {
+        if result.is_ok() {
             for mut piece in pieces {
-                result = pools.unmap_piece(&mut self.device, &mut piece);
-                let first = pools.first_view(&piece).start;
+                result = self.pools.unmap_piece(&mut self.device, &mut piece);
+                let first = self.pools.first_view(&piece).start;
                 self.sleep.pieces.retain(|other| !other.is_same(&piece));
                 if piece.is_changed() {
                     self.sleep.pieces.push(piece);
@@ -336,35 +336,30 @@ impl<D: Device> Arena<D> {
     }
 
     fn map_handles(&mut self, handles: &[Handle]) -> Result<(), Error> {
-        let mut map = |handle| self.frames.map(&mut self.device, &self.frames.granules_of(handle), u64::MAX);
-        Ok(handles.iter().try_for_each(&mut map)?)
+        Ok(self.memory.map_handles(&mut self.device, handles, &mut self.ledger)?)
     }
 
     fn map_again(&mut self, needed: &[Handle]) -> Result<(), Error> {
         self.map_handles(needed)?;
-        let Some(pools) = &mut self.pools else { return Ok(()) };
         let mut pieces = self.sleep.pieces.iter_mut();
-        Ok(pieces.try_for_each(|piece| pools.map_piece(&mut self.device, piece))?)
+        Ok(pieces.try_for_each(|piece| self.pools.map_piece(&mut self.device, piece))?)
     }
 
     /// Gives back what was mapped for contents that are on the host still, as far as the device lets go of it.
     fn leave_again(&mut self) {
-        let away: Vec<Range<u32>> = self.sleep.handles.iter().map(|handle| self.frames.granules_of(handle)).collect();
-        for handle in self.frames.empty_handles(u64::MAX, &away, |_| true) {
-            let _ = self.frames.unmap(&mut self.device, &[handle]);
+        let frames = self.memory.frames();
+        let away: Vec<Range<u32>> = self.sleep.handles.iter().map(|handle| frames.granules_of(handle)).collect();
+        for handle in frames.empty_handles(u64::MAX, &away, |_| true) {
+            let _ = self.memory.unmap(&mut self.device, handle, &mut self.ledger);
         }
-        if let Some(pools) = &mut self.pools {
-            for piece in self.sleep.pieces.iter_mut().filter(|piece| piece.is_on_host) {
-                let _ = pools.unmap_piece(&mut self.device, piece);
-            }
+        for piece in self.sleep.pieces.iter_mut().filter(|piece| piece.is_on_host) {
+            let _ = self.pools.unmap_piece(&mut self.device, piece);
         }
         self.note_held();
     }
 
     fn note_held(&mut self) {
-        self.note_reserved();
-        let held = |pools: &super::Pools<D::Event>| pools.reserved() - pools.away(&self.sleep.pieces);
-        self.statistics.pools = self.pools.as_ref().map_or(0, held);
+        self.ledger.note_pools(self.pools.reserved() - self.pools.away(&self.sleep.pieces));
     }
 }
 

@@ -65,7 +65,7 @@ fn what_cannot_be_shared_leaves_nothing_behind() {
     assert!(exports.share(&mut arena, &beyond).unwrap_err().contains("it has no memory"));
     assert_eq!((exports.handles.len(), exports.is_empty()), (0, true));
     assert!(arena.pool_begin((0, 1)));
-    let address = arena.pool_serve((0, 1), MIB, 0).unwrap();
+    let address = arena.pool_serve((0, 1), MIB, 0).unwrap().address;
     let of_graph = arena.block_around(address).unwrap();
     assert!(exports.share(&mut arena, &of_graph).unwrap_err().contains("CUDA graph"));
     let mut solid = Arena::solid(Counting::new(256 * MIB), &Plan::default(), 8 * MIB).unwrap();

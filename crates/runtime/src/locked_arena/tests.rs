@@ -4,7 +4,6 @@
 use std::ops::Range;
 
 use super::*;
-use crate::serving::Answer;
 
 /// A peer that cannot reach the memory.
 const UNREACHABLE: u32 = 5;
@@ -17,10 +16,11 @@ struct Faulty {
 }
 
 impl Serving for Faulty {
-    fn serve(&mut self, size: u64, _: Stream) -> Answer {
+    fn serve(&mut self, size: u64, _: Stream) -> Option<Served> {
         assert!(!self.in_serve, "a fault");
         self.next += size;
-        Answer { address: Some(self.next - size), reserved: 0, departed: false }
+        let (address, source) = (self.next - size, stalloc_allocator::Source::BestFit);
+        Some(Served { address, bytes: size.next_multiple_of(512), reserved: 0, source, departed: false })
     }
     fn free(&mut self, _: Address) -> Option<Freed> {
         assert!(!self.in_free, "a fault");
@@ -77,7 +77,7 @@ impl Serving for Faulty {
         true
     }
     fn pool_end(&mut self, _: PoolId) {}
-    fn pool_serve(&mut self, _: PoolId, _: u64, _: Stream) -> Option<Address> {
+    fn pool_serve(&mut self, _: PoolId, _: u64, _: Stream) -> Option<Served> {
         panic!("a fault")
     }
     fn pool_parts(&self) -> Vec<stalloc_allocator::PoolPart> {
@@ -85,6 +85,9 @@ impl Serving for Faulty {
     }
     fn pool_restore(&mut self, _: PoolId, _: &[LiveBlock]) -> (Vec<LiveBlock>, Vec<LiveBlock>) {
         panic!("a fault")
+    }
+    fn has_departed(&self) -> bool {
+        false
     }
     fn can_sleep(&self) -> Result<(), Error> {
         Ok(())

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// Pages of memory that are mapped together, wherever they are.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct PoolPiece {
     /// Its length.
     pub granules: u32,
     /// The first of its places, for each of its addresses; never none.
@@ -14,7 +14,7 @@ pub(super) struct Piece {
     pub taken: BTreeMap<u32, u32>,
 }
 
-impl Piece {
+impl PoolPiece {
     /// Whether no block takes any of these granules.
     pub fn is_free(&self, part: &Range<u32>) -> bool {
         self.taken.range(..part.end).next_back().is_none_or(|(_, &end)| end <= part.start)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stalloc_device::{Backing, Device};
 
 use super::Pools;
-use super::piece::Piece;
+use super::piece::PoolPiece;
 
 /// Places that are tried of those that are wide enough: nearly always the first one is taken.
 const TRIES: usize = 16;
@@ -25,14 +25,14 @@ fn lengths(mut pages: u32) -> impl Iterator<Item = u32> {
 
 /// What is put behind new addresses.
 #[derive(Clone, Copy, Debug)]
-enum Memory {
+enum Behind {
     /// A piece that there is, by its number.
     Piece(u32),
     /// A new one of so many pages.
     New(u32),
 }
 
-impl<E> Pools<E> {
+impl<D: Device> Pools<D> {
     /// A range of a pool's addresses in which so many granules are free: where they fit best.
     pub(super) fn fit(&mut self, pool: u32, granules: u32) -> Option<u32> {
         let gaps = &self.pools.get(&pool)?.gaps;
@@ -44,7 +44,7 @@ impl<E> Pools<E> {
     /// Memory for new addresses of so many granules, and how many granules of the first piece are left out. It is made up of pieces on
     /// which no block is; what these do not suffice for goes to the free end of one other piece, to the free beginning of another, or to
     /// both, or it is new, as few pages as possible.
-    fn gather(&self, pool: u32, granules: u32) -> (Vec<Memory>, u32) {
+    fn gather(&self, pool: u32, granules: u32) -> (Vec<Behind>, u32) {
         let (mut idle, mut before, mut after) = (Vec::new(), Vec::new(), Vec::new());
         let own = self.pools.get(&pool).filter(|_| !self.maps_once).map_or(&[][..], |pool| &pool.pieces);
         for &number in own {
@@ -61,7 +61,7 @@ impl<E> Pools<E> {
         idle.retain(|&(length, number)| {
             let fits = length <= rest;
             if fits {
-                memory.push(Memory::Piece(number));
+                memory.push(Behind::Piece(number));
                 rest -= length;
             }
             !fits
@@ -71,33 +71,33 @@ impl<E> Pools<E> {
         let new = rest.saturating_sub(head.0 + tail.0).div_ceil(self.granules);
         if let Some(&(_, shortest)) = idle.last().filter(|_| new > 0) {
             // It is longer than what is missing.
-            memory.push(Memory::Piece(shortest));
+            memory.push(Behind::Piece(shortest));
             return (memory, 0);
         }
-        memory.extend(lengths(new).map(Memory::New));
+        memory.extend(lengths(new).map(Behind::New));
         let rest = rest.saturating_sub(new * self.granules);
         let tightest = |list: &[(u32, u32)]| list.iter().filter(|(free, _)| *free >= rest).min().copied();
         let skipped = |piece: u32, used: u32| self.pieces.get(&piece).map_or(0, |piece| piece.granules - used);
         if rest == 0 {
             (memory, 0)
         } else if let Some((_, last)) = tightest(&before) {
-            memory.push(Memory::Piece(last));
+            memory.push(Behind::Piece(last));
             (memory, 0)
         } else if let Some((_, first)) = tightest(&after) {
-            memory.insert(0, Memory::Piece(first));
+            memory.insert(0, Behind::Piece(first));
             (memory, skipped(first, rest))
         } else {
-            memory.insert(0, Memory::Piece(head.1));
-            memory.push(Memory::Piece(tail.1));
+            memory.insert(0, Behind::Piece(head.1));
+            memory.push(Behind::Piece(tail.1));
             (memory, skipped(head.1, head.0))
         }
     }
 
     /// New addresses for so many granules, with memory behind them: where they begin.
-    pub(super) fn widen<D: Device>(&mut self, device: &mut D, pool: u32, granules: u32) -> Option<u32> {
+    pub(super) fn widen(&mut self, device: &mut D, pool: u32, granules: u32) -> Option<u32> {
         let (mut memory, mut skipped) = self.gather(pool, granules);
         let mut mapped = self.view(device, pool, &memory);
-        if mapped.is_none() && self.maps_once && memory.iter().any(|memory| matches!(memory, Memory::Piece(_))) {
+        if mapped.is_none() && self.maps_once && memory.iter().any(|memory| matches!(memory, Behind::Piece(_))) {
             (memory, skipped) = self.gather(pool, granules);
             mapped = self.view(device, pool, &memory);
         }
@@ -106,16 +106,16 @@ impl<E> Pools<E> {
     }
 
     /// Puts pieces, old and new, behind new places: the first of them.
-    fn view<D: Device>(&mut self, device: &mut D, pool: u32, memory: &[Memory]) -> Option<u32> {
-        let length = |memory: &Memory| match memory {
-            Memory::Piece(number) => self.pieces.get(number).map_or(0, |piece| piece.granules / self.granules),
-            Memory::New(pages) => *pages,
+    fn view(&mut self, device: &mut D, pool: u32, memory: &[Behind]) -> Option<u32> {
+        let length = |memory: &Behind| match memory {
+            Behind::Piece(number) => self.pieces.get(number).map_or(0, |piece| piece.granules / self.granules),
+            Behind::New(pages) => *pages,
         };
         let lengths: Vec<u32> = memory.iter().map(length).collect();
         let count = lengths.iter().sum::<u32>() + 1;
         let first = self.places.fits(0..self.len, count).next()?.start;
-        let backing = |(memory, &pages): (&Memory, &u32)| {
-            let piece = if let Memory::Piece(number) = memory { self.pieces.get(number) } else { None };
+        let backing = |(memory, &pages): (&Behind, &u32)| {
+            let piece = if let Behind::Piece(number) = memory { self.pieces.get(number) } else { None };
             let view = piece.and_then(|piece| piece.views.first());
             Backing { bytes: u64::from(pages) * self.page_bytes(), from: view.map(|&view| self.place_address(view)) }
         };
@@ -133,12 +133,12 @@ impl<E> Pools<E> {
         let pool = self.pools.get_mut(&pool)?;
         let mut place = first;
         for (memory, pages) in memory.iter().zip(lengths) {
-            let number = if let Memory::Piece(number) = memory { *number } else { self.next_piece };
-            if let Memory::New(_) = memory {
+            let number = if let Behind::Piece(number) = memory { *number } else { self.next_piece };
+            if let Behind::New(_) = memory {
                 let granules = pages * self.granules;
                 self.next_piece += 1;
                 self.held += u64::from(granules);
-                self.pieces.insert(number, Piece { granules, views: Vec::new(), taken: BTreeMap::new() });
+                self.pieces.insert(number, PoolPiece { granules, views: Vec::new(), taken: BTreeMap::new() });
                 pool.pieces.push(number);
             }
             self.behind.extend((place..place + pages).map(|each| (each, (number, place))));

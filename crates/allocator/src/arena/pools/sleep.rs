@@ -37,7 +37,7 @@ fn length(range: &Range<Address>) -> u64 {
     range.end - range.start
 }
 
-impl<E> Pools<E> {
+impl<D: Device> Pools<D> {
     /// The pieces on which no such block lies and that are not asleep yet, by their first addresses.
     pub fn pieces_without(&self, kept: &[Range<Address>], asleep: &[Away]) -> Vec<Away> {
         let granule = |address: Address| u32::try_from(address.checked_sub(self.base)? / GRANULE).ok();
@@ -80,7 +80,7 @@ impl<E> Pools<E> {
     }
 
     /// Takes the memory from behind a piece's places, the first one last.
-    pub fn unmap_piece<D: Device>(&mut self, device: &mut D, away: &mut Away) -> Result<(), Error> {
+    pub fn unmap_piece(&mut self, device: &mut D, away: &mut Away) -> Result<(), Error> {
         let Some(piece) = self.pieces.get(&away.piece) else { return Ok(()) };
         while let Some(&view) = piece.views.iter().rev().nth(away.bare) {
             device.unmap(self.place_address(view), bytes(piece.granules))?;
@@ -91,7 +91,7 @@ impl<E> Pools<E> {
     }
 
     /// Puts memory behind all places of a piece again: new memory if it was given away.
-    pub fn map_piece<D: Device>(&mut self, device: &mut D, away: &mut Away) -> Result<(), Error> {
+    pub fn map_piece(&mut self, device: &mut D, away: &mut Away) -> Result<(), Error> {
         let Some(piece) = self.pieces.get(&away.piece) else { return Ok(()) };
         let length = bytes(piece.granules);
         for index in piece.views.len() - away.bare..piece.views.len() {

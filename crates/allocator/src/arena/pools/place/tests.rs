@@ -13,7 +13,8 @@ fn new_pages_are_in_pieces_of_all_lengths_of_which_none_is_longer_than_the_most(
 
 #[test]
 fn a_piece_is_free_where_no_block_takes_it() {
-    let piece = |taken: &[(u32, u32)]| Piece { granules: 100, views: vec![0], taken: taken.iter().copied().collect() };
+    let piece =
+        |taken: &[(u32, u32)]| PoolPiece { granules: 100, views: vec![0], taken: taken.iter().copied().collect() };
     let some = piece(&[(10, 20), (20, 30), (90, 95)]);
     assert_eq!((some.before(), some.after()), (10, 5));
     assert_eq!(some.free_parts(), [0..10, 30..90, 95..100]);

@@ -8,11 +8,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use stalloc_device::{Device, Error};
 
-use super::Arena;
+use super::{Mapper, Memory};
 use crate::frames::Handle;
 use crate::script::GRANULE;
 
@@ -24,26 +23,10 @@ pub(super) struct OldMappings<E> {
     events: Vec<Arc<E>>,
 }
 
-impl<D: Device> Arena<D> {
+impl<D: Device> Mapper<'_, D> {
     /// Puts memory from where no block is behind a range, for a stream to use: up to so many bytes, as far as there is any.
     pub(super) fn remap(&mut self, range: &Range<u32>, bytes: u64, stream: u16) -> Result<(), Error> {
-        self.timed(|arena| arena.remap_empty(range, bytes, stream))
-    }
-
-    /// Does what the program would not have had to wait for with more memory, and counts the time: the driver's and that of waits.
-    pub(super) fn timed<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        // A clock sees both; where time stands still for who waits, the driver's work has its price.
-        let times = |arena: &Self| {
-            let driver = Duration::from_nanos(arena.device.driver_work().nanoseconds);
-            [driver, arena.device.elapsed().unwrap_or_default()]
-        };
-        let before = times(self);
-        let result = work(self);
-        if self.statistics.steps >= self.counts_from {
-            let took = times(self).into_iter().zip(before).map(|(after, before)| after.saturating_sub(before));
-            self.budget.spend(took.max().unwrap_or_default());
-        }
-        result
+        self.timed(|mapper| mapper.remap_empty(range, bytes, stream))
     }
 
     fn remap_empty(&mut self, range: &Range<u32>, bytes: u64, stream: u16) -> Result<(), Error> {
@@ -52,82 +35,86 @@ impl<D: Device> Arena<D> {
         if empty.is_empty() || bytes == 0 {
             return Ok(());
         }
-        let pieces = self.frames.pieces(range, self.largest(range));
-        let (pairs, unfit) = exchange(pieces, empty, bytes, self.frames.frame());
-        self.unmap_done()?;
-        let events = self.come_after(pairs.iter().map(|(from, _)| from), stream)?;
+        let pieces = self.memory.frames.pieces(range, self.memory.largest(range, self.place, self.ledger));
+        let (pairs, unfit) = exchange(pieces, empty, bytes, self.memory.frames.frame());
+        self.memory.unmap_done(self.device)?;
+        let sources = pairs.iter().map(|(from, _)| self.memory.frames.granules_of(from));
+        let events = self.order.come_after(self.device, sources, stream)?;
         let mut old = OldMappings { handles: Vec::with_capacity(pairs.len()), events };
         let mut result = Ok(());
         for (from, to) in pairs {
-            let (before, after) = (self.frames.granules_of(&from), self.frames.granules_of(&to));
+            let (before, after) = (self.memory.frames.granules_of(&from), self.memory.frames.granules_of(&to));
             result = self.remap_handle(from, &to, &mut old.handles);
             if result.is_err() {
                 break;
             }
             // All that used the memory before comes before the stream.
-            self.owners.forget(before);
-            self.statistics.remapped += u64::from(after.end - after.start) * GRANULE;
-            self.owners.note(after, stream);
+            self.order.forget(before);
+            self.ledger.count(u64::from(after.end - after.start) * GRANULE, |counted| &mut counted.remapped);
+            self.order.give(after, stream);
         }
         if !old.handles.is_empty() {
-            self.old_mappings.push_back(old);
+            self.memory.old_mappings.push_back(old);
         }
-        self.statistics.remaps += 1;
+        self.ledger.count(1, |counted| &mut counted.remaps);
         result?;
         if !unfit.is_empty() {
-            self.statistics.remapped += self.take_away(&unfit)?;
+            let bytes = self.take_away(&unfit)?;
+            self.ledger.count(bytes, |counted| &mut counted.remapped);
         }
         Ok(())
     }
 
     fn remap_handle(&mut self, from: Handle, to: &Handle, old: &mut Vec<Handle>) -> Result<(), Error> {
-        self.unmap_old(to)?;
-        if self.frames.alias(&mut self.device, &from, to).is_ok() {
+        self.memory.unmap_old(self.device, to)?;
+        if self.memory.frames.alias(self.device, &from, to).is_ok() {
             old.push(from);
             return Ok(());
         }
         // The driver maps a page once only.
-        self.wait_for_device()?;
-        self.frames.unmap(&mut self.device, &[from])?;
-        self.frames.map(&mut self.device, &self.frames.granules_of(to), u64::MAX)
+        self.order.wait_for_device(self.device)?;
+        self.memory.frames.unmap(self.device, &[from])?;
+        self.memory.frames.map(self.device, &self.memory.frames.granules_of(to), u64::MAX)
     }
+}
 
+impl<D: Device> Memory<D> {
     /// Unmaps frames as far as they have their old memory still. Waits for whoever may use it.
-    pub(super) fn unmap_old(&mut self, frames: &Range<usize>) -> Result<(), Error> {
+    pub(super) fn unmap_old(&mut self, device: &mut D, frames: &Range<usize>) -> Result<(), Error> {
         let overlap = |handle: &Handle| handle.start < frames.end && frames.start < handle.end;
         while let Some(place) = self.old_mappings.iter().position(|old| old.handles.iter().any(overlap)) {
             for event in &self.old_mappings[place].events {
-                self.device.wait(event)?;
+                device.wait(event)?;
             }
-            self.unmap_nth(place)?;
+            self.unmap_nth(device, place)?;
         }
         Ok(())
     }
 
     /// Unmaps what nobody uses any more.
-    fn unmap_done(&mut self) -> Result<(), Error> {
+    fn unmap_done(&mut self, device: &mut D) -> Result<(), Error> {
         while let Some(old) = self.old_mappings.front() {
             for event in &old.events {
-                if !self.device.completed(event)? {
+                if !device.completed(event)? {
                     return Ok(());
                 }
             }
-            self.unmap_nth(0)?;
+            self.unmap_nth(device, 0)?;
         }
         Ok(())
     }
 
     /// Unmaps every old mapping. The device must be idle.
-    pub(super) fn unmap_all_old(&mut self) -> Result<(), Error> {
+    pub fn unmap_all_old(&mut self, device: &mut D) -> Result<(), Error> {
         while !self.old_mappings.is_empty() {
-            self.unmap_nth(0)?;
+            self.unmap_nth(device, 0)?;
         }
         Ok(())
     }
 
-    fn unmap_nth(&mut self, place: usize) -> Result<(), Error> {
+    fn unmap_nth(&mut self, device: &mut D, place: usize) -> Result<(), Error> {
         while let Some(handle) = self.old_mappings[place].handles.last() {
-            self.frames.unmap_old(&mut self.device, handle)?;
+            self.frames.unmap_old(device, handle)?;
             self.old_mappings[place].handles.pop();
         }
         self.old_mappings.remove(place);

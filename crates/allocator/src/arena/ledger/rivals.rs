@@ -9,7 +9,7 @@ const SMALL: u32 = 2048;
 
 /// Granules live now, and at most so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
+struct RivalPool {
     live: u64,
     most: u64,
 }
@@ -17,7 +17,7 @@ struct Part {
 /// Parts by stream: small and large requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rivals {
-    parts: Vec<[Part; 2]>,
+    parts: Vec<[RivalPool; 2]>,
     /// The sum of what each held at most, granules.
     held: u64,
 }

@@ -93,10 +93,3 @@ fn what_was_granted_is_halved_after_a_quiet_time_that_each_grant_doubles() {
         assert_eq!(budget.of(PEAK, rivals), least);
     }
 }
-
-#[test]
-fn where_no_clock_runs_steps_are_counted_and_requests_before_the_first() {
-    assert_eq!(Budget::modelled(2, 5), Duration::from_micros(200_050));
-    assert_eq!(Budget::modelled(0, 0), Duration::ZERO);
-    assert!(Budget::modelled(u64::MAX, u64::MAX) > Duration::from_secs(1 << 30));
-}

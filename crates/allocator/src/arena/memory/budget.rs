@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use super::MAX_GRANULES;
-use crate::script::GRANULE;
 use crate::tuning::{least_slack, remap_time, tight_slack, unnoticed_share};
 
 /// Remaps may take as much at once as they may in this time after the budget changed. With 2 s in place of 0.1 s, a PPO loop of 3 s ends
@@ -14,12 +12,6 @@ const AHEAD: Duration = Duration::from_millis(100);
 /// Remaps may take as much at once as they may in this time where there were few for as long; then what was granted is halved. Where
 /// nothing more may be granted, they may take as much again before a plan is given up.
 const SAVED: Duration = Duration::from_secs(20);
-
-/// Where no clock runs, a step takes so long,
-const STEP: Duration = Duration::from_millis(100);
-
-/// and so long a request where no step is marked.
-const REQUEST: Duration = Duration::from_micros(10);
 
 /// What remaps and waits took of the time since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +66,9 @@ impl Budget {
         self.tight
     }
 
-    /// The device has so many bytes in all. One without limit, as in a simulation, is no card of which a part goes unnoticed.
+    /// The device has so many bytes in all.
     pub fn set_device(&mut self, total: u64) {
-        self.unnoticed = if total > MAX_GRANULES * GRANULE { 0 } else { total / unnoticed_share() };
+        self.unnoticed = total / unnoticed_share();
     }
 
     /// Bytes that may be held beyond a peak of live bytes, however little time remaps take.
@@ -102,12 +94,6 @@ impl Budget {
     /// Whether remaps took time since the last look.
     pub fn owes(&self) -> bool {
         !self.spent.is_zero()
-    }
-
-    /// Time where no clock runs.
-    pub fn modelled(steps: u64, unmarked: u64) -> Duration {
-        let times = |one: Duration, times: u64| Duration::from_nanos((one.as_nanos() as u64).saturating_mul(times));
-        times(STEP, steps).saturating_add(times(REQUEST, unmarked))
     }
 
     /// Whether remapping was dear until now. If so the budget grows, as far as it may.
