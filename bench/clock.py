@@ -49,7 +49,7 @@ def loops(folder: Path) -> dict[str, tuple[str, list[object], list[float]]]:
 
 
 #: The jobs by which shares were chosen; the others judge.
-CHOSEN = ("llama-1b, batch 8", "gpt2", "activations offloaded")
+CHOSEN = ("llama-1b, batch 8", "gpt2", "activations offloaded", "U-Net of drawn shapes")
 
 
 def row(name: str, gpu: str, program: list[object], measured: list[float]) -> str:

@@ -119,9 +119,9 @@ pub fn operation(gpu: &Gpu, class: OperationClass, kind: u16, reduced: bool, ope
     let rate = arithmetic(gpu, kind, reduced || class == OperationClass::Convolution);
     let took = at(operations, rate, arithmetic_share).max(at(bytes, bandwidth(gpu), memory_share)).max(FLOOR);
     match class {
-        // Kernels of their own, before and after: each reads and writes.
+        // Kernels of their own, before and after: each reads and writes, not in the same order.
         OperationClass::ConvolutionReordered => {
-            took.saturating_add(at(bytes.saturating_mul(2), bandwidth(gpu), OperationClass::ElementWise.shares().1))
+            took.saturating_add(at(bytes.saturating_mul(2), bandwidth(gpu), OperationClass::Gather.shares().1))
         }
         _ => took,
     }
@@ -192,8 +192,8 @@ mod tests {
     fn reordering_for_a_convolution_takes_time_of_its_own() {
         let took = |class| operation(&h100(), class, 15, false, 1 << 40, 1 << 30);
         let more = took(OperationClass::ConvolutionReordered) - took(OperationClass::Convolution);
-        // 2 GiB of 3.35 TB/s at six tenths.
-        assert!((900_000..1_200_000).contains(&more), "{more}");
+        // 2 GiB of 3.35 TB/s at four tenths.
+        assert!((1_500_000..1_700_000).contains(&more), "{more}");
     }
 
     #[test]

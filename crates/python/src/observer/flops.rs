@@ -127,7 +127,9 @@ impl Product {
         };
         // SAFETY: by the contract of this function.
         match unsafe { tensor(inputs, input, layout) } {
-            Some(view) if bytes_of(view.kind) == Some(2) && has_channels_first(&view) => WorkClass::ConvolutionReordered,
+            Some(view) if bytes_of(view.kind) == Some(2) && has_channels_first(&view) => {
+                WorkClass::ConvolutionReordered
+            }
             _ => WorkClass::Convolution,
         }
     }
