@@ -227,12 +227,9 @@ impl Running {
     /// # Safety
     /// As [`Self::end`].
     pub unsafe fn tell_host_work(&self, outputs: (usize, usize), layout: &Layout) {
+        let is_alone = !self.has_parts && self.operation.kind != Kind::Made;
         // SAFETY: by the contract of this function.
-        let bytes = if self.has_parts || self.operation.kind == Kind::Made {
-            0
-        } else {
-            unsafe { self.traffic.on_host(outputs, layout) }
-        };
+        let bytes = if is_alone { unsafe { self.traffic.on_host(outputs, layout) } } else { 0 };
         if bytes > 0 {
             let class = if self.operation.class == WorkClass::Random { WorkClass::HostRandom } else { WorkClass::Host };
             stand_in::operation_took(class, 0, 0, bytes);
