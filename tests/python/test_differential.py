@@ -14,6 +14,8 @@ import sys
 import pytest
 from runs import PROGRAMS, run
 
+pytestmark = pytest.mark.nightly
+
 GPU = ("--dry-run", "h100-80gb")
 WANTED = os.environ.get("STALLOC_DIFFERENTIAL")
 PROGRAMS_TRIED = [tuple(WANTED.split(","))] if WANTED else [("1", "1500")]

@@ -41,6 +41,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_each_measurement_is_made_once_and_one_that_crashes_stops_no_other(kit):
     said = run(kit)
     assert said.returncode == 0, said.stderr

@@ -64,10 +64,7 @@ def test_no_report_is_made_while_accelerate_looks_for_a_batch_that_fits(framewor
     assert "No executable batch size found" in done.stderr and done.stderr.count("the report is in") == 1, done.stderr
 
 
-in_full = pytest.mark.skipif(os.environ.get("STALLOC_FRAMEWORKS") != "1", reason="NOT TRIED: set STALLOC_FRAMEWORKS=1, as .ci/run does")
-
-
-@in_full
+@pytest.mark.nightly
 @pytest.mark.parametrize("way, ranks", [("notebook_launcher", 2), ("ddp_fork", 4)])
 def test_ranks_that_a_framework_forks_learn_and_start_from_what_they_kept(frameworks, tmp_path, way, ranks):
     for steps in (8, 3):
@@ -82,7 +79,7 @@ def test_ranks_that_a_framework_forks_learn_and_start_from_what_they_kept(framew
     assert min(float(share) for _, share in shares) > 99, process.stderr
 
 
-@in_full
+@pytest.mark.nightly
 def test_the_framework_whose_turn_it_is_works_in_every_way(frameworks):
     command = [frameworks, ROOT / "bench" / "frameworks.py", "--rotate", "1"]
     process = subprocess.run(command, text=True, capture_output=True, env=os.environ | {"PYTHONPATH": str(COMMAND.parents[2])})

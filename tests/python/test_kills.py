@@ -16,7 +16,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from runs import COMMAND, PROGRAMS, START, run
+
+pytestmark = pytest.mark.nightly
 
 SEED, COUNT = map(int, os.environ.get("STALLOC_KILLS", "1,2").split(","))
 GPU = ("--dry-run", "h100-80gb")

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 
+import pytest
 from runs import PROGRAMS, run
 
 
@@ -62,6 +63,7 @@ def test_each_rank_that_a_launcher_starts_follows_its_own_plan_on_its_own_gpu(re
     assert report["kinds"] == [[0], [1]] and report["largest"]["rank"] == 1
 
 
+@pytest.mark.nightly
 def test_eight_processes_of_torchrun_are_recorded_planned_once_and_served_from_that_plan(tmp_path):
     launch = ("--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "8", PROGRAMS / "alike_ranks.py")
     gpus = ("--dry-run", "h100-80gb", "--devices", "8")
