@@ -62,6 +62,7 @@ def test_levers_are_measured_as_written_by_hand_and_the_cheapest_set_that_fits_i
     # The first product of each of eight blocks: what the last one gave nobody saved.
     assert found["checkpoint"]["extra_flops"] == 8 * 2 * 4 * 256 * 256 * 2048
     assert found["checkpoint_keep_matmuls"]["extra_flops"] == 0
+    assert found["checkpoint"]["step_ms"] > found["checkpoint_keep_matmuls"]["step_ms"] > base["step_ms"] > 0
     assert found["checkpoint"]["peak_allocated"] < found["checkpoint_keep_matmuls"]["peak_allocated"] < base["peak_allocated"]
     # It replaces the outermost model's `forward`, in time for the first step.
     assert found["autocast_bf16"]["peak_allocated"] == peak_by_hand(tmp_path, [found["autocast_bf16"]])
@@ -98,15 +99,6 @@ def test_the_nearest_set_holds_no_lever_that_saves_nothing(cache, tmp_path):
     assert answer["combination"]["levers"] == ["offload"] and not answer["combination"]["fits"]
     assert answer["combination"]["peak_allocated"] == next(one["peak_allocated"] for one in answer["levers"] if one["name"] == "offload")
     assert levers("--only", "foreach_off", *goal, cache=cache, ok=(1,))["combination"] is None
-
-
-def test_copies_that_take_no_time_get_no_line(cache, tmp_path):
-    script = tmp_path / "script.py"
-    for size, is_said in ("1024", True), ("8", False):
-        script.write_text(re.sub(r"\b(256|1024|4096)\b", size, INLINE))
-        process = run("levers", "--dry-run", "h100-80gb", "--only", "offload", "--", sys.executable, str(script), env=cache)
-        assert process.returncode == 0 and "\n  offload " in process.stdout, process.stderr
-        assert ("offload: its copies take" in process.stdout) is is_said and "0.0 ms" not in process.stdout
 
 
 def test_fit_with_levers_answers_as_levers_does(cache):

@@ -10,7 +10,7 @@ use stalloc_dryrun_setup::{GPUS, Gpu, MIB, find, variables};
 use stalloc_jobs::fit::{self, Setting};
 use stalloc_jobs::levers::{self, Answer, Combination, Question};
 
-use crate::commands::levers::{percent, watching};
+use crate::commands::levers::{step, watching};
 use crate::commands::trace::{Answers, failed};
 use crate::commands::trials::happened;
 use crate::error::{Error, Outcome};
@@ -131,23 +131,22 @@ fn say(answer: &Answer, found: &Combination) {
         needed(base.needed),
         output::bytes(answer.goal),
     ));
-    let cost = match (answer.extra_flops(figures), base.flops) {
-        (Some(more), Some(flops)) if more.saturating_mul(2000) < i64::try_from(flops).unwrap_or(i64::MAX) => {
-            "as many operations as without".to_owned()
-        }
-        (Some(more), Some(flops)) => format!("{} operations", percent(more, flops)),
-        _ => "an unknown number of operations".to_owned(),
-    };
     let copies = answer.extra_host_bytes(figures).unwrap_or(0).max(0).unsigned_abs();
-    let copies =
-        if copies < MIB { String::new() } else { format!(" and {} to and from the host", output::bytes(copies)) };
+    let copies = if copies < MIB {
+        String::new()
+    } else {
+        format!(", and copies {} to and from the host", output::bytes(copies))
+    };
     let has = |numerics: &str| found.levers.iter().any(|lever| lever.numerics == numerics);
     let numbers = match (has("change"), has("rounding")) {
         (true, _) => "numbers change, as --allow says",
         (false, true) => "numbers stay the same but for the order of sums",
         (false, false) => "numbers stay the same",
     };
-    output::say(&format!("--fit: a step has {cost}{copies}; {numbers}"));
+    output::say(&format!(
+        "--fit: a step takes {} by the dry run's clock{copies}; {numbers}",
+        step(answer, figures, true)
+    ));
 }
 
 fn names(found: &Combination) -> String {

@@ -8,16 +8,13 @@ use std::cmp::Ordering;
 
 use crate::fit::Error;
 use crate::fit::notes::FoundLever;
-use crate::levers::{ACCUMULATE, Answer, Bench, LeverFigures, Rates, Row, SHARDED, value_with};
+use crate::levers::{Answer, Bench, LeverFigures, Row, SHARDED, value_with};
 
 /// Sets that are tried at most, of those with the script's numbers on its GPU and of the others each.
 const MOST_TRIALS: usize = 16;
 
-/// Rates for the order alone, where those of the GPU are not known.
-pub const USUAL: Rates = Rates { flops: 3e14, host: 3e10 };
-
-/// What smaller kernels cost, in parts of the step's operations: for the order alone.
-const SMALLER_KERNELS: f64 = 0.02;
+/// The part of a step that is noise: a counter, a scalar, a page that is taken at another moment.
+const NOISE: f64 = 0.002;
 
 /// A set of levers.
 #[derive(Clone, Debug)]
@@ -46,19 +43,11 @@ impl Alone<'_> {
 
 fn cost(answer: &Answer, row: &Row) -> Option<Cost> {
     let (lever, figures) = (row.lever.as_ref()?, row.outcome.as_ref().ok()?);
-    let rates = answer.rates.unwrap_or(USUAL);
-    let base = answer.base.outcome.as_ref().ok()?.flops.unwrap_or(0) as f64 / rates.flops;
-    let flops = answer.extra_flops(figures).unwrap_or(0).max(0) as f64 / rates.flops;
-    // Copies that a plan hides cost nothing.
-    let host = match &figures.spill {
-        Some(spill) => spill.added as f64 / 1e9,
-        None => answer.extra_host_bytes(figures).unwrap_or(0).max(0) as f64 / rates.host,
-    };
-    let smaller = if lever.name == ACCUMULATE { SMALLER_KERNELS * base } else { 0.0 };
+    let seconds = answer.extra_seconds(figures).unwrap_or(0.0);
+    let step = answer.base.outcome.as_ref().ok()?.step_us.unwrap_or(0) as f64 / 1e6;
     let gpus = lever.name.strip_prefix(SHARDED).and_then(|ranks| ranks.parse::<u32>().ok()).unwrap_or(1);
-    // Less than a thousandth of a step is noise: a counter, a scalar.
-    let seconds = flops + host + smaller;
-    Some((lever.numerics == "change", gpus.saturating_sub(1), if seconds < base / 1000.0 { 0.0 } else { seconds }))
+    let seconds = if seconds <= step * NOISE { 0.0 } else { seconds };
+    Some((lever.numerics == "change", gpus.saturating_sub(1), seconds))
 }
 
 fn order(one: &Cost, other: &Cost) -> Ordering {

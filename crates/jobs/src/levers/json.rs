@@ -79,7 +79,7 @@ fn figures(answer: &Answer, figures: &LeverFigures) -> Map<String, Value> {
         ("fits", json!(figures.fits)),
         ("extra_flops", json!(answer.extra_flops(figures))),
         ("host_bytes_per_step", json!(answer.extra_host_bytes(figures))),
-        ("step_ms", json!(figures.step_us.map(|step| step as f64 / 1e3))),
+        ("step_ms", json!(answer.step_us(figures).map(|step| step as f64 / 1e3))),
         ("allocators", Value::Object(reserved)),
     ];
     out.extend(entries.map(|(name, value)| (name.to_owned(), value)));

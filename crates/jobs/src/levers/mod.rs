@@ -6,7 +6,6 @@
 mod combine;
 mod json;
 mod picture;
-mod rates;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +23,6 @@ use crate::fit::{self, Error, TrialFailure};
 pub use combine::Combination;
 pub use json::json;
 pub use picture::page;
-pub use rates::Rates;
 
 /// The allocator under which a job is to fit, by its place in [`fit::ALLOCATORS`]: ours.
 pub const OURS: usize = 2;
@@ -127,13 +125,33 @@ pub struct Answer {
     pub models: Vec<String>,
     /// The cheapest set that fits, or what came nearest.
     pub combination: Option<Combination>,
-    /// How fast the GPU is by its data sheet.
-    pub rates: Option<Rates>,
     /// Whether it was stopped before everything was tried.
     pub is_interrupted: bool,
 }
 
 impl Answer {
+    /// Seconds that a row adds to each step, by the dry run's clock; where no step was found, what its operations and copies take by the
+    /// data sheet.
+    pub fn extra_seconds(&self, figures: &LeverFigures) -> Option<f64> {
+        let base = self.base.outcome.as_ref().ok()?;
+        // A trial of the lever `spill` spills all at first: its own plan says what that costs, and hides what it can of the copies.
+        if let (Some(before), Some(after), None) = (base.step_us, figures.step_us, &figures.spill) {
+            return Some((after as f64 - before as f64) / 1e6);
+        }
+        let (operations_a_second, bytes_a_second) = rates(&self.gpu);
+        let copies = match &figures.spill {
+            Some(spill) => spill.added as f64 / 1e9,
+            None => self.extra_host_bytes(figures)? as f64 / bytes_a_second,
+        };
+        Some(self.extra_flops(figures)? as f64 / operations_a_second + copies)
+    }
+
+    /// How long a step takes, microseconds, by [`Self::extra_seconds`].
+    pub fn step_us(&self, figures: &LeverFigures) -> Option<u64> {
+        let base = self.base.outcome.as_ref().ok()?.step_us?;
+        Some((base as f64 + self.extra_seconds(figures)? * 1e6).max(0.0) as u64)
+    }
+
     /// Operations that a row adds to each step; none where they were not counted.
     pub fn extra_flops(&self, figures: &LeverFigures) -> Option<i64> {
         difference(figures.flops, self.base.outcome.as_ref().ok()?.flops)
@@ -298,10 +316,9 @@ pub fn levers(
         skipped,
         models: notes.models,
         combination: None,
-        rates: Some(Rates::of(&gpu)),
         is_interrupted: false,
     };
-    bench.spill = answer.base.outcome.as_ref().ok().map(|base| Aim::of(base, goal, answer.rates));
+    bench.spill = answer.base.outcome.as_ref().ok().map(|base| Aim::of(base, goal, &gpu));
     let is_needed = answer.base.outcome.as_ref().is_ok_and(|base| !question.only_if_needed || !base.fits);
     if let (Ok(base), false) = (&answer.base.outcome, is_needed) {
         answer.combination = Some(Combination { levers: Vec::new(), figures: base.clone() });
@@ -323,17 +340,18 @@ pub fn levers(
 struct Aim {
     /// The live bytes that are allowed; none: as few as can be, of a script that fits.
     live: u64,
-    rates: Rates,
+    /// As [`rates`] has them.
+    rates: (f64, f64),
 }
 
 impl Aim {
     /// Trials with less allowed than before, at most: what the arena holds beyond live bytes is another part of them under a plan.
     const MORE_TRIALS: u32 = 2;
 
-    fn of(base: &LeverFigures, goal: u64, rates: Option<Rates>) -> Aim {
+    fn of(base: &LeverFigures, goal: u64, gpu: &Gpu) -> Aim {
         let missing = base.needed.unwrap_or(u64::MAX).saturating_sub(goal);
         let live = if missing == 0 { 0 } else { base.peak_allocated.saturating_sub(missing) };
-        Aim { live, rates: rates.unwrap_or(combine::USUAL) }.lower(goal / 256)
+        Aim { live, rates: rates(gpu) }.lower(goal / 256)
     }
 
     fn lower(self, bytes: u64) -> Aim {
@@ -342,7 +360,8 @@ impl Aim {
 
     /// What follows the lever's name.
     fn words(&self) -> String {
-        format!("{}:{:.0}:{:.0}", self.live, self.rates.host, self.rates.flops)
+        let (operations, bytes) = self.rates;
+        format!("{}:{bytes:.0}:{operations:.0}", self.live)
     }
 }
 
@@ -365,6 +384,11 @@ fn aim_lower(bench: &mut Bench<'_>, answer: &Answer, first: Arc<Tried>) -> Resul
         }
     }
     Ok(tried)
+}
+
+/// What a GPU does in a second at most by its data sheet: operations on 16-bit numbers, and bytes to or from the host.
+fn rates(gpu: &Gpu) -> (f64, f64) {
+    (f64::from(gpu.peak.max(1)) * 1e12, f64::from(gpu.link.max(1)) * 1e9)
 }
 
 /// The value at which a set of levers is tried: half of it for those that accumulate.
