@@ -3,12 +3,18 @@
 use std::time::{Duration, Instant};
 
 use crate::part::Part;
-use crate::{Options, Stop};
+use crate::{Error, Instance, Options, Solution, Stop, Watch};
 
 /// Units of work (items or sections looked at) that one thread does in a second on a slow machine. A 2-core container
 /// does twice as many, so that the work allowed is nearly always done before the time is up, and what is
 /// found does not depend on the machine.
 const WORK_PER_SECOND: u64 = 60_000_000;
+
+/// Work that first fit counts for each item that it looks at, a sweep for each item that it places, and putting items in
+/// order for each.
+pub(crate) const FIRST_FIT_WORK: u64 = 2;
+pub(crate) const SWEEP_WORK: u64 = 32;
+pub(crate) const ORDER_WORK: u64 = 16;
 
 /// Parts with fewer items are not worth a thread.
 const WORTH_A_THREAD: usize = 2000;
@@ -30,20 +36,23 @@ pub(crate) struct Until {
     pub stop: Option<Stop>,
 }
 
+/// Solves an instance without gaps and conflicts.
+pub(crate) type Solver = fn(&Instance, &Options, &Clock, &mut Watch) -> Result<Solution, Error>;
+
 /// What is left of the time allowed.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     /// When the time is up; what takes long looks at it now and then.
     pub until: Until,
     pub threads: usize,
-    /// Whether a stretch of another part is placed, which has no stretches itself.
-    pub nested: bool,
+    /// Solves a stretch of a part; none for a stretch itself, which has no stretches.
+    pub solver: Option<Solver>,
     /// Work allowed to each thread.
     pub work: u64,
 }
 
 impl Clock {
-    pub fn new(options: &Options) -> Clock {
+    pub fn new(options: &Options, solver: Solver) -> Clock {
         let millis = u64::try_from(options.time_limit.as_millis()).unwrap_or(u64::MAX);
         // Beyond what an `Instant` can hold there is no limit but the work.
         let limit = options.time_limit.min(Duration::from_secs(1 << 40));
@@ -54,7 +63,7 @@ impl Clock {
         Clock {
             until,
             threads: options.threads.clamp(1, 256),
-            nested: false,
+            solver: Some(solver),
             work: options.work_limit.unwrap_or(implied),
         }
     }

@@ -7,10 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::Until;
+use crate::clock::{FIRST_FIT_WORK, ORDER_WORK, Until};
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::first_fit::FirstFit;
-use crate::greedy::{FIRST_FIT_WORK, ORDER_WORK};
 use crate::hash::mix;
 use crate::luby::luby;
 use crate::part::{Part, Places, Problem};

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use crate::clock::{Clock, Until};
+use crate::clock::{Clock, FIRST_FIT_WORK, ORDER_WORK, SWEEP_WORK, Until};
 use crate::finder::Layout;
 use crate::first_fit::FirstFit;
 use crate::part::{Part, Places};
@@ -65,7 +65,7 @@ pub(crate) fn greedy(part: &Part, enough: u64, clock: &Clock) -> Option<(Places,
     let runs = Runs::new(part);
     let possible = |way: &Way| match way {
         Way::Sweep { .. } => part.fixed.is_empty() && !part.ring,
-        Way::Stretches => !clock.nested && Stretches::can_place(part),
+        Way::Stretches => clock.solver.is_some() && Stretches::can_place(part),
         Way::BestFit(_) => part.fixed.is_empty(),
         Way::Around | Way::FirstFit(_) => true,
     };
@@ -87,7 +87,8 @@ pub(crate) fn greedy(part: &Part, enough: u64, clock: &Clock) -> Option<(Places,
         let deadline = if best.is_some() { clock.until } else { Until::default() };
         let run = |way: &Way| match (way, so_far) {
             (Way::Stretches, Some(best)) => {
-                Stretches::fast().improve(part, best, enough, 0, (clock.work.saturating_sub(work), deadline))
+                let left = Clock { until: deadline, work: clock.work.saturating_sub(work), ..*clock };
+                Stretches::fast().improve(part, best, enough, 0, &left)
             }
             _ => runs.run(*way, limit, clock.work.saturating_sub(work), deadline),
         };
@@ -102,12 +103,6 @@ pub(crate) fn greedy(part: &Part, enough: u64, clock: &Clock) -> Option<(Places,
     }
     Some((best?, work))
 }
-
-/// Work that first fit counts for each item that it looks at, a sweep for each item that it places, and putting items in
-/// order for each.
-pub(crate) const FIRST_FIT_WORK: u64 = 2;
-pub(crate) const SWEEP_WORK: u64 = 32;
-pub(crate) const ORDER_WORK: u64 = 16;
 
 /// What the runs over a part share.
 struct Runs<'a> {

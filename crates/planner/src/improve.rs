@@ -6,13 +6,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::Options;
-use crate::clock::{Clock, Until};
+use crate::clock::{Clock, FIRST_FIT_WORK, ORDER_WORK};
 use crate::core_search::CoreSearch;
 use crate::ejections::Ejections;
 use crate::exact::{Choice, Exact, Outcome, Style, Taste};
 use crate::first_fit::FirstFit;
-use crate::greedy::{FIRST_FIT_WORK, FIRST_FITS, ORDER_WORK};
+use crate::greedy::FIRST_FITS;
 use crate::hash::mix;
 use crate::luby::luby;
 use crate::part::{Part, Places};
@@ -103,8 +102,8 @@ pub(crate) struct Improver<'a> {
 }
 
 impl<'a> Improver<'a> {
-    pub fn new(part: &'a Part, threads: usize, options: &Options) -> Improver<'a> {
-        let lanes = (0..threads as u64).map(|k| Mutex::new(Lane::new(part, k, threads as u64, options))).collect();
+    pub fn new(part: &'a Part, seed: u64, clock: &Clock) -> Improver<'a> {
+        let lanes = (0..clock.threads as u64).map(|k| Mutex::new(Lane::new(part, k, seed, clock))).collect();
         Improver { part, lanes, round: 0 }
     }
 
@@ -117,7 +116,7 @@ impl<'a> Improver<'a> {
         let mut work = 0;
         let results = clock.all(&self.lanes, |lane| {
             let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
-            (lane.left, lane.until, lane.nested) = (left, clock.until, clock.nested);
+            lane.clock = clock.after(0, left);
             lane.work(round, start, target)
         });
         for found in results {
@@ -138,12 +137,9 @@ impl<'a> Improver<'a> {
 struct Lane<'a> {
     part: &'a Part,
     number: u64,
-    lanes: u64,
     seed: u64,
-    /// Work left, and when the time is up.
-    left: u64,
-    until: Until,
-    nested: bool,
+    /// Work and time left.
+    clock: Clock,
     /// Towards the bound, and towards heights in between.
     exact: [Option<Box<Exact<'a>>>; 2],
     fit: Option<FirstFit<'a>>,
@@ -182,15 +178,12 @@ impl Ladder {
 }
 
 impl<'a> Lane<'a> {
-    fn new(part: &'a Part, number: u64, lanes: u64, options: &Options) -> Lane<'a> {
+    fn new(part: &'a Part, number: u64, seed: u64, clock: &Clock) -> Lane<'a> {
         Lane {
             part,
             number,
-            lanes,
-            seed: options.seed,
-            left: 0,
-            until: Until::default(),
-            nested: false,
+            seed,
+            clock: clock.clone(),
             exact: [None, None],
             fit: None,
             heaviest: None,
@@ -206,7 +199,7 @@ impl<'a> Lane<'a> {
         let top = best.top;
         let kind = self.kind(round);
         // The turn of this lane among all of a kind.
-        let turn = self.turns[kind as usize] * self.lanes + self.number;
+        let turn = self.turns[kind as usize] * self.clock.threads as u64 + self.number;
         self.turns[kind as usize] += 1;
         match kind {
             Kind::Dive => self.search(turn, top, target),
@@ -223,12 +216,12 @@ impl<'a> Lane<'a> {
         let (first, then) = if few { (&FEW_FIRST, &FEW_THEN) } else { (&MANY_FIRST, &MANY_THEN) };
         let round = round as usize;
         let kind = first.get(round).copied().unwrap_or(then[round % then.len()]);
-        let many = self.part.items.len() > MOST_ITEMS;
-        let kind = if many && kind == Dive { Eject } else { kind };
-        let stretches = !self.nested && Stretches::can_place(self.part);
+        let dives = self.part.items.len() <= MOST_ITEMS;
+        let stretches = self.clock.solver.is_some() && Stretches::can_place(self.part);
         let cores = !self.part.aligned && self.part.fixed.is_empty();
         match kind {
-            Eject | Dive => kind,
+            Dive if dives => kind,
+            Dive | Eject => Eject,
             Stretch if stretches => kind,
             Core | Stretch if cores => Core,
             _ => Kind::Order,
@@ -239,15 +232,14 @@ impl<'a> Lane<'a> {
     fn eject(&mut self, best: &Places, target: u64) -> Found {
         let (part, seed) = (self.part, mix(self.seed ^ mix(self.number)));
         let ejections = self.ejections.get_or_insert_with(|| Ejections::new(part, seed));
-        let (places, work) = ejections.improve(best, target, self.left, self.until);
+        let (places, work) = ejections.improve(best, target, self.clock.work, self.clock.until);
         Found { places, impossible: None, work }
     }
 
     /// Stretches of the best solution so far, or of those before.
     fn search_stretches(&mut self, best: &Places, target: u64) -> Found {
         let seed = mix(self.seed ^ mix(self.number));
-        let limits = (self.left, self.until);
-        let (places, work) = self.stretches.improve(self.part, best, target, seed, limits);
+        let (places, work) = self.stretches.improve(self.part, best, target, seed, &self.clock);
         Found { places, impossible: None, work }
     }
 
@@ -256,7 +248,7 @@ impl<'a> Lane<'a> {
         let part = self.part;
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
-        fit.deadline = self.until;
+        fit.deadline = self.clock.until;
         let (places, work) = self.cores.attempt(part, heaviest, fit, (k, self.seed), target);
         Found { places: places.filter(|places| places.top < top), impossible: None, work }
     }
@@ -277,8 +269,8 @@ impl<'a> Lane<'a> {
         let allowed = first.saturating_mul(lengths);
         let mut style = style(turn, self.seed);
         style.fit |= between;
-        exact.deadline = self.until;
-        let outcome = exact.run(limit, style, allowed.min(self.left));
+        exact.deadline = self.clock.until;
+        let outcome = exact.run(limit, style, allowed.min(self.clock.work));
         let work = exact.work - before;
         let found = outcome == Outcome::Found;
         let places = found.then(|| Places::new(self.part, exact.offsets.clone()));
@@ -294,7 +286,7 @@ impl<'a> Lane<'a> {
         let (part, top) = (self.part, best.top);
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
-        fit.deadline = self.until;
+        fit.deadline = self.clock.until;
         let before = fit.work;
         let offsets = fit.run(&arrange(part, heaviest, order), top, u64::MAX);
         let places = offsets.map(|offsets| Places::new(part, offsets));

@@ -54,4 +54,23 @@ extern crate self as stalloc_planner;
 
 pub use check::{Flaw, check};
 pub use model::*;
-pub use solve::{solve, solve_watched};
+
+/// Finds a place for every buffer.
+///
+/// # Errors
+/// When the instance is invalid or no solution fits in 64 bits.
+pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> {
+    solve_watched(instance, options, &mut |_| true)
+}
+
+/// The same, and now and then says how far it has come; where it hears `false`, the best so far is the answer.
+///
+/// # Errors
+/// When the instance is invalid or no solution fits in 64 bits.
+pub fn solve_watched(instance: &Instance, options: &Options, watch: &mut Watch) -> Result<Solution, Error> {
+    let clock = clock::Clock::new(options, solve::solve_within);
+    if instance.gaps.is_empty() && instance.conflicts.is_empty() {
+        return solve::solve_within(instance, options, &clock, watch);
+    }
+    relations::solve(instance, options, &clock, watch)
+}

@@ -2,38 +2,19 @@
 
 use std::cell::OnceCell;
 
-use crate::clock::Clock;
-use crate::greedy::{ORDER_WORK, greedy};
+use crate::clock::{Clock, ORDER_WORK};
+use crate::greedy::greedy;
 use crate::merge::Merged;
 use crate::part::{Part, Places, Problem};
 use crate::prepare::prepare;
 use crate::turns::{Goal, Turns};
-use crate::{Effort, Error, Instance, Options, Progress, Solution, Watch, relations};
+use crate::{Effort, Error, Instance, Options, Progress, Solution, Watch};
 
 /// Quick planning is content this near the bound: one in so many.
 const QUICK_ENOUGH: u64 = 1000;
 
-/// Finds a place for every buffer.
-///
-/// # Errors
-/// When the instance is invalid or no solution fits in 64 bits.
-pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> {
-    solve_watched(instance, options, &mut |_| true)
-}
-
-/// The same, and now and then says how far it has come; where it hears `false`, the best so far is the answer.
-///
-/// # Errors
-/// When the instance is invalid or no solution fits in 64 bits.
-pub fn solve_watched(instance: &Instance, options: &Options, watch: &mut Watch) -> Result<Solution, Error> {
-    let clock = Clock::new(options);
-    if instance.gaps.is_empty() && instance.conflicts.is_empty() {
-        return solve_within(instance, options, &clock, watch);
-    }
-    relations::solve(instance, options, &clock, watch)
-}
-
-/// The same within what a clock allows, whatever the limits of the options; of buffers without gaps and conflicts.
+/// Finds a place for every buffer of an instance without gaps and conflicts, within what a clock allows, whatever the limits
+/// of the options.
 pub(crate) fn solve_within(
     instance: &Instance,
     options: &Options,
@@ -63,7 +44,7 @@ pub(crate) fn solve_within(
             let scaled = |units: u64| units.saturating_mul(problem.unit);
             watch(&Progress { peak: scaled(peak), lower_bound: problem.lower_bound.max(scaled(bound)) })
         };
-        improve(instance, &problem.parts, &mut all, (target, &mut improved), (options, clock, &mut tell));
+        improve(&problem.parts, &mut all, (target, &mut improved), (options.seed, clock, &mut tell));
     }
     assemble(instance, &problem, &all, &improved)
 }
@@ -83,11 +64,10 @@ fn target(parts: &[Part]) -> u64 {
 
 /// Improves the worst part until it is at the target, in units, or the work allowed is done.
 fn improve(
-    instance: &Instance,
     parts: &[Part],
     all: &mut [Places],
     (target, improved): (u64, &mut Improved),
-    (options, clock, tell): (&Options, &Clock, &mut dyn FnMut(u64, u64) -> bool),
+    (seed, clock, tell): (u64, &Clock, &mut dyn FnMut(u64, u64) -> bool),
 ) {
     let merged: Vec<OnceCell<Option<Merged>>> = parts.iter().map(|_| OnceCell::new()).collect();
     let mut turns: Vec<Turns> = parts.iter().map(Turns::new).collect();
@@ -97,7 +77,7 @@ fn improve(
         if top <= target || improved.work >= clock.work || clock.is_over() || !tell(top, target) {
             break;
         }
-        let goal = Goal { instance, target, left: clock.work - improved.work, options, clock };
+        let goal = Goal { target, left: clock.work - improved.work, seed, clock };
         let (part, best) = (&parts[worst], &mut all[worst]);
         improved.work += turns[worst].next(part, &merged[worst], best, &mut improved.proven, goal);
         target = target.max(improved.proven);

@@ -6,11 +6,9 @@
 //! a stretch has few buffers, and is most often solved at once. What is too high after that makes a stretch longer, or another one.
 
 use crate::bound::loads;
-use crate::clock::{Clock, Until, is_over};
-use crate::greedy::SWEEP_WORK;
+use crate::clock::{Clock, SWEEP_WORK};
 use crate::hash::mix;
 use crate::part::{Item, Part, Places};
-use crate::solve::solve_within;
 use crate::sweep::sweep_around;
 use crate::{Buffer, Instance, Options};
 
@@ -78,8 +76,9 @@ impl Stretches {
         best: &Places,
         target: u64,
         seed: u64,
-        (left, until): (u64, Until),
+        clock: &Clock,
     ) -> (Option<Places>, u64) {
+        let left = clock.work;
         let mut work = 0;
         let mut found: Option<Places> = None;
         if self.all.is_empty() {
@@ -93,7 +92,7 @@ impl Stretches {
             };
             for (stretch, items) in self.all.iter_mut().zip(&order) {
                 let most = (WORK_PER_ITEM * items.len() as u64).max(if self.thorough { sweep_work } else { 0 });
-                let clock = Clock { until, threads: 1, nested: true, work: most.min(left.saturating_sub(work)) };
+                let clock = Clock { threads: 1, work: most.min(left.saturating_sub(work)), ..*clock };
                 work += stretch.place(part, items, target, seed, &clock);
             }
             // What was cut short, a longer limit would not see.
@@ -110,7 +109,7 @@ impl Stretches {
             if found.as_ref().is_none_or(|found| places.top < found.top) {
                 found = Some(places);
             }
-            if done || work > left || is_over(until) {
+            if done || work > left || clock.is_over() {
                 break;
             }
         }
@@ -257,7 +256,9 @@ impl Stretch {
         self.tries += 1;
         let options = Options { seed: mix(seed ^ self.tries), enough: target - part.base, ..Options::default() };
         // The part itself has a plan, so that its stretches have.
-        let Ok(solution) = solve_within(&instance, &options, clock, &mut |_| true) else { return 1 };
+        let Some(solve) = clock.solver else { return 1 };
+        let clock = Clock { solver: None, ..*clock };
+        let Ok(solution) = solve(&instance, &options, &clock, &mut |_| true) else { return 1 };
         if self.placed.is_empty() || part.base + solution.peak < self.top {
             self.top = part.base + solution.peak;
             self.placed = items.iter().copied().zip(solution.offsets.iter().map(|o| part.base + o)).collect();

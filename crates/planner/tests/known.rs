@@ -8,7 +8,7 @@ mod generate;
 #[path = "../examples/tight/nested.rs"]
 mod nested;
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 10] = [
     "cut:1",
     "cut:40",
     "cut:300",
@@ -16,7 +16,6 @@ const NAMES: [&str; 11] = [
     "slack5:100",
     "slack15:60",
     "slack15:150",
-    "slack10:700",
     "walls:60",
     "chain:50",
     "pools:60",

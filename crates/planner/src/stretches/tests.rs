@@ -34,8 +34,9 @@ fn whatever_is_found_around_stretches_overlaps_nowhere_and_is_lower() {
             let places = Places::new(&part, sweep(&part, false, u64::MAX).expect("no limit"));
             let stretches = if k % 2 == 0 { Stretches::fast() } else { Stretches::new(k) };
             let mut stretches = Stretches { share: 1, ..stretches };
-            let how = (k, (100_000, Until::default()));
-            let Some(found) = stretches.improve(&part, &places, part.bound, how.0, how.1).0 else { continue };
+            let options = Options { work_limit: Some(100_000), ..Options::default() };
+            let clock = Clock::new(&options, crate::solve::solve_within);
+            let Some(found) = stretches.improve(&part, &places, part.bound, k, &clock).0 else { continue };
             assert!(!overlap(&part, &found.offsets), "{k}");
             assert_eq!(found, Places::new(&part, found.offsets.clone()), "{k}");
             assert!(part.bound <= found.top && found.top < places.top, "{k}");
