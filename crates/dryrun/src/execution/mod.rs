@@ -20,7 +20,7 @@ pub use graphs::INSTANTIATED;
 pub use order::{accessed, tally, unmapped};
 use stalloc_order::Order;
 pub use streams::Stream;
-use timeline::Timeline;
+use timeline::Timelines;
 
 use events::Event;
 use std::{
@@ -188,7 +188,7 @@ pub struct Execution {
     executables: HashMap<Handle, Graph>,
     captures: HashMap<u64, Capture>,
     captures_begun: u64,
-    timeline: Timeline,
+    timeline: Timelines,
     /// What comes before what, if that is checked.
     order: Option<Order>,
     /// The memory behind each block that an allocator told of, start and bytes of each piece.
@@ -198,7 +198,7 @@ pub struct Execution {
 static EXECUTION: LazyLock<Mutex<Execution>> = LazyLock::new(|| {
     crate::forks::wait_for(|| crate::forks::taken(EXECUTION.try_lock()));
     let order = config().late_events.map(|seed| Order::new(Some(seed)));
-    let timeline = if config().real_clock { Timeline::real() } else { Timeline::default() };
+    let timeline = if config().real_clock { Timelines::real() } else { Timelines::default() };
     Mutex::new(Execution { order, timeline, ..Execution::default() })
 });
 

@@ -34,7 +34,7 @@ struct Line {
 
 /// All lines.
 #[derive(Debug, Default)]
-pub struct Timeline {
+pub struct Timelines {
     host: u64,
     waited: u64,
     lines: HashMap<Handle, Line>,
@@ -45,7 +45,7 @@ pub struct Timeline {
     real: Option<Instant>,
 }
 
-impl Timeline {
+impl Timelines {
     /// One whose host follows a real clock.
     pub fn real() -> Self {
         Self { real: Some(Instant::now()), ..Self::default() }
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_host_runs_ahead_until_it_waits() {
-        let mut timeline = Timeline::default();
+        let mut timeline = Timelines::default();
         timeline.spend(1_000);
         timeline.run(ONE, 50_000);
         let early = timeline.moment(ONE);
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_stream_waits_for_the_event_of_another_alone() {
-        let mut timeline = Timeline::default();
+        let mut timeline = Timelines::default();
         timeline.run(ONE, 90_000);
         let event = timeline.moment(ONE);
         timeline.run(TWO, 10_000);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn work_is_lengthened_by_what_is_learned_of_it() {
-        let mut timeline = Timeline::default();
+        let mut timeline = Timelines::default();
         timeline.run(ONE, 2_000);
         timeline.lengthen(ONE, 5_000);
         assert_eq!(timeline.done(Some(ONE)), LATENCY + 7_000);
@@ -224,10 +224,10 @@ mod tests {
 
     #[test]
     fn a_full_queue_holds_the_host_back() {
-        let mut timeline = Timeline::default();
+        let mut timeline = Timelines::default();
         (0..AHEAD).for_each(|_| timeline.run(ONE, 10_000));
         assert_eq!(timeline.now(), 0);
-        let mut other = Timeline::default();
+        let mut other = Timelines::default();
         other.run(ONE, 10_000);
         (1..AHEAD / 2).for_each(|_| _ = (other.record(ONE), other.wait_on(ONE, 0)));
         other.wait_on(ONE, 0);
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_default_stream_takes_turns_with_those_that_do() {
-        let mut timeline = Timeline::default();
+        let mut timeline = Timelines::default();
         timeline.take_turns(ONE, 0);
         timeline.run(ONE, 10_000);
         timeline.run(0, 10_000);
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_loop_that_asks_until_something_is_done_ends() {
-        let mut timeline = Timeline::default();
+        let mut timeline = Timelines::default();
         timeline.run(ONE, 3_600_000_000_000);
         let event = timeline.moment(ONE);
         let asked = (0..1_000).position(|_| timeline.is_past(event));
