@@ -340,7 +340,7 @@ pub fn levers(
 struct Aim {
     /// The live bytes that are allowed; none: as few as can be, of a script that fits.
     live: u64,
-    /// As [`rates`] has them.
+    /// Operations and bytes of the link in a second: as many operations as the job's own steps have by the dry run's clock.
     rates: (f64, f64),
 }
 
@@ -351,7 +351,12 @@ impl Aim {
     fn of(base: &LeverFigures, goal: u64, gpu: &Gpu) -> Aim {
         let missing = base.needed.unwrap_or(u64::MAX).saturating_sub(goal);
         let live = if missing == 0 { 0 } else { base.peak_allocated.saturating_sub(missing) };
-        Aim { live, rates: rates(gpu) }.lower(goal / 256)
+        let (most, bytes) = rates(gpu);
+        let operations = match (base.flops, base.step_us) {
+            (Some(flops @ 1..), Some(step_us @ 1..)) => (flops as f64 / step_us as f64 * 1e6).min(most).max(1.0),
+            _ => most,
+        };
+        Aim { live, rates: (operations, bytes) }.lower(goal / 256)
     }
 
     fn lower(self, bytes: u64) -> Aim {
