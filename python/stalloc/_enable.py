@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import os
 import sys
 import time
@@ -47,12 +46,6 @@ def enable(mode: str | None = None, path: str | None = None, solid: bool | int |
         _levers.decide(fit)
     if _is_decided(settings):
         return
-    if settings.quiet:
-        pass
-    elif "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
-        say("PyTorch is not installed for this Python: there is nothing to serve")
-    elif "STALLOC_DRYRUN_GPU" not in os.environ and not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/nvmap"))):
-        say("no GPU is visible here: there is nothing to serve. `stalloc run --dry-run h100-80gb -- COMMAND` runs a program without one")
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         raise RuntimeError("stalloc.enable() must come before the first use of CUDA: call it right after the imports")

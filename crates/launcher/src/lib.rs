@@ -20,7 +20,7 @@ pub use crate::folder::prepare;
 pub use crate::job::{Job, Purpose, Rank, rank_of_environment};
 pub use crate::package::python_package;
 pub use crate::process::{Ended, Watch, replace, run};
-pub use crate::reach::{no_gpu, out_of_reach};
+pub use crate::reach::out_of_reach;
 
 /// Ranks that a job may have: no machine has as many GPUs.
 pub const MOST_RANKS: u32 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Whether the Python package gets into a command's interpreter, and whether there is a GPU.
+//! Whether the Python package gets into a command's interpreter.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -52,15 +52,6 @@ pub fn out_of_reach(command: &[OsString], package: &Path) -> Option<String> {
     Some(format!(
         "{name} -{option} ignores PYTHONPATH, which is how stalloc gets into it: leave out -{option}, or install stalloc for that Python"
     ))
-}
-
-/// What drivers make: NVIDIA's, AMD's, Windows' for Linux, and those of boards.
-const DRIVERS: [&str; 4] = ["/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/nvmap"];
-
-/// What to say of a command that is to run on a GPU where there is none.
-pub fn no_gpu(is_dry_run: bool) -> Option<&'static str> {
-    let is_there = is_dry_run || DRIVERS.iter().any(|file| Path::new(file).exists());
-    (!is_there).then_some("no GPU is visible here: `--dry-run h100-80gb` before the command runs it without one, `--dry-run` alone lists the GPUs")
 }
 
 #[cfg(test)]

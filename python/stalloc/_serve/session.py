@@ -19,6 +19,8 @@ from stalloc._steps.step_detection import StepDetector
 
 # As many as the core has places for.
 MOST_GPUS = 64
+#: What drivers make: NVIDIA's, AMD's, Windows' for Linux, and those of boards.
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/nvmap")
 
 
 class Steps:
@@ -63,6 +65,8 @@ def prepare(torch: Any, settings: Settings) -> None:
     """PyTorch has been imported, CUDA is still asleep."""
     _dry_run.prepare()
     serves = settings.mode.serves
+    if serves and not settings.quiet and "STALLOC_DRYRUN_GPU" not in os.environ and not any(map(os.path.exists, DRIVERS)):
+        say("no GPU is visible here: there is nothing to serve. `stalloc run --dry-run h100-80gb -- COMMAND` runs a program without one")
     try:
         if serves and not _serve(torch, settings):
             return

@@ -92,7 +92,6 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     if let Some(why) = stalloc_launcher::out_of_reach(job.command.words(), &job.package) {
         output::say(&why);
     }
-    stalloc_launcher::no_gpu(job.dry_run.is_some()).into_iter().for_each(output::say);
     Err(failed(stalloc_launcher::replace(&job, rank.or_else(|| job.rank_of_environment()))))
 }
 

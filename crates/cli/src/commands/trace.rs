@@ -138,7 +138,6 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     if let Some(why) = stalloc_launcher::out_of_reach(job.command.words(), &job.package) {
         output::say(&why);
     }
-    stalloc_launcher::no_gpu(job.dry_run.is_some()).into_iter().for_each(output::say);
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let mut progress = Progress::new("recording");
     let mut watch = |_running: usize, ended: usize| {
