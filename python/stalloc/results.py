@@ -85,11 +85,20 @@ class Candidate(_Candidate, total=False):
     error: RankFailure
 
 
+class Refused(TypedDict):
+    """Requests of one line that were refused: how many, and the bytes of the largest."""
+
+    site: str | None
+    count: int
+    most: int
+
+
 class Caught(TypedDict):
-    """Values with which the command runs because it catches that requests are refused."""
+    """Values with which the command runs because it catches that requests are refused. ``slower``: the lines that do without."""
 
     values: Values
     refused: int
+    slower: list[Refused]
 
 
 class Frontier(TypedDict):

@@ -205,6 +205,11 @@ pub trait Device {
     /// Free and total memory.
     fn memory_info(&self) -> Result<MemoryInfo, Error>;
 
+    /// Bytes of it that may be held at most, however much is free.
+    fn allowed(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Records an event on a stream.
     fn record(&mut self, stream: Stream) -> Result<Self::Event, Error>;
 

@@ -88,6 +88,12 @@ impl DryRun {
         self
     }
 
+    /// Whether memory does not run out.
+    #[must_use]
+    pub fn is_ample(&self) -> bool {
+        self.ample
+    }
+
     /// The same, with no element chosen where it is not known how many are: what depends on that is as small as it can be.
     #[must_use]
     pub fn with_fewest_chosen(mut self) -> Self {

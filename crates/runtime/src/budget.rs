@@ -202,6 +202,10 @@ impl<D: Device> Device for Budgeted<D> {
         self.device.memory_info()
     }
 
+    fn allowed(&self) -> u64 {
+        self.budget.of_arena()
+    }
+
     fn record(&mut self, stream: Stream) -> Result<Self::Event, Error> {
         self.device.record(stream)
     }

@@ -135,6 +135,10 @@ pub struct Counters {
     pub large: Pool,
     /// Device memory behind the arena, bytes.
     pub reserved: Counter,
+    /// Times that this became more.
+    pub grown: u64,
+    /// Times that it became less.
+    pub shrunk: u64,
 }
 
 impl Counters {
@@ -142,7 +146,7 @@ impl Counters {
     pub const fn new() -> Counters {
         let none = Counter { current: 0, peak: 0, allocated: 0, freed: 0 };
         let empty = Pool { blocks: none, bytes: none, requested: none };
-        Counters { all: empty, small: empty, large: empty, reserved: none }
+        Counters { all: empty, small: empty, large: empty, reserved: none, grown: 0, shrunk: 0 }
     }
 
     #[inline]
@@ -167,6 +171,8 @@ impl Counters {
     /// There is this much memory behind the arena now.
     #[inline]
     pub fn set_reserved(&mut self, bytes: u64) {
+        self.grown += u64::from(bytes > self.reserved.current);
+        self.shrunk += u64::from(bytes < self.reserved.current);
         self.reserved.set(bytes);
     }
 
@@ -185,6 +191,7 @@ impl Counters {
     /// What came and went is counted from here.
     pub fn restart_totals(&mut self) {
         self.each(Counter::restart_totals);
+        (self.grown, self.shrunk) = (0, 0);
     }
 }
 
@@ -212,10 +219,13 @@ mod tests {
         counters.remove(512, 1);
         counters.set_reserved(4096);
         counters.set_reserved(1024);
+        counters.set_reserved(1024);
+        assert_eq!((counters.grown, counters.shrunk), (1, 1));
         assert_eq!(counters.reserved, Counter { current: 1024, peak: 4096, allocated: 4096, freed: 3072 });
         counters.restart_peaks();
         counters.restart_totals();
         assert_eq!(counters.all.blocks, Counter { current: 1, peak: 1, allocated: 0, freed: 0 });
         assert_eq!(counters.reserved, Counter { current: 1024, peak: 1024, allocated: 0, freed: 0 });
+        assert_eq!((counters.grown, counters.shrunk), (0, 0));
     }
 }

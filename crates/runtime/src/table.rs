@@ -18,7 +18,7 @@ use crate::{registry, segments};
 pub use types::{CoreArena, CoreBlock, CoreExport, CorePart, CorePoolPart, CoreRange};
 
 /// A shim refuses a core of another version than it was compiled for.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// The functions that a shim calls. None throws or ends the process, whatever goes wrong in it, and none calls back into the shim.
 /// Every one may be called from any thread.

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 // A shim refuses a core of another version than it was compiled for.
-constexpr uint32_t STALLOC_CORE_VERSION = 12;
+constexpr uint32_t STALLOC_CORE_VERSION = 13;
 
 /// A live block of an arena.
 struct StallocBlock {
@@ -65,6 +65,10 @@ struct StallocCounters {
   StallocPool large;
   /// Device memory behind the arena, bytes.
   StallocCounter reserved;
+  /// Times that this became more.
+  uint64_t grown;
+  /// Times that it became less.
+  uint64_t shrunk;
 };
 
 /// A part of an arena's address range.
@@ -211,7 +215,7 @@ struct StallocCore {
 static_assert(sizeof(StallocArena) == 24);
 static_assert(sizeof(StallocBlock) == 40);
 static_assert(sizeof(StallocCore) == 232);
-static_assert(sizeof(StallocCounters) == 320);
+static_assert(sizeof(StallocCounters) == 336);
 static_assert(sizeof(StallocExport) == 24);
 static_assert(sizeof(StallocPart) == 48);
 static_assert(sizeof(StallocPinned) == 224);

@@ -59,6 +59,8 @@ class Figures {
         // The native peak alone can be higher: of the time before the arena was looked at.
         out.peak = std::max(out.peak, (peaks.*member)[type].peak);
       }
+    stats.num_device_alloc += arena.num_device_alloc;
+    stats.num_device_free += arena.num_device_free;
     return stats;
   }
 
@@ -66,7 +68,6 @@ class Figures {
     std::lock_guard<std::mutex> lock(mutex);
     end_stretch();
     core->counters(index, nullptr, 0, 1);
-    segment.allocated = segment.freed = 0;
   }
 
   void reset_peaks(const DeviceStats& now) {
@@ -91,10 +92,10 @@ class Figures {
   std::atomic<bool> changed{true};
   std::mutex mutex;
   DeviceStats outside;
-  DeviceStats peaks;         // .peak alone
-  StallocCounter segment{};  // the arena's memory as one segment: whether it holds any
+  DeviceStats peaks;  // .peak alone
 
-  // The arena's figures as PyTorch lays them out. Its memory counts as one large segment, of both pools. The lock is held.
+  // The arena's figures as PyTorch lays them out, with its memory in the large pool. What is mapped by pages counts as an expandable
+  // segment does: in no figure of segments or of what is split. A solid one is a segment. The lock is held.
   DeviceStats laid_out(const StallocCounters& counters) {
     DeviceStats stats;
     auto set = [](Stat& stat, const StallocCounter& counter) {
@@ -112,24 +113,25 @@ class Figures {
       set(stats.active_bytes[type], pool.bytes);
       set(stats.requested_bytes[type], pool.requested);
     }
-    const auto& reserved = counters.reserved;
-    uint64_t holds = reserved.current > 0, held = reserved.peak > 0;
-    if (holds > segment.current || held > std::max(holds, segment.current)) ++segment.allocated;
-    if (holds < std::max(held, segment.current)) ++segment.freed;
-    segment.current = holds;
-    segment.peak = held;
-    for (size_t type : {AGGREGATE, LARGE}) {
-      set(stats.reserved_bytes[type], reserved);
-      set(stats.segment[type], segment);
+    for (size_t type : {AGGREGATE, LARGE}) set(stats.reserved_bytes[type], counters.reserved);
+    stats.num_device_alloc = int64_t(counters.grown);
+    stats.num_device_free = int64_t(counters.shrunk);
+    if (core->is_solid(index) == 1) {
+      for (size_t type : {AGGREGATE, LARGE}) {
+        auto& segment = stats.segment[type];
+        segment.current = counters.reserved.current > 0;
+        segment.peak = counters.reserved.peak > 0;
+        segment.allocated = int64_t(counters.grown);
+        segment.freed = int64_t(counters.shrunk);
+      }
+      return stats;
     }
-    if (core->is_solid(index) != 1) {
-      // What lies under small blocks counts as small. The large ones' peak stays: it is the most that it can have been.
-      const Stat& small = stats.reserved_bytes[SMALL] = stats.allocated_bytes[SMALL];
-      Stat& large = stats.reserved_bytes[LARGE];
-      large.current -= small.current;
-      large.allocated += small.freed;
-      large.freed += small.allocated;
-    }
+    // What lies under small blocks counts as small. The large ones' peak stays: it is the most that it can have been.
+    const Stat& small = stats.reserved_bytes[SMALL] = stats.allocated_bytes[SMALL];
+    Stat& large = stats.reserved_bytes[LARGE];
+    large.current -= small.current;
+    large.allocated += small.freed;
+    large.freed += small.allocated;
     return stats;
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <deque>
 #include <iterator>
 #include <map>
@@ -139,9 +140,9 @@ class History {
     if (!on || clear) entries.clear();
   }
 
-  // Notes what was mapped and what was given back since this was last asked: one load if nothing was.
+  // Notes what was mapped, for a stream, and what was given back since this was last asked: one load if nothing was.
   template <typename MakeNotes>
-  void memory_changed(const StallocCore* core, RecordContext least, MakeNotes&& make_notes) {
+  void memory_changed(const StallocCore* core, RecordContext least, MakeNotes&& make_notes, void* stream = nullptr) {
     if (C10_LIKELY(core->memory_changes(index) == noted.load(std::memory_order_acquire))) return;
     const Notes notes = make_notes();
     Memory now = memory(core);
@@ -151,7 +152,8 @@ class History {
     if (now.number <= noted.load(std::memory_order_relaxed)) return;  // another thread has noted this, and perhaps more
     auto tell = [&](const std::vector<StallocRange>& here, const std::vector<StallocRange>& there, TraceEntry::Action action,
                     const char* name) {
-      for (const auto& part : without(here, there)) add(action, name, part.address, part.size, nullptr, {0, 0}, stack, notes);
+      auto* of = action == appears ? stream : nullptr;
+      for (const auto& part : without(here, there)) add(action, name, part.address, part.size, of, {0, 0}, stack, notes);
     };
     tell(known.ranges, now.ranges, TraceEntry::SEGMENT_UNMAP, "segment_unmap");
     tell(now.ranges, known.ranges, appears, appears == TraceEntry::SEGMENT_MAP ? "segment_map" : "segment_alloc");
@@ -160,7 +162,7 @@ class History {
       const auto before = known.pools.find(pool);
       const uint64_t bytes = before == known.pools.end() ? 0 : before->second.size;
       if (held.size > bytes)
-        add(TraceEntry::SEGMENT_MAP, "segment_map", held.address, held.size - bytes, nullptr, pool, stack, notes);
+        add(TraceEntry::SEGMENT_MAP, "segment_map", held.address, held.size - bytes, stream, pool, stack, notes);
     }
     for (const auto& [pool, held] : known.pools) {
       const auto after = now.pools.find(pool);
@@ -169,6 +171,12 @@ class History {
         add(TraceEntry::SEGMENT_UNMAP, "segment_unmap", held.address, held.size - bytes, nullptr, pool, stack, notes);
     }
     remember(std::move(now));
+  }
+
+  // Adds the ends of blocks that streams have done with, as the native allocator does at each request.
+  void complete_done(const StallocCore* core) {
+    std::unique_lock<std::mutex> lock(mutex);
+    if (!leaving_in_order.empty()) complete_first(core, lock);
   }
 
   // A block was handed out, from a pool if it is not {0, 0}.
@@ -253,6 +261,13 @@ class History {
     if (unheard.size() > length) unheard.pop_front();
   }
 
+  // The native allocator has just noted a snapshot, with the bytes that are in use; the arena has so many more.
+  void snapshot_taken(uint64_t arena_bytes) {
+    std::lock_guard<std::mutex> lock(mutex);
+    snapshots.emplace_back(c10::getApproximateTime(), arena_bytes);
+    if (snapshots.size() > length) snapshots.pop_front();
+  }
+
   // Adds the entries to the native allocator's, in the order of time.
   template <typename Clock>
   void merge_into(std::vector<TraceEntry>& trace, Clock& to_unix) {
@@ -264,6 +279,12 @@ class History {
                  return to_unix(failure.first) / 1000 <= entry.time_.t_ && entry.time_.t_ <= to_unix(failure.second) / 1000;
                });
       };
+      for (auto& entry : trace) {
+        if (entry.action_ != TraceEntry::SNAPSHOT || snapshots.empty()) continue;
+        const auto apart = [&](const auto& one) { return std::abs(to_unix(one.first) / 1000 - entry.time_.t_); };
+        const auto is_nearer = [&](const auto& a, const auto& b) { return apart(a) < apart(b); };
+        entry.size_ += std::min_element(snapshots.begin(), snapshots.end(), is_nearer)->second;
+      }
       trace.erase(std::remove_if(trace.begin(), trace.end(), is_unheard), trace.end());
       middle = trace.size();
       entries.append_to(trace, index);
@@ -300,6 +321,7 @@ class History {
   std::mutex mutex;
   LastEntries entries;
   std::deque<std::pair<Time, Time>> unheard;                   // when failures were that are left out
+  std::deque<std::pair<Time, uint64_t>> snapshots;             // when they were taken, and the arena's bytes in use
   LeavingBlocks leaving;                                       // by address
   std::deque<std::pair<uint64_t, uint64_t>> leaving_in_order;  // number and address of those that streams have not done with
   std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> live;  // where live blocks were asked for

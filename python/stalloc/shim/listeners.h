@@ -21,7 +21,8 @@ template <typename MakeNotes>
 void tell_allocated(Device& device, void* address, size_t size, size_t rounded, cudaStream_t stream, PoolId pool,
                     MakeNotes&& notes) {
   if (C10_UNLIKELY(History::any_enabled())) {
-    device.history.memory_changed(device.core, RecordContext::ALLOC, notes);
+    device.history.complete_done(device.core);
+    device.history.memory_changed(device.core, RecordContext::ALLOC, notes, stream);
     device.history.allocated(address, size, rounded, stream, pool, notes());
   }
   if (const auto* python = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(python != nullptr))

@@ -12,22 +12,21 @@
 
 namespace stalloc {
 
-// Adds what a pool holds, and the most that it held, to PyTorch's statistics. What it holds only grows as long as somebody holds
-// it. Older versions do not tell.
+// Adds what a pool holds to PyTorch's statistics. Older versions do not tell.
 template <typename Stats>
-auto add_reserved(Stats& stats, c10::cuda::MempoolId_t pool, int64_t bytes, int64_t most, int)
+auto add_reserved(Stats& stats, c10::cuda::MempoolId_t pool, const StallocCounter& held, int)
     -> decltype(void(stats.reserved_bytes_by_private_pools)) {
   constexpr size_t AGGREGATE = 0, LARGE = 2;
   for (size_t type : {AGGREGATE, LARGE}) {
     auto& reserved = stats.reserved_bytes_by_private_pools[pool][type];
-    reserved.current += bytes;
-    reserved.peak += most;
-    reserved.allocated += most;
-    reserved.freed += most - bytes;
+    reserved.current += int64_t(held.current);
+    reserved.peak += int64_t(held.peak);
+    reserved.allocated += int64_t(held.allocated);
+    reserved.freed += int64_t(held.freed);
   }
 }
 template <typename Stats>
-void add_reserved(Stats&, c10::cuda::MempoolId_t, int64_t, int64_t, long) {}
+void add_reserved(Stats&, c10::cuda::MempoolId_t, const StallocCounter&, long) {}
 
 // The pools of one device.
 class Pools {
@@ -73,7 +72,7 @@ class Pools {
   void released(Id pool) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (auto found = ours_.find(pool); found != ours_.end()) {
-      if (found->second == 1) (void)held_now();
+      if (found->second == 1) look();
       core_->pool_end(index_, pool.first, pool.second);
       if (--found->second == 0) ours_.erase(found);
     }
@@ -90,9 +89,18 @@ class Pools {
   template <typename Stats>
   void add_to(Stats& stats) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (ours_.empty() && most_.empty()) return;
-    auto held = held_now();
-    for (const auto& [pool, most] : most_) add_reserved(stats, pool, held[pool], most, 0);
+    look();
+    for (const auto& [pool, held] : held_) add_reserved(stats, pool, held, 0);
+  }
+  void reset_peaks() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    look();
+    for (auto& [pool, held] : held_) held.peak = held.current;
+  }
+  void reset_totals() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    look();
+    for (auto& [pool, held] : held_) held.allocated = held.freed = 0;
   }
 
   // The live blocks of a pool.
@@ -115,14 +123,20 @@ class Pools {
   std::vector<Redirection> routes_;
   std::map<Id, int> ours_;  // and how many hold each
   std::map<Id, int> made_;
-  std::map<Id, int64_t> most_;  // bytes that each was seen to hold, also of those that are gone
+  std::map<Id, StallocCounter> held_;  // bytes of each, also of those that are gone
 
-  // What each holds. The lock is held.
-  std::map<Id, int64_t> held_now() {
-    std::map<Id, int64_t> held;
-    for (const auto& part : pool_parts(core_, index_)) held[{part.pool[0], part.pool[1]}] += int64_t(part.block.size);
-    for (const auto& [pool, bytes] : held) most_[pool] = std::max(most_[pool], bytes);
-    return held;
+  // Counts what each holds now: it only grows as long as somebody holds it. The lock is held.
+  void look() {
+    if (ours_.empty() && held_.empty()) return;
+    std::map<Id, uint64_t> now;
+    for (const auto& part : pool_parts(core_, index_)) now[{part.pool[0], part.pool[1]}] += part.block.size;
+    for (const auto& [pool, bytes] : now) held_[pool];
+    for (auto& [pool, held] : held_) {
+      const uint64_t bytes = now[pool];
+      (bytes > held.current ? held.allocated : held.freed) += std::max(bytes, held.current) - std::min(bytes, held.current);
+      held.current = bytes;
+      held.peak = std::max(held.peak, bytes);
+    }
   }
 };
 

@@ -86,6 +86,13 @@ inline void append_pools(const StallocCore* core, int index, MempoolId_t pool, H
     block.requested_size = part.block.requested;
     block.allocated = part.free == 0 && part.block.pending == 0;
     block.active = part.free == 0;
+    auto& blocks = segments.back().blocks;
+    if (!blocks.empty() && !blocks.back().active && !block.active) {
+      // What is free of several pages is one block.
+      blocks.back().size += block.size;
+      segments.back().total_size += block.size;
+      continue;
+    }
     append_block(segments.back(), std::move(block), part.block.address, stacks);
   }
 }
@@ -160,7 +167,13 @@ struct Snapshots : Statistics<Native> {
   native::SnapshotInfo snapshot() { return with_pools(next->snapshot(), {0, 0}, true); }
 
   native::SnapshotInfo with_pools(native::SnapshotInfo result, MempoolId_t pool, bool traces) {
-    for (auto& device : devices) append_pools(core, device->index, pool, device->history, result.segments);
+    for (auto& device : devices) {
+      append_pools(core, device->index, pool, device->history, result.segments);
+      if (!History::any_enabled()) continue;
+      StallocCounters counters{};
+      core->counters(device->index, &counters, 0, 0);
+      device->history.snapshot_taken(counters.all.bytes.current);
+    }
     return pool == MempoolId_t{0, 0} ? with_arena(std::move(result), traces) : result;
   }
 

@@ -59,6 +59,7 @@ struct Statistics : Devices<Native> {
     next->resetAccumulatedStats(index);
     if (auto* device = find(index)) {
       device->figures.reset_totals();
+      device->pools.reset_totals();
       device->out_of_memory.store(0, std::memory_order_relaxed);
       device->again.reset();
     }
@@ -66,7 +67,10 @@ struct Statistics : Devices<Native> {
 
   void resetPeakStats(c10::DeviceIndex index) {
     next->resetPeakStats(index);
-    if (auto* device = find(index)) device->figures.reset_peaks(next->getDeviceStats(index));
+    if (auto* device = find(index)) {
+      device->figures.reset_peaks(next->getDeviceStats(index));
+      device->pools.reset_peaks();
+    }
   }
 
   // The limit that the environment sets (PYTORCH_ALLOC_CONF=per_process_memory_fraction:...).

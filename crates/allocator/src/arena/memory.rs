@@ -146,8 +146,14 @@ impl<D: Device> Memory<D> {
         }
     }
 
-    /// Whether the device has too little memory for so many live bytes, whatever is remapped: then no page is mapped in vain.
+    /// Whether the device has too little memory for so many live bytes, or the program allows itself too little, whatever is
+    /// remapped: then no page is mapped in vain.
     fn is_beyond_device(&mut self, live: u64, device: &D, ledger: &Ledger) -> bool {
+        // What is held stays, and may be remapped.
+        let pools = ledger.statistics().pools;
+        if live + pools > device.allowed().max(self.frames.mapped() + pools) {
+            return true;
+        }
         if live > self.device_bytes {
             // Others may have given memory back since.
             self.look_around(device, ledger);

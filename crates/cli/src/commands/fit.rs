@@ -14,6 +14,9 @@ use crate::progress::Spinner;
 /// Lines of a failed program that are shown below the answer; all that were kept where nothing ran.
 const LINES_SHOWN: usize = 3;
 
+/// Lines that do without what they are refused.
+const SLOWER_SHOWN: usize = 3;
+
 /// Arguments of `stalloc fit`.
 #[derive(clap::Args)]
 #[command(
@@ -200,8 +203,16 @@ fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
             let with = if values.is_empty() { String::new() } else { format!(" up to {}", words(values)) };
             output::line(&format!(
                 "  it runs{with} under pytorch all the same: {} requests are refused and caught, as cuDNN does, which then takes a slower way",
-                output::count(*refused)
+                output::count(refused.iter().map(|one| one.count).sum())
             ))?;
+            for one in refused.iter().take(SLOWER_SHOWN) {
+                let site = one.site.as_deref().unwrap_or("a line that is not known");
+                output::line(&format!(
+                    "    {site}: {} of up to {}",
+                    output::count(one.count),
+                    output::bytes(one.most)
+                ))?;
+            }
         }
         output::line("")?;
     }

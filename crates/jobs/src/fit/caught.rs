@@ -3,30 +3,60 @@
 //! cuDNN takes its next plan where a workspace does not fit, and a program may do the same. A trial on memory without limit sees
 //! nothing of that: so the command is run on the card itself, with values that do not fit.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use stalloc_trace::{Event, Trace, site::site};
+
 /// A value with which the command runs all the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caught {
     /// Its place in the range.
     pub place: u64,
-    /// Requests that were refused meanwhile.
-    pub refused: u64,
+    /// What was refused meanwhile.
+    pub refused: Vec<Refused>,
 }
 
-/// The largest place from `first` on, of `count`, with which the command `runs`: it says how many requests were refused. More is
+/// Requests of one line that were refused, and that the program lived on without.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The line that asked for them, or that they are the backward pass of; none where nobody knows.
+    pub site: Option<String>,
+    /// How many.
+    pub count: u64,
+    /// Bytes of the largest.
+    pub most: u64,
+}
+
+/// What the card refused in a recording, by line, the largest first.
+pub fn refused(trace: &Trace) -> Vec<Refused> {
+    let mut by_site = BTreeMap::new();
+    for event in &trace.events {
+        let Event::OutOfMemory { size, stack, .. } = event else { continue };
+        let (count, most) = by_site.entry(site(trace.stacks.get(*stack), |id| trace.string(id))).or_insert((0, 0));
+        (*count, *most) = (*count + 1, (*size).max(*most));
+    }
+    let mut all: Vec<_> = by_site.into_iter().map(|(site, (count, most))| Refused { site, count, most }).collect();
+    all.sort_by_key(|one| Reverse(one.most));
+    all
+}
+
+/// The largest place from `first` on, of `count`, with which the command `runs`: it says what was refused. More is
 /// assumed to need more. O(log count) runs; one where the first fails, as for most commands.
 pub fn largest<E>(
     first: u64,
     count: u64,
-    mut runs: impl FnMut(u64) -> Result<Option<u64>, E>,
+    mut runs: impl FnMut(u64) -> Result<Option<Vec<Refused>>, E>,
 ) -> Result<Option<Caught>, E> {
-    let (mut found, mut fails, mut step) = (None, count, 1);
+    let (mut found, mut fails, mut step) = (None::<Caught>, count, 1);
     let mut place = first;
     while place < fails {
         match runs(place)? {
             Some(refused) => found = Some(Caught { place, refused }),
             None => fails = place,
         }
-        let Some(Caught { place: runs, .. }) = found else { break };
+        let Some(runs) = found.as_ref().map(|caught| caught.place) else { break };
         if fails - runs <= 1 {
             break;
         }
@@ -49,9 +79,9 @@ mod tests {
             let mut tried = Vec::new();
             let found = largest(first, count, |place| {
                 tried.push(place);
-                Ok::<_, Infallible>((place <= most).then_some(place))
+                Ok::<_, Infallible>((place <= most).then(Vec::new))
             });
-            assert_eq!(found, Ok(Some(Caught { place: most, refused: most })), "{first} {count} {most}");
+            assert_eq!(found, Ok(Some(Caught { place: most, refused: Vec::new() })), "{first} {count} {most}");
             assert!(tried.iter().all(|place| (first..count).contains(place)) && tried.len() <= 40, "{tried:?}");
         }
         let mut runs = 0;
@@ -60,7 +90,7 @@ mod tests {
             Ok::<_, Infallible>(None)
         });
         assert_eq!((found, runs), (Ok(None), 1));
-        assert_eq!(largest(5, 5, |_| Ok::<_, Infallible>(Some(0))), Ok(None), "nothing is left to try");
+        assert_eq!(largest(5, 5, |_| Ok::<_, Infallible>(Some(Vec::new()))), Ok(None), "nothing is left to try");
         assert_eq!(largest(5, 9, |_| Err("stopped")), Err("stopped"));
     }
 }

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use stalloc_dryrun_setup::Gpu;
 use stalloc_report::Category;
 use stalloc_simulator::{Kind, Options, Replay, replay, smallest_capacity};
-use stalloc_trace::{Event, Trace};
+use stalloc_trace::Trace;
 
+use crate::fit::caught::{self, Refused};
 use crate::fit::outside::{Groups, Outside};
 
 /// The allocators that are asked, in the order in which they are shown.
@@ -58,7 +59,7 @@ pub struct Device {
     pub requests: u64,
     /// Requests that the card refused and the program lived on without.
     #[serde(default)]
-    pub refused: u64,
+    pub refused: Vec<Refused>,
     /// Hash of what was recorded, addresses and times aside.
     pub content: u64,
     /// Most live bytes at once.
@@ -125,7 +126,7 @@ pub fn evaluate(
         steps,
         is_cut: false,
         requests: trace.requests.len() as u64,
-        refused: trace.events.iter().filter(|event| matches!(event, Event::OutOfMemory { .. })).count() as u64,
+        refused: caught::refused(trace),
         content,
         peak_allocated: trace.peak_allocated(),
         stages: groups.map(|groups| groups.stages.clone()).unwrap_or_default(),

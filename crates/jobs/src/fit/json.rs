@@ -29,7 +29,9 @@ pub fn json(question: &Question, answer: &Answer) -> Value {
             "gpu": row.gpu.name,
             "values": object(&row.fixed),
             "largest": largest,
-            "caught": row.caught.as_ref().map(|(values, refused)| json!({"values": object(values), "refused": refused})),
+            "caught": row.caught.as_ref().map(|(values, refused)| {
+                json!({"values": object(values), "refused": refused.iter().map(|one| one.count).sum::<u64>(), "slower": refused})
+            }),
             "complete": row.is_complete,
             "open": row.open.as_ref().map(|(first, last)| [first, last]),
             "unused": row.is_unused,

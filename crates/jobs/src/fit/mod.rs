@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicBool;
 use stalloc_common::CommandLine;
 use stalloc_dryrun_setup::{DryRun, Gpu};
 
-pub use caught::Caught;
+pub use caught::{Caught, Refused};
 pub use evaluate::{ALLOCATORS, Device, FitsGpu, Need};
 pub use json::json;
 pub use outside::{Outside, Part};

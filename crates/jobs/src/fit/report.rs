@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stalloc_dryrun_setup::Gpu;
 
 use crate::fit::Question;
+use crate::fit::caught::Refused;
 use crate::fit::evaluate::{ALLOCATORS, Device, FitsGpu};
 use crate::fit::outside::Outside;
 use crate::fit::ranks::Class;
@@ -53,9 +54,9 @@ pub struct Frontier {
     pub largest: Vec<Option<Assignment>>,
     /// For each allocator whether that is the end of the range, so that more may fit.
     pub is_end: Vec<bool>,
-    /// What runs under PyTorch's allocator although it does not fit: all values of the largest, and how many requests are refused and
-    /// caught.
-    pub caught: Option<(Assignment, u64)>,
+    /// What runs under PyTorch's allocator although it does not fit: all values of the largest, and the requests that are refused
+    /// and caught.
+    pub caught: Option<(Assignment, Vec<Refused>)>,
     /// Whether the search came to its end.
     pub is_complete: bool,
     /// The first and the last value that may still fit and of which nothing is known, where there are such.
@@ -141,7 +142,7 @@ pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicB
             caught: found
                 .caught
                 .get(&index)
-                .map(|caught| (line.values(&question.variables, caught.place), caught.refused)),
+                .map(|caught| (line.values(&question.variables, caught.place), caught.refused.clone())),
             is_complete: true,
             open: None,
             is_unused: is_unused(found, index),

@@ -406,7 +406,9 @@ impl Work<'_> {
             let outcome = self.one(&command, &stand_in, None, None);
             self.lock().running.remove(&(line, place));
             match outcome {
-                Ok(Some((Outcome::Ran(devices, _), _))) => Ok(Some(devices.iter().map(|device| device.refused).sum())),
+                Ok(Some((Outcome::Ran(devices, _), _))) => {
+                    Ok(Some(devices.into_iter().flat_map(|device| device.refused).collect()))
+                }
                 Ok(Some((Outcome::Failed(_), _))) => Ok(None),
                 Ok(None) | Err(_) => Err(()),
             }

@@ -115,7 +115,8 @@ pub fn run(
         package: setting.package.clone(),
         dry_run: Some(dry_run.clone()),
         steps: Some(setting.steps),
-        stacks: Some(0),
+        // On the card itself, to name who asks for what is refused.
+        stacks: Some(if dry_run.is_ample() { 0 } else { setting.steps }),
         answers: setting.answers.clone(),
         answers_file: setting.answers_file.clone(),
         launch,

@@ -48,6 +48,22 @@ fn a_run_is_mapped_as_far_as_the_budget_goes() {
     assert_eq!((device.held, device.aliased), (0, 0));
 }
 
+#[test]
+fn nothing_is_mapped_for_a_request_that_the_budget_cannot_hold() {
+    static BUDGET: Budget = Budget::new();
+    let mut arena = Arena::new(Budgeted::new(Counting::new(1 << 30), &BUDGET), &Plan::default()).unwrap();
+    let first = arena.serve(4 * PAGE, 1).unwrap().address;
+    let held = arena.reserved();
+    BUDGET.set_limit(10 * PAGE);
+    assert!(arena.serve(7 * PAGE, 1).is_none());
+    assert_eq!(arena.statistics().peak_reserved, held);
+    arena.serve(6 * PAGE, 1).unwrap();
+    // What is held already may be used, whatever is allowed by now.
+    BUDGET.set_limit(PAGE);
+    arena.free(first).unwrap();
+    arena.serve(3 * PAGE, 1).unwrap();
+}
+
 /// What a stream was given.
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
