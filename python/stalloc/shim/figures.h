@@ -94,8 +94,8 @@ class Figures {
   DeviceStats outside;
   DeviceStats peaks;  // .peak alone
 
-  // The arena's figures as PyTorch lays them out, with its memory in the large pool. What is mapped by pages counts as an expandable
-  // segment does: in no figure of segments or of what is split. A solid one is a segment. The lock is held.
+  // The arena's figures as PyTorch lays them out, with its memory in the large pool. What is mapped by pages counts as an
+  // expandable segment does: in no figure of segments or of what is split. A solid one is a segment. The lock is held.
   DeviceStats laid_out(const StallocCounters& counters) {
     DeviceStats stats;
     auto set = [](Stat& stat, const StallocCounter& counter) {
