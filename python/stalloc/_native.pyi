@@ -172,8 +172,8 @@ def answer_reads(answer: Callable[[int, int, int, int], bool]) -> None:
 def computed_later(address: int, bytes: int) -> Optional[tuple[int, int]]:
     """What the bytes at an address of a device are that were to be computed later, and bytes of it that lie before; None if they are not."""
 
-def operation_reads(bytes: int) -> Optional[tuple[int, bool]]:
-    """What an operation that runs on this thread reads in so many bytes: a number, and whether it is computed."""
+def operation_reads(bytes: int) -> Optional[tuple[int, bool, bool]]:
+    """What an operation that runs on this thread reads in so many bytes: a number, whether it is computed, and from what was drawn."""
 
 def operation_reads_its_own() -> bool:
     """Whether the operation that runs on this thread reads what it has just computed, and no values of the program."""

@@ -1,5 +1,6 @@
 """Values that a dry run does not compute: noted, answered, never in the way."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -50,6 +51,10 @@ def test_each_read_is_listed_with_its_place_and_sees_zero_or_the_answer(record, 
 ])
 def test_numbers_are_written_in_the_size_that_is_read(numbers, size, data):
     assert encode(numbers, size) == data
+
+
+#: Kinds of which no size hangs on numbers that the device draws.
+NO_SIZE: set[str] = set()
 
 
 @pytest.mark.parametrize("numbers, size", [([1], 3), ([1, 2, 3], 4), ([1.0], 1), ([1], 16)])
@@ -106,6 +111,21 @@ def test_a_size_that_is_guessed_comes_first_with_a_range(record):
     assert f"masks.py:{line_of('masks.py', '# guessed')} " in first["stack"][0]
     assert not any(read["guessed"] for read in trace["host_reads"][1:])
     assert trace["peak_allocated"] - trace["peak_if_none"] >= 1000 * 16384 * 4
+
+
+def test_each_size_that_hangs_on_values_is_exact_or_marked(record):
+    recorded = record("value_sizes.py")
+    kinds = [json.loads(line) for line in recorded.process.stderr.splitlines() if line.startswith("[")]
+    assert len(kinds) > 40
+    (trace,) = recorded.summary["traces"]
+    marked = {(call, name) for read in trace["host_reads"] for call, name in itertools.pairwise(_functions(read["stack"]))}
+    for name, host, given, drawn in kinds:
+        assert given == host or (name, "from_host") in marked, f"{name}: {given}, on a GPU {host}"
+        assert (name, "from_device") in marked or name in NO_SIZE, f"{name}: {drawn}, of numbers that nobody knows"
+
+
+def _functions(stack):
+    return [frame.rpartition(" ")[2] for frame in stack if "value_sizes.py:" in frame]
 
 
 def test_fractions_that_are_not_known_are_small_and_lead_no_program_astray(record):

@@ -20,7 +20,7 @@ from typing import Any, Iterator, Optional, Sequence
 from stalloc import _native
 from stalloc._dry_run import handlers, later, triton_kernels, unknown_fractions
 
-_OTHER, _COMPUTED, _COUNTED, _DRAWN, _CHECK, _MADE, _ASSUMED, _COPIED, _READ = range(9)
+_OTHER, _COMPUTED, _COUNTED, _DRAWN, _CHECK, _MADE, _ASSUMED, _COPIED, _READ, _RANDOM_NUMBERS, _COUNTED_ROWS = range(11)
 
 #: A tensor as the native side has it: number of its type, sizes, strides, bytes (none: they do not matter).
 Described = tuple[int, Sequence[int], Sequence[int], Optional[bytes]]
@@ -35,7 +35,7 @@ _COMPUTED_NAMES = frozenset(
     " bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift __lshift__ __rshift__ __ilshift__"
     " __irshift__ isin isnan isinf sum mean prod all any max min amax amin aminmax argmax argmin cumsum cumprod cummax cummin"
     " count_nonzero nansum bincount histc sort topk searchsorted bucketize median index _unsafe_index index_put _index_put_impl"
-    " index_select index_add index_copy index_fill gather scatter scatter_add scatter_reduce take cat tril triu flip roll arange"
+    " kthvalue sigmoid _softmax _log_softmax std var index_select index_add index_copy index_fill gather scatter scatter_add scatter_reduce take cat tril triu flip roll arange"
     " linspace eye tril_indices triu_indices repeat_interleave masked_scatter copy fill zero _amp_update_scale".split()
 )
 #: Those that read from the device how many elements they found, before they make their output.
@@ -143,10 +143,14 @@ def _classify(torch: Any, number: int, name: str, overload: str) -> tuple[int, i
     if plain in _OVERWRITING:
         fresh |= 1
     kind = (
-        _COUNTED
+        _COUNTED_ROWS
+        if plain in _COUNTED_NAMES and "_dim" in plain
+        else _COUNTED
         if plain in _COUNTED_NAMES
+        else _RANDOM_NUMBERS
+        if plain in _RANDOM
         else _DRAWN
-        if plain in _CHOOSING or plain in _RANDOM
+        if plain in _CHOOSING
         else _ASSUMED
         if base == "all" and not overload or base in _COMPARING
         else _COPIED

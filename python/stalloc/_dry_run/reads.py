@@ -50,8 +50,10 @@ def listen(answers: Answers) -> None:
             return True
         # What an operation reads for itself it has just computed: what was at the place before does not count.
         found = _native.operation_reads(size) if size <= 8 else None
-        if found is not None and found[1]:  # as on a GPU
+        if found is not None and found[1]:
             ctypes.memmove(destination, found[0].to_bytes(size, "little"), size)
+            if found[2]:  # else it is as on a GPU
+                _native.host_read(size, _stack(sys._getframe().f_back), "drawn at random")
             return True
         is_stale = flags & (_KNOWN | _DRAWN) and found is None and _native.operation_reads_its_own()
         if is_stale:

@@ -366,10 +366,12 @@ extern "C" fn read(
 }
 
 /// What an operation that is running on this thread would read in so many bytes: the number of elements that it finds, and whether
-/// that is computed; none if no such operation is running.
+/// that is computed, and follows from what was drawn; none if no such operation is running.
 #[pyfunction]
-pub fn operation_reads(bytes: usize) -> Option<(usize, bool)> {
-    RUNNING.with_borrow(|all| all.iter().rev().flatten().find_map(|running| running.read(bytes)))
+pub fn operation_reads(bytes: usize) -> Option<(usize, bool, bool)> {
+    let (number, source) =
+        RUNNING.with_borrow(|all| all.iter().rev().flatten().find_map(|running| running.read(bytes)))?;
+    Some((number, source.is_some(), source == Some(stand_in::Source::Drawn)))
 }
 
 /// The type of the fractions that the innermost operation on this thread reads from the device; none if it reads something else.

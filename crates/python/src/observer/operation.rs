@@ -17,6 +17,9 @@ const MOST_FRACTIONS: usize = 1 << 16;
 /// Places that one output may be written to in pieces; more are forgotten.
 const MOST_PIECES: usize = 1 << 16;
 
+/// Bits of a tensor's dispatch keys that say which kinds of device it is of.
+const DEVICES: usize = 0xffff;
+
 /// What the observer does for an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -38,6 +41,10 @@ pub enum Kind {
     Copied,
     /// It reads one number from the device.
     Read,
+    /// Draw its numbers, whatever it is given.
+    Random,
+    /// As `Counted`; of the rows of a dimension, its second input.
+    CountedRows,
 }
 
 impl Kind {
@@ -52,6 +59,8 @@ impl Kind {
             6 => Self::Assumed,
             7 => Self::Copied,
             8 => Self::Read,
+            9 => Self::Random,
+            10 => Self::CountedRows,
             _ => Self::Other,
         }
     }
@@ -182,8 +191,15 @@ impl Running {
             }
             if tag(value(0)) == TENSOR && layout.is_plain(word(value(0), 0)) {
                 running.numel = layout.tensor.numel(word(value(0), 0));
+                if operation.kind == Kind::CountedRows && inputs.1 > 1 && tag(value(1)) == layout.tags.int {
+                    let sizes = layout.tensor.view(word(value(0), 0), Place::Device).map(|view| view.sizes);
+                    let dimension =
+                        |sizes: &Vec<usize>| (word(value(1), 0) as i64).rem_euclid(sizes.len().max(1) as i64);
+                    let rows = sizes.and_then(|sizes| sizes.get(dimension(&sizes) as usize).copied());
+                    running.numel = rows.unwrap_or(running.numel);
+                }
             }
-            let draws = matches!(operation.kind, Kind::Drawn | Kind::Assumed);
+            let draws = matches!(operation.kind, Kind::Drawn | Kind::Random | Kind::Assumed);
             let source = Source::Computed;
             let mut reader = Reader { layout, is_unknown: false, draws, source, is_large: false, has_later: false };
             let mut all = Vec::with_capacity(inputs.1);
@@ -199,11 +215,14 @@ impl Running {
             }
             let results = compute(operation, &all, reader.is_unknown);
             let source = match (reader.is_unknown, operation.kind) {
+                (_, Kind::Random) => Source::Drawn,
                 (false, _) => reader.source,
                 (true, Kind::Assumed) => Source::Check,
                 (true, _) => Source::Drawn,
             };
-            running.results = results.map(|results| (results, source));
+            // How many hold of what is assumed of unknown values is a guess.
+            let is_guess = running.counts() && source == Source::Check;
+            running.results = results.filter(|_| !is_guess).map(|results| (results, source));
         }
         running
     }
@@ -280,16 +299,21 @@ impl Running {
 
     /// Whether what it reads is its own: all but the operations that copy to the host, and those of [`Running::read`].
     pub fn reads_its_own(&self) -> bool {
-        !matches!(self.operation.kind, Kind::Read | Kind::Copied | Kind::Counted | Kind::Check)
+        !matches!(self.operation.kind, Kind::Read | Kind::Copied | Kind::Check) && !self.counts()
     }
 
-    /// What it reads from the device in so many bytes: a number, and whether it is computed.
-    pub fn read(&self, bytes: usize) -> Option<(usize, bool)> {
+    /// Whether it reads how many elements it found.
+    fn counts(&self) -> bool {
+        matches!(self.operation.kind, Kind::Counted | Kind::CountedRows)
+    }
+
+    /// What it reads from the device in so many bytes: a number, and how it is known; not at all: it is the most that it can be.
+    pub fn read(&self, bytes: usize) -> Option<(usize, Option<Source>)> {
         match self.operation.kind {
-            Kind::Check if bytes == 1 => Some((1, false)),
-            Kind::Counted if bytes == 4 || bytes == 8 => match &self.results {
-                Some((results, _)) => Some((*results.first()?.1.first()?, true)),
-                None => Some((self.numel, false)),
+            Kind::Check if bytes == 1 => Some((1, None)),
+            _ if self.counts() && (bytes == 4 || bytes == 8) => match &self.results {
+                Some((results, source)) => Some((*results.first()?.1.first()?, Some(*source))),
+                None => Some((self.numel, None)),
             },
             _ => None,
         }
@@ -383,8 +407,8 @@ impl Reader<'_> {
         // SAFETY: by the contract of this function; a plain tensor has sizes and strides, and its elements are in its storage.
         unsafe {
             let layout = self.layout;
-            let keys = layout.tensor.keys(tensor);
-            if keys == 0 {
+            // Of no device: an undefined tensor, as in place of a whole dimension in a list of indices.
+            if layout.tensor.keys(tensor) & DEVICES == 0 {
                 return Input::None;
             }
             let on_host = layout.is_on_host(tensor);
