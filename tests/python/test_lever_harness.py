@@ -32,6 +32,7 @@ CELLS: dict[str, dict[str, str]] = {
     "counts_calls": {"checkpoint": "refused: a block changes Counting.calls"},
     "ddp_after": {"spill": "bitwise", "step_in_backward": "refused: the script has process groups", "checkpoint": "bitwise", "offload": "bitwise"},
     "ddp_before": {"checkpoint_every_second": "bitwise", "chunked_loss": "rounding"},
+    "dicts": {"checkpoint": "bitwise", "checkpoint_every_second": "bitwise", "chunked_loss": "rounding"},
     "ema": {"spill": "bitwise", "checkpoint": "bitwise", "offload_first_half": "bitwise", "autocast_bf16": "change", "chunked_loss": "rounding"},
     "evaluation": {"chunked_loss": "rounding", "offload": "bitwise"},
     "function": {"zero_grad_early": "bitwise", "step_in_backward": "bitwise", "fused": "rounding"},

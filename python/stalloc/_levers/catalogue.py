@@ -168,11 +168,11 @@ class _OfBlocks(Lever):
         lines = []
         for name, model in models:
             lists = [b for b in program.blocks() if b.name.startswith(name) and b.name[len(name) :][:1] in ("", ".", "[")] if program.calls else program.blocks_of(name, model)
-            lines += [self.call.replace("BLOCKS", f"*{b.name}{self.part.replace('N', str(len(b.members) // 2))}") for b in lists]
+            lines += [self.call.replace("BLOCKS", f"*{b.as_list}{self.part.replace('N', str(len(b.members) // 2))}") for b in lists]
             # A language model of transformers appends keys and values, and would a second time; its decoder may have a copy of the settings.
             parts = [(path, getattr(part, "config", None)) for path, part in model.named_modules()] if lines and self.is_recomputed else []
             caching = {id(config): path for path, config in reversed(parts) if getattr(config, "use_cache", None) is True}
-            lines += [f"{name}{written(path)}.config.use_cache = False" for path in reversed(caching.values())]
+            lines += [f"{name}{written(program.torch, model, path)}.config.use_cache = False" for path in reversed(caching.values())]
         return lines
 
     def _slice(self, blocks: Blocks) -> slice:
@@ -539,8 +539,8 @@ class Sharded(Lever):
         for name, model in models:
             for blocks in blocks_of(program.torch, name, model):
                 is_nested = blocks.count() != len(blocks.members) or isinstance(blocks.members[0], program.torch.nn.ModuleList)
-                loop = [f"for group in {blocks.name}:", "    for block in group:", "        fully_shard(block)"]
-                lines += loop if is_nested else [f"for block in {blocks.name}:", "    fully_shard(block)"]
+                loop = [f"for group in {blocks.as_list}:", "    for block in group:", "        fully_shard(block)"]
+                lines += loop if is_nested else [f"for block in {blocks.as_list}:", "    fully_shard(block)"]
         return [*lines, *(f"fully_shard({name})" for name, _model in models)]
 
     def on_model(self, program: Program, name: str, model: Any) -> bool:

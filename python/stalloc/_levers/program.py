@@ -29,6 +29,8 @@ class Blocks:
     name: str
     #: In order; a member that is a list stands for the blocks in it.
     members: list[Any]
+    #: The same as something that can be sliced: ``list(model.layers.values())`` of a dictionary.
+    as_list: str
 
     def count(self, part: slice = slice(None)) -> int:
         """How many blocks there are in a part of them."""
@@ -223,7 +225,7 @@ class Program:
         for name, model in zip(self.names["models"].models, self.models):
             for path, inner in model.named_modules():
                 if inner is module:
-                    return name + written(path)
+                    return name + written(self.torch, model, path)
         return None
 
     def is_model(self, module: Any) -> bool:
@@ -236,18 +238,20 @@ class Program:
 
 
 def blocks_of(torch: Any, name: str, model: Any) -> Iterator[Blocks]:
-    """The outermost lists of equal blocks of a model."""
+    """The outermost lists, or dictionaries, of equal blocks of a model."""
     inside: set[int] = set()
+    kinds = torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict
     for path, module in model.named_modules():
         if id(module) in inside:
             continue
-        if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
+        if isinstance(module, kinds):
             members = list(module.children())
-            # What has no module inside is one operation: to compute it again saves nothing.
-            are_equal = len(members) > 1 and len({type(member) for member in members}) == 1
+            # What has no module inside is one operation: to compute it again saves nothing. Dictionaries in a list are looked into.
+            are_equal = len(members) > 1 and len({type(member) for member in members}) == 1 and not isinstance(members[0], kinds[2])
             if are_equal and all(any(True for _ in member.children()) for member in members) and any(called(members)):
                 inside.update(id(inner) for inner in module.modules())
-                yield Blocks(name + written(path), members)
+                where = name + written(torch, model, path)
+                yield Blocks(where, members, f"list({where}.values())" if isinstance(module, kinds[2]) else where)
 
 
 def models_of(torch: Any, optimizer: Any) -> list[Any]:
@@ -258,9 +262,14 @@ def models_of(torch: Any, optimizer: Any) -> list[Any]:
     return [m for m in modules if id(m) not in inner and any(id(p) in trained for p in m.parameters())]
 
 
-def written(path: str) -> str:
+def written(torch: Any, model: Any, path: str) -> str:
     """What follows a model's name for a module inside: ``.stages[0].blocks`` of ``stages.0.blocks``."""
-    return "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path.split(".") if part)
+    text = ""
+    for part in path.split(".") if path else ():
+        key = f'["{part}"]' if isinstance(model, torch.nn.ModuleDict) else f"[{part}]"
+        text += f".{part}" if part.isidentifier() else key
+        model = getattr(model, part)
+    return text
 
 
 def widening(torch: Any, model: Any) -> list[Any]:

@@ -20,11 +20,11 @@ BLOCK = 512
 class _Notes:
     """What a call of the model and its backward pass were like."""
 
-    def __init__(self, call: Any) -> None:
-        self.call = call
+    def __init__(self, torch: Any, call: Any) -> None:
+        self._torch, self.call = torch, call
         self.moments: list[tuple[int, Any, int]] = []
-        #: Operations so far at each moment, and the most live bytes up to the next.
-        self.work: list[int] = []
+        #: An event of the device at each moment, and the most live bytes up to the next.
+        self._events: list[Any] = []
         self.live: list[int] = []
         #: Of each storage: bytes, and the moments at which it was packed, gone and needed.
         self.storages: list[list[int | None]] = []
@@ -36,7 +36,7 @@ class _Notes:
         """Something happens: a copy could begin here."""
         self._look()
         self.moments.append(moment)
-        self.work.append(_native.operations_counted() or 0)
+        self._record()
         return len(self.moments) - 1
 
     def _look(self) -> None:
@@ -55,7 +55,20 @@ class _Notes:
         """The step is over, or the model is called again."""
         if len(self.live) < len(self.moments):
             self._look()
-            self.work.append(_native.operations_counted() or 0)
+            self._record()
+
+    def _record(self) -> None:
+        if self._torch.cuda.is_initialized():
+            self._events.append(self._torch.cuda.Event(enable_timing=True))
+            self._events[-1].record()
+
+    def work(self) -> list[int]:
+        """How long the device works from each moment to the next, nanoseconds; nothing of a model on the host."""
+        if not self._events:
+            return [0] * len(self.live)
+        self._torch.cuda.synchronize()
+        since = [round(self._events[0].elapsed_time(event) * 1e6) for event in self._events]
+        return [max(later - sooner, 0) for sooner, later in zip(since, since[1:])]
 
     def candidates(self) -> list[tuple[int, int, int, int]]:
         """What could have been kept."""
@@ -77,6 +90,23 @@ class _Notes:
 
 def _block(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
+
+
+class _Empty(Away):
+    """A storage of a stand-in, which has no bytes to copy: so steps take the time that they take without copies."""
+
+    def __init__(self, torch: Any, storage: Any, device: Any) -> None:
+        self._torch, self._device, self._streams = torch, device, None
+        self._again = self._left = self._arrived = None
+        self._here = storage
+        self._size, self._weak = storage.nbytes(), spill.weak(storage)
+
+    def storage(self) -> Any:
+        # What others hold still is not there twice.
+        here = self._here or self._torch.UntypedStorage._new_with_weak_ptr(self._weak.cdata)
+        if here is None and self._again is None:
+            self._again = self._torch.empty(self._size, dtype=self._torch.uint8, device=self._device).untyped_storage()
+        return self._again if here is None else here
 
 
 class _Rehearsed(Call):
@@ -102,7 +132,7 @@ class _Rehearsed(Call):
 
 
 class Rehearsal(Spiller):
-    """Spills all of some steps, then by a plan. ``told``: allowed live bytes, and a second's bytes of the link and operations of the GPU."""
+    """Spills all of some steps, then by a plan. ``told``: allowed live bytes, and a second's bytes of the link."""
 
     def __init__(self, told: str = "") -> None:
         super().__init__({"host": 0, "kinds": [], "victims": [], "acts": []})
@@ -127,14 +157,15 @@ class Rehearsal(Spiller):
         call = super().begin(torch, model)
         if not self._is_over:
             self._end_notes()
-            self._notes = _Notes(call)
+            self._notes = _Notes(torch, call)
         return call
 
     def away(self, torch: Any, victim: int, storage: Any, device: Any) -> Any:
         if self._is_over:
             return super().away(torch, victim, storage, device)
-        host = torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=device.type == "cuda")
-        return Away(torch, storage, device, host, self._streams_of(torch, device))
+        if device.type == "cuda":
+            return _Empty(torch, storage, device)
+        return Away(torch, storage, device, torch.empty(storage.nbytes(), dtype=torch.uint8), None)
 
     def packed(self, call: Any, at: Any, storage: Any, away: Any) -> None:
         """A tensor of the model is saved."""
@@ -189,13 +220,11 @@ class Rehearsal(Spiller):
 
     def _follow(self, notes: Any) -> None:
         """Makes the plan."""
-        allowed, link, flops = (int(word) for word in (self._told or "0:1:1").split(":"))
+        allowed, link = (int(word) for word in (self._told or "0:1").split(":"))
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or "1")
         host = (_native.host_memory_left() or 1 << 40) // max(ranks, 1) * 3 // 4
         found = [] if notes is None else notes.candidates()
-        moments = [] if notes is None else [
-            ((later - sooner) * 10**9 // flops, live) for sooner, later, live in zip(notes.work, notes.work[1:], notes.live)
-        ]
+        moments = [] if notes is None else list(zip(notes.work(), notes.live))
         blocks = [(_block(size), *when) for size, *when in found]
         victims, host, _peak, self.added = _native.spill_plan(moments, blocks, allowed, host, link)
         if len(victims) > spill.MOST_VICTIMS:

@@ -177,7 +177,7 @@ class Call:
             return packed
         if packed.acts:
             self.perform(packed.acts)
-        if type(packed.what) is not Away:
+        if type(packed.what) is self._plain:
             return packed.what
         storage = packed.what.storage()
         kind, offset, shape, strides = packed.view

@@ -252,7 +252,7 @@ fn verdict(answer: &Answer) -> Option<String> {
 
 fn print_combination(answer: &Answer, command: &CommandLine) -> Result<(), Error> {
     let Some(combination) = answer.combination.as_ref().filter(|one| !one.levers.is_empty()) else { return Ok(()) };
-    output::line(&format!("\n{}", verdict(answer).unwrap_or_default()))?;
+    output::line("\nthe lines of that set:")?;
     combination.levers.iter().try_for_each(print_code)?;
     let is_applied = |lever: &FoundLever| levers::FROM_OUTSIDE.contains(&lever.name.as_str());
     if combination.figures.fits && combination.levers.iter().all(is_applied) {

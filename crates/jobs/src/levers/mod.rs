@@ -340,23 +340,22 @@ pub fn levers(
 struct Aim {
     /// The live bytes that are allowed; none: as few as can be, of a script that fits.
     live: u64,
-    /// Operations and bytes of the link in a second: as many operations as the job's own steps have by the dry run's clock.
-    rates: (f64, f64),
+    /// Bytes of the link in a second.
+    link: f64,
 }
 
 impl Aim {
     /// Trials with less allowed than before, at most: what the arena holds beyond live bytes is another part of them under a plan.
     const MORE_TRIALS: u32 = 2;
 
+    /// The part of the link's bandwidth that copies are planned with: they sustain 0.78 of it, and each takes a while to begin. With all of
+    /// it a GPT that spills 0.5 GiB at 0.9 of its peak took 7 % longer than was planned.
+    const LINK: f64 = 0.7;
+
     fn of(base: &LeverFigures, goal: u64, gpu: &Gpu) -> Aim {
         let missing = base.needed.unwrap_or(u64::MAX).saturating_sub(goal);
         let live = if missing == 0 { 0 } else { base.peak_allocated.saturating_sub(missing) };
-        let (most, bytes) = rates(gpu);
-        let operations = match (base.flops, base.step_us) {
-            (Some(flops @ 1..), Some(step_us @ 1..)) => (flops as f64 / step_us as f64 * 1e6).min(most).max(1.0),
-            _ => most,
-        };
-        Aim { live, rates: (operations, bytes) }.lower(goal / 256)
+        Aim { live, link: rates(gpu).1 * Self::LINK }.lower(goal / 256)
     }
 
     fn lower(self, bytes: u64) -> Aim {
@@ -365,8 +364,7 @@ impl Aim {
 
     /// What follows the lever's name.
     fn words(&self) -> String {
-        let (operations, bytes) = self.rates;
-        format!("{}:{bytes:.0}:{operations:.0}", self.live)
+        format!("{}:{:.0}", self.live, self.link)
     }
 }
 
