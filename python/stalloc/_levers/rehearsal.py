@@ -64,11 +64,11 @@ class _Notes:
 
     def work(self) -> list[int]:
         """How long the device works from each moment to the next, nanoseconds; nothing of a model on the host."""
-        if not self._events:
-            return [0] * len(self.live)
-        self._torch.cuda.synchronize()
-        since = [round(self._events[0].elapsed_time(event) * 1e6) for event in self._events]
-        return [max(later - sooner, 0) for sooner, later in zip(since, since[1:])]
+        return [_between(*pair) for pair in zip(self._events, self._events[1:])] or [0] * len(self.live)
+
+    def step(self, before: _Notes | None) -> int:
+        """How long the step took that ended with this call, by the last call of the step before, nanoseconds; 0 if that is not known."""
+        return _between(before._events[-1], self._events[-1]) if before is not None and before._events and self._events else 0
 
     def candidates(self) -> list[tuple[int, int, int, int]]:
         """What could have been kept."""
@@ -86,6 +86,11 @@ class _Notes:
             kept += more
             most = max(most, live + kept)
         return most
+
+
+def _between(sooner: Any, later: Any) -> int:
+    later.synchronize()
+    return max(round(sooner.elapsed_time(later) * 1e6), 0)
 
 
 def _block(size: int) -> int:
@@ -141,8 +146,11 @@ class Rehearsal(Spiller):
         #: The call that is being noted, and that of the step with the most bytes.
         self._notes: _Notes | None = None
         self._fullest: _Notes | None = None
-        #: What it came to: nanoseconds that a step takes longer, and in words.
-        self.added, self.what = 0, ""
+        #: The last call so far, and that of the step before.
+        self._last: _Notes | None = None
+        self._before: _Notes | None = None
+        #: What it came to: nanoseconds of a step without copies, how much longer it takes with them, and in words.
+        self.step, self.added, self.what = 0, 0, ""
 
     def __deepcopy__(self, _memo: Any) -> Spiller:
         return Spiller(self.plan)
@@ -201,6 +209,7 @@ class Rehearsal(Spiller):
         if notes is not None:
             notes.end()
             notes.call = None
+            self._last = notes
             if self._fullest is None or notes.held_bytes() > self._fullest.held_bytes():
                 self._fullest = notes
 
@@ -209,14 +218,16 @@ class Rehearsal(Spiller):
         self._steps += 1
         self._end_notes()
         if self._steps < STEPS:
-            self._fullest = None
+            self._fullest, self._before = None, self._last
         elif not self._is_over:
             self._is_over = True
+            self.step = self._last.step(self._before) if self._last is not None else 0
             self._follow(self._fullest)
+            self._fullest = self._last = self._before = None
 
     def note(self) -> dict[str, Any] | None:
         """What the trial says of it; None if there is no plan, or nothing in it."""
-        return {"plan": self.plan, "what": self.what, "added": self.added} if self.plan["victims"] else None
+        return {"plan": self.plan, "what": self.what, "step": self.step, "added": self.added} if self.plan["victims"] else None
 
     def _follow(self, notes: Any) -> None:
         """Makes the plan."""

@@ -71,7 +71,10 @@ pub struct Spill {
     pub plan: serde_json::Value,
     /// What it does, in a few words.
     pub what: String,
-    /// How much longer a step takes, nanoseconds.
+    /// How long a step takes with all other levers and no copies, nanoseconds; 0 where that was not seen.
+    #[serde(default)]
+    pub step: u64,
+    /// How much longer it takes with copies, nanoseconds.
     pub added: u64,
 }
 

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use crate::fit::Error;
 use crate::fit::notes::FoundLever;
-use crate::levers::{Answer, Bench, LeverFigures, Row, SHARDED, value_with};
+use crate::levers::{Answer, Bench, LeverFigures, Row, SHARDED, SPILL, value_with};
 
 /// Sets that are tried at most, of those with the script's numbers on its GPU and of the others each.
 const MOST_TRIALS: usize = 16;
@@ -43,11 +43,14 @@ impl Alone<'_> {
 
 fn cost(answer: &Answer, row: &Row) -> Option<Cost> {
     let (lever, figures) = (row.lever.as_ref()?, row.outcome.as_ref().ok()?);
-    let seconds = answer.extra_seconds(figures).unwrap_or(0.0);
-    let step = answer.base.outcome.as_ref().ok()?.step_us.unwrap_or(0) as f64 / 1e6;
     let gpus = lever.name.strip_prefix(SHARDED).and_then(|ranks| ranks.parse::<u32>().ok()).unwrap_or(1);
-    let seconds = if seconds <= step * NOISE { 0.0 } else { seconds };
-    Some((lever.numerics == "change", gpus.saturating_sub(1), seconds))
+    Some((lever.numerics == "change", gpus.saturating_sub(1), seconds(answer, figures)))
+}
+
+/// Seconds that each step takes longer; 0 where that is noise.
+fn seconds(answer: &Answer, figures: &LeverFigures) -> f64 {
+    let step = answer.base.outcome.as_ref().ok().and_then(|base| base.step_us).unwrap_or(0) as f64 / 1e6;
+    answer.extra_seconds(figures).filter(|more| *more > step * NOISE).unwrap_or(0.0)
 }
 
 fn order(one: &Cost, other: &Cost) -> Ordering {
@@ -100,7 +103,11 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
     for index in (0..chosen.len()).rev() {
         let mut fewer = chosen.clone();
         fewer.remove(index);
-        let is_enough = |without: &LeverFigures| without.fits || (!figures.fits && need(without) <= need(&figures));
+        let is_as_cheap = |without: &LeverFigures| seconds(answer, without) <= seconds(answer, &figures);
+        let is_enough = |without: &LeverFigures| match (without.fits, figures.fits) {
+            (true, true) => is_as_cheap(without),
+            (fits, fitted) => fits || (!fitted && need(without) <= need(&figures)),
+        };
         if let Some(without) = search.measure(&fewer)?.filter(is_enough) {
             (chosen, figures) = (fewer, without);
         }
@@ -128,8 +135,8 @@ fn with<'a>(levers: &[&'a FoundLever], more: &[&'a FoundLever]) -> Vec<&'a Found
     levers.iter().filter(is_kept).chain(more).copied().collect()
 }
 
-/// Tries what costs nothing with each set of up to three levers that keep the numbers and the GPU, the cheapest first, until one fits;
-/// `chosen` and `best` become that set, or what came nearest. Of a set that does not fit no part does.
+/// Tries what costs nothing with each set of up to three levers that keep the numbers and the GPU, the cheapest first, until no set can
+/// cost less than the cheapest that fits; `chosen` and `best` become that set, or what came nearest. Of a set that does not fit no part does.
 fn cheapest<'a>(
     search: &mut Search<'_, '_>,
     ranked: &[Alone<'a>],
@@ -138,46 +145,58 @@ fn cheapest<'a>(
 ) -> Result<(), Error> {
     let paying: Vec<&Alone<'a>> =
         ranked.iter().filter(|one| !one.is_free() && !one.cost.0 && one.cost.1 == 0).collect();
+    let free = chosen.clone();
+    // A plan to spill costs less the more others save, at the least nothing.
+    let least = |one: &Alone<'_>, is_alone: bool| if one.lever.name == SPILL && !is_alone { 0.0 } else { one.cost.2 };
     let mut sets: Vec<(f64, Vec<&Alone<'a>>)> = vec![(0.0, Vec::new())];
     let mut from = 0;
     for _size in 0..3 {
         let until = sets.len();
         for index in from..until {
             for (place, one) in paying.iter().enumerate() {
-                let (cost, set) = &sets[index];
+                let set = &sets[index].1;
                 let is_later = set.last().is_none_or(|last| is_before(&paying, last, place));
                 if is_later && set.iter().all(|other| other.lever.group != one.lever.group) {
-                    let larger = (cost + one.cost.2, [set.as_slice(), &[*one]].concat());
-                    sets.push(larger);
+                    let larger = [set.as_slice(), &[*one]].concat();
+                    let is_alone = larger.len() == 1 && free.is_empty();
+                    sets.push((larger.iter().map(|one| least(one, is_alone)).sum(), larger));
                 }
             }
         }
         from = until;
     }
     sets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    let free = chosen.clone();
     let mut failed: Vec<Vec<&'a FoundLever>> = Vec::new();
-    for (_, set) in sets.iter().filter(|(_, set)| !set.is_empty()) {
-        if let [one] = set.as_slice()
-            && one.figures.fits
-        {
-            (*chosen, *best) = (vec![one.lever], Some(one.figures.clone()));
+    for (least, set) in sets.iter().filter(|(_, set)| !set.is_empty()) {
+        if best.as_ref().is_some_and(|best| best.fits && seconds(search.answer, best) <= *least) {
             return Ok(());
         }
         let levers: Vec<&FoundLever> = set.iter().map(|one| one.lever).collect();
-        let all = with(&free, &levers);
+        let all = match set.as_slice() {
+            [one] if one.figures.fits && one.lever.name != SPILL => levers,
+            _ => with(&free, &levers),
+        };
         let is_part = |of: &Vec<&FoundLever>| all.iter().all(|lever| of.iter().any(|other| other.name == lever.name));
         if failed.iter().any(is_part) {
             continue;
         }
         let Some(figures) = search.measure(&all)? else { continue };
-        if best.as_ref().is_none_or(|best| need(best) > need(&figures)) {
+        let worth = |one: &LeverFigures| (!one.fits, if one.fits { seconds(search.answer, one) } else { 0.0 });
+        let is_better = best.as_ref().is_none_or(|best| {
+            let (old, new) = (worth(best), worth(&figures));
+            new < old || (new == old && !figures.fits && need(best) > need(&figures))
+        });
+        if is_better {
             (*chosen, *best) = (all.clone(), Some(figures.clone()));
         }
-        if figures.fits {
-            return Ok(());
+        if !figures.fits {
+            failed.push(all);
         }
-        failed.push(all);
+    }
+    // Alone it may be all that fits.
+    let alone = ranked.iter().find(|one| one.lever.name == SPILL && one.figures.fits);
+    if let Some(one) = alone.filter(|_| !best.as_ref().is_some_and(|best| best.fits)) {
+        (*chosen, *best) = (vec![one.lever], Some(one.figures.clone()));
     }
     Ok(())
 }

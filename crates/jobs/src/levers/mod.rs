@@ -134,9 +134,13 @@ impl Answer {
     /// data sheet.
     pub fn extra_seconds(&self, figures: &LeverFigures) -> Option<f64> {
         let base = self.base.outcome.as_ref().ok()?;
-        // A trial of the lever `spill` spills all at first: its own plan says what that costs, and hides what it can of the copies.
-        if let (Some(before), Some(after), None) = (base.step_us, figures.step_us, &figures.spill) {
-            return Some((after as f64 - before as f64) / 1e6);
+        // A trial of the lever `spill` has steps without a plan at first: the plan says what it costs, and hides what it can of the copies.
+        let after = match &figures.spill {
+            Some(spill) => (spill.step > 0).then_some((spill.step + spill.added) as f64 / 1e3),
+            None => figures.step_us.map(|step| step as f64),
+        };
+        if let (Some(before), Some(after)) = (base.step_us, after) {
+            return Some((after - before as f64) / 1e6);
         }
         let (operations_a_second, bytes_a_second) = rates(&self.gpu);
         let copies = match &figures.spill {
