@@ -20,7 +20,7 @@ from stalloc._levers.program import Blocks, Names, Program, blocks_of, models_of
 REASONS = {
     "compile": "the script is compiled: its compiler decides what is kept (torch._functorch.config.activation_memory_budget)",
     "checkpoint": "the script checkpoints already",
-    "no blocks": "no repeated blocks: no ModuleList or Sequential of equal modules is called for training",
+    "no blocks": "no repeated blocks: no ModuleList, ModuleDict or Sequential of equal modules is called for training",
     "no model": "no module is called for training",
     "no optimizer": "no optimizer of torch.optim",
     "own optimizer": "the script's optimizer is none that updates each parameter by itself",
