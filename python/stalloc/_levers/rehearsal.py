@@ -90,7 +90,7 @@ class _Notes:
 
 def _between(sooner: Any, later: Any) -> int:
     later.synchronize()
-    return max(round(sooner.elapsed_time(later) * 1e6), 0)
+    return max(int(sooner.elapsed_time(later) * 1e6), 0)
 
 
 def _block(size: int) -> int:
