@@ -163,8 +163,8 @@ def observe_operations(
 ) -> None:
     """Observe PyTorch's operations in a dry run; RuntimeError if this PyTorch does not have what is needed."""
 
-def fractions_read() -> Optional[int]:
-    """The number of the type of fractions that the operation on this thread copies from the device, if it does."""
+def numbers_read() -> Optional[int]:
+    """The type of the numbers that the operation which runs on this thread reads from the device; none if it reads no tensor."""
 
 def answer_reads(answer: Callable[[int, int, int, int], bool]) -> None:
     """Have a function called at each copy from the device: where to, bytes, where from, flags; it says whether it wrote other bytes there."""

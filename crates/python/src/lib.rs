@@ -29,7 +29,7 @@ mod _native {
     use super::host::host_log;
     #[pymodule_export]
     use super::observer::{
-        answer_reads, computed_later, fractions_read, observe_operations, operation_reads, operation_reads_its_own,
+        answer_reads, computed_later, numbers_read, observe_operations, operation_reads, operation_reads_its_own,
         operations_counted,
     };
     #[pymodule_export]

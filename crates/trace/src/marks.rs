@@ -18,7 +18,12 @@ pub struct HostReads {
     pub answer: Option<StringId>,
     /// The most elements of which a dry run did not know how many a GPU chooses, and took all or none: a guess that decides a size.
     pub guessed: Option<u64>,
+    /// Whether a small integer was read as zero.
+    pub is_integer: bool,
 }
+
+/// What answers the read of an integer of two or four bytes that a dry run does not know.
+const INTEGER: &str = "zero, of an integer";
 
 /// How many elements an answer leaves open.
 fn guessed(answer: &str) -> Option<u64> {
@@ -32,6 +37,7 @@ impl HostReads {
     /// but for a guess.
     pub fn may_change_memory(&self) -> bool {
         self.guessed.is_some()
+            || self.is_integer
             || self.answer.is_none()
                 && (self.stack == StackId::NONE || !matches!(self.bytes / self.count.max(1), 2 | 4))
     }
@@ -54,7 +60,8 @@ impl Trace {
             if let Mark::HostRead { stack, bytes, answer } = *mark {
                 let guessed = answer.and_then(|answer| guessed(self.string(answer)));
                 let key = (stack, answer.filter(|_| guessed.is_none()), guessed.is_some());
-                let new = HostReads { stack, count: 0, bytes: 0, answer, guessed };
+                let is_integer = answer.is_some_and(|answer| self.string(answer) == INTEGER);
+                let new = HostReads { stack, count: 0, bytes: 0, answer, guessed, is_integer };
                 let site = sites.entry(key).or_insert(new);
                 site.guessed = site.guessed.max(guessed);
                 site.count += 1;

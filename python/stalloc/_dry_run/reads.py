@@ -81,6 +81,8 @@ def listen(answers: Answers) -> None:
                     ctypes.memmove(destination, small, size)
                     answer = framework_answers.replaced.get() or "small fractions"
             otherwise = _outcome(destination, size) if flags & _CHECK else "drawn at random" if flags & _DRAWN else None
+            if otherwise is None and size in (2, 4) and unknown_fractions.is_integer():
+                otherwise = "zero, of an integer"
             _native.host_read(size, frames, answer or framework_answers.replaced.get() or otherwise)
             return answer is not None or bool(is_stale)
         except Exception as error:  # never into the program's copy

@@ -26,9 +26,15 @@ _reads = itertools.count(1)
 _places: Counter[tuple[str, int]] = Counter()
 
 
+def is_integer() -> bool:
+    """Whether the operation that runs reads integers."""
+    kind = _native.numbers_read()
+    return kind is not None and kind not in _TYPES
+
+
 def in_place_of(size: int, place: tuple[str, int]) -> bytes | None:
     """What is read at a place in so many bytes; None unless the operation that runs reads fractions."""
-    kind = _native.fractions_read()
+    kind = _native.numbers_read()
     width = _TYPES.get(kind, (0, ""))[0] if kind is not None else 0
     if kind is None or width == 0 or size % width:
         return None

@@ -374,10 +374,10 @@ pub fn operation_reads(bytes: usize) -> Option<(usize, bool, bool)> {
     Some((number, source.is_some(), source == Some(stand_in::Source::Drawn)))
 }
 
-/// The type of the fractions that the innermost operation on this thread reads from the device; none if it reads something else.
+/// The type of the numbers that the innermost operation on this thread reads from the device; none if it reads no tensor.
 #[pyfunction]
-pub fn fractions_read() -> Option<u16> {
-    RUNNING.with_borrow(|all| all.iter().rev().flatten().next()?.fractions())
+pub fn numbers_read() -> Option<u16> {
+    RUNNING.with_borrow(|all| all.iter().rev().flatten().next()?.numbers())
 }
 
 /// Whether the innermost operation on this thread reads what it has just computed, and no values of the program.

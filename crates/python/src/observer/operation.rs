@@ -91,8 +91,8 @@ pub struct Running {
     written: Vec<View>,
     /// Elements of the first input.
     numel: usize,
-    /// The type of the fractions of the device that it reads or copies.
-    fractions: Option<u16>,
+    /// The type of the numbers of the device that it reads or copies.
+    numbers: Option<u16>,
     /// Floating-point operations of its product, and the type of its numbers.
     flops: (u64, u16),
     /// Per cent of them that takes time.
@@ -148,7 +148,7 @@ impl Running {
             results: None,
             written: Vec::new(),
             numel: 0,
-            fractions: None,
+            numbers: None,
             flops: (0, 0),
             weight: 100,
             class: operation.class,
@@ -181,7 +181,7 @@ impl Running {
             if let Some(index) = copied.filter(|index| *index < inputs.1) {
                 let mut tensors = Vec::new();
                 collect(value(index), layout, &mut tensors);
-                running.fractions = tensors.first().map(|view| view.kind).filter(|kind| is_float(*kind));
+                running.numbers = tensors.first().map(|view| view.kind);
             }
             if matches!(operation.kind, Kind::Other | Kind::Check | Kind::Made | Kind::Read) {
                 return running;
@@ -292,9 +292,9 @@ impl Running {
         }
     }
 
-    /// The type of the fractions of the device that it reads or copies.
-    pub fn fractions(&self) -> Option<u16> {
-        self.fractions
+    /// The type of the numbers of the device that it reads or copies.
+    pub fn numbers(&self) -> Option<u16> {
+        self.numbers
     }
 
     /// Whether what it reads is its own: all but the operations that copy to the host, and those of [`Running::read`].
