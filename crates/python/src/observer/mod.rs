@@ -11,6 +11,7 @@
 mod calls;
 mod flops;
 mod host_memory;
+mod kind;
 mod layout;
 mod operation;
 mod stand_in;

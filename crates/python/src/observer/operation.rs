@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use super::flops::Product;
+pub use super::kind::Kind;
 use super::layout::{DOUBLE, Place, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
 use super::stand_in::Source;
 use super::work::{Traffic, WorkClass};
@@ -19,52 +20,6 @@ const MOST_PIECES: usize = 1 << 16;
 
 /// Bits of a tensor's dispatch keys that say which kinds of device it is of.
 const DEVICES: usize = 0xffff;
-
-/// What the observer does for an operation.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Nothing but forget what it writes.
-    Other,
-    /// Compute it.
-    Computed,
-    /// Compute it; while it runs it reads how many elements it found.
-    Counted,
-    /// Draw its indices if they are unknown.
-    Drawn,
-    /// It asks whether tensors are equal, in one byte.
-    Check,
-    /// It makes tensors with nothing in them.
-    Made,
-    /// Take it to be true if its input is unknown.
-    Assumed,
-    /// Compute it; what it copies may go to the host.
-    Copied,
-    /// It reads one number from the device.
-    Read,
-    /// Draw its numbers, whatever it is given.
-    Random,
-    /// As `Counted`; of the rows of a dimension, its second input.
-    CountedRows,
-}
-
-impl Kind {
-    /// As Python has it.
-    pub fn from_number(number: u32) -> Self {
-        match number {
-            1 => Self::Computed,
-            2 => Self::Counted,
-            3 => Self::Drawn,
-            4 => Self::Check,
-            5 => Self::Made,
-            6 => Self::Assumed,
-            7 => Self::Copied,
-            8 => Self::Read,
-            9 => Self::Random,
-            10 => Self::CountedRows,
-            _ => Self::Other,
-        }
-    }
-}
 
 /// What is known of an operation.
 pub struct Operation {
