@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Callable, Iterator, TypeVar
 
 from stalloc import _native
+from stalloc._serve import report
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -106,6 +107,7 @@ def sleep(keep: Any = None, discard: Any = None, device: Any = None) -> Asleep:
         raise
     finally:
         _guard(torch)
+    report.slept.add(index)
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()  # not before: memory that the arena holds without use comes back with the rest
     if figures is None and torch.cuda.is_initialized() and torch.cuda.memory_allocated(index):

@@ -25,12 +25,12 @@ STREAMS = ("native", "auto", "planned", "expandable", "native careless")
 SPEEDS = ("native", "planned", "open", "auto", "expandable")
 #: Steps before times count; steps that are timed; how often each allocator has its turn.
 WARM_UP, TIMED, TURNS = 3, 10, 2
-#: Jobs of bench/jobs whose steps are timed, with every allocator by turns: how many turns, and steps of each. A job that repeats is planned too.
-TIMED_JOBS = (
-    *("ppo", "activation-offload", "sharded", "loader", "detection", "crops", "graph", "speech"),
-    *("lora", "translation", "diffusion", "any-length", "recorded-storm", "vit", "convnet"),
-)
-TIMED_TURNS, TIMED_STEPS = 2, 20
+#: Jobs whose steps are timed, with every allocator by turns, and for how many steps: functions of bench/unseen.py, jobs and programs of bench/jobs.
+TIMED_JOBS = {
+    **{"ppo_control": 8, "two_way_offload": 10, "sharded": 20, "sac": 45, "unet": 45, "prefetch": 60, "sampled_graphs": 60, "yolo": 10},
+    **{"any-length": 12, "detection": 12, "lora-packed": 12, "nanochat": 15, "convnet": 15, "trees": 8, "speech": 12, "conformer": 20},
+}
+TIMED_TURNS = 2
 #: The searched jobs: memory that each may take, in MiB, and where the search begins. Less than the GPU, so that a step is short and four searches go on at once.
 SEARCHED = {"lengths": (24 << 10, 12), "moe": (24 << 10, 12), "llama-1b": (24 << 10, 32), "llama-3b": (32 << 10, 16)}
 SEARCHED_ALLOCATORS = ("native", "expandable", "auto")
@@ -40,6 +40,11 @@ FIT_RANGE = 4
 #: In a rehearsal at a tiny size: one, and a limit that some sequences reach.
 TINY_SEARCHED = {"lengths": (96, 32)}
 STAND_IN = "h200-141gb"
+#: Jobs that do not fit into what is left of the GPU: micro-batch, and MiB that are left.
+TIGHT = {"llama-small": (16, 7200), "moe": (8, 9500), "conv": (1024, 7000)}
+TIGHT_STEPS = 10
+#: One of them, which is timed with what a lever alone makes of it, and MiB to fit into; none: with all of the memory.
+PAID, PAID_WAYS, PAID_TURNS = "llama-small", (("nothing", None), ("checkpoint", 7200), ("spill", 7200), ("spill", 8600)), 2
 
 
 def training(kit: Kit, model: str, micro_batch: Any, steps: int, *more: Any) -> Callable[[Path], list[Any]]:
@@ -57,20 +62,102 @@ def shell(*lines: str) -> list[str]:
 
 
 def time(kit: Kit) -> list[Callable[[], Any]]:
-    """Steps of the bench's jobs, by turns. Processes wait for their turn with all that they import; run it with `--at-once 3`."""
+    """Steps of the bench's jobs, by turns. Processes wait for their turn with all that they import."""
     from jobs import JOBS
 
-    def once(name: str, way: str, turn: int) -> None:
-        job = JOBS[name]
-        options = [*job.options, "--seed", "1", "--steps", 6 if kit.tiny else TIMED_STEPS]
-        program = lambda output: [sys.executable, HERE / "timed.py", "--output", output, "--turn", kit.work / "turn", HERE / job.script, *options]
-        plan = recorded(kit, name, jobs()[name]) if way == "planned" else None
-        run_under(kit, f"time/{name}/{way}/{turn}", way, program, 240, plan)
+    def command(name: str) -> list[Any]:
+        steps = 6 if kit.tiny else TIMED_JOBS[name]
+        if name in JOBS:
+            return [HERE / JOBS[name].script, *JOBS[name].options, "--seed", "1", "--steps", steps]
+        program = HERE / "bench" / "jobs" / f"{name}.py"
+        return [program, "--steps", steps] if program.exists() else [f"{HERE / 'bench' / 'unseen.py'}:{name}", steps]
 
-    ways = lambda name: [*SEARCHED_ALLOCATORS, *(["planned"] if JOBS[name].kind == "repeating" else [])]
-    turns = range(1, 1 + (1 if kit.tiny else TIMED_TURNS))
-    parts = [(name, way, turn) for name in (TIMED_JOBS[:2] if kit.tiny else TIMED_JOBS) for turn in turns for way in ways(name)]
+    def once(name: str, way: str, turn: int) -> None:
+        program = lambda output: [sys.executable, HERE / "timed.py", "--output", output, "--turn", kit.work / "turn", *command(name)]
+        run_under(kit, f"time/{name}/{way}/{turn}", way, program, 240)
+
+    names = list(TIMED_JOBS)[: 2 if kit.tiny else None]
+    parts = [(name, way, turn) for turn in range(1, 1 + (1 if kit.tiny else TIMED_TURNS)) for name in names for way in SEARCHED_ALLOCATORS]
     return [lambda part=part: once(*part) for part in parts]
+
+
+def profile(kit: Kit) -> list[Callable[[], Any]]:
+    """How long the kernels of a step take, for the clock of a dry run."""
+    models = {"moe": 8, "lengths": 4, "gpt2": 16, "conv": 64, "compiled": 8, "llama-small": 16}
+
+    def once(model: str) -> None:
+        job = training(kit, model, models[model], 9)(kit.logs / f"profiled-{model}.json")[1:]
+        program = lambda output: [sys.executable, HERE / "timed.py", "--output", output, "--turn", kit.work / "turn", "--profile", 3, *job]
+        run_under(kit, f"profile/{model}", "native", program, 120)
+
+    return [lambda model=model: once(model) for model in models]
+
+
+def tight(kit: Kit, model: str, output: Path | None = None) -> list[Any]:
+    """A job that does not fit into what is left. Its figures are in the same file each time, since what was tried is kept for the same command."""
+    micro_batch = min(TIGHT[model][0], 4) if kit.tiny else TIGHT[model][0]
+    return training(kit, model, micro_batch, TIGHT_STEPS, "--deterministic")(output or kit.logs / f"tight-{model}.json")
+
+
+def fitted(kit: Kit, model: str, *more: str, mib: int | None = None) -> list[Any]:
+    """The job by `stalloc run --fit`, into what is left."""
+    dry = ["--dry-run", kit.dry_run] if kit.dry_run else []
+    return [kit.stalloc, "run", f"--fit={mib or TIGHT[model][1]}MiB", *more, *dry, "--", *tight(kit, model)]
+
+
+def beside(model: str, command: list[Any]) -> list[Any]:
+    """A command for which only so much is left."""
+    return [sys.executable, HERE / "beside.py", "--leave-mib", TIGHT[model][1], "--", *command]
+
+
+def moved(kit: Kit, model: str, command: list[Any], output: Path) -> list[str]:
+    """A command whose figures are moved to where they are looked for."""
+    figures = quoted(kit.logs / f"tight-{model}.json")
+    return shell(f"rm -f {figures}", quoted(*command), "status=$?", f"mv {figures} {quoted(output)}", "exit $status")
+
+
+def room(kit: Kit) -> list[Callable[[], Any]]:
+    """Before `pay`, several at a time: what makes jobs fit, their values with all of the memory, and a job that gives the GPU away."""
+
+    def chosen(model: str, lever: str = "", mib: int | None = None) -> None:
+        # 1: nothing makes it fit, which is an answer.
+        asked = quoted(*fitted(kit, model, "--only-say", *(["--only", lever] if lever else []), mib=mib))
+        make = lambda output, _: shell(f"said=$({asked})", "[ $? -le 1 ] || exit 1", f"printf %s \"$said\" > {quoted(output)}", f"[ -s {quoted(output)} ] || echo {{}} > {quoted(output)}")
+        kit.measure(f"room/chosen/{model} {lever} {mib}" if lever else f"room/chosen/{model}", 240, make)
+
+    sleeping = lambda output: kit.python("sleeping.py", "--output", output)
+    parts: list[Callable[[], Any]] = [lambda model=model: chosen(model) for model in TIGHT]
+    parts += [lambda way=way: chosen(PAID, *way) for way in PAID_WAYS[1:]]
+    parts += [lambda way=way: run_under(kit, f"room/asleep/{way}", way, sleeping, 120) for way in ("native", "auto")]
+    parts += [lambda way=way: kept(kit, *way) for way in PAID_WAYS[1:]]
+    native = lambda model: run_under(kit, f"room/values/{model}", "native", lambda output: tight(kit, model, output), 120)
+    return parts + [lambda model=model: native(model) for model in TIGHT]
+
+
+def kept(kit: Kit, lever: str, mib: int) -> None:
+    """The values of a job with a lever."""
+    output = kit.logs / f"kept-{lever}-{mib}.json"
+    dry = ["--dry-run", kit.dry_run] if kit.dry_run else []
+    command = [kit.stalloc, "run", f"--fit={mib}MiB", "--only", lever, *dry, "--", *tight(kit, PAID, output)]
+    kit.measure(f"room/kept/{lever} {mib}", 200, lambda found, _: shell(quoted(*command), f"cp {quoted(output)} {quoted(found)}"))
+
+
+def pay(kit: Kit) -> list[Callable[[], Any]]:
+    """With the GPU for itself: copies, what a step costs with levers, and jobs in what is left of the GPU."""
+    parts: list[Callable[[], Any]] = [lambda: run_under(kit, "pay/copies", "native", lambda output: kit.python("copies.py", "--output", output), 90)]
+
+    def paid(lever: str, mib: int | None, turn: int) -> None:
+        command = fitted(kit, PAID, "--only", lever, mib=mib) if mib else [*kit.under("auto", [])[0], *tight(kit, PAID)]
+        kit.measure(f"pay/speed/{lever} {mib or ''}/{turn}", 120, lambda output, _: moved(kit, PAID, command, output))
+
+    turns = range(1, 1 + (1 if kit.tiny else PAID_TURNS))
+    parts += [lambda way=way, turn=turn: paid(*way, turn) for turn in turns for way in PAID_WAYS]
+
+    def squeezed(model: str, way: str) -> None:
+        command = fitted(kit, model) if way == "fit" else tight(kit, model)
+        run_under(kit, f"pay/{way}/{model}", "native", lambda output: moved(kit, model, beside(model, command), output), 180)
+
+    return parts + [lambda model=model, way=way: squeezed(model, way) for model in TIGHT for way in ("native", "fit")]
 
 
 def job_options(job: Any) -> list[str]:

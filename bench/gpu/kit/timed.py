@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import importlib
 import runpy
 import statistics
 import sys
@@ -26,8 +27,9 @@ FIRST = 5
 class Clock:
     """When each step of the first optimizer ended, by the host's clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, profiled: int) -> None:
         self.began = time.perf_counter()
+        self.profiled = profiled
         self.ends: list[float] = []
         self._whose: Any = None
 
@@ -38,6 +40,20 @@ class Clock:
             if len(self.ends) + 1 == FIRST:
                 torch.cuda.synchronize()
             self.ends.append(time.perf_counter())
+            if self.profiled and len(self.ends) in (FIRST, FIRST + self.profiled):
+                self._profile()
+
+    def _profile(self) -> None:
+        torch.cuda.synchronize()
+        if len(self.ends) == FIRST:
+            self._profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+            self._profiler.start()
+            self._from = time.perf_counter()
+            return
+        self.kernels: dict[str, Any] = {"seconds": time.perf_counter() - self._from, "steps": self.profiled}
+        self._profiler.stop()
+        found = [(event.self_device_time_total, event.count, event.key[:120]) for event in self._profiler.key_averages()]
+        self.kernels |= {"busy_us": sum(took for took, *_ in found), "by_name": sorted(found, reverse=True)[:60]}
 
     def figures(self) -> dict[str, Any]:
         """Seconds: of the first steps, of each after them by the host's clock, and of all of these with what the GPU still had to do."""
@@ -45,6 +61,7 @@ class Clock:
         ended = time.perf_counter()
         steps = [after - before for before, after in zip(self.ends[FIRST - 1 :], self.ends[FIRST:])]
         return {
+            **({"kernels": self.kernels} if self.profiled else {}),
             "first_seconds": self.ends[FIRST - 1] - self.began,
             "steps": len(steps),
             "seconds": ended - self.ends[FIRST - 1],
@@ -57,19 +74,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--turn", type=Path, required=True, help="a file that only one process locks at a time")
-    parser.add_argument("script")
+    parser.add_argument("--profile", type=int, default=0, metavar="STEPS", help="after the first, note the time of kernels in so many")
+    parser.add_argument("script", help="or MODULE.py:FUNCTION, whose argument is the module's STEPS")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    sys.path[:0] = [str(Path(options.script).parent), str(Path(__file__).parent / "bench" / "jobs")]
+    script, _, function = options.script.partition(":")
+    jobs = Path(__file__).parent / "bench" / "jobs"
+    sys.path[:0] = [str(Path(script).parent), str(jobs.parent), str(jobs)]
     import training  # noqa: F401 - the jobs' own module, and what it imports
 
+    if function:
+        module = importlib.import_module(Path(script).stem)
+        (module.STEPS,) = map(int, options.arguments)
+        run = getattr(module, function)
+    else:
+        sys.argv = [script, *options.arguments]
+        run = lambda: runpy.run_path(script, run_name="__main__")
     with options.turn.open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         torch.cuda.init()
-        clock = Clock()
+        clock = Clock(options.profile)
         optim.register_optimizer_step_post_hook(clock.stepped)
-        sys.argv = [options.script, *options.arguments]
-        runpy.run_path(options.script, run_name="__main__")
+        run()
         figures.write(options.output, clock.figures())
 
 

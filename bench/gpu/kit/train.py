@@ -229,6 +229,7 @@ def main() -> None:
     if options.deterministic:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
         torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass adds in any order
     torch.cuda.init()
     torch.cuda.synchronize()
     figures["context"] = outside()

@@ -82,7 +82,7 @@ def at_exit(torch: Any, settings: Settings, begun: int) -> None:
         if settings.mode is Mode.AUTO:
             outcome = _native.serve_outcome(device)
             say(f"{name}: {_learned(figures, outcome, max(0, figures['steps'] - begun))}")
-            if outcome is not None and "pytorch" in outcome:
+            if outcome is not None and "pytorch" in outcome and device not in slept:
                 say(f"{name}: {_compared(figures, outcome)}")
             continue
         causes = {cause: count for cause, count in figures["causes"].items() if count}
@@ -94,6 +94,9 @@ def at_exit(torch: Any, settings: Settings, begun: int) -> None:
         if figures["other_program"]:
             say(f"{name}: the program is not the one that the plan was made from, or changed a lot; record and plan it again")
 
+
+#: GPUs that were given away for a while: what lived then was not on them, which PyTorch's allocators cannot do.
+slept: set[int] = set()
 
 #: Bytes that nobody needs to be told of.
 _LITTLE = 64 << 20

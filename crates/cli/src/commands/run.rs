@@ -44,6 +44,9 @@ pub struct Args {
     /// A lever that --fit may apply though it changes the numbers: autocast_bf16, weights_bf16
     #[arg(long, value_name = "LEVER", requires = "fit")]
     allow: Vec<String>,
+    /// Choose among these levers alone, separated by commas: checkpoint,spill
+    #[arg(long, value_name = "LEVER,LEVER...", requires = "fit", value_delimiter = ',')]
+    only: Vec<String>,
     /// Print what --fit would apply, as the job's processes read it, and run nothing
     #[arg(long, requires = "fit", hide = true)]
     only_say: bool,
@@ -79,7 +82,8 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     }
     let mut job = job(args)?;
     if let Some(size) = &args.fit {
-        match run_fit::decide(size, &args.allow, args.dry_run.as_deref(), &args.command, &args.answers)? {
+        let among = run_fit::among(&args.only, &args.allow)?;
+        match run_fit::decide(size, among, args.dry_run.as_deref(), &args.command, &args.answers)? {
             Decision::With(told) => job.fit = Some(told),
             Decision::AsItIs => {}
             Decision::Not(outcome) => return Ok(outcome),

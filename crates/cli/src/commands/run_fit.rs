@@ -33,19 +33,32 @@ pub enum Decision {
     Not(Outcome),
 }
 
+/// The levers to choose among: `only` these, or all that change no numbers, and those that are `allowed` to.
+pub fn among(only: &[String], allowed: &[String]) -> Result<Vec<String>, Error> {
+    let changing = levers::CHANGING_FROM_OUTSIDE;
+    if let Some(name) = allowed.iter().find(|name| !changing.contains(&name.as_str())) {
+        return Err(Error::message(format!(
+            "--allow {name}: the levers that change numbers are {}",
+            changing.join(", ")
+        )));
+    }
+    let all: Vec<String> =
+        levers::FROM_OUTSIDE.iter().map(|name| (*name).to_owned()).chain(allowed.iter().cloned()).collect();
+    if let Some(name) = only.iter().find(|name| !all.contains(name)) {
+        return Err(Error::message(format!("--only {name}: the levers that --fit applies are {}", all.join(", "))));
+    }
+    Ok(if only.is_empty() { all } else { only.to_vec() })
+}
+
 /// Tries the command and decides. `size` is what was given after `--fit=`, or empty.
 pub fn decide(
     size: &str,
-    allowed: &[String],
+    among: Vec<String>,
     dry_run: Option<&str>,
     command: &[OsString],
     answers: &Answers,
 ) -> Result<Decision, Error> {
     let message = |error: fit::Error| Error::message(error.to_string());
-    if let Some(name) = allowed.iter().find(|name| !levers::CHANGING_FROM_OUTSIDE.contains(&name.as_str())) {
-        let known = levers::CHANGING_FROM_OUTSIDE.join(", ");
-        return Err(Error::message(format!("--allow {name}: the levers that change numbers are {known}")));
-    }
     let (gpu, used) = card(dry_run)?;
     let goal = match size {
         "" => gpu.total.saturating_sub(used),
@@ -74,7 +87,7 @@ pub fn decide(
             },
         },
         world_size: None,
-        only: levers::FROM_OUTSIDE.iter().map(|name| (*name).to_owned()).chain(allowed.iter().cloned()).collect(),
+        only: among,
         only_if_needed: true,
     };
     let stop =

@@ -8,12 +8,18 @@ use stalloc_dryrun_setup::Gpu;
 
 /// What a kernel takes at the least, with the gap to the next one, nanoseconds.
 pub const FLOOR: u64 = 2_500;
-/// What the host takes for a launch, a copy or a fill, nanoseconds.
-pub const LAUNCH: u64 = 3_000;
-/// What the host takes for an operation of PyTorch without its launches, nanoseconds,
-pub const OPERATION: u64 = 3_000;
+/// What the host takes for a launch, a copy or a fill, nanoseconds. This and the two that follow: SAC's steps on a host with an H100.
+pub const LAUNCH: u64 = 5_000;
+/// What the host takes for an operation of PyTorch without its launches, the Python around it included, nanoseconds,
+pub const OPERATION: u64 = 16_000;
 /// and for one that another is made of.
-pub const PART: u64 = 500;
+pub const PART: u64 = 1_000;
+/// What the host takes where cuBLAS meets a product of sizes that are new to it, and chooses a kernel: experts of drawn sizes on an H100. Nanoseconds,
+pub const NEW_PRODUCT: u64 = 550_000;
+/// where cuDNN is asked for engines of a convolution: batches of drawn sizes there,
+pub const NEW_CONVOLUTION: u64 = 1_300_000;
+/// and of another graph of operations, above all attention, whose kernel is built for its sizes: texts of drawn lengths there.
+pub const NEW_GRAPH: u64 = 55_000_000;
 /// What the host takes to record an event, or to let a stream wait for one, nanoseconds.
 pub const EVENT: u64 = 1_500;
 /// Page-locked memory, nanoseconds a mebibyte: its pages are cleared and pinned.

@@ -1,11 +1,12 @@
 //! Streams, events and graphs, and the time that work takes: see [`timeline`] and [`durations`].
 
 mod capture;
-mod durations;
+pub mod durations;
 mod events;
 mod graphs;
 pub mod operations;
 mod order;
+mod seen;
 mod streams;
 #[cfg(test)]
 pub mod tests;
@@ -120,6 +121,9 @@ pub fn operation_took(class: OperationClass, kind: u16, operations: u64, bytes: 
     let Some((stream, charged)) = operations::take_ended() else { return };
     let is_reduced = REDUCES_FRACTIONS.load(Relaxed);
     let took = durations::operation(&config().gpu, class, kind, is_reduced, operations, bytes);
+    if class == OperationClass::Matrix && seen::is_new(&(kind, operations, bytes)) {
+        spend(durations::NEW_PRODUCT);
+    }
     match charged {
         0 => execution().launch(stream, took),
         _ => execution().lengthen(stream, took.saturating_sub(charged)),

@@ -68,6 +68,7 @@ exports! {
         let Some(node) = find(descriptor) else {
             return BAD_PARAM;
         };
+        installed::spend(&node);
         installed::finalize(&node).map_or(SUCCESS, |answer| answer.status)
     }
 

@@ -13,7 +13,11 @@ use super::{
     },
     version,
 };
-use crate::{config::config, execution::cuda_major, loaded, log};
+use crate::{
+    config::config,
+    execution::{self, cuda_major, durations},
+    loaded, log,
+};
 use serde_json::json;
 use stalloc_cudnn::{Call, Client, FIRST_VERSION, Reply};
 use std::{
@@ -374,6 +378,15 @@ fn is_of_convolutions(graph: &Node) -> bool {
     let operations = lock(graph).operations();
     let mut kinds = operations.into_iter().map(|operation| lock(&operation).kind).peekable();
     kinds.peek().is_some() && kinds.all(|kind| CONVOLUTIONS.contains(&kind))
+}
+
+/// The time that the host takes for operations of new sizes: a program asks the heuristics then, and keeps what they say.
+pub fn spend(node: &Node) {
+    let kind = lock(node).kind;
+    let graph = if kind == HEURISTIC { lock(node).child(HEURISTIC_GRAPH) } else { None };
+    if let Some(graph) = graph {
+        execution::spend(if is_of_convolutions(&graph) { durations::NEW_CONVOLUTION } else { durations::NEW_GRAPH });
+    }
 }
 
 /// Finalizes heuristics and plans, which is where the library says no; the status, or none where it is imitated. What else a program
