@@ -10,7 +10,7 @@ use crate::tuning::{least_slack, remap_time, tight_slack, unnoticed_share};
 const AHEAD: Duration = Duration::from_millis(100);
 
 /// Time without remaps lets them take as much at once as they may in this time, however long it was: a job that loads its libraries for
-/// 5 s had 25 ms of them for nothing, and PPO on an H100 ended before it was granted anything.
+/// 5 s had 25 ms of them for nothing. PPO on an H100 remapped 78 times in 104 steps so, 13 times where libraries take no time.
 const EARNED: Duration = Duration::from_secs(1);
 
 /// What was granted is halved where there were few remaps for this time. Where nothing more may be granted, they may take as much as
