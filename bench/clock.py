@@ -1,8 +1,8 @@
 """How long steps take by the clock of a dry run, and how long they took on a GPU: `bench/results/clock.md`.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/clock.py [--loops DIR] [JOB ...]
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/clock.py [JOB ...]
 
-`--loops DIR`: where the loops of the H100 are, which are not part of this repository. Jobs that are not named keep what the page says of them.
+Jobs that are not named keep what the page says of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import page
 import stalloc
 
 BENCH = Path(__file__).resolve().parent
-KIT = json.loads((BENCH / "gpu" / "kit" / "h200.json").read_text())["measurements"]
+KIT, H100 = (json.loads((BENCH / "gpu" / "kit" / f"{name}.json").read_text())["measurements"] for name in ("h200", "h100"))
 HEAD = "| job | GPU | measured, ms | modelled, ms | off by | host waits, share | used to choose |\n|---|---|---|---|---|---|---|"
 
 
@@ -31,25 +31,52 @@ def kit(model: str, batch: int, key: str, steps: int) -> tuple[str, list[object]
     return "h200-141gb", program, measured
 
 
-def loops(folder: Path) -> dict[str, tuple[str, list[object], list[float]]]:
+def timed(job: str, *program: object) -> tuple[str, list[object], list[float]]:
+    """A job that the kit timed on the H100, the faster of PyTorch's allocators."""
+    measured = min(H100[f"time/{job}/{way}/1"]["figures"]["median_seconds"] for way in ("native", "expandable"))
+    return "h100-80gb", list(program), [1e3 * measured]
+
+
+def unseen(job: str, steps: int) -> tuple[str, list[object], list[float]]:
+    """One of bench/unseen.py."""
+    code = f"import sys; sys.path[:0] = [{str(BENCH)!r}, {str(BENCH / 'jobs')!r}]; import unseen; unseen.STEPS = {steps}; unseen.{job}()"
+    return timed(job, "-c", code)
+
+
+def profiled(model: str, batch: int) -> tuple[str, list[object], list[float]]:
+    """A model whose kernels were timed on the H100."""
+    kernels = H100[f"profile/{model}"]["figures"]["kernels"]
+    return "h100-80gb", kit(model, batch, "cost/speed/native/1", 6)[1], [1e3 * kernels["seconds"] / kernels["steps"]]
+
+
+def loops() -> dict[str, tuple[str, list[object], list[float]]]:
     """Each job: its GPU, its command, and the milliseconds of its steps there: of each, or of the median one."""
+    jobs = BENCH / "jobs"
+    small = H100["pay/speed/nothing /1"]["figures"]["step_seconds"]
     return {
+        "SAC": unseen("sac", 8),
+        "experts": profiled("moe", 8),
+        "batches of drawn sizes": unseen("prefetch", 16),
+        "drawn lengths": profiled("lengths", 4),
         "llama-1b, batch 8": kit("llama-1b", 8, "cost/speed/native/1", 4),
-        "gpt2": kit("gpt2", 16, "truth/recorded/gpt2", 4),
-        "conv": kit("conv", 64, "truth/recorded/conv", 4),
-        "lengths, batch 4": kit("lengths", 4, "truth/snapshot/native", 6),
-        "U-Net of drawn shapes": ("h100-80gb", [folder / "unet.py"], [37.8]),
+        "activations offloaded": timed("two_way_offload", jobs / "two_way_offload.py", "--steps", "6"),
+        "PPO": unseen("ppo_control", 2),
+        "U-Net": unseen("unet", 16),
+        "YOLO-like": unseen("yolo", 10),
+        "graph network": unseen("sampled_graphs", 9),
+        "sharded": timed("sharded", jobs / "sharded.py", "--seed", 1, "--steps", 10),
+        "detection": timed("detection", jobs / "detection.py", "--seed", 1, "--steps", 10),
+        "any length": timed("any-length", BENCH.parent / "examples" / "llama.py", "--layers", 6, "--batch", 4, "--lengths", "256-2304", "--seed", 1, "--steps", 9),
+        "llama-small": ("h100-80gb", kit("llama-small", 16, "cost/speed/native/1", 6)[1], [1e3 * seconds for seconds in small]),
+        "gpt2": profiled("gpt2", 16),
+        "conv": kit("conv", 64, "truth/recorded/conv", 6),
         "llama-1b, batch 22": kit("llama-1b", 22, "gain/largest/llama-1b/native/22", 3),
-        "lengths, batch 10": kit("lengths", 10, "gain/largest/lengths/native/10", 6),
-        "moe": kit("moe", 8, "truth/recorded/moe", 4),
         "compiled": kit("compiled", 8, "truth/recorded/compiled", 4),
-        "decoding, then the loss": ("h100-80gb", [folder / "grpo.py"], [1433]),
-        "activations offloaded": ("h100-80gb", [BENCH / "jobs" / "two_way_offload.py", "--steps", "6"], [353]),
     }
 
 
 #: The jobs by which shares were chosen; the others judge.
-CHOSEN = ("llama-1b, batch 8", "gpt2", "activations offloaded", "U-Net of drawn shapes")
+CHOSEN = ("SAC", "experts", "batches of drawn sizes", "drawn lengths", "llama-1b, batch 8", "activations offloaded")
 
 
 def row(name: str, gpu: str, program: list[object], measured: list[float]) -> str:
@@ -71,11 +98,11 @@ def row(name: str, gpu: str, program: list[object], measured: list[float]) -> st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loops", type=Path, default=Path())
     parser.add_argument("jobs", nargs="*", help="names as the page has them")
     options = parser.parse_args()
-    before = {line.split(" | ")[0].strip("| "): line for line in page.read("steps", "clock.md").splitlines()[2:]}
-    for name, (gpu, program, measured) in loops(options.loops).items():
+    known = {line.split(" | ")[0].strip("| "): line for line in page.read("steps", "clock.md").splitlines()[2:]}
+    before = {name: known[name] for name in loops() if name in known}
+    for name, (gpu, program, measured) in loops().items():
         if name in options.jobs or not options.jobs:
             before[name] = row(name, gpu, program, measured)
             print(before[name], flush=True)
