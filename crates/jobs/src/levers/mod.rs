@@ -134,19 +134,17 @@ impl Answer {
     /// data sheet.
     pub fn extra_seconds(&self, figures: &LeverFigures) -> Option<f64> {
         let base = self.base.outcome.as_ref().ok()?;
-        // A trial of the lever `spill` has steps without a plan at first: the plan says what it costs, and hides what it can of the copies.
-        let after = match &figures.spill {
-            Some(spill) => (spill.step > 0).then_some((spill.step + spill.added) as f64 / 1e3),
-            None => figures.step_us.map(|step| step as f64),
-        };
-        if let (Some(before), Some(after)) = (base.step_us, after) {
-            return Some((after - before as f64) / 1e6);
+        // A trial of the lever `spill` has steps without a plan at first, whose clock says what other levers cost; the plan, what copies do.
+        if let Some(spill) = &figures.spill {
+            let alone = self.rows.iter().find_map(|row| row.outcome.as_ref().ok()?.spill.as_ref());
+            let others = alone.map_or(0.0, |alone| spill.step as f64 - alone.step as f64);
+            return Some((others + spill.added as f64) / 1e9);
+        }
+        if let (Some(before), Some(after)) = (base.step_us, figures.step_us) {
+            return Some((after as f64 - before as f64) / 1e6);
         }
         let (operations_a_second, bytes_a_second) = rates(&self.gpu);
-        let copies = match &figures.spill {
-            Some(spill) => spill.added as f64 / 1e9,
-            None => self.extra_host_bytes(figures)? as f64 / bytes_a_second,
-        };
+        let copies = self.extra_host_bytes(figures)? as f64 / bytes_a_second;
         Some(self.extra_flops(figures)? as f64 / operations_a_second + copies)
     }
 
