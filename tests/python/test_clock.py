@@ -21,7 +21,7 @@ def test_work_takes_its_time_and_memory_in_use_comes_back_late(tmp_path):
     assert not said["done at once"] and said["questions"] > 10, "the host is ahead"
     assert 1.2 < said["product ms"] < 2.5, "1.1 peta operations of 989 a second"
     assert 4.2 < said["copy ms"] < 8, "256 MiB over a link of 64 GB/s"
-    assert 0.3 < said["chosen ms"] < 0.7, "a kernel is chosen for new sizes, once"
+    assert 0.8 < said["chosen ms"] < 1.4, "a kernel is chosen for new sizes, once"
     assert 2.5 < said["unaligned"] < 3.5, "rows that are no whole pieces of 16 bytes"
     assert 9 < said["drawn ms"] < 12, "the host draws 200 million numbers a second"
     assert said["while it is copied"] == 256 * MIB and said["once it is done"] == 0

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "_enable": {"_common", "_levers", "_out_of_memory", "_record", "_serve", "results"},
     "integrations": {"_common", "_enable", "_steps"},
     "utils": {"_steps"},
-    "_sleep": {"_native"},
+    "_sleep": {"_native", "_serve"},
     "_files": {"_common", "_native"},
     "_fit": {"results"},
     "_read": {"_native"},

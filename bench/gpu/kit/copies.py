@@ -1,4 +1,4 @@
-"""Copies between host and device: bytes per second by size and direction, alone and beside matrix products, and what these lose by them."""
+"""Copies between host and device: bytes per second by size and direction, alone and while matrices are multiplied, and what that loses."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def main() -> None:
 
     multiply()
     found["products_ms"] = 1e3 * min(timed(multiply) for _ in range(3))
-    found["beside"] = []
+    found["while_multiplying"] = []
     for way, (count, work) in ways.items():
 
-        def beside() -> None:
+        def both_at_once() -> None:
             multiply()
             work(16 << 20)
 
-        found["beside"].append({"way": way, "bytes": count * most, "ms": 1e3 * min(timed(beside) for _ in range(3))})
+        found["while_multiplying"].append({"way": way, "bytes": count * most, "ms": 1e3 * min(timed(both_at_once) for _ in range(3))})
     found["kernel_time_ms"] = []
     for way, (count, work) in ways.items():
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -56,7 +56,7 @@ def copies(page: Any) -> None:
     page.say("## Copies between host and GPU", "", f"Page-locking: {found['pinning_gib_per_second']:.1f} GiB/s.")
     page.table(["MiB a copy", "way", "GiB/s"], [[row["mib"], row["way"], f"{row['gib_per_second']:.1f}"] for row in found["alone"]])
     rows = [["nothing", f"{found['products_ms']:.1f}"], *([row["way"], f"{row['ms']:.1f}"] for row in found["kernel_time_ms"])]
-    page.table(["beside matrix products: copies", "the products, ms"], rows)
+    page.table(["copies meanwhile", "matrix products, ms"], rows)
 
 
 def asleep(page: Any) -> None:

@@ -105,9 +105,9 @@ def fitted(kit: Kit, model: str, *more: str, mib: int | None = None) -> list[Any
     return [kit.stalloc, "run", f"--fit={mib or TIGHT[model][1]}MiB", *more, *dry, "--", *tight(kit, model)]
 
 
-def beside(model: str, command: list[Any]) -> list[Any]:
+def crowded(model: str, command: list[Any]) -> list[Any]:
     """A command for which only so much is left."""
-    return [sys.executable, HERE / "beside.py", "--leave-mib", TIGHT[model][1], "--", *command]
+    return [sys.executable, HERE / "crowded.py", "--leave-mib", TIGHT[model][1], "--", *command]
 
 
 def moved(kit: Kit, model: str, command: list[Any], output: Path) -> list[str]:
@@ -155,7 +155,7 @@ def pay(kit: Kit) -> list[Callable[[], Any]]:
 
     def squeezed(model: str, way: str) -> None:
         command = fitted(kit, model) if way == "fit" else tight(kit, model)
-        run_under(kit, f"pay/{way}/{model}", "native", lambda output: moved(kit, model, beside(model, command), output), 180)
+        run_under(kit, f"pay/{way}/{model}", "native", lambda output: moved(kit, model, crowded(model, command), output), 180)
 
     return parts + [lambda model=model, way=way: squeezed(model, way) for model in TIGHT for way in ("native", "fit")]
 

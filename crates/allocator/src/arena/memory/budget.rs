@@ -9,12 +9,8 @@ use crate::tuning::{least_slack, remap_time, tight_slack, unnoticed_share};
 /// before it is granted anything: remaps take 0.84 % of its time, not 0.
 const AHEAD: Duration = Duration::from_millis(100);
 
-/// Time without remaps lets them take as much at once as they may in this time, however long it was: a job that loads its libraries for
-/// 5 s had 25 ms of them for nothing. PPO on an H100 remapped 78 times in 104 steps so, 13 times where libraries take no time.
-const EARNED: Duration = Duration::from_secs(1);
-
-/// What was granted is halved where there were few remaps for this time. Where nothing more may be granted, they may take as much as
-/// they may in this time before a plan is given up.
+/// Remaps may take as much at once as they may in this time where there were few for as long; then what was granted is halved. Where
+/// nothing more may be granted, they may take as much again before a plan is given up.
 const SAVED: Duration = Duration::from_secs(20);
 
 /// What remaps and waits took of the time since the last look.
@@ -103,7 +99,7 @@ impl Budget {
     /// Whether remapping was dear until now. If so the budget grows, as far as it may.
     pub fn review(&mut self, now: Duration, peak: u64, rivals: u64) -> Time {
         let passed = now.saturating_sub(self.looked);
-        let credit = (self.credit + passed / remap_time()).min(EARNED / remap_time());
+        let credit = (self.credit + passed / remap_time()).min(SAVED / remap_time());
         let spent = std::mem::take(&mut self.spent);
         (self.credit, self.looked) = (credit.saturating_sub(spent), now);
         if spent > credit {

@@ -38,17 +38,6 @@ fn remapping_is_dear_when_it_takes_more_than_was_earned() {
 }
 
 #[test]
-fn a_long_time_without_remaps_earns_no_more_than_a_short_one() {
-    let mut budget = budget();
-    let (minute, earned) = (Duration::from_secs(60), EARNED / remap_time());
-    assert_eq!(budget.review(minute, PEAK, 0), Time::Cheap);
-    budget.spend(earned);
-    assert_eq!(budget.review(minute, PEAK, 0), Time::Cheap);
-    budget.spend(Duration::from_nanos(1));
-    assert_eq!(budget.review(minute, PEAK, 0), Time::Granted);
-}
-
-#[test]
 fn a_job_gets_what_nobody_notices_and_then_what_pytorch_would_hold() {
     let (mut budget, rivals) = (budget(), 4 * PEAK);
     let least = PEAK / least_slack();

@@ -1,6 +1,6 @@
 """Runs a command while this process holds all of the GPU's memory but some.
 
-    python beside.py --leave-mib 14000 -- COMMAND
+    python crowded.py --leave-mib 14000 -- COMMAND
 """
 
 from __future__ import annotations
