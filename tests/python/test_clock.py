@@ -19,7 +19,7 @@ def test_work_takes_its_time_and_memory_in_use_comes_back_late(tmp_path):
     first = record("clock.py")
     said = said_by(first)
     assert not said["done at once"] and said["questions"] > 10, "the host is ahead"
-    assert 1.2 < said["product ms"] < 2.5, "1.1 peta operations of 989 a second"
+    assert 2.2 < said["product ms"] < 3.6, "1.1 peta operations of 989 a second, once a kernel is chosen"
     assert 4.2 < said["copy ms"] < 8, "256 MiB over a link of 64 GB/s"
     assert 0.8 < said["chosen ms"] < 1.4, "a kernel is chosen for new sizes, once"
     assert 2.5 < said["unaligned"] < 3.5, "rows that are no whole pieces of 16 bytes"
