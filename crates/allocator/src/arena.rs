@@ -253,6 +253,7 @@ impl<D: Device> Arena<D> {
     pub fn step_begin(&mut self) {
         self.ledger.step_begin();
         self.order.end_epoch(&mut self.device);
+        self.memory.begin_step(&self.device, &self.ledger);
         self.review();
         self.adopt();
         self.ledger.journal().push(Event::StepBegin);

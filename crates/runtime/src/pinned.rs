@@ -150,12 +150,6 @@ impl<D: PageLocked> Pinned<D> {
             return None;
         }
         self.poll(false);
-        if let Some((idle, bytes)) = self.with(|books| books.regions.merge_idle(size)) {
-            self.give_back(idle);
-            if let Ok(taken) = self.take(device, bytes) {
-                self.with(|books| books.add(taken, device, size));
-            }
-        }
         if let Some(address) = self.with(|books| books.claim(size, false)) {
             return Some(address);
         }

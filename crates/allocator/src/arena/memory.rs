@@ -20,6 +20,11 @@ mod remap;
 use budget::{Budget, Time};
 use remap::OldMappings;
 
+/// The time by the device's clock, or by the number of requests where it has none.
+fn now<D: Device>(device: &D, ledger: &Ledger) -> Duration {
+    device.elapsed().unwrap_or_else(|| ledger.modelled())
+}
+
 /// How much may be remapped where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remaps {
@@ -167,11 +172,16 @@ impl<D: Device> Memory<D> {
         self.budget.owes()
     }
 
+    /// A step begins.
+    pub fn begin_step(&mut self, device: &D, ledger: &Ledger) {
+        self.budget.begin_step(now(device, ledger));
+    }
+
     /// Whether remapping is dear, or more is remapped under a plan than without one, so that a plan is to be given up. Without one the
     /// arena may hold more.
     pub fn review(&mut self, device: &D, ledger: &Ledger) -> bool {
-        let now = device.elapsed().unwrap_or_else(|| ledger.modelled());
-        let is_dear = self.budget.review(now, ledger.statistics().peak_allocated, ledger.rivals()) == Time::Dear;
+        let is_dear =
+            self.budget.review(now(device, ledger), ledger.statistics().peak_allocated, ledger.rivals()) == Time::Dear;
         is_dear || ledger.loss() > self.frames.mapped() / remap_share()
     }
 

@@ -38,6 +38,9 @@ pub(super) struct Budget {
     /// What they took beyond that.
     debt: Duration,
     looked: Duration,
+    /// What the last step took, and the most that the time since the last look earns.
+    step: Duration,
+    most_earned: Duration,
     /// Time since remapping was dear or the budget shrank, and how long it takes to shrink. Each grant doubles that: it was needed.
     quiet: Duration,
     patience: Duration,
@@ -53,6 +56,8 @@ impl Budget {
             spent: Duration::ZERO,
             debt: Duration::ZERO,
             looked: Duration::ZERO,
+            step: Duration::ZERO,
+            most_earned: Duration::MAX,
             quiet: Duration::ZERO,
             patience: SAVED,
         }
@@ -96,10 +101,22 @@ impl Budget {
         !self.spent.is_zero()
     }
 
+    /// A step begins. One that took longer than the one before, as where libraries load, earns what that did: what a start lasts would
+    /// else pay for the remaps of many short steps. What was earned before the first step is not for the steps.
+    pub fn begin_step(&mut self, now: Duration) {
+        let lasted = now.saturating_sub(self.looked);
+        if self.most_earned == Duration::MAX {
+            self.credit = self.credit.min(AHEAD / remap_time());
+            self.most_earned = Duration::ZERO;
+        } else {
+            self.most_earned = lasted.min(std::mem::replace(&mut self.step, lasted));
+        }
+    }
+
     /// Whether remapping was dear until now. If so the budget grows, as far as it may.
     pub fn review(&mut self, now: Duration, peak: u64, rivals: u64) -> Time {
         let passed = now.saturating_sub(self.looked);
-        let credit = (self.credit + passed / remap_time()).min(SAVED / remap_time());
+        let credit = (self.credit + passed.min(self.most_earned) / remap_time()).min(SAVED / remap_time());
         let spent = std::mem::take(&mut self.spent);
         (self.credit, self.looked) = (credit.saturating_sub(spent), now);
         if spent > credit {

@@ -93,3 +93,20 @@ fn what_was_granted_is_halved_after_a_quiet_time_that_each_grant_doubles() {
         assert_eq!(budget.of(PEAK, rivals), least);
     }
 }
+
+#[test]
+fn a_start_in_which_libraries_load_earns_nothing_for_the_steps() {
+    let (mut budget, rivals) = (budget(), 2 * PEAK);
+    let mut now = Duration::from_secs(8);
+    let mut step = |budget: &mut Budget, millis: u64| {
+        now += Duration::from_millis(millis);
+        budget.begin_step(now);
+        budget.review(now, PEAK, rivals)
+    };
+    for millis in [0, 5000, 400, 20, 5, 5, 3000, 5] {
+        assert_eq!(step(&mut budget, millis), Time::Cheap);
+    }
+    // What the start gave, the steps of 400 and 20 ms, and five times 5 ms.
+    budget.spend(credit() + Duration::from_millis(446) / remap_time());
+    assert_eq!(step(&mut budget, 5), Time::Granted);
+}
