@@ -19,14 +19,14 @@ import stalloc
 SHAPES = Path(__file__).parent / "lever_shapes"
 #: What becomes of a lever on a shape; the first words of a reason.
 CELLS: dict[str, dict[str, str]] = {
-    "accumulate_mean": {"spill": "bitwise", "step_in_backward": "refused: the script calls backward several times", "zero_grad_early": "bitwise"},
+    "accumulate_mean": {"states_on_host": "bitwise", "spill": "bitwise", "step_in_backward": "refused: the script calls backward several times", "zero_grad_early": "bitwise"},
     "accumulate_model_zero": {"accumulate": "refused: the script frees gradients without the optimizer"},
     "accumulate_none": {"accumulate": "refused: the script frees gradients without the optimizer", "zero_grad_early": "bitwise"},
     "batchnorm": {"spill": "bitwise", "checkpoint": "bitwise", "checkpoint_keep_matmuls": "bitwise"},
     "block_checkpoint": {"checkpoint": "refused: the script checkpoints already"},
-    "channels_last": {"offload": "bitwise", "spill": "bitwise"},
+    "channels_last": {"states_on_host": "bitwise", "offload": "bitwise", "spill": "bitwise"},
     "clipped": {"no_unused_gradients": "refused: the script clips", "step_in_backward": "refused: the script clips"},
-    "closure": {"step_in_backward": "refused: the script hands step() a closure"},
+    "closure": {"states_on_host": "refused: the script hands step() a closure", "step_in_backward": "refused: the script hands step() a closure"},
     "collected": {"checkpoint": "refused: a block changes the variable PENALTIES"},
     "compiled_part": {"spill": "bitwise", "checkpoint": "bitwise", "offload_first_half": "bitwise"},
     "counts_calls": {"checkpoint": "refused: a block changes Counting.calls"},
@@ -36,20 +36,28 @@ CELLS: dict[str, dict[str, str]] = {
     "ema": {"spill": "bitwise", "checkpoint": "bitwise", "offload_first_half": "bitwise", "autocast_bf16": "change", "chunked_loss": "rounding"},
     "evaluation": {"chunked_loss": "rounding", "offload": "bitwise"},
     "function": {"zero_grad_early": "bitwise", "step_in_backward": "bitwise", "fused": "rounding"},
-    "gan": {"spill": "bitwise", "step_in_backward": "refused: the script has several optimizers", "accumulate": "refused: the script has several"},
+    "gan": {"checkpoint+spill": "bitwise", "checkpoint_every_second+spill+states_on_host": "bitwise", "zero_grad_early+states_on_host": "bitwise", "spill": "bitwise", "step_in_backward": "refused: the script has several optimizers", "accumulate": "refused: the script has several"},
     "hooks": {"checkpoint": "refused: a hook of widen"},
     "inline": {"foreach_off": "bitwise", "fused": "rounding"},
     "kept_gradients": {"zero_grad_early": "refused: the script does not free", "step_in_backward": "refused: the script does not free"},
+    "mixed_list": {
+        **dict.fromkeys(("checkpoint", "checkpoint_every_second", "offload_first_half", "spill", "states_on_host"), "bitwise"),
+        "checkpoint+spill": "bitwise",
+    },
     "moe": {"spill": "bitwise", "checkpoint": "bitwise"},
     "onecycle": {"step_in_backward": "bitwise"},
     "own_checkpoint": {"spill": "bitwise", "checkpoint": "bitwise"},
-    "pairs": {"checkpoint": "bitwise", "chunked_loss": "rounding", "no_unused_gradients": "bitwise"},
+    "pairs": {"checkpoint_keep_matmuls+spill": "bitwise", "checkpoint": "bitwise", "chunked_loss": "rounding", "no_unused_gradients": "bitwise"},
+    "plain_list": {
+        **dict.fromkeys(("checkpoint", "checkpoint_every_second", "offload_first_half", "spill", "states_on_host"), "bitwise"),
+        "checkpoint+spill": "bitwise",
+    },
     "prepared": {"checkpoint": "bitwise", "foreach_off": "bitwise", "accumulate": "refused: the script's schedule"},
     "python_random": {"checkpoint": "refused: a block changes Python's random"},
-    "reloaded": {"step_in_backward": "bitwise", "fused": "rounding"},
+    "reloaded": {"states_on_host": "bitwise", "step_in_backward": "bitwise", "fused": "rounding"},
     "restarts": {"checkpoint": "bitwise"},
     "resume": {"step_in_backward": "refused: the script has several", "fused": "rounding", "foreach_off": "bitwise"},
-    "scaler": {"step_in_backward": "refused: the script scales", "fused": "rounding"},
+    "scaler": {"states_on_host": "bitwise", "fused+states_on_host": "rounding", "step_in_backward": "refused: the script scales", "fused": "rounding"},
     "two_losses": {"spill": "bitwise", "checkpoint_keep_matmuls": "refused: the script goes through a graph twice", "checkpoint": "bitwise", "no_unused_gradients": "refused: the script makes another optimizer"},
     "zeros": {"zero_grad_early": "refused: the script sets gradients to zero", "step_in_backward": "refused: the script sets"},
 }
@@ -108,3 +116,44 @@ def test_what_is_applied_is_taken_off_again(kind):
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
     assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize(("kind", "options"), [("AdamW", {"amsgrad": True}), ("SGD", {"momentum": 0.9}), ("Adagrad", {}), ("NAdam", {"foreach": False})])
+def test_states_wait_on_the_host_and_numbers_stay(kind, options, monkeypatch):
+    import copy
+
+    import torch
+    from torch import nn
+
+    from stalloc._levers import host_states
+
+    monkeypatch.setattr(host_states, "LEAST", 17)  # the biases' states stay
+    monkeypatch.setattr(host_states, "LEAST_PIECE", 1)
+    found = {}
+    for way in ("as it is", "on the host", "taken off"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 4), nn.Conv1d(1, 1, 3, padding=1), nn.Linear(4, 2)).to(memory_format=torch.preserve_format)
+        groups = [{"params": model[:2].parameters(), "lr": 0.02}, {"params": model[2].parameters()}]
+        optimizer = getattr(torch.optim, kind)(groups, lr=0.01, **options)
+        seen = []
+        if way != "as it is":
+            stalloc.apply.states_on_host(optimizer)
+            stalloc.apply.states_on_host(optimizer)
+        optimizer.register_step_post_hook(lambda optimizer, *_: seen.append([len(group["params"]) for group in optimizer.param_groups]))
+        pointers = []
+        for step in range(6):
+            model(torch.randn(5, 1, 6)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            states = [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value) and value.nbytes > 16]
+            pointers.append({value.data_ptr() for value in states})
+            if step == 2:
+                saved = copy.deepcopy(optimizer.state_dict())
+            if step == 3:
+                optimizer.load_state_dict(copy.deepcopy(saved))
+            if step == 4 and way == "taken off":
+                stalloc.apply.take_off(optimizer)
+        assert pointers[1] == pointers[2] and pointers[1], "between steps each state is where it was"
+        assert seen == [[4, 2]] * 6
+        found[way] = str([[p.tolist() for p in model.parameters()], optimizer.state_dict(), saved])
+    assert found["as it is"] == found["on the host"] == found["taken off"]

@@ -14,6 +14,8 @@ from runs import PROGRAMS, run
 import stalloc
 
 GPU = "sm=8,memory=8GiB,capability=8.0,context=16MiB,name=small"
+#: One that computes so fast that copies make it wait.
+FAST = "like=h100-80gb,memory=8GiB,context=16MiB,name=fast"
 
 SCRIPT = """\
 import torch
@@ -49,16 +51,55 @@ def test_a_wrong_plan_costs_memory_and_never_values():
     assert sum("not those of the plan" in line for line in says) == 4 and sum("go first" in line for line in says) == 1, says
 
 
-def test_a_job_is_spilled_as_its_trial_was(tmp_path):
-    script, cache = tmp_path / "script.py", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    script.write_text(SCRIPT)
-    as_it_is = run("run", "--dry-run", GPU, "--", sys.executable, str(script), env=cache)
-    peak = int(re.match(r"peak (\d+)", as_it_is.stdout)[1])
-    goal = int(peak * 0.95) >> 20
-    process = run("run", f"--fit={goal}MiB", "--dry-run", GPU, "--", sys.executable, str(script), env=cache)
+#: Two models that each have a backward pass to come while the other is called, and layers that are called one by one.
+PAIR = """\
+import torch
+from torch import nn
+
+layer = lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.GELU()).cuda()
+made, judge = [layer() for _ in range(4)], nn.Sequential(*(layer() for _ in range(3))).cuda()
+optimizers = [torch.optim.Adam([p for one in made for p in one.parameters()], foreach=False), torch.optim.Adam(judge.parameters(), foreach=False)]
+for _step in range(4):
+    x = torch.ones(SIZE, WIDTH, device="cuda")
+    for one in made:
+        x = one(x)
+    judge(x.detach()).sum().backward()
+    optimizers[1].step()
+    judge(x).mean().backward()
+    optimizers[0].step()
+    for one in optimizers:
+        one.zero_grad()
+    del x
+print("peak", torch.cuda.max_memory_allocated())
+"""
+
+
+def fitted(tmp_path, script, part, *levers, gpu=GPU):
+    """A script under `--fit` with some levers, at a part of its peak: what was said, its peak, and MiB that it may have live."""
+    file, cache = tmp_path / "script.py", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    file.write_text(script)
+    as_it_is = run("run", "--dry-run", gpu, "--", sys.executable, str(file), env=cache)
+    goal = int(int(re.match(r"peak (\d+)", as_it_is.stdout)[1]) * part) >> 20
+    only = ("--only", ",".join(levers))
+    process = run("run", f"--fit={goal}MiB", *only, "--dry-run", gpu, "--", sys.executable, str(file), env=cache)
     assert process.returncode == 0, process.stderr
     says = [line for line in process.stderr.splitlines() if "--fit:" in line]
-    assert re.search(r"spill \(\d+ of \d+ saved tensors wait in host memory across the peak, [\d.]+ \w+\)", says[0]), says
     reached, predicted = re.search(r"the peak is ([\d.,]+) MiB allocated; ([\d.,]+) MiB were predicted", says[-1]).groups()
-    lower = int(re.match(r"peak (\d+)", process.stdout)[1])
-    assert reached == predicted == f"{lower / 2**20:,.1f}" and lower >> 20 < goal
+    peak = int(re.match(r"peak (\d+)", process.stdout)[1])
+    assert reached == predicted == f"{peak / 2**20:,.1f}" and peak >> 20 < goal
+    return says
+
+
+def test_two_models_and_layers_of_a_list_are_spilled_and_checkpointed_at_once(tmp_path):
+    says = fitted(tmp_path, PAIR.replace("SIZE", "65536").replace("WIDTH", "512"), 0.33, "checkpoint", "spill", gpu=FAST)
+    assert "checkpoint (" in says[0] and "4 of 4 blocks of made[0]" in says[0] and re.search(r"spill \([1-9]\d* of", says[0]), says
+
+
+def test_states_wait_on_the_host_between_steps(tmp_path):
+    says = fitted(tmp_path, PAIR.replace("SIZE", "256").replace("WIDTH", "2048"), 0.7, "states_on_host")
+    assert "states_on_host (448.0 MiB of optimizer states wait in host memory between steps)" in says[0], says
+
+
+def test_a_job_is_spilled_as_its_trial_was(tmp_path):
+    says = fitted(tmp_path, SCRIPT, 0.95, "spill")
+    assert re.search(r"spill \(\d+ of \d+ saved tensors wait in host memory across the peak, [\d.]+ \w+\)", says[0]), says

@@ -6,6 +6,7 @@ A copy of a model has the lever too, with its own weights. A pickle of it has no
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from contextlib import nullcontext
 from typing import Any, Callable, Iterable, Iterator
@@ -38,7 +39,11 @@ def apply(module: Any, call: Callable[..., Any], **settings: Any) -> None:
             forward.settings = settings
             return
         forward = forward.__wrapped__
-    module.forward = Applied(module.forward, call, **settings)
+    outer = module.forward
+    if isinstance(outer, Applied) and "spiller" in outer.settings:  # around all others: the innermost hooks of saved tensors act
+        outer.__wrapped__ = Applied(outer.__wrapped__, call, **settings)
+    else:
+        module.forward = Applied(outer, call, **settings)
 
 
 #: What takes a lever off an optimizer or a model, by the lever's name.
@@ -112,9 +117,17 @@ def _checkpointed(applied: Applied, arguments: Any, options: Any) -> Any:
         first, again = create_selective_checkpoint_contexts(kept)
         return first, _Both(buffers, again)
 
+    # From PyTorch 2.15 on it asks what hooks of saved tensors around it see of what is kept: nothing, as before.
+    if applied.settings["keep_matmuls"] and _asks_for_hooks(checkpoint):
+        options = options | {"respect_saved_tensors_hooks": False}
     result = checkpoint(applied.__wrapped__, *arguments, use_reentrant=False, context_fn=contexts, **options)
     applied.settings["changes"] = buffers.have_changed()
     return result
+
+
+@functools.lru_cache
+def _asks_for_hooks(checkpoint: Any) -> bool:
+    return "respect_saved_tensors_hooks" in inspect.signature(checkpoint).parameters
 
 
 class _Both:
@@ -293,6 +306,14 @@ def _with_options(optimizer: Any, options: dict[str, Any]) -> None:
 def _counted_on_host(state: Any) -> Any:
     step = state.get("step") if isinstance(state, dict) else None
     return state | {"step": step.cpu()} if step is not None and hasattr(step, "cpu") else state
+
+
+def states_on_host(optimizer: Any) -> None:
+    """Have an optimizer's states wait in host memory, and come in for ``step()`` a piece at a time."""
+    from stalloc._levers.host_states import HostStates
+
+    if not _has(optimizer, "states_on_host"):
+        _undo_later(optimizer, "states_on_host", HostStates(optimizer).take_off)
 
 
 def zero_grad_early(optimizer: Any) -> None:

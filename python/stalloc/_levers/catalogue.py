@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from stalloc._levers import applied
+from stalloc import _native
+from stalloc._levers import applied, host_states, spill as spilling
 from stalloc._levers.applied import called
 from stalloc._levers.chunked_loss import Logits, chunked_loss
 from stalloc._levers.rehearsal import Rehearsal
@@ -33,6 +34,8 @@ REASONS = {
     "several optimizers": "the script has several optimizers: a backward pass for one reaches parameters of another",
     "later optimizer": "the script makes another optimizer after its first forward pass",
     "shared parameters": "a parameter has two optimizers, which both need its gradient",
+    "compiles": "the script compiles functions, which may hold the step",
+    "captured": "the script's optimizer is made for CUDA graphs (capturable), which need its states at one address",
     "closure": "the script hands step() a closure, which computes gradients there",
     "gradients gone": "gradients are gone already when the forward pass begins",
     "keeps gradients": "the script does not free gradients between two steps",
@@ -57,7 +60,7 @@ class Lever:
     """One lever. A method called ``on_...`` applies it when the program has come that far, and says whether it did."""
 
     name: str
-    #: Levers of one group take the place of each other.
+    #: Words; levers that share one take the place of each other.
     group: str
     #: What becomes of the numbers: ``same``, ``rounding`` (sums in another order), ``change``.
     numerics = "same"
@@ -167,13 +170,21 @@ class _OfBlocks(Lever):
     def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
         lines = []
         for name, model in models:
-            lists = [b for b in program.blocks() if b.name.startswith(name) and b.name[len(name) :][:1] in ("", ".", "[")] if program.calls else program.blocks_of(name, model)
+            known = program.blocks() if program.calls else program.blocks_of(name, model)
+            lists = [b for b in known if b.name.startswith(name) and b.name[len(name) :][:1] in ("", ".", "[")]
             lines += [self.call.replace("BLOCKS", f"*{b.as_list}{self.part.replace('N', str(len(b.members) // 2))}") for b in lists]
             # A language model of transformers appends keys and values, and would a second time; its decoder may have a copy of the settings.
             parts = [(path, getattr(part, "config", None)) for path, part in model.named_modules()] if lines and self.is_recomputed else []
             caching = {id(config): path for path, config in reversed(parts) if getattr(config, "use_cache", None) is True}
             lines += [f"{name}{written(program.torch, model, path)}.config.use_cache = False" for path in reversed(caching.values())]
         return lines
+
+    def on_model(self, program: Program, name: str, model: Any) -> bool:
+        peers = program.peers(model)
+        if peers:
+            call = self.call.replace("BLOCKS", f"*peers{self.part.replace('N', str(len(peers) // 2))}")
+            program.execute(f"import stalloc\n{call}", Names([], []), peers=peers)
+        return super().on_model(program, name, model) or bool(peers)
 
     def _slice(self, blocks: Blocks) -> slice:
         return slice(None, len(blocks.members) // 2) if "N" in self.part else slice(None, None, 2 if self.part else 1)
@@ -210,7 +221,7 @@ class Offload(Lever):
     name = "offload"
     does = "saved tensors of the forward pass wait in host memory"
     refused_by: tuple[str, ...] = ("compile", "no model")
-    group = "activations"
+    group = "activations copies"
     call = "offload"
 
     def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
@@ -221,6 +232,7 @@ class OffloadHalf(_OfBlocks):
     """The first half of the blocks alone: their saved tensors live longest across the peak."""
 
     name = "offload_first_half"
+    group = "activations copies"
     part = "[:N]"
     is_recomputed = False
     does = "saved tensors wait in host memory"
@@ -233,11 +245,12 @@ class Spill(Lever):
     name = "spill"
     does = "saved tensors wait in host memory across the peak, by a plan"
     refused_by = ("compile", "no model")
-    group = "activations"
+    group = "copies"
 
     def __init__(self, words: str = "", plan: dict[str, Any] | None = None) -> None:
         self._words, self._plan = words, plan
         self.rehearsal: Rehearsal | None = None
+        self._spiller: Spiller | None = None
 
     def told(self, words: str) -> Spill:
         return Spill(words)
@@ -246,11 +259,10 @@ class Spill(Lever):
         return "stalloc run --fit -- COMMAND", "nowhere in the script, as its plan is of one step"
 
     def on_model(self, program: Program, name: str, model: Any) -> bool:
-        if len(program.models) > 1:
-            return False
-        if self._plan is None:
-            self.rehearsal = Rehearsal(self._words)
-        spill(model, self.rehearsal or Spiller(self._plan or {}))
+        if self._spiller is None:
+            self.rehearsal = Rehearsal(self._words) if self._plan is None else None
+            self._spiller = self.rehearsal or Spiller(self._plan or {})
+        spill(model, self._spiller, len(program.models) - 1)
         return True
 
     def stepped(self) -> None:
@@ -331,7 +343,7 @@ class EightBit(Lever):
     """The optimizer's states have 8 bits."""
 
     name = "optimizer_8bit"
-    group = "optimizer"
+    group = "optimizer states"
     numerics = "change"
     flag = ("optim", "adamw_bnb_8bit")
     about = "optimizers"
@@ -416,6 +428,27 @@ class ZeroEarly(_OfStep):
     does = "gradients are freed right after the step, not after the next forward pass"
     refused_by = ("no optimizer", "gradients gone", "keeps gradients", "zeros", "closure", "hooked optimizer", "shared parameters")
     group = "zero"
+
+
+class StatesOnHost(_OfStep):
+    """The optimizer's states are on the device during its step alone, a piece at a time."""
+
+    name = "states_on_host"
+    refused_by = ("no optimizer", "own optimizer", "hooked optimizer", "closure", "later optimizer", "compiles", "captured")
+    group = "states step"
+
+    def _bytes(self, program: Program) -> int:
+        states = [value for o in program.optimizers for state in o.state.values() for value in state.values()]
+        return sum(value.nbytes for value in states if type(value) is program.torch.Tensor and value.nbytes >= host_states.LEAST)
+
+    def why_not(self, program: Program) -> str | None:
+        size, left = self._bytes(program), spilling.host_memory()
+        if size > left:
+            return f"the states have {_native.format_bytes(size)}, and the host has {_native.format_bytes(left)} for them"
+        return super().why_not(program) or (None if size else "the optimizer has no states that are worth copying")
+
+    def what(self, program: Program) -> str:
+        return f"{_native.format_bytes(self._bytes(program))} of optimizer states wait in host memory between steps"
 
 
 class Frozen(Lever):
@@ -580,6 +613,7 @@ LEVERS: tuple[Lever, ...] = (
     Spill(),
     OffloadHalf(),
     Offload(),
+    StatesOnHost(),
     EightBit(),
     Autocast(),
     Bf16(),

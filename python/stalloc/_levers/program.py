@@ -128,6 +128,8 @@ class Program:
             "several optimizers": len(self.optimizers) > 1,
             "before reduction": "distributed" in self.does,
             "unused parameters": any(getattr(model, "find_unused_parameters", False) for model in self.models),
+            "compiles": self.compiles_functions,
+            "captured": any(group.get("capturable") for o in self.optimizers for group in o.param_groups),
             "later optimizer": len(self.optimizers) > self.known,
             "own optimizer": any(not kind.__module__.startswith("torch.optim") or kind.__name__ == "LBFGS" for kind in kinds),
             "hooked optimizer": any(o._optimizer_step_post_hooks or o._optimizer_step_pre_hooks for o in self.optimizers),
@@ -139,10 +141,12 @@ class Program:
         """What blocks do that must not be done twice."""
         return next(filter(None, self.calls.values()), None)
 
-    def execute(self, lines: str, names: Names) -> None:
-        """Runs lines as if the program had them."""
-        variables: dict[str, Any] = {}
-        for name, value in [*zip(names.models, self.models), *zip(names.optimizers, self.optimizers)]:
+    def execute(self, lines: str, names: Names, **variables: Any) -> None:
+        """Runs lines as if the program had them, and some variables besides."""
+        named = [*zip(names.models, self.models), *zip(names.optimizers, self.optimizers)]
+        for name, value in sorted(named, key=lambda one: -len(one[0])):
+            if name.endswith("]"):  # one of a list: the line has a variable in its place
+                lines, name = lines.replace(name, f"one{len(variables)}"), f"one{len(variables)}"
             owner, _, last = name.rpartition(".")
             if owner:
                 setattr(variables.setdefault(owner, SimpleNamespace()), last, value)
@@ -207,14 +211,42 @@ class Program:
 
     def blocks(self) -> list[Blocks]:
         """The outermost lists of equal blocks of every model, of those that are called if that is known."""
-        names = self.names["models"].models if "models" in self.names else []
-        found = [blocks for name, model in zip(names, self.models) for blocks in self.blocks_of(name, model)]
+        found = [blocks for name, model in self.named() for blocks in self.blocks_of(name, model)] + self.alike()
         return [one for one in found if not self.calls or any(id(member) in self.calls for member in called(one.members))]
 
     def blocks_of(self, name: str, model: Any) -> list[Blocks]:
         """The outermost lists of equal blocks of a model, but for what is compiled."""
         found = blocks_of(self.torch, name, model)
         return [blocks for blocks in found if not any(id(member) in self.compiled for member in called(blocks.members))]
+
+    def named(self) -> list[tuple[str, Any]]:
+        """Every model, with its name."""
+        return list(zip(self.names["models"].models if "models" in self.names else [], self.models))
+
+    def alike(self) -> list[Blocks]:
+        """Models of one class that have no blocks inside: layers in a list of Python's."""
+        found: dict[Any, list[tuple[str, Any]]] = {}
+        for name, model in self.named():
+            if self._is_block(model):
+                found.setdefault(type(model), []).append((name, model))
+        several = [of for of in found.values() if len(of) > 1]
+        return [Blocks(of[0][0], [model for _, model in of], f"[{', '.join(name for name, _ in of)}]") for of in several]
+
+    def _is_block(self, model: Any) -> bool:
+        return id(model) not in self.compiled and any(True for _ in model.children()) and not self.blocks_of("", model)
+
+    #: Models whose peers were asked for.
+    _asked: set[int] = field(default_factory=set)
+
+    def peers(self, model: Any) -> list[Any]:
+        """The same while models are called for the first time: those like one that have their turn yet, too, as the optimizers have them."""
+        if id(model) in self._asked or not self._is_block(model):
+            return []
+        order = {id(p): index for index, p in enumerate(p for o in self.optimizers for group in o.param_groups for p in group["params"])}
+        found = {id(one): one for one in [*self.models, *(one for o in self.optimizers for one in models_of(self.torch, o))]}
+        alike = [one for one in found.values() if type(one) is type(model) and self._is_block(one)]
+        self._asked.update(map(id, alike))
+        return sorted(alike, key=lambda one: min((order.get(id(p), len(order)) for p in one.parameters()), default=0)) if len(alike) > 1 else []
 
     def trained(self) -> set[int]:
         """Every parameter of an optimizer, by its identity."""
@@ -237,21 +269,50 @@ class Program:
         return any(module is inner for model in self.models for inner in model.modules())
 
 
-def blocks_of(torch: Any, name: str, model: Any) -> Iterator[Blocks]:
-    """The outermost lists, or dictionaries, of equal blocks of a model."""
+def blocks_of(torch: Any, name: str, model: Any) -> list[Blocks]:
+    """The outermost blocks of a model: those of its lists and dictionaries, and attributes of one class; where there are none, its parts."""
+    found = list(_repeated(torch, name, model))
+    path, module = "", model
+    while not found and len(inner := _composite(module)) == 1:
+        (at, module) = inner[0]
+        path = f"{path}.{at}".strip(".")
+    if not found and inner:
+        found = [_attributes(name + written(torch, model, path), inner)]
+    return found
+
+
+def _repeated(torch: Any, name: str, model: Any) -> Iterator[Blocks]:
     inside: set[int] = set()
     kinds = torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict
     for path, module in model.named_modules():
         if id(module) in inside:
             continue
-        if isinstance(module, kinds):
-            members = list(module.children())
-            # What has no module inside is one operation: to compute it again saves nothing. Dictionaries in a list are looked into.
-            are_equal = len(members) > 1 and len({type(member) for member in members}) == 1 and not isinstance(members[0], kinds[2])
-            if are_equal and all(any(True for _ in member.children()) for member in members) and any(called(members)):
-                inside.update(id(inner) for inner in module.modules())
-                where = name + written(torch, model, path)
-                yield Blocks(where, members, f"list({where}.values())" if isinstance(module, kinds[2]) else where)
+        where = name + written(torch, model, path)
+        if not isinstance(module, kinds):
+            alike = [one for one in _composite(module) if not isinstance(one[1], kinds) and not any(True for _ in _repeated(torch, "", one[1]))]
+            classes = [type(member) for _, member in alike]
+            alike = [one for one in alike if classes.count(type(one[1])) > 1]
+            if alike:
+                inside.update(id(inner) for _, member in alike for inner in member.modules())
+                yield _attributes(where, alike)
+            continue
+        members = list(module.children())
+        # What has no module inside is one operation: to compute it again saves nothing. Dictionaries in a list are looked into.
+        blocks = [member for _, member in _composite(module) if not isinstance(member, kinds[2])]
+        if len({type(member) for member in blocks}) < len(blocks) and any(called(blocks)):
+            inside.update(id(inner) for inner in module.modules())
+            where = f"list({where}.values())" if isinstance(module, kinds[2]) else where
+            yield Blocks(name + written(torch, model, path), blocks, where if blocks == members else f"[b for b in {where} if any(True for _ in b.children())]")
+
+
+def _composite(module: Any) -> list[tuple[str, Any]]:
+    """Modules right inside a module that have modules inside, by their names."""
+    return [(at, inner) for at, inner in module.named_children() if any(True for _ in inner.children())]
+
+
+def _attributes(where: str, blocks: list[tuple[str, Any]]) -> Blocks:
+    names = [f"{where}.{at}" if at.isidentifier() else f"{where}[{at}]" for at, _ in blocks]
+    return Blocks(where, [member for _, member in blocks], f"[{', '.join(names)}]")
 
 
 def models_of(torch: Any, optimizer: Any) -> list[Any]:
@@ -303,9 +364,20 @@ def _name(frame: Any, value: Any, is_own: bool) -> str | None:
             if one is value and not name.startswith("_"):
                 return str(name)
         for name, one in held:
+            if not name.startswith("_") and (key := _key(one, value)):
+                return f"{name}{key}"
             if (name == "self" or not is_own) and not isinstance(one, (type, ModuleType)) and not name.startswith("_"):
                 held_by_it = getattr(one, "__dict__", {})
                 for attribute, inner in [*held_by_it.items(), *(held_by_it.get("_modules") or {}).items()][:_MOST_VARIABLES]:
                     if inner is value:
                         return f"{name}.{attribute}"
+                    if key := _key(inner, value):
+                        return f"{name}.{attribute}{key}"
     return None
+
+
+def _key(held: Any, value: Any) -> str | None:
+    """What follows the name of a list or dictionary of Python's for what it holds: ``[3]``."""
+    if type(held) not in (list, tuple, dict) or len(held) > _MOST_VARIABLES:
+        return None
+    return next((f"[{key!r}]" for key, one in (held.items() if type(held) is dict else enumerate(held)) if one is value), None)

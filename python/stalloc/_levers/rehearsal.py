@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from typing import Any
 
 from stalloc import _native
 from stalloc._levers import spill
 from stalloc._levers.spill import FETCH, OUT, PACKED, RELEASE, RETURNED, UNPACKED, Away, Call, Packed, Spiller
+from stalloc._steps import marks
 
 #: The first step makes the optimizer's states; the second is as all that follow.
 STEPS = 2
@@ -18,11 +18,11 @@ BLOCK = 512
 
 
 class _Notes:
-    """What a call of the model and its backward pass were like."""
+    """What a section was like."""
 
-    def __init__(self, torch: Any, call: Any) -> None:
-        self._torch, self.call = torch, call
-        self.moments: list[tuple[int, Any, int]] = []
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.moments: list[tuple[int, int, Any, int]] = []
         #: An event of the device at each moment, and the most live bytes up to the next.
         self._events: list[Any] = []
         self.live: list[int] = []
@@ -52,7 +52,7 @@ class _Notes:
         self.held = still
 
     def end(self) -> None:
-        """The step is over, or the model is called again."""
+        """The next section begins, or the trial ends."""
         if len(self.live) < len(self.moments):
             self._look()
             self._record()
@@ -65,10 +65,6 @@ class _Notes:
     def work(self) -> list[int]:
         """How long the device works from each moment to the next, nanoseconds; nothing of a model on the host."""
         return [_between(*pair) for pair in zip(self._events, self._events[1:])] or [0] * len(self.live)
-
-    def step(self, before: _Notes | None) -> int:
-        """How long the step took that ended with this call, by the last call of the step before, nanoseconds; 0 if that is not known."""
-        return _between(before._events[-1], self._events[-1]) if before is not None and before._events and self._events else 0
 
     def candidates(self) -> list[tuple[int, int, int, int]]:
         """What could have been kept."""
@@ -120,6 +116,7 @@ class _Rehearsed(Call):
     def __init__(self, *about: Any) -> None:
         super().__init__(*about)
         self._seen: dict[Any, int] = {}
+        self._notes = self.spiller.notes  # type: ignore[attr-defined]
 
     def pack(self, tensor: Any) -> Any:
         if type(tensor) is not self._plain or tensor.nbytes < spill.LEAST or tensor.is_cuda is not self._is_cuda:
@@ -127,28 +124,53 @@ class _Rehearsed(Call):
         kind = tensor.dtype, tensor.shape, tensor.stride()
         count = self._seen[kind] = self._seen.get(kind, -1) + 1
         away = self.known(tensor) or self.go(0, tensor)
-        self.spiller.packed(self, (kind, count), tensor.untyped_storage(), away)  # type: ignore[attr-defined]
+        if self._notes is self.spiller.notes is not None:  # type: ignore[attr-defined]
+            self._packed((kind, count), tensor.untyped_storage(), away)
+        if away is not None:
+            away.release()
         return Packed(away or tensor, tensor, (), (kind, count))
 
     def unpack(self, packed: Any) -> Any:
-        if type(packed) is Packed:
-            self.spiller.unpacked(self, packed.at, packed.what)  # type: ignore[attr-defined]
+        if type(packed) is Packed and self._notes is self.spiller.notes is not None:  # type: ignore[attr-defined]
+            self._unpacked(packed.at, packed.what)
         return super().unpack(packed)
+
+    def returned(self) -> None:
+        if self._notes is self.spiller.notes is not None:  # type: ignore[attr-defined]
+            self._notes.moment(self.number, RETURNED, None, 0)
+
+    def _packed(self, at: Any, storage: Any, away: Any) -> None:
+        """A tensor of the model is saved."""
+        notes = self._notes
+        moment = notes.moment(self.number, PACKED, *at)
+        if away is not None and away not in notes.numbers:
+            number = notes.numbers[away] = len(notes.storages)
+            notes.storages.append([storage.nbytes(), moment, None, None])
+            notes.held.append((spill.weak(storage), number))
+
+    def _unpacked(self, at: Any, what: Any) -> None:
+        """A saved tensor is needed."""
+        notes = self._notes
+        moment = notes.moment(self.number, UNPACKED, *at)
+        number = notes.numbers.get(what) if isinstance(what, Away) else None
+        if number is not None and notes.storages[number][3] is None:
+            notes.storages[number][3] = moment
 
 
 class Rehearsal(Spiller):
     """Spills all of some steps, then by a plan. ``told``: allowed live bytes, and a second's bytes of the link."""
 
     def __init__(self, told: str = "") -> None:
-        super().__init__({"host": 0, "kinds": [], "victims": [], "acts": []})
+        super().__init__({"host": 0, "kinds": [], "victims": [], "calls": []})
         self._told = told
-        self._steps = 0
-        #: The call that is being noted, and that of the step with the most bytes.
-        self._notes: _Notes | None = None
-        self._fullest: _Notes | None = None
-        #: The last call so far, and that of the step before.
-        self._last: _Notes | None = None
-        self._before: _Notes | None = None
+        # A trial may end in the midst of an iteration, where an optimizer steps: the one before is to have had the plan, too.
+        marks.more_steps = 1
+        #: An event of the device at the end of each step, where it has any.
+        self._ends: list[Any] = []
+        #: The section that is being noted; and by the model that began it, the one of the step with the most bytes, and how many there were.
+        self.notes: _Notes | None = None
+        self._fullest: dict[int, _Notes] = {}
+        self._sections: dict[int, int] = {}
         #: What it came to: nanoseconds of a step without copies, how much longer it takes with them, and in words.
         self.step, self.added, self.what = 0, 0, ""
 
@@ -160,13 +182,12 @@ class Rehearsal(Spiller):
     def is_idle(self) -> bool:
         return self._is_over and super().is_idle()
 
-    def begin(self, torch: Any, model: Any) -> Any:
-        self.kind_of_call = Call if self._is_over else _Rehearsed
-        call = super().begin(torch, model)
+    def section_begins(self, torch: Any, number: int) -> None:
+        self._end_notes()
+        super().section_begins(torch, number)
         if not self._is_over:
-            self._end_notes()
-            self._notes = _Notes(torch, call)
-        return call
+            self.notes = _Notes(torch) if len(self._ends) == STEPS - 1 else None
+        self.kind_of_call = Call if self._is_over else _Rehearsed
 
     def away(self, torch: Any, victim: int, storage: Any, device: Any) -> Any:
         if self._is_over:
@@ -175,81 +196,57 @@ class Rehearsal(Spiller):
             return _Empty(torch, storage, device)
         return Away(torch, storage, device, torch.empty(storage.nbytes(), dtype=torch.uint8), None)
 
-    def packed(self, call: Any, at: Any, storage: Any, away: Any) -> None:
-        """A tensor of the model is saved."""
-        notes = self._notes
-        if notes is None or call is not notes.call:
-            return
-        moment = notes.moment(PACKED, *at)
-        if away is not None and away not in notes.numbers:
-            number = notes.numbers[away] = len(notes.storages)
-            notes.storages.append([storage.nbytes(), moment, None, None])
-            notes.held.append((spill.weak(storage), number))
-        if away is not None:
-            away.release()
-
-    def unpacked(self, call: Any, at: Any, what: Any) -> None:
-        """A saved tensor is needed."""
-        notes = self._notes
-        if notes is None or call is not notes.call:
-            return
-        moment = notes.moment(UNPACKED, *at)
-        number = notes.numbers.get(what) if isinstance(what, Away) else None
-        if number is not None and notes.storages[number][3] is None:
-            notes.storages[number][3] = moment
-
-    def returned(self, call: Any) -> None:
-        if self._is_over:
-            super().returned(call)
-        elif self._notes is not None and call is self._notes.call:
-            self._notes.moment(RETURNED, None, 0)
-
     def _end_notes(self) -> None:
-        notes, self._notes = self._notes, None
+        """A section is over; the plan is made once the last step's are."""
+        notes, self.notes, number = self.notes, None, self._first
         if notes is not None:
             notes.end()
-            notes.call = None
-            self._last = notes
-            if self._fullest is None or notes.held_bytes() > self._fullest.held_bytes():
-                self._fullest = notes
+            self._sections[number] = self._sections.get(number, 0) + 1
+            if number not in self._fullest or notes.held_bytes() > self._fullest[number].held_bytes():
+                self._fullest[number] = notes
+        if len(self._ends) >= STEPS and not self._is_over:
+            self._is_over = True
+            self.step = _between(*self._ends[-2:]) if self._ends[-1] is not None else 0
+            self._follow()
+            self._fullest = {}
 
     def stepped(self) -> None:
         """The optimizer has stepped."""
-        self._steps += 1
-        self._end_notes()
-        if self._steps < STEPS:
-            self._fullest, self._before = None, self._last
-        elif not self._is_over:
-            self._is_over = True
-            self.step = self._last.step(self._before) if self._last is not None else 0
-            self._follow(self._fullest)
-            self._fullest = self._last = self._before = None
+        import torch
+
+        if not self._is_over:
+            self._ends.append(torch.cuda.Event(enable_timing=True) if torch.cuda.is_initialized() else None)
+            if self._ends[-1] is not None:
+                self._ends[-1].record()
 
     def note(self) -> dict[str, Any] | None:
         """What the trial says of it; None if there is no plan, or nothing in it."""
+        self._end_notes()
         return {"plan": self.plan, "what": self.what, "step": self.step, "added": self.added} if self.plan["victims"] else None
 
-    def _follow(self, notes: Any) -> None:
+    def _follow(self) -> None:
         """Makes the plan."""
         allowed, link = (int(word) for word in (self._told or "0:1").split(":"))
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or "1")
-        host = (_native.host_memory_left() or 1 << 40) // max(ranks, 1) * 3 // 4
-        found = [] if notes is None else notes.candidates()
-        moments = [] if notes is None else list(zip(notes.work(), notes.live))
-        blocks = [(_block(size), *when) for size, *when in found]
-        victims, host, _peak, self.added = _native.spill_plan(moments, blocks, allowed, host, link)
-        if len(victims) > spill.MOST_VICTIMS:
-            victims = []
+        sections = {number: (notes, notes.candidates()) for number, notes in self._fullest.items()}
         kinds: dict[str, int] = {}
-        acts = []
-        for number, (candidate, release, fetch, _offset) in enumerate(victims):
-            for act, moment in ((OUT, found[candidate][1]), (RELEASE, release), (FETCH, fetch)):
-                when, kind, count = notes.moments[moment]
-                index = None if kind is None else kinds.setdefault(spill.text_of(kind), len(kinds))
-                acts.append((when, index, count, act, number))
-        sizes = [found[candidate][0] for candidate, *_ in victims]
-        plan = {"host": host, "kinds": list(kinds), "victims": [(size, victim[3]) for size, victim in zip(sizes, victims)], "acts": acts}
-        self.what = f"{len(victims)} of {len(found)} saved tensors wait in host memory across the peak, {_native.format_bytes(sum(sizes))}"
+        calls: dict[tuple[int, int], list[Any]] = {}
+        places: list[tuple[int, int]] = []
+        most = 0
+        for first, (notes, found) in sections.items():
+            blocks = [(_block(size), packed, gone, needed) for size, packed, gone, needed in found]
+            victims, bytes_, _peak, added = _native.spill_plan(list(zip(notes.work(), notes.live)), blocks, allowed, spill.host_memory(), link)
+            most, self.added = max(most, bytes_), self.added + added * self._sections[first]
+            for candidate, release, fetch, offset in victims:
+                for act, moment in ((OUT, found[candidate][1]), (RELEASE, release), (FETCH, fetch)):
+                    number, when, kind, count = notes.moments[moment]
+                    index = None if kind is None else kinds.setdefault(spill.text_of(kind), len(kinds))
+                    calls.setdefault((first, number), []).append((when, index, count, act, len(places)))
+                places.append((found[candidate][0], offset))
+        if len(places) > spill.MOST_VICTIMS:
+            places, calls = [], {}
+        plan = {"host": most, "kinds": list(kinds), "victims": places, "calls": [(*call, acts) for call, acts in calls.items()]}
+        total, candidates = sum(size for size, _ in places), sum(len(found) for _, found in sections.values())
+        self.what = f"{len(places)} of {candidates} saved tensors wait in host memory across the peak, {_native.format_bytes(total)}"
         has_said, self._has_said = self._has_said, False
         Spiller.__init__(self, plan)
         self._has_said = has_said

@@ -1,19 +1,20 @@
-"""Saved tensors of a model's forward pass that wait in host memory across the peak, by a plan of the step.
+"""Saved tensors of models' forward passes that wait in host memory across the peak, by a plan of the step.
 
-A plan names tensors by type, sizes, strides and which of their kind they are in a call of the model. What is not as it says stays on the
-device: a wrong plan costs memory or time, never values.
+A *section* is some calls of models, of which one still has its backward pass to come when the next begins. A plan names tensors by the model
+that began the section, which call of it, type, sizes, strides and which of their kind they are in the call. What is not as it says stays on
+the device: a wrong plan costs memory or time, never values.
 """
 
 from __future__ import annotations
 
+import os
 import weakref
 from typing import Any
 
+from stalloc import _native
 from stalloc._common.output import say
 from stalloc._levers.applied import Applied, apply, owner_of
-
-#: Smaller tensors stay, bytes: their copies would take longer to begin than to make. Made up.
-LEAST = 1 << 20
+from stalloc._levers.host_states import LEAST as LEAST
 
 #: A plan has no more victims: it is handed to the job in one variable of its environment, of 128 KiB at most.
 MOST_VICTIMS = 1500
@@ -23,9 +24,9 @@ OUT, RELEASE, FETCH = range(3)
 PACKED, UNPACKED, RETURNED = range(3)
 
 
-def spill(module: Any, spiller: Spiller) -> None:
-    """Have what a model's forward pass saves spilled."""
-    apply(module, _spilled, spiller=spiller)
+def spill(module: Any, spiller: Spiller, number: int = 0) -> None:
+    """Have what the forward pass of a model, the script's ``number``-th, saves spilled."""
+    apply(module, _spilled, spiller=spiller, number=number)
 
 
 def _spilled(applied: Applied, arguments: Any, options: Any) -> Any:
@@ -34,9 +35,12 @@ def _spilled(applied: Applied, arguments: Any, options: Any) -> Any:
     forward, spiller = applied.__wrapped__, applied.settings["spiller"]
     if not torch.is_grad_enabled() or not spiller.can_spill(torch, owner_of(applied)):
         return forward(*arguments, **options)
-    call = spiller.begin(torch, owner_of(applied))
-    with torch.autograd.graph.saved_tensors_hooks(call.pack, call.unpack):
-        result = forward(*arguments, **options)
+    call = spiller.begin(torch, owner_of(applied), applied.settings["number"])
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(call.pack, call.unpack):
+            result = forward(*arguments, **options)
+    finally:
+        spiller.is_inside = False
     call.returned()
     return result
 
@@ -118,17 +122,31 @@ class Packed:
 _NOTHING: tuple[Any, Any] = (), ()
 
 
-class Call:
-    """One call of the model, and the backward pass through it."""
+class Acts:
+    """What a plan does in one call."""
 
-    def __init__(self, torch: Any, spiller: Spiller, kept: set[int], is_cuda: bool) -> None:
+    def __init__(self) -> None:
+        #: When a tensor is packed and when it is unpacked, by its kind and which of them it is; and when the forward pass is over.
+        self.of_tensors: dict[Any, dict[int, tuple[list[Any], list[Any]]]] = {}
+        self.at_return: list[tuple[int, int]] = []
+        #: How many victims go.
+        self.going = 0
+
+
+class Call:
+    """One call of a model, and the backward pass through it."""
+
+    def __init__(self, torch: Any, spiller: Spiller, kept: set[int], is_cuda: bool, number: int, acts: Acts) -> None:
         self._torch, self.spiller, self._kept = torch, spiller, kept
         self._plain, self._is_cuda = torch.Tensor, is_cuda
+        #: Which of its section it is.
+        self.number = number
         #: Of each kind that the plan names: tensors so far, and what is done with which.
-        self._planned: dict[Any, list[Any]] = {kind: [0, acts] for kind, acts in spiller.acts_of_tensors.items()}
-        #: What is away, by its storage: the storage, its version, and what it has become.
-        self._shared: dict[int, tuple[Any, int, Any]] = {}
-        self._victims: dict[int, Any] = {}
+        self._planned: dict[Any, list[Any]] = {kind: [0, acts] for kind, acts in acts.of_tensors.items()}
+        self._at_return, self._missing = acts.at_return, acts.going
+        self._shared = spiller.shared
+        #: Whether its backward pass has begun.
+        self.is_used = False
 
     def pack(self, tensor: Any) -> Any:
         """What is saved in place of a tensor. Most are not in the plan, and are to take little time."""
@@ -152,7 +170,7 @@ class Call:
         storage = tensor.untyped_storage()
         away = self.spiller.away(self._torch, victim, storage, tensor.device) if self._can_go(tensor, storage) else None
         if away is not None:
-            self._victims[victim] = weakref.ref(away)
+            self._missing -= 1
             self._shared[storage._cdata] = (weak(storage), tensor._version, weakref.ref(away))
         return away
 
@@ -173,6 +191,7 @@ class Call:
 
     def unpack(self, packed: Any) -> Any:
         """The tensor that was saved."""
+        self.is_used = True
         if type(packed) is not Packed:
             return packed
         if packed.acts:
@@ -185,17 +204,15 @@ class Call:
 
     def returned(self) -> None:
         """The forward pass is over."""
-        self.spiller.returned(self)
-
-    def spilled(self) -> int:
-        """How many of the plan's victims are away, or were."""
-        return len(self._victims)
+        self.perform(self._at_return)
+        if self._missing > 0:
+            self.spiller.say_differs()
 
     def perform(self, acts: Any) -> None:
         """Releases and fetches what a moment of the plan has."""
         for wanted in (RELEASE, FETCH):
             for act, victim in acts:
-                away = self._victims[victim]() if act == wanted and victim in self._victims else None
+                away = self.spiller.lying(victim) if act == wanted else None
                 if away is not None:
                     self.spiller.release(away) if act == RELEASE else away.fetch()
 
@@ -213,18 +230,19 @@ class Spiller:
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
         kinds = [_kind(text) for text in plan["kinds"]]
-        #: What is done when a tensor is packed and when it is unpacked, by its kind and which of them it is; and when the forward pass is over.
-        self.acts_of_tensors: dict[Any, dict[int, tuple[list[Any], list[Any]]]] = {}
-        self._acts_at_return: list[tuple[int, int]] = []
-        for moment, kind, count, act, victim in plan["acts"]:
-            if moment == RETURNED:
-                self._acts_at_return.append((act, victim))
-            else:
-                acts = self.acts_of_tensors.setdefault(kinds[kind], {}).setdefault(count, ([], []))
-                acts[moment].append((act, victim))
+        self._acts: dict[tuple[int, int], Acts] = {}
         self._places: list[tuple[int, int]] = [(size, offset) for size, offset in plan["victims"]]
         is_inside = all(0 < size and 0 <= offset <= plan["host"] - size for size, offset in self._places)
-        if not is_inside or not all(0 <= victim < len(self._places) for *_, victim in plan["acts"]):
+        for first, number, rows in plan["calls"]:
+            acts = self._acts.setdefault((first, number), Acts())
+            for moment, kind, count, act, victim in rows:
+                is_inside = is_inside and 0 <= victim < len(self._places)
+                acts.going += act == OUT
+                if moment == RETURNED:
+                    acts.at_return.append((act, victim))
+                else:
+                    acts.of_tensors.setdefault(kinds[kind], {}).setdefault(count, ([], []))[moment].append((act, victim))
+        if not is_inside:
             raise ValueError("a plan to spill is damaged: a tensor lies outside its host memory, or is not there")
         #: Who lies in the place of each victim, and the victims whose places overlap.
         self._lying: list[Any] = [None] * len(self._places)
@@ -234,17 +252,23 @@ class Spiller:
         #: What is to be released yet.
         self._pending: dict[Away, None] = {}
         self._has_said = False
+        #: Whether a model is being called: what it calls belongs to that call.
+        self.is_inside = False
+        #: Of the section: the model that began it, its calls, and what is away by its storage: that, its version, and what it has become.
+        self._first = 0
+        self._calls: list[Any] = []
+        self.shared: dict[int, tuple[Any, int, Any]] = {}
 
     def __deepcopy__(self, _memo: Any) -> Spiller:
         return type(self)(self.plan)
 
     def is_idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not self._places
+        return not self._places or self._arena is False
 
     def can_spill(self, torch: Any, model: Any) -> bool:
         """Whether this call of the model is one to spill in: only the innermost pair of hooks acts, and it is the program's."""
-        if self.is_idle():
+        if self.is_idle() or self.is_inside:
             return False
         if not torch._C._autograd._saved_tensors_hooks_is_enabled() or _has_hooks(torch):
             self._say("the script has hooks of saved tensors around its model, which go first; nothing is spilled")
@@ -259,38 +283,52 @@ class Spiller:
     #: What follows a call of the model.
     kind_of_call: type[Call] = Call
 
-    def begin(self, torch: Any, model: Any) -> Call:
-        """The model is called. What another call has still on the device is released."""
-        for away in list(self._pending):
-            self.release(away)
+    def begin(self, torch: Any, model: Any, number: int) -> Call:
+        """The script's ``number``-th model is called."""
+        calls = (call() for call in reversed(self._calls))
+        if all(call is None or call.is_used for call in calls):
+            self.section_begins(torch, number)
+        self.is_inside = True
         tensors = [*model.parameters(), *model.buffers()]
         is_cuda = tensors[0].is_cuda if tensors else torch.cuda.is_initialized()
         kept = {getattr(one, "_local_tensor", one).untyped_storage().data_ptr() for one in tensors}
-        return self.kind_of_call(torch, self, kept, is_cuda)
+        acts = self._acts.get((self._first, len(self._calls))) or Acts()
+        call = self.kind_of_call(torch, self, kept, is_cuda, len(self._calls), acts)
+        self._calls.append(weakref.ref(call))
+        return call
+
+    def section_begins(self, _torch: Any, number: int) -> None:
+        """A section begins. What another has still on the device is released."""
+        for away in list(self._pending):
+            self.release(away)
+        self._first, self._calls, self.shared = number, [], {}
+
+    def lying(self, victim: int) -> Away | None:
+        """What a victim has become, if it is alive."""
+        return None if self._lying[victim] is None else self._lying[victim]()
 
     def away(self, torch: Any, victim: int, storage: Any, device: Any) -> Away | None:
         """Begins to spill; None where its place on the host is taken, or of another size."""
         size, offset = self._places[victim]
-        if storage.nbytes() != size or any(self._lying[near] is not None and self._lying[near]() is not None for near in self._near[victim]):
-            self._say_differs()
+        if storage.nbytes() != size or any(self.lying(near) is not None for near in self._near[victim]):
+            self.say_differs()
             return None
         if self._arena is None:
             self._arena = self._taken(torch, device)
+        if self._arena is False:
+            return None
         away = Away(torch, storage, device, self._arena[offset : offset + size], self._streams_of(torch, device))
         self._lying[victim] = weakref.ref(away)
         self._pending[away] = None
         return away
 
     def _taken(self, torch: Any, device: Any) -> Any:
-        """Host memory for all victims, page-locked, taken once."""
-        arena = torch.empty(self.plan["host"], dtype=torch.uint8)
-        if device.type == "cuda":
-            failed = int(torch.cuda.cudart().cudaHostRegister(arena.data_ptr(), arena.numel(), 0))
-            if failed:
-                self._say(f"page-locked memory is refused (CUDA error {failed}; ulimit -l?): copies are slower")
-            else:
-                weakref.finalize(self, _unlock, torch, arena).atexit = False
-        return arena
+        """Host memory for all victims, taken once; False where it cannot be had."""
+        try:
+            return page_locked(torch, self.plan["host"], device, self, self._say)
+        except (MemoryError, RuntimeError):
+            self._say(f"{_native.format_bytes(self.plan['host'])} of host memory cannot be had; nothing is spilled")
+            return False
 
     def _streams_of(self, torch: Any, device: Any) -> Any:
         if device.type != "cuda":
@@ -304,13 +342,7 @@ class Spiller:
         self._pending.pop(away, None)
         away.release()
 
-    def returned(self, call: Call) -> None:
-        """The forward pass of a call is over."""
-        call.perform(self._acts_at_return)
-        if call.spilled() < len(self._places):
-            self._say_differs()
-
-    def _say_differs(self) -> None:
+    def say_differs(self) -> None:
         self._say("the script's tensors are not those of the plan; what differs stays on the device")
 
 
@@ -321,6 +353,27 @@ def _has_hooks(torch: Any) -> bool:
         return top(False) is not None
     except TypeError:
         return top() is not None
+
+
+def host_memory() -> int:
+    """Bytes of the host's memory that this rank may plan with."""
+    ranks = max(int(os.environ.get("LOCAL_WORLD_SIZE", "1") or "1"), 1)
+    return (_native.host_memory_left() or 1 << 40) // ranks * 3 // 4
+
+
+def page_locked(torch: Any, size: int, device: Any, owner: Any, say: Any) -> Any:
+    """Host memory that is page-locked as long as its owner lives, if that can be had."""
+    left = _native.host_memory_left()
+    if left is not None and left < size:
+        raise MemoryError
+    arena = torch.empty(size, dtype=torch.uint8)
+    if device.type == "cuda":
+        failed = int(torch.cuda.cudart().cudaHostRegister(arena.data_ptr(), arena.numel(), 0))
+        if failed:
+            say(f"page-locked memory is refused (CUDA error {failed}; ulimit -l?): copies are slower")
+        else:
+            weakref.finalize(owner, _unlock, torch, arena).atexit = False
+    return arena
 
 
 def _unlock(torch: Any, arena: Any) -> None:

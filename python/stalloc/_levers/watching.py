@@ -168,7 +168,7 @@ class Observed(Watch):
     def model_called(self) -> None:
         program = self.program
         model = program.models[-1]
-        self._blocks.update(id(block) for blocks in program.blocks_of("", model) for block in called(blocks.members))
+        self._blocks.update(id(block) for blocks in program.blocks_of("", model) + program.alike() for block in called(blocks.members))
         self._heads.update(id(module) for module in widening(program.torch, model))
 
     def observed(self, call: Callable[..., Any], module: Any, arguments: Any, options: Any) -> Any:

@@ -44,7 +44,7 @@ class Steps:
 
     def stop_if_done(self) -> None:
         """Ends the program if as many steps are done as were asked for."""
-        if self._done == self._last:
+        if self._last is not None and self._done == self._last + script.more_steps:
             Steps.is_cut = True
             raise SystemExit(0)
 

@@ -28,6 +28,9 @@ class Listener:
     def module_exit(self, name: str) -> None: ...
 
 
+#: Steps that a trial makes beyond those that were asked for: a lever needs some to show what it does.
+more_steps = 0
+
 _nobody = Listener()
 _listener = _nobody
 

@@ -1,6 +1,6 @@
 """Runs each shape of script on the CPU as it is, and with each lever: its lines written in, and applied from outside; prints what came of it as JSON.
 
-    lever_harness.py FOLDER [SHAPE[:LEVER,...]...]
+    lever_harness.py FOLDER [SHAPE[:LEVER[+LEVER...],...]...]
 
 One process imports PyTorch; each run is a copy of it. A cell is ``bitwise``, ``rounding``, ``refused: REASON`` or ``WRONG: ...``.
 """
@@ -20,7 +20,7 @@ import torch._dynamo  # what each copy would import
 import torch.distributed
 import torch.utils.checkpoint
 
-from stalloc._levers import spill
+from stalloc._levers import host_states, spill
 from stalloc._levers.catalogue import LEVERS
 from stalloc._levers.watching import Observed, Watch
 
@@ -145,12 +145,16 @@ def cells(script, folder, only):
             print(script.stem, name, found[name], file=sys.stderr, flush=True)
             if wrong:
                 found[name] += f"\n{lever['where']}\n{lever['how']}"
+    for name in [name for name in only if "+" in name]:  # a set, from outside alone
+        outside = forked(ranks, ran(script, lambda name=name: Watch(torch, [lever for lever in LEVERS if lever.name in name.split("+")])))
+        is_whole = len(outside.get("applied", [])) == name.count("+") + 1
+        found[name] = compared(outside, expected["result"]) if is_whole or "error" in outside else f"WRONG: only {outside['applied']}"
     return found
 
 
 def main():
     torch.set_num_threads(1)
-    spill.LEAST = 1  # the shapes' tensors are small
+    spill.LEAST = host_states.LEAST = host_states.LEAST_PIECE = 1  # the shapes' tensors are small
     shapes, folder = Path(sys.argv[1]), Path(tempfile.mkdtemp())
     chosen = {shape: levers.split(",") if levers else [] for shape, _, levers in (word.partition(":") for word in sys.argv[2:])}
     sys.path.insert(0, str(shapes))

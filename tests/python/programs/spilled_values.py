@@ -55,9 +55,11 @@ def wrong(plan):
     one_place, sizes, early, mixed = (copy.deepcopy(plan) for _ in range(4))
     one_place["victims"] = [(size, 0) for size, _ in plan["victims"]]
     sizes["victims"] = [(size + 4, offset) for size, offset in plan["victims"]]
-    early["acts"] = [(*act[:3], {1: 2, 2: 1}.get(act[3], 0), act[4]) for act in plan["acts"]]
-    mixed["acts"] = [(*act[:4], len(plan["victims"]) - 1 - act[4]) for act in plan["acts"]]
-    return [one_place, sizes, early, mixed]
+    (first, number, acts), = plan["calls"]
+    early["calls"] = [(first, number, [(*act[:3], {1: 2, 2: 1}.get(act[3], 0), act[4]) for act in acts])]
+    mixed["calls"] = [(first, number, [(*act[:4], len(plan["victims"]) - 1 - act[4]) for act in acts])]
+    other_call = plan | {"calls": [(first, number + 1, acts)]}
+    return [one_place, sizes, early, mixed, other_call]
 
 
 class Skips(spill.Away):

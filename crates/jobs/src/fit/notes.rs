@@ -58,10 +58,17 @@ pub struct FoundLever {
     pub r#where: String,
     /// What becomes of the numbers: `same`, `rounding` (sums in another order) or `change`.
     pub numerics: String,
-    /// Levers of one group take the place of each other.
+    /// Words; levers that share one take the place of each other.
     pub group: String,
     /// Why it is not to be tried, in a sentence.
     pub why_not: Option<String>,
+}
+
+impl FoundLever {
+    /// Whether the two are not applied together.
+    pub fn excludes(&self, other: &FoundLever) -> bool {
+        self.group.split(' ').any(|word| other.group.split(' ').any(|one| one == word))
+    }
 }
 
 /// What a trial of the lever `spill` planned.

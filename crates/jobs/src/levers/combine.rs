@@ -5,16 +5,20 @@
 //! end, what is not needed after all is taken out again.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use crate::fit::Error;
 use crate::fit::notes::FoundLever;
-use crate::levers::{Answer, Bench, LeverFigures, Row, SHARDED, SPILL, value_with};
+use crate::levers::{Answer, Bench, LeverFigures, Row, SHARDED, SPILL, aim_lower, value_with};
 
 /// Sets that are tried at most, of those with the script's numbers on its GPU and of the others each.
 const MOST_TRIALS: usize = 16;
 
 /// The part of a step that is noise: a counter, a scalar, a page that is taken at another moment.
 const NOISE: f64 = 0.002;
+
+/// A set with a plan that needs more than the goal by less than this part of it is planned again, with less allowed. Made up.
+const NEAR: u64 = 32;
 
 /// A set of levers.
 #[derive(Clone, Debug)]
@@ -112,15 +116,18 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
             (chosen, figures) = (fewer, without);
         }
     }
-    let levers: Vec<FoundLever> = chosen.into_iter().cloned().collect();
+    let mut levers: Vec<FoundLever> = chosen.into_iter().cloned().collect();
+    if let (Some(spill), Some(lever)) = (&figures.spill, levers.iter_mut().find(|lever| lever.name == SPILL)) {
+        lever.what.clone_from(&spill.what); // its plan with the others
+    }
     Ok((!levers.is_empty()).then_some(Combination { levers, figures }))
 }
 
-/// All that cost nothing; of a group the one that saves most alone.
+/// All that cost nothing; of those that exclude each other the one that saves most alone.
 fn all_free<'a>(ranked: &[Alone<'a>]) -> Vec<&'a FoundLever> {
     let mut chosen: Vec<&Alone<'a>> = Vec::new();
     for one in ranked.iter().filter(|one| one.is_free()) {
-        match chosen.iter().position(|other| other.lever.group == one.lever.group) {
+        match chosen.iter().position(|other| other.lever.excludes(one.lever)) {
             Some(index) if chosen[index].figures.peak_allocated > one.figures.peak_allocated => chosen[index] = one,
             Some(_) => {}
             None => chosen.push(one),
@@ -129,9 +136,9 @@ fn all_free<'a>(ranked: &[Alone<'a>]) -> Vec<&'a FoundLever> {
     chosen.into_iter().map(|one| one.lever).collect()
 }
 
-/// Levers and some more, which take the place of those of their groups.
+/// Levers and some more, which take the place of those that they exclude.
 fn with<'a>(levers: &[&'a FoundLever], more: &[&'a FoundLever]) -> Vec<&'a FoundLever> {
-    let is_kept = |lever: &&&FoundLever| more.iter().all(|other| other.group != lever.group);
+    let is_kept = |lever: &&&FoundLever| !more.iter().any(|other| other.excludes(lever));
     levers.iter().filter(is_kept).chain(more).copied().collect()
 }
 
@@ -156,7 +163,7 @@ fn cheapest<'a>(
             for (place, one) in paying.iter().enumerate() {
                 let set = &sets[index].1;
                 let is_later = set.last().is_none_or(|last| is_before(&paying, last, place));
-                if is_later && set.iter().all(|other| other.lever.group != one.lever.group) {
+                if is_later && !set.iter().any(|other| other.lever.excludes(one.lever)) {
                     let larger = [set.as_slice(), &[*one]].concat();
                     let is_alone = larger.len() == 1 && free.is_empty();
                     sets.push((larger.iter().map(|one| least(one, is_alone)).sum(), larger));
@@ -165,7 +172,9 @@ fn cheapest<'a>(
         }
         from = until;
     }
-    sets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    // Of sets that may cost the same a large one is tried before its parts, which cannot fit where it does not; one lever needs no trial.
+    let place = |set: &Vec<&Alone<'_>>| if set.len() < 2 { 0 } else { 4 - set.len() };
+    sets.sort_by(|(one, few), (other, more)| one.total_cmp(other).then(place(few).cmp(&place(more))));
     let mut failed: Vec<Vec<&'a FoundLever>> = Vec::new();
     for (least, set) in sets.iter().filter(|(_, set)| !set.is_empty()) {
         if best.as_ref().is_some_and(|best| best.fits && seconds(search.answer, best) <= *least) {
@@ -232,14 +241,20 @@ impl Search<'_, '_> {
             return Ok(None);
         }
         let names: Vec<String> = levers.iter().map(|lever| lever.name.clone()).collect();
+        let aim = self.bench.spill;
         let line = self.bench.line(&names, Some(&value_with(&names, &self.answer.at)));
         let found = self.bench.run(std::slice::from_ref(&line), "levers together")?;
-        let tried = found.tried.get(&(0, 0));
-        let applied =
-            tried.and_then(|tried| tried.levers.as_ref()).map(|notes| notes.applied.as_slice()).unwrap_or_default();
+        let Some(first) = found.tried.get(&(0, 0)) else { return Ok(None) };
+        // Of a plan that fell far short no other will do.
+        let short = self.bench.figures(Some(first)).and_then(Result::ok).and_then(|found| found.needed);
+        let is_near = short.is_some_and(|needed| needed.saturating_sub(self.bench.goal) < self.bench.goal / NEAR);
+        let tried =
+            if is_near { aim_lower(self.bench, self.answer, &names, Arc::clone(first))? } else { Arc::clone(first) };
+        self.bench.spill = aim;
+        let applied = tried.levers.as_ref().map(|notes| notes.applied.as_slice()).unwrap_or_default();
         if !names.iter().all(|name| applied.contains(name)) {
             return Ok(None);
         }
-        Ok(self.bench.figures(tried).and_then(Result::ok))
+        Ok(self.bench.figures(Some(&tried)).and_then(Result::ok))
     }
 }

@@ -34,7 +34,7 @@ const ACCUMULATE: &str = "accumulate";
 const SPILL: &str = "spill";
 
 /// Levers that are right when they are applied from outside to a job that trains, in the order in which they are shown.
-pub const FROM_OUTSIDE: [&str; 11] = [
+pub const FROM_OUTSIDE: [&str; 12] = [
     "fused",
     "foreach_off",
     "zero_grad_early",
@@ -44,6 +44,7 @@ pub const FROM_OUTSIDE: [&str; 11] = [
     "checkpoint_every_second",
     "checkpoint",
     SPILL,
+    "states_on_host",
     "offload_first_half",
     "offload",
 ];
@@ -370,8 +371,8 @@ impl Aim {
     }
 }
 
-/// Tries `spill` again with less allowed, as long as that may make it fit; the last trial.
-fn aim_lower(bench: &mut Bench<'_>, answer: &Answer, first: Arc<Tried>) -> Result<Arc<Tried>, Error> {
+/// Tries a set with `spill` again with less allowed, as long as that may make it fit; the last trial.
+fn aim_lower(bench: &mut Bench<'_>, answer: &Answer, names: &[String], first: Arc<Tried>) -> Result<Arc<Tried>, Error> {
     let mut tried = first;
     for _ in 0..Aim::MORE_TRIALS {
         let Some(Ok(LeverFigures { needed: Some(needed), fits: false, spill: Some(_), .. })) =
@@ -381,7 +382,7 @@ fn aim_lower(bench: &mut Bench<'_>, answer: &Answer, first: Arc<Tried>) -> Resul
         };
         let Some(aim) = bench.spill.filter(|aim| aim.live > 0 && !bench.is_stopped()) else { break };
         bench.spill = Some(aim.lower(needed.saturating_sub(bench.goal)));
-        let line = bench.line(&[SPILL.to_owned()], Some(&answer.at));
+        let line = bench.line(names, Some(&value_with(names, &answer.at)));
         let found = bench.run(std::slice::from_ref(&line), "each lever")?;
         match found.tried.get(&(0, 0)) {
             Some(more) if more.failure.is_none() => tried = Arc::clone(more),
@@ -417,7 +418,7 @@ fn try_each(bench: &mut Bench<'_>, answer: &mut Answer, levers: Vec<FoundLever>)
     for (index, mut lever) in levers.into_iter().enumerate() {
         let mut tried = found.tried.get(&(index, 0)).cloned();
         if let (Some(first), SPILL) = (&tried, lever.name.as_str()) {
-            tried = Some(aim_lower(bench, answer, Arc::clone(first))?);
+            tried = Some(aim_lower(bench, answer, &one(&lever), Arc::clone(first))?);
         }
         let Some(outcome) = bench.figures(tried.as_ref()) else { continue };
         let applied = tried
