@@ -50,13 +50,13 @@ def recorder(folder: Path):
     """A function that records a program of this folder (or any path) on a dry-run H100."""
     count = 0
 
-    def record(program: str | Path, *arguments: str, options: tuple[str, ...] = (), ok: bool = True, **env: str):
+    def record(program: str | Path, *arguments: str, options: tuple[str, ...] = (), ok: bool = True, python: str | Path = sys.executable, **env: str):
         nonlocal count
         count += 1
         directory = folder / f"traces{count}"
         process = run(
             *("trace", "--dry-run", "h100-80gb", "--json", "-o", directory, *options, "--"),
-            *(sys.executable, PROGRAMS / program, *arguments),
+            *(python, PROGRAMS / program, *arguments),
             env=env,
         )
         if ok:

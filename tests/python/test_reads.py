@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from runs import PROGRAMS
@@ -79,10 +80,26 @@ def test_small_integers_are_computed_as_on_the_host(record):
     assert answers.keys() == {None, "small fractions", "drawn at random", "a check that holds", "every element of 5"}, "what is computed is no decision"
 
 
-def test_a_dry_run_ends_at_nothing_that_it_looks_at(record, tmp_path):
-    recorded = record("unreadable.py", XDG_CACHE_HOME=str(tmp_path / "no answers of cuDNN are kept here"))
+#: Versions of PyTorch that are tried where STALLOC_PYTORCHS is a folder of environments with one each: torch-2.6, torch-2.8, torch-2.11.
+@pytest.fixture(params=[None, "2.6", "2.8", "2.11"], ids=lambda version: f"torch-{version or 'ours'}")
+def python(request):
+    if request.param is None:
+        return sys.executable
+    environment = Path(os.environ.get("STALLOC_PYTORCHS", "STALLOC_PYTORCHS")) / f"torch-{request.param}" / "bin" / "python"
+    if not environment.exists():
+        pytest.skip(f"no PyTorch {request.param}: {environment} does not exist")
+    return environment
+
+
+def test_a_dry_run_ends_at_nothing_that_it_looks_at(record, python, tmp_path):
+    recorded = record("unreadable.py", python=python, XDG_CACHE_HOME=str(tmp_path / "no answers of cuDNN are kept here"))
     passed = [line.split()[0] for line in recorded.process.stderr.splitlines() if line.endswith(" passed")]
     assert passed == "fake kinds released cut_off protected stale draws children".split(), recorded.process.stderr
+
+
+def test_programs_of_any_kind_read_what_they_would_on_a_gpu_or_what_is_not_known(record, python):
+    recorded = record("any_kind.py", python=python)
+    assert recorded.process.stderr.splitlines()[-1] == "35 programs, 0 failed", recorded.process.stderr
 
 
 def test_what_a_dry_run_looks_at_is_freed_when_the_program_lets_go_of_it(record):

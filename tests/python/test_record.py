@@ -234,6 +234,10 @@ def test_a_program_that_records_pytorchs_history_itself_is_recorded_with_call_st
     assert stacks > 5 if context else stacks == 0
 
 
+def test_a_program_sees_its_own_history_and_profile_while_it_is_recorded(record):
+    assert "passed" in record("unseen.py").process.stderr.split()
+
+
 def test_a_step_that_is_made_and_not_entered_says_once_that_it_marks_nothing(capfd, monkeypatch):
     monkeypatch.setattr(stalloc.step, "_was_said", False)
     with stalloc.step():

@@ -20,7 +20,7 @@ from typing import Any, Iterator, Optional, Sequence
 from stalloc import _native
 from stalloc._dry_run import handlers, later, triton_kernels, unknown_fractions
 
-_OTHER, _COMPUTED, _COUNTED, _DRAWN, _CHECK, _MADE, _ASSUMED, _COPIED, _READ, _RANDOM_NUMBERS, _COUNTED_ROWS = range(11)
+_OTHER, _COMPUTED, _COUNTED, _DRAWN, _CHECK, _MADE, _ASSUMED, _COPIED, _READ, _RANDOM_NUMBERS, _COUNTED_ROWS, _PLACED, _COALESCED = range(13)
 
 #: A tensor as the native side has it: number of its type, sizes, strides, bytes (none: they do not matter).
 Described = tuple[int, Sequence[int], Sequence[int], Optional[bytes]]
@@ -42,6 +42,8 @@ _COMPUTED_NAMES = frozenset(
 _COUNTED_NAMES = frozenset("nonzero masked_select _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive".split())
 #: Those that choose: what they choose of unknown values is drawn.
 _CHOOSING = frozenset("topk sort argmax argmin max min".split())
+#: Those that write some elements, often all: what was there before may not matter.
+_PLACING = frozenset("scatter index_put _index_put_impl index_copy".split())
 #: Those that compare: a fraction that is not known is small, as where the program reads it.
 _COMPARING = frozenset("eq ne lt le gt ge".split())
 #: Those that draw, without an input.
@@ -139,6 +141,8 @@ def _classify(torch: Any, number: int, name: str, overload: str) -> tuple[int, i
         return _READ, writes, fresh
     if base.startswith(("empty", "new_empty", "_empty", "resize")):
         return _MADE, writes, fresh
+    if base == "_coalesce":
+        return _COALESCED, writes, fresh
     plain = base if base.startswith("__") else base.removeprefix("_foreach_").rstrip("_")
     if plain in _OVERWRITING:
         fresh |= 1
@@ -155,6 +159,8 @@ def _classify(torch: Any, number: int, name: str, overload: str) -> tuple[int, i
         if base == "all" and not overload or base in _COMPARING
         else _COPIED
         if plain == "copy"
+        else _PLACED
+        if plain in _PLACING
         else _COMPUTED
         if plain in _COMPUTED_NAMES
         else _OTHER
@@ -192,7 +198,10 @@ def _compute(torch: Any, number: int, inputs: list[Any], is_unknown: bool) -> Op
                 return _draw(torch, operation, inputs)
             size = _size_of_result(operation.name, inputs)
             run = functools.partial(_run, torch, operation)
-            if size > _LARGEST or any(map(later.is_later, later.flattened(inputs))):
+            is_late = size > _LARGEST or any(map(later.is_later, later.flattened(inputs)))
+            if operation.name in _PLACING and inputs[0][3] is None:
+                return None if is_late else _placed(torch, run, inputs)
+            if is_late:
                 if operation.name not in _COUNTED_NAMES:
                     return later.put_off(run, inputs, size, operation.outputs)
                 if not later.is_affordable(size):
@@ -224,6 +233,17 @@ def _run(torch: Any, operation: _Operation, inputs: list[Any]) -> Sequence[Any]:
     return results if isinstance(results, (tuple, list)) else [results]
 
 
+def _placed(torch: Any, run: Any, inputs: list[Any]) -> Optional[list[Output]]:
+    """The outputs of an operation that writes to a tensor that is not known, if nothing is left of that: it is the same of two."""
+    kind, sizes, strides, _ = inputs[0]
+    span = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides))
+    one, other = (
+        [_output(torch, result) for result in run([(kind, sizes, strides, bytes([byte]) * span * _types(torch)[kind].itemsize), *inputs[1:]])]
+        for byte in (0, 1)
+    )
+    return one if one == other else None
+
+
 def value_of(number: int, before: int, size: int) -> Optional[bytes]:
     """Bytes of a tensor that was to be computed later, as the program reads them."""
     import torch
@@ -237,8 +257,15 @@ def _plain(torch: Any) -> Iterator[None]:
     """Whatever the program has switched on is not for us: modes, autocast, transformations."""
     from torch.utils._python_dispatch import _disable_current_modes
 
-    with torch._C._DisableTorchDispatch(), torch._C._DisableFuncTorch(), torch._C._AutoDispatchBelowAutograd(), _disable_current_modes():
-        yield
+    traced = torch._C._get_tracing_state()
+    if traced is not None:
+        torch._C._set_tracing_state(None)
+    try:
+        with torch._C._DisableTorchDispatch(), torch._C._DisableFuncTorch(), torch._C._AutoDispatchBelowAutograd(), _disable_current_modes():
+            yield
+    finally:
+        if traced is not None:
+            torch._C._set_tracing_state(traced)
 
 
 def _one_fraction(value: Any) -> Any:

@@ -15,7 +15,6 @@ step's end does.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import sys
@@ -68,6 +67,8 @@ class History:
         self._is_shared = False
         # Whether it has call stacks that the program did not ask for.
         self._hides_stacks = False
+        # Addresses of blocks that have the program's own call stacks.
+        self._shown: set[int] = set()
         self.tracks = _attach(torch)
         if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():  # by the program, before it used CUDA
             if not self.tracks:
@@ -120,29 +121,40 @@ class History:
                     say("the program uses PyTorch's memory history itself: the recording ends here")
                 self._set(*args, **kwargs)
 
-        with_stacks = self._torch.cuda.memory._snapshot
+        with_ours = self._torch._C._cuda_memorySnapshot
 
-        @functools.wraps(with_stacks)
-        def snapshot(*args: Any, **kwargs: Any) -> Any:
-            taken = with_stacks(*args, **kwargs)
-            if self._hides_stacks:
-                blocks = [block for segment in taken["segments"] for block in segment["blocks"]]
-                for one in (*blocks, *(entry for entries in taken["device_traces"] for entry in entries)):
-                    one["frames"] = []
-            return taken
+        def snapshot(*args: Any) -> Any:
+            return self._as_asked(with_ours(*args))
 
-        snapshot.with_stacks = with_stacks  # type: ignore[attr-defined]
-        self._torch.cuda.memory._snapshot = snapshot
+        snapshot.with_ours = with_ours  # type: ignore[attr-defined]
+        self._torch._C._cuda_memorySnapshot = snapshot
         record_memory_history.__signature__ = inspect.signature(self._set)  # type: ignore[attr-defined]
         self._torch.cuda.memory._record_memory_history = record_memory_history
+
+    def _as_asked(self, taken: dict[str, Any]) -> dict[str, Any]:
+        """A snapshot without what the program has not asked for."""
+        if not self._is_on or self._is_shared and not self._hides_stacks:
+            return taken
+        for entry in (entry for entries in taken["device_traces"] for entry in entries):
+            entry.pop("frames", None)
+        if not self._is_shared:
+            taken["device_traces"] = [[] for _ in taken["device_traces"]]
+        for block in (block for segment in taken["segments"] for block in segment["blocks"]):
+            if block["address"] not in self._shown:
+                block["frames"] = []
+        return taken
 
     def _share(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The program turns the history on as it wants it, or off: what we have not read yet is read before."""
         self.read(at_once=True)
         _native.wait_for_stacks(False)
-        self._hides_stacks = kwargs.get("context", "all") is None and len(args) < 2
+        if self._is_shared and not self._hides_stacks:
+            blocks = (block for segment in snapshots.take(self._torch)["segments"] for block in segment["blocks"])
+            self._shown = {block["address"] for block in blocks if block.get("frames")}
+        named = {**dict(zip(("enabled", "context", "stacks", "max_entries", "device"), args)), **kwargs}
+        self._hides_stacks = named.get("context", "all") is None
         if self._hides_stacks:
-            kwargs = {**kwargs, "context": "alloc"}  # the recording has call stacks all the same
+            args, kwargs = (), {**named, "context": "alloc", "stacks": "python"}  # the recording has call stacks all the same
         if not self._is_shared:
             self._set(None)  # ours is not the program's to see
         self._set(*args, **kwargs)

@@ -39,6 +39,9 @@ pub fn call<T>(what: impl Fn(Python<'_>) -> PyResult<T>) -> Option<T> {
 
 fn repeated<T>(python: Python<'_>, what: impl Fn() -> PyResult<T>) -> Option<T> {
     let (suspend, resume) = tracing();
+    // `torch.compile` would compile our functions where the program's compiled code is what called us.
+    let compile = python.import("torch._C._dynamo.eval_frame").and_then(|module| module.getattr("set_eval_frame")).ok();
+    let compiler = compile.as_ref().and_then(|set| set.call1((python.None(),)).ok());
     let mut interruptions = 0;
     let result = loop {
         suspend();
@@ -53,6 +56,9 @@ fn repeated<T>(python: Python<'_>, what: impl Fn() -> PyResult<T>) -> Option<T> 
             break None;
         }
     };
+    if let (Some(set), Some(compiler)) = (compile, compiler) {
+        _ = set.call1((compiler,));
+    }
     for _ in 0..interruptions {
         // SAFETY: the function is there as long as the process; the interpreter calls it with its lock, on the main thread.
         if unsafe { pyo3::ffi::Py_AddPendingCall(Some(raise), std::ptr::null_mut()) } != 0

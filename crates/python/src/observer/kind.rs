@@ -25,6 +25,10 @@ pub enum Kind {
     Random,
     /// As `Counted`; of the rows of a dimension, its second input.
     CountedRows,
+    /// Compute it; what its first input held may not matter.
+    Placed,
+    /// It reads how many places of a sparse tensor differ.
+    Coalesced,
 }
 
 impl Kind {
@@ -41,6 +45,8 @@ impl Kind {
             8 => Self::Read,
             9 => Self::Random,
             10 => Self::CountedRows,
+            11 => Self::Placed,
+            12 => Self::Coalesced,
             _ => Self::Other,
         }
     }

@@ -14,6 +14,7 @@ mod host_memory;
 mod kind;
 mod layout;
 mod operation;
+mod sparse;
 mod stand_in;
 mod work;
 
@@ -39,6 +40,8 @@ const REMOVE: &str = "_ZN2at14removeCallbackEm";
 const NAME: &str = "_ZNK2at14RecordFunction4nameEv";
 const OPERATOR: &str = "_ZNK2at14RecordFunction13operator_nameEv";
 const ENABLE: &str = "_ZN2at20enableRecordFunctionEb";
+const KEPT: &str = "_ZN3c1020ThreadLocalDebugInfo7currentEv";
+const KEEP: &str = "_ZN3c1020ThreadLocalDebugInfo22_forceCurrentDebugInfoESt10shared_ptrIS0_E";
 
 /// `at::RecordFunctionCallback`.
 #[repr(C)]
@@ -89,6 +92,9 @@ struct Functions {
     operator: extern "C" fn(*mut [usize; 16], *const c_void) -> *mut [usize; 16],
     /// Whether operations of this thread are told to whoever asks for them.
     enable: extern "C" fn(bool),
+    /// What a profiler of the program's keeps for this thread, a `std::shared_ptr`: gives it, and takes another.
+    kept: extern "C" fn(*mut [usize; 2]) -> *mut [usize; 2],
+    keep: extern "C" fn(*mut [usize; 2]),
     classify: Py<PyAny>,
     compute: Py<PyAny>,
 }
@@ -158,6 +164,9 @@ fn ended(function: *const c_void) {
     // SAFETY: an operation is ending: its outputs are where they were found before.
     unsafe {
         let outputs = layout::vector(function.expose_provenance(), layout.outputs);
+        RUNNING.with_borrow_mut(|all| {
+            all.last_mut().into_iter().flatten().for_each(|around| around.has_part(outputs, layout));
+        });
         if has_launched {
             running.tell_work(outputs, layout);
         } else {
@@ -244,10 +253,18 @@ fn overload(functions: &Functions, function: *const c_void) -> Option<String> {
 fn unobserved<T>(what: impl FnOnce() -> T) -> T {
     // The handler of a signal may run in the midst of it, and ask again.
     let is_first = !IS_UNOBSERVED.replace(true);
-    let enable = FUNCTIONS.get().filter(|_| is_first).map(|functions| functions.enable);
-    enable.inspect(|enable| enable(false));
+    let functions = FUNCTIONS.get().filter(|_| is_first);
+    let (mut kept, mut nothing) = ([0; 2], [0; 2]);
+    if let Some(functions) = functions {
+        (functions.enable)(false);
+        (functions.kept)(&raw mut kept);
+        (functions.keep)(&raw mut nothing);
+    }
     let result = what();
-    enable.inspect(|enable| enable(true));
+    if let Some(functions) = functions {
+        (functions.keep)(&raw mut kept); // takes it away from here
+        (functions.enable)(true);
+    }
     IS_UNOBSERVED.set(!is_first);
     result
 }
@@ -291,9 +308,9 @@ pub fn observe_operations(
     let library = crate::tracker::open(&Path::new(&libraries).join("libtorch_cpu.so")).map_err(|why| refused(&why))?;
     let symbol = |name| crate::tracker::symbol(&library, name).map_err(|why| refused(&why));
     let (add, remove, name) = (symbol(ADD)?, symbol(REMOVE)?, symbol(NAME)?);
-    let (operator, enable) = (symbol(OPERATOR)?, symbol(ENABLE)?);
+    let (operator, enable, kept, keep) = (symbol(OPERATOR)?, symbol(ENABLE)?, symbol(KEPT)?, symbol(KEEP)?);
     // SAFETY: the symbols are these C++ functions; a class that is trivial is passed by value on the stack, as in C.
-    let (add, remove, name, operator, enable) = unsafe {
+    let (add, remove, name, operator, enable, kept, keep) = unsafe {
         (
             std::mem::transmute::<*const c_void, extern "C" fn(Callback) -> u64>(add),
             std::mem::transmute::<*const c_void, extern "C" fn(u64)>(remove),
@@ -302,6 +319,8 @@ pub fn observe_operations(
                 operator,
             ),
             std::mem::transmute::<*const c_void, extern "C" fn(bool)>(enable),
+            std::mem::transmute::<*const c_void, extern "C" fn(*mut [usize; 2]) -> *mut [usize; 2]>(kept),
+            std::mem::transmute::<*const c_void, extern "C" fn(*mut [usize; 2])>(keep),
         )
     };
     *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(Found { tensor: called, ..Found::default() });
@@ -323,7 +342,7 @@ pub fn observe_operations(
         done?;
         return Err(refused("this PyTorch's calls have an unknown layout"));
     };
-    _ = FUNCTIONS.set(Functions { name, operator, enable, classify, compute });
+    _ = FUNCTIONS.set(Functions { name, operator, enable, kept, keep, classify, compute });
     _ = LAYOUT.set(Layout { tensor, inputs, outputs, tags, device, host });
     _ = python;
     Ok(())

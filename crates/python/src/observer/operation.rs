@@ -8,7 +8,7 @@ pub use super::kind::Kind;
 use super::layout::{DOUBLE, Place, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
 use super::stand_in::Source;
 use super::work::{Traffic, WorkClass};
-use super::{FUNCTIONS, Layout, calls, host_memory, stand_in};
+use super::{FUNCTIONS, Layout, calls, host_memory, sparse, stand_in};
 
 /// Bytes of the largest tensor that is read, as the stand-in keeps them; what is computed of several may be larger, and is computed when it
 /// is asked for (`_dry_run/later.py`).
@@ -56,6 +56,8 @@ pub struct Running {
     traffic: Traffic,
     /// Whether it is made of other operations.
     pub has_parts: bool,
+    /// The places of a sparse tensor's elements, a column each.
+    places: Option<View>,
 }
 
 enum Input {
@@ -109,6 +111,7 @@ impl Running {
             class: operation.class,
             traffic: Traffic::default(),
             has_parts: false,
+            places: None,
         };
         if let Some(product) = operation.product {
             // SAFETY: by the contract of this function.
@@ -138,7 +141,7 @@ impl Running {
                 collect(value(index), layout, &mut tensors);
                 running.numbers = tensors.first().map(|view| view.kind);
             }
-            if matches!(operation.kind, Kind::Other | Kind::Check | Kind::Made | Kind::Read) {
+            if matches!(operation.kind, Kind::Other | Kind::Check | Kind::Made | Kind::Read | Kind::Coalesced) {
                 return running;
             }
             if !(0..inputs.1).any(|index| is_on_device(value(index), layout)) {
@@ -161,6 +164,10 @@ impl Running {
             for index in 0..inputs.1 {
                 let is_fresh = operation.fresh >> index & 1 == 1;
                 all.push(reader.read(value(index), is_fresh || reader.is_unknown && draws));
+                if reader.is_unknown && operation.kind == Kind::Placed && index == 0 {
+                    reader.is_unknown = false;
+                    all = vec![reader.read(value(0), true)];
+                }
                 if reader.is_unknown && !draws {
                     return running;
                 }
@@ -262,10 +269,24 @@ impl Running {
         matches!(self.operation.kind, Kind::Counted | Kind::CountedRows)
     }
 
+    /// A part of it ended with so many outputs at an address.
+    ///
+    /// # Safety
+    /// As [`Self::end`].
+    pub unsafe fn has_part(&mut self, outputs: (usize, usize), layout: &Layout) {
+        if self.operation.kind == Kind::Coalesced {
+            let mut tensors = Vec::new();
+            // SAFETY: by the contract of this function.
+            unsafe { (0..outputs.1).for_each(|index| collect(outputs.0 + index * VALUE, layout, &mut tensors)) };
+            self.places = tensors.pop().filter(|view| sparse::are_places(view)).or(self.places.take());
+        }
+    }
+
     /// What it reads from the device in so many bytes: a number, and how it is known; not at all: it is the most that it can be.
     pub fn read(&self, bytes: usize) -> Option<(usize, Option<Source>)> {
         match self.operation.kind {
             Kind::Check if bytes == 1 => Some((1, None)),
+            Kind::Coalesced if matches!(bytes, 4 | 8) => self.places.as_ref().map(sparse::different),
             _ if self.counts() && (bytes == 4 || bytes == 8) => match &self.results {
                 Some((results, source)) => Some((*results.first()?.1.first()?, Some(*source))),
                 None => Some((self.numel, None)),
