@@ -47,6 +47,9 @@ def test_a_wrong_plan_costs_memory_and_never_values():
     assert all(damaged == right for damaged in found["damaged"])
     assert found["own hooks"] == right and found["hooked"] > 12
     assert found["skipped copy"] != right, "a copy that is skipped shows"
+    told = found["told"]
+    assert all(values == right for values, _lines in told.values())
+    assert {what: len(lines) for what, (_values, lines) in told.items()} == dict.fromkeys(told, 1) | {"as it is": 0}, told
     says = [line for line in process.stderr.splitlines() if "spill:" in line]
     assert sum("not those of the plan" in line for line in says) == 4 and sum("go first" in line for line in says) == 1, says
 

@@ -266,8 +266,8 @@ class Spill(Lever):
         return True
 
     def stepped(self) -> None:
-        if self.rehearsal is not None:
-            self.rehearsal.stepped()
+        if self._spiller is not None:
+            self._spiller.stepped()
 
 
 class _OfOptimizer(Lever):

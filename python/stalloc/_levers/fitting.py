@@ -26,16 +26,20 @@ class Fitting(Watch):
         chosen = chosen_of(",".join(told["levers"]))
         super().__init__(torch, [Spill(plan=told["spill"]) if isinstance(lever, Spill) else lever for lever in chosen])
 
+    _has_refused = False
+
     def accepts(self, model: Any) -> bool:
         """Whether a model is one of those that the levers were tried on."""
         if self.program.signature(model) in self._models:
             return True
+        self._has_refused = True
         say(f"--fit: {type(model).__name__} is not as it was when the levers were tried; it trains without them")
         return False
 
     def failed(self, lever: Any, error: Exception) -> None:
         """A lever could not be applied."""
         say(f"--fit: {lever.name} could not be applied: {error!r}; the job goes on without it")
+        self.chosen = [other for other in self.chosen if other is not lever]
 
     def stepped(self, optimizer: Any) -> None:
         """Compares the peak once."""
@@ -47,7 +51,7 @@ class Fitting(Watch):
             return
         cuda = self.program.torch.cuda
         peak = max((cuda.memory_stats(device).get("allocated_bytes.all.peak", 0) for device in range(cuda.device_count())), default=0)
-        missing = [lever.name for lever in self.chosen if lever.name not in self.applied]
+        missing = [lever.name for lever in self.chosen if lever.name not in self.applied and not self._has_refused]
         if missing:
             say(f"--fit: not applied: {', '.join(missing)}")
         say(f"--fit: after {_STEPS} steps the peak is {peak / 2**20:,.1f} MiB allocated; {self._peak / 2**20:,.1f} MiB were predicted")

@@ -342,6 +342,11 @@ class Spiller:
         self._pending.pop(away, None)
         away.release()
 
+    def stepped(self) -> None:
+        """The optimizer has stepped: the plan is another script's if nothing went by now."""
+        if not self.is_idle() and not any(self._lying):
+            self.say_differs()
+
     def say_differs(self) -> None:
         self._say("the script's tensors are not those of the plan; what differs stays on the device")
 

@@ -2,16 +2,19 @@
 
 import copy
 import json
+import os
 import sys
 
 import torch
 from torch import nn
 
-from stalloc._levers import applied, spill
+from stalloc._levers import applied, fitting, spill
+from stalloc._levers.program import Program
 from stalloc._levers.rehearsal import Rehearsal
 from stalloc._levers.spill import Spiller
 
 spill.LEAST = 1
+torch.set_num_threads(1)  # copies of this process have no others
 
 
 class Net(nn.Module):
@@ -91,6 +94,39 @@ with torch.autograd.graph.saved_tensors_hooks(lambda tensor: (hooked.append(1), 
     hooked = []
     found["own hooks"] = trained(Spiller(plan))
 found["hooked"] = len(hooked)
+
+
+def told(plan, models):
+    """Values and lines of a job that is told this, in a copy of this process."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.dup2(writing, 2)
+        os.environ["STALLOC_FIT"] = json.dumps({"levers": ["spill"], "models": models, "peak": 0, "spill": plan})
+        fitting.start(torch)
+        values = trained(None)
+        os.write(writing, json.dumps(values).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        *lines, values = said.read().splitlines()
+    os.wait()
+    return [json.loads(values), [line for line in lines if "--fit: after" not in line]]
+
+
+mine = [Program(torch).signature(Net())]
+first, number, acts = plan["calls"][0]
+wrong_plans = {
+    "as it is": plan,
+    "empty": {},
+    "kinds": plan | {"kinds": ["torch.nonsense"]},
+    "types": plan | {"victims": "none"},
+    "acts": plan | {"calls": [[first, number, [[9, *acts[0][1:]]]]]},
+    "victims": plan | {"calls": [[first, number, [[*acts[0][:4], 999]]]]},
+    "host": plan | {"host": 1 << 60},
+    "another script's": plan | {"calls": [[first + 1, number, acts]]},
+}
+found["told"] = {what: told(one, mine) for what, one in wrong_plans.items()}
+found["told"]["another model's"] = told(plan, ["0" * 16])
 spill.Away = Skips
 found["skipped copy"] = trained(Spiller(plan))
 json.dump(found, sys.stdout)
