@@ -1,7 +1,7 @@
 //! Streams, events and graphs, and the time that work takes: see [`timeline`] and [`durations`].
 
 mod capture;
-pub mod durations;
+mod durations;
 mod events;
 mod graphs;
 pub mod operations;
@@ -15,7 +15,7 @@ mod timeline;
 use crate::{checks, config::config};
 use capture::Capture;
 pub use capture::{CaptureInfo, Mode, exchange_thread_mode};
-pub use durations::{OperationClass, PIN, Way};
+pub use durations::{NEW_CONVOLUTION, NEW_GRAPH, OperationClass, PIN, UNPIN, Way};
 use graphs::Graph;
 pub use graphs::INSTANTIATED;
 pub use order::{accessed, tally, unmapped};

@@ -34,6 +34,7 @@ pub fn free(address: u64) -> Result<(), Status> {
 pub fn free_host(address: u64) -> Result<(), Status> {
     let owner = memory().owner(address);
     if let Owner::Host { start, bytes, .. } = owner {
+        execution::spend((bytes >> 20) * execution::UNPIN);
         unmapped(start, bytes);
     }
     memory().host().free(address, HostKind::Locked)

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::config,
-    execution::{self, cuda_major, durations},
+    execution::{self, cuda_major},
     loaded, log,
 };
 use serde_json::json;
@@ -385,7 +385,7 @@ pub fn spend(node: &Node) {
     let kind = lock(node).kind;
     let graph = if kind == HEURISTIC { lock(node).child(HEURISTIC_GRAPH) } else { None };
     if let Some(graph) = graph {
-        execution::spend(if is_of_convolutions(&graph) { durations::NEW_CONVOLUTION } else { durations::NEW_GRAPH });
+        execution::spend(if is_of_convolutions(&graph) { execution::NEW_CONVOLUTION } else { execution::NEW_GRAPH });
     }
 }
 
