@@ -12,7 +12,7 @@ use super::order::Order;
 use super::place::Place;
 use crate::frames::{FrameSet, Frames, Handle};
 use crate::script::GRANULE;
-use crate::tuning::{idle_share, remap_share, slack_handles, spared_share};
+use crate::tuning::{idle_share, remap_share, remap_time, slack_handles, spared_share};
 
 mod budget;
 mod remap;
@@ -32,6 +32,8 @@ pub(super) enum Remaps {
     Few,
     /// Any memory where no block is.
     Any,
+    /// None: as much may be mapped as PyTorch's allocators would hold, where memory that is there has to be waited for.
+    Unwaited,
 }
 
 /// The frames behind the addresses, and how many there may be.
@@ -53,6 +55,9 @@ pub(super) struct Memory<D: Device> {
     only_pages: bool,
     /// Bytes that may be remapped before places on mapped memory are preferred.
     allowance: u64,
+    /// Requests for which a stream waits for another though the device has room, since the last review; and all requests until then.
+    waits: u64,
+    requests: u64,
 }
 
 /// Memory at work, with what it needs of the others.
@@ -78,6 +83,8 @@ impl<D: Device> Memory<D> {
             packs: false,
             only_pages: false,
             allowance: 0,
+            waits: 0,
+            requests: 0,
         }
     }
 
@@ -177,12 +184,20 @@ impl<D: Device> Memory<D> {
         self.budget.begin_step(now(device, ledger));
     }
 
-    /// Whether remapping is dear, or more is remapped under a plan than without one, so that a plan is to be given up. Without one the
-    /// arena may hold more.
+    /// A stream waits for another, for memory.
+    pub fn note_wait(&mut self, ledger: &Ledger) {
+        self.waits += u64::from(!self.is_scarce(ledger));
+    }
+
+    /// Whether remapping is dear, streams wait for others in the same part of the requests, or more is remapped under a plan than without
+    /// one, so that a plan is to be given up. Without one the arena may hold more, and what is free late is in nobody's way.
     pub fn review(&mut self, device: &D, ledger: &Ledger) -> bool {
         let is_dear =
             self.budget.review(now(device, ledger), ledger.statistics().peak_allocated, ledger.rivals()) == Time::Dear;
-        is_dear || ledger.loss() > self.frames.mapped() / remap_share()
+        let requests = ledger.statistics().requests;
+        let asked = requests - std::mem::replace(&mut self.requests, requests);
+        let waits = std::mem::take(&mut self.waits);
+        is_dear || waits * u64::from(remap_time()) > asked || ledger.loss() > self.frames.mapped() / remap_share()
     }
 
     /// Whether there is memory for a plan and what stays. What is mapped elsewhere is remapped for it once, if remaps without it
@@ -267,7 +282,12 @@ impl<D: Device> Mapper<'_, D> {
         let live = counted.allocated + bytes;
         self.memory.packs = self.memory.only_pages || live.max(counted.peak_allocated) > self.memory.may_hold / 2;
         let missing = self.memory.frames.missing(range);
-        let may_remap = remaps == Remaps::Any || missing <= self.memory.allowance;
+        if remaps == Remaps::Unwaited {
+            let beyond = (self.memory.frames.mapped() + counted.pools + missing)
+                .saturating_sub(counted.peak_allocated.max(live));
+            self.memory.budget.raise(beyond, counted.peak_allocated, self.ledger.rivals());
+        }
+        let may_remap = remaps == Remaps::Any || remaps == Remaps::Few && missing <= self.memory.allowance;
         let limit = self.memory.limit(bytes, self.place.expected_peak(), self.ledger);
         let excess = (self.memory.frames.mapped() + missing).saturating_sub(limit);
         let is_beyond = self.memory.is_beyond_device(live, self.device, self.ledger);
@@ -302,7 +322,7 @@ impl<D: Device> Mapper<'_, D> {
                 self.memory.frames.mapped() / remap_share()
             }
             Remaps::Any => 0,
-            Remaps::Few => self.memory.allowance.saturating_sub(remapped),
+            Remaps::Few | Remaps::Unwaited => self.memory.allowance.saturating_sub(remapped),
         };
     }
 
@@ -346,11 +366,12 @@ impl<D: Device> Mapper<'_, D> {
         // A clock sees both; where time stands still for who waits, the driver's work has its price.
         let times =
             |device: &D| [Duration::from_nanos(device.driver_work().nanoseconds), device.elapsed().unwrap_or_default()];
-        let before = times(self.device);
+        let (before, remapped) = (times(self.device), self.ledger.statistics().remapped);
         let result = work(self);
         if self.ledger.is_settled() {
             let took = times(self.device).into_iter().zip(before).map(|(after, before)| after.saturating_sub(before));
-            self.memory.budget.spend(took.max().unwrap_or_default());
+            let bytes = self.ledger.statistics().remapped - remapped;
+            self.memory.budget.spend(took.max().unwrap_or_default(), bytes);
         }
         result
     }

@@ -15,11 +15,20 @@ impl<D: Device> Arena<D> {
     pub(super) fn serve_planned(&mut self, start: u32, request: Request) -> Option<(u32, Source)> {
         let range = start..start + request.key.granules();
         if (self.place.is_free(&range) || self.is_free_after_polling(&range))
+            && !self.is_late(&range, request.key.stream())
             && self.claim(start, request, false, Remaps::Any)
         {
             return Some((start, Source::Planned));
         }
         self.serve_displaced(&range, request)
+    }
+
+    /// Whether a stream would have to wait for others that still use a range, and there is memory that it need not wait for.
+    #[inline]
+    fn is_late(&mut self, range: &Range<u32>, stream: u16) -> bool {
+        !self.order.is_alone(stream)
+            && self.order.has_to_wait(&mut self.device, range, stream)
+            && !self.memory.is_scarce(&self.ledger)
     }
 
     /// Whether a range is free once the events that other streams' blocks wait for are asked.
@@ -32,7 +41,7 @@ impl<D: Device> Arena<D> {
     /// Serves a planned request whose address is taken, or finds no memory.
     #[cold]
     fn serve_displaced(&mut self, range: &Range<u32>, request: Request) -> Option<(u32, Source)> {
-        let is_taken = !self.place.is_free(range);
+        let is_taken = !self.place.is_free(range) || self.is_late(range, request.key.stream());
         self.ledger.count(1, |Statistics { misses, .. }| if is_taken { &mut misses.taken } else { &mut misses.device });
         self.serve_fitting(request)
     }
@@ -77,16 +86,18 @@ impl<D: Device> Arena<D> {
     fn claim_within(&mut self, first: Range<u32>, own: Range<u32>, request: Request) -> Option<u32> {
         let (is_scarce, is_alone) = (self.memory.is_scarce(&self.ledger), self.order.is_alone(request.key.stream()));
         let mapped = |arena: &mut Self, others| arena.claim_mapped(&first, request, others);
-        let new = |arena: &mut Self, others| {
+        let new_with = |arena: &mut Self, others, remaps| {
             let start = arena.place.tightest(arena.order.search(), first.clone(), request.key, others)?;
-            arena.claim_found(start, request, Remaps::Few)
+            arena.claim_found(start, request, remaps)
         };
+        let new = |arena: &mut Self, others| new_with(arena, others, Remaps::Few);
+        let unwaited = |arena: &mut Self| if is_alone { None } else { new_with(arena, false, Remaps::Unwaited) };
         let of_others = |arena: &mut Self| if is_alone { None } else { mapped(arena, true) };
         let claimed = mapped(self, false).or_else(|| {
             if is_scarce {
                 of_others(self).or_else(|| new(self, false))
             } else {
-                new(self, false).or_else(|| of_others(self))
+                new(self, false).or_else(|| unwaited(self)).or_else(|| of_others(self))
             }
         });
         claimed
@@ -126,10 +137,13 @@ impl<D: Device> Arena<D> {
             debug_assert!(false, "the gaps hold {range:?}, which is taken");
             return false;
         }
-        if self.mapper().ensure_mapped(&range, request.key.stream(), remaps).is_err()
-            || self.order.take_over(&mut self.device, &range, request.key.stream()).is_err()
-        {
+        if self.mapper().ensure_mapped(&range, request.key.stream(), remaps).is_err() {
             return false;
+        }
+        match self.order.take_over(&mut self.device, &range, request.key.stream()) {
+            Ok(false) => {}
+            Ok(true) => self.memory.note_wait(&self.ledger),
+            Err(_) => return false,
         }
         self.place.take(start, Block::new(request.key, request.padding), found);
         self.ledger.alloc(start, request.key);

@@ -35,6 +35,8 @@ pub(super) struct Budget {
     /// Time that remaps and waits may still take, and what they took since that was looked at.
     credit: Duration,
     spent: Duration,
+    /// Bytes that were remapped since then.
+    remapped: u64,
     /// What they took beyond that.
     debt: Duration,
     looked: Duration,
@@ -54,6 +56,7 @@ impl Budget {
             granted: 0,
             credit: AHEAD / remap_time(),
             spent: Duration::ZERO,
+            remapped: 0,
             debt: Duration::ZERO,
             looked: Duration::ZERO,
             step: Duration::ZERO,
@@ -91,9 +94,18 @@ impl Budget {
         self.least(peak).max(self.unnoticed).max(rivals.saturating_sub(peak))
     }
 
-    /// Remaps or waits took so long.
-    pub fn spend(&mut self, time: Duration) {
+    /// So many bytes beyond a peak would spare a stream a wait for another: they are granted, as far as PyTorch's allocators would hold them.
+    pub fn raise(&mut self, beyond: u64, peak: u64, rivals: u64) {
+        let granted = beyond.min(self.most(peak, rivals)).saturating_sub(self.least(peak));
+        if granted > self.granted {
+            (self.granted, self.quiet) = (granted, Duration::ZERO);
+        }
+    }
+
+    /// Remaps or waits took so long, and so many bytes were remapped.
+    pub fn spend(&mut self, time: Duration, bytes: u64) {
         self.spent += time;
+        self.remapped += bytes;
     }
 
     /// Whether remaps took time since the last look.
@@ -117,12 +129,12 @@ impl Budget {
     pub fn review(&mut self, now: Duration, peak: u64, rivals: u64) -> Time {
         let passed = now.saturating_sub(self.looked);
         let credit = (self.credit + passed.min(self.most_earned) / remap_time()).min(SAVED / remap_time());
-        let spent = std::mem::take(&mut self.spent);
+        let (spent, remapped) = (std::mem::take(&mut self.spent), std::mem::take(&mut self.remapped));
         (self.credit, self.looked) = (credit.saturating_sub(spent), now);
         if spent > credit {
             self.quiet = Duration::ZERO;
             self.debt += spent - credit;
-            return self.grant(peak, rivals);
+            return self.grant(remapped, peak, rivals);
         }
         self.quiet = self.quiet.saturating_add(passed);
         if self.quiet >= self.patience {
@@ -132,10 +144,11 @@ impl Budget {
         Time::Cheap
     }
 
-    /// Grants what nobody notices or twice as much as before, as far as it may be. Where there is no more, time is borrowed for a while.
-    fn grant(&mut self, peak: u64, rivals: u64) -> Time {
+    /// Grants what nobody notices, twice as much as before, or as much as was remapped for want of it, as far as it may be. Where there is
+    /// no more, time is borrowed for a while.
+    fn grant(&mut self, remapped: u64, peak: u64, rivals: u64) -> Time {
         let room = self.most(peak, rivals) - self.least(peak);
-        let granted = (2 * self.granted).max(self.unnoticed).max(self.least(peak)).min(room);
+        let granted = (self.granted + self.granted.max(remapped)).max(self.unnoticed).max(self.least(peak)).min(room);
         let has_grown = granted > self.granted;
         if !has_grown && self.debt <= SAVED / remap_time() {
             return Time::Cheap;

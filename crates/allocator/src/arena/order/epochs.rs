@@ -58,19 +58,29 @@ impl<D: Device> Order<D> {
     }
 
     /// Lets a stream follow whoever used a range last: what it is given from now on runs after what they were given
-    /// until now. One wait for each stream, whatever the range consists of.
+    /// until now. One wait for each stream, whatever the range consists of. Whether there is one.
     #[inline]
-    pub fn take_over(&mut self, device: &mut D, range: &Range<u32>, stream: u16) -> Result<(), Error> {
+    pub fn take_over(&mut self, device: &mut D, range: &Range<u32>, stream: u16) -> Result<bool, Error> {
+        let mut waits = false;
         if self.owners.is_alone(stream) {
-            return Ok(());
+            return Ok(waits);
         }
         for (user, tick) in self.owners.users(range, stream, false) {
             self.poll_stream(device, user);
             if !self.owners.is_completed(user, tick) {
                 self.follow(device, stream, user, tick)?;
+                waits = true;
             }
         }
-        Ok(())
+        Ok(waits)
+    }
+
+    /// Whether others have not done yet with a range that a stream would take over.
+    pub fn has_to_wait(&mut self, device: &mut D, range: &Range<u32>, stream: u16) -> bool {
+        self.owners.users(range, stream, false).into_iter().any(|(user, tick)| {
+            self.poll_stream(device, user);
+            !self.owners.is_completed(user, tick)
+        })
     }
 
     /// Has a stream wait for the uses of another up to a tick.

@@ -18,7 +18,7 @@ fn budget() -> Budget {
 
 /// Has remaps take more than there is credit for, and looks.
 fn be_dear(budget: &mut Budget, now: Duration, rivals: u64) -> Time {
-    budget.spend(2 * SAVED / remap_time() + Duration::from_nanos(1));
+    budget.spend(2 * SAVED / remap_time() + Duration::from_nanos(1), 0);
     budget.review(now, PEAK, rivals)
 }
 
@@ -26,14 +26,14 @@ fn be_dear(budget: &mut Budget, now: Duration, rivals: u64) -> Time {
 fn remapping_is_dear_when_it_takes_more_than_was_earned() {
     let mut budget = budget();
     assert!(!budget.owes());
-    budget.spend(credit() / 2);
-    budget.spend(credit() / 2);
+    budget.spend(credit() / 2, 0);
+    budget.spend(credit() / 2, 0);
     assert!(budget.owes() && budget.review(Duration::ZERO, PEAK, 0) == Time::Cheap && !budget.owes());
     // Nothing is left, but for what time brings.
     let second = Duration::from_secs(1);
-    budget.spend(second / remap_time());
+    budget.spend(second / remap_time(), 0);
     assert_eq!(budget.review(second, PEAK, 0), Time::Cheap);
-    budget.spend(Duration::from_nanos(1));
+    budget.spend(Duration::from_nanos(1), 0);
     assert_eq!(budget.review(second, PEAK, 0), Time::Granted);
 }
 
@@ -56,7 +56,7 @@ fn a_job_gets_what_nobody_notices_and_then_what_pytorch_would_hold() {
 fn no_more_than_the_least_slack_is_granted_where_that_is_more_than_anything_else() {
     let mut budget = budget();
     let peak = DEVICE / 4;
-    budget.spend(SAVED);
+    budget.spend(SAVED, 0);
     assert_eq!(budget.review(Duration::ZERO, peak, peak), Time::Dear);
     assert_eq!(budget.of(peak, peak), peak / least_slack());
 }
@@ -107,6 +107,18 @@ fn a_start_in_which_libraries_load_earns_nothing_for_the_steps() {
         assert_eq!(step(&mut budget, millis), Time::Cheap);
     }
     // What the start gave, the steps of 400 and 20 ms, and five times 5 ms.
-    budget.spend(credit() + Duration::from_millis(446) / remap_time());
+    budget.spend(credit() + Duration::from_millis(446) / remap_time(), 0);
     assert_eq!(step(&mut budget, 5), Time::Granted);
+}
+
+#[test]
+fn as_much_is_granted_at_once_as_was_remapped_for_want_of_it() {
+    let (mut budget, rivals) = (budget(), 4 * PEAK);
+    let least = PEAK / least_slack();
+    budget.spend(SAVED, PEAK);
+    assert_eq!(budget.review(Duration::ZERO, PEAK, rivals), Time::Granted);
+    assert_eq!(budget.of(PEAK, rivals), least + PEAK);
+    budget.spend(SAVED, PEAK / 8);
+    assert_eq!(budget.review(Duration::ZERO, PEAK, rivals), Time::Granted);
+    assert_eq!(budget.of(PEAK, rivals), least + 2 * PEAK, "or twice as much as before");
 }
