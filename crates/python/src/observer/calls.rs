@@ -49,7 +49,7 @@ fn repeated<T>(python: Python<'_>, what: impl Fn() -> PyResult<T>) -> Option<T> 
         resume();
         match done {
             Ok(result) => break Some(result),
-            Err(raised) => KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(raised),
+            Err(raised) => KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(left_behind(python, raised)),
         }
         interruptions += 1;
         if interruptions > MOST_REPEATS {
@@ -68,6 +68,15 @@ fn repeated<T>(python: Python<'_>, what: impl Fn() -> PyResult<T>) -> Option<T> 
         }
     }
     result
+}
+
+/// What was raised, without the frames of ours that it came through: as long as one of them is there, what it entered is not left, and
+/// the program would go on without gradients.
+fn left_behind(python: Python<'_>, raised: PyErr) -> PyErr {
+    let value = raised.into_value(python).into_bound(python);
+    // One that takes no other traceback keeps its own.
+    _ = value.setattr("__traceback__", python.None());
+    PyErr::from_value(value.into_any())
 }
 
 /// Functions that suspend and resume what traces and profiles this thread's Python code; they do nothing before Python 3.11.
