@@ -278,7 +278,7 @@ impl Running {
             let mut tensors = Vec::new();
             // SAFETY: by the contract of this function.
             unsafe { (0..outputs.1).for_each(|index| collect(outputs.0 + index * VALUE, layout, &mut tensors)) };
-            self.places = tensors.pop().filter(|view| sparse::are_places(view)).or(self.places.take());
+            self.places = tensors.pop().filter(sparse::are_places).or(self.places.take());
         }
     }
 
