@@ -154,7 +154,7 @@ impl<D: Device> Memory<D> {
             self.device_bytes = info.free + self.frames.mapped() + ledger.statistics().pools;
             // One without limit, as in a simulation, is no card of which a part goes unnoticed.
             self.budget.set_device(if info.total > MAX_GRANULES * GRANULE { 0 } else { info.total });
-            self.may_hold = self.device_bytes.saturating_sub(info.total / spared_share());
+            self.may_hold = self.device_bytes.saturating_sub(info.total / spared_share()).min(device.allowed());
         }
     }
 
