@@ -102,7 +102,7 @@ def test_the_environment_alone_traces_and_serves_as_the_artifact_lays_out_its_fo
     process = alone(PROGRAMS / "gpt.py", "4", mode="Trace")
     assert f"recording is kept in {tmp_path}/trace/rank0_dev0.trace: the same folder with STALLOC_MODE=Alloc" in process.stderr
     process = alone(PROGRAMS / "gpt.py", "6", mode="Alloc")
-    assert served(process) > 99.8
+    assert served(process) > 99.9
     assert f"{tmp_path}/output/plan/rank0_dev0.plan: planned from the recording" in process.stderr
     # A script that enables stalloc as well is served once, and told so if it wants something else.
     code = "import stalloc; stalloc.enable(); stalloc.enable('torch'); import torch; torch.ones(1, device='cuda'); print(stalloc.memory_stats()['requests'])"

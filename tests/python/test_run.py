@@ -37,7 +37,7 @@ def test_more_steps_than_were_recorded_are_served_from_the_plan(planned):
     process = serve(planned, "gpt.py", "12")
     assert process.returncode == 0, process.stderr
     assert process.stdout.count("loss") == 12
-    assert served(process) > 99.8  # a request or two would have to wait for another stream
+    assert served(process) > 99.9
 
 
 def test_statistics_snapshots_graphs_pools_and_errors_are_pytorchs_own(planned):
@@ -53,7 +53,7 @@ def test_after_whatever_strays_the_program_is_back_on_its_plan_within_one_step(p
     assert process.returncode == 0, process.stderr
     figures = json.loads(process.stdout.splitlines()[-1])
     # What is kept for ever may sit where a few requests of each step were to go.
-    assert len(figures["shares"]) == 7 and min(figures["shares"].values()) > 0.98, figures["shares"]
+    assert len(figures["shares"]) == 7 and min(figures["shares"].values()) > 0.99, figures["shares"]
     assert figures["overlaps"] == 0
     source = (PROGRAMS / "gpt_step.py").read_text().splitlines()
     line = next(number for number, line in enumerate(source, 1) if "a program leaves its plan here" in line)

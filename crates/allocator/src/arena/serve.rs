@@ -15,20 +15,11 @@ impl<D: Device> Arena<D> {
     pub(super) fn serve_planned(&mut self, start: u32, request: Request) -> Option<(u32, Source)> {
         let range = start..start + request.key.granules();
         if (self.place.is_free(&range) || self.is_free_after_polling(&range))
-            && !self.is_late(&range, request.key.stream())
             && self.claim(start, request, false, Remaps::Any)
         {
             return Some((start, Source::Planned));
         }
         self.serve_displaced(&range, request)
-    }
-
-    /// Whether a stream would have to wait for others that still use a range, and there is memory that it need not wait for.
-    #[inline]
-    fn is_late(&mut self, range: &Range<u32>, stream: u16) -> bool {
-        !self.order.is_alone(stream)
-            && self.order.has_to_wait(&mut self.device, range, stream)
-            && !self.memory.is_scarce(&self.ledger)
     }
 
     /// Whether a range is free once the events that other streams' blocks wait for are asked.
@@ -41,7 +32,7 @@ impl<D: Device> Arena<D> {
     /// Serves a planned request whose address is taken, or finds no memory.
     #[cold]
     fn serve_displaced(&mut self, range: &Range<u32>, request: Request) -> Option<(u32, Source)> {
-        let is_taken = !self.place.is_free(range) || self.is_late(range, request.key.stream());
+        let is_taken = !self.place.is_free(range);
         self.ledger.count(1, |Statistics { misses, .. }| if is_taken { &mut misses.taken } else { &mut misses.device });
         self.serve_fitting(request)
     }

@@ -189,8 +189,6 @@ impl Device for Rank {
     }
 }
 
-const MIB: u64 = 1 << 20;
-
 /// A step whose second block, on the second stream, is where the first one was.
 fn two_streams() -> Plan {
     let slot =
@@ -205,31 +203,30 @@ fn two_streams() -> Plan {
     };
     Plan {
         alignment: 512,
-        arena: 3 * MIB,
-        lower_bound: 3 * MIB,
-        slots: vec![slot(MIB, 0, 0, 0, FOREVER), slot(2 * MIB, MIB, 0, 0, 1), slot(2 * MIB, MIB, 1, 1, 2)],
+        arena: 3072,
+        lower_bound: 3072,
+        slots: vec![slot(1024, 0, 0, 0, FOREVER), slot(2048, 1024, 0, 0, 1), slot(2048, 1024, 1, 1, 2)],
         sections: vec![section(SectionKind::Prologue, 0..1), section(SectionKind::Repeating, 1..3)],
         ..Plan::default()
     }
 }
 
-/// Two ranks give two collectives to two streams, each in another order, on devices that have no other memory; whether they come to
-/// their ends.
+/// Two ranks give two collectives to two streams, each in another order; whether they come to their ends.
 fn collectives_end(budgets: [&'static Budget; 2]) -> bool {
     let world = Arc::new(Mutex::new(World::default()));
     for (number, budget) in budgets.into_iter().enumerate() {
-        let memory = Arc::new(Mutex::new(Counting::new(4 * MIB)));
+        let memory = Arc::new(Mutex::new(Counting::new(1 << 30)));
         let rank = Rank { number, memory, world: Arc::clone(&world) };
         let mut arena = Arena::new(Budgeted::new(rank.clone(), budget), &two_streams()).unwrap();
         // The first rank's first collective is the second one's second.
         let [first, second] = if number == 0 { [1, 2] } else { [2, 1] };
-        arena.serve(MIB, first).unwrap();
+        arena.serve(1024, first).unwrap();
         arena.step_begin();
-        let block = arena.serve(2 * MIB, first).unwrap().address;
+        let block = arena.serve(2048, first).unwrap().address;
         rank.give(first, Work::Collective(first as u32));
         arena.free(block).unwrap();
         // Where it would have to wait it is served elsewhere, or by the fallback.
-        let _ = arena.serve(2 * MIB, second);
+        let _ = arena.serve(2048, second);
         rank.give(second, Work::Collective(second as u32));
         std::mem::forget(arena);
     }

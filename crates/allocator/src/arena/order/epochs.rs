@@ -75,14 +75,6 @@ impl<D: Device> Order<D> {
         Ok(waits)
     }
 
-    /// Whether others have not done yet with a range that a stream would take over.
-    pub fn has_to_wait(&mut self, device: &mut D, range: &Range<u32>, stream: u16) -> bool {
-        self.owners.users(range, stream, false).into_iter().any(|(user, tick)| {
-            self.poll_stream(device, user);
-            !self.owners.is_completed(user, tick)
-        })
-    }
-
     /// Has a stream wait for the uses of another up to a tick.
     fn follow(&mut self, device: &mut D, stream: u16, user: u16, tick: u64) -> Result<(), Error> {
         let Ok((Flying { tick, event }, is_new)) = self.event_behind(device, user, tick) else {
