@@ -58,6 +58,8 @@ pub(super) struct Memory<D: Device> {
     /// Requests for which a stream waits for another though the device has room, since the last review; and all requests until then.
     waits: u64,
     requests: u64,
+    /// How many waited of how many, without a plan; none until that is known.
+    usual: Option<(u64, u64)>,
 }
 
 /// Memory at work, with what it needs of the others.
@@ -85,6 +87,7 @@ impl<D: Device> Memory<D> {
             allowance: 0,
             waits: 0,
             requests: 0,
+            usual: None,
         }
     }
 
@@ -189,15 +192,25 @@ impl<D: Device> Memory<D> {
         self.waits += u64::from(!self.is_scarce(ledger));
     }
 
-    /// Whether remapping is dear, streams wait for others in the same part of the requests, or more is remapped under a plan than without
-    /// one, so that a plan is to be given up. Without one the arena may hold more, and what is free late is in nobody's way.
-    pub fn review(&mut self, device: &D, ledger: &Ledger) -> bool {
-        let is_dear =
-            self.budget.review(now(device, ledger), ledger.statistics().peak_allocated, ledger.rivals()) == Time::Dear;
-        let requests = ledger.statistics().requests;
+    /// Whether remapping is dear, more is remapped under a plan than without one, or more streams wait for others, so that a plan is to
+    /// be given up. Without one the arena may hold more, and what is free late is in nobody's way.
+    pub fn review(&mut self, device: &D, has_plan: bool, ledger: &Ledger) -> bool {
+        let counted = ledger.statistics();
+        let is_dear = self.budget.review(now(device, ledger), counted.peak_allocated, ledger.rivals()) == Time::Dear;
+        let has_waited = self.has_waited(counted.requests, has_plan);
+        has_plan && (is_dear || has_waited || ledger.loss() > self.frames.mapped() / remap_share())
+    }
+
+    /// Whether one request in so many more waited under a plan than without one, of those since this was asked.
+    fn has_waited(&mut self, requests: u64, has_plan: bool) -> bool {
         let asked = requests - std::mem::replace(&mut self.requests, requests);
         let waits = std::mem::take(&mut self.waits);
-        is_dear || waits * u64::from(remap_time()) > asked || ledger.loss() > self.frames.mapped() / remap_share()
+        if !has_plan {
+            self.usual = Some((waits, asked)).filter(|_| asked > 0).or(self.usual);
+            return false;
+        }
+        let usual = self.usual.map(|(waits, of)| waits * asked / of);
+        usual.is_some_and(|usual| waits.saturating_sub(usual) * u64::from(remap_time()) > asked)
     }
 
     /// Whether there is memory for a plan and what stays. What is mapped elsewhere is remapped for it once, if remaps without it

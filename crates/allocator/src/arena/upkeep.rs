@@ -74,7 +74,7 @@ impl<D: Device> Arena<D> {
 
     /// Gives a plan up under which remapping is dear, or more than without one.
     pub(super) fn review(&mut self) {
-        if self.memory.review(&self.device, &self.ledger) && self.place.planned() > 0 {
+        if self.memory.review(&self.device, self.place.planned() > 0, &self.ledger) {
             self.ledger.count(1, |counted| &mut counted.withdrawn);
             self.switch_to(Script::default());
         }
