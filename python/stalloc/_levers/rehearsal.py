@@ -124,20 +124,24 @@ class _Rehearsed(Call):
         kind = tensor.dtype, tensor.shape, tensor.stride()
         count = self._seen[kind] = self._seen.get(kind, -1) + 1
         away = self.known(tensor) or self.go(0, tensor)
-        if self._notes is self.spiller.notes is not None:  # type: ignore[attr-defined]
+        if self._is_noted():
             self._packed((kind, count), tensor.untyped_storage(), away)
         if away is not None:
             away.release()
         return Packed(away or tensor, tensor, (), (kind, count))
 
     def unpack(self, packed: Any) -> Any:
-        if type(packed) is Packed and self._notes is self.spiller.notes is not None:  # type: ignore[attr-defined]
+        if type(packed) is Packed and self._is_noted():
             self._unpacked(packed.at, packed.what)
         return super().unpack(packed)
 
     def returned(self) -> None:
-        if self._notes is self.spiller.notes is not None:  # type: ignore[attr-defined]
+        if self._is_noted():
             self._notes.moment(self.number, RETURNED, None, 0)
+
+    def _is_noted(self) -> bool:
+        """Whether its section is the one that is being noted."""
+        return self._notes is not None and self._notes is self.spiller.notes  # type: ignore[attr-defined]
 
     def _packed(self, at: Any, storage: Any, away: Any) -> None:
         """A tensor of the model is saved."""
