@@ -135,10 +135,15 @@ pub fn reduce_fractions(reduce: bool) {
     REDUCES_FRACTIONS.store(reduce, Relaxed);
 }
 
-/// A copy or fill was started on `stream`; `waits`: the host can go on when it is done, and not at once.
-pub fn copied(stream: Handle, way: Way, bytes: u64, waits: bool) {
+/// A copy or fill was started on `stream`, over one way of a link to the host or none; `waits`: the host can go on when it is done, and
+/// not at once.
+pub fn copied(stream: Handle, way: Way, bytes: u64, link: Option<u64>, waits: bool) {
     let mut execution = execution();
-    execution.launch(stream, durations::copy(&config().gpu, way, bytes));
+    let took = durations::copy(&config().gpu, way, bytes);
+    match link {
+        Some(link) => execution.copy(stream, link, took),
+        None => execution.launch(stream, took),
+    }
     if waits {
         let done = execution.done(stream);
         execution.timeline.wait(done);

@@ -63,6 +63,14 @@ impl Execution {
         }
     }
 
+    /// A copy is put on a stream, which one way of a link to the host does after those before it.
+    pub(super) fn copy(&mut self, stream: Handle, link: u64, nanoseconds: u64) {
+        self.timeline.spend(LAUNCH);
+        if !self.takes_in_capture(stream, nanoseconds) {
+            self.timeline.copy(Self::line(stream), link, nanoseconds);
+        }
+    }
+
     /// A stream's last work takes so much longer, nanoseconds.
     pub(super) fn lengthen(&mut self, stream: Handle, nanoseconds: u64) {
         if !self.takes_in_capture(stream, nanoseconds) {

@@ -5,7 +5,7 @@
 //! the device as it does on a GPU: until it waits, or until a stream holds as much work as CUDA queues. Nothing depends on the machine
 //! that the dry run is on: the same calls give the same times. `STALLOC_DRYRUN_CLOCK=real` lets the host's line follow a real clock.
 //!
-//! Simplified: threads of the host share one line; streams do not slow each other down.
+//! Simplified: threads of the host share one line; streams slow each other down on the link to the host alone.
 
 use super::Handle;
 use std::{
@@ -38,6 +38,8 @@ pub struct Timelines {
     host: u64,
     waited: u64,
     lines: HashMap<Handle, Line>,
+    /// When each way of each device's link to the host is done with the copies that it was given.
+    links: HashMap<u64, u64>,
     /// Lines that take turns with a default stream.
     taking_turns: usize,
     questions: u32,
@@ -105,6 +107,14 @@ impl Timelines {
         let own = self.lines.entry(line).or_default();
         own.done = begin.saturating_add(nanoseconds);
         self.queue(line);
+    }
+
+    /// Puts a copy on a line, which begins once one way of a link has no copy of another line left.
+    pub fn copy(&mut self, line: Handle, link: u64, nanoseconds: u64) {
+        let own = self.lines.entry(line).or_default();
+        own.done = own.done.max(self.links.get(&link).copied().unwrap_or(0));
+        self.run(line, nanoseconds);
+        self.links.insert(link, self.lines[&line].done);
     }
 
     /// A command is on a line that ends when all before it has.
@@ -212,6 +222,17 @@ mod tests {
         timeline.run(TWO, 10_000);
         assert_eq!(timeline.done(Some(TWO)), event + 10_000);
         assert_eq!(timeline.done(None), event + 10_000);
+    }
+
+    #[test]
+    fn copies_of_two_streams_share_a_way_of_the_link() {
+        let mut timeline = Timelines::default();
+        for (line, link) in [(ONE, 0), (TWO, 0), (ONE, 1)] {
+            timeline.copy(line, link, 10_000);
+        }
+        assert_eq!([ONE, TWO].map(|line| timeline.done(Some(line)) - LATENCY), [20_000, 20_000]);
+        timeline.copy(TWO, 1, 10_000);
+        assert_eq!(timeline.done(Some(TWO)), LATENCY + 30_000);
     }
 
     #[test]

@@ -76,8 +76,11 @@ fn takes_time(stream: Handle, rows: Rows) {
     let way = way(rows);
     let bytes = (rows.width as u64).saturating_mul(rows.height as u64);
     // What is small goes to the device with the command, whatever memory it comes from.
-    let waits = way == Way::Paged && !(is_device(rows.destination) && bytes <= WITH_COMMAND);
-    execution::copied(stream, way, if way == Way::Device { bytes.saturating_mul(2) } else { bytes }, waits);
+    let to_device = is_device(rows.destination);
+    let waits = way == Way::Paged && !(to_device && bytes <= WITH_COMMAND);
+    let link = || 2 * u64::from(current_device()) + u64::from(to_device);
+    let link = (way != Way::Device && bytes > WITH_COMMAND).then(link);
+    execution::copied(stream, way, if way == Way::Device { bytes.saturating_mul(2) } else { bytes }, link, waits);
 }
 
 /// A copy that the program does not wait for; in a capture it is only a node.
@@ -112,7 +115,7 @@ pub fn fill_on(stream: Handle, start: u64, value: u8, bytes: usize) -> Result<()
         return Ok(());
     }
     accessed(start, bytes as u64, stream);
-    execution::copied(stream, Way::Device, bytes as u64, false);
+    execution::copied(stream, Way::Device, bytes as u64, None, false);
     fill(start, value, bytes)
 }
 
