@@ -8,11 +8,14 @@ beyond its live tensors right after each `empty_cache()`: nobody can use it, nei
     stalloc run -- python examples/colocated_rl.py                                     # ours
     python examples/colocated_rl.py                                                    # PyTorch's allocator
     PYTORCH_ALLOC_CONF=expandable_segments:True python examples/colocated_rl.py        # with expandable segments
+    stalloc run -- python examples/colocated_rl.py --sleep                             # states and all else by stalloc.sleep()
 """
 
 import argparse
+import contextlib
 import json
 import random
+from typing import Iterator
 
 import torch
 from torch import nn
@@ -78,6 +81,20 @@ def stranded(context: int) -> int:
     return total - free - context - torch.cuda.memory_allocated()
 
 
+@contextlib.contextmanager
+def away(policy: Policy, optimizer: torch.optim.Optimizer, sleeps: bool) -> Iterator[int]:
+    """The optimizer's states are on the host, and with `sleeps` all but the policy: so many bytes count as live that are not there."""
+    if sleeps:
+        import stalloc
+
+        with stalloc.sleep(keep=policy) as slept:
+            yield slept.bytes
+    else:
+        states_to(optimizer, "cpu")
+        yield 0
+        states_to(optimizer, "cuda")
+
+
 def states_to(optimizer: torch.optim.Optimizer, device: str) -> None:
     """Move the optimizer's states."""
     for state in optimizer.state.values():
@@ -91,6 +108,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--samples", type=int, default=6, help="texts of a step")
+    parser.add_argument("--sleep", action="store_true", help="under `stalloc run`: all but the policy sleeps during rollout")
     parser.add_argument("--longest", type=int, default=12000, help="tokens of the longest text")
     options = parser.parse_args()
     torch.cuda.init()
@@ -114,18 +132,17 @@ def main() -> None:
             kept.append((tokens, chosen.detach().clone(), torch.randn(len(tokens), 128, device="cuda")))
         optimizer.step()
         optimizer.zero_grad()
-        states_to(optimizer, "cpu")
-        engine.wake()
-        after_training = stranded(context)
-        caches.append(engine.take_cache())
-        with torch.no_grad():
-            policy.eval()
-            for _ in range(options.samples):
-                policy(torch.randint(VOCABULARY, (chance.randint(100, 2000),), device="cuda"))
-            policy.train()
-        engine.sleep()
-        after_rollout = stranded(context)
-        states_to(optimizer, "cuda")
+        with away(policy, optimizer, options.sleep) as asleep:
+            engine.wake()
+            after_training = stranded(context) + asleep
+            caches.append(engine.take_cache())
+            with torch.no_grad():
+                policy.eval()
+                for _ in range(options.samples):
+                    policy(torch.randint(VOCABULARY, (chance.randint(100, 2000),), device="cuda"))
+                policy.train()
+            engine.sleep()
+            after_rollout = stranded(context) + asleep
         worst = {"training": max(worst["training"], after_training), "rollout": max(worst["rollout"], after_rollout)}
         print(f"step {step}: stranded {after_training >> 20} MiB after training, {after_rollout >> 20} MiB after rollout", flush=True)
     share = max(worst.values()) / total

@@ -66,12 +66,20 @@ class RankPeak(TypedDict):
     peak_allocated: int
 
 
+class HostBytes(TypedDict):
+    """Page-locked host memory that a rank takes to sleep: for what lives between steps, and while gradients live, too."""
+
+    between_steps: int
+    at_step_end: int
+
+
 class _Candidate(TypedDict):
     values: Values
     gpu: str
     capacity: int
     peak_allocated: int | None
     peak_if_none: int | None
+    asleep: HostBytes | None
     steps: int
     is_cut: bool
     allocators: dict[str, Verdict]

@@ -172,6 +172,11 @@ def test_a_program_sees_the_card_that_is_asked_for_not_the_ample_one(cache, tmp_
 
 def test_a_program_with_convolutions_may_need_a_workspace_of_cudnns(cache):
     with_one = fit("--", *PROGRAM, "--convolution", cache=cache)["candidates"][0]
+    # What sleeping takes of the host: 16 MiB of weights, 16 of gradients, and a batch of 4.
+    asleep = with_one["asleep"]
+    assert 20 << 20 <= asleep["between_steps"] <= 30 << 20 and asleep["at_step_end"] == asleep["between_steps"] + (16 << 20), asleep
+    said = run("fit", "--colocated", "--dry-run", TINY, "--", *PROGRAM, "--convolution", env=cache).stdout
+    assert f"asleep between steps, as it is: {asleep['between_steps'] >> 20}.0 MiB of page-locked host memory for each rank" in said, said
     _context, cudnn = with_one["outside"]["parts"]
     assert (cudnn["name"], cudnn["low"], cudnn["high"]) == ("cuDNN's workspaces", 0, 130 << 20)
     verdict = with_one["allocators"]["pytorch"]

@@ -48,8 +48,11 @@ pub struct Args {
     /// How many GPUs each process has
     #[arg(long, value_name = "N", default_value_t = 1)]
     devices: u32,
+    /// Say how much host memory each rank needs for `stalloc.sleep()` between steps
+    #[arg(long)]
+    colocated: bool,
     /// Find what would make it fit instead, as `stalloc levers` does with the same options
-    #[arg(long, conflicts_with_all = ["ranks", "devices"])]
+    #[arg(long, conflicts_with_all = ["ranks", "devices", "colocated"])]
     levers: bool,
     /// With --levers: the memory to fit into, as in 24GB; by default the GPU's
     #[arg(long, value_name = "SIZE", requires = "levers")]
@@ -109,6 +112,9 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         output::json(&fit::json(&question, &answer))?;
     } else {
         print(&question, &answer)?;
+        if args.colocated {
+            print_asleep(&answer)?;
+        }
         print_next(&question, &answer)?;
     }
     if let Some(path) = &args.trials.output {
@@ -361,6 +367,19 @@ fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), 
         if row.is_unused {
             output::line(&format!("  every value made the same requests: does the command use {{{name}}}?"))?;
         }
+    }
+    Ok(())
+}
+
+/// The host memory that sleeping takes.
+fn print_asleep(answer: &Answer) -> Result<(), Error> {
+    for candidate in answer.candidates.iter().filter(|one| one.failure.is_none()) {
+        let needed = candidate.asleep.map_or("no step was seen".to_owned(), |asleep| {
+            let [least, most] = [asleep.between_steps, asleep.at_step_end].map(output::bytes);
+            let gradients = if least == most { String::new() } else { format!(", {most} while gradients live") };
+            format!("{least} of page-locked host memory for each rank{gradients}")
+        });
+        output::line(&format!("asleep between steps, {}: {needed}", words(&candidate.values)))?;
     }
     Ok(())
 }

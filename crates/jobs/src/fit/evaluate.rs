@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use stalloc_dryrun_setup::Gpu;
 use stalloc_report::Category;
 use stalloc_simulator::{Kind, Options, Replay, replay, smallest_capacity};
-use stalloc_trace::Trace;
+use stalloc_trace::{Mark, Trace};
 
 use crate::fit::caught::{self, Refused};
 use crate::fit::outside::{Groups, Outside};
@@ -73,10 +73,45 @@ pub struct Device {
     /// Where sizes hang on guesses: most live bytes at once if no element is chosen in place of all.
     #[serde(default)]
     pub peak_if_none: Option<u64>,
+    /// What sleeping takes of the host, if steps were seen.
+    #[serde(default)]
+    pub asleep: Option<Asleep>,
     /// What is taken outside PyTorch.
     pub outside: Outside,
     /// What each allocator makes of it, in the order of [`ALLOCATORS`].
     pub needs: Vec<Need>,
+}
+
+/// Page-locked memory of the host that `stalloc.sleep()` takes for all that lives between two steps, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asleep {
+    /// For the least that lives at any moment of a step, as after gradients were let go.
+    pub between_steps: u64,
+    /// Where the optimizer has just stepped.
+    pub at_step_end: u64,
+}
+
+impl Asleep {
+    fn of(trace: &Trace) -> Option<Asleep> {
+        let curve = trace.live_curve();
+        // The first step begins before there are optimizer states.
+        let begins = trace.marks().filter(|(_, mark)| **mark == Mark::StepBegin).map(|(time, _)| time).skip(1);
+        let begins: Vec<usize> = begins.map(|time| curve.partition_point(|point| point.0 <= time) - 1).collect();
+        let at_step_end = begins.iter().map(|&point| curve[point].1).max()?;
+        let least = |step: &[usize]| curve[step[0]..=step[1]].iter().map(|point| point.1).min();
+        let between_steps = begins.windows(2).filter_map(least).max().unwrap_or(at_step_end);
+        // The host's memory is taken by 2 MiB.
+        let taken = |live: u64| live.div_ceil(2 << 20).saturating_mul(2 << 20);
+        Some(Asleep { between_steps: taken(between_steps), at_step_end: taken(at_step_end) })
+    }
+
+    /// The larger of both, each for itself.
+    pub fn max(self, other: Self) -> Self {
+        Asleep {
+            between_steps: self.between_steps.max(other.between_steps),
+            at_step_end: self.at_step_end.max(other.at_step_end),
+        }
+    }
 }
 
 /// Replays a recording on what `gpu` leaves. The hash of its content and the counts are `about`'s.
@@ -132,6 +167,7 @@ pub fn evaluate(
         stages: groups.map(|groups| groups.stages.clone()).unwrap_or_default(),
         holders: Vec::new(),
         peak_if_none: None,
+        asleep: Asleep::of(trace),
         needs: ALLOCATORS.into_iter().map(need).collect::<Result<_, _>>()?,
         outside,
     })

@@ -79,6 +79,7 @@ fn candidate(candidate: &Candidate) -> Value {
         "capacity": candidate.gpu.total,
         "peak_allocated": candidate.peak_allocated,
         "peak_if_none": candidate.peak_if_none,
+        "asleep": candidate.asleep,
         "steps": candidate.steps,
         "is_cut": candidate.is_cut,
         "allocators": ALLOCATORS.iter().enumerate().map(allocator).collect::<Map<_, _>>(),

@@ -7,7 +7,7 @@ use stalloc_dryrun_setup::Gpu;
 
 use crate::fit::Question;
 use crate::fit::caught::Refused;
-use crate::fit::evaluate::{ALLOCATORS, Device, FitsGpu};
+use crate::fit::evaluate::{ALLOCATORS, Asleep, Device, FitsGpu};
 use crate::fit::outside::Outside;
 use crate::fit::ranks::Class;
 use crate::fit::scheduler::{Found, Line, Tried, points};
@@ -27,6 +27,8 @@ pub struct Candidate {
     pub peak_allocated: Option<u64>,
     /// The same if no element is chosen of those that are guessed about; none where nothing is guessed.
     pub peak_if_none: Option<u64>,
+    /// What sleeping takes of the host at most, for one rank; none where no steps were seen.
+    pub asleep: Option<Asleep>,
     /// The rank and the device that need most.
     pub fullest: Option<(u32, u32)>,
     /// What is outside PyTorch on that one.
@@ -209,6 +211,7 @@ fn candidate(gpu: Gpu, values: Assignment, tried: &Tried) -> Candidate {
         values,
         peak_allocated: fullest.map(|device| device.peak_allocated),
         peak_if_none: devices.iter().filter_map(|device| device.peak_if_none).max(),
+        asleep: devices.iter().filter_map(|device| device.asleep).reduce(Asleep::max),
         fullest: fullest.map(|device| (device.rank, device.device)),
         outside: fullest.map_or_else(Outside::default, |device| device.outside.clone()),
         steps: devices.iter().map(|device| device.steps).min().unwrap_or(0),
