@@ -31,7 +31,7 @@ WAYS = {
 HEAD = "| way | copied each way, GiB | first out, s | first back, s | out, s | back, s | left on the GPU, MiB |\n|---|---:|---:|---:|---:|---:|---:|"
 
 
-def moves(way: str, tensors: list[Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def acts_of(way: str, tensors: list[Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """What gives the GPU away, and what has it back."""
     import torch
 
@@ -86,7 +86,7 @@ def measure(way: str) -> None:
     states = [value for state in optimizer.state.values() for value in state.values() if value.is_cuda]
     tensors = [*model.parameters(), *states]
     seconds: list[float] = []
-    acts = moves(way, tensors)
+    acts = acts_of(way, tensors)
     live, copied = sum(tensor.nbytes for tensor in tensors), torch.cuda.memory_reserved()
     for _ in range(3):
         if way == "retained":

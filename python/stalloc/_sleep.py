@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Callable, Iterator, TypeVar
@@ -85,14 +86,15 @@ def sleep(keep: Any = None, discard: Any = None, device: Any = None) -> Asleep:
     module or optimizer that is used raises RuntimeError. A kernel that reads a tensor which sleeps fails. A second call puts to sleep
     what is awake. Waits for all GPUs of this process. ``with stalloc.sleep(): ...`` wakes at the end.
 
-    Raises RuntimeError if it cannot be: a graph is being captured, tensors are shared with other processes, the arena is in one
-    allocation (``solid``), stalloc does not serve this GPU; MemoryError if the host or the job's control group lacks memory. Then all is
+    Raises RuntimeError if it cannot be: a graph is being captured, tensors are shared with other processes, NCCL may have registered what
+    graphs use, the arena is in one allocation (``solid``), stalloc does not serve this GPU; MemoryError if the host or the job's control group lacks memory. Then all is
     as it was. If the driver fails in the middle, it raises too: every byte is kept, and `sleep()` goes on or `wake()` goes back.
     """
     import torch
 
     index = torch.cuda._utils._get_device_index(device, optional=True)
     _native.serve_can_sleep(index)  # before anything is waited for, which would end a capture
+    _check_registered(torch, index)
     kept, discarded = _ranges(keep, index), _ranges(discard, index)
     if torch.cuda.is_initialized():
         # A kernel of another GPU may read what lives here.
@@ -113,6 +115,15 @@ def sleep(keep: Any = None, discard: Any = None, device: Any = None) -> Asleep:
     if figures is None and torch.cuda.is_initialized() and torch.cuda.memory_allocated(index):
         raise RuntimeError(f"GPU {index} cannot sleep: stalloc does not serve it; use `stalloc run`, or stalloc.enable() before CUDA")
     return _told(torch, Asleep, index, figures, began)
+
+
+def _check_registered(torch: Any, index: int) -> None:
+    """Pools that programs register are not the arena's. NCCL itself registers what captured graphs use, and would go on with pages that
+    are gone."""
+    if os.environ.get("NCCL_GRAPH_REGISTER", "0") == "0" or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return
+    if any(segment["device"] == index and segment["segment_pool_id"] != (0, 0) for segment in torch.cuda.memory_snapshot()):
+        raise RuntimeError(f"GPU {index} cannot sleep: NCCL may have registered memory of its CUDA graphs: set NCCL_GRAPH_REGISTER=0")
 
 
 def wake(first: Any = None, device: Any = None) -> Awake:

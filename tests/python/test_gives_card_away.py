@@ -1,6 +1,7 @@
 """A program gives the GPU away between steps and has it back: every address, every byte, and nothing is held meanwhile."""
 
 import json
+import subprocess
 import sys
 
 from runs import PROGRAMS, run
@@ -18,3 +19,11 @@ def test_all_memory_is_given_back_and_every_address_and_value_comes_back():
 
 def test_an_arena_in_one_allocation_says_that_it_cannot():
     assert sleeps("solid", options=("--solid",)) == []
+
+
+def test_a_hundred_that_are_killed_or_find_no_host_memory_end_cleanly_or_go_on():
+    process = subprocess.run([sys.executable, PROGRAMS / "sleep_ends.py"], capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    found = json.loads(process.stdout.splitlines()[-1])
+    assert found["wrong"] == [] and found["killed"] == 50, found
+    assert found["refused"] > 20, found

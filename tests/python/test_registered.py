@@ -21,7 +21,9 @@ def outcome(*act, args=(), **options):
 
 @pytest.mark.parametrize("option", [[], ["--solid=2GiB"]], ids=["pages", "solid"])
 def test_pools_with_nccls_allocator_and_symmetric_memory_are_as_without_stalloc(tmp_path, option):
-    ours, _ = outcome("run", *option)
+    ours, _ = outcome("run", *option, env={} if option else {"SLEEPS": "1"})
+    # While all else sleeps, what is registered stays as it is, in memory of PyTorch's.
+    assert ours["pool"].pop("slept", [True] * 3) == [True] * 3
     # Recording leaves PyTorch's allocator as it is.
     assert ours == outcome("trace", "-o", tmp_path)[0]
     assert ours["pool"]["inside"] == [True] * 11 and ours["pool"]["outside"] == [False] * 2

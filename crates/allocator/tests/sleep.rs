@@ -456,7 +456,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn play(acts: &[Act]) {
+fn play(acts: &[Act]) -> Program {
     let mut program = Program::new(1 << 30);
     for act in acts {
         match act {
@@ -490,6 +490,7 @@ fn play(acts: &[Act]) {
         }
     }
     assert!(program.is_whole(&[]));
+    program
 }
 
 proptest! {
@@ -499,7 +500,13 @@ proptest! {
     #[test]
     fn values_are_what_they_were_over_random_programs(
         acts in proptest::collection::vec(act(), if cfg!(miri) { 1..20 } else { 50..150 }),
+        broken in prop_oneof![Just(Broken::LeftOut), Just(Broken::Swapped)],
     ) {
-        play(&acts);
+        let mut program = play(&acts);
+        // What is broken on purpose is seen.
+        program.arena.sleep(&[], &[]).unwrap();
+        program.device.0.borrow_mut().broken = Some(broken);
+        let woken = program.arena.wake(&[]).unwrap();
+        prop_assert!(woken.copies <= u64::from(matches!(broken, Broken::Swapped)) || !program.is_whole(&[]), "{broken:?} of {woken:?}");
     }
 }

@@ -95,7 +95,8 @@ impl Device for HostPages {
     }
 
     fn alloc_host(&mut self, bytes: u64) -> Result<Address, Error> {
-        let address = pages(0, bytes.max(1), USED, 0)?;
+        let refused = |_| Error::HostMemory { requested: bytes, available: 0 };
+        let address = pages(0, bytes.max(1), USED, 0).map_err(refused)?;
         self.used.insert(address, bytes.max(1));
         Ok(address)
     }

@@ -11,8 +11,12 @@ use stalloc_device::Error;
 
 /// Has memory taken if there is so much.
 pub fn take<T>(bytes: u64, take: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    take_below(Path::new("/"), bytes, take)
+}
+
+fn take_below<T>(root: &Path, bytes: u64, take: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let _turn = turn();
-    match available(Path::new("/")) {
+    match available(root) {
         Some(available) if available < bytes => Err(Error::HostMemory { requested: bytes, available }),
         _ => take(),
     }

@@ -2,8 +2,10 @@
 
 import gc
 import json
+import os
 import resource
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import nn
@@ -147,7 +149,21 @@ if available < 60 * GIB:
     text = refused(MemoryError, stalloc.sleep)
     check(f"not without memory of the host: {text}", "the host has no" in text and not stalloc.asleep() and is_whole())
     del large
+os.environ["NCCL_GRAPH_REGISTER"] = "1"
+check("no group, so nothing is registered", stalloc.sleep().bytes > 0 and stalloc.wake().bytes > 0)
+torch.distributed.init_process_group("nccl", store=torch.distributed.HashStore(), rank=0, world_size=1)
+text = refused(RuntimeError, stalloc.sleep)
+check(f"not with graphs that NCCL may know: {text}", "NCCL_GRAPH_REGISTER=0" in text and not stalloc.asleep())
+del os.environ["NCCL_GRAPH_REGISTER"]
 check("names are of something", "int is no module" in refused(TypeError, lambda: stalloc.sleep(keep=3)))
+
+# In a thread, while this one computes.
+with ThreadPoolExecutor(1) as thread:
+    sleeping = thread.submit(stalloc.sleep)
+    check("Python goes on", sum(range(1000)) == 499_500 and sleeping.result().bytes > 0)
+    waking = thread.submit(stalloc.wake, first=model)
+    values = [values.sum().item() for values in expected]
+    check("it is whole once that is done", waking.result().bytes > 0 and is_whole() and len(values) == len(numbers))
 
 # For long.
 gc.collect()

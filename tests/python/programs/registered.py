@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 MIB = 1 << 20
+stalloc = sys.modules.get("stalloc") if os.environ.get("SLEEPS") else None
 found = {}
 kept = []  # while pools have memory of it
 
@@ -79,6 +80,10 @@ def pool(backend, folder):
     backend.allreduce([inside]).wait()  # makes the communicator
     backend.register_mem_pool(made)
     answer["registered"] = registered() == addresses
+    if stalloc is not None:  # what is registered stays, with its contents
+        slept = stalloc.sleep()
+        answer["slept"] = [registered() == addresses, slept.left.pytorch >= sum(end - start for start, end in addresses), bool(inside.sum() > 0)]
+        stalloc.wake()
     with torch.cuda.use_mem_pool(made):
         later = torch.ones(7 * MIB, device="cuda")
     answer["later"] = [len(registered()) - len(addresses), lies_in(later, registered())]

@@ -45,3 +45,30 @@ fn more_than_there_is_is_refused_with_both_figures_before_anything_is_taken() {
     assert!(matches!(refused, Error::HostMemory { requested, available } if requested == 1 << 60 && available > 0));
     assert_eq!(take(1 << 20, || Ok(7)), Ok(7));
 }
+
+#[test]
+fn ranks_that_take_at_once_share_what_their_control_group_has_left() {
+    let group = [
+        ("proc/self/cgroup", "0::/job\n"),
+        ("sys/fs/cgroup/job/memory.max", "10000000\n"),
+        ("sys/fs/cgroup/job/memory.current", "0\n"),
+    ];
+    let machine = machine(1 << 20, &group);
+    let current = machine.path().join("sys/fs/cgroup/job/memory.current");
+    let rank = || {
+        let pin = || {
+            let before: u64 = fs::read_to_string(&current).unwrap().trim().parse().unwrap();
+            thread::sleep(Duration::from_millis(5));
+            fs::write(&current, (before + 3_000_000).to_string()).unwrap();
+            Ok(())
+        };
+        take_below(machine.path(), 3_000_000, pin)
+    };
+    let answers: Vec<_> = thread::scope(|scope| {
+        let ranks: Vec<_> = (0..8).map(|_| scope.spawn(rank)).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    });
+    let refused = Err(Error::HostMemory { requested: 3_000_000, available: 1_000_000 });
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3, "{answers:?}");
+    assert_eq!(answers.iter().filter(|&answer| *answer == refused).count(), 5, "{answers:?}");
+}
