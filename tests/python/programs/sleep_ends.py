@@ -73,9 +73,42 @@ def limited(share, grows):
     return "refused" if sleep()["bytes"] >= lives * 0.9 and wake()["bytes"] > 0 and is_whole(made, sums) else "cannot go on"
 
 
+def random_program():
+    """10^5 operations on tensors whose values are known, with sleeps between them; how many sleeps."""
+    _host.learn()
+    live, sleeps = [], 0
+    for number in range(100_000):
+        draw = chance.random()
+        if draw < 0.3 or len(live) < 5:
+            size = chance.choice([1, 50, 5000, chance.randint(1, 200_000)])
+            live.append([torch.full((size,), number), number])
+        elif draw < 0.6:
+            live.pop(chance.randrange(len(live)) if len(live) < 40 else 0)
+        elif draw < 0.8:
+            one = chance.choice(live)
+            one[0], one[1] = one[0] + 1, one[1] + 1
+        elif draw < 0.99:
+            one = chance.choice(live)
+            one[0].mul_(3).remainder_(1009)
+            one[1] = one[1] * 3 % 1009
+        elif sleep()["bytes"] > 0:
+            live.pop(chance.randrange(len(live)))  # while it sleeps
+            wake()
+            sleeps += 1
+            if not all(bool((values == value).all()) for values, value in live):
+                return f"after {number} operations values are wrong"
+    return sleeps
+
+
 def main():
     torch.set_num_threads(1)
     wrong = []
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.write(write, str(random_program()).encode())
+        os._exit(0)
+    os.close(write)
+    counts["sleeps"] = os.read(read, 1 << 16).decode()
     for number in range(100):
         share, grows, (read, write) = chance.uniform(0.2, 1.2), chance.random() < 0.5, os.pipe()
         if (child := os.fork()) == 0:
