@@ -94,9 +94,10 @@ impl<'a> Analysis<'a> {
             mapped.push(Mapped { replay, layout });
         }
         let happened = mapped.iter().map(|one: &Mapped| &one.replay).find(|replay| replay.allocator == ACTUAL);
-        let out_of_memory = failure(trace, &live.total, happened.map(|replay| &replay.reserved[..]));
-        let growth = growth(trace, &steps, trace.peak_allocated(), &mut sites);
         let known = Facts::of(trace);
+        let allowed = known.as_ref().and_then(|known| known.allowed);
+        let out_of_memory = failure(trace, &live.total, happened.map(|replay| &replay.reserved[..]), allowed);
+        let growth = growth(trace, &steps, known.as_ref(), &mut sites);
         let needed =
             out_of_memory.as_ref().map_or(trace.peak_allocated(), |one| one.allocated.saturating_add(one.size));
         let enlarged = enlarged(trace, needed, &mut sites);

@@ -21,6 +21,7 @@ const HEADLINES: [(Verdict, &[&str]); 2] = [
         Verdict::TooLarge,
         &[
             "A library could not get memory of the GPU, where {library} of tensors lived.",
+            "Too large: the job needed at least {needed} {first}, of the {room} that it had, the rest in pieces.",
             "Too large: the job needed at least {needed} {first}<|, and had {capacity}|>.",
             "Too large: the job needed {needed} at once of the {room} that it had, the rest in pieces.",
             "Too large: the job needed {needed} at once<| and had {capacity}|>.",

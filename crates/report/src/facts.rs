@@ -27,6 +27,8 @@ pub struct Facts {
     pub pinning: Option<bool>,
     pub pinned: Option<u64>,
     pub grad_enabled: Option<bool>,
+    /// Whether autocast is on, without its cache.
+    pub is_uncached: Option<bool>,
     /// Whether all models are in evaluation mode.
     pub evaluating: Option<bool>,
     pub optimizers: Option<Vec<OptimizerFacts>>,
@@ -184,6 +186,8 @@ pub struct HolderBytes {
     pub is_untrained: bool,
     /// Whether it was filled piece by piece over what was recorded.
     pub is_filled: bool,
+    /// Whether it was being filled piece by piece when the recording ended.
+    pub is_filling: bool,
     /// Whether no backward pass has run since the first of it was made, as far as call stacks tell.
     pub is_pending: bool,
     /// The class of what is in it, where these are no tensors.
@@ -197,6 +201,12 @@ impl Facts {
     pub fn of(trace: &Trace) -> Option<Facts> {
         let facts: Facts = serde_json::from_str(trace.facts.as_deref()?).ok()?;
         (facts.device == trace.device).then_some(facts)
+    }
+
+    /// Whether there are optimizers, of which each has states to make, and parameters without gradients.
+    pub fn is_before_first_step(&self) -> bool {
+        let to_make = |all: &Vec<OptimizerFacts>| !all.is_empty() && all.iter().all(|one| one.missing > 0);
+        self.missing_gradients.is_some_and(|bytes| bytes > 0) && self.optimizers.as_ref().is_some_and(to_make)
     }
 
     /// The holders, each with the line that allocated most of what it holds; last what nothing in Python holds.
@@ -236,7 +246,8 @@ impl Facts {
                     is_models: models * 4 > sum,
                     is_untrained: one.is_untrained,
                     is_pending: site.is_some() && first.is_some() && last_backward < first,
-                    is_filled: !one.is_bounded && is_filled(born, trace.end()),
+                    is_filled: !one.is_bounded && is_filled(&mut born, trace.end(), trace.end() / 2),
+                    is_filling: !one.is_bounded && is_filled(&mut born, trace.end(), 0),
                     site,
                     content: one.content.clone(),
                     owner: one.owner.clone(),
@@ -276,12 +287,13 @@ fn is_models(trace: &Trace, stack: StackId) -> bool {
     through.optimizer || through.built || trace.stacks.get(stack).iter().any(|frame| is_copy(trace.string(frame.file)))
 }
 
-/// Whether blocks came one by one over at least half of what was recorded, with no long pause.
-fn is_filled(mut born: Vec<Time>, end: Time) -> bool {
+/// Whether blocks came one by one over some time, with no long pause; until the end, where any time will do.
+fn is_filled(born: &mut [Time], end: Time, least: Time) -> bool {
     born.sort_unstable();
     let (Some(first), Some(last)) = (born.first(), born.last()) else { return false };
     let span = last - first;
-    born.len() >= MANY && span >= end / 2 && born.windows(2).all(|pair| pair[1] - pair[0] <= span / 3)
+    let is_long = if least > 0 { span >= least } else { end - last <= span / MANY as Time };
+    born.len() >= MANY && is_long && born.windows(2).all(|pair| pair[1] - pair[0] <= span / 3)
 }
 
 /// The requests that live at the trace's end, by address.

@@ -52,8 +52,13 @@ pub fn count_failed(trace: &mut Trace) -> Option<RequestId> {
 }
 
 /// The last request that failed for lack of memory; `reserved` is what the recorded allocator held over time, where that
-/// is known. O(events).
-pub fn failure(trace: &Trace, live: &[(Time, u64)], reserved: Option<&[(Time, u64)]>) -> Option<OutOfMemory> {
+/// is known; `allowed` what the program allows itself of the device. O(events).
+pub fn failure(
+    trace: &Trace,
+    live: &[(Time, u64)],
+    reserved: Option<&[(Time, u64)]>,
+    allowed: Option<u64>,
+) -> Option<OutOfMemory> {
     let mut failed = trace.events.iter().enumerate().filter_map(|(time, event)| match event {
         Event::OutOfMemory { size, device_free, stack } => Some((time as Time, *size, *device_free, *stack)),
         _ => None,
@@ -62,15 +67,18 @@ pub fn failure(trace: &Trace, live: &[(Time, u64)], reserved: Option<&[(Time, u6
     let (time, size, device_free, stack) = failed.next_back()?;
     let site = stalloc_trace::site::site(trace.stacks.get(stack), |id| trace.string(id));
     let allocated = value_at(live, time);
-    let empty = reserved.map(|curve| value_at(curve, time).saturating_sub(allocated));
-    let capacity = reserved.map(|curve| value_at(curve, time).saturating_add(device_free));
-    let sentence = sentence(times, size, device_free, empty);
+    let held = reserved.map(|curve| value_at(curve, time));
+    let empty = held.map(|held| held.saturating_sub(allocated));
+    let more = held.zip(allowed).map_or(device_free, |(held, allowed)| device_free.min(allowed.saturating_sub(held)));
+    let capacity = held.map(|held| held.saturating_add(more));
+    let sentence = sentence(times, size, device_free, more, empty);
     Some(OutOfMemory { times, time, site, size, device_free, allocated, empty, capacity, sentence })
 }
 
-fn sentence(times: usize, size: u64, device_free: u64, empty: Option<u64>) -> String {
+fn sentence(times: usize, size: u64, device_free: u64, more: u64, empty: Option<u64>) -> String {
     let often = if times == 1 { String::new() } else { format!(" {times} times, the last time") };
     let free = bytes(device_free);
+    let allowed = if more < device_free { format!(", {} of it allowed", bytes(more)) } else { String::new() };
     if size == 0 {
         return format!(
             "A library asked the device itself for memory, with {free} free: no request of PyTorch's allocator failed last."
@@ -78,12 +86,12 @@ fn sentence(times: usize, size: u64, device_free: u64, empty: Option<u64>) -> St
     }
     let asked = format!("It ran out of memory{often} asking for {}", bytes(size));
     let Some(empty) = empty else { return format!("{asked}, with {free} free on the device.") };
-    let room = empty.saturating_add(device_free);
+    let room = empty.saturating_add(more);
     let verdict = match size.checked_sub(room) {
         None | Some(0) => "in one piece, that would have been enough".to_owned(),
         Some(short) => format!("even in one piece, that is {} too little", bytes(short)),
     };
-    format!("{asked}, with {} reserved but empty and {free} free on the device: {verdict}.", bytes(empty))
+    format!("{asked}, with {} reserved but empty and {free} free on the device{allowed}: {verdict}.", bytes(empty))
 }
 
 #[cfg(test)]

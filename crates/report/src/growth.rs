@@ -1,26 +1,55 @@
 //! Live bytes that climb from step to step: how much a step, and where what stays was allocated.
 
 use stalloc_trace::growth::{Climb, climb};
-use stalloc_trace::{Request, Time, Trace};
+use stalloc_trace::{Event, Mark, Request, StackId, Time, Trace};
 
+use crate::facts::{Facts, HolderBytes, Kind, MANY};
 use crate::figures::Growth;
 use crate::holders::by_site;
 use crate::loops::turns;
-use crate::sites::{Sites, passes};
+use crate::sites::{Sites, is_named, passes};
 use crate::steps::StepSpan;
 
-/// What climbs, if anything does: over steps, else over the turns of the program's loop. O(requests log steps).
-pub fn growth(trace: &Trace, steps: &[StepSpan], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
-    let begins: Vec<Time> = steps.iter().map(|step| step.begin).collect();
-    climbing(trace, &begins, &[], peak, sites).or_else(|| {
-        let turns = turns(trace)?;
+/// What climbs is the cause of a failure if it makes up this share of what was needed; so is what an exception holds.
+pub const GROWN: f64 = 0.1;
+/// In a job that failed so many loops are tried, of which the last to run need not be the outermost.
+const LOOPS: usize = 4;
+
+/// What climbs, if anything does: over steps, else over the turns of the program's loop; of a program without steps over these first.
+/// O(requests log steps).
+pub fn growth(trace: &Trace, steps: &[StepSpan], known: Option<&Facts>, sites: &mut Sites<'_>) -> Option<Growth> {
+    let (begins, peak): (Vec<Time>, u64) = (steps.iter().map(|step| step.begin).collect(), trace.peak_allocated());
+    let is_first = known.is_some_and(Facts::is_before_first_step);
+    let stepless = is_first || is_stepless(trace);
+    let mut over_steps = climbing(trace, &begins, &[], peak, sites);
+    if !stepless && over_steps.is_some() {
+        return over_steps;
+    }
+    let failed = trace.events.iter().any(|event| matches!(event, Event::OutOfMemory { .. }));
+    let over_turns = turns(trace).into_iter().take(if failed { LOOPS } else { 1 }).find_map(|turns| {
         let found = climbing(trace, &turns.times, steps, peak, sites)?;
         // A loop that runs forward and backward passes is one over steps.
-        let is_backward = |request: &Request| passes(trace, request.stack).backward;
-        let trains =
-            trace.requests.iter().filter(|request| request.alloc >= turns.times.first().copied()).any(is_backward);
-        Some(Growth { turns_of: Some(turns.site).filter(|_| !trains), ..found })
-    })
+        let first = turns.times.first().copied();
+        let trains = trace.requests.iter().filter(|request| request.alloc >= first).any(|one| is_backward(trace, one));
+        Some(Growth { turns_of: Some(turns.site).filter(|_| is_first || !trains), ..found })
+    });
+    if let Some(growth) = &mut over_steps {
+        growth.turns_of = growth.sites.first().map(|one| one.site.to_string()).filter(|site| is_named(site));
+    }
+    over_turns.or(over_steps)
+}
+
+/// Whether what repeats is no step: no optimizer has stepped while that was noted, and nothing was asked for by a backward pass.
+pub fn is_stepless(trace: &Trace) -> bool {
+    let marked = trace.events.iter().any(|event| matches!(event, Event::Mark(Mark::StepBegin)));
+    let may_be_backward = |one: &Request| one.stack == StackId::NONE || is_backward(trace, one);
+    !marked
+        && (trace.metadata.contains_key("launch")
+            || !trace.stacks.is_empty() && !trace.requests.iter().any(may_be_backward))
+}
+
+fn is_backward(trace: &Trace, request: &Request) -> bool {
+    passes(trace, request.stack).backward
 }
 
 fn climbing(trace: &Trace, begins: &[Time], steps: &[StepSpan], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
@@ -68,4 +97,23 @@ fn kept(trace: &Trace, begins: &[Time]) -> Vec<u64> {
 
 fn lifetime(request: &Request) -> (Time, Time) {
     (request.alloc.unwrap_or(0), request.free_requested.unwrap_or(Time::MAX))
+}
+
+/// What holds many tensors and a good part, and came one by one; or in a program whose live memory has climbed all along.
+pub fn filled<'a>(holders: &'a [HolderBytes], facts: &Facts, needed: u64, steps: u64) -> Option<&'a HolderBytes> {
+    let quarter = facts.series.len() / 4;
+    let mean = |i: usize| {
+        facts.series[i * quarter..(i + 1) * quarter].iter().map(|one| one.1 as f64).sum::<f64>() / quarter as f64
+    };
+    let means = [0, 1, 2, 3].map(mean);
+    let climbs =
+        quarter >= 4 && means.windows(2).all(|pair| pair[0] < pair[1]) && means[3] - means[0] >= needed as f64 * GROWN;
+    let holds = |one: &&HolderBytes| {
+        (one.kind.is_of(Kind::KEPT) || one.kind.is_of(&[Kind::Hook, Kind::GraphOfMany, Kind::GradientCycle]))
+            && one.blocks >= MANY
+            && one.bytes as f64 >= needed as f64 * GROWN
+    };
+    // Models that are built before the first step come piece by piece too.
+    let is_of_steps = |one: &&HolderBytes| !one.is_models || steps > 0;
+    holders.iter().filter(|one| (climbs || one.is_filled) && is_of_steps(one)).find(holds)
 }

@@ -7,13 +7,12 @@ use stalloc_trace::{BlockState, Event, Mark, Request, StackId, Time, Trace};
 
 use crate::facts::{Facts, HolderBytes, Kind, MANY};
 use crate::figures::{AllocatorFigures, DeviceFigures, Growth};
+use crate::growth::{GROWN, filled, is_stepless};
 use crate::sentence::Named;
 use crate::sites::{Passes, Sites, is_named, passes};
 use crate::steps::StepSpan;
-use crate::words::{bytes, percent};
+use crate::words::{bytes, most_of, percent};
 
-/// What climbs is the cause of a failure if it makes up this share of what was needed; so is what an exception holds.
-const GROWN: f64 = 0.1;
 /// Of the memory that a job had when it failed, this share must have been empty for fragmentation to be the cause.
 const EMPTY: f64 = 0.02;
 /// Less than this share of what is held, empty at the peak, is no fragmentation to speak of.
@@ -41,7 +40,7 @@ pub(crate) struct Seen<'a> {
 #[serde(default)]
 pub(crate) struct Known {
     // The request that failed: bytes asked for, live then, both, what the process had or could have had (`room` where that was enough),
-    // what lacked, what lay empty; its line; how many failed after it; bytes of tensors where a library failed.
+    // what lacked, what lay empty (with the device's free memory: `unused`); its line; how many failed after it; bytes of tensors where a library failed.
     pub size: Option<u64>,
     pub allocated: Option<u64>,
     pub needed: Option<u64>,
@@ -49,12 +48,14 @@ pub(crate) struct Known {
     pub room: Option<u64>,
     pub missing: Option<u64>,
     pub empty: Option<u64>,
+    pub unused: Option<u64>,
     pub site: Option<String>,
     pub followed: Option<u64>,
     pub library: Option<u64>,
-    // Most that its line asked for until shortly before, and how many times more it is.
+    // Most that its line asked for until shortly before, how many times more it is, and what the line has of the peak.
     pub usual: Option<u64>,
     pub times_usual: Option<u64>,
+    pub site_bytes: Option<u64>,
     // The device and the process: `foreign` is neither tensors' nor a usual context's, `others` other processes'.
     pub total: Option<u64>,
     pub free: Option<u64>,
@@ -73,6 +74,7 @@ pub(crate) struct Known {
     pub gradients: Option<u64>,
     pub later: Option<u64>,
     pub grad_enabled: Option<bool>,
+    pub is_uncached: Option<bool>,
     pub evaluates: Option<String>,
     pub steps: Option<u64>,
     pub went_on: Option<u64>,
@@ -100,6 +102,7 @@ pub(crate) struct Known {
     pub is_loaded: Option<bool>,
     pub is_models: Option<bool>,
     pub is_pending: Option<bool>,
+    pub is_filling: Option<bool>,
     pub is_untrained: Option<bool>,
     // What climbs, where it counts: bytes in all, of a step or of a turn of a loop, over how many, allocated where; what was filled.
     pub grown: Option<u64>,
@@ -118,10 +121,11 @@ pub(crate) struct Known {
     // Private pools of CUDA graphs: how many, and bytes that lie empty in them.
     pub pools: Option<u64>,
     pub pools_empty: Option<u64>,
-    // Of the peak: bytes by what their call stacks go through, what was there before the first step and what was not.
+    // Of the peak: bytes by what their call stacks go through (`gradients_made`: a backward pass, in the size of a weight), what was there before the first step and what was not.
     pub loss: Option<u64>,
     pub buckets: Option<u64>,
     pub built: Option<u64>,
+    pub gradients_made: Option<u64>,
     pub forward: Option<u64>,
     pub gathered: Option<u64>,
     pub resident: Option<u64>,
@@ -177,6 +181,7 @@ impl Known {
             is_loaded: Some(one.is_loaded),
             is_models: Some(one.is_models || one.kind == Kind::Models),
             is_pending: Some(one.is_pending),
+            is_filling: Some(one.is_filling),
             is_untrained: Some(one.is_untrained),
             ..self.clone()
         }
@@ -191,6 +196,7 @@ impl Known {
     ) -> Known {
         let mut known =
             Known { peak: Some(of.figures.peak_allocated), is_cut: Some(of.trace.is_cut), ..Known::default() };
+        known.is_recorded = Some(of.trace.metadata.contains_key("launch"));
         known.see_failure(of);
         if let Some(facts) = facts {
             known.see_process(facts);
@@ -204,7 +210,6 @@ impl Known {
         known.climbs = Some(known.grown.or(known.filled).is_some());
         known.is_piecemeal = known.would_fit();
         known.is_replayed = Some(!of.figures.state_only);
-        known.is_recorded = Some(of.trace.metadata.contains_key("launch"));
         known.see_command(of.trace, facts);
         known
     }
@@ -219,6 +224,7 @@ impl Known {
         self.room = failed.capacity.filter(|capacity| needed <= *capacity);
         self.missing = failed.capacity.map(|capacity| needed.saturating_sub(capacity));
         self.empty = failed.empty;
+        self.unused = failed.capacity.map(|capacity| capacity.saturating_sub(failed.allocated));
         self.site.clone_from(&failed.site);
         self.library = (failed.size == 0).then_some(failed.allocated);
         // The most that the line asked for in the first nine tenths of its requests, if there are ten.
@@ -228,13 +234,15 @@ impl Known {
             let sizes: Vec<u64> = before.filter(|one| *sites.known(one.stack) == *site).map(|one| one.size).collect();
             sizes[..sizes.len() * 9 / 10].iter().max().copied().filter(|_| sizes.len() >= 10)
         });
+        let at_site = of.figures.peak_by_site.iter().find(|one| Some(&*one.site) == failed.site.as_deref());
+        self.site_bytes = at_site.map(|one| one.bytes);
         self.times_usual = self.usual.map(|usual| failed.size / usual.max(1));
     }
 
     fn see_process(&mut self, facts: &Facts) {
         (self.total, self.free, self.reserved) = (facts.total, facts.free, facts.reserved);
         (self.allowed, self.pinning, self.pinned) = (facts.allowed, facts.pinning, facts.pinned);
-        self.grad_enabled = facts.grad_enabled;
+        (self.grad_enabled, self.is_uncached) = (facts.grad_enabled, facts.is_uncached);
         self.followed = Some(facts.followed).filter(|followed| *followed > 0);
         self.foreign = self.total.zip(self.free).zip(self.reserved).map(|((total, free), reserved)| {
             let context = (total / 5).min(768 << 20);
@@ -302,12 +310,18 @@ impl Known {
             return;
         }
         let mut known: HashMap<StackId, Passes> = HashMap::new();
-        let mut sums = [0u64; 5];
+        for request in &of.at_peak {
+            known.entry(request.stack).or_insert_with(|| passes(of.trace, request.stack));
+        }
+        let built = of.at_peak.iter().filter(|request| known[&request.stack].built);
+        let weights: BTreeSet<u64> = built.map(|request| request.size).collect();
+        let mut sums = [0u64; 6];
         let mut unknown = 0u64;
         for request in of.at_peak.iter() {
-            let through = *known.entry(request.stack).or_insert_with(|| passes(of.trace, request.stack));
-            let all =
-                [through.loss, through.buckets, through.built, through.forward && !through.built, through.gathered];
+            let through = known[&request.stack];
+            let is_forward = through.forward && !through.built;
+            let is_gradient = through.backward && weights.contains(&request.size);
+            let all = [through.loss, through.buckets, through.built, is_forward, through.gathered, is_gradient];
             for (sum, _) in sums.iter_mut().zip(all).filter(|(_, passes)| *passes) {
                 *sum = sum.saturating_add(request.rounded());
             }
@@ -316,6 +330,7 @@ impl Known {
         // What no stack is known of may be of any of them.
         let sum = |at: usize| Some(sums[at]).filter(|sum| *sum > 0 || unknown == 0);
         (self.loss, self.buckets, self.built, self.forward, self.gathered) = (sum(0), sum(1), sum(2), sum(3), sum(4));
+        self.gradients_made = sum(5).filter(|sum| *sum > 0);
         if let Some(stack) = failed_stack(of.trace).filter(|stack| *stack != StackId::NONE) {
             let through = passes(of.trace, stack);
             self.fails_in_loss = Some(through.loss);
@@ -372,7 +387,7 @@ impl Known {
         let counted = facts.and_then(|facts| facts.steps).map(|begun| begun.saturating_sub(1));
         let none_yet =
             self.to_come.filter(|bytes| *bytes > 0).and(self.gradients).filter(|bytes| *bytes > 0).map(|_| 0);
-        self.steps = if of.figures.steps > 0 {
+        self.steps = if of.figures.steps > 0 && !is_stepless(of.trace) {
             Some(of.figures.steps as u64)
         } else {
             counted.or(marked.map(|_| 0)).or(none_yet)
@@ -415,13 +430,14 @@ impl Known {
         // Of what was filled for long the recording has seen the end.
         let is_end_of = |growth: &Growth| {
             let sites = || growth.sites.iter().take(2).map(|one| &*one.site);
-            let fills = |one: &&HolderBytes| one.kind.is_of(Kind::KEPT) && one.blocks >= MANY && is_part(one.bytes);
+            let keeps = |kind: Kind| kind.is_of(Kind::KEPT) || kind == Kind::GraphOfMany;
+            let fills = |one: &&HolderBytes| keeps(one.kind) && one.blocks >= MANY && is_part(one.bytes);
             holders.iter().filter(fills).any(|one| sites().any(|site| one.site.as_deref() == Some(site)))
         };
         let counts = |growth: &&Growth| {
             (is_part(growth.bytes) || is_end_of(growth))
                 && (self.needed.is_none() || layers.is_none_or(|one| one.bytes.saturating_mul(2) < growth.bytes))
-                && (growth.turns_of.is_none() || !is_empty)
+                && (growth.turns_of.is_none() || !is_empty || is_end_of(growth))
         };
         if let Some(growth) = of.figures.growth.as_ref().filter(counts) {
             let each = Some(growth.bytes_per_step);
@@ -434,7 +450,8 @@ impl Known {
             self.turns_of.clone_from(&growth.turns_of);
             self.piled = self.piled.or(self.needed.map(|_| growth.bytes)).filter(|bytes| is_part(*bytes));
         } else if let Some(facts) = facts {
-            self.filled = filled(holders, facts, self.needed.unwrap_or(u64::MAX)).map(|one| one.bytes);
+            let needed = self.needed.unwrap_or(u64::MAX);
+            self.filled = filled(holders, facts, needed, self.steps.unwrap_or(0)).map(|one| one.bytes);
         }
     }
 
@@ -442,9 +459,12 @@ impl Known {
     /// more is to come: what lay empty must be a good part then, and gradients that are still to be made must fit.
     fn would_fit(&self) -> Option<bool> {
         let gradients = self.gradients.unwrap_or(0).saturating_sub(self.graphs.unwrap_or(0));
-        let (least, more) = if self.steps.unwrap_or(0) == 0 { (FRAGMENTED, gradients) } else { (EMPTY, 0) };
-        let capacity = self.capacity?;
-        Some(self.needed?.saturating_add(more) <= capacity && self.empty? as f64 >= capacity as f64 * least)
+        let is_first = self.steps.map_or(self.is_recorded == Some(true), |steps| steps == 0);
+        let (least, more) = if is_first { (FRAGMENTED, gradients) } else { (EMPTY, 0) };
+        let (capacity, empty) = (self.capacity?, self.empty?);
+        // Where most of a request would have been the device's free memory, it is large, and what lay empty of no weight.
+        let is_weighty = empty as f64 >= capacity as f64 * least && empty >= self.size? / 2;
+        Some(self.needed?.saturating_add(more) <= capacity && is_weighty)
     }
 
     fn see_command(&mut self, trace: &Trace, facts: Option<&Facts>) {
@@ -459,7 +479,8 @@ impl Known {
         };
         let dry_run = given(trace.metadata.get("dry_run")).or(given(facts.map(|facts| &facts.dry_run)));
         let gpu = dry_run.or(self.total.and_then(like)).or(self.capacity.and_then(like));
-        self.gpu = Some(gpu.unwrap_or_else(|| "GPU".into()));
+        let other = || Some(format!("like=h100-80gb,memory={}MiB", self.total.filter(|total| *total >> 32 > 0)? >> 20));
+        self.gpu = Some(gpu.or_else(other).unwrap_or_else(|| "GPU".into()));
     }
 }
 
@@ -469,28 +490,4 @@ fn failed_stack(trace: &Trace) -> Option<StackId> {
         Event::OutOfMemory { stack, .. } => Some(*stack),
         _ => None,
     })
-}
-
-/// What holds many tensors and a good part, and came one by one; or in a program whose live memory has climbed all along.
-fn filled<'a>(holders: &'a [HolderBytes], facts: &Facts, needed: u64) -> Option<&'a HolderBytes> {
-    let quarter = facts.series.len() / 4;
-    let mean = |i: usize| {
-        facts.series[i * quarter..(i + 1) * quarter].iter().map(|one| one.1 as f64).sum::<f64>() / quarter as f64
-    };
-    let means = [0, 1, 2, 3].map(mean);
-    let climbs =
-        quarter >= 4 && means.windows(2).all(|pair| pair[0] < pair[1]) && means[3] - means[0] >= needed as f64 * GROWN;
-    let holds = |one: &&HolderBytes| {
-        (one.kind.is_of(Kind::KEPT) || one.kind.is_of(&[Kind::Hook, Kind::GraphOfMany, Kind::GradientCycle]))
-            && one.blocks >= MANY
-            && one.bytes as f64 >= needed as f64 * GROWN
-    };
-    holders.iter().filter(|one| climbs || one.is_filled).find(holds)
-}
-
-/// A share in words that never say more than it is.
-pub fn most_of(part: u64, all: u64) -> String {
-    let share = part as f64 / all.max(1) as f64;
-    let words = if share > 0.5 { "Most of it" } else { "The largest part" };
-    format!("{words}, {} ({})", bytes(part), percent(share))
 }

@@ -36,11 +36,11 @@ pub struct Turns {
     pub times: Vec<Time>,
 }
 
-/// That loop, if there is one; none where most requests have no call stack, for some of its turns would be missing. O(requests times depth).
-pub fn turns(trace: &Trace) -> Option<Turns> {
+/// Loops, the outermost first; none where most requests have no call stack, for some of its turns would be missing. O(requests times depth).
+pub fn turns(trace: &Trace) -> Vec<Turns> {
     let with_stack = trace.requests.iter().filter(|request| request.stack != StackId::NONE).count();
     if with_stack * 2 < trace.requests.len() {
-        return None;
+        return Vec::new();
     }
     let mut paths = Paths::default();
     let mut of_stack: Vec<Option<Option<Path>>> = vec![None; trace.stacks.len()];
@@ -64,12 +64,15 @@ pub fn turns(trace: &Trace) -> Option<Turns> {
             }
         }
     }
-    let often = found.into_iter().filter(|(_, (_, turns))| turns.len() >= TURNS);
-    let (node, (line, times)) = often.min_by_key(|(node, _)| (paths.depth(*node), *node))?;
-    let (_, (_, file, function)) =
-        paths.nodes.iter().map(|(called, node)| (*node, *called)).find(|(other, _)| *other == node)?;
-    let site = site(&[Frame { file, function, line }], |id| trace.string(id)).unwrap_or_default();
-    Some(Turns { site, times })
+    let mut often: Vec<_> = found.into_iter().filter(|(_, (_, turns))| turns.len() >= TURNS).collect();
+    often.sort_by_key(|(node, _)| (paths.depth(*node), *node));
+    let called: HashMap<Node, Called> = paths.nodes.iter().map(|(called, node)| (*node, *called)).collect();
+    let turns = often.into_iter().map(|(node, (line, times))| {
+        let (_, file, function) = called[&node];
+        let site = site(&[Frame { file, function, line }], |id| trace.string(id)).unwrap_or_default();
+        Turns { site, times }
+    });
+    turns.collect()
 }
 
 /// Paths of calls, each function along them numbered in the order of their first use.

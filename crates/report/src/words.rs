@@ -32,3 +32,10 @@ pub fn percent(share: f64) -> String {
     let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{short} %")
 }
+
+/// A share in words that never say more than it is.
+pub fn most_of(part: u64, all: u64) -> String {
+    let share = part as f64 / all.max(1) as f64;
+    let words = if share > 0.5 { "Most of it" } else { "The largest part" };
+    format!("{words}, {} ({})", bytes(part), percent(share))
+}

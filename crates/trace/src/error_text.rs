@@ -18,7 +18,8 @@ const MOST: u64 = 1 << 46;
 pub(crate) fn read(head: &[u8]) -> Option<Recording> {
     let text = String::from_utf8_lossy(head);
     let (_, rest) = text.split_once(BEGINS)?;
-    let rest: String = rest.chars().take(LONGEST).collect();
+    // PyTorch 2.1 and 2.2 write it so.
+    let rest = rest.chars().take(LONGEST).collect::<String>().replace(" capacty ", " capacity ");
     // The error of another process of the same log is another one.
     let told = Told::of(rest.split_once(BEGINS).map_or(&*rest, |(first, _)| first))?;
     Some(Recording { format: Format::ErrorText, traces: vec![told.trace()], warnings: Vec::new() })
@@ -56,7 +57,9 @@ impl Told {
         };
         let processes = text.split("Process ").skip(1).filter_map(|one| {
             let (pid, rest) = one.split_once(" has ")?;
-            Some((pid.parse().ok()?, first_bytes(rest)?))
+            // In a container this one has another number: what would not fit beside it is no other.
+            let bytes = first_bytes(rest).filter(|bytes| bytes.saturating_add(reserved) <= total)?;
+            Some((pid.parse().ok()?, bytes))
         });
         let fits = [wanted, total, free, allocated, reserved].into_iter().all(|bytes| bytes <= MOST);
         let processes = processes.collect();
@@ -163,6 +166,8 @@ mod tests {
         assert_eq!((trace.device, failed(&trace)), (1, Some((600 * MIB, 12 * MIB))));
         assert_eq!((trace.peak_allocated(), trace.peak_reserved()), (20 << 30, Some(22016 * MIB)));
         assert!(trace.facts.as_deref().unwrap().contains(r#""processes":[{"pid":7,"bytes":1073741824}]"#));
+        let own = NEW.replace("capacity", "capacty").replace("has 1.00 GiB", "has 23.48 GiB");
+        assert!(one(&own).facts.unwrap().contains(r#""processes":[]"#), "this process itself");
         let old = one(OLD);
         assert_eq!((failed(&old).unwrap().0, old.peak_reserved()), (2 << 30, Some(13824 * MIB)));
     }

@@ -124,6 +124,10 @@ fn foreign(head: &[u8]) -> (&'static str, &'static str) {
             SNAPSHOT,
         ),
         [b'(', b'd' | b'l', ..] => ("a pickle of protocol 0", SNAPSHOT),
+        text if ERRORS.iter().any(|error| text.windows(error.len()).any(|part| part == *error)) => (
+            "an error without figures, such as a library's",
+            "run the job as `stalloc run -- COMMAND`, which writes a report when memory runs out",
+        ),
         _ => ("no known format", KNOWN),
     }
 }
@@ -145,6 +149,9 @@ fn device_in_name(path: &Path) -> u32 {
 
 /// How much of a file is looked at to recognise it; comments may come first.
 const HEAD: usize = 64 << 10;
+
+/// What errors say that memory ran out where PyTorch's allocator did not fail.
+const ERRORS: [&[u8]; 2] = [b"out of memory", b"_ALLOC_FAILED"];
 
 const SNAPSHOT: &str = "write a snapshot with torch.cuda.memory._dump_snapshot(\"memory.pickle\")";
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stalloc._out_of_memory.world import World, optimized
+from stalloc._out_of_memory.world import World, optimized, used_by
 
 #: Nodes of autograd graphs that are visited at most.
 MOST_NODES = 300_000
@@ -16,7 +16,10 @@ class Graph:
     """An autograd graph that a tensor is the end of."""
 
     tensor: Any
-    blocks: list[int]
+    #: Where what it saves lies, with the bytes that it uses there.
+    blocks: dict[int, int]
+    #: The same of the tensors that it ends in, and of their gradients.
+    leaves: dict[int, int]
     #: How often one parameter takes part: in as many forward passes, or steps of a recurrent network.
     passes: int
     #: Whether it ends in no parameter that an optimizer has, while there are optimizers.
@@ -33,8 +36,8 @@ def _saved_names(kind: Any) -> tuple[str, ...]:
     return _saved[kind]
 
 
-def visit(world: World, roots: list[Any], seen: set[Any], found: Any) -> dict[Any, int]:
-    """Visit the nodes of graphs, once each; the addresses of what they save go to ``found``. How often leaves are used."""
+def visit(world: World, roots: list[Any], seen: set[Any], used: dict[int, int]) -> dict[Any, int]:
+    """Visit the nodes of graphs, once each; ``used`` gets where what they save lies, with the bytes of it. How often leaves are used."""
     waiting = list(roots)
     leaves: dict[Any, int] = {}
     while waiting and len(seen) < MOST_NODES:
@@ -49,8 +52,8 @@ def visit(world: World, roots: list[Any], seen: set[Any], found: Any) -> dict[An
                 saved = getattr(node, name)
                 for one in saved if type(saved) in (tuple, list) else (saved,):
                     data = getattr(one, "data", None)
-                    if world.is_tensor(data):
-                        found(world.address(data))
+                    if world.is_tensor(data) and (address := world.address(data)) is not None:
+                        used[address] = used.get(address, 0) + world.is_tensor.bytes_of(data)
             except Exception:  # noqa: S110 - freed already, or of a kind that has none
                 pass
         for following, _ in node.next_functions:
@@ -73,11 +76,11 @@ def autograd_graphs(world: World, graphs: list[Graph]) -> None:
         if node in seen or world.is_late:
             continue
         with world.apart:
-            blocks: list[int | None] = []
-            leaves = visit(world, [node], seen, blocks.append)
+            used: dict[int, int] = {}
+            leaves = visit(world, [node], seen, used)
             is_untrained = bool(trained and leaves) and all(id(leaf.variable) not in trained for leaf in leaves)
-            found = list({address for address in blocks if address})
-            graphs.append(Graph(tensor, found, max(leaves.values(), default=0), is_untrained))
+            ends_in = used_by(world, (leaf.variable for leaf in leaves))
+            graphs.append(Graph(tensor, used, ends_in, max(leaves.values(), default=0), is_untrained))
 
 
 def operation_of(node: Any) -> str:

@@ -113,24 +113,24 @@ def _by_exceptions(world: World, claims: Claims, frames: list[types.FrameType]) 
 def _of_frame(world: World, frame: types.FrameType) -> list[int]:
     """What a frame that has ended holds: what a look at its locals copies goes when it goes."""
     tensors = list(tensors_in(locals_of(frame), world, depth=4))
-    addresses = [world.address(tensor) for tensor in tensors]
+    used = used_by(world, tensors)
     nodes = [node for tensor in tensors if (node := world.is_tensor.read(tensor, "grad_fn")) is not None]
-    visit(world, nodes, set(), addresses.append)
-    return [address for address in addresses if address]
+    visit(world, nodes, set(), used)
+    return list(used)
 
 
 def _by_circles(world: World, claims: Claims) -> None:
     """Parameters of no model that still lives, whose gradients have a graph: it leads back to them, so that all of it stays."""
     read = world.is_tensor.read
-    found: list[int | None] = []
+    found: dict[int, int] = {}
     for tensor in [tensor for tensors in world.tensors.values() for tensor in tensors if read(tensor, "is_leaf") and read(tensor, "requires_grad")]:
         grad = read(tensor, "grad")
         node = None if grad is None else read(grad, "grad_fn")
         address = world.address(tensor)
         if node is not None and address not in claims.of and not world.is_late:
-            found += [address, world.address(grad)]
-            visit(world, [node], set(), found.append)
-    claims.claim(Kind.GRADIENT_CYCLE, "circles of a parameter, its `.grad` and that gradient's graph", filter(None, found))
+            found |= used_by(world, [tensor])
+            visit(world, [node], set(), found)
+    claims.claim(Kind.GRADIENT_CYCLE, "circles of a parameter, its `.grad` and that gradient's graph", list(found))
 
 
 def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graphs: list[Graph]) -> None:
@@ -150,6 +150,9 @@ def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graph
     for name in sorted((one for one in [*names.containers, *names.tensors] if id(one) not in whole), key=lambda one: one.is_each):
         _claim_name(world, claims, name)
     _by_roles(world, claims, many=True)
+    for graph in graphs:
+        graph.blocks = graph.leaves
+    _claim_graphs(world, claims, graphs, names)
 
 
 def _claim_name(world: World, claims: Claims, name: Name, inside: bool = True) -> None:
@@ -166,6 +169,9 @@ def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Name
         for tensor in tensors_in(name.values, world):
             if world.is_tensor.read(tensor, "grad_fn") is not None:
                 by_end[id(tensor)] = name
+    for graph in graphs:
+        # A view of what is much larger keeps it, but does not need it: whoever names it is the holder.
+        graph.blocks = {address: used for address, used in graph.blocks.items() if used * 2 > claims.sizes.get(address, 0)}
     for graph in sorted(graphs, key=lambda graph: -sum(claims.sizes.get(address, 0) for address in graph.blocks)):
         found = by_end.get(id(graph.tensor))
         kind = Kind.GRAPH_OF_MANY if graph.passes >= 3 else Kind.GRAPH

@@ -219,9 +219,13 @@ def is_full(cell: Any) -> bool:
 
 
 def used_by(world: World, tensors: Iterable[Any]) -> dict[int, int]:
-    """Where some tensors lie, and the bytes that they use of what is kept there."""
+    """Where some tensors and their gradients lie, and the bytes that they use of what is kept there."""
     found: dict[int, int] = {}
+    read = world.is_tensor.read
     for tensor in tensors:
+        grad = read(tensor, "grad") if read(tensor, "is_leaf") and read(tensor, "requires_grad") else None
+        if grad is not None and (address := world.address(grad)) is not None:
+            found[address] = found.get(address, 0) + world.is_tensor.bytes_of(grad)
         address = world.address(tensor)
         if address is not None:
             found[address] = found.get(address, 0) + world.is_tensor.bytes_of(tensor)

@@ -30,14 +30,21 @@ fn the_failed_request_becomes_one_of_the_trace_and_what_follows_moves_up() {
 
 #[test]
 fn a_failure_says_whether_the_empty_memory_would_have_been_enough() {
-    let text = sentence(1, 2 * GIB, GIB / 2, Some(3 * GIB));
+    let text = sentence(1, 2 * GIB, GIB / 2, GIB / 2, Some(3 * GIB));
     assert!(text.ends_with("512 MiB free on the device: in one piece, that would have been enough."), "{text}");
     assert!(text.contains("asking for 2.00 GiB, with 3.00 GiB reserved but empty"), "{text}");
-    let text = sentence(3, 8 * GIB, GIB, Some(3 * GIB));
+    let text = sentence(3, 8 * GIB, GIB, GIB, Some(3 * GIB));
     assert!(text.contains("3 times, the last time asking for 8.00 GiB"), "{text}");
     assert!(text.ends_with("even in one piece, that is 4.00 GiB too little."), "{text}");
-    assert!(!sentence(1, GIB, 0, None).contains("empty"));
-    let text = sentence(4, 0, GIB, Some(GIB));
+    assert!(!sentence(1, GIB, 0, 0, None).contains("empty"));
+    let text = sentence(4, 0, GIB, GIB, Some(GIB));
     assert!(text.starts_with("A library asked") && !text.contains("enough"), "{text}");
-    sentence(2, u64::MAX, u64::MAX, Some(u64::MAX));
+    sentence(2, u64::MAX, u64::MAX, u64::MAX, Some(u64::MAX));
+    let text = sentence(1, 2 * GIB, 40 * GIB, GIB, Some(GIB / 2));
+    assert!(
+        text.ends_with(
+            "40.0 GiB free on the device, 1.00 GiB of it allowed: even in one piece, that is 512 MiB too little."
+        ),
+        "{text}"
+    );
 }

@@ -72,7 +72,7 @@ fn cases() -> Vec<(Verdict, Option<VerdictCause>, Known, Vec<HolderBytes>)> {
         (
             TooLarge,
             Some(Cause::OptimizerStates),
-            failed(&json!({"optimizer": "AdamW", "to_come": 400, "gradients": 200, "later": 600})),
+            failed(&json!({"optimizer": "AdamW", "to_come": 400, "gradients": 200, "later": 600, "graphs": 0})),
             vec![holder(Kind::Parameters, 200)],
         ),
         large(
@@ -80,8 +80,13 @@ fn cases() -> Vec<(Verdict, Option<VerdictCause>, Known, Vec<HolderBytes>)> {
             json!({"optimizer": "AdamW", "to_come": 200, "trained": 300, "steps": 5, "fails_in_optimizer": true}),
         ),
         large(Cause::Weights, json!({"size": 450, "gradients": 450, "model": 450, "fails_in_backward": true})),
-        large(Cause::Outlier, json!({"usual": 20, "times_usual": 5, "site": "train.py:3 main"})),
-        (Fragmentation, Some(Cause::Pieces), failed(&json!({"is_piecemeal": true, "empty": 60})), vec![]),
+        large(Cause::Outlier, json!({"usual": 20, "times_usual": 5, "site": "train.py:3 main", "site_bytes": 100})),
+        (
+            Fragmentation,
+            Some(Cause::Pieces),
+            failed(&json!({"is_piecemeal": true, "empty": 60, "unused": 120})),
+            vec![],
+        ),
         large(Cause::OneRequest, json!({"size": 500, "site": "train.py:3 main"})),
         (
             TooLarge,
@@ -101,6 +106,7 @@ fn cases() -> Vec<(Verdict, Option<VerdictCause>, Known, Vec<HolderBytes>)> {
         large(Cause::Weights, json!({"model": 500})),
         large(Cause::Weights, json!({"resident": 500})),
         large(Cause::Weights, json!({"built": 500})),
+        large(Cause::Weights, json!({"resident": 300, "gradients_made": 300, "made": 600})),
         (
             TooLarge,
             Some(Cause::Activations),
@@ -233,9 +239,9 @@ fn the_tables_name_facts_causes_and_kinds_that_there_are() {
             named::<VerdictCause>(cause).is_some() || ["unknown", "moment", "afterwards", "applied"].contains(&cause),
             "{head}"
         );
-        let sums = conditions.split(", ").map(|one| one.trim_start_matches("no ")).filter(|one| !one.is_empty());
-        let facts = sums.flat_map(|one| one.split(" >= ").map(|one| one.split_once('=').map_or(one, |(name, _)| name)));
-        facts.for_each(is_fact);
+        let sums = conditions.split(", ").map(|one| one.split_once('=').map_or(one, |(name, _)| name));
+        let words = sums.flat_map(|one| one.split(' ')).filter(|one| one.starts_with(|c: char| c.is_ascii_lowercase()));
+        words.filter(|one| *one != "no").for_each(is_fact);
     }
 }
 

@@ -273,8 +273,8 @@ fn what_was_known_when_memory_ran_out_decides_and_what_is_odd_is_left_aside() {
 
 #[test]
 fn a_share_is_called_most_only_where_it_is() {
-    assert!(crate::known::most_of(6, 10).starts_with("Most of it"));
-    assert!(crate::known::most_of(27, 100).starts_with("The largest part"));
+    assert!(crate::words::most_of(6, 10).starts_with("Most of it"));
+    assert!(crate::words::most_of(27, 100).starts_with("The largest part"));
 }
 
 #[test]
@@ -319,6 +319,20 @@ fn the_text_of_an_error_alone_has_a_verdict_and_a_command() {
     assert_eq!(others.cause, Some(VerdictCause::OtherProcesses), "{}", others.headline);
     let large = report("0.50", "0.10", "Process 7 has 1.00 GiB memory in use. ");
     assert_eq!((large.verdict, large.cause), (Verdict::TooLarge, Some(VerdictCause::Libraries)), "{}", large.headline);
+    let unknown = report("1.21", "6.80", "");
+    assert_eq!(
+        unknown.cause,
+        Some(VerdictCause::Pieces),
+        "no step is known, so none is the first: {}",
+        unknown.headline
+    );
+    let limit = report("40.0", "0.60", "61.00 GiB allowed; ");
+    assert_eq!(limit.cause, Some(VerdictCause::Limit), "{}", limit.headline);
+    assert!(
+        limit.headline.starts_with("Too large: the job needed 62.0 GiB at once and had 61.0 GiB."),
+        "{}",
+        limit.headline
+    );
     let commands: Vec<_> = report("17.0", "0.10", "").advice.into_iter().filter_map(|one| one.command).collect();
     assert!(commands.iter().any(|one| one.contains("--dry-run a100-80gb ")), "79.15 GiB is an A100: {commands:?}");
 }
