@@ -80,7 +80,7 @@ DEATHS = {
     "logits_of_validation": ("too_large", "kept", "list `logits` of `validate`", ".cpu()"),
     "fp32_upcast": ("too_large", "logits", "are logits of a loss over classes", "chunk_loss"),
     "casts_per_call": ("growth", "graph", "autograd graph of `hidden`", "torch.autocast"),
-    "frozen_input_grad": ("growth", "kept", "790 MiB are held by list `attacked`", ".cpu()"),
+    "frozen_input_grad": ("growth", "kept", "796 MiB are held by list `attacked`", ".cpu()"),
     "leak_by_loss": ("growth", "no_grad", "autograd graph of `total`", "no_grad"),
     "leak_by_list": ("growth", "kept", "list `outputs`", ".cpu()"),
     "growing_cache": ("growth", "kept", "dict `masks`", "cache.pop"),

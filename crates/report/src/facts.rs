@@ -27,7 +27,7 @@ pub struct Facts {
     pub pinning: Option<bool>,
     pub pinned: Option<u64>,
     pub grad_enabled: Option<bool>,
-    /// Whether autocast is on, without its cache.
+    /// Whether autocast's cache is off.
     pub is_uncached: Option<bool>,
     /// Whether all models are in evaluation mode.
     pub evaluating: Option<bool>,
@@ -186,8 +186,6 @@ pub struct HolderBytes {
     pub is_untrained: bool,
     /// Whether it was filled piece by piece over what was recorded.
     pub is_filled: bool,
-    /// Whether it was being filled piece by piece when the recording ended.
-    pub is_filling: bool,
     /// Whether no backward pass has run since the first of it was made, as far as call stacks tell.
     pub is_pending: bool,
     /// The class of what is in it, where these are no tensors.
@@ -246,8 +244,7 @@ impl Facts {
                     is_models: models * 4 > sum,
                     is_untrained: one.is_untrained,
                     is_pending: site.is_some() && first.is_some() && last_backward < first,
-                    is_filled: !one.is_bounded && is_filled(&mut born, trace.end(), trace.end() / 2),
-                    is_filling: !one.is_bounded && is_filled(&mut born, trace.end(), 0),
+                    is_filled: !one.is_bounded && is_filled(born, trace.end()),
                     site,
                     content: one.content.clone(),
                     owner: one.owner.clone(),
@@ -287,13 +284,12 @@ fn is_models(trace: &Trace, stack: StackId) -> bool {
     through.optimizer || through.built || trace.stacks.get(stack).iter().any(|frame| is_copy(trace.string(frame.file)))
 }
 
-/// Whether blocks came one by one over some time, with no long pause; until the end, where any time will do.
-fn is_filled(born: &mut [Time], end: Time, least: Time) -> bool {
+/// Whether blocks came one by one over at least half of what was recorded, with no long pause.
+fn is_filled(mut born: Vec<Time>, end: Time) -> bool {
     born.sort_unstable();
     let (Some(first), Some(last)) = (born.first(), born.last()) else { return false };
     let span = last - first;
-    let is_long = if least > 0 { span >= least } else { end - last <= span / MANY as Time };
-    born.len() >= MANY && is_long && born.windows(2).all(|pair| pair[1] - pair[0] <= span / 3)
+    born.len() >= MANY && span >= end / 2 && born.windows(2).all(|pair| pair[1] - pair[0] <= span / 3)
 }
 
 /// The requests that live at the trace's end, by address.

@@ -1,5 +1,7 @@
 //! Live bytes that climb from step to step: how much a step, and where what stays was allocated.
 
+use std::collections::HashMap;
+
 use stalloc_trace::growth::{Climb, climb};
 use stalloc_trace::{Event, Mark, Request, StackId, Time, Trace};
 
@@ -14,6 +16,8 @@ use crate::steps::StepSpan;
 pub const GROWN: f64 = 0.1;
 /// In a job that failed so many loops are tried, of which the last to run need not be the outermost.
 const LOOPS: usize = 4;
+/// A block of less than one part of so many of the peak is none that piles up.
+const NOTICED: u64 = 1000;
 
 /// What climbs, if anything does: over steps, else over the turns of the program's loop; of a program without steps over these first.
 /// O(requests log steps).
@@ -36,7 +40,45 @@ pub fn growth(trace: &Trace, steps: &[StepSpan], known: Option<&Facts>, sites: &
     if let Some(growth) = &mut over_steps {
         growth.turns_of = growth.sites.first().map(|one| one.site.to_string()).filter(|site| is_named(site));
     }
-    over_turns.or(over_steps)
+    over_turns.or(over_steps).or_else(|| piled(trace, &begins, sites))
+}
+
+/// What a step that failed has piled up: many blocks of one size, where no step before it had a quarter as many of any. A loop within
+/// it, such as a validation's, whose line asked for more when it failed: no stacks need tell its turns. O(events).
+fn piled(trace: &Trace, begins: &[Time], sites: &mut Sites<'_>) -> Option<Growth> {
+    let (failed, line) = trace.events.iter().enumerate().rev().find_map(|(time, event)| match event {
+        Event::OutOfMemory { stack, .. } => Some((time, sites.known(*stack))),
+        _ => None,
+    })?;
+    let least = trace.peak_allocated() / NOTICED;
+    let (mut now, mut most, mut before): (HashMap<u64, usize>, usize, usize) = Default::default();
+    let (mut begin, mut next) = (0, begins.iter().copied().peekable());
+    for (time, event) in (0..).zip(&trace.events[..failed]) {
+        if next.next_if(|next| *next <= time).is_some() {
+            (before, most, begin) = (before.max(most), 0, time);
+            now.clear();
+        }
+        match event {
+            Event::Alloc(id) if trace.request(*id).rounded() >= least => {
+                let count = now.entry(trace.request(*id).rounded()).or_default();
+                *count += 1;
+                most = most.max(*count);
+            }
+            Event::FreeRequested(id) if trace.request(*id).alloc >= Some(begin) => {
+                now.entry(trace.request(*id).rounded()).and_modify(|count| *count = count.saturating_sub(1));
+            }
+            _ => {}
+        }
+    }
+    let (size, count) = now.into_iter().max_by_key(|(size, count)| (size.saturating_mul(*count as u64), *size))?;
+    let time = failed as Time;
+    let stays = |one: &&Request| one.rounded() == size && one.alloc >= Some(begin) && one.alloc < Some(time);
+    let live = trace.requests.iter().filter(stays).filter(|one| one.free_requested.is_none_or(|freed| freed > time));
+    let sites = by_site(sites, live);
+    let site = sites.iter().find(|one| is_named(&one.site) && one.site == line)?.site.to_string();
+    let bytes = size.saturating_mul(count as u64);
+    let found = Growth { bytes_per_step: size, steps: count, bytes, number: count as u64, turns_of: Some(site), sites };
+    (before > 0 && count >= MANY && count >= before.saturating_mul(4)).then_some(found)
 }
 
 /// Whether what repeats is no step: no optimizer has stepped while that was noted, and nothing was asked for by a backward pass.

@@ -102,7 +102,6 @@ pub(crate) struct Known {
     pub is_loaded: Option<bool>,
     pub is_models: Option<bool>,
     pub is_pending: Option<bool>,
-    pub is_filling: Option<bool>,
     pub is_untrained: Option<bool>,
     // What climbs, where it counts: bytes in all, of a step or of a turn of a loop, over how many, allocated where; what was filled.
     pub grown: Option<u64>,
@@ -121,11 +120,11 @@ pub(crate) struct Known {
     // Private pools of CUDA graphs: how many, and bytes that lie empty in them.
     pub pools: Option<u64>,
     pub pools_empty: Option<u64>,
-    // Of the peak: bytes by what their call stacks go through (`gradients_made`: a backward pass, in the size of a weight), what was there before the first step and what was not.
+    // Of the peak: bytes by what their call stacks go through (`made_for_weights`: an optimizer, or a backward pass, in the size of a weight), what was there before the first step and what was not.
     pub loss: Option<u64>,
     pub buckets: Option<u64>,
     pub built: Option<u64>,
-    pub gradients_made: Option<u64>,
+    pub made_for_weights: Option<u64>,
     pub forward: Option<u64>,
     pub gathered: Option<u64>,
     pub resident: Option<u64>,
@@ -181,7 +180,6 @@ impl Known {
             is_loaded: Some(one.is_loaded),
             is_models: Some(one.is_models || one.kind == Kind::Models),
             is_pending: Some(one.is_pending),
-            is_filling: Some(one.is_filling),
             is_untrained: Some(one.is_untrained),
             ..self.clone()
         }
@@ -320,8 +318,8 @@ impl Known {
         for request in of.at_peak.iter() {
             let through = known[&request.stack];
             let is_forward = through.forward && !through.built;
-            let is_gradient = through.backward && weights.contains(&request.size);
-            let all = [through.loss, through.buckets, through.built, is_forward, through.gathered, is_gradient];
+            let is_for_weights = through.optimizer || through.backward && weights.contains(&request.size);
+            let all = [through.loss, through.buckets, through.built, is_forward, through.gathered, is_for_weights];
             for (sum, _) in sums.iter_mut().zip(all).filter(|(_, passes)| *passes) {
                 *sum = sum.saturating_add(request.rounded());
             }
@@ -330,7 +328,7 @@ impl Known {
         // What no stack is known of may be of any of them.
         let sum = |at: usize| Some(sums[at]).filter(|sum| *sum > 0 || unknown == 0);
         (self.loss, self.buckets, self.built, self.forward, self.gathered) = (sum(0), sum(1), sum(2), sum(3), sum(4));
-        self.gradients_made = sum(5).filter(|sum| *sum > 0);
+        self.made_for_weights = sum(5).filter(|sum| *sum > 0);
         if let Some(stack) = failed_stack(of.trace).filter(|stack| *stack != StackId::NONE) {
             let through = passes(of.trace, stack);
             self.fails_in_loss = Some(through.loss);
@@ -427,6 +425,7 @@ impl Known {
         let ended_empty = || Some(self.pieces? as f64 >= self.held? as f64 * LOADED_EMPTY && self.needed.is_none());
         let is_empty = self.would_fit() == Some(true) || ended_empty() == Some(true);
         let is_part = |bytes: u64| self.needed.is_none_or(|needed| bytes as f64 >= needed as f64 * GROWN);
+        let is_most = |bytes: u64| self.needed.is_some_and(|needed| bytes > needed / 2);
         // Of what was filled for long the recording has seen the end.
         let is_end_of = |growth: &Growth| {
             let sites = || growth.sites.iter().take(2).map(|one| &*one.site);
@@ -437,7 +436,7 @@ impl Known {
         let counts = |growth: &&Growth| {
             (is_part(growth.bytes) || is_end_of(growth))
                 && (self.needed.is_none() || layers.is_none_or(|one| one.bytes.saturating_mul(2) < growth.bytes))
-                && (growth.turns_of.is_none() || !is_empty || is_end_of(growth))
+                && (growth.turns_of.is_none() || !is_empty || is_end_of(growth) || is_most(growth.bytes))
         };
         if let Some(growth) = of.figures.growth.as_ref().filter(counts) {
             let each = Some(growth.bytes_per_step);

@@ -24,7 +24,7 @@ def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
         "reserved": reserved,
         "allowed": allowed(torch, world.device, total),
         "grad_enabled": bool(torch.is_grad_enabled()),
-        "is_uncached": bool(torch.is_autocast_enabled() and not torch.is_autocast_cache_enabled()),
+        "is_uncached": not torch.is_autocast_cache_enabled(),
         "evaluating": bool(world.roots) and not any(attributes(root).get("training") is True for root in world.roots),
         "optimizers": [],
         "missing_gradients": 0,

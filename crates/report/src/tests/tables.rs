@@ -106,7 +106,7 @@ fn cases() -> Vec<(Verdict, Option<VerdictCause>, Known, Vec<HolderBytes>)> {
         large(Cause::Weights, json!({"model": 500})),
         large(Cause::Weights, json!({"resident": 500})),
         large(Cause::Weights, json!({"built": 500})),
-        large(Cause::Weights, json!({"resident": 300, "gradients_made": 300, "made": 600})),
+        large(Cause::Weights, json!({"resident": 300, "made_for_weights": 300, "made": 600})),
         (
             TooLarge,
             Some(Cause::Activations),

@@ -356,6 +356,39 @@ fn a_failure_that_the_program_survived_says_so() {
 }
 
 #[test]
+fn a_list_that_is_filled_after_the_last_step_is_growth_by_its_sizes_alone() {
+    let verdict = |fails_elsewhere: bool| {
+        let mut maker = Maker::new();
+        let (steps, fills) = (maker.stack("train.py", 3, "main"), maker.stack("train.py", 9, "validate"));
+        maker.segment(SegmentAction::Alloc, 0, 300 * MIB);
+        for _ in 0..3 {
+            maker.event(RawEvent::Mark(stalloc_trace::Mark::StepBegin));
+            maker.alloc(0, 10 * MIB, steps);
+            maker.free(0);
+            maker.event(RawEvent::Mark(stalloc_trace::Mark::StepEnd));
+        }
+        for turn in 0..28u64 {
+            maker.alloc(turn * 10 * MIB, 10 * MIB, if turn == 20 { fills } else { StackId::NONE });
+        }
+        let stack = if fails_elsewhere { steps } else { fills };
+        maker.event(RawEvent::OutOfMemory { size: 40 * MIB, device_free: 0, stack });
+        device(maker.trace())
+    };
+    let found = verdict(false);
+    assert_eq!(found.verdict, Verdict::Growth, "{}", found.headline);
+    assert!(
+        found.headline.contains("10.0 MiB with each turn of the loop at train.py:9 validate"),
+        "{}",
+        found.headline
+    );
+    assert_eq!(
+        verdict(true).verdict,
+        Verdict::TooLarge,
+        "what fails is not what was filled: it may be a file that was read"
+    );
+}
+
+#[test]
 fn what_grew_longer_than_was_recorded_is_growth_all_the_same() {
     let mut maker = Maker::new();
     let (keeps, fails) = (maker.stack("train.py", 3, "main"), maker.stack("train.py", 4, "main"));
