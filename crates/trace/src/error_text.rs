@@ -57,7 +57,7 @@ impl Told {
         };
         let processes = text.split("Process ").skip(1).filter_map(|one| {
             let (pid, rest) = one.split_once(" has ")?;
-            // In a container this one has another number: what would not fit beside it is no other.
+            // In a container this one has another number: what would not fit next to it is no other.
             let bytes = first_bytes(rest).filter(|bytes| bytes.saturating_add(reserved) <= total)?;
             Some((pid.parse().ok()?, bytes))
         });

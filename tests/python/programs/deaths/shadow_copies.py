@@ -1,4 +1,4 @@
-"""Three averaged copies of the model lie beside it from the start."""
+"""Three averaged copies of the model lie next to it from the start."""
 import copy
 import torch
 from torch import nn
