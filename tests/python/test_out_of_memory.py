@@ -71,7 +71,7 @@ DEATHS = {
     "sample_gradients": ("too_large", "one_request", "One request at deaths/sample_gradients.py:14 <module> asks for 512 MiB", "x.split"),
     "stairs": ("growth", "kept", "list `seen`", ".cpu()"),
     "trajectory_buffer": ("growth", "graph", "autograd graphs of list `log_probabilities`", "(loss / micro_batches).backward()"),
-    "whole_dataset_tensor": ("too_large", "kept", "tensor `data` in deaths/whole_dataset_tensor.py:6", ".to("),
+    "whole_dataset_tensor": ("too_large", "kept", "tensor `data` in deaths/whole_dataset_tensor.py:4", ".to("),
     "shadow_copies": ("too_large", "kept", "list `averages`", "copy.deepcopy(model).cpu()"),
     "itertools_cycle": ("growth", "kept", "itertools.cycle, which keeps", "yield from loader"),
     "penalty_history": ("growth", "graph", "autograd graphs of list `penalties`", "loss.item()"),

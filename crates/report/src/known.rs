@@ -354,7 +354,8 @@ impl Known {
         });
         // What is held at most and what is used at most need not be of one moment.
         let cache = self.cache.or((!is_state).then_some(before.holes.free_segments_bytes));
-        self.cache = cache.map(|bytes| bytes.min(before.wasted)).filter(|bytes| *bytes > 0);
+        let most = before.wasted.min(self.empty.unwrap_or(u64::MAX));
+        self.cache = cache.map(|bytes| bytes.min(most)).filter(|bytes| *bytes > 0);
         let pieces = before.wasted.saturating_sub(self.cache.unwrap_or(0));
         let held = before.peak_reserved.max(1) as f64;
         self.pieces = Some(pieces);
@@ -462,7 +463,7 @@ impl Known {
         let (least, more) = if is_first { (FRAGMENTED, gradients) } else { (EMPTY, 0) };
         let (capacity, empty) = (self.capacity?, self.empty?);
         // Where most of a request would have been the device's free memory, it is large, and what lay empty of no weight.
-        let is_weighty = empty as f64 >= capacity as f64 * least && empty >= self.size? / 2;
+        let is_weighty = empty as f64 >= capacity as f64 * least && empty >= self.size? / 4;
         Some(self.needed?.saturating_add(more) <= capacity && is_weighty)
     }
 
