@@ -1,8 +1,8 @@
 """How long steps take by the clock of a dry run, and how long they took on a GPU: `bench/results/clock.md`.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/clock.py [JOB ...]
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/clock.py [JOB ... | levers]
 
-Jobs that are not named keep what the page says of them.
+Jobs that are not named keep what the page says of them. `levers`: what `run --fit` says that a lever costs, and what it cost there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -79,11 +80,15 @@ def loops() -> dict[str, tuple[str, list[object], list[float]]]:
 CHOSEN = ("SAC", "experts", "batches of drawn sizes", "drawn lengths", "llama-1b, batch 8", "activations offloaded")
 
 
+def stalloc_says(command: list[object]) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(stalloc.__file__).parent / "_bin"), os.environ["PATH"]])
+    return subprocess.run(list(map(str, command)), check=True, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+
+
 def row(name: str, gpu: str, program: list[object], measured: list[float]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         command = ["stalloc", "trace", "--dry-run", gpu, "-o", folder, "--", sys.executable, *program]
-        path = os.pathsep.join([str(Path(stalloc.__file__).parent / "_bin"), os.environ["PATH"]])
-        subprocess.run(list(map(str, command)), check=True, env={**os.environ, "PATH": path}, stdout=subprocess.DEVNULL)
+        stalloc_says(command)
         (trace,) = Path(folder).glob("*.trace")
         told = stalloc.read_trace(trace)["traces"][0]["metadata"]["step_times_us"]
     moments = [tuple(map(int, moment.split(":"))) for moment in told.split()]
@@ -96,10 +101,33 @@ def row(name: str, gpu: str, program: list[object], measured: list[float]) -> st
     return f"| {name} | {gpu} | {was:.1f} | {modelled:.1f} | {off} | {share:.2f} | {'yes' if name in CHOSEN else 'no'} |"
 
 
+def levers() -> None:
+    """A step with each lever that the kit timed on the H100, and what `run --fit` says of it."""
+    measured: dict[str, list[float]] = {}
+    for name, entry in H100.items():
+        if name.startswith("pay/speed/"):
+            figures = entry["figures"]
+            measured.setdefault(name.split("/")[2].strip(), []).append(1e3 * statistics.median(figures["step_seconds"][figures["warm_up"] :]))
+    plain = statistics.median(measured.pop("nothing"))
+    rows = ["| lever, MiB to fit into | measured, ms | longer | said, ms | longer |", "|---|---|---|---|---|"]
+    for way, each in measured.items():
+        lever, mib = way.split()
+        program = [BENCH / "gpu" / "kit" / "train.py", "--model", "llama-small", "--micro-batch", 16, "--steps", 10, "--output", os.devnull]
+        command = ["stalloc", "run", f"--fit={mib}MiB", "--only", lever, "--only-say", "--dry-run", "h100-80gb", "--", sys.executable, *program]
+        said = stalloc_says(command).stderr
+        (step, longer) = re.search(r"a step takes ([0-9.]+) ms, ([+0-9.]+) %", said).groups()
+        took = statistics.median(each)
+        rows.append(f"| {way} | {took:.1f} | {100 * (took / plain - 1):+.0f} % | {step} | {float(longer):+.0f} % |")
+        print(rows[-1], flush=True)
+    page.write("levers", "\n".join(rows), "clock.md")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", help="names as the page has them")
+    parser.add_argument("jobs", nargs="*", help="names as the page has them, or levers")
     options = parser.parse_args()
+    if options.jobs in ([], ["levers"]):
+        levers()
     known = {line.split(" | ")[0].strip("| "): line for line in page.read("steps", "clock.md").splitlines()[2:]}
     before = {name: known[name] for name in loops() if name in known}
     for name, (gpu, program, measured) in loops().items():
