@@ -55,8 +55,9 @@ def faults(device: dict[str, Any]) -> list[str]:
     said = " ".join(sentences)
     # Words that a figure of the same page would contradict.
     needed = known["needed"] or 0
-    if "most is there before the steps begin" in said and not any((known[name] or 0) * 2 >= needed for name in ("model", "resident", "built")):
-        found.append("most was not there before the steps begin")
+    lasts = max(known["model"] or 0, known["built"] or 0, (known["resident"] or 0) + (known["made_for_weights"] or 0))
+    if "Hold less of what lasts" in said and lasts * 2 < needed:
+        found.append("most does not last")
     if "Most of it" in said and not any(one["bytes"] * 2 > device["peak_allocated"] for one in device["peak_by_site"][:1]):
         found.append("no line holds most of it")
     if known["is_recorded"] and any((one["command"] or "").startswith("stalloc trace -o") for one in device["advice"]):
