@@ -21,6 +21,7 @@ import page
 import stalloc
 
 BENCH = Path(__file__).resolve().parent
+COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
 KIT, H100 = (json.loads((BENCH / "gpu" / "kit" / f"{name}.json").read_text())["measurements"] for name in ("h200", "h100"))
 HEAD = "| job | GPU | measured, ms | modelled, ms | off by | host waits, share | used to choose |\n|---|---|---|---|---|---|---|"
 
@@ -80,15 +81,10 @@ def loops() -> dict[str, tuple[str, list[object], list[float]]]:
 CHOSEN = ("SAC", "experts", "batches of drawn sizes", "drawn lengths", "llama-1b, batch 8", "activations offloaded")
 
 
-def stalloc_says(command: list[object]) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(Path(stalloc.__file__).parent / "_bin"), os.environ["PATH"]])
-    return subprocess.run(list(map(str, command)), check=True, env={**os.environ, "PATH": path}, capture_output=True, text=True)
-
-
 def row(name: str, gpu: str, program: list[object], measured: list[float]) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        command = ["stalloc", "trace", "--dry-run", gpu, "-o", folder, "--", sys.executable, *program]
-        stalloc_says(command)
+        command = [COMMAND, "trace", "--dry-run", gpu, "-o", folder, "--", sys.executable, *program]
+        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
         (trace,) = Path(folder).glob("*.trace")
         told = stalloc.read_trace(trace)["traces"][0]["metadata"]["step_times_us"]
     moments = [tuple(map(int, moment.split(":"))) for moment in told.split()]
@@ -113,8 +109,8 @@ def levers() -> None:
     for way, each in measured.items():
         lever, mib = way.split()
         program = [BENCH / "gpu" / "kit" / "train.py", "--model", "llama-small", "--micro-batch", 16, "--steps", 10, "--output", os.devnull]
-        command = ["stalloc", "run", f"--fit={mib}MiB", "--only", lever, "--only-say", "--dry-run", "h100-80gb", "--", sys.executable, *program]
-        said = stalloc_says(command).stderr
+        command = [COMMAND, "run", f"--fit={mib}MiB", "--only", lever, "--only-say", "--dry-run", "h100-80gb", "--", sys.executable, *program]
+        said = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stderr
         (step, longer) = re.search(r"a step takes ([0-9.]+) ms, ([+0-9.]+) %", said).groups()
         took = statistics.median(each)
         rows.append(f"| {way} | {took:.1f} | {100 * (took / plain - 1):+.0f} % | {step} | {float(longer):+.0f} % |")
@@ -126,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="*", help="names as the page has them, or levers")
     options = parser.parse_args()
-    if options.jobs in ([], ["levers"]):
+    if not options.jobs or "levers" in options.jobs:
         levers()
     known = {line.split(" | ")[0].strip("| "): line for line in page.read("steps", "clock.md").splitlines()[2:]}
     before = {name: known[name] for name in loops() if name in known}

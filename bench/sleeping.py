@@ -105,8 +105,7 @@ def measure(way: str) -> None:
 def row(way: str) -> str:
     import stalloc
 
-    package = Path(stalloc.__file__).parent
-    environment = {**os.environ, "PATH": os.pathsep.join([str(package / "_bin"), os.environ["PATH"]])}
+    environment = dict(os.environ)
     program = [sys.executable, __file__, "--measure", way]
     if way in ("saver", "retained"):
         from torch_memory_saver.utils import get_binary_path_from_package
@@ -119,7 +118,7 @@ def row(way: str) -> str:
         program = ["sh", "-c", shell, "sh", *program]
     with tempfile.TemporaryDirectory() as folder:
         start = ["run"] if way == "stalloc" else ["trace", "-o", folder]
-        command = ["stalloc", *start, "--dry-run", "h100-80gb", "--", *program]
+        command = [str(Path(stalloc.__file__).parent / "_bin" / "stalloc"), *start, "--dry-run", "h100-80gb", "--", *program]
         process = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
     found = json.loads(next(line for line in process.stdout.splitlines() if line.startswith("{")))
     seconds = " | ".join(f"{one:.2f}" for one in (*found["seconds"][:2], *found["seconds"][-2:]))

@@ -1,6 +1,6 @@
 //! Live bytes that climb from step to step: how much a step, and where what stays was allocated.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use stalloc_trace::growth::{Climb, climb};
 use stalloc_trace::{Event, Mark, Request, StackId, Time, Trace};
@@ -34,7 +34,7 @@ pub fn growth(trace: &Trace, steps: &[StepSpan], known: Option<&Facts>, sites: &
         let found = climbing(trace, &turns.times, steps, peak, sites)?;
         // A loop that runs forward and backward passes is one over steps.
         let first = turns.times.first().copied();
-        let trains = trace.requests.iter().filter(|request| request.alloc >= first).any(|one| is_backward(trace, one));
+        let trains = goes_backward(trace, trace.requests.iter().filter(|request| request.alloc >= first));
         Some(Growth { turns_of: Some(turns.site).filter(|_| is_first || !trains), ..found })
     });
     if let Some(growth) = &mut over_steps {
@@ -84,14 +84,16 @@ fn piled(trace: &Trace, begins: &[Time], sites: &mut Sites<'_>) -> Option<Growth
 /// Whether what repeats is no step: no optimizer has stepped while that was noted, and nothing was asked for by a backward pass.
 pub fn is_stepless(trace: &Trace) -> bool {
     let marked = trace.events.iter().any(|event| matches!(event, Event::Mark(Mark::StepBegin)));
-    let may_be_backward = |one: &Request| one.stack == StackId::NONE || is_backward(trace, one);
+    let is_all_known = || trace.requests.iter().all(|one| one.stack != StackId::NONE);
     !marked
         && (trace.metadata.contains_key("launch")
-            || !trace.stacks.is_empty() && !trace.requests.iter().any(may_be_backward))
+            || !trace.stacks.is_empty() && is_all_known() && !goes_backward(trace, &trace.requests))
 }
 
-fn is_backward(trace: &Trace, request: &Request) -> bool {
-    passes(trace, request.stack).backward
+/// Whether any of some requests was made by a backward pass. O(requests + stacks times depth).
+fn goes_backward<'a>(trace: &Trace, requests: impl IntoIterator<Item = &'a Request>) -> bool {
+    let stacks: HashSet<StackId> = requests.into_iter().map(|one| one.stack).collect();
+    stacks.into_iter().any(|stack| passes(trace, stack).backward)
 }
 
 fn climbing(trace: &Trace, begins: &[Time], steps: &[StepSpan], peak: u64, sites: &mut Sites<'_>) -> Option<Growth> {
