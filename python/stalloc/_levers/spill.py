@@ -108,6 +108,22 @@ class Away:
                     return
 
 
+class _Version:
+    """How often a tensor and its views had been changed. Parts of a storage that are no views of one tensor, as a GRU's, are counted each by itself."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._number, self._counter = tensor._version, tensor.detach()
+        self._counter.data = tensor.new_empty(0)
+
+    def is_of(self, torch: Any, tensor: Any) -> bool:
+        """Whether nothing has changed the tensor since, as far as its own count goes."""
+        if not tensor._version == self._counter._version == self._number:
+            return False
+        with torch.autograd._unsafe_preserve_version_counter(self._counter):
+            torch.autograd.graph.increment_version(self._counter)
+            return bool(tensor._version != self._number)
+
+
 class Packed:
     """What is saved in place of a tensor: it or what it has become, and what is done when it is needed."""
 
@@ -171,13 +187,13 @@ class Call:
         away = self.spiller.away(self._torch, victim, storage, tensor.device) if self._can_go(tensor, storage) else None
         if away is not None:
             self._missing -= 1
-            self._shared[storage._cdata] = (weak(storage), tensor._version, weakref.ref(away))
+            self._shared[storage._cdata] = (weak(storage), _Version(tensor), weakref.ref(away))
         return away
 
     def known(self, tensor: Any) -> Any:
         """What the tensor's storage has become, if it is away."""
         known = self._shared.get(tensor.untyped_storage()._cdata)
-        if known is None or known[0].expired() or known[1] != tensor._version:
+        if known is None or known[0].expired() or not known[1].is_of(self._torch, tensor):
             return None
         return known[2]()
 
@@ -257,7 +273,7 @@ class Spiller:
         #: Of the section: the model that began it, its calls, and what is away by its storage: that, its version, and what it has become.
         self._first = 0
         self._calls: list[Any] = []
-        self.shared: dict[int, tuple[Any, int, Any]] = {}
+        self.shared: dict[int, tuple[Any, _Version, Any]] = {}
 
     def __deepcopy__(self, _memo: Any) -> Spiller:
         return type(self)(self.plan)
