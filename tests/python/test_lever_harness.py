@@ -37,9 +37,11 @@ CELLS: dict[str, dict[str, str]] = {
     "evaluation": {"chunked_loss": "rounding", "offload": "bitwise"},
     "function": {"zero_grad_early": "bitwise", "step_in_backward": "bitwise", "fused": "rounding"},
     "gan": {"checkpoint+spill": "bitwise", "checkpoint_every_second+spill+states_on_host": "bitwise", "zero_grad_early+states_on_host": "bitwise", "spill": "bitwise", "step_in_backward": "refused: the script has several optimizers", "accumulate": "refused: the script has several"},
+    "gru": {"spill": "bitwise", "spill+states_on_host": "bitwise", "checkpoint": "refused: no repeated blocks"},
     "hooks": {"checkpoint": "refused: a hook of widen"},
     "inline": {"foreach_off": "bitwise", "fused": "rounding"},
     "kept_gradients": {"zero_grad_early": "refused: the script does not free", "step_in_backward": "refused: the script does not free"},
+    "lazy": {"fused": "rounding", "states_on_host": "bitwise", "checkpoint": "bitwise", "chunked_loss": "rounding"},
     "mixed_list": {
         **dict.fromkeys(("checkpoint", "checkpoint_every_second", "offload_first_half", "spill", "states_on_host"), "bitwise"),
         "checkpoint+spill": "bitwise",
@@ -58,6 +60,7 @@ CELLS: dict[str, dict[str, str]] = {
     "restarts": {"checkpoint": "bitwise"},
     "resume": {"step_in_backward": "refused: the script has several", "fused": "rounding", "foreach_off": "bitwise"},
     "scaler": {"states_on_host": "bitwise", "fused+states_on_host": "rounding", "step_in_backward": "refused: the script scales", "fused": "rounding"},
+    "set_globals": {"foreach_off": "bitwise", "step_in_backward": "bitwise", "checkpoint": "bitwise", "no_unused_gradients": "refused: every"},
     "two_losses": {"spill": "bitwise", "checkpoint_keep_matmuls": "refused: the script goes through a graph twice", "checkpoint": "bitwise", "no_unused_gradients": "refused: the script makes another optimizer"},
     "zeros": {"zero_grad_early": "refused: the script sets gradients to zero", "step_in_backward": "refused: the script sets"},
 }

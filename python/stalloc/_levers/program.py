@@ -58,6 +58,8 @@ class Program:
     made_at: Call | None = None
     #: The line that each of the program's frames was at then, by its code.
     made_by: dict[Any, int] = field(default_factory=dict)
+    #: Where its frames were when each model and optimizer was made, by its identity: a line gives it no name before that.
+    made: dict[int, set[tuple[Any, int]]] = field(default_factory=dict)
     #: Its names where the last model was called: of models, of optimizers, of both; and of models before the optimizer is made.
     names: dict[str, Names] = field(default_factory=dict)
     #: Optimizers that there were then.
@@ -95,8 +97,8 @@ class Program:
             "optimizers": ([], self.optimizers),
             "both": (self.models, self.optimizers),
         }.items():
-            self.names[of] = names_in(frames, models, optimizers)
-        self.names["before"] = names_in(frames, self.models, [], self.made_by)
+            self.names[of] = names_in(frames, models, optimizers, self.made)
+        self.names["before"] = names_in(frames, self.models, [], self.made, self.made_by)
         for frame in frames:
             # Before Python 3.13 a function's variables as they were now would be kept as long as it runs, tensors too.
             if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
@@ -105,6 +107,10 @@ class Program:
             if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
                 self.compiled.update(id(inner) for inner in module.modules())
         return self.names["models"].models[-1], model
+
+    def is_being_made(self, what: Any) -> None:
+        """A model or an optimizer is being made."""
+        self.made[id(what)] = {(frame.f_code, frame.f_lineno) for frame in program_frames()}
 
     def signature(self, model: Any) -> str:
         """What tells a model from others: what is trained of which size, and the blocks."""
@@ -339,17 +345,23 @@ def widening(torch: Any, model: Any) -> list[Any]:
     return [module for module in linear if module.out_features >= max(LEAST_CLASSES, module.in_features)]
 
 
-def names_in(frames: list[Any], models: list[Any], optimizers: list[Any], lines: dict[Any, int] | None = None) -> Names:
-    """What the program calls them where all have names, in the outermost such of its frames, and a place there: of ``lines``, by code, alone."""
+def names_in(frames: list[Any], models: list[Any], optimizers: list[Any], made: dict[int, Any], lines: dict[Any, int] | None = None) -> Names:
+    """What the program calls them in the outermost of its frames where all have names and lines a place: of ``lines``, by code, alone."""
     values = [*models, *optimizers]
+    making = {at for value in values for at in made.get(id(value), ())}
+    unplaced = None
     for is_own in (True, False):
         for frame in frames:
             names = [_name(frame, value, is_own) for value in values]
             if values and all(names) and (lines is None or frame.f_code in lines):
                 found = [name or "" for name in names]
                 line = frame.f_lineno if lines is None else lines[frame.f_code]
-                place = place_in(frame.f_code, line, found, lines is not None)
-                return Names(found[: len(models)], found[len(models) :], place)
+                place = place_in(frame.f_code, line, found, {line for code, line in making if code is frame.f_code}, lines is not None)
+                unplaced = unplaced or Names(found[: len(models)], found[len(models) :])
+                if place is not None:
+                    return Names(found[: len(models)], found[len(models) :], place)
+    if unplaced is not None:
+        return unplaced
     # Nowhere all of them: each where it has one.
     others = [f"{kind}{index or ''}" for kind, those in (("model", models), ("optimizer", optimizers)) for index in range(len(those))]
     each = [next(filter(None, (_name(frame, value, False) for frame in frames)), other) for value, other in zip(values, others)]

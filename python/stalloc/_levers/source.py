@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import sys
+import tokenize
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from stalloc._common.users import is_users
 
 
+@functools.lru_cache(maxsize=4096)
 def is_of_the_program(file: str) -> bool:
     """Whether a file is the program's own, and not text that was compiled."""
     return os.path.isfile(file) and is_users(file)
@@ -28,10 +30,18 @@ def program_frames() -> list[Any]:
     return frames
 
 
+def _text(file: str) -> str:
+    """A source file; nothing of one that cannot be read."""
+    try:
+        with tokenize.open(file) as source:
+            return source.read()
+    except (OSError, SyntaxError, UnicodeError):
+        return ""
+
+
 def _statement(file: str, line: int) -> ast.stmt | None:
     """The innermost statement of a file at a line."""
-    tree = ast.parse(Path(file).read_text())
-    inside = [s for s in ast.walk(tree) if isinstance(s, ast.stmt) and s.lineno <= line <= (s.end_lineno or 0)]
+    inside = [s for s in ast.walk(ast.parse(_text(file))) if isinstance(s, ast.stmt) and s.lineno <= line <= (s.end_lineno or 0)]
     return max(inside, key=lambda s: (s.lineno, s.col_offset), default=None)
 
 
@@ -39,13 +49,13 @@ def _where(file: str, first: int, last: int) -> str:
     return f"{os.path.relpath(file)}:{first}" + (f"-{last}" if last > first else "")
 
 
-def place_in(code: Any, line: int, names: list[str], is_before_parameters: bool = False) -> str | None:
+def place_in(code: Any, line: int, names: list[str], making: set[int], is_before_parameters: bool = False) -> str | None:
     """Where lines can stand in code that has these names: before what it does at ``line``, outside of all that gives a name another value.
 
-    With ``is_before_parameters`` before what asks a model for its parameters, too.
+    What they name was made at the lines ``making``. With ``is_before_parameters`` before what asks a model for its parameters, too.
     """
-    text = Path(code.co_filename).read_text()
-    lines = text.splitlines()
+    text = _text(code.co_filename)
+    lines = text.split("\n")
     inside: Any = ast.parse(text)
     if code.co_name != "<module>":
         inside = next((node for node in ast.walk(inside) if _is_function(node, code)), None)
@@ -55,7 +65,7 @@ def place_in(code: Any, line: int, names: list[str], is_before_parameters: bool 
         body = next((body for body in bodies if any(_spans(part, line) for part in body)), [])
         index = next((index for index, part in enumerate(body) if _spans(part, line)), None)
         inside = None if index is None else body[index]
-        if inside is None or _assigned(inside) & {*names} or not _begins_line(inside, lines):
+        if inside is None or _assigned(inside) & {*names} or not _begins_line(inside, lines) or any(_spans(inside, at) for at in making):
             continue
         while is_before_parameters and index and not _assigned(body[index - 1]) & {*names}:
             index -= 1
@@ -65,7 +75,7 @@ def place_in(code: Any, line: int, names: list[str], is_before_parameters: bool 
 
 
 def _is_function(node: ast.AST, code: Any) -> bool:
-    starts = {node.lineno, *(d.lineno for d in node.decorator_list)} if isinstance(node, ast.FunctionDef) else set()
+    starts = {node.lineno, *(d.lineno for d in node.decorator_list)} if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else set()
     return code.co_firstlineno in starts and node.name == code.co_name  # type: ignore[attr-defined]
 
 
@@ -92,6 +102,8 @@ class Call:
     lines: tuple[int, int]
     _statement: str
     _callee: str
+    #: What else stands on these lines, in front of the statement and behind it.
+    _beside: tuple[str, str]
 
     @classmethod
     def of(cls, callee: str) -> Call | None:
@@ -103,7 +115,11 @@ class Call:
         statement = _statement(file, line)
         if statement is None or hasattr(statement, "body") or len(_calls(statement, callee)) != 1:
             return None
-        return cls(file, (statement.lineno, statement.end_lineno or line), ast.unparse(statement), callee)
+        last = statement.end_lineno or line
+        lines = _text(file).split("\n")
+        before = lines[statement.lineno - 1].encode()[: statement.col_offset].decode()
+        after = lines[last - 1].encode()[statement.end_col_offset :].decode()
+        return cls(file, (statement.lineno, last), ast.unparse(statement), callee, (before.lstrip(), after.rstrip()))
 
     @property
     def where(self) -> str:
@@ -115,7 +131,8 @@ class Call:
         """What the statement gives a value, if that is what is called."""
         statement = ast.parse(self._statement).body[0]
         is_plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.value, ast.Call)
-        return ast.unparse(statement.targets[0]) if is_plain else None  # type: ignore[attr-defined]
+        is_alone = not self._beside[0] and not self._beside[1].startswith(";")
+        return ast.unparse(statement.targets[0]) if is_plain and is_alone else None  # type: ignore[attr-defined]
 
     @property
     def has_options_elsewhere(self) -> bool:
@@ -123,11 +140,11 @@ class Call:
         return any(keyword.arg is None for call in _calls(ast.parse(self._statement), self._callee) for keyword in call.keywords)
 
     def with_option(self, name: str, value: str) -> str:
-        """The statement with an option."""
+        """The lines with an option in the call."""
         tree = ast.parse(self._statement)
         (call,) = _calls(tree, self._callee)
         call.keywords = [k for k in call.keywords if k.arg != name] + [ast.keyword(name, ast.parse(value, mode="eval").body)]
-        return ast.unparse(tree)
+        return self._beside[0] + ast.unparse(tree) + self._beside[1]
 
 
 def _calls(tree: ast.AST, callee: str) -> list[ast.Call]:

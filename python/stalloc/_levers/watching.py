@@ -27,6 +27,7 @@ class Watch:
 
         @functools.wraps(made)
         def optimizer_made(this: Any, params: Any, defaults: Any) -> None:
+            self.program.is_being_made(this)
             made(this, params, defaults)
             self._optimizer_made(this)
 
@@ -159,6 +160,7 @@ class Observed(Watch):
         self._blocks: set[int] = set()
         self._heads: set[int] = set()
         self._steps = 0
+        watched(torch.nn.Module, "__init__", lambda module, *_arguments, **_options: self.program.is_being_made(module))
         _watch_what_it_does(torch, self.program)
         watched(torch.autograd, "grad", lambda *arguments, **options: self._retains(*arguments[3:5], **options))
 

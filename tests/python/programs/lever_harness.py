@@ -86,7 +86,7 @@ def written(text, how, where):
     lines = text.splitlines()
     kind, first, last = re.fullmatch(r"(?:(before|after) )?[^:]+:(\d+)(?:-(\d+))?", where).groups()
     first, last = int(first), int(last or first)
-    indent = re.match(r" *", lines[first - 1])[0]
+    indent = re.match(r"\s*", lines[first - 1])[0]
     start, end = {"before": (first - 1, first - 1), "after": (last, last), None: (first - 1, last)}[kind]
     lines[start:end] = textwrap.indent(how, indent).splitlines()
     return "\n".join(lines) + "\n"
