@@ -47,6 +47,7 @@ CELLS: dict[str, dict[str, str]] = {
         "checkpoint+spill": "bitwise",
     },
     "moe": {"spill": "bitwise", "checkpoint": "bitwise"},
+    "no_module": {"foreach_off": "bitwise", "step_in_backward": "bitwise", "states_on_host": "bitwise", "spill": "refused: no module"},
     "onecycle": {"step_in_backward": "bitwise"},
     "own_checkpoint": {"spill": "bitwise", "checkpoint": "bitwise"},
     "pairs": {"checkpoint_keep_matmuls+spill": "bitwise", "checkpoint": "bitwise", "chunked_loss": "rounding", "no_unused_gradients": "bitwise"},

@@ -17,11 +17,16 @@ from torch import nn
 ENABLE
 model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(6))).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
-for _step in range(4):
+calls = []
+for step in range(4):
+    sys.setprofile((lambda _frame, what, _of: calls.append(what)) if step == 3 else None)
     model(torch.ones(4096, 256, device="cuda")).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
+sys.setprofile(None)
 print("peak", torch.cuda.max_memory_allocated(), "saved", optimizer.state_dict()["param_groups"][0]["foreach"])
+counted = torch.cuda.memory_stats()
+print("a step's calls", len(calls), "requests", *(counted[f"{what}.all.allocated"] for what in ("allocation", "requested_bytes")))
 """
 
 
@@ -34,6 +39,8 @@ def test_the_cheapest_levers_that_fit_are_applied_as_they_were_tried(tmp_path):
 
     as_it_is = fit("1GiB")
     assert as_it_is.returncode == 0 and as_it_is.stderr.count("--fit") == 0, as_it_is.stderr
+    plain = run("run", "--dry-run", GPU, "--", sys.executable, str(script), env=cache)
+    assert plain.stdout == as_it_is.stdout and "a step's calls" in plain.stdout, "what fits costs nothing: neither requests nor calls"
     peak = int(re.match(r"peak (\d+) saved None", as_it_is.stdout)[1])
     smaller = fit(f"{peak // 2**20 - 40}MiB")
     assert smaller.returncode == 0 and "as it is: peak allocated" in smaller.stderr and "known from before" in smaller.stderr, smaller.stderr

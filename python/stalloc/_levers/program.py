@@ -90,6 +90,14 @@ class Program:
     def model_called(self, model: Any) -> tuple[str, Any]:
         """A model is called for training for the first time."""
         self.models.append(model)
+        self.find_names()
+        for module in model.modules():
+            if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+                self.compiled.update(id(inner) for inner in module.modules())
+        return self.names["models"].models[-1], model
+
+    def find_names(self) -> None:
+        """What the program calls its models and optimizers is looked up, and where lines about them can stand."""
         self.known = len(self.optimizers)
         frames = program_frames()
         for of, (models, optimizers) in {
@@ -103,10 +111,6 @@ class Program:
             # Before Python 3.13 a function's variables as they were now would be kept as long as it runs, tensors too.
             if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
                 frame.f_locals.clear()
-        for module in model.modules():
-            if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
-                self.compiled.update(id(inner) for inner in module.modules())
-        return self.names["models"].models[-1], model
 
     def is_being_made(self, what: Any) -> None:
         """A model or an optimizer is being made."""

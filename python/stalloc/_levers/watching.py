@@ -83,6 +83,11 @@ class Watch:
             for model in [model for optimizer in program.optimizers for model in models_of(program.torch, optimizer)]:
                 program.compiled.update(id(inner) for inner in model.modules() if program.compiles_functions)
                 self._called(model)
+            if program.optimizers and not program.names:  # of tensors that no module has
+                program.find_names()
+                for lever in self.chosen:
+                    if lever.about == "optimizers":
+                        self._apply(lever, "on_model", "", None)
 
     def backward_done(self, *_arguments: Any, **_options: Any) -> None:
         """A backward pass has ended."""
