@@ -38,7 +38,7 @@ def recomputed(device: dict[str, Any]) -> dict[str, Any]:
         turns = device["growth"]["turns_of"]
         facts |= {"grown": device["growth"]["bytes"], "grown_per_step": None if turns else each, "grown_per_turn": each if turns else None, "turns_of": turns}
     if device["known"]["made"] is not None:
-        facts["made"] = device["peak_allocated"] - device["known"]["resident"]
+        facts["made"] = facts.get("needed", facts["peak"]) - device["known"]["resident"]
     return facts
 
 
@@ -58,7 +58,8 @@ def faults(device: dict[str, Any]) -> list[str]:
     lasts = max(known["model"] or 0, known["built"] or 0, (known["resident"] or 0) + (known["made_for_weights"] or 0))
     if "Hold less of what lasts" in said and lasts * 2 < needed:
         found.append("most does not last")
-    if "Most of it" in said and not any(one["bytes"] * 2 > device["peak_allocated"] for one in device["peak_by_site"][:1]):
+    top = device["peak_by_site"][0] if device["peak_by_site"] else {"site": None, "bytes": 0}
+    if "Most of it" in said and top["site"] == known["top_site"] and top["bytes"] * 2 <= needed:
         found.append("no line holds most of it")
     if known["is_recorded"] and any((one["command"] or "").startswith("stalloc trace -o") for one in device["advice"]):
         found.append("a recording of `stalloc trace` is told to be recorded")

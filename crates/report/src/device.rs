@@ -161,12 +161,11 @@ impl<'a> Analysis<'a> {
     fn say(&mut self, known: Option<&Facts>, enlarged: Option<&Growth>) {
         let find = |name: &str| self.figures.allocators.iter().find(|one| one.allocator == name);
         let before = find(ACTUAL).or(find("pytorch")).or(self.figures.allocators.first());
-        let seen = Seen {
-            trace: self.trace,
-            figures: &self.figures,
-            steps: &self.steps,
-            at_peak: self.live_at_peak().collect(),
-        };
+        // Of a job that failed what lived then, with the request that failed: a peak may have been before.
+        let moment = self.figures.out_of_memory.as_ref().map_or(self.peak_time, |failed| failed.time + 1);
+        let at_peak: Vec<&Request> = live_at(self.trace, moment).map(|(_, request)| request).collect();
+        let by_site = by_site(&mut Sites::new(self.trace), at_peak.iter().copied());
+        let seen = Seen { trace: self.trace, figures: &self.figures, steps: &self.steps, at_peak, by_site };
         let known_of_all = Known::of(&seen, known, before, enlarged);
         let found = diagnosis(&known_of_all, &self.figures.holders);
         let case = Case {

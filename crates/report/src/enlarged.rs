@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use stalloc_trace::{Request, StackId, Time, Trace};
+use stalloc_trace::{Event, Request, StackId, Time, Trace};
 
 use crate::figures::{Growth, SiteBytes};
 use crate::sites::Sites;
@@ -22,13 +22,16 @@ const LEAP: f64 = 1.5;
 /// What grows so, if anything does. O(requests log requests).
 pub fn enlarged(trace: &Trace, needed: u64, sites: &mut Sites<'_>) -> Option<Growth> {
     let mut by_stack: HashMap<StackId, Vec<&Request>> = HashMap::new();
-    for request in trace.requests.iter().filter(|request| request.alloc.is_some()) {
+    // A program that ends gives everything back: of one that failed what counts lived then.
+    let failed = trace.events.iter().rposition(|event| matches!(event, Event::OutOfMemory { .. }));
+    let end = failed.map_or(trace.end(), |time| time as Time + 4);
+    for request in trace.requests.iter().filter(|request| request.alloc.is_some_and(|alloc| alloc < end)) {
         by_stack.entry(request.stack).or_default().push(request);
     }
     // Where stacks are kept of new peaks alone, sizes with one only rise: those without may be of the same line.
     let nameless = by_stack.remove(&StackId::NONE).unwrap_or_default();
     let grown = |(stack, requests): (&StackId, &Vec<&Request>)| {
-        let found = grown(trace, &sites.known(*stack), requests, needed)?;
+        let found = grown(end, &sites.known(*stack), requests, needed)?;
         let (least, most) = (requests.iter().map(|one| one.size).min()?, requests.iter().map(|one| one.size).max()?);
         let alike = || nameless.iter().filter(|one| (least..=most).contains(&one.size));
         let falling = alike().zip(alike().skip(1)).filter(|(one, next)| next.size < one.size).count();
@@ -39,7 +42,7 @@ pub fn enlarged(trace: &Trace, needed: u64, sites: &mut Sites<'_>) -> Option<Gro
     found.into_iter().next()
 }
 
-fn grown(trace: &Trace, site: &Rc<str>, requests: &[&Request], needed: u64) -> Option<Growth> {
+fn grown(end: Time, site: &Rc<str>, requests: &[&Request], needed: u64) -> Option<Growth> {
     let (first, last) = (requests.first()?, requests.last()?);
     // Small ones next to the large (an index, a mask) are not what grows.
     let main: Vec<&&Request> = requests.iter().filter(|one| one.size.saturating_mul(2) >= first.size).collect();
@@ -57,7 +60,6 @@ fn grown(trace: &Trace, site: &Rc<str>, requests: &[&Request], needed: u64) -> O
         return None;
     }
     // What it replaces lives until it is there, and goes then.
-    let end = trace.end();
     let until = |request: &Request| request.free_requested.unwrap_or(Time::MAX);
     let replaced =
         main.windows(2).filter(|pair| until(pair[0]) != Time::MAX && until(pair[0]) > pair[1].alloc.unwrap_or(0));

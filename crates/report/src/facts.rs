@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use stalloc_trace::site::BACKWARD_PASS;
 use stalloc_trace::{Request, RequestId, StackId, Time, Trace};
 
-use crate::sites::{Sites, UNKNOWN, passes};
+use crate::sites::{Passes, Sites, UNKNOWN, passes};
 
 /// A container of as many tensors has been filled.
 pub(crate) const MANY: usize = 12;
@@ -223,8 +223,9 @@ impl Facts {
                 for id in one.addresses.iter().filter_map(|address| at.get(address)) {
                     let request = trace.request(*id);
                     *by_site.entry(sites.known(request.stack)).or_default() += request.rounded() >> 9;
-                    loaded += if loads(trace, request.stack) { request.rounded() >> 9 } else { 0 };
-                    models += if is_models(trace, request.stack) { request.rounded() >> 9 } else { 0 };
+                    let through = passes(trace, request.stack);
+                    loaded += if through.loaded { request.rounded() >> 9 } else { 0 };
+                    models += if is_models(trace, request.stack, through) { request.rounded() >> 9 } else { 0 };
                     born.extend(request.alloc);
                 }
                 let first = born.iter().min().copied();
@@ -234,7 +235,7 @@ impl Facts {
                 let site = most.map(|(site, _)| site.to_string()).filter(|site| crate::sites::is_named(site));
                 HolderBytes {
                     holder: one.name.clone(),
-                    kind: if is_kept(one) { Kind::KeptException } else { one.kind },
+                    kind: one.kind,
                     line: one.line.clone(),
                     bytes: one.bytes,
                     blocks: one.tensors,
@@ -267,19 +268,8 @@ impl Facts {
     }
 }
 
-/// Whether an exception is kept, and not being handled: older files say so by the name alone.
-fn is_kept(one: &HolderFacts) -> bool {
-    one.kind == Kind::Exception && !one.name.starts_with("the exception being handled")
-}
-
-/// Whether a call stack goes through PyTorch's reading of files.
-fn loads(trace: &Trace, stack: StackId) -> bool {
-    trace.stacks.get(stack).iter().any(|frame| trace.string(frame.file).ends_with("torch/serialization.py"))
-}
-
 /// Whether a call stack builds, copies or trains a model.
-fn is_models(trace: &Trace, stack: StackId) -> bool {
-    let through = passes(trace, stack);
+fn is_models(trace: &Trace, stack: StackId, through: Passes) -> bool {
     let is_copy = |file: &str| file.ends_with("/copy.py");
     through.optimizer || through.built || trace.stacks.get(stack).iter().any(|frame| is_copy(trace.string(frame.file)))
 }

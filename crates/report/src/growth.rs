@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use stalloc_trace::growth::{Climb, climb};
+use stalloc_trace::site::is_python;
 use stalloc_trace::{Event, Mark, Request, StackId, Time, Trace};
 
 use crate::facts::{Facts, HolderBytes, Kind, MANY};
@@ -25,7 +26,8 @@ pub fn growth(trace: &Trace, steps: &[StepSpan], known: Option<&Facts>, sites: &
     let (begins, peak): (Vec<Time>, u64) = (steps.iter().map(|step| step.begin).collect(), trace.peak_allocated());
     let is_first = known.is_some_and(Facts::is_before_first_step);
     let stepless = is_first || is_stepless(trace);
-    let mut over_steps = climbing(trace, &begins, &[], peak, sites);
+    let mut over_steps =
+        climbing(trace, &begins, &[], peak, sites).filter(|_| stepless || hold_both_passes(trace, steps));
     if !stepless && over_steps.is_some() {
         return over_steps;
     }
@@ -43,26 +45,29 @@ pub fn growth(trace: &Trace, steps: &[StepSpan], known: Option<&Facts>, sites: &
     over_turns.or(over_steps).or_else(|| piled(trace, &begins, sites))
 }
 
-/// What a step that failed has piled up: many blocks of one size, where no step before it had a quarter as many of any. A loop within
-/// it, such as a validation's, whose line asked for more when it failed: no stacks need tell its turns. O(events).
+/// What a step that failed has piled up: many blocks of one size, where no whole step before it had half as many of any, or a quarter
+/// of the bytes. A loop within it, such as a validation's, whose line asked for more when it failed: no stacks need tell its turns. O(events).
 fn piled(trace: &Trace, begins: &[Time], sites: &mut Sites<'_>) -> Option<Growth> {
     let (failed, line) = trace.events.iter().enumerate().rev().find_map(|(time, event)| match event {
         Event::OutOfMemory { stack, .. } => Some((time, sites.known(*stack))),
         _ => None,
     })?;
     let least = trace.peak_allocated() / NOTICED;
-    let (mut now, mut most, mut before): (HashMap<u64, usize>, usize, usize) = Default::default();
+    let (mut now, mut most, mut before): (HashMap<u64, u64>, [u64; 2], [u64; 2]) = Default::default();
+    let larger = |a: [u64; 2], b: [u64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
     let (mut begin, mut next) = (0, begins.iter().copied().peekable());
     for (time, event) in (0..).zip(&trace.events[..failed]) {
         if next.next_if(|next| *next <= time).is_some() {
-            (before, most, begin) = (before.max(most), 0, time);
+            before = if begin > 0 { larger(before, most) } else { before };
+            (most, begin) = ([0, 0], time);
             now.clear();
         }
         match event {
             Event::Alloc(id) if trace.request(*id).rounded() >= least => {
-                let count = now.entry(trace.request(*id).rounded()).or_default();
+                let size = trace.request(*id).rounded();
+                let count = now.entry(size).or_default();
                 *count += 1;
-                most = most.max(*count);
+                most = larger(most, [*count, size.saturating_mul(*count)]);
             }
             Event::FreeRequested(id) if trace.request(*id).alloc >= Some(begin) => {
                 now.entry(trace.request(*id).rounded()).and_modify(|count| *count = count.saturating_sub(1));
@@ -70,22 +75,42 @@ fn piled(trace: &Trace, begins: &[Time], sites: &mut Sites<'_>) -> Option<Growth
             _ => {}
         }
     }
-    let (size, count) = now.into_iter().max_by_key(|(size, count)| (size.saturating_mul(*count as u64), *size))?;
+    let (size, count) = now.into_iter().max_by_key(|(size, count)| (size.saturating_mul(*count), *size))?;
     let time = failed as Time;
     let stays = |one: &&Request| one.rounded() == size && one.alloc >= Some(begin) && one.alloc < Some(time);
     let live = trace.requests.iter().filter(stays).filter(|one| one.free_requested.is_none_or(|freed| freed > time));
     let sites = by_site(sites, live);
     let site = sites.iter().find(|one| is_named(&one.site) && one.site == line)?.site.to_string();
-    let bytes = size.saturating_mul(count as u64);
-    let found = Growth { bytes_per_step: size, steps: count, bytes, number: count as u64, turns_of: Some(site), sites };
-    (before > 0 && count >= MANY && count >= before.saturating_mul(4)).then_some(found)
+    let (bytes, steps) = (size.saturating_mul(count), count as usize);
+    let is_more = count >= before[0].saturating_mul(2) && bytes >= before[1].saturating_mul(4);
+    let found = Growth { bytes_per_step: size, steps, bytes, number: count, turns_of: Some(site), sites };
+    (before[0] > 0 && steps >= MANY && is_more).then_some(found)
+}
+
+/// Whether steps are marked, or most hold a forward and a backward pass, as far as call stacks tell: the layers of one pass repeat too.
+/// O(requests + stacks times depth).
+pub(crate) fn hold_both_passes(trace: &Trace, steps: &[StepSpan]) -> bool {
+    let mut known: HashMap<StackId, bool> = HashMap::new();
+    let is_python = |stack| trace.stacks.get(stack).iter().any(|frame| is_python(trace.string(frame.file)));
+    let mut is_forward =
+        |stack| *known.entry(stack).or_insert_with(|| is_python(stack) && !passes(trace, stack).backward);
+    let holds = |step: &&StepSpan| {
+        let first = trace.requests.partition_point(|one| one.alloc.is_none_or(|alloc| alloc < step.begin));
+        let within = trace.requests[first..].iter().take_while(|one| one.alloc < Some(step.end));
+        let (forward, backward): (Vec<&Request>, Vec<&Request>) = within.partition(|one| is_forward(one.stack));
+        !backward.is_empty() && (!forward.is_empty() || backward.iter().all(|one| one.stack == StackId::NONE))
+    };
+    is_marked(trace) || steps.iter().filter(holds).count() * 2 >= steps.len()
+}
+
+fn is_marked(trace: &Trace) -> bool {
+    trace.events.iter().any(|event| matches!(event, Event::Mark(Mark::StepBegin)))
 }
 
 /// Whether what repeats is no step: no optimizer has stepped while that was noted, and nothing was asked for by a backward pass.
 pub fn is_stepless(trace: &Trace) -> bool {
-    let marked = trace.events.iter().any(|event| matches!(event, Event::Mark(Mark::StepBegin)));
     let is_all_known = || trace.requests.iter().all(|one| one.stack != StackId::NONE);
-    !marked
+    !is_marked(trace)
         && (trace.metadata.contains_key("launch")
             || !trace.stacks.is_empty() && is_all_known() && !goes_backward(trace, &trace.requests))
 }
@@ -157,7 +182,7 @@ pub fn filled<'a>(holders: &'a [HolderBytes], facts: &Facts, needed: u64, steps:
             && one.blocks >= MANY
             && one.bytes as f64 >= needed as f64 * GROWN
     };
-    // Models that are built before the first step come piece by piece too.
-    let is_of_steps = |one: &&HolderBytes| !one.is_models || steps > 0;
+    // What is read from a file comes piece by piece too, and so do models that are built before the first step.
+    let is_of_steps = |one: &&HolderBytes| !one.is_loaded && (!one.is_models || steps > 0);
     holders.iter().filter(|one| (climbs || one.is_filled) && is_of_steps(one)).find(holds)
 }

@@ -1,12 +1,12 @@
 //! What is known of a job's memory, each fact by its name: bytes, counts, words. A fact that nobody saw is `None`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use stalloc_trace::{BlockState, Event, Mark, Request, StackId, Time, Trace};
 
 use crate::facts::{Facts, HolderBytes, Kind, MANY};
-use crate::figures::{AllocatorFigures, DeviceFigures, Growth};
+use crate::figures::{AllocatorFigures, DeviceFigures, Growth, SiteBytes};
 use crate::growth::{GROWN, filled, is_stepless};
 use crate::sentence::Named;
 use crate::sites::{Passes, Sites, is_named, passes};
@@ -17,8 +17,10 @@ use crate::words::{bytes, most_of, percent};
 const EMPTY: f64 = 0.02;
 /// Less than this share of what is held, empty at the peak, is no fragmentation to speak of.
 const FRAGMENTED: f64 = 0.1;
-/// Nor is less than this, bytes: PyTorch takes memory in pieces of up to 20 MiB.
+/// Nor is less than this, bytes.
 const FRAGMENTED_BYTES: u64 = 64 << 20;
+/// PyTorch takes memory in pieces of up to this, bytes: with less to spare no allocator would have helped.
+const PIECE: u64 = 20 << 20;
 /// A loop that is none over steps grows; where this share lies empty that is said in its place: models that are loaded leave 37 %.
 const LOADED_EMPTY: f64 = 0.25;
 /// The most of a GPU's memory that a process takes outside PyTorch's allocator, bytes: more, and it ran on another GPU.
@@ -31,8 +33,9 @@ pub(crate) struct Seen<'a> {
     pub trace: &'a Trace,
     pub figures: &'a DeviceFigures,
     pub steps: &'a [StepSpan],
-    /// What lives when live bytes are at their peak.
+    /// What lives when a request failed, else when live bytes are at their peak; by the lines that allocated it.
     pub at_peak: Vec<&'a Request>,
+    pub by_site: Vec<SiteBytes>,
 }
 
 /// All facts. [`crate::sentence`] fills them in by these names, and `--json` has them as `known`.
@@ -125,6 +128,8 @@ pub(crate) struct Known {
     pub buckets: Option<u64>,
     pub built: Option<u64>,
     pub made_for_weights: Option<u64>,
+    pub loaded: Option<u64>,
+    pub loaded_site: Option<String>,
     pub forward: Option<u64>,
     pub gathered: Option<u64>,
     pub resident: Option<u64>,
@@ -232,7 +237,7 @@ impl Known {
             let sizes: Vec<u64> = before.filter(|one| *sites.known(one.stack) == *site).map(|one| one.size).collect();
             sizes[..sizes.len() * 9 / 10].iter().max().copied().filter(|_| sizes.len() >= 10)
         });
-        let at_site = of.figures.peak_by_site.iter().find(|one| Some(&*one.site) == failed.site.as_deref());
+        let at_site = of.by_site.iter().find(|one| Some(&*one.site) == failed.site.as_deref());
         self.site_bytes = at_site.map(|one| one.bytes);
         self.times_usual = self.usual.map(|usual| failed.size / usual.max(1));
     }
@@ -298,28 +303,28 @@ impl Known {
 
     /// Bytes of the peak by what their call stacks go through; where the request that failed does.
     fn see_peak(&mut self, of: &Seen<'_>) {
-        let top = of.figures.peak_by_site.first().filter(|top| is_named(&top.site));
+        let top = of.by_site.first().filter(|top| is_named(&top.site));
         self.top_site = top.map(|top| top.site.to_string());
-        self.most = top.map(|top| most_of(top.bytes, of.figures.peak_allocated));
-        let named = of.figures.peak_by_site.iter().filter(|one| is_named(&one.site)).take(3);
+        self.most = top.map(|top| most_of(top.bytes, self.needed.unwrap_or(of.figures.peak_allocated)));
+        let named = of.by_site.iter().filter(|one| is_named(&one.site)).take(3);
         let largest: Vec<String> = named.map(|one| format!("{} ({})", one.site, bytes(one.bytes))).collect();
         self.largest = Some(largest.join(", ")).filter(|largest| !largest.is_empty());
         if !of.figures.has_stacks {
             return;
         }
-        let mut known: HashMap<StackId, Passes> = HashMap::new();
-        for request in &of.at_peak {
-            known.entry(request.stack).or_insert_with(|| passes(of.trace, request.stack));
-        }
+        let stacks: HashSet<StackId> = of.at_peak.iter().map(|request| request.stack).collect();
+        let known: HashMap<StackId, Passes> = stacks.into_iter().map(|one| (one, passes(of.trace, one))).collect();
         let built = of.at_peak.iter().filter(|request| known[&request.stack].built);
         let weights: BTreeSet<u64> = built.map(|request| request.size).collect();
-        let mut sums = [0u64; 6];
+        let mut sums = [0u64; 7];
         let mut unknown = 0u64;
         for request in of.at_peak.iter() {
             let through = known[&request.stack];
             let is_forward = through.forward && !through.built;
             let is_for_weights = through.optimizer || through.backward && weights.contains(&request.size);
-            let all = [through.loss, through.buckets, through.built, is_forward, through.gathered, is_for_weights];
+            let loaded = through.loaded;
+            let all =
+                [through.loss, through.buckets, through.built, is_forward, through.gathered, is_for_weights, loaded];
             for (sum, _) in sums.iter_mut().zip(all).filter(|(_, passes)| *passes) {
                 *sum = sum.saturating_add(request.rounded());
             }
@@ -329,6 +334,9 @@ impl Known {
         let sum = |at: usize| Some(sums[at]).filter(|sum| *sum > 0 || unknown == 0);
         (self.loss, self.buckets, self.built, self.forward, self.gathered) = (sum(0), sum(1), sum(2), sum(3), sum(4));
         self.made_for_weights = sum(5).filter(|sum| *sum > 0);
+        self.loaded = sum(6).filter(|sum| *sum > 0);
+        let mut of_file = of.by_site.iter().filter(|one| self.loaded == Some(one.bytes));
+        self.loaded_site = of_file.next().map(|one| one.site.to_string());
         if let Some(stack) = failed_stack(of.trace).filter(|stack| *stack != StackId::NONE) {
             let through = passes(of.trace, stack);
             self.fails_in_loss = Some(through.loss);
@@ -381,7 +389,7 @@ impl Known {
             let there = of.at_peak.iter().filter(|request| request.alloc.is_none_or(|alloc| alloc < first));
             let resident = there.fold(0, |sum: u64, request| sum.saturating_add(request.rounded()));
             self.resident = Some(resident);
-            self.made = Some(of.figures.peak_allocated.saturating_sub(resident));
+            self.made = Some(self.needed.unwrap_or(of.figures.peak_allocated).saturating_sub(resident));
         }
         let counted = facts.and_then(|facts| facts.steps).map(|begun| begun.saturating_sub(1));
         let none_yet =
@@ -396,18 +404,14 @@ impl Known {
         let later = |time: Time| of.steps.iter().filter(|step| step.begin > time + 3).count();
         self.went_on = survived.map(|failed| later(failed.time) as u64);
         let through = failed_stack(of.trace).map(|stack| passes(of.trace, stack)).unwrap_or_default();
-        self.first = self.steps.filter(|steps| *steps == 0 && !through.built && !through.optimizer).map(|_| {
-            let site = of.figures.out_of_memory.as_ref().and_then(|failed| failed.site.as_deref()).unwrap_or("");
-            let is_backward = through.backward || site.ends_with("(backward)");
-            (if is_backward {
-                "in its first backward pass"
-            } else if through.forward {
-                "in its first forward pass"
-            } else {
-                "before its first step was done"
-            })
-            .into()
-        });
+        let site = of.figures.out_of_memory.as_ref().and_then(|failed| failed.site.as_deref()).unwrap_or("");
+        let phase = match (through.backward || site.ends_with("(backward)"), through.forward) {
+            (true, _) => "in its first backward pass",
+            (_, true) => "in its first forward pass",
+            _ => "before its first step was done",
+        };
+        let is_first = self.steps == Some(0) && !through.built && !through.optimizer;
+        self.first = is_first.then(|| phase.into());
     }
 
     /// What climbs, where it counts; in a job that failed as a good part of what was needed. What lies empty is asked first where
@@ -464,7 +468,7 @@ impl Known {
         let (capacity, empty) = (self.capacity?, self.empty?);
         // Where most of a request would have been the device's free memory, it is large, and what lay empty of no weight.
         let is_weighty = empty as f64 >= capacity as f64 * least && empty >= self.size? / 4;
-        Some(self.needed?.saturating_add(more) <= capacity && is_weighty)
+        Some(self.needed?.saturating_add(more).saturating_add(PIECE) <= capacity && is_weighty)
     }
 
     fn see_command(&mut self, trace: &Trace, facts: Option<&Facts>) {

@@ -71,6 +71,8 @@ pub fn size_class(size: u64) -> String {
 pub struct Passes {
     /// A loss over classes.
     pub loss: bool,
+    /// PyTorch's reading of files.
+    pub loaded: bool,
     /// An optimizer's step.
     pub optimizer: bool,
     /// DistributedDataParallel's construction.
@@ -93,19 +95,23 @@ pub fn passes(trace: &Trace, stack: StackId) -> Passes {
     };
     // What DistributedDataParallel asks for itself: a module that it calls has frames of its own further in.
     let innermost = frames.iter().find(|frame| is_python(trace.string(frame.file)));
+    let forward = any(&|file, function| file.ends_with("nn/modules/module.py") && function == "_call_impl");
     Passes {
+        // A softmax of a module is one over attention's scores as often as over classes.
         loss: any(&|file, function| {
             (file.ends_with("nn/functional.py")
-                && matches!(function, "cross_entropy" | "log_softmax" | "nll_loss" | "softmax"))
+                && (matches!(function, "cross_entropy" | "log_softmax" | "nll_loss")
+                    || function == "softmax" && !forward))
                 || file.ends_with("nn/modules/loss.py")
                 || function.to_ascii_lowercase().contains("crossentropy")
         }),
+        loaded: any(&|file, _| file.ends_with("torch/serialization.py")),
         optimizer: any(&|file, _| file.contains("/optim/") || file.contains("/optimizers/")),
         buckets: innermost.is_some_and(|frame| trace.string(frame.file).ends_with("nn/parallel/distributed.py")),
         built: any(&|file, function| {
             file.contains("torch/nn/") && matches!(function, "__init__" | "_apply" | "reset_parameters" | "to" | "cuda")
         }),
-        forward: any(&|file, function| file.ends_with("nn/modules/module.py") && function == "_call_impl"),
+        forward,
         gathered: any(&|file, _| file.ends_with("nn/parallel/scatter_gather.py")),
         backward: any(&|file, function| function == BACKWARD_PASS || file.ends_with("torch/autograd/graph.py")),
     }

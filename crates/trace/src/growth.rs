@@ -18,7 +18,8 @@ const WARM_UP: usize = 2;
 /// Of the steps that climb, at least this share adds something: a cache may have what it is asked for.
 const ADDING: f64 = 0.5;
 
-/// Or each so many steps add something, as a metric of every fourth step does, for as many times at least.
+/// Or each so many steps add something, as a metric of every fourth step does, for as many times at least; or evenly, each so many or
+/// twice as many, as what is kept at the end of an epoch.
 const STAIR: usize = 4;
 const STAIRS: usize = 5;
 
@@ -62,8 +63,9 @@ pub fn climb(kept: &[u64], peak: u64) -> Option<Climb> {
     }
     let rises: Vec<usize> = (first..last).filter(|&at| kept[at] < kept[at + 1]).collect();
     let gaps = || rises.iter().zip(rises.iter().skip(1).chain([&last])).map(|(rise, next)| next - rise);
-    let span: usize = gaps().sum();
-    let is_stairs = rises.len() >= STAIRS && gaps().all(|gap| gap <= STAIR) && 2 * span >= last - first;
+    let least = gaps().take(rises.len().saturating_sub(1)).min().unwrap_or(0);
+    let is_even = gaps().all(|gap| gap <= STAIR.max(2 * least));
+    let is_stairs = rises.len() >= STAIRS && is_even && 2 * gaps().sum::<usize>() >= last - first;
     let found = Climb { first, last, bytes: kept[last] - kept[first] };
     let steps = found.steps();
     let counts = steps >= CLIMBING && (is_stairs || rises.len() as f64 >= steps as f64 * ADDING);

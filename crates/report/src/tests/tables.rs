@@ -69,6 +69,7 @@ fn cases() -> Vec<(Verdict, Option<VerdictCause>, Known, Vec<HolderBytes>)> {
         large(Cause::OptimizerStates, json!({"fails_in_optimizer": true, "optimizer": "AdamW", "to_come": 200})),
         (TooLarge, Some(Cause::Kept), failed(&json!({})), vec![holder(Kind::Dataset, 300)]),
         (TooLarge, Some(Cause::Kept), failed(&json!({})), vec![holder(Kind::Native, 500), loaded]),
+        large(Cause::Kept, json!({"loaded": 300, "built": 100, "loaded_site": "train.py:5 main"})),
         (
             TooLarge,
             Some(Cause::OptimizerStates),
@@ -194,6 +195,19 @@ fn no_sentence_stays_whose_fact_is_removed() {
         }
     }
     assert!(removed > 60, "{removed}");
+}
+
+#[test]
+fn whole_free_segments_of_one_moment_are_cache_and_no_fragmentation() {
+    let at = |cache: Value| {
+        let facts = json!({"is_fragmented": true, "job": "the job", "held_now": 4000, "peak": 1000, "pieces": 1500, "empty_share": "37 %",
+            "used_share": "25 %", "cache": cache});
+        diagnosis(&serde_json::from_value(facts).unwrap(), &[])
+    };
+    let cached = at(json!(1500));
+    assert_eq!((cached.verdict, cached.cause), (Verdict::Healthy, None), "{}", cached.headline);
+    assert!(cached.facts[0].contains("(37 %) lie empty between blocks"), "{:?}", cached.facts);
+    assert_eq!(at(Value::Null).verdict, Verdict::Fragmentation);
 }
 
 /// The facts that each alternative of a cause's conditions needs; none for a cause of several rows.

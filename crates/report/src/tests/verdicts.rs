@@ -4,6 +4,8 @@ use stalloc_trace::{Frame, RawEvent, SegmentAction, StackId, Trace};
 
 use super::{Maker, input};
 use crate::figures::{DeviceFigures, Verdict};
+use crate::growth::hold_both_passes;
+use crate::steps::StepSpan;
 use crate::{Report, Screen, VerdictCause};
 
 const MIB: u64 = 1 << 20;
@@ -91,6 +93,11 @@ fn a_request_that_the_empty_memory_would_have_served_is_fragmentation_and_a_larg
     assert_eq!(sites, [("net.py:3 build", 300 * MIB, 10), ("net.py:8 forward", 150 * MIB, 1)]);
     let recorded = &large.allocators[0];
     assert_eq!((recorded.allocator, recorded.peak_allocated, recorded.peak_reserved), ("actual", 300 * MIB, 400 * MIB));
+    assert_eq!(
+        fail(15 * MIB, 38 * MIB).verdict,
+        Verdict::TooLarge,
+        "15 MiB to spare are less than PyTorch takes at once"
+    );
     let one = fail(300 * MIB, 20 * MIB);
     assert!(one.headline.contains("One request at net.py:8 forward asks for 300 MiB"), "{}", one.headline);
 }
@@ -164,6 +171,23 @@ fn micro_batches_that_pile_up_in_each_step_are_no_growth() {
 }
 
 #[test]
+fn layers_of_one_pass_are_no_steps_of_a_recording_without_marks() {
+    let are_steps = |files: [&str; 2]| {
+        let mut maker = Maker::new();
+        let stacks = files.map(|file| if file.is_empty() { StackId::NONE } else { maker.stack(file, 1, "apply") });
+        (0..24u64).for_each(|i| maker.alloc(i << 30, MIB, stacks[i as usize % 2]));
+        let trace = maker.trace();
+        let spans = [(0, 8), (8, 16), (16, 24)];
+        hold_both_passes(&trace, &spans.map(|(begin, end)| StepSpan { begin, end, kind: String::new() }))
+    };
+    assert!(are_steps(["train.py", ""]), "a thread without Python goes backward");
+    assert!(are_steps(["train.py", "torch/autograd/graph.py"]));
+    assert!(are_steps(["", ""]), "without stacks nobody knows");
+    assert!(!are_steps(["functions.cpp", "engine.cpp"]), "layers of a backward pass");
+    assert!(!are_steps(["train.py", "net.py"]), "of a forward pass");
+}
+
+#[test]
 fn the_states_that_the_user_s_own_optimizer_makes_in_its_first_step_are_no_growth() {
     let mut maker = Maker::new();
     let mut state = |line| {
@@ -197,6 +221,7 @@ fn a_tensor_that_is_made_anew_larger_each_time_is_growth() {
         }
     }
     maker.event(RawEvent::OutOfMemory { size: 8 * MIB * 41, device_free: 0, stack: line });
+    maker.free(40 << 40); // as a program does that ends
     let found = device(maker.trace());
     assert_eq!((found.verdict, found.cause), (Verdict::Growth, Some(VerdictCause::Enlarged)), "{}", found.headline);
     assert!(found.headline.contains("model.py:14 forward makes it anew"), "{}", found.headline);
@@ -357,15 +382,17 @@ fn a_failure_that_the_program_survived_says_so() {
 
 #[test]
 fn a_list_that_is_filled_after_the_last_step_is_growth_by_its_sizes_alone() {
-    let verdict = |fails_elsewhere: bool| {
+    let verdict = |whole_steps: u64, fails_elsewhere: bool| {
         let mut maker = Maker::new();
         let (steps, fills) = (maker.stack("train.py", 3, "main"), maker.stack("train.py", 9, "validate"));
         maker.segment(SegmentAction::Alloc, 0, 300 * MIB);
-        for _ in 0..3 {
+        maker.alloc(1 << 40, 9 * MIB, steps);
+        for step in 0..=whole_steps {
             maker.event(RawEvent::Mark(stalloc_trace::Mark::StepBegin));
-            maker.alloc(0, 10 * MIB, steps);
-            maker.free(0);
-            maker.event(RawEvent::Mark(stalloc_trace::Mark::StepEnd));
+            for one in 0..if step < whole_steps { 8 } else { 0 } {
+                maker.alloc(one * 4 * MIB, 4 * MIB, steps);
+                maker.free(one * 4 * MIB);
+            }
         }
         for turn in 0..28u64 {
             maker.alloc(turn * 10 * MIB, 10 * MIB, if turn == 20 { fills } else { StackId::NONE });
@@ -374,7 +401,7 @@ fn a_list_that_is_filled_after_the_last_step_is_growth_by_its_sizes_alone() {
         maker.event(RawEvent::OutOfMemory { size: 40 * MIB, device_free: 0, stack });
         device(maker.trace())
     };
-    let found = verdict(false);
+    let found = verdict(2, false);
     assert_eq!(found.verdict, Verdict::Growth, "{}", found.headline);
     assert!(
         found.headline.contains("10.0 MiB with each turn of the loop at train.py:9 validate"),
@@ -382,25 +409,30 @@ fn a_list_that_is_filled_after_the_last_step_is_growth_by_its_sizes_alone() {
         found.headline
     );
     assert_eq!(
-        verdict(true).verdict,
+        verdict(2, true).verdict,
         Verdict::TooLarge,
         "what fails is not what was filled: it may be a file that was read"
     );
+    assert_eq!(verdict(0, false).verdict, Verdict::TooLarge, "the first step: layers pile up, as in each that follows");
 }
 
 #[test]
 fn what_grew_longer_than_was_recorded_is_growth_all_the_same() {
-    let mut maker = Maker::new();
-    let (keeps, fails) = (maker.stack("train.py", 3, "main"), maker.stack("train.py", 4, "main"));
-    maker.segment(SegmentAction::Alloc, 0, 1000 * MIB);
-    maker.alloc(0, 900 * MIB, StackId::NONE);
-    for step in 0..12u64 {
-        maker.event(RawEvent::Mark(stalloc_trace::Mark::StepBegin));
-        maker.alloc((900 + step) * MIB, MIB, keeps);
-        maker.event(RawEvent::Mark(stalloc_trace::Mark::StepEnd));
-    }
-    maker.event(RawEvent::OutOfMemory { size: 300 * MIB, device_free: 0, stack: fails });
-    let mut trace = maker.trace();
+    let job = |file: &str, steps: u64| {
+        let mut maker = Maker::new();
+        let (keeps, fails) = (maker.stack(file, 3, "main"), maker.stack("train.py", 4, "main"));
+        maker.segment(SegmentAction::Alloc, 0, 1000 * MIB);
+        maker.alloc(0, 900 * MIB, StackId::NONE);
+        for step in 0..12u64 {
+            if step < steps {
+                maker.event(RawEvent::Mark(stalloc_trace::Mark::StepBegin));
+            }
+            maker.alloc((900 + step) * MIB, MIB, keeps);
+        }
+        maker.event(RawEvent::OutOfMemory { size: 300 * MIB, device_free: 0, stack: fails });
+        maker.trace()
+    };
+    let mut trace = job("train.py", 12);
     let holders = |name: &str, tensors: usize| {
         let addresses: Vec<u64> = (900..912).map(|at| at * MIB).collect();
         format!(
@@ -414,4 +446,29 @@ fn what_grew_longer_than_was_recorded_is_growth_all_the_same() {
     assert!(!found.headline.contains("piled up"), "twelve of 900 MiB were seen to pile up: {}", found.headline);
     trace.facts = Some(holders("list `two`", 2));
     assert_ne!(device(trace).verdict, Verdict::Growth, "two tensors are not filled");
+    let mut loaded = job("torch/serialization.py", 1);
+    loaded.facts = Some(holders("dict `checkpoint`", 12));
+    let found = device(loaded);
+    assert_eq!((found.verdict, found.cause), (Verdict::TooLarge, Some(VerdictCause::Kept)), "{}", found.headline);
+}
+
+#[test]
+fn a_softmax_inside_of_a_module_is_not_taken_for_a_loss_over_classes() {
+    let cause = |caller: &str| {
+        let mut maker = Maker::new();
+        let frames =
+            [("torch/nn/functional.py", "softmax"), ("net.py", "attend"), (caller, "_call_impl"), ("train.py", "main")];
+        let frames = frames.map(|(file, function)| Frame {
+            file: maker.builder.string(file),
+            function: maker.builder.string(function),
+            line: 1,
+        });
+        let stack = maker.builder.stack(&frames);
+        maker.segment(SegmentAction::Alloc, 0, 400 * MIB);
+        (0..10).for_each(|i| maker.alloc(i * 40 * MIB, 40 * MIB, stack));
+        maker.event(RawEvent::OutOfMemory { size: 40 * MIB, device_free: 0, stack });
+        device(maker.trace()).cause
+    };
+    assert_eq!(cause("torch/nn/modules/module.py"), Some(VerdictCause::Activations));
+    assert_eq!(cause("train.py"), Some(VerdictCause::Logits));
 }

@@ -38,6 +38,11 @@ fn stairs_are_growth_where_one_step_of_four_keeps_something() {
     let kept = |until: u64| (0..60).map(|step: u64| step.min(until) / 4 * MIB).collect::<Vec<_>>();
     assert!(climb(&kept(60), 64 * MIB).is_some());
     assert_eq!(climb(&kept(30), 64 * MIB), None, "a cache that has been full for long");
+    let tasks = |each: u64| (0..60).map(|step: u64| step / each * MIB).collect::<Vec<_>>();
+    assert!(climb(&tasks(9), 64 * MIB).is_some(), "what each task of nine steps keeps");
+    assert_eq!(climb(&tasks(14), 64 * MIB), None, "four times are too few");
+    let ever_later = (0..60).map(|step| f64::from(8 * step).sqrt() as u64 / 2 * MIB).collect::<Vec<_>>();
+    assert_eq!(climb(&ever_later, 64 * MIB), None, "what is kept ever less often");
 }
 
 #[test]
