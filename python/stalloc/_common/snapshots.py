@@ -1,7 +1,10 @@
-"""PyTorch's memory snapshot, at the price of a snapshot."""
+"""PyTorch's memory snapshot, at the price of a snapshot, and the stack of a request that failed."""
 
 from __future__ import annotations
 
+import linecache
+import re
+from types import FrameType
 from typing import Any
 
 
@@ -24,3 +27,14 @@ def take(torch: Any) -> dict[str, Any]:
         torch._C._cuda_memorySnapshot = native
         if is_hidden and torch._inductor is None:
             del torch._inductor
+
+
+#: What computes a loss over classes, in C++ too, where no frame says so.
+_LOSS = re.compile(r"\b(log_softmax|logsumexp|cross_entropy|nll_loss)\(")
+
+
+def failed_stack(frames: list[tuple[FrameType, int]]) -> list[tuple[str, str, int]]:
+    """The stack of a request that failed, innermost first; a line that calls such a loss has the frame of `torch.nn.functional`'s."""
+    stack = [(frame.f_code.co_filename, frame.f_code.co_name, line) for frame, line in frames]
+    is_loss = stack and _LOSS.search(linecache.getline(stack[0][0], stack[0][2]))
+    return [("torch/nn/functional.py", "log_softmax", 0), *stack] if is_loss else stack

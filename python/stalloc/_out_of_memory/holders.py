@@ -150,9 +150,7 @@ def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graph
     for name in sorted((one for one in [*names.containers, *names.tensors] if id(one) not in whole), key=lambda one: one.is_each):
         _claim_name(world, claims, name)
     _by_roles(world, claims, many=True)
-    for graph in graphs:
-        graph.blocks = graph.leaves
-    _claim_graphs(world, claims, graphs, names)
+    _claim_graphs(world, claims, graphs, names, leaves=True)
 
 
 def _claim_name(world: World, claims: Claims, name: Name, inside: bool = True) -> None:
@@ -162,26 +160,26 @@ def _claim_name(world: World, claims: Claims, name: Name, inside: bool = True) -
         holder.content = content_of(name.values[0], world.is_tensor)
 
 
-def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Names) -> None:
-    """Graphs whose ends one container holds are one holder."""
+def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Names, leaves: bool = False) -> None:
+    """What graphs save, or the tensors that they end in; graphs whose ends one container holds are one holder."""
     by_end: dict[int, Name] = {}
     for name in [*names.tensors, *names.containers]:
         for tensor in tensors_in(name.values, world):
             if world.is_tensor.read(tensor, "grad_fn") is not None:
                 by_end[id(tensor)] = name
-    for graph in graphs:
-        # A view of what is much larger keeps it, but does not need it: whoever names it is the holder.
-        graph.blocks = {address: used for address, used in graph.blocks.items() if used * 2 > claims.sizes.get(address, 0)}
-    for graph in sorted(graphs, key=lambda graph: -sum(claims.sizes.get(address, 0) for address in graph.blocks)):
+    size = claims.sizes.get
+    # A view of what is much larger keeps it, but does not need it: whoever names it is the holder.
+    used_of = [{address: used for address, used in (graph.leaves if leaves else graph.blocks).items() if used * 2 > size(address, 0)} for graph in graphs]
+    for graph, blocks in sorted(zip(graphs, used_of), key=lambda one: -sum(size(address, 0) for address in one[1])):
         found = by_end.get(id(graph.tensor))
         kind = Kind.GRAPH_OF_MANY if graph.passes >= 3 else Kind.GRAPH
         if found is not None and not found.is_tensor:
-            holder = claims.claim(Kind.GRAPH_OF_MANY, f"autograd graphs of {found.text}", graph.blocks, found.line)
+            holder = claims.claim(Kind.GRAPH_OF_MANY, f"autograd graphs of {found.text}", blocks, found.line)
         elif found is not None:
-            holder = claims.claim(kind, f"autograd graph of {found.variable}, {found.line}", graph.blocks, found.line)
+            holder = claims.claim(kind, f"autograd graph of {found.variable}, {found.line}", blocks, found.line)
         else:
             made_by = operation_of(world.is_tensor.read(graph.tensor, "grad_fn"))
-            holder = claims.claim(kind, f"autograd graph of a result of `{made_by}`", graph.blocks)
+            holder = claims.claim(kind, f"autograd graph of a result of `{made_by}`", blocks)
             end = world.address(graph.tensor)
             if holder is not None and end is not None and len(holder.ends) < MOST_ADDRESSES:
                 holder.ends.append(end)

@@ -331,7 +331,7 @@ def _note_failure(snapshot: dict[str, Any], device: int, size: int, free: int, f
     while len(traces) <= device:
         traces.append([])
     entries = traces[device]
-    stack = [{"filename": frame.f_code.co_filename, "name": frame.f_code.co_name, "line": line} for frame, line in frames[:MOST_FRAMES]]
+    stack = [dict(zip(("filename", "name", "line"), one)) for one in snapshots.failed_stack(frames[:MOST_FRAMES])]
     # Where a request of PyTorch's failed, its own entry of it, if the history is on: other threads may have gone on since.
     last = next((at for at in range(len(entries) - 1, -1, -1) if entries[at].get("action") == "oom"), None) if size else None
     if last is not None:

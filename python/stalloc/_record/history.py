@@ -258,12 +258,12 @@ class History:
         except ValueError:  # a thread of autograd's: what called it is where the main thread waits
             frame = sys._current_frames().get(threading.main_thread().ident or 0)
         try:
-            stack = []
+            frames = []
             while frame is not None:
-                stack.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
+                frames.append((frame, frame.f_lineno))
                 frame = frame.f_back
             self.read(at_once=True)
-            _native.stack_of_failed(device, stack)
+            _native.stack_of_failed(device, snapshots.failed_stack(frames))
         except Exception as error:  # the program has trouble enough
             _native.log(f"no call stacks of what failed: {error!r}")
 
