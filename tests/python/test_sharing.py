@@ -9,8 +9,8 @@ import pytest
 from runs import PROGRAMS, run
 
 
-def start(program, *arguments, options=(), **env):
-    process = run("run", *options, "--dry-run", "h100-80gb", "--", sys.executable, PROGRAMS / program, *arguments, env=env)
+def start(program, *arguments, options=(), gpu="h100-80gb", **env):
+    process = run("run", *options, "--dry-run", gpu, "--", sys.executable, PROGRAMS / program, *arguments, env=env)
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout.splitlines()[-1]), process.stderr
 
@@ -48,5 +48,5 @@ def test_what_cannot_be_shared_is_refused_with_what_to_do():
 
 
 def test_a_tensor_on_handles_of_several_lengths_is_shared_from_memory_of_pytorchs_own():
-    found, said = start("sharing_lengths.py")
+    found, said = start("sharing_lengths.py", gpu="like=h100-80gb,memory=10GiB,name=small")  # with room they would be as long as one another
     assert found == {"wrong": [], "is elsewhere": True, "exit": 0}, said

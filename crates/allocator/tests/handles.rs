@@ -33,6 +33,20 @@ fn wide_ranges_are_behind_few_handles() {
 }
 
 #[test]
+fn with_room_small_requests_are_behind_few_handles_too() {
+    let (mut arena, device) = open(80 * GIB);
+    let blocks = (0..500).map(|_| arena.serve(4 * MIB, 0).unwrap()).count() as u64;
+    let pages = blocks * 4 / 2;
+    assert!(device.driver_work().calls < pages * 3 / 2, "{} for {pages} pages", device.driver_work().calls);
+    assert!(arena.reserved() <= pages * 2 * MIB * 103 / 100, "{}", arena.reserved());
+    // A card of which nobody could spare a handle.
+    let (mut arena, device) = open(4 * GIB);
+    let blocks = (0..200).map(|_| arena.serve(4 * MIB, 0).unwrap()).count() as u64;
+    assert_eq!(arena.reserved(), blocks * 4 * MIB);
+    assert!(device.driver_work().calls > blocks, "{}", device.driver_work().calls);
+}
+
+#[test]
 fn where_memory_is_short_no_block_begins_to_use_a_part_of_a_handle() {
     let (mut arena, gap) = with_a_gap(3 * GIB);
     let _more = arena.serve(3 * GIB / 2, 0).unwrap();

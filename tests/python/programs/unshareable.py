@@ -6,7 +6,7 @@ import resource
 
 import torch
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 
 
 def share(tensor):
@@ -25,7 +25,7 @@ if __name__ == "__main__":
     said["a graph's"] = share(captured)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
-    first = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
+    first = torch.empty(4 * GIB, dtype=torch.uint8, device="cuda")
     said["below the hard limit"] = share(first)
     said["raised"] = resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -346,7 +346,31 @@ impl<D: Device> Mapper<'_, D> {
             self.timed(|mapper| pieces.iter().try_for_each(|piece| mapper.memory.unmap_old(mapper.device, piece)))?;
         }
         let largest = self.memory.largest(range, self.place, self.ledger);
+        if let Some(ahead) = self.ahead(range)
+            && self.memory.frames.map(self.device, &ahead, largest.max(self.memory.budget.largest_unnoticed())).is_ok()
+        {
+            return Ok(());
+        }
         self.memory.frames.map(self.device, range, largest)
+    }
+
+    /// A range with what follows it, to be mapped at once: a driver takes as long for much as for little. Only large blocks' addresses,
+    /// where nobody has used anything, while the device has room; with a plan only the plan's.
+    fn ahead(&self, range: &Range<u32>) -> Option<Range<u32>> {
+        let memory = &self.memory;
+        let end = if self.place.has_plan() { self.place.planned() } else { self.place.end_of_large() };
+        if memory.packs || range.end >= end || !self.place.is_untouched(range.end) {
+            return None;
+        }
+        let page = memory.frames.frame()?;
+        let limit = memory.limit(u64::from(range.end - range.start) * GRANULE, self.place.expected_peak(), self.ledger);
+        let until = |granules| range.end.checked_next_multiple_of(granules).map_or(end, |until| until.min(end));
+        let at_once =
+            std::iter::successors(Some(memory.budget.at_once(self.device.allowed())), |bytes| Some(bytes / 2));
+        at_once
+            .take_while(|&bytes| bytes > page)
+            .map(|bytes| range.start..until((bytes / GRANULE) as u32))
+            .find(|ahead| memory.frames.mapped() + memory.frames.missing(ahead) <= limit)
     }
 
     /// Handles of so many bytes without a block, those of `spared` excepted: those of no plan first, small blocks' last of them.

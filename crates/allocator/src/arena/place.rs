@@ -188,6 +188,12 @@ impl Place {
         regions.any(|(&untouched, region)| (untouched..region[1]).contains(&granule))
     }
 
+    /// Where the addresses of large blocks end.
+    #[inline]
+    pub fn end_of_large(&self) -> u32 {
+        self.regions[1]
+    }
+
     /// All addresses, those first whose memory is missed least: those of no plan, small blocks' last of them.
     pub fn least_used_first(&self) -> [Range<u32>; 3] {
         let planned = self.script.granules.min(self.regions[1]);
