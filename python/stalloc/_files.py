@@ -76,10 +76,12 @@ class Plan(Figures):
 
 
 class Outcome(Figures):
-    """What one allocator made of a trace: see `stalloc simulate --json`. The lists are there if it remaps, `planned` if it follows a plan."""
+    """What one allocator made of a trace: see `stalloc simulate --json`. The lists are there if it remaps, `planned` if it follows a plan,
+    `peak_reserved_late` (what is held where what other streams use comes back when the step ends) if the recording decides it."""
 
     allocator: str
     peak_reserved: int
+    peak_reserved_late: int
     efficiency: float
     fragmentation_bytes: int
     oom: bool

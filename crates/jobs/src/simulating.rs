@@ -1,7 +1,7 @@
 //! What each allocator makes of a trace.
 
 use stalloc_plan::Plan;
-use stalloc_simulator::{Comparison, Kind, Options, compare, smallest_capacity};
+use stalloc_simulator::{Comparison, Kind, Options, Return, compare, replay, returning, smallest_capacity};
 use stalloc_trace::Trace;
 
 use crate::{Error, Watch, planning};
@@ -32,6 +32,14 @@ pub fn simulate(
     let mut comparison = compare(trace, kinds, &options, &mut |_, done, total| progress(done, total))?;
     for (result, &kind) in comparison.results.iter_mut().zip(kinds).filter(|_| replays.smallest) {
         result.smallest_capacity = smallest_capacity(trace, kind, &options, &mut progress)?;
+    }
+    // How far the host runs ahead decides what PyTorch's allocators hold.
+    let late = if options.capacity.is_none() { returning(trace, Return::AtStepEnd) } else { None };
+    for (result, &kind) in comparison.results.iter_mut().zip(kinds) {
+        let Some(late) = late.as_ref().filter(|_| matches!(kind, Kind::Pytorch | Kind::PytorchExpandable)) else {
+            continue;
+        };
+        result.peak_reserved_late = Some(replay(late, kind, &options, &mut progress)?.peak_reserved);
     }
     Ok(comparison)
 }

@@ -1,16 +1,17 @@
 //! The driver's time and what is held where the device has room, with steps of their real length:
 //!
 //! ```text
-//! cargo run --release -p stalloc-simulator --example room -- [--device GIB] [--smallest] TRACE:MILLISECONDS...
+//! cargo run --release -p stalloc-simulator --example room -- [--device GIB] [--smallest] [--back at-once|late] TRACE:MILLISECONDS...
 //! ```
 //!
-//! Prints a Markdown table, with --smallest the smallest capacity over the peak for both of ours, too. The first five steps do not count for time: memory is mapped for the first time, plans are learned.
+//! Prints a Markdown table, with --smallest the smallest capacity over the peak for both of ours, too. --back
+//! says when what other streams use comes back: as it is freed, or when the step ends, not as recorded. The first five steps do not count for time: memory is mapped for the first time, plans are learned.
 
 use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use stalloc_simulator::{Kind, Options, Replay, replay, smallest_capacity};
+use stalloc_simulator::{Kind, Options, Replay, Return, replay, returning, smallest_capacity};
 use stalloc_trace::{Input, Trace, open};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -38,12 +39,17 @@ fn cells(replay: &Replay, step: f64) -> String {
 }
 
 fn main() -> Result<()> {
-    let (mut device, mut jobs, mut smallest) = (80u64, Vec::new(), false);
+    let (mut device, mut jobs, mut smallest, mut back) = (80u64, Vec::new(), false, None);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--device" => device = arguments.next().ok_or("how many GiB?")?.parse()?,
             "--smallest" => smallest = true,
+            "--back" => match arguments.next().as_deref() {
+                Some("at-once") => back = Some(Return::AtOnce),
+                Some("late") => back = Some(Return::AtStepEnd),
+                _ => return Err("at-once or late?".into()),
+            },
             _ => jobs.push(argument),
         }
     }
@@ -58,6 +64,7 @@ fn main() -> Result<()> {
         let step: f64 = step.parse()?;
         let mut trace = load(Path::new(path))?;
         trace.settings = None;
+        trace = back.and_then(|when| returning(&trace, when)).unwrap_or(trace);
         let options = Options {
             capacity: Some(device << 30),
             step: Some(Duration::from_secs_f64(step / 1e3)),

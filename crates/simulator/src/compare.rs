@@ -32,6 +32,9 @@ pub struct Outcome {
     pub allocator: &'static str,
     /// Most device memory held at once, bytes.
     pub peak_reserved: u64,
+    /// The same where what other streams use comes back when the step ends, not as recorded; `None` where that was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_reserved_late: Option<u64>,
     /// Peak allocated over peak reserved.
     pub efficiency: f64,
     /// Peak reserved less peak allocated.
@@ -70,6 +73,7 @@ impl From<&Replay> for Outcome {
         Outcome {
             allocator: replay.allocator,
             peak_reserved: replay.peak_reserved,
+            peak_reserved_late: None,
             efficiency: replay.efficiency(),
             fragmentation_bytes: replay.fragmentation_bytes(),
             oom: replay.oom.is_some(),

@@ -36,6 +36,7 @@ pub mod fidelity;
 pub mod gmlake;
 mod kind;
 mod program;
+mod returning;
 mod run;
 mod serve;
 mod smallest;
@@ -45,6 +46,7 @@ mod tests;
 pub use compare::{Comparison, Outcome, compare};
 pub use error::Error;
 pub use kind::{Kind, Options};
+pub use returning::{Return, returning};
 pub use smallest::smallest_capacity;
 
 /// What one allocator made of a trace.

@@ -97,7 +97,10 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
         };
         let mut row = vec![
             result.allocator.into(),
-            output::bytes(result.peak_reserved),
+            match result.peak_reserved_late.filter(|&late| late > result.peak_reserved) {
+                Some(late) => format!("{} to {}", output::bytes(result.peak_reserved), output::bytes(late)),
+                None => output::bytes(result.peak_reserved),
+            },
             efficiency,
             wasted,
             format!("{:.0}", result.ns_per_op),
@@ -109,5 +112,11 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
         row.extend(smallest.then(|| result.smallest_capacity.map_or(String::new(), output::bytes)));
         table.row(row);
     }
-    table.print()
+    table.print()?;
+    if comparison.results.iter().any(|result| result.peak_reserved_late > Some(result.peak_reserved)) {
+        output::line(
+            "\nA range: memory that other streams use comes back as recorded, or when the step ends, if the GPU is far behind.",
+        )?;
+    }
+    Ok(())
 }

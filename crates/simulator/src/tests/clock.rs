@@ -3,11 +3,12 @@
 use stalloc_trace::{Mark, Trace};
 
 use super::*;
+use crate::{Return, returning};
 
 const MIB: u64 = 1 << 20;
 
 /// Three steps of 1,200 ms. In each a block is given back that another stream uses for 50 ms more, and 10 ms after it is given back there is a request of
-/// its size.
+/// its size. That is given back for 40 ms more, and there is another when all is done.
 fn steps() -> Trace {
     let mut builder = TraceBuilder::new(0);
     let size = 100 * MIB;
@@ -18,8 +19,11 @@ fn steps() -> Trace {
         builder.push(alloc(1 << 40), at(1));
         builder.push(RawEvent::FreeRequested { address: 1 << 40, size, stream: 0 }, at(100));
         builder.push(alloc(2 << 40), at(110));
+        builder.push(RawEvent::FreeRequested { address: 2 << 40, size, stream: 0 }, at(120));
         builder.push(RawEvent::FreeCompleted { address: 1 << 40, size, stream: 0 }, at(150));
         builder.push(RawEvent::FreeCompleted { address: 2 << 40, size, stream: 0 }, at(160));
+        builder.push(alloc(3 << 40), at(170));
+        builder.push(RawEvent::FreeCompleted { address: 3 << 40, size, stream: 0 }, at(180));
         builder.push(RawEvent::Mark(Mark::StepEnd), at(1_200));
     }
     builder.finish()
@@ -40,6 +44,15 @@ fn a_full_device_waits_for_what_is_late_and_the_step_takes_longer() {
     let full = of(Kind::Pytorch, Some(150 * MIB));
     assert_eq!((full.oom, full.waited_ms), (None, 3.0 * 40.0), "from 110 to 150 ms in each step");
     assert!((1_240.0..1_242.0).contains(&full.step_ms.unwrap()), "{:?}", full.step_ms);
+}
+
+#[test]
+fn what_other_streams_use_comes_back_at_once_as_recorded_or_when_the_step_ends() {
+    let held = |trace: &Trace| replay(trace, Kind::Pytorch, &Options::default(), &mut |_, _| {}).unwrap().peak_reserved;
+    let of = |when| returning(&steps(), when).map(|trace| held(&trace) / MIB);
+    assert_eq!((of(Return::AtOnce), held(&steps()) / MIB, of(Return::AtStepEnd)), (Some(100), 200, Some(300)));
+    let at_once = returning(&steps(), Return::AtOnce).unwrap();
+    assert_eq!(returning(&at_once, Return::AtStepEnd), None, "nothing waits");
 }
 
 #[test]
