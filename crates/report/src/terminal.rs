@@ -78,7 +78,7 @@ pub fn text(figures: &Figures, screen: Screen) -> String {
     }
     if let Some(growth) = &device.growth {
         out.push(String::new());
-        out.push(format!("What stays: {} a step, over {} steps", bytes(growth.bytes_per_step), growth.steps));
+        out.push("What stays, by the line that allocates it".into());
         out.extend(sites(&growth.sites, growth.bytes, width, FEWEST));
     }
     if !device.advice.is_empty() {
