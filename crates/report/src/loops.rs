@@ -14,10 +14,11 @@ use stalloc_trace::{Frame, StackId, StringId, Time, Trace};
 /// Fewer turns are no loop to speak of.
 const TURNS: usize = 4;
 
-/// Files and functions that a model is built, moved or called by.
-const CALLS: [&str; 2] = ["_call_impl", "_wrapped_call_impl"];
+/// Functions that a model is called by. Some recordings leave out those of PyTorch.
+const CALLS: [&str; 3] = ["_call_impl", "_wrapped_call_impl", "forward"];
 /// Every optimizer's step is called by PyTorch's wrapper, also that of an optimizer that the user wrote.
 const OPTIMIZERS: &str = "torch/optim/";
+/// Functions that a model is built or moved by.
 const BUILDS: [&str; 3] = ["__init__", "_apply", "_init_group"];
 
 /// A function that was called along a path, by number.

@@ -147,6 +147,26 @@ fn a_validation_that_no_step_mark_knows_grows_by_the_turns_of_its_loop() {
 }
 
 #[test]
+fn layers_of_one_pass_are_no_growth_where_a_recording_leaves_out_pytorchs_own_frames() {
+    let mut maker = Maker::new();
+    let mut layer = |line| {
+        let frames = [("block.py", line, "forward"), ("net.py", 9, "forward"), ("eval.py", 6, "<module>")].map(
+            |(file, line, function)| Frame {
+                file: maker.builder.string(file),
+                function: maker.builder.string(function),
+                line,
+            },
+        );
+        maker.builder.stack(&frames)
+    };
+    let lines = [layer(3), layer(4)];
+    for place in 0..54u64 {
+        maker.alloc((place + 1) << 40, 4 * MIB, lines[place as usize % 2]);
+    }
+    assert_eq!(device(maker.trace()).growth, None);
+}
+
+#[test]
 fn micro_batches_that_pile_up_in_each_step_are_no_growth() {
     let pile = |marked: bool| {
         let mut maker = Maker::new();
