@@ -27,8 +27,8 @@ pub(crate) enum Event {
 pub(crate) struct BusyStreams {
     /// Tasks done, by stream.
     done: Vec<u64>,
-    /// When each is idle again, microseconds of the recording.
-    until: Vec<u64>,
+    /// When each that is busy is idle again, microseconds of the recording.
+    until: Vec<Option<u64>>,
     idle: Vec<usize>,
 }
 
@@ -37,24 +37,45 @@ impl BusyStreams {
     pub fn start(&mut self, until: u64) -> Stream {
         let slot = self.idle.pop().unwrap_or_else(|| {
             self.done.push(0);
-            self.until.push(0);
+            self.until.push(None);
             self.done.len() - 1
         });
-        self.until[slot] = until;
+        self.until[slot] = Some(until);
         BUSY + slot as Stream
     }
 
     /// The stream is idle again.
     pub fn finish(&mut self, stream: Stream) {
         if let Some(slot) = self.slot(stream) {
-            self.done[slot] += 1;
+            self.end(slot);
             self.idle.push(slot);
         }
     }
 
+    /// What an event waits for is done, before the recording comes to it: somebody waits. When that is, microseconds of the recording; 0
+    /// for one that has completed.
+    pub fn wait(&mut self, event: &Event) -> u64 {
+        match *event {
+            Event::Busy { slot, .. } if !self.completed(event) => self.end(slot),
+            _ => 0,
+        }
+    }
+
+    /// All is done, as for [`wait`](Self::wait).
+    pub fn wait_for_all(&mut self) -> u64 {
+        (0..self.done.len()).map(|slot| self.end(slot)).max().unwrap_or(0)
+    }
+
+    fn end(&mut self, slot: usize) -> u64 {
+        let until = self.until[slot].take();
+        self.done[slot] += u64::from(until.is_some());
+        until.unwrap_or(0)
+    }
+
     /// An event on a stream.
     pub fn record(&self, stream: Stream) -> Event {
-        self.slot(stream).map_or(Event::Done, |slot| Event::Busy { slot, task: self.done[slot] + 1 })
+        let busy = self.slot(stream).filter(|slot| self.until[*slot].is_some());
+        busy.map_or(Event::Done, |slot| Event::Busy { slot, task: self.done[slot] + 1 })
     }
 
     /// Whether an event has completed.
@@ -62,14 +83,6 @@ impl BusyStreams {
         match *event {
             Event::Done => true,
             Event::Busy { slot, task } => self.done[slot] >= task,
-        }
-    }
-
-    /// When an event completes, microseconds of the recording; 0 for one that has.
-    pub fn completes(&self, event: &Event) -> u64 {
-        match *event {
-            Event::Busy { slot, .. } if !self.completed(event) => self.until[slot],
-            _ => 0,
         }
     }
 

@@ -49,6 +49,8 @@ struct State {
     times: Vec<u64>,
     /// Time that the host has waited.
     waited: Duration,
+    /// Until when it has, microseconds of the recording.
+    waited_until: u64,
 }
 
 /// What a [`Recorder`] saw.
@@ -77,6 +79,7 @@ impl Recorder {
             ran: None,
             times: Vec::new(),
             waited: Duration::ZERO,
+            waited_until: 0,
         })))
     }
 
@@ -179,6 +182,13 @@ impl State {
     /// When an event of the trace happens, microseconds since the first; the last one's time from there on, 0 without a clock.
     fn time(&self, event: Time) -> u64 {
         self.times.get(event as usize).or(self.times.last()).copied().unwrap_or(0)
+    }
+
+    /// The host waits until then. The trace stands still meanwhile: what it has waited for once is past for what follows.
+    fn wait(&mut self, until: u64) {
+        let from = self.time(self.now).max(self.waited_until);
+        self.waited += Duration::from_micros(until.saturating_sub(from));
+        self.waited_until = self.waited_until.max(until);
     }
 
     fn hold(&mut self, address: Address, bytes: u64) {
@@ -344,11 +354,10 @@ impl Device for Recorder {
         Ok(self.0.borrow().busy.completed(event))
     }
 
-    /// The trace stands still for who waits: what it waits for is done.
     fn wait(&mut self, event: &Event) -> Result<(), Error> {
         let state = &mut *self.0.borrow_mut();
-        let more = state.busy.completes(event).saturating_sub(state.time(state.now));
-        state.waited += Duration::from_micros(more);
+        let until = state.busy.wait(event);
+        state.wait(until);
         Ok(())
     }
 
@@ -357,6 +366,9 @@ impl Device for Recorder {
     }
 
     fn synchronize(&mut self) -> Result<(), Error> {
+        let state = &mut *self.0.borrow_mut();
+        let until = state.busy.wait_for_all();
+        state.wait(until);
         Ok(())
     }
 }
