@@ -146,7 +146,7 @@ class Took(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in ("total", "first", "last", "longest")]
 
 
-SMALL, LARGE = (512, 256 << 10), (24 << 20, 112 << 20)
+SMALL, WIDE, LARGE = (512, 256 << 10), (512, 4 << 20), (24 << 20, 112 << 20)
 
 
 def grid(rounds: int, pairs: int, wanted: list[str]) -> None:
@@ -181,8 +181,9 @@ def grid(rounds: int, pairs: int, wanted: list[str]) -> None:
         best = {who: {what: min(getattr(one, what) for one in all_of) for what, _ in Took._fields_} for who, all_of in times.items()}
         of = lambda what: best["stalloc"][what] / max(best["native"][what], 1)  # noqa: E731
         ns = {who: best[who]["total"] / count for who in best}
+        first_round = times["stalloc"][0].total / max(times["native"][0].total, 1)
         flat = best["stalloc"]["last"] / max(best["stalloc"]["first"], 1)
-        return {"ratio": of("total"), "longest": of("longest"), "last to first": flat, "ns": ns}
+        return {"ratio": of("total"), "first round": first_round, "longest": of("longest"), "last to first": flat, "ns": ns}
 
     cells = []
 
@@ -201,6 +202,8 @@ def grid(rounds: int, pairs: int, wanted: list[str]) -> None:
                 for threads in (1, 4):
                     name = f"{streams} stream{'s' * (streams > 1)}, {live:,} live, {threads} thread{'s' * (threads > 1)}"
                     cell(name + (", history" if on else ""), streams=streams, live=live, threads=threads)
+            for live in (100, 1_000):
+                cell(f"{streams} streams, {live:,} live, wide sizes" + (", history" if on else ""), streams=streams, live=live, sizes=WIDE)
         library.pairs_use(ours)
         history(False)
     for pointer in (native, ours):
@@ -212,10 +215,10 @@ def grid(rounds: int, pairs: int, wanted: list[str]) -> None:
 
 def print_grid(figures: dict) -> None:
     """The grid as a table."""
-    print("| cell | stalloc, ns a pair | native | ratio | longest malloc, ratio | last tenth to first |\n|---|---|---|---|---|---|")
+    print("| cell | stalloc, ns a pair | native | ratio | of the first round | longest malloc, ratio | last tenth to first |\n|---|---|---|---|---|---|---|")
     for row in figures["cells"]:
         ns = row["ns"]
-        print(f"| {row['cell']} | {ns['stalloc']:.0f} | {ns['native']:.0f} | {row['ratio']:.2f} | {row['longest']:.2f} | {row['last to first']:.2f} |")
+        print(f"| {row['cell']} | {ns['stalloc']:.0f} | {ns['native']:.0f} | {row['ratio']:.2f} | {row['first round']:.2f} | {row['longest']:.2f} | {row['last to first']:.2f} |")
 
 
 def main() -> None:
