@@ -80,7 +80,7 @@ DEATHS = {
     "logits_of_validation": ("growth", "kept", "list `logits` of `validate`", ".cpu()"),
     "fp32_upcast": ("too_large", "logits", "are logits of a loss over classes", "chunk_loss"),
     "reference_logprobs": ("too_large", "logits", "are logits of a loss over classes", "chunk_loss"),
-    "warm_start_kept": ("too_large", "kept", "OrderedDict `self.weights` of `Pretrained`", 'map_location="cpu"'),
+    "warm_start_kept": ("too_large", "kept", "`self.weights` of `Pretrained`", 'map_location="cpu"'),
     "casts_per_call": ("growth", "graph", "autograd graph of `hidden`", "torch.autocast"),
     "frozen_input_grad": ("growth", "kept", "796 MiB are held by list `attacked`", ".cpu()"),
     "leak_by_loss": ("growth", "no_grad", "autograd graph of `total`", "no_grad"),
