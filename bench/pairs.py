@@ -203,7 +203,7 @@ def grid(rounds: int, pairs: int, wanted: list[str]) -> None:
                     name = f"{streams} stream{'s' * (streams > 1)}, {live:,} live, {threads} thread{'s' * (threads > 1)}"
                     cell(name + (", history" if on else ""), streams=streams, live=live, threads=threads)
             for live in (100, 1_000):
-                cell(f"{streams} streams, {live:,} live, wide sizes" + (", history" if on else ""), streams=streams, live=live, sizes=WIDE)
+                cell(f"{streams} stream{'s' * (streams > 1)}, {live:,} live, wide sizes" + (", history" if on else ""), streams=streams, live=live, sizes=WIDE)
         library.pairs_use(ours)
         history(False)
     for pointer in (native, ours):
