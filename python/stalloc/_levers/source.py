@@ -103,7 +103,7 @@ class Call:
     _statement: str
     _callee: str
     #: What else stands on these lines, in front of the statement and behind it.
-    _beside: tuple[str, str]
+    _around: tuple[str, str]
 
     @classmethod
     def of(cls, callee: str) -> Call | None:
@@ -131,7 +131,7 @@ class Call:
         """What the statement gives a value, if that is what is called."""
         statement = ast.parse(self._statement).body[0]
         is_plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.value, ast.Call)
-        is_alone = not self._beside[0] and not self._beside[1].startswith(";")
+        is_alone = not self._around[0] and not self._around[1].startswith(";")
         return ast.unparse(statement.targets[0]) if is_plain and is_alone else None  # type: ignore[attr-defined]
 
     @property
@@ -144,7 +144,7 @@ class Call:
         tree = ast.parse(self._statement)
         (call,) = _calls(tree, self._callee)
         call.keywords = [k for k in call.keywords if k.arg != name] + [ast.keyword(name, ast.parse(value, mode="eval").body)]
-        return self._beside[0] + ast.unparse(tree) + self._beside[1]
+        return self._around[0] + ast.unparse(tree) + self._around[1]
 
 
 def _calls(tree: ast.AST, callee: str) -> list[ast.Call]:
