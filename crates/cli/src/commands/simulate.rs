@@ -90,6 +90,9 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
         row.resize(columns, String::new());
         table.row(row);
     }
+    // What makes a range of it.
+    let late =
+        |result: &stalloc_simulator::Outcome| result.peak_reserved_late.filter(|&late| late > result.peak_reserved);
     for result in &comparison.results {
         let (efficiency, wasted) = match result.oom {
             true => ("out of memory".into(), String::new()),
@@ -97,7 +100,7 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
         };
         let mut row = vec![
             result.allocator.into(),
-            match result.peak_reserved_late.filter(|&late| late > result.peak_reserved) {
+            match late(result) {
                 Some(late) => format!("{} to {}", output::bytes(result.peak_reserved), output::bytes(late)),
                 None => output::bytes(result.peak_reserved),
             },
@@ -113,7 +116,7 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
         table.row(row);
     }
     table.print()?;
-    if comparison.results.iter().any(|result| result.peak_reserved_late > Some(result.peak_reserved)) {
+    if comparison.results.iter().any(|result| late(result).is_some()) {
         output::line(
             "\nA range: memory that other streams use comes back as recorded, or when the step ends, if the GPU is far behind.",
         )?;
