@@ -47,11 +47,14 @@ def test_a_wrong_plan_costs_memory_and_never_values():
     assert all(damaged == right for damaged in found["damaged"])
     assert found["own hooks"] == right and found["hooked"] > 12
     assert found["skipped copy"] != right, "a copy that is skipped shows"
+    (values, _, _), planned, few, one_place = found["insured"]
+    assert all(one[0] == values and one[1] for one in (planned, few, one_place)), "memory that runs out changes no values"
+    assert planned[2] == 0 < few[2] and found["skipped copy, insured"][0] != values
     told = found["told"]
     assert all(values == right for values, _lines in told.values())
     assert {what: len(lines) for what, (_values, lines) in told.items()} == dict.fromkeys(told, 1) | {"as it is": 0}, told
     says = [line for line in process.stderr.splitlines() if "spill:" in line]
-    assert sum("not those of the plan" in line for line in says) == 4 and sum("go first" in line for line in says) == 1, says
+    assert sum("not those of the plan" in line for line in says) == 5 and sum("go first" in line for line in says) == 1, says
 
 
 #: Two models that each have a backward pass to come while the other is called, and layers that are called one by one.
@@ -106,3 +109,18 @@ def test_states_wait_on_the_host_between_steps(tmp_path):
 def test_a_job_is_spilled_as_its_trial_was(tmp_path):
     says = fitted(tmp_path, SCRIPT, 0.95, "spill")
     assert re.search(r"spill \(\d+ of \d+ saved tensors wait in host memory across the peak, [\d.]+ \w+\)", says[0]), says
+
+
+def test_a_request_that_would_fail_has_what_is_saved_go_to_the_host(tmp_path):
+    file, cache = tmp_path / "script.py", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    loop = "for _step in range(8):\n    more = torch.ones((_step > 3) * MORE << 20, dtype=torch.uint8, device='cuda')"
+    file.write_text(SCRIPT.replace("for _step in range(4):", f"MORE = int(__import__('os').environ['MORE'])\n{loop}"))
+    gpu = GPU.replace("8GiB", "4700MiB")
+    ended = [
+        run("run", "--fit=4600MiB", "--only", "spill", "--dry-run", gpu, "--", sys.executable, str(file), env=cache | {"MORE": more})
+        for more in ("800", "4000")
+    ]
+    says = [re.findall("spill: memory ran out: (\\d+) saved tensors leave the device at once; (\\d+) of them", one.stderr) for one in ended]
+    assert [one.returncode for one in ended] == [0, 1] and "OutOfMemoryError" in ended[1].stderr
+    assert len(says[0]) == 1 and 0 < int(says[0][0][1]) <= int(says[0][0][0]), says
+    assert "the report is in" not in ended[0].stderr

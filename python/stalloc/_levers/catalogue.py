@@ -262,6 +262,8 @@ class Spill(Lever):
         if self._spiller is None:
             self.rehearsal = Rehearsal(self._words) if self._plan is None else None
             self._spiller = self.rehearsal or Spiller(self._plan or {})
+            if self.rehearsal is None:
+                self._spiller.insure()
         spill(model, self._spiller, len(program.models) - 1)
         return True
 

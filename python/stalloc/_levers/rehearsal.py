@@ -7,7 +7,8 @@ from typing import Any
 
 from stalloc import _native
 from stalloc._levers import spill
-from stalloc._levers.spill import FETCH, OUT, PACKED, RELEASE, RETURNED, UNPACKED, Away, Call, Packed, Spiller
+from stalloc._levers.away import Away, weak
+from stalloc._levers.spill import FETCH, OUT, PACKED, RELEASE, RETURNED, UNPACKED, Call, Packed, Spiller
 from stalloc._steps import marks
 
 #: The first step makes the optimizer's states; the second is as all that follow.
@@ -100,7 +101,7 @@ class _Empty(Away):
         self._torch, self._device, self._streams = torch, device, None
         self._again = self._left = self._arrived = None
         self._here = storage
-        self._size, self._weak = storage.nbytes(), spill.weak(storage)
+        self._size, self._weak = storage.nbytes(), weak(storage)
 
     def storage(self) -> Any:
         # What others hold still is not there twice.
@@ -128,7 +129,7 @@ class _Rehearsed(Call):
             self._packed((kind, count), tensor.untyped_storage(), away)
         if away is not None:
             away.release()
-        return Packed(away or tensor, tensor, (), (kind, count))
+        return Packed(away or tensor, tensor.storage_offset(), (), (kind, count))
 
     def unpack(self, packed: Any) -> Any:
         if type(packed) is Packed and self._is_noted():
@@ -150,7 +151,7 @@ class _Rehearsed(Call):
         if away is not None and away not in notes.numbers:
             number = notes.numbers[away] = len(notes.storages)
             notes.storages.append([storage.nbytes(), moment, None, None])
-            notes.held.append((spill.weak(storage), number))
+            notes.held.append((weak(storage), number))
 
     def _unpacked(self, at: Any, what: Any) -> None:
         """A saved tensor is needed."""

@@ -8,12 +8,14 @@ the device: a wrong plan costs memory or time, never values.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from typing import Any
 
 from stalloc import _native
 from stalloc._common.output import say
 from stalloc._levers.applied import Applied, apply, owner_of
+from stalloc._levers.away import Away, Version, page_locked, weak
 from stalloc._levers.host_states import LEAST as LEAST
 
 #: A plan has no more victims: it is handed to the job in one variable of its environment, of 128 KiB at most.
@@ -45,93 +47,13 @@ def _spilled(applied: Applied, arguments: Any, options: Any) -> Any:
     return result
 
 
-class Away:
-    """A storage whose bytes go to host memory and come back. Until it is released, it is the device's own."""
-
-    def __init__(self, torch: Any, storage: Any, device: Any, host: Any, streams: Any) -> None:
-        self._torch, self._device, self._host, self._streams = torch, device, host, streams
-        self._here: Any = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
-        self._again: Any = None
-        self._left: Any = None
-        self._arrived: Any = None
-        if streams is None:
-            host.copy_(self._here)
-            return
-        self._stream = torch.cuda.current_stream(device)
-        streams[0].wait_stream(self._stream)
-        streams[0].wait_stream(streams[1])  # who lay in this place on the host has been read
-        with torch.cuda.stream(streams[0]):
-            host.copy_(self._here, non_blocking=True)
-            self._left = streams[0].record_event()
-
-    def release(self) -> None:
-        """The device's memory is used by others from here on, once the copy out is done."""
-        if self._left is not None and self._here is not None:
-            self._stream.wait_event(self._left)
-        self._here = None
-
-    def fetch(self) -> None:
-        """Memory is taken again, and the copy back begins."""
-        if self._here is not None or self._again is not None:
-            return
-        self._again = self._torch.empty(self._host.numel(), dtype=self._torch.uint8, device=self._device)
-        if self._streams is None:
-            self._again.copy_(self._host)
-            return
-        back = self._streams[1]
-        self._stream = self._torch.cuda.current_stream(self._device)
-        back.wait_stream(self._stream)
-        back.wait_event(self._left)
-        with self._torch.cuda.stream(back):
-            self._again.copy_(self._host, non_blocking=True)
-            self._arrived = back.record_event()
-
-    def storage(self) -> Any:
-        """The bytes on the device."""
-        if self._here is not None:
-            return self._here.untyped_storage()
-        self.fetch()
-        if self._arrived is not None:
-            stream = self._torch.cuda.current_stream(self._device)
-            stream.wait_event(self._arrived)
-            if stream != self._stream:
-                self._again.record_stream(stream)
-        return self._again.untyped_storage()
-
-    def __del__(self) -> None:
-        # Nobody may have asked for it: its memory, here and on the host, is others' only after the copies.
-        for event in (self._left, self._arrived):
-            if event is not None:
-                try:
-                    self._stream.wait_event(event)
-                except Exception:  # the interpreter ends
-                    return
-
-
-class _Version:
-    """How often a tensor and its views had been changed. Parts of a storage that are no views of one tensor, as a GRU's, are counted each by itself."""
-
-    def __init__(self, tensor: Any) -> None:
-        self._number, self._counter = tensor._version, tensor.detach()
-        self._counter.data = tensor.new_empty(0)
-
-    def is_of(self, torch: Any, tensor: Any) -> bool:
-        """Whether nothing has changed the tensor since, as far as its own count goes."""
-        if not tensor._version == self._counter._version == self._number:
-            return False
-        with torch.autograd._unsafe_preserve_version_counter(self._counter):
-            torch.autograd.graph.increment_version(self._counter)
-            return bool(tensor._version != self._number)
-
-
 class Packed:
     """What is saved in place of a tensor: it or what it has become, and what is done when it is needed."""
 
-    __slots__ = ("what", "view", "acts", "at")
+    __slots__ = ("what", "offset", "acts", "at", "__weakref__")
 
-    def __init__(self, what: Any, tensor: Any, acts: Any, at: Any = None) -> None:
-        self.what, self.acts, self.at = what, acts, at
-        self.view = (tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
+    def __init__(self, what: Any, offset: int, acts: Any, at: Any) -> None:
+        self.what, self.offset, self.acts, self.at = what, offset, acts, at
 
 
 #: Of a tensor that the plan does not name.
@@ -148,6 +70,14 @@ class Acts:
         #: How many victims go.
         self.going = 0
 
+    def add(self, moment: int, at: Any, act: int, victim: int) -> None:
+        """Something is to be done."""
+        self.going += act == OUT
+        if moment == RETURNED:
+            self.at_return.append((act, victim))
+        else:
+            self.of_tensors.setdefault(at[0], {}).setdefault(at[1], ([], []))[moment].append((act, victim))
+
 
 class Call:
     """One call of a model, and the backward pass through it."""
@@ -157,9 +87,11 @@ class Call:
         self._plain, self._is_cuda = torch.Tensor, is_cuda
         #: Which of its section it is.
         self.number = number
-        #: Of each kind that the plan names: tensors so far, and what is done with which.
+        #: Of each kind: tensors so far, and what is done with which.
         self._planned: dict[Any, list[Any]] = {kind: [0, acts] for kind, acts in acts.of_tensors.items()}
-        self._at_return, self._missing = acts.at_return, acts.going
+        self._acts, self._missing = acts, acts.going
+        #: What it keeps on the device.
+        self._keeps: list[weakref.ref[Packed]] = []
         self._shared = spiller.shared
         #: Whether its backward pass has begun.
         self.is_used = False
@@ -168,18 +100,47 @@ class Call:
         """What is saved in place of a tensor. Most are not in the plan, and are to take little time."""
         if type(tensor) is not self._plain or tensor.nbytes < LEAST or tensor.is_cuda is not self._is_cuda:
             return tensor
-        planned = self._planned.get((tensor.dtype, tensor.shape, tensor.stride()))
-        now, later = _NOTHING
-        if planned is not None:
-            now, later = planned[1].get(planned[0], _NOTHING)
-            planned[0] += 1
+        kind = tensor.dtype, tensor.shape, tensor.stride()
+        is_insured = self.spiller.is_insured
+        planned = self._planned.get(kind)
+        if planned is None:
+            if not is_insured and not self._shared:
+                return tensor
+            planned = self._planned[kind] = [0, {}]
+        count = planned[0]
+        planned[0] = count + 1
+        now, later = planned[1].get(count, _NOTHING)
         away = self.known(tensor) if self._shared else None
         for act, victim in now:
             if act == OUT and away is None:
                 away = self.go(victim, tensor)
         if now:
             self.perform(now)
-        return tensor if away is None and not later else Packed(tensor if away is None else away, tensor, later)
+        if away is None and not later and not is_insured:
+            return tensor
+        if away is not None:
+            return Packed(away, tensor.storage_offset(), later, (kind, count))
+        packed = Packed(tensor, 0, later, (kind, count))
+        if is_insured:
+            self._keeps.append(weakref.ref(packed))
+        return packed
+
+    def go_now(self, device: int | None) -> None:
+        """What it keeps on a device begins to go, and goes by the plan from the next step on, all of it by now."""
+        kept = [packed for packed in (one() for one in self._keeps) if packed is not None]
+        for packed in kept:
+            tensor = packed.what
+            if type(tensor) is not self._plain or tensor.device.index != device:
+                continue
+            away = self.known(tensor)
+            if away is None and self._can_go(tensor, tensor.untyped_storage()):
+                victim = self.spiller.one_more(tensor)
+                away = self.go(victim, tensor) if victim else None
+                if away is not None:
+                    self._acts.add(PACKED, packed.at, OUT, victim)
+                    self._acts.add(PACKED, kept[-1].at, RELEASE, victim)
+            packed.offset = tensor.storage_offset()
+            packed.what = tensor if away is None else away
 
     def go(self, victim: int, tensor: Any) -> Any:
         """Begins to spill a tensor's storage; None where it stays."""
@@ -187,7 +148,7 @@ class Call:
         away = self.spiller.away(self._torch, victim, storage, tensor.device) if self._can_go(tensor, storage) else None
         if away is not None:
             self._missing -= 1
-            self._shared[storage._cdata] = (weak(storage), _Version(tensor), weakref.ref(away))
+            self._shared[storage._cdata] = (weak(storage), Version(tensor), weakref.ref(away))
         return away
 
     def known(self, tensor: Any) -> Any:
@@ -212,15 +173,16 @@ class Call:
             return packed
         if packed.acts:
             self.perform(packed.acts)
-        if type(packed.what) is self._plain:
-            return packed.what
-        storage = packed.what.storage()
-        kind, offset, shape, strides = packed.view
-        return self._torch.empty(0, dtype=kind, device=storage.device).set_(storage, offset, shape, strides)
+        what = packed.what
+        if type(what) is self._plain:
+            return what
+        storage = what.storage()
+        kind, shape, strides = packed.at[0]
+        return self._torch.empty(0, dtype=kind, device=storage.device).set_(storage, packed.offset, shape, strides)
 
     def returned(self) -> None:
         """The forward pass is over."""
-        self.perform(self._at_return)
+        self.perform(self._acts.at_return)
         if self._missing > 0:
             self.spiller.say_differs()
 
@@ -231,13 +193,6 @@ class Call:
                 away = self.spiller.lying(victim) if act == wanted else None
                 if away is not None:
                     self.spiller.release(away) if act == RELEASE else away.fetch()
-
-
-def weak(storage: Any) -> Any:
-    """Says whether a storage is gone, and keeps it not."""
-    from torch.multiprocessing.reductions import StorageWeakRef
-
-    return StorageWeakRef(storage)
 
 
 class Spiller:
@@ -253,11 +208,7 @@ class Spiller:
             acts = self._acts.setdefault((first, number), Acts())
             for moment, kind, count, act, victim in rows:
                 is_inside = is_inside and 0 <= victim < len(self._places)
-                acts.going += act == OUT
-                if moment == RETURNED:
-                    acts.at_return.append((act, victim))
-                else:
-                    acts.of_tensors.setdefault(kinds[kind], {}).setdefault(count, ([], []))[moment].append((act, victim))
+                acts.add(moment, None if kind is None else (kinds[kind], count), act, victim)
         if not is_inside:
             raise ValueError("a plan to spill is damaged: a tensor lies outside its host memory, or is not there")
         #: Who lies in the place of each victim, and the victims whose places overlap.
@@ -268,12 +219,16 @@ class Spiller:
         #: What is to be released yet.
         self._pending: dict[Away, None] = {}
         self._has_said = False
+        #: Whether what it keeps may go when memory runs out, and tensors that did.
+        self.is_insured, self._is_relieving, self._went = False, False, 0
+        #: Host memory of victims that the plan has not.
+        self._more: dict[int, Any] = {}
         #: Whether a model is being called: what it calls belongs to that call.
         self.is_inside = False
         #: Of the section: the model that began it, its calls, and what is away by its storage: that, its version, and what it has become.
         self._first = 0
         self._calls: list[Any] = []
-        self.shared: dict[int, tuple[Any, _Version, Any]] = {}
+        self.shared: dict[int, tuple[Any, Version, Any]] = {}
 
     def __deepcopy__(self, _memo: Any) -> Spiller:
         return type(self)(self.plan)
@@ -308,7 +263,7 @@ class Spiller:
         tensors = [*model.parameters(), *model.buffers()]
         is_cuda = tensors[0].is_cuda if tensors else torch.cuda.is_initialized()
         kept = {getattr(one, "_local_tensor", one).untyped_storage().data_ptr() for one in tensors}
-        acts = self._acts.get((self._first, len(self._calls))) or Acts()
+        acts = self._acts.setdefault((self._first, len(self._calls)), Acts())
         call = self.kind_of_call(torch, self, kept, is_cuda, len(self._calls), acts)
         self._calls.append(weakref.ref(call))
         return call
@@ -333,7 +288,8 @@ class Spiller:
             self._arena = self._taken(torch, device)
         if self._arena is False:
             return None
-        away = Away(torch, storage, device, self._arena[offset : offset + size], self._streams_of(torch, device))
+        host = self._more[victim] if victim in self._more else self._arena[offset : offset + size]
+        away = Away(torch, storage, device, host, self._streams_of(torch, device))
         self._lying[victim] = weakref.ref(away)
         self._pending[away] = None
         return away
@@ -345,6 +301,60 @@ class Spiller:
         except (MemoryError, RuntimeError):
             self._say(f"{_native.format_bytes(self.plan['host'])} of host memory cannot be had; nothing is spilled")
             return False
+
+    def one_more(self, tensor: Any) -> int:
+        """The number of a victim that the plan has not; 0 where there is no host memory for it."""
+        import torch
+
+        victim, size = len(self._places), tensor.untyped_storage().nbytes()
+        try:
+            if size > host_memory():
+                return 0
+            self._more[victim] = torch.empty(size, dtype=torch.uint8, pin_memory=tensor.is_cuda)
+        except RuntimeError:
+            return 0
+        self._places.append((size, 0))
+        self._lying.append(None)
+        self._near.append([victim])
+        return victim
+
+    def insure(self) -> None:
+        """Have what is kept go when memory runs out."""
+        from stalloc._serve import session
+
+        self.is_insured = session.when_full(self.relieve)
+
+    def relieve(self, device: int | None) -> bool:
+        """A request is about to fail, maybe in the midst of an operation: whether anything left the device for it, which is waited for."""
+        import torch
+
+        if self._is_relieving or torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return False
+        self._is_relieving, before = True, self._went
+        # In the midst of an operation the dispatcher leaves out what it has passed; in another thread it does not.
+        thread = threading.Thread(target=self._relieve, args=(torch, device))
+        try:
+            thread.start()
+            thread.join()
+        finally:
+            self._is_relieving = False
+        return self._went > before
+
+    def _relieve(self, torch: Any, device: int | None) -> None:
+        wait = torch.cuda.synchronize if torch.cuda.is_initialized() else lambda _device: None
+        planned = len(self._places)
+        wait(device)  # whichever streams have used what goes
+        for call in [call() for call in self._calls]:
+            if call is not None:
+                call.go_now(device)
+        wait(device)
+        left = [away for away in map(self.lying, range(len(self._places))) if away is not None and away.leave(device)]
+        for away in left:
+            self._pending.pop(away, None)
+        if left and not self._went:
+            more = f"{len(self._places) - planned} of them, which the plan has not, go by it from the next step on"
+            say(f"spill: memory ran out: {len(left)} saved tensors leave the device at once; {more}")
+        self._went += len(left)
 
     def _streams_of(self, torch: Any, device: Any) -> Any:
         if device.type != "cuda":
@@ -380,26 +390,6 @@ def host_memory() -> int:
     """Bytes of the host's memory that this rank may plan with."""
     ranks = max(int(os.environ.get("LOCAL_WORLD_SIZE", "1") or "1"), 1)
     return (_native.host_memory_left() or 1 << 40) // ranks * 3 // 4
-
-
-def page_locked(torch: Any, size: int, device: Any, owner: Any, say: Any) -> Any:
-    """Host memory that is page-locked as long as its owner lives, if that can be had."""
-    left = _native.host_memory_left()
-    if left is not None and left < size:
-        raise MemoryError
-    arena = torch.empty(size, dtype=torch.uint8)
-    if device.type == "cuda":
-        failed = int(torch.cuda.cudart().cudaHostRegister(arena.data_ptr(), arena.numel(), 0))
-        if failed:
-            say(f"page-locked memory is refused (CUDA error {failed}; ulimit -l?): copies are slower")
-        else:
-            weakref.finalize(owner, _unlock, torch, arena).atexit = False
-    return arena
-
-
-def _unlock(torch: Any, arena: Any) -> None:
-    torch.cuda.synchronize()
-    torch.cuda.cudart().cudaHostUnregister(arena.data_ptr())
 
 
 def _kind(text: str) -> Any:

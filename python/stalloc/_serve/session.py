@@ -7,7 +7,7 @@ import functools
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from stalloc import _dry_run, _native
 from stalloc._common import endings
@@ -157,7 +157,8 @@ def _serve(torch: Any, settings: Settings) -> bool:
         return False
     if not plans and settings.path is not None and (others := _other_ranks(settings.path)):
         say(f"{settings.path} holds plans of rank {others}; this is rank {settings.rank}, which starts without a plan")
-    front = shim.load("front")
+    global _front
+    _front = front = shim.load("front")
     _tell_core(torch, settings, plans)
     if (problem := _install(front, settings)) is not None:
         say(f"this process runs with PyTorch's allocator: {problem}")
@@ -330,6 +331,20 @@ def _placed(torch: Any, plans: dict[int, Path], local_rank: int | None) -> dict[
     if len(plans) == 1 and local_rank is not None and local_rank < torch.cuda.device_count():
         return {local_rank: next(iter(plans.values()))}
     return plans
+
+
+#: What serves this process, and what it calls when memory runs out.
+_front: ctypes.CDLL | None = None
+_relieving: list[Any] = []
+
+
+def when_full(relieve: Callable[[int], bool]) -> bool:
+    """Have a request that is about to fail begin anew where ``relieve``, told of the device, frees something; false if we serve nothing here."""
+    if _front is None:
+        return False
+    _relieving.append(ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_int)(relieve))
+    _front.stalloc_front_on_full(_relieving[-1])
+    return True
 
 
 def _install(front: ctypes.CDLL, settings: Settings) -> str | None:

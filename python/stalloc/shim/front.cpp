@@ -75,6 +75,8 @@ struct Front final : stalloc::Graphs<Native> {
   using Base::trim;
 
   inline static Front* installed = nullptr;  // never destroyed: tensors outlive static destruction
+  // Frees what the program can do without for a while, when a request is about to fail; false if there is no more of it.
+  inline static std::atomic<bool (*)(int)> relieve{nullptr};
   std::atomic<bool> is_caching{true};
   const IsInteresting is_saved = memory_saver();
 
@@ -90,7 +92,7 @@ struct Front final : stalloc::Graphs<Native> {
     const auto index = current_device();
     if (void* address = serve(index, size, c10::cuda::getCurrentCUDAStream(index).stream()))
       return {address, address, &release, c10::Device(c10::DeviceType::CUDA, index)};
-    auto served = fall_back(index, size, [&] { return next->allocate(size); });
+    auto served = fall_back(index, size, [&] { return next->allocate(size); }, [&] { return allocate(size); });
     // What lies in a pool has one deleter, whoever served it.
     if (auto* device = find(index); device != nullptr && device->redirected.load(std::memory_order_acquire) > 0)
       (void)served.compare_exchange_deleter(next->raw_deleter(), &release);
@@ -104,7 +106,9 @@ struct Front final : stalloc::Graphs<Native> {
   void* raw_alloc_with_stream(size_t size, cudaStream_t stream) { return raw_alloc_on(current_device(), size, stream); }
   void* raw_alloc_on(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
     if (void* address = serve(index, size, stream)) return address;
-    return fall_back(index, size, [&] { return next->raw_alloc_with_stream(size, stream); });
+    return fall_back(
+        index, size, [&] { return next->raw_alloc_with_stream(size, stream); },
+        [&] { return raw_alloc_on(index, size, stream); });
   }
 
   // Null: the request is the native allocator's.
@@ -150,27 +154,39 @@ struct Front final : stalloc::Graphs<Native> {
     return true;
   }
 
-  // Calls the native allocator; when the device is full, gives the arena's idle memory back and tries once more.
-  template <typename Allocate>
-  auto fall_back(c10::DeviceIndex index, size_t size, Allocate&& allocate) -> decltype(allocate()) {
+  // Called with no lock held, as the callback takes Python's.
+  static bool is_relieved(c10::DeviceIndex index) {
+    const auto call = relieve.load();
+    return call != nullptr && call(index);
+  }
+
+  // Calls the native allocator; when the device is full, gives the arena's idle memory back and tries once more, and begins anew
+  // once the program did without something.
+  template <typename Allocate, typename Anew>
+  auto fall_back(c10::DeviceIndex index, size_t size, Allocate&& allocate, Anew&& anew) -> decltype(allocate()) {
     auto* device = find(index);
     if (device == nullptr) return allocate();
     learn_limit(*device);
     const auto begun = c10::getApproximateTime();
+    bool is_full = false;
     try {
       return reread(*device, allocate);
     } catch (const c10::OutOfMemoryError&) {
       const auto failed = c10::getApproximateTime();
-      if (!out_of_memory.may_fit(*device, size) || trim(*device) == 0) out_of_memory.explain(*device, size);
+      is_full = !out_of_memory.may_fit(*device, size) || trim(*device) == 0;
+      if (is_full && !is_relieved(index)) out_of_memory.explain(*device, size);
       if (History::any_enabled()) device->history.leave_out(begun, failed);
     }
     stalloc::OutOfMemory::forget();
     typename Base::Again again(*this, *device);
+    if (is_full) return anew();
     try {
       return reread(*device, allocate);
     } catch (const c10::OutOfMemoryError&) {
-      out_of_memory.explain(*device, size);
+      if (!is_relieved(index)) out_of_memory.explain(*device, size);
     }
+    stalloc::OutOfMemory::forget();
+    return anew();
   }
 
   template <typename Allocate>
@@ -235,6 +251,9 @@ extern "C" const char* stalloc_front_install(const StallocCore* table, int devic
   }
   return nullptr;
 }
+
+// Has a request that is about to fail begin anew where `relieve` says that it freed memory.
+extern "C" void stalloc_front_on_full(bool (*relieve)(int)) { Front<native::CUDAAllocator>::relieve = relieve; }
 
 // Installs the front of PyTorch's allocator of pinned memory, once the other is. Returns null, or what went wrong.
 extern "C" const char* stalloc_pinned_install(const StallocCore* table) {
