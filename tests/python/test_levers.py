@@ -128,6 +128,40 @@ def test_what_a_script_does_already_is_a_line_and_no_trial(cache):
     assert answer["levers"] == [] and answer["combination"]["levers"] == [], "it fits as it is"
 
 
+#: One that checkpoints or offloads by itself, of which its peak has nothing: all in one piece, or a part that is not there at the peak.
+OWN = """
+import sys
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+net = nn.Sequential(*(nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(6))).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _step in range(3):
+    x = torch.ones(8192, 256, device="cuda")
+    if sys.argv[1] == "checkpoint":
+        y = checkpoint(net, x, use_reentrant=False)
+    else:
+        with torch.autograd.graph.save_on_cpu():
+            y = net(x[:64]).repeat(128, 1)
+        y = net(y)
+    y.square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("own, said", [("checkpoint", "checkpoint saves"), ("offload", "offload (hooks of saved tensors) saves")])
+def test_what_a_script_does_itself_and_does_not_touch_the_peak_is_named(cache, tmp_path, own, said):
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    process = run("levers", "--dry-run", GPU, "--only", "checkpoint,without_own", "--", sys.executable, str(file), own, env=cache)
+    assert process.returncode == 0, process.stderr
+    assert re.search(rf"\nthe script's own {re.escape(said)} [\d.]+ \w+ of the [\d.]+ MiB that checkpoint saves\n", process.stdout), process.stdout
+    process = run("run", "--fit=250MiB", "--only", "checkpoint", "--only-say", "--dry-run", GPU, "--", sys.executable, str(file), own, env=cache)
+    assert f"--fit: the script's own {said}" in process.stderr and "applied from outside: checkpoint (" in process.stderr, process.stderr
+
+
 SHARING = """
 import os, runpy, sys, threading
 from torch.optim.optimizer import register_optimizer_step_pre_hook

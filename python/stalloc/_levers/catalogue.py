@@ -48,6 +48,7 @@ REASONS = {
     "distributed": "the script has process groups already",
     "before reduction": "the script has process groups, which reduce gradients after the backward pass has made them",
     "unused parameters": "DDP with find_unused_parameters looks for tensors in what the model returns",
+    "no own": "the script saves no memory by checkpoints or hooks of its own",
     "trainer": "transformers' Trainer has options of its own for this (fsdp, deepspeed), which are not tried",
 }
 
@@ -270,6 +271,23 @@ class Spill(Lever):
     def stepped(self) -> None:
         if self._spiller is not None:
             self._spiller.stepped()
+
+
+class WithoutOwn(Lever):
+    """The script without its own checkpoints and hooks of saved tensors, which shows what they save: :class:`Observed` leaves them out."""
+
+    name = group = "without_own"
+    refused_by = ("no own",)
+
+    def what(self, program: Program) -> str:
+        own = {"checkpoint": "checkpoint", "hooks": "offload (hooks of saved tensors)"}
+        return f"the script's own {' and '.join(word for fact, word in own.items() if fact in program.does)}"
+
+    def how(self, program: Program) -> tuple[str, str]:
+        return "", "nowhere: it is tried to see what they save"
+
+    def on_model(self, program: Program, name: str, model: Any) -> bool:
+        return True
 
 
 class _OfOptimizer(Lever):
@@ -616,6 +634,7 @@ LEVERS: tuple[Lever, ...] = (
     OffloadHalf(),
     Offload(),
     StatesOnHost(),
+    WithoutOwn(),
     EightBit(),
     Autocast(),
     Bf16(),

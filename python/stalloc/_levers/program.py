@@ -130,6 +130,7 @@ class Program:
             "no optimizer": not self.optimizers,
             "no model": not self.models,
             "no blocks": not self.blocks(),
+            "no own": not self.does & {"checkpoint", "hooks"},
             "no logits": self.head is None,
             "gradients gone": "late zeroing" not in self.does,
             "16 bits": all(p.dtype != self.torch.float32 for p in parameters),

@@ -9,7 +9,7 @@ from typing import Any, Callable
 from stalloc._common import imports
 from stalloc._common.users import is_ours
 from stalloc._levers.applied import called
-from stalloc._levers.catalogue import Lever
+from stalloc._levers.catalogue import Lever, WithoutOwn
 from stalloc._levers.program import Program, models_of, widening
 from stalloc._levers.source import Call, program_frames
 from stalloc._levers.side_effects import hooked, of as side_effects
@@ -166,7 +166,7 @@ class Observed(Watch):
         self._heads: set[int] = set()
         self._steps = 0
         watched(torch.nn.Module, "__init__", lambda module, *_arguments, **_options: self.program.is_being_made(module))
-        _watch_what_it_does(torch, self.program)
+        _watch_what_it_does(torch, self.program, self.chosen)
         watched(torch.autograd, "grad", lambda *arguments, **options: self._retains(*arguments[3:5], **options))
 
     def is_done(self, module: Any) -> bool:
@@ -218,8 +218,14 @@ class Observed(Watch):
         self._steps += optimizer is self.program.optimizers[0]
 
 
-def watched(owner: Any, name: str, note: Callable[..., None], after: Callable[..., None] = lambda *_, **_options: None) -> None:
-    """Has ``note`` called before a function of ``owner``, and ``after`` after it, but where a lever calls it."""
+def watched(
+    owner: Any,
+    name: str,
+    note: Callable[..., None],
+    after: Callable[..., None] = lambda *_, **_options: None,
+    instead: Callable[[Any], Any] = lambda original: original,
+) -> None:
+    """Has ``note`` called before a function of ``owner``, and ``after`` after it, or something else ``instead`` of it, but where a lever calls it."""
     original = getattr(owner, name, None)
     if original is None:
         return
@@ -229,14 +235,18 @@ def watched(owner: Any, name: str, note: Callable[..., None], after: Callable[..
         if is_ours(sys._getframe(1).f_code.co_filename):
             return original(*arguments, **options)
         note(*arguments, **options)
-        result = original(*arguments, **options)
+        result = instead(original)(*arguments, **options)
         after(*arguments, **options)
         return result
 
     setattr(owner, name, called)
 
 
-def _watch_what_it_does(torch: Any, program: Program) -> None:
+#: Options of a checkpoint, which the function in it has not.
+_OF_CHECKPOINTS = "use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop", "respect_saved_tensors_hooks"
+
+
+def _watch_what_it_does(torch: Any, program: Program, chosen: list[Lever]) -> None:
     """Notes calls that decide whether a lever can be used."""
 
     def does(what: str) -> Callable[..., None]:
@@ -256,6 +266,18 @@ def _watch_what_it_does(torch: Any, program: Program) -> None:
     def checkpointed(*_arguments: Any, **_options: Any) -> None:
         program.blocks_at_once, program.in_checkpoint = max(program.blocks_at_once, program.in_checkpoint or 0), None
 
+    def uncheckpointed(function: Any, *arguments: Any, **options: Any) -> Any:
+        return function(*arguments, **{name: value for name, value in options.items() if name not in _OF_CHECKPOINTS})
+
+    def hooks(this: Any, *_arguments: Any) -> None:
+        program.does.update({"hooks"} if type(this).__module__ != "torch.utils.checkpoint" else ())
+
+    def unhooked(this: Any, *_arguments: Any) -> None:
+        begin(this, lambda tensor: tensor, lambda tensor: tensor)
+
+    def left_out(other: Any) -> Callable[[Any], Any]:
+        return lambda original: other if any(isinstance(lever, WithoutOwn) for lever in chosen) else original
+
     def zeroes(is_own: bool) -> Callable[..., None]:
         def zeroing(this: Any, set_to_none: bool = True) -> None:
             parameters = this.parameters() if is_own else (p for group in this.param_groups for p in group["params"])
@@ -272,7 +294,9 @@ def _watch_what_it_does(torch: Any, program: Program) -> None:
     watched(torch.nn.Module, "zero_grad", zeroes(is_own=True))
     watched(torch.optim.Optimizer, "zero_grad", zeroes(is_own=False))
     watched(torch.optim.lr_scheduler.LRScheduler, "step", lambda *_, **_options: program.does.update({"schedule"} if program.has_stepped else ()))
-    imports.after("torch.utils.checkpoint", lambda module: watched(module, "checkpoint", checkpoints, checkpointed))
+    imports.after("torch.utils.checkpoint", lambda module: watched(module, "checkpoint", checkpoints, checkpointed, left_out(uncheckpointed)))
+    begin = torch.autograd.graph.saved_tensors_hooks.__init__
+    watched(torch.autograd.graph.saved_tensors_hooks, "__init__", hooks, instead=left_out(unhooked))
     for name in ("torch.distributed.distributed_c10d", "torch.distributed"):  # it has a name of its own for it
         imports.after(name, lambda module: watched(module, "init_process_group", does("distributed")))
     watched(torch.nn.functional, "cross_entropy", program.cross_entropy_called)

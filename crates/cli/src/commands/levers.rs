@@ -148,6 +148,9 @@ fn print(answer: &Answer, command: &CommandLine) -> Result<(), Error> {
     if base.step_us.is_some() {
         output::line("\na step: by the dry run's clock, from operations, bytes and the GPU's data sheet")?;
     }
+    if let Some(own) = own(answer) {
+        output::line(&format!("\n{own}"))?;
+    }
     print_not(answer)?;
     let saving = ran.iter().filter(|(_, figures)| figures.peak_allocated < base.peak_allocated);
     for lever in saving.filter_map(|(row, _)| row.lever.as_ref()) {
@@ -206,6 +209,19 @@ pub fn step(answer: &Answer, figures: &LeverFigures, is_lever: bool) -> String {
     }
     let share = 100.0 * (step as f64 / base as f64 - 1.0);
     if share.abs() < 0.05 { format!("{ms}, as without") } else { format!("{ms}, {share:+.1} %") }
+}
+
+/// What the script saves by itself, where checkpointing each block, or what else there is about saved tensors, saves more than twice as much.
+pub fn own(answer: &Answer) -> Option<String> {
+    let peak = |row: &Row| row.outcome.as_ref().ok().map(|figures| figures.peak_allocated);
+    let rows = || answer.rows.iter().filter_map(|row| Some((row.lever.as_ref()?, peak(row)?)));
+    let (own, without) = rows().find(|(lever, _)| lever.name == levers::WITHOUT_OWN)?;
+    let is_alike = |lever: &FoundLever| lever.group.contains("activations") || lever.group == "copies";
+    let (best, least) =
+        rows().filter(|(lever, _)| is_alike(lever)).min_by_key(|(lever, peak)| (lever.name != "checkpoint", *peak))?;
+    let [saved, all] = [peak(&answer.base)?, least].map(|peak| without.saturating_sub(peak));
+    let of = format!("{} of the {} that {} saves", output::bytes(saved), output::bytes(all), best.name);
+    (saved < all / 2).then(|| format!("{} saves {of}", own.what))
 }
 
 /// Levers that were not tried, and those that the script does not run with.

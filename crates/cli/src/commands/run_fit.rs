@@ -10,7 +10,7 @@ use stalloc_dryrun_setup::{GPUS, Gpu, MIB, find, variables};
 use stalloc_jobs::fit::{self, Setting};
 use stalloc_jobs::levers::{self, Answer, Combination, Question};
 
-use crate::commands::levers::{step, watching};
+use crate::commands::levers::{own, step, watching};
 use crate::commands::trace::{Answers, failed};
 use crate::commands::trials::happened;
 use crate::error::{Error, Outcome};
@@ -87,7 +87,7 @@ pub fn decide(
             },
         },
         world_size: None,
-        only: among,
+        only: among.into_iter().chain([levers::WITHOUT_OWN.to_owned()]).collect(),
         only_if_needed: true,
     };
     let stop =
@@ -101,6 +101,9 @@ pub fn decide(
     if let Err(failure) = &answer.base.outcome {
         output::say(&format!("--fit: without a GPU the command {}; the job runs as it is", happened(failure)));
         return Ok(Decision::AsItIs);
+    }
+    if let Some(own) = own(&answer) {
+        output::say(&format!("--fit: {own}"));
     }
     match &answer.combination {
         Some(found) if found.figures.fits && found.levers.is_empty() => Ok(Decision::AsItIs),

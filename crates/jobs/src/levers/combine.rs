@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::fit::Error;
 use crate::fit::notes::FoundLever;
-use crate::levers::{Answer, Bench, LeverFigures, Row, SHARDED, SPILL, aim_lower, value_with};
+use crate::levers::{Answer, Bench, LeverFigures, Row, SHARDED, SPILL, WITHOUT_OWN, aim_lower, value_with};
 
 /// Sets that are tried at most, of those with the script's numbers on its GPU and of the others each.
 const MOST_TRIALS: usize = 16;
@@ -74,7 +74,7 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
             Some(Alone { cost: cost(answer, row)?, lever: row.lever.as_ref()?, figures: row.outcome.as_ref().ok()? })
         })
         // One that makes it worse is none.
-        .filter(|one| one.figures.peak_allocated <= base.peak_allocated)
+        .filter(|one| one.figures.peak_allocated <= base.peak_allocated && one.lever.name != WITHOUT_OWN)
         .collect();
     ranked.sort_by(|one, other| order(&one.cost, &other.cost));
     if let Some(one) = ranked.iter().find(|one| one.figures.fits && one.is_free()) {

@@ -33,6 +33,9 @@ const ACCUMULATE: &str = "accumulate";
 /// The lever that plans what waits in host memory, within each trial of it.
 const SPILL: &str = "spill";
 
+/// The lever that leaves out what the script does itself: it shows what that saves, and is never chosen.
+pub const WITHOUT_OWN: &str = "without_own";
+
 /// Levers that are right when they are applied from outside to a job that trains, in the order in which they are shown.
 pub const FROM_OUTSIDE: [&str; 12] = [
     "fused",
@@ -309,7 +312,7 @@ pub fn levers(
     usable.retain(|lever| lever.name != ACCUMULATE || half(&at).is_some());
     let is_asked = |lever: &FoundLever| question.only.is_empty() || question.only.contains(&lever.name);
     usable.retain(is_asked);
-    skipped.retain(is_asked);
+    skipped.retain(|lever| is_asked(lever) && lever.name != WITHOUT_OWN);
     let mut answer = Answer {
         gpu,
         goal,
