@@ -211,7 +211,7 @@ class Rehearsal(Spiller):
                 self._fullest[number] = notes
         if len(self._ends) >= STEPS and not self._is_over:
             self._is_over = True
-            self.step = _between(*self._ends[-2:]) if self._ends[-1] is not None else 0
+            self.step = self._last_step()
             self._follow()
             self._fullest = {}
 
@@ -219,14 +219,19 @@ class Rehearsal(Spiller):
         """The optimizer has stepped."""
         import torch
 
-        if not self._is_over:
-            self._ends.append(torch.cuda.Event(enable_timing=True) if torch.cuda.is_initialized() else None)
-            if self._ends[-1] is not None:
-                self._ends[-1].record()
+        self._ends.append(torch.cuda.Event(enable_timing=True) if torch.cuda.is_initialized() else None)
+        if self._ends[-1] is not None:
+            self._ends[-1].record()
+
+    def _last_step(self) -> int:
+        return _between(*self._ends[-2:]) if self._ends[-1] is not None else 0
 
     def note(self) -> dict[str, Any] | None:
         """What the trial says of it; None if there is no plan, or nothing in it."""
         self._end_notes()
+        # The first step with the plan locks pages; another tells what the plan comes to.
+        if len(self._ends) > STEPS + 1:
+            self.added = max(self._last_step() - self.step, 0)
         return {"plan": self.plan, "what": self.what, "step": self.step, "added": self.added} if self.plan["victims"] else None
 
     def _follow(self) -> None:

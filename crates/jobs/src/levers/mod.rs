@@ -352,7 +352,7 @@ struct Aim {
 
 impl Aim {
     /// Trials with less allowed than before, at most: what the arena holds beyond live bytes is another part of them under a plan.
-    const MORE_TRIALS: u32 = 2;
+    const MORE_TRIALS: u32 = 4;
 
     /// The part of the link's bandwidth that copies are planned with: they sustain 0.78 of it, and each takes a while to begin. With all of
     /// it a GPT that spills 0.5 GiB at 0.9 of its peak took 7 % longer than was planned.
