@@ -134,7 +134,7 @@ class Call:
                 continue
             away = self.known(tensor)
             if away is None and self._can_go(tensor, tensor.untyped_storage()):
-                victim = self.spiller.one_more(tensor)
+                victim = self.spiller.one_more(self._torch, tensor)
                 away = self.go(victim, tensor) if victim else None
                 if away is not None:
                     self._acts.add(PACKED, packed.at, OUT, victim)
@@ -302,10 +302,8 @@ class Spiller:
             self._say(f"{_native.format_bytes(self.plan['host'])} of host memory cannot be had; nothing is spilled")
             return False
 
-    def one_more(self, tensor: Any) -> int:
+    def one_more(self, torch: Any, tensor: Any) -> int:
         """The number of a victim that the plan has not; 0 where there is no host memory for it."""
-        import torch
-
         victim, size = len(self._places), tensor.untyped_storage().nbytes()
         try:
             if size > host_memory():

@@ -272,9 +272,6 @@ def _watch_what_it_does(torch: Any, program: Program, chosen: list[Lever]) -> No
     def hooks(this: Any, *_arguments: Any) -> None:
         program.does.update({"hooks"} if type(this).__module__ != "torch.utils.checkpoint" else ())
 
-    def unhooked(this: Any, *_arguments: Any) -> None:
-        begin(this, lambda tensor: tensor, lambda tensor: tensor)
-
     def left_out(other: Any) -> Callable[[Any], Any]:
         return lambda original: other if any(isinstance(lever, WithoutOwn) for lever in chosen) else original
 
@@ -296,7 +293,7 @@ def _watch_what_it_does(torch: Any, program: Program, chosen: list[Lever]) -> No
     watched(torch.optim.lr_scheduler.LRScheduler, "step", lambda *_, **_options: program.does.update({"schedule"} if program.has_stepped else ()))
     imports.after("torch.utils.checkpoint", lambda module: watched(module, "checkpoint", checkpoints, checkpointed, left_out(uncheckpointed)))
     begin = torch.autograd.graph.saved_tensors_hooks.__init__
-    watched(torch.autograd.graph.saved_tensors_hooks, "__init__", hooks, instead=left_out(unhooked))
+    watched(torch.autograd.graph.saved_tensors_hooks, "__init__", hooks, instead=left_out(lambda this, *_: begin(this, *[lambda tensor: tensor] * 2)))
     for name in ("torch.distributed.distributed_c10d", "torch.distributed"):  # it has a name of its own for it
         imports.after(name, lambda module: watched(module, "init_process_group", does("distributed")))
     watched(torch.nn.functional, "cross_entropy", program.cross_entropy_called)
