@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -25,12 +26,19 @@ STREAMS = ("native", "auto", "planned", "expandable", "native careless")
 SPEEDS = ("native", "planned", "open", "auto", "expandable")
 #: Steps before times count; steps that are timed; how often each allocator has its turn.
 WARM_UP, TIMED, TURNS = 3, 10, 2
-#: Jobs whose steps are timed, with every allocator by turns, and for how many steps: functions of bench/unseen.py, jobs and programs of bench/jobs.
+#: Jobs whose steps are timed by turns, and the steps that warm each up: functions of bench/unseen.py, jobs and programs of bench/jobs.
 TIMED_JOBS = {
-    **{"ppo_control": 8, "two_way_offload": 10, "sharded": 20, "sac": 45, "unet": 45, "prefetch": 60, "sampled_graphs": 60, "yolo": 10},
-    **{"any-length": 12, "detection": 12, "lora-packed": 12, "nanochat": 15, "convnet": 15, "trees": 8, "speech": 12, "conformer": 20},
+    **{"two_way_offload": 10, "ppo_control": 60, "sharded": 20, "prefetch": 60, "unet": 30, "sampled_graphs": 40, "yolo": 30, "sac": 80},
+    **{"detection": 20, "any-length": 10, "lora-packed": 10, "nanochat": 12, "convnet": 20, "trees": 8, "speech": 15, "conformer": 20},
 }
-TIMED_TURNS = 2
+#: `native again` says what of a difference is chance.
+TIMED_WAYS = ("native", "expandable", "auto", "native again")
+#: Jobs of several streams or of many small requests: what learning does to them is timed too.
+ON_STREAMS = ("two_way_offload", "ppo_control", "sharded", "prefetch")
+#: Steps that no timed job comes to: its leader ends it before.
+MANY_STEPS = 100_000
+#: Those whose kernels are timed: what the clock of a dry run is furthest from.
+PROFILED = ("unet", "detection", "yolo", "sampled_graphs", "ppo_control")
 #: The searched jobs: memory that each may take, in MiB, and where the search begins. Less than the GPU, so that a step is short and four searches go on at once.
 SEARCHED = {"lengths": (24 << 10, 12), "moe": (24 << 10, 12), "llama-1b": (24 << 10, 32), "llama-3b": (32 << 10, 16)}
 SEARCHED_ALLOCATORS = ("native", "expandable", "auto")
@@ -62,35 +70,38 @@ def shell(*lines: str) -> list[str]:
 
 
 def time(kit: Kit) -> list[Callable[[], Any]]:
-    """Steps of the bench's jobs, by turns. Processes wait for their turn with all that they import."""
+    """Steps of the bench's jobs under each allocator, by turns. Processes wait for their turn with all that they import."""
+
+    def once(name: str) -> None:
+        led = lambda way: [sys.executable, HERE / "timed.py", "--leader", "LEADER", "--way", "WAY", *(["--one-step"] if way == "open" else []), *program(name)]
+        ways = (*TIMED_WAYS, "open") if name in ON_STREAMS else TIMED_WAYS
+        under = {way: kit.under(way.removesuffix(" again"), led(way)) for way in ways}
+        commands = kit.logs / f"commands-{name}.json"
+        commands.write_text(json.dumps({way: {"command": list(map(str, command)), "environment": more} for way, (command, more) in under.items()}))
+        shorter = ["--warm-up", 3, "--rounds", 2, "--seconds", 0.01] if kit.tiny else ["--warm-up", TIMED_JOBS[name]]
+        kit.measure(f"turns/{name}", 240, lambda output, _: kit.leading("--output", output, "--turn", kit.work / "turn", *shorter, commands))
+
+    return [lambda name=name: once(name) for name in (list(TIMED_JOBS)[1:3] if kit.tiny else TIMED_JOBS)]
+
+
+def program(name: str) -> list[Any]:
+    """The program of a timed job, with what makes it run until it is ended."""
     from jobs import JOBS
 
-    def command(name: str) -> list[Any]:
-        steps = 6 if kit.tiny else TIMED_JOBS[name]
-        if name in JOBS:
-            return [HERE / JOBS[name].script, *JOBS[name].options, "--seed", "1", "--steps", steps]
-        program = HERE / "bench" / "jobs" / f"{name}.py"
-        return [program, "--steps", steps] if program.exists() else [f"{HERE / 'bench' / 'unseen.py'}:{name}", steps]
-
-    def once(name: str, way: str, turn: int) -> None:
-        program = lambda output: [sys.executable, HERE / "timed.py", "--output", output, "--turn", kit.work / "turn", *command(name)]
-        run_under(kit, f"time/{name}/{way}/{turn}", way, program, 240)
-
-    names = list(TIMED_JOBS)[: 2 if kit.tiny else None]
-    parts = [(name, way, turn) for turn in range(1, 1 + (1 if kit.tiny else TIMED_TURNS)) for name in names for way in SEARCHED_ALLOCATORS]
-    return [lambda part=part: once(*part) for part in parts]
+    if name in JOBS:
+        return [HERE / JOBS[name].script, *JOBS[name].options, "--seed", "1", "--steps", MANY_STEPS]
+    script = HERE / "bench" / "jobs" / f"{name}.py"
+    return [script, "--steps", MANY_STEPS] if script.exists() else [f"{HERE / 'bench' / 'unseen.py'}:{name}", MANY_STEPS]
 
 
 def profile(kit: Kit) -> list[Callable[[], Any]]:
     """How long the kernels of a step take, for the clock of a dry run."""
-    models = {"moe": 8, "lengths": 4, "gpt2": 16, "conv": 64, "compiled": 8, "llama-small": 16}
 
-    def once(model: str) -> None:
-        job = training(kit, model, models[model], 9)(kit.logs / f"profiled-{model}.json")[1:]
-        program = lambda output: [sys.executable, HERE / "timed.py", "--output", output, "--turn", kit.work / "turn", "--profile", 3, *job]
-        run_under(kit, f"profile/{model}", "native", program, 120)
+    def once(name: str) -> None:
+        command = lambda output: [sys.executable, HERE / "profiled.py", "--output", output, "--turn", kit.work / "turn", *program(name)]
+        run_under(kit, f"profile/{name}", "native", command, 120)
 
-    return [lambda model=model: once(model) for model in models]
+    return [lambda name=name: once(name) for name in PROFILED]
 
 
 def tight(kit: Kit, model: str, output: Path | None = None) -> list[Any]:

@@ -1,102 +1,91 @@
-"""Runs a job of bench/jobs and times its steps, one job on the GPU at a time: what is imported is imported before its turn.
-
-A step ends where the first optimizer that steps does. The host's clock says it, which the GPU is waited for only at the beginning and
-the end of what is timed.
-"""
+"""Makes steps of a program when it is told to, and says how long they took: one of the processes that by_turns.py leads."""
 
 from __future__ import annotations
 
 import argparse
-import fcntl
-import importlib
-import runpy
-import statistics
+import contextlib
+import json
+import socket
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-import figures
+import program
 import torch
-from torch.optim import optimizer as optim
-
-#: Steps that fill caches and arenas: their time is told apart.
-FIRST = 5
 
 
-class Clock:
-    """When each step of the first optimizer ended, by the host's clock."""
+class Segments:
+    """Segments of steps, each of as many as the leader asks for; the GPU is waited for at the end of each, and nowhere else."""
 
-    def __init__(self, profiled: int) -> None:
-        self.began = time.perf_counter()
-        self.profiled = profiled
-        self.ends: list[float] = []
-        self._whose: Any = None
+    def __init__(self, leader: socket.socket) -> None:
+        self._lines = leader.makefile("rw")
+        self.steps = program.Steps(self._ended)
 
-    def stepped(self, whose: Any, *_: Any) -> None:
-        """An optimizer has made a step."""
-        self._whose = self._whose or whose
-        if whose is self._whose:
-            if len(self.ends) + 1 == FIRST:
-                torch.cuda.synchronize()
-            self.ends.append(time.perf_counter())
-            if self.profiled and len(self.ends) in (FIRST, FIRST + self.profiled):
-                self._profile()
+    def begin(self) -> None:
+        """Waits for the number of steps of the next segment; Enough if it is none."""
+        self._left = int(self._lines.readline() or 0)
+        if not self._left:
+            raise program.Enough
+        self._cpu = time.process_time()
+        self._ends = [time.perf_counter()]
 
-    def _profile(self) -> None:
-        torch.cuda.synchronize()
-        if len(self.ends) == FIRST:
-            self._profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
-            self._profiler.start()
-            self._from = time.perf_counter()
-            return
-        self.kernels: dict[str, Any] = {"seconds": time.perf_counter() - self._from, "steps": self.profiled}
-        self._profiler.stop()
-        found = [(event.self_device_time_total, event.count, event.key[:120]) for event in self._profiler.key_averages()]
-        self.kernels |= {"busy_us": sum(took for took, *_ in found), "by_name": sorted(found, reverse=True)[:60]}
+    def _ended(self, _: int) -> None:
+        self._ends.append(time.perf_counter())
+        self._left -= 1
+        if not self._left:
+            torch.cuda.synchronize()
+            took = {"seconds": time.perf_counter() - self._ends[0], "cpu_seconds": time.process_time() - self._cpu}
+            self.say({**took, "steps": [b - a for a, b in zip(self._ends, self._ends[1:])], **spent()})
+            self.begin()
 
-    def figures(self) -> dict[str, Any]:
-        """Seconds: of the first steps, of each after them by the host's clock, and of all of these with what the GPU still had to do."""
-        torch.cuda.synchronize()
-        ended = time.perf_counter()
-        steps = [after - before for before, after in zip(self.ends[FIRST - 1 :], self.ends[FIRST:])]
-        return {
-            **({"kernels": self.kernels} if self.profiled else {}),
-            "first_seconds": self.ends[FIRST - 1] - self.began,
-            "steps": len(steps),
-            "seconds": ended - self.ends[FIRST - 1],
-            "median_seconds": statistics.median(steps),
-            "longest_seconds": max(steps),
-        }
+    def say(self, what: dict[str, Any]) -> None:
+        print(json.dumps(what), file=self._lines, flush=True)
+
+
+def spent() -> dict[str, Any]:
+    """What stalloc's remaps have taken so far, where the process runs under it."""
+    if "stalloc" not in sys.modules:
+        return {}
+    said = sys.modules["stalloc"].memory_stats()
+    return {name: said[name] for name in ("driver_ms", "remaps")}
+
+
+def digest(optimizer: torch.optim.Optimizer | None) -> list[int]:
+    """A number of the bits of each parameter, which differs where a bit does."""
+    parameters = [p.detach() for group in (optimizer.param_groups if optimizer else []) for p in group["params"]]
+    bits = [getattr(p, "_local_tensor", p).contiguous().view(torch.uint8).flatten() for p in parameters]
+    found = []
+    for each in bits:
+        total = 0
+        for at, piece in enumerate(each.split(1 << 22)):
+            total += (at + 1) * int((piece.to(torch.int32) * (torch.arange(len(piece), device=piece.device, dtype=torch.int32) % 8191 + 1)).sum())
+        found.append(total)
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--turn", type=Path, required=True, help="a file that only one process locks at a time")
-    parser.add_argument("--profile", type=int, default=0, metavar="STEPS", help="after the first, note the time of kernels in so many")
-    parser.add_argument("script", help="or MODULE.py:FUNCTION, whose argument is the module's STEPS")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--leader", required=True, help="the leader's socket")
+    parser.add_argument("--way", required=True, help="what the leader calls this process")
+    parser.add_argument("--one-step", action="store_true", help="stalloc sees the whole run as one step, so that it learns no plan")
+    program.arguments(parser)
     options = parser.parse_args()
-    script, _, function = options.script.partition(":")
-    jobs = Path(__file__).parent / "bench" / "jobs"
-    sys.path[:0] = [str(Path(script).parent), str(jobs.parent), str(jobs)]
-    import training  # noqa: F401 - the jobs' own module, and what it imports
+    run = program.load(options)
+    leader = socket.socket(socket.AF_UNIX)
+    leader.connect(options.leader)
+    segments = Segments(leader)
+    segments.say({"way": options.way})
 
-    if function:
-        module = importlib.import_module(Path(script).stem)
-        (module.STEPS,) = map(int, options.arguments)
-        run = getattr(module, function)
-    else:
-        sys.argv = [script, *options.arguments]
-        run = lambda: runpy.run_path(script, run_name="__main__")
-    with options.turn.open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        torch.cuda.init()
-        clock = Clock(options.profile)
-        optim.register_optimizer_step_post_hook(clock.stepped)
-        run()
-        figures.write(options.output, clock.figures())
+    def led() -> None:
+        segments.begin()
+        with sys.modules["stalloc"].step() if options.one_step else contextlib.nullcontext():
+            run()
+
+    program.run(led)
+    torch.cuda.synchronize()
+    peaks = {"peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved()}
+    served = {"stalloc": sys.modules["stalloc"].memory_stats()} if "stalloc" in sys.modules else {}
+    segments.say({**peaks, "weights": digest(segments.steps.whose), **json.loads(json.dumps(served, default=str))})
 
 
 if __name__ == "__main__":
