@@ -276,6 +276,12 @@ impl<D: Device> Arena<D> {
         self.ledger.journal().take(empty)
     }
 
+    /// What the better of PyTorch's allocators holds for the journal so far, bytes, and how often the journal said that what is cached was
+    /// given back: the arena may hold as much where remapping takes time.
+    pub fn rivals_hold(&mut self, bytes: u64, given_back: u64) {
+        self.ledger.rivals_hold(bytes, given_back);
+    }
+
     /// What was done so far.
     pub fn statistics(&self) -> Statistics {
         Statistics { driver: self.device.driver_work(), ..*self.ledger.statistics() }

@@ -30,6 +30,7 @@ mod expand;
 mod index;
 mod pool;
 mod release;
+mod rivals;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ use pool::Pools;
 
 pub use adopt::{AdoptError, Adopted, Part};
 pub use alone::Caching;
+pub use rivals::{Rivals, RivalsHeld, RivalsHold};
 pub use settings::*;
 pub use view::{BlockState, Segment, SegmentBlock};
 

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use stalloc_caching::{Rivals, RivalsHeld};
 use stalloc_learning::{Finding, Known, Learning};
 
 use crate::locked_arena::LockedArena;
 use crate::messages::say;
-use crate::rivals::{Rivals, RivalsHeld};
+use crate::serving::Serving;
 use crate::{fork, registry};
 
 /// How often journals are read if no step begins: at ten million requests a second a journal holds a fifth of a second.
@@ -227,7 +228,12 @@ fn write(folder: &Path, rank: u64, device: i32, learning: Learning) -> Result<bo
 fn learn(known: &mut Learned, locked: &LockedArena) {
     hear(known, locked);
     let learning = &mut known.learning;
-    let Some(now) = locked.with(|arena| arena.statistics()) else { return };
+    let rivals = known.rivals.hold();
+    let told = |arena: &mut dyn Serving| {
+        rivals.inspect(|now| arena.rivals_hold(now.least, now.given_back));
+        arena.statistics()
+    };
+    let Some(now) = locked.with(told) else { return };
     let size = locked.with(|arena| arena.frame_bytes()).flatten();
     let mut proposed = learning.think(&now);
     while let Some(proposal) = proposed {

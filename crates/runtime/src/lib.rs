@@ -7,7 +7,7 @@
 //!
 //! The rooms: `folder` (where plans lie), `locked_arena` (one device's arena and its lock), `serving` (an arena, whatever
 //! device it is on), `counters` (its share of PyTorch's statistics), `segments` (its share of snapshots), `registry` (which device an address belongs to), `arenas` (what a process asks of them),
-//! `budget` (how much memory it may take), `solid` (how large one allocation is), `pinned` (page-locked memory of the host), `learning` (a thread that makes plans while the program runs), `host_room` (how much page-locked memory the host has left), `rivals` (what PyTorch's allocator would have held), `fork` (children
+//! `budget` (how much memory it may take), `solid` (how large one allocation is), `pinned` (page-locked memory of the host), `learning` (a thread that makes plans while the program runs), `host_room` (how much page-locked memory the host has left), `fork` (children
 //! of the process), `messages` (what the user is told), `fault` (no panic reaches C), `table` (C), `order`
 //! (the stand-in CUDA hears of blocks).
 //! Programs that give PyTorch an allocator by name get [`pluggable`]'s, which brings a fallback of its own.
@@ -28,7 +28,6 @@ mod order;
 mod pinned;
 pub mod pluggable;
 mod registry;
-mod rivals;
 mod segments;
 mod serving;
 mod solid;
@@ -48,9 +47,9 @@ pub use locked_arena::Report;
 pub use messages::say;
 pub use pinned::{PinnedCounters, counters as pinned_counters};
 pub use registry::{HOST, device_of};
-pub use rivals::RivalsHeld;
 pub use solid::set as set_solid;
 pub use stalloc_allocator::{Error as ArenaError, Moved};
+pub use stalloc_caching::RivalsHeld;
 pub use stalloc_learning::Finding;
 pub use table::{
     Core, CoreArena, CoreBlock, CoreExport, CorePart, CorePoolPart, CoreRange, VERSION as CORE_VERSION, core,

@@ -53,6 +53,7 @@ serving! {
         give_back(bytes: u64) -> Result<u64, Error>;
         give_back_idle() -> Result<u64, Error>;
         take_journal(empty: &mut Vec<Event>) -> bool;
+        rivals_hold(bytes: u64, given_back: u64);
         propose(script: Script, frames: &FrameSet) -> bool;
         take_retired() -> Option<Box<Script>>;
         handles(block: &LiveBlock) -> Option<Vec<Range<Address>>>;

@@ -1,6 +1,7 @@
 //! Our arena that learns while the program runs: what `runtime` does in a thread of its own, done between two requests.
 
 use stalloc_allocator::{Allocator, Error, PlannedAllocator};
+use stalloc_caching::Rivals;
 use stalloc_device::{Address, Device, Stream};
 use stalloc_learning::Learning;
 
@@ -14,20 +15,24 @@ const UNMARKED: u32 = 4096;
 pub(crate) struct Auto<D: Device, F> {
     served: PlannedAllocator<D, F>,
     learning: Learning,
+    rivals: Rivals,
     /// Requests until it is thought again: a step has begun with the last one, or nobody says where steps begin.
     until: u32,
 }
 
 impl<D: Device, F: Allocator> Auto<D, F> {
-    pub fn new(mut served: PlannedAllocator<D, F>) -> Self {
+    /// `room`: bytes that the device has.
+    pub fn new(mut served: PlannedAllocator<D, F>, room: u64) -> Self {
         served.arena_mut().keep_journal();
-        Auto { served, learning: Learning::default(), until: UNMARKED }
+        Auto { served, learning: Learning::default(), rivals: Rivals::new(room), until: UNMARKED }
     }
 
     /// Takes into account what happened, and changes the plan if that is due.
     fn learn(&mut self) {
         let arena = self.served.arena_mut();
         let is_whole = arena.take_journal(self.learning.journal());
+        self.rivals.hear(self.learning.journal(), is_whole);
+        self.rivals.hold().inspect(|now| arena.rivals_hold(now.least, now.given_back));
         self.learning.hear(is_whole);
         let mut proposed = self.learning.think(&arena.statistics());
         while let Some(proposal) = proposed {

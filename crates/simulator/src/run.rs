@@ -66,7 +66,7 @@ pub(crate) fn replay(
             Run::new(trace, planned, device, false, options.step).finish(kind, progress)
         }
         Kind::StallocAuto => {
-            let auto = Auto::new(arena(&Plan::default(), &device, settings)?);
+            let auto = Auto::new(arena(&Plan::default(), &device, settings)?, device.capacity());
             Run::new(trace, auto, device, false, options.step).finish(kind, progress)
         }
     }

@@ -163,7 +163,12 @@ impl Ledger {
         self.statistics.steps >= self.counts_from
     }
 
-    /// Bytes that PyTorch's allocators would hold at least.
+    /// See [`Arena::rivals_hold`](super::Arena::rivals_hold).
+    pub fn rivals_hold(&mut self, bytes: u64, given_back: u64) {
+        self.rivals.told(bytes, given_back);
+    }
+
+    /// Bytes that the better of PyTorch's allocators would hold.
     #[inline]
     pub fn rivals(&self) -> u64 {
         self.rivals.held()

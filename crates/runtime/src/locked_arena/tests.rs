@@ -58,6 +58,9 @@ impl Serving for Faulty {
     fn propose(&mut self, _: stalloc_allocator::Script, _: &stalloc_allocator::FrameSet) -> bool {
         false
     }
+    fn rivals_hold(&mut self, _: u64, _: u64) {
+        unreachable!()
+    }
     fn take_retired(&mut self) -> Option<Box<stalloc_allocator::Script>> {
         None
     }

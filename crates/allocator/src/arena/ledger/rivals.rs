@@ -1,4 +1,5 @@
-//! The least that PyTorch's allocators would hold for the same requests.
+//! What PyTorch's allocators would hold for the same requests: the least that they can, or what a model of them says that follows the
+//! journal, where that is more.
 //!
 //! Both of them, with expandable segments or without, keep memory for small and for large requests of each stream apart, and as long as
 //! the device has room, none of it passes to another. So each of them holds at least the sum of these parts' peaks. Blocks that other
@@ -20,6 +21,9 @@ pub(super) struct Rivals {
     parts: Vec<[RivalPool; 2]>,
     /// The sum of what each held at most, granules.
     held: u64,
+    /// Bytes that a model said the better of them holds since what is cached was given back last, and how often it was.
+    told: u64,
+    given_back: u64,
 }
 
 impl Rivals {
@@ -44,14 +48,21 @@ impl Rivals {
         self.parts[usize::from(stream)][usize::from(granules > SMALL)].live -= u64::from(granules);
     }
 
-    /// Bytes that each of them holds at least.
+    /// A model says what the better of them holds, who heard that what is cached was given back so often. One that is behind says nothing.
+    pub fn told(&mut self, bytes: u64, given_back: u64) {
+        if given_back == self.given_back {
+            self.told = bytes;
+        }
+    }
+
+    /// Bytes that the better of them holds.
     pub fn held(&self) -> u64 {
-        self.held * crate::GRANULE
+        self.told.max(self.held * crate::GRANULE)
     }
 
     /// What is cached was given back: only what lives is held.
     pub fn give_back(&mut self) {
-        self.held = 0;
+        (self.held, self.told, self.given_back) = (0, 0, self.given_back + 1);
         for part in self.parts.iter_mut().flatten() {
             part.most = part.live;
             self.held += part.live;

@@ -3,8 +3,9 @@
 
 use rustc_hash::FxHashMap;
 use stalloc_allocator::{Allocator, Error, Event, GRANULE};
-use stalloc_caching::{Caching, Settings};
 use stalloc_device::{Address, Counting};
+
+use crate::{Caching, Settings};
 
 /// The most device memory that PyTorch's allocator would have held so far, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,15 @@ pub struct RivalsHeld {
     pub expandable: u64,
     /// Whether it, and it with expandable segments, would have run out of memory with the room that the job had.
     pub runs_out: [bool; 2],
+}
+
+/// What both hold now, as far as the journal was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RivalsHold {
+    /// Bytes that the better of those holds that did not run out of memory; 0 if both did.
+    pub least: u64,
+    /// How often the arena had given back what it cached.
+    pub given_back: u64,
 }
 
 /// One model.
@@ -63,29 +73,40 @@ impl Model {
     }
 }
 
-/// Follows an arena's journal. Takes memory by what is alive.
-pub(crate) struct Rivals(Option<[Model; 2]>);
+/// Follows an arena's journal. Takes memory by what is alive, and O(log n) time for an event.
+pub struct Rivals {
+    models: Option<[Model; 2]>,
+    given_back: u64,
+}
 
 impl Rivals {
     /// `room`: bytes that the device had free when the arena was opened.
     pub fn new(room: u64) -> Self {
-        Rivals(Some([false, true].map(|expandable| Model::new(expandable, room))))
+        Rivals { models: Some([false, true].map(|expandable| Model::new(expandable, room))), given_back: 0 }
     }
 
     /// Takes a part of the journal into account; `is_whole`: nothing is missing in it. What misses something says nothing any more.
     pub fn hear(&mut self, events: &[Event], is_whole: bool) {
-        let Some(models) = &mut self.0 else { return };
+        self.given_back += events.iter().filter(|&event| *event == Event::GivenBack).count() as u64;
+        let Some(models) = &mut self.models else { return };
         let mut hear_all = || events.iter().try_for_each(|&event| models.iter_mut().try_for_each(|m| m.hear(event)));
         if !is_whole || hear_all().is_none() {
-            self.0 = None;
+            self.models = None;
         }
     }
 
     /// What they would have held; `None` if they did not hear everything.
     pub fn held(&self) -> Option<RivalsHeld> {
-        let [pytorch, expandable] = self.0.as_ref()?;
+        let [pytorch, expandable] = self.models.as_ref()?;
         let runs_out = [pytorch.runs_out, expandable.runs_out];
         Some(RivalsHeld { pytorch: pytorch.peak, expandable: expandable.peak, runs_out })
+    }
+
+    /// What they hold now; `None` if they did not hear everything.
+    pub fn hold(&self) -> Option<RivalsHold> {
+        let alive = self.models.as_ref()?.iter().filter(|model| !model.runs_out);
+        let least = alive.map(|model| model.allocator.reserved()).min().unwrap_or(0);
+        Some(RivalsHold { least, given_back: self.given_back })
     }
 }
 
@@ -107,6 +128,17 @@ mod tests {
             rivals.held(),
             Some(RivalsHeld { pytorch: 140 * MIB, expandable: 80 * MIB, ..RivalsHeld::default() })
         );
+    }
+
+    #[test]
+    fn what_the_better_holds_now_is_known_and_falls_when_it_is_given_back() {
+        let mut rivals = Rivals::new(1 << 44);
+        rivals.hear(&[alloc(0, 60 * MIB), Event::Free { start: 0 }, alloc(0, 80 * MIB)], true);
+        assert_eq!(rivals.hold(), Some(RivalsHold { least: 80 * MIB, given_back: 0 }));
+        rivals.hear(&[Event::Free { start: 0 }, Event::GivenBack, alloc(0, 20 * MIB)], true);
+        assert_eq!(rivals.hold(), Some(RivalsHold { least: 20 * MIB, given_back: 1 }));
+        rivals.hear(&[], false);
+        assert_eq!(rivals.hold(), None, "a part is missing");
     }
 
     #[test]
