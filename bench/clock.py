@@ -21,55 +21,56 @@ import page
 import stalloc
 
 BENCH = Path(__file__).resolve().parent
+sys.path.insert(0, str(BENCH / "gpu" / "kit"))
+import measurements  # noqa: E402
+
 COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
 KIT, H100 = (json.loads((BENCH / "gpu" / "kit" / f"{name}.json").read_text())["measurements"] for name in ("h200", "h100"))
+#: A job's GPU, its command, the milliseconds of its steps there (of each, or of the median one), and the first steps that do not count.
+Timed = tuple[str, list[object], list[float], int]
 HEAD = "| job | GPU | measured, ms | modelled, ms | off by | host waits, share | used to choose |\n|---|---|---|---|---|---|---|"
 
 
-def kit(model: str, batch: int, key: str, steps: int) -> tuple[str, list[object], list[float]]:
+def kit(model: str, batch: int, key: str, steps: int) -> Timed:
     """One of the kit's models: it waits for the device in each step."""
     measured = [1e3 * seconds for seconds in KIT[key]["figures"]["step_seconds"]]
     program = [BENCH / "gpu" / "kit" / "train.py", "--model", model, "--micro-batch", batch, "--steps", steps, "--output", os.devnull]
-    return "h200-141gb", program, measured
+    return "h200-141gb", program, measured, 2
 
 
-def timed(job: str, *program: object) -> tuple[str, list[object], list[float]]:
-    """A job that the kit timed on the H100, the faster of PyTorch's allocators."""
-    measured = min(H100[f"time/{job}/{way}/1"]["figures"]["median_seconds"] for way in ("native", "expandable"))
-    return "h100-80gb", list(program), [1e3 * measured]
+def timed(job: str) -> Timed:
+    """A job that the kit timed on the H100 by turns, natively: the same steps, of which those count that were timed."""
+    ways = H100[f"turns/{job}"]["figures"]["ways"]
+    made = [(5 + len(way["warm"]["steps"]), [step for segment in way["segments"] for step in segment["steps"]]) for name, way in ways.items() if name.startswith("native")]
+    before, steps = made[0]
+    program = [BENCH / "gpu" / "kit" / "program.py", "--steps", before + len(steps), *measurements.program(job, BENCH.parent)]
+    return "h100-80gb", program, [1e3 * statistics.median(step for _, each in made for step in each)], before
 
 
-def unseen(job: str, steps: int) -> tuple[str, list[object], list[float]]:
-    """One of bench/unseen.py."""
-    code = f"import sys; sys.path[:0] = [{str(BENCH)!r}, {str(BENCH / 'jobs')!r}]; import unseen; unseen.STEPS = {steps}; unseen.{job}()"
-    return timed(job, "-c", code)
-
-
-def profiled(model: str, batch: int) -> tuple[str, list[object], list[float]]:
+def profiled(model: str, batch: int) -> Timed:
     """A model whose kernels were timed on the H100."""
     kernels = H100[f"profile/{model}"]["figures"]["kernels"]
-    return "h100-80gb", kit(model, batch, "cost/speed/native/1", 6)[1], [1e3 * kernels["seconds"] / kernels["steps"]]
+    return "h100-80gb", kit(model, batch, "cost/speed/native/1", 6)[1], [1e3 * kernels["seconds"] / kernels["steps"]], 2
 
 
-def loops() -> dict[str, tuple[str, list[object], list[float]]]:
-    """Each job: its GPU, its command, and the milliseconds of its steps there: of each, or of the median one."""
-    jobs = BENCH / "jobs"
+def loops() -> dict[str, Timed]:
+    """Each job."""
     small = H100["pay/speed/nothing /1"]["figures"]["step_seconds"]
     return {
-        "SAC": unseen("sac", 8),
+        "SAC": timed("sac"),
         "experts": profiled("moe", 8),
-        "batches of drawn sizes": unseen("prefetch", 16),
+        "batches of drawn sizes": timed("prefetch"),
         "drawn lengths": profiled("lengths", 4),
         "llama-1b, batch 8": kit("llama-1b", 8, "cost/speed/native/1", 4),
-        "activations offloaded": timed("two_way_offload", jobs / "two_way_offload.py", "--steps", "6"),
-        "PPO": unseen("ppo_control", 2),
-        "U-Net": unseen("unet", 16),
-        "YOLO-like": unseen("yolo", 10),
-        "graph network": unseen("sampled_graphs", 9),
-        "sharded": timed("sharded", jobs / "sharded.py", "--seed", 1, "--steps", 10),
-        "detection": timed("detection", jobs / "detection.py", "--seed", 1, "--steps", 10),
-        "any length": timed("any-length", BENCH.parent / "examples" / "llama.py", "--layers", 6, "--batch", 4, "--lengths", "256-2304", "--seed", 1, "--steps", 9),
-        "llama-small": ("h100-80gb", kit("llama-small", 16, "cost/speed/native/1", 6)[1], [1e3 * seconds for seconds in small]),
+        "activations offloaded": timed("two_way_offload"),
+        "PPO": timed("ppo_control"),
+        "U-Net": timed("unet"),
+        "YOLO-like": timed("yolo"),
+        "graph network": timed("sampled_graphs"),
+        "sharded": timed("sharded"),
+        "detection": timed("detection"),
+        "any length": timed("any-length"),
+        "llama-small": ("h100-80gb", kit("llama-small", 16, "cost/speed/native/1", 6)[1], [1e3 * seconds for seconds in small], 2),
         "gpt2": profiled("gpt2", 16),
         "conv": kit("conv", 64, "truth/recorded/conv", 6),
         "llama-1b, batch 22": kit("llama-1b", 22, "gain/largest/llama-1b/native/22", 3),
@@ -81,7 +82,7 @@ def loops() -> dict[str, tuple[str, list[object], list[float]]]:
 CHOSEN = ("SAC", "experts", "batches of drawn sizes", "drawn lengths", "llama-1b, batch 8", "activations offloaded")
 
 
-def row(name: str, gpu: str, program: list[object], measured: list[float]) -> str:
+def row(name: str, gpu: str, program: list[object], measured: list[float], since: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         command = [COMMAND, "trace", "--dry-run", gpu, "-o", folder, "--", sys.executable, *program]
         subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
@@ -90,7 +91,7 @@ def row(name: str, gpu: str, program: list[object], measured: list[float]) -> st
     moments = [tuple(map(int, moment.split(":"))) for moment in told.split()]
     steps = [((after[0] - before[0]) / 1e3, (after[1] - before[1]) / 1e3) for before, after in zip(moments, moments[1:])]
     # The last step that is seen is what follows the last update.
-    counted = [step for step in steps[:-1] if step[0] > 0][2:] or steps
+    counted = [step for step in steps[:-1] if step[0] > 0][since:] or steps
     modelled, was = statistics.median(step for step, _ in counted), statistics.median(measured[2:] or measured)
     share = statistics.median(waited / step for step, waited in counted)
     off = f"{100 * (modelled / was - 1):+.0f} %"
@@ -126,9 +127,9 @@ def main() -> None:
         levers()
     known = {line.split(" | ")[0].strip("| "): line for line in page.read("steps", "clock.md").splitlines()[2:]}
     before = {name: known[name] for name in loops() if name in known}
-    for name, (gpu, program, measured) in loops().items():
+    for name, job in loops().items():
         if name in options.jobs or not options.jobs:
-            before[name] = row(name, gpu, program, measured)
+            before[name] = row(name, *job)
             print(before[name], flush=True)
             page.write("steps", "\n".join([HEAD, *before.values()]), "clock.md")
 

@@ -34,7 +34,9 @@ TIMED_JOBS = {
 #: `native again` says what of a difference is chance.
 TIMED_WAYS = ("native", "expandable", "auto", "native again")
 #: Jobs of several streams or of many small requests: what learning does to them is timed too.
-ON_STREAMS = ("two_way_offload", "ppo_control", "sharded", "prefetch")
+ON_STREAMS = ("ppo_control", "sharded", "prefetch")
+#: Of these no more than three processes fit on a GPU of 80 GB.
+LARGE = ("two_way_offload", "any-length")
 #: Steps that no timed job comes to: its leader ends it before.
 MANY_STEPS = 100_000
 #: Those whose kernels are timed: what the clock of a dry run is furthest from.
@@ -74,7 +76,7 @@ def time(kit: Kit) -> list[Callable[[], Any]]:
 
     def once(name: str) -> None:
         led = lambda way: [sys.executable, HERE / "timed.py", "--leader", "LEADER", "--way", "WAY", *(["--one-step"] if way == "open" else []), *program(name)]
-        ways = (*TIMED_WAYS, "open") if name in ON_STREAMS else TIMED_WAYS
+        ways = (*TIMED_WAYS, "open") if name in ON_STREAMS else TIMED_WAYS[: 3 if name in LARGE else None]
         under = {way: kit.under(way.removesuffix(" again"), led(way)) for way in ways}
         commands = kit.logs / f"commands-{name}.json"
         commands.write_text(json.dumps({way: {"command": list(map(str, command)), "environment": more} for way, (command, more) in under.items()}))
@@ -84,14 +86,15 @@ def time(kit: Kit) -> list[Callable[[], Any]]:
     return [lambda name=name: once(name) for name in (list(TIMED_JOBS)[1:3] if kit.tiny else TIMED_JOBS)]
 
 
-def program(name: str) -> list[Any]:
-    """The program of a timed job, with what makes it run until it is ended."""
+def program(name: str, root: Path = HERE) -> list[Any]:
+    """The program of a timed job in a folder, with what makes it run until it is ended."""
+    sys.path.insert(1, str(root / "bench"))
     from jobs import JOBS
 
     if name in JOBS:
-        return [HERE / JOBS[name].script, *JOBS[name].options, "--seed", "1", "--steps", MANY_STEPS]
-    script = HERE / "bench" / "jobs" / f"{name}.py"
-    return [script, "--steps", MANY_STEPS] if script.exists() else [f"{HERE / 'bench' / 'unseen.py'}:{name}", MANY_STEPS]
+        return [root / JOBS[name].script, *JOBS[name].options, "--seed", "1", "--steps", MANY_STEPS]
+    script = root / "bench" / "jobs" / f"{name}.py"
+    return [script, "--steps", MANY_STEPS] if script.exists() else [f"{root / 'bench' / 'unseen.py'}:{name}", MANY_STEPS]
 
 
 def profile(kit: Kit) -> list[Callable[[], Any]]:

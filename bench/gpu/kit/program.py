@@ -1,6 +1,6 @@
 """A program whose steps are measured from outside: a script of bench/jobs, or a function of bench/unseen.py.
 
-A step ends where the first optimizer that steps does.
+A step ends where the first optimizer that steps does. Run by itself it makes so many: `python program.py --steps 20 SCRIPT ARGUMENTS`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def load(options: argparse.Namespace) -> Callable[[], Any]:
     """What runs the program; all that it imports is imported."""
     script, _, function = options.script.partition(":")
-    jobs = Path(__file__).parent / "bench" / "jobs"
-    sys.path[:0] = [str(Path(script).parent), str(jobs.parent), str(jobs)]
+    here = Path(__file__).resolve().parent
+    bench = here / "bench" if (here / "bench").exists() else here.parents[1]  # packed, or where it is kept
+    sys.path[:0] = [str(Path(script).parent), str(bench), str(bench / "jobs")]
     import training  # noqa: F401 - the jobs' own module, and what it imports
 
     if not function:
@@ -63,3 +64,22 @@ def run(program: Callable[[], Any]) -> None:
         program()
     except Enough:
         pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, required=True)
+    arguments(parser)
+    options = parser.parse_args()
+
+    def ended(made: int) -> None:
+        if made == options.steps:
+            raise Enough
+
+    program = load(options)
+    Steps(ended)
+    run(program)
+
+
+if __name__ == "__main__":
+    main()
