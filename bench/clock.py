@@ -26,7 +26,7 @@ import measurements  # noqa: E402
 
 COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
 KIT, H100 = (json.loads((BENCH / "gpu" / "kit" / f"{name}.json").read_text())["measurements"] for name in ("h200", "h100"))
-#: A job's GPU, its command, the milliseconds of its steps there (of each, or of the median one), and the first steps that do not count.
+#: A job's GPU, its command, the milliseconds of its steps there (of each, or of one in the mean), and the first steps that do not count.
 Timed = tuple[str, list[object], list[float], int]
 HEAD = "| job | GPU | measured, ms | modelled, ms | off by | host waits, share | used to choose |\n|---|---|---|---|---|---|---|"
 
@@ -41,10 +41,10 @@ def kit(model: str, batch: int, key: str, steps: int) -> Timed:
 def timed(job: str) -> Timed:
     """A job that the kit timed on the H100 by turns, natively: the same steps, of which those count that were timed."""
     ways = H100[f"turns/{job}"]["figures"]["ways"]
-    made = [(5 + len(way["warm"]["steps"]), [step for segment in way["segments"] for step in segment["steps"]]) for name, way in ways.items() if name.startswith("native")]
-    before, steps = made[0]
-    program = [BENCH / "gpu" / "kit" / "program.py", "--steps", before + len(steps), *measurements.program(job, BENCH.parent)]
-    return "h100-80gb", program, [1e3 * statistics.median(step for _, each in made for step in each)], before
+    segments = [segment for name, way in ways.items() if name.startswith("native") for segment in way["segments"]]
+    before, steps = 5 + len(ways["native"]["warm"]["steps"]), sum(len(segment["steps"]) for segment in ways["native"]["segments"])
+    program = [BENCH / "gpu" / "kit" / "program.py", "--steps", before + steps, *measurements.program(job, BENCH.parent)]
+    return "h100-80gb", program, [1e3 * sum(each["seconds"] for each in segments) / sum(len(each["steps"]) for each in segments)], before
 
 
 def profiled(model: str, batch: int) -> Timed:
@@ -92,8 +92,9 @@ def row(name: str, gpu: str, program: list[object], measured: list[float], since
     steps = [((after[0] - before[0]) / 1e3, (after[1] - before[1]) / 1e3) for before, after in zip(moments, moments[1:])]
     # The last step that is seen is what follows the last update.
     counted = [step for step in steps[:-1] if step[0] > 0][since:] or steps
-    modelled, was = statistics.median(step for step, _ in counted), statistics.median(measured[2:] or measured)
-    share = statistics.median(waited / step for step, waited in counted)
+    middle = statistics.mean if len(measured) == 1 else statistics.median
+    modelled, was = middle(step for step, _ in counted), statistics.median(measured[2:] or measured)
+    share = middle(waited / step for step, waited in counted)
     off = f"{100 * (modelled / was - 1):+.0f} %"
     return f"| {name} | {gpu} | {was:.1f} | {modelled:.1f} | {off} | {share:.2f} | {'yes' if name in CHOSEN else 'no'} |"
 

@@ -222,7 +222,7 @@ impl<D: Device> Arena<D> {
     /// Forgets a block that is no longer among the blocks.
     #[inline]
     fn make_free(&mut self, start: u32, block: Block) {
-        self.ledger.free(start, block.key());
+        self.ledger.free(start);
         self.place.give(start, block);
         if !self.order.is_alone(block.stream) {
             let by_steps = self.ledger.statistics().steps > 0;

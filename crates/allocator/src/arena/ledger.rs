@@ -8,10 +8,8 @@ use crate::journal::{Event, Journal};
 use crate::script::{Expect, GRANULE, Key};
 use crate::statistics::{Departure, Source, Statistics};
 
-mod rivals;
 mod worth;
 
-use rivals::Rivals;
 use worth::Worth;
 
 /// Where no clock runs, a step takes so long,
@@ -26,7 +24,9 @@ pub(super) struct Ledger {
     statistics: Statistics,
     journal: Journal,
     worth: Worth,
-    rivals: Rivals,
+    /// What the better of PyTorch's allocators holds, bytes, as it was told since what is cached was given back last, and how often that was.
+    rivals: u64,
+    given_back: u64,
     /// Requests before the first step that was marked.
     unmarked: u64,
     /// Remaps until this step are what a plan's adoption costs once: what its first step puts elsewhere lives into the second.
@@ -42,7 +42,8 @@ impl Ledger {
             statistics: Statistics { arena: planned, reserved, peak_reserved: reserved, ..Statistics::default() },
             journal: Journal::default(),
             worth: Worth::default(),
-            rivals: Rivals::default(),
+            rivals: 0,
+            given_back: 0,
             unmarked: 0,
             counts_from: 0,
             most_lately: 0,
@@ -87,7 +88,6 @@ impl Ledger {
     /// A block lives.
     #[inline]
     pub fn alloc(&mut self, start: u32, key: Key) {
-        self.rivals.alloc(key.stream(), key.granules());
         self.journal.push(Event::Alloc { start, granules: key.granules(), stream: key.stream() });
         self.statistics.allocated += u64::from(key.granules()) * GRANULE;
         self.note_peak();
@@ -102,9 +102,8 @@ impl Ledger {
 
     /// A block is free: no stream uses it any more.
     #[inline]
-    pub fn free(&mut self, start: u32, key: Key) {
+    pub fn free(&mut self, start: u32) {
         self.journal.push(Event::Free { start });
-        self.rivals.free(key.stream(), key.granules());
     }
 
     #[inline]
@@ -137,7 +136,7 @@ impl Ledger {
     /// What is cached is given back.
     pub fn give_back(&mut self) {
         self.journal.push(Event::GivenBack);
-        self.rivals.give_back();
+        (self.rivals, self.given_back) = (0, self.given_back + 1);
     }
 
     /// A plan of so many granules is followed from now on.
@@ -163,15 +162,17 @@ impl Ledger {
         self.statistics.steps >= self.counts_from
     }
 
-    /// See [`Arena::rivals_hold`](super::Arena::rivals_hold).
+    /// See [`Arena::rivals_hold`](super::Arena::rivals_hold). Who has not heard yet that what is cached was given back says nothing.
     pub fn rivals_hold(&mut self, bytes: u64, given_back: u64) {
-        self.rivals.told(bytes, given_back);
+        if given_back == self.given_back {
+            self.rivals = bytes;
+        }
     }
 
-    /// Bytes that the better of PyTorch's allocators would hold.
+    /// Bytes that the better of PyTorch's allocators holds; 0 where nobody said.
     #[inline]
     pub fn rivals(&self) -> u64 {
-        self.rivals.held()
+        self.rivals
     }
 
     /// Most live bytes since this was asked last.

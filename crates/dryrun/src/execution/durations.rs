@@ -26,6 +26,10 @@ pub const EVENT: u64 = 1_500;
 /// Page-locked memory, nanoseconds a mebibyte: its pages are cleared and pinned, and given back (4 GiB on an H100's host).
 pub const PIN: u64 = 418_000;
 pub const UNPIN: u64 = 115_000;
+/// Memory of the host that is not page-locked, hundredths of a byte a nanosecond: pictures that a convolutional net is given on an H100,
+const PAGED: u64 = 770;
+/// and where nobody wrote to it, those of a detector there.
+const UNTOUCHED: u64 = 305;
 /// From the start of a copy over the link to its first byte, nanoseconds.
 const LINK_LATENCY: u64 = 8_000;
 
@@ -48,6 +52,9 @@ pub enum OperationClass {
     Host,
     /// Random numbers that the host draws.
     HostRandom,
+    /// A norm over each channel, of which one multiprocessor passes all elements one after the other: these are its operations.
+    ByChannel,
+    ByChannelBackward,
 }
 
 impl OperationClass {
@@ -62,6 +69,8 @@ impl OperationClass {
             7 => Self::Host,
             8 => Self::HostRandom,
             9 => Self::ConvolutionReordered,
+            10 => Self::ByChannel,
+            11 => Self::ByChannelBackward,
             _ => Self::ElementWise,
         }
     }
@@ -73,7 +82,7 @@ impl OperationClass {
             Self::Attention => (40, 80),
             Self::Convolution | Self::ConvolutionReordered => (40, 70),
             Self::ElementWise => (100, 60),
-            Self::Reduction => (100, 45),
+            Self::Reduction | Self::ByChannel | Self::ByChannelBackward => (100, 45),
             Self::Gather => (100, 40),
             Self::Host | Self::HostRandom => (100, 100),
         }
@@ -121,11 +130,21 @@ fn arithmetic(gpu: &Gpu, kind: u16, reduced: bool) -> u64 {
     }
 }
 
+/// How long one multiprocessor takes for so many elements, at so many hundredths of a nanosecond each on an H100: batch norms of a detector there.
+fn one_by_one(gpu: &Gpu, elements: u64, hundredths: u64) -> u64 {
+    elements.saturating_mul(hundredths * 19_800) / u64::from(gpu.clock).max(1)
+}
+
 /// How long an operation takes.
 pub fn operation(gpu: &Gpu, class: OperationClass, kind: u16, reduced: bool, operations: u64, bytes: u64) -> u64 {
     let (arithmetic_share, memory_share) = class.shares();
     let rate = arithmetic(gpu, kind, reduced || class == OperationClass::Convolution);
-    let took = at(operations, rate, arithmetic_share).max(at(bytes, bandwidth(gpu), memory_share)).max(FLOOR);
+    let computed = match class {
+        OperationClass::ByChannel => one_by_one(gpu, operations, 100),
+        OperationClass::ByChannelBackward => one_by_one(gpu, operations, 180),
+        _ => at(operations, rate, arithmetic_share),
+    };
+    let took = computed.max(at(bytes, bandwidth(gpu), memory_share)).max(FLOOR);
     match class {
         // Kernels of their own, before and after: each reads and writes, not in the same order.
         OperationClass::ConvolutionReordered => {
@@ -142,8 +161,10 @@ pub enum Way {
     Device,
     /// Between the device and page-locked memory.
     Pinned,
-    /// Between the device and other memory of the host, by way of a buffer.
+    /// Between the device and other memory of the host, by way of a buffer,
     Paged,
+    /// and from pages that nobody has written to, which the system looks for one by one.
+    Untouched,
 }
 
 /// How long a copy takes.
@@ -151,7 +172,8 @@ pub fn copy(gpu: &Gpu, way: Way, bytes: u64) -> u64 {
     match way {
         Way::Device => at(bytes, bandwidth(gpu), 80).max(FLOOR),
         Way::Pinned => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 78)),
-        Way::Paged => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 20)),
+        Way::Paged => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 78).max(at(bytes, 1, PAGED))),
+        Way::Untouched => LINK_LATENCY.saturating_add(at(bytes, 1, UNTOUCHED)),
     }
 }
 
@@ -197,6 +219,16 @@ mod tests {
     }
 
     #[test]
+    fn a_norm_of_few_channels_does_not_use_the_whole_gpu() {
+        let gpu = h100();
+        let took = |channels: u64, class| operation(&gpu, class, 15, false, (1 << 26) / channels, 2 << 27);
+        // 64 Mi elements: 268 MB at 45 % of 3.35 TB/s, or a nanosecond for each of a channel.
+        assert_eq!(took(4096, OperationClass::ByChannel), took(1 << 20, OperationClass::ByChannel));
+        assert!((2_000_000..2_200_000).contains(&took(32, OperationClass::ByChannel)));
+        assert!((3_600_000..3_900_000).contains(&took(32, OperationClass::ByChannelBackward)));
+    }
+
+    #[test]
     fn reordering_for_a_convolution_takes_time_of_its_own() {
         let took = |class| operation(&h100(), class, 15, false, 1 << 40, 1 << 30);
         let more = took(OperationClass::ConvolutionReordered) - took(OperationClass::Convolution);
@@ -210,6 +242,7 @@ mod tests {
         let [device, pinned, paged] = [Way::Device, Way::Pinned, Way::Paged].map(|way| copy(&gpu, way, 1 << 30));
         assert!(device < pinned && pinned < paged);
         assert!((20_000_000..24_000_000).contains(&pinned), "{pinned}");
+        assert!(copy(&gpu, Way::Untouched, 1 << 30) > 2 * paged);
     }
 
     #[test]
@@ -222,7 +255,7 @@ mod tests {
     fn no_size_overflows_and_no_gpu_divides_by_zero() {
         let nothing = Gpu { bus_width: 0, clock: 0, memory_clock: 0, peak: 0, link: 0, ..h100() };
         for gpu in stalloc_dryrun_setup::GPUS.iter().chain([&nothing]) {
-            for class in (0..10).map(OperationClass::from_number) {
+            for class in (0..12).map(OperationClass::from_number) {
                 for kind in [0, 5, 6, 7, 15, 23, 99] {
                     assert!(operation(gpu, class, kind, true, u64::MAX, u64::MAX) > FLOOR);
                 }

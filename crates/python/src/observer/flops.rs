@@ -165,6 +165,16 @@ fn has_channels_first(input: &View) -> bool {
     matches!((input.sizes.get(1), input.strides.get(1)), (Some(2..), Some(2..)))
 }
 
+/// Elements of each channel of an operation's first input, where it is a tensor whose channels come before its rows.
+///
+/// # Safety
+/// The inputs must be values at an address, so many.
+pub unsafe fn elements_by_channel(inputs: (usize, usize), layout: &Layout) -> Option<u64> {
+    // SAFETY: by the contract of this function.
+    let input = unsafe { tensor(inputs, 0, layout) }.filter(has_channels_first)?;
+    Some(input.numel as u64 / input.sizes[1] as u64)
+}
+
 /// What was counted since the process began.
 pub fn total() -> u64 {
     TOTAL.load(Relaxed)

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use super::flops::Product;
+use super::flops::{self, Product};
 pub use super::kind::Kind;
 use super::layout::{DOUBLE, Place, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
 use super::stand_in::Source;
@@ -120,6 +120,10 @@ impl Running {
             (running.weight, running.class) =
                 unsafe { (product.weight(inputs, layout), product.class_of(inputs, layout)) };
         }
+        if matches!(operation.class, WorkClass::ByChannel | WorkClass::ByChannelBackward) {
+            // SAFETY: as above.
+            running.flops.0 = unsafe { flops::elements_by_channel(inputs, layout) }.unwrap_or(0);
+        }
         // SAFETY: as above.
         running.traffic = unsafe { Traffic::begins(inputs, operation.writes, operation.fresh, layout) };
         if operation.kind == Kind::Other && operation.writes == 0 {
@@ -197,7 +201,7 @@ impl Running {
         let (product, class, (begun, kind)) = (self.operation.product, self.class, self.flops);
         // SAFETY: by the contract of this function.
         unsafe {
-            let flops = product.map_or(0, |product| product.ends(begun, outputs, layout));
+            let flops = product.map_or(begun, |product| product.ends(begun, outputs, layout));
             let computed = flops / 100 * self.weight;
             stand_in::operation_took(class, kind, computed, self.traffic.ends(class, outputs, layout));
         }

@@ -19,6 +19,9 @@ pub enum WorkClass {
     HostRandom = 8,
     /// A convolution of 16 bits whose channels come before its rows.
     ConvolutionReordered = 9,
+    /// A norm over each channel, of which one multiprocessor passes all elements one after the other.
+    ByChannel = 10,
+    ByChannelBackward = 11,
 }
 
 /// Parts of names: `_log_softmax`, `native_layer_norm_backward`.
@@ -33,7 +36,11 @@ impl WorkClass {
     /// The class of an operation that multiplies nothing, by its name with the namespace.
     pub fn of(name: &str) -> Self {
         let has = |parts: &[&str]| name.split([':', '_']).any(|part| parts.contains(&part));
-        if has(&RANDOM) {
+        if name == "aten::native_batch_norm" {
+            Self::ByChannel
+        } else if name == "aten::native_batch_norm_backward" {
+            Self::ByChannelBackward
+        } else if has(&RANDOM) {
             Self::Random
         } else if has(&GATHERS) {
             Self::Gather
@@ -192,11 +199,10 @@ mod tests {
             "aten::_log_softmax",
             "aten::embedding_dense_backward",
             "aten::index_put_",
+            "aten::native_batch_norm",
         ];
-        assert_eq!(
-            classes.map(WorkClass::of),
-            [WorkClass::Reduction, WorkClass::Reduction, WorkClass::Gather, WorkClass::Gather]
-        );
+        use WorkClass::{ByChannel, Gather, Reduction};
+        assert_eq!(classes.map(WorkClass::of), [Reduction, Reduction, Gather, Gather, ByChannel]);
         assert_eq!(["aten::add_", "aten::summary"].map(WorkClass::of), [WorkClass::ElementWise; 2]);
     }
 }

@@ -55,3 +55,15 @@ fn only_the_first_departure_is_kept() {
     let departure = ledger.statistics().departure.expect("it departed");
     assert_eq!((departure.request, departure.expected, departure.seen), (1, None, (2 * GRANULE, 9)));
 }
+
+#[test]
+fn what_was_said_of_pytorchs_allocators_is_not_taken_from_who_is_behind() {
+    let mut ledger = Ledger::new(0, 0);
+    ledger.rivals_hold(1 << 30, 0);
+    assert_eq!(ledger.rivals(), 1 << 30);
+    ledger.give_back();
+    ledger.rivals_hold(1 << 30, 0);
+    assert_eq!(ledger.rivals(), 0, "it had not heard of that");
+    ledger.rivals_hold(1 << 29, 1);
+    assert_eq!(ledger.rivals(), 1 << 29);
+}
