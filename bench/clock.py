@@ -79,7 +79,7 @@ def loops() -> dict[str, Timed]:
 
 
 #: The jobs by which shares were chosen; the others judge.
-CHOSEN = ("SAC", "experts", "batches of drawn sizes", "drawn lengths", "llama-1b, batch 8", "activations offloaded")
+CHOSEN = ("SAC", "experts", "batches of drawn sizes", "drawn lengths", "llama-1b, batch 8", "activations offloaded", "YOLO-like", "conv")
 
 
 def row(name: str, gpu: str, program: list[object], measured: list[float], since: int) -> str:

@@ -40,12 +40,6 @@ impl Block {
         Block { granules, padding, stream, recorded: false, pending: false, in_gaps: false }
     }
 
-    /// What was asked for.
-    #[inline]
-    pub fn key(&self) -> Key {
-        Key::new(self.granules, self.stream)
-    }
-
     /// The granules that it takes from a first one on.
     #[inline]
     pub fn range(&self, start: u32) -> Range<u32> {
