@@ -64,7 +64,7 @@ def times(page: Any) -> None:
         "A process for each allocator, begun at once; after the first five steps and some to warm up, which all make together, one at a time makes steps: "
         "the same ones, a segment each, in another order each round. `native again` is another process under PyTorch's own allocator: what differs between "
         "the two is chance. Time is a step's mean over the rounds, with what the GPU still had to do at a segment's end; `of the better` is as a multiple of "
-        "the better of `native` and `expandable`, beside it the least and the most of the rounds. Processor: the time of all of the process's threads. Driver: what mapping memory took, in the turns alone.",
+        "the better of `native` and `expandable`, then the least and the most of the rounds. Processor: the time of all of the process's threads. Driver: what mapping memory took, in the turns alone.",
     )
     rows = []
     for job, ways in jobs.items():
