@@ -8,6 +8,7 @@ the device: a wrong plan costs memory or time, never values.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from typing import Any
@@ -318,9 +319,8 @@ class Spiller:
 
     def insure(self) -> None:
         """Have what is kept go when memory runs out."""
-        from stalloc._serve import session
-
-        self.is_insured = session.when_full(self.relieve)
+        session = sys.modules.get("stalloc._serve.session")  # there where our arena serves
+        self.is_insured = session is not None and session.when_full(self.relieve)
 
     def relieve(self, device: int | None) -> bool:
         """A request is about to fail, maybe in the midst of an operation: whether anything left the device for it, which is waited for."""
