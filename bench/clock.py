@@ -42,7 +42,8 @@ def timed(job: str) -> Timed:
     """A job that the kit timed on the H100 by turns, natively: the same steps, of which those count that were timed."""
     ways = H100[f"turns/{job}"]["figures"]["ways"]
     segments = [segment for name, way in ways.items() if name.startswith("native") for segment in way["segments"]]
-    before, steps = 5 + len(ways["native"]["warm"]["steps"]), sum(len(segment["steps"]) for segment in ways["native"]["segments"])
+    native = ways["native"]
+    before, steps = (sum(len(segment["steps"]) for segment in part) for part in ([native["first_five"], native["warm"]], native["segments"]))
     program = [BENCH / "gpu" / "kit" / "program.py", "--steps", before + steps, *measurements.program(job, BENCH.parent)]
     return "h100-80gb", program, [1e3 * sum(each["seconds"] for each in segments) / sum(len(each["steps"]) for each in segments)], before
 

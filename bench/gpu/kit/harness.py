@@ -132,10 +132,6 @@ class Kit:
         """The command of one of the kit's programs."""
         return [sys.executable, HERE / script, *arguments, *(["--tiny"] if self.tiny and script != "fragment.py" else [])]
 
-    def leading(self, *arguments: Any) -> list[Any]:
-        """The command that leads processes by turns."""
-        return [sys.executable, HERE / "by_turns.py", *arguments]
-
     def under(self, allocator: str, command: list[Any], plan: Path | None = None) -> tuple[list[Any], dict[str, str]]:
         """A command under an allocator, and the environment that goes with it."""
         dry = ["--dry-run", self.dry_run] if self.dry_run else []

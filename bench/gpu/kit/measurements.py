@@ -39,8 +39,9 @@ ON_STREAMS = ("ppo_control", "sharded", "prefetch")
 LARGE = ("two_way_offload", "any-length")
 #: Steps that no timed job comes to: its leader ends it before.
 MANY_STEPS = 100_000
-#: Those whose kernels are timed: what the clock of a dry run is furthest from.
+#: Jobs whose kernels are timed, what the clock of a dry run is furthest from; and models with their micro-batches.
 PROFILED = ("unet", "detection", "yolo", "sampled_graphs", "ppo_control")
+PROFILED_MODELS = {"moe": 8, "lengths": 4, "gpt2": 16, "conv": 64, "compiled": 8, "llama-small": 16}
 #: The searched jobs: memory that each may take, in MiB, and where the search begins. Less than the GPU, so that a step is short and four searches go on at once.
 SEARCHED = {"lengths": (24 << 10, 12), "moe": (24 << 10, 12), "llama-1b": (24 << 10, 32), "llama-3b": (32 << 10, 16)}
 SEARCHED_ALLOCATORS = ("native", "expandable", "auto")
@@ -81,7 +82,8 @@ def time(kit: Kit) -> list[Callable[[], Any]]:
         commands = kit.logs / f"commands-{name}.json"
         commands.write_text(json.dumps({way: {"command": list(map(str, command)), "environment": more} for way, (command, more) in under.items()}))
         shorter = ["--warm-up", 3, "--rounds", 2, "--seconds", 0.01] if kit.tiny else ["--warm-up", TIMED_JOBS[name]]
-        kit.measure(f"turns/{name}", 240, lambda output, _: kit.leading("--output", output, "--turn", kit.work / "turn", *shorter, commands))
+        leader = [sys.executable, HERE / "by_turns.py", "--turn", kit.work / "turn", *shorter]
+        kit.measure(f"turns/{name}", 240, lambda output, _: [*leader, "--output", output, commands])
 
     return [lambda name=name: once(name) for name in (list(TIMED_JOBS)[1:3] if kit.tiny else TIMED_JOBS)]
 
@@ -100,11 +102,15 @@ def program(name: str, root: Path = HERE) -> list[Any]:
 def profile(kit: Kit) -> list[Callable[[], Any]]:
     """How long the kernels of a step take, for the clock of a dry run."""
 
-    def once(name: str) -> None:
-        command = lambda output: [sys.executable, HERE / "profiled.py", "--output", output, "--turn", kit.work / "turn", *program(name)]
+    def once(name: str, what: list[Any]) -> None:
+        command = lambda output: [sys.executable, HERE / "profiled.py", "--output", output, "--turn", kit.work / "turn", *what]
         run_under(kit, f"profile/{name}", "native", command, 120)
 
-    return [lambda name=name: once(name) for name in PROFILED]
+    def model(name: str, size: int) -> list[Any]:
+        return training(kit, name, size, 9)(kit.logs / f"profiled-{name}.json")[1:]
+
+    parts = [(name, program(name)) for name in PROFILED] + [(name, model(name, size)) for name, size in PROFILED_MODELS.items()]
+    return [lambda part=part: once(*part) for part in parts]
 
 
 def tight(kit: Kit, model: str, output: Path | None = None) -> list[Any]:

@@ -43,7 +43,7 @@ use pool::Pools;
 
 pub use adopt::{AdoptError, Adopted, Part};
 pub use alone::Caching;
-pub use rivals::{Rivals, RivalsHeld, RivalsHold};
+pub use rivals::{Rivals, RivalsHeld, RivalsNow};
 pub use settings::*;
 pub use view::{BlockState, Segment, SegmentBlock};
 

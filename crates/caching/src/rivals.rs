@@ -20,7 +20,7 @@ pub struct RivalsHeld {
 
 /// What both hold now, as far as the journal was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RivalsHold {
+pub struct RivalsNow {
     /// Bytes that the better of those holds that did not run out of memory; 0 if both did.
     pub least: u64,
     /// How often the arena had given back what it cached.
@@ -87,9 +87,13 @@ impl Rivals {
 
     /// Takes a part of the journal into account; `is_whole`: nothing is missing in it. What misses something says nothing any more.
     pub fn hear(&mut self, events: &[Event], is_whole: bool) {
-        self.given_back += events.iter().filter(|&event| *event == Event::GivenBack).count() as u64;
         let Some(models) = &mut self.models else { return };
-        let mut hear_all = || events.iter().try_for_each(|&event| models.iter_mut().try_for_each(|m| m.hear(event)));
+        let mut hear_all = || {
+            events.iter().try_for_each(|&event| {
+                self.given_back += u64::from(event == Event::GivenBack);
+                models.iter_mut().try_for_each(|model| model.hear(event))
+            })
+        };
         if !is_whole || hear_all().is_none() {
             self.models = None;
         }
@@ -103,10 +107,10 @@ impl Rivals {
     }
 
     /// What they hold now; `None` if they did not hear everything.
-    pub fn hold(&self) -> Option<RivalsHold> {
+    pub fn now(&self) -> Option<RivalsNow> {
         let alive = self.models.as_ref()?.iter().filter(|model| !model.runs_out);
         let least = alive.map(|model| model.allocator.reserved()).min().unwrap_or(0);
-        Some(RivalsHold { least, given_back: self.given_back })
+        Some(RivalsNow { least, given_back: self.given_back })
     }
 }
 
@@ -134,11 +138,11 @@ mod tests {
     fn what_the_better_holds_now_is_known_and_falls_when_it_is_given_back() {
         let mut rivals = Rivals::new(1 << 44);
         rivals.hear(&[alloc(0, 60 * MIB), Event::Free { start: 0 }, alloc(0, 80 * MIB)], true);
-        assert_eq!(rivals.hold(), Some(RivalsHold { least: 80 * MIB, given_back: 0 }));
+        assert_eq!(rivals.now(), Some(RivalsNow { least: 80 * MIB, given_back: 0 }));
         rivals.hear(&[Event::Free { start: 0 }, Event::GivenBack, alloc(0, 20 * MIB)], true);
-        assert_eq!(rivals.hold(), Some(RivalsHold { least: 20 * MIB, given_back: 1 }));
+        assert_eq!(rivals.now(), Some(RivalsNow { least: 20 * MIB, given_back: 1 }));
         rivals.hear(&[], false);
-        assert_eq!(rivals.hold(), None, "a part is missing");
+        assert_eq!(rivals.now(), None, "a part is missing");
     }
 
     #[test]

@@ -228,7 +228,7 @@ fn write(folder: &Path, rank: u64, device: i32, learning: Learning) -> Result<bo
 fn learn(known: &mut Learned, locked: &LockedArena) {
     hear(known, locked);
     let learning = &mut known.learning;
-    let rivals = known.rivals.hold();
+    let rivals = known.rivals.now();
     let told = |arena: &mut dyn Serving| {
         rivals.inspect(|now| arena.rivals_hold(now.least, now.given_back));
         arena.statistics()

@@ -32,7 +32,7 @@ impl<D: Device, F: Allocator> Auto<D, F> {
         let arena = self.served.arena_mut();
         let is_whole = arena.take_journal(self.learning.journal());
         self.rivals.hear(self.learning.journal(), is_whole);
-        self.rivals.hold().inspect(|now| arena.rivals_hold(now.least, now.given_back));
+        self.rivals.now().inspect(|now| arena.rivals_hold(now.least, now.given_back));
         self.learning.hear(is_whole);
         let mut proposed = self.learning.think(&arena.statistics());
         while let Some(proposal) = proposed {

@@ -53,7 +53,7 @@ fn untouched(start: u64, bytes: usize) -> bool {
     }
     let start = start as usize & !(PAGE - 1);
     let is_known = |probe: &usize| {
-        let page = ptr::without_provenance_mut((start + bytes / PROBES * probe) & !(PAGE - 1));
+        let page = ptr::without_provenance_mut(start.wrapping_add(bytes / PROBES * probe) & !(PAGE - 1));
         let mut resident = 1;
         // SAFETY: it reads no memory of the program's, and writes a byte for one page.
         unsafe { libc::mincore(page, PAGE, &raw mut resident) != 0 || resident & 1 == 1 }
