@@ -31,7 +31,7 @@ def test_work_takes_its_time_and_memory_in_use_comes_back_late(tmp_path):
     for result in replayed["results"]:
         assert 12 < result["step_ms"] < 25, result["allocator"]
 
-    second = record("clock.py")
+    second = record("clock.py", MALLOC_PERTURB_="85")  # whatever the host does with its memory
     times = [[(entry["action"], entry["time_us"]) for entry in one.entries()] for one in (first, second)]
     assert times[0] == times[1]
 

@@ -26,10 +26,9 @@ pub const EVENT: u64 = 1_500;
 /// Page-locked memory, nanoseconds a mebibyte: its pages are cleared and pinned, and given back (4 GiB on an H100's host).
 pub const PIN: u64 = 418_000;
 pub const UNPIN: u64 = 115_000;
-/// Memory of the host that is not page-locked, hundredths of a byte a nanosecond: pictures that a convolutional net is given on an H100,
+/// Memory of the host that is not page-locked, hundredths of a byte a nanosecond: pictures that a convolutional net is given on an H100. Where
+/// nobody had written to the pages it was 305 there; which those are differs from run to run.
 const PAGED: u64 = 770;
-/// and where nobody wrote to it, those of a detector there.
-const UNTOUCHED: u64 = 305;
 /// From the start of a copy over the link to its first byte, nanoseconds.
 const LINK_LATENCY: u64 = 8_000;
 
@@ -161,10 +160,8 @@ pub enum Way {
     Device,
     /// Between the device and page-locked memory.
     Pinned,
-    /// Between the device and other memory of the host, by way of a buffer,
+    /// Between the device and other memory of the host, by way of a buffer.
     Paged,
-    /// and from pages that nobody has written to, which the system looks for one by one.
-    Untouched,
 }
 
 /// How long a copy takes.
@@ -173,7 +170,6 @@ pub fn copy(gpu: &Gpu, way: Way, bytes: u64) -> u64 {
         Way::Device => at(bytes, bandwidth(gpu), 80).max(FLOOR),
         Way::Pinned => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 78)),
         Way::Paged => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 78).max(at(bytes, 1, PAGED))),
-        Way::Untouched => LINK_LATENCY.saturating_add(at(bytes, 1, UNTOUCHED)),
     }
 }
 
@@ -242,7 +238,7 @@ mod tests {
         let [device, pinned, paged] = [Way::Device, Way::Pinned, Way::Paged].map(|way| copy(&gpu, way, 1 << 30));
         assert!(device < pinned && pinned < paged);
         assert!((20_000_000..24_000_000).contains(&pinned), "{pinned}");
-        assert!(copy(&gpu, Way::Untouched, 1 << 30) > 2 * paged);
+        assert!((135_000_000..145_000_000).contains(&paged), "{paged}");
     }
 
     #[test]

@@ -9,7 +9,6 @@ use crate::{
 };
 use stalloc_common::driver_prices;
 use std::ffi::{c_int, c_uint};
-use std::ptr;
 
 /// Bytes of device memory on the current device; none for zero.
 pub fn allocate(bytes: usize) -> Result<u64, Status> {
@@ -41,31 +40,6 @@ pub fn free_host(address: u64) -> Result<(), Status> {
     memory().host().free(address, HostKind::Locked)
 }
 
-/// Pages of the host that are looked at to know whether any was written to.
-const PROBES: usize = 16;
-
-/// Whether nobody has written to most of so many bytes of the host, as far as the system says; the copy reads them, and so they are
-/// known to it afterwards. Of little it does not matter.
-fn untouched(start: u64, bytes: usize) -> bool {
-    const PAGE: usize = 4096;
-    if is_device(start) || bytes <= WITH_COMMAND as usize {
-        return false;
-    }
-    let start = start as usize & !(PAGE - 1);
-    let is_known = |probe: &usize| {
-        let page = ptr::without_provenance_mut(start.wrapping_add(bytes / PROBES * probe) & !(PAGE - 1));
-        let mut resident = 1;
-        // SAFETY: it reads no memory of the program's, and writes a byte for one page.
-        unsafe { libc::mincore(page, PAGE, &raw mut resident) != 0 || resident & 1 == 1 }
-    };
-    let is_new = (0..PROBES).filter(is_known).count() < PROBES / 2;
-    if is_new {
-        // SAFETY: pages that are not there are read as they are, zeros; what cannot be is left, and that is no harm.
-        unsafe { libc::madvise(ptr::without_provenance_mut(start), bytes, libc::MADV_POPULATE_READ) };
-    }
-    is_new
-}
-
 /// Tells which memory a copy uses.
 fn uses(rows: Rows, stream: Handle) {
     let bytes = |pitch: usize| pitch.saturating_mul(rows.height.saturating_sub(1)).saturating_add(rows.width) as u64;
@@ -92,7 +66,6 @@ fn way(rows: Rows) -> Way {
     let owners: Vec<Owner> = host.map(|address| memory().owner(address)).collect();
     match owners[..] {
         [] => Way::Device,
-        _ if owners.contains(&Owner::Unknown) && untouched(rows.source, rows.width) => Way::Untouched,
         _ if owners.contains(&Owner::Unknown) => Way::Paged,
         _ => Way::Pinned,
     }
@@ -104,7 +77,7 @@ fn takes_time(stream: Handle, rows: Rows) {
     let bytes = (rows.width as u64).saturating_mul(rows.height as u64);
     // What is small goes to the device with the command, whatever memory it comes from.
     let to_device = is_device(rows.destination);
-    let waits = matches!(way, Way::Paged | Way::Untouched) && !(to_device && bytes <= WITH_COMMAND);
+    let waits = way == Way::Paged && !(to_device && bytes <= WITH_COMMAND);
     let link = || 2 * u64::from(current_device()) + u64::from(to_device);
     let link = (way != Way::Device && bytes > WITH_COMMAND).then(link);
     execution::copied(stream, way, if way == Way::Device { bytes.saturating_mul(2) } else { bytes }, link, waits);
