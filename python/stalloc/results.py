@@ -37,6 +37,7 @@ class Verdict(FailedVerdict, total=False):
     """An allocator's verdict. ``edge``: it fits only if the least is taken outside PyTorch; ``step_ms``: of a step, by the dry run's clock."""
 
     edge: bool
+    peak_reserved_late: int | None
     needed: int | None
     left: int | None
     step_ms: float | None

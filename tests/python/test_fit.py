@@ -224,6 +224,16 @@ def test_ranks_that_differ_are_found_once_and_the_fullest_decides(cache):
     assert "tried: ranks 0 to 2 of 3" in text and "the same: ranks 0, 1" in text and "edge, -" in text
 
 
+def test_what_is_reserved_is_a_range_where_it_hangs_on_how_far_the_gpu_is_behind(cache):
+    program = (sys.executable, str(PROGRAMS / "late.py"))
+    reserved = trial(fit("--", *program, cache=cache, gpu="h100-80gb"))["allocators"]
+    for name in ALLOCATORS[:2]:
+        assert reserved[name]["peak_reserved_late"] - reserved[name]["peak_reserved"] >= 100 << 20, name
+    assert reserved["stalloc"]["peak_reserved_late"] is None
+    said = run("fit", "--dry-run", "h100-80gb", "--", *program, env=cache).stdout
+    assert re.search(r"pytorch +yes +[0-9.]+ MiB to [0-9.]+ [MG]iB ", said) and "A range: memory that other streams use" in said, said
+
+
 def test_worlds_are_lists_multiplied_and_every_stage_of_a_pipeline_is_tried(cache):
     stages = ("--world-size", "{STAGES}x2", "--vary", "STAGES=1,8")
     answer = fit(*stages, "--", *PROGRAM, "--pipeline", "{STAGES}", cache=cache, gpu=UNLINKED)

@@ -45,6 +45,20 @@ pub fn check_folder(file: Option<&Path>) -> Result<(), Error> {
     folder.map_or(Ok(()), |folder| Err(Error::message(format!("--output: there is no folder {}", folder.display()))))
 }
 
+/// A size, up to another that is larger.
+pub fn bytes_between(low: u64, high: Option<u64>) -> String {
+    match high.filter(|&high| high > low) {
+        Some(high) => format!("{} to {}", bytes(low), bytes(high)),
+        None => bytes(low),
+    }
+}
+
+/// Says why what was reserved is a range, where one of it is.
+pub fn why_a_range(mut reserved: impl Iterator<Item = (u64, Option<u64>)>) -> Result<(), Error> {
+    const WHY: &str = "A range: memory that other streams use comes back as recorded, or when the step ends, if the GPU is far behind.";
+    if reserved.any(|(low, high)| high.is_some_and(|high| high > low)) { line(&format!("\n{WHY}")) } else { Ok(()) }
+}
+
 /// Ranks in order, those that follow one another as a range: `rank 3`, `ranks 0 to 6, 9`.
 pub fn ranks(ranks: &[u32]) -> String {
     let mut spans: Vec<(u32, u32)> = Vec::new();

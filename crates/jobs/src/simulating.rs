@@ -36,9 +36,7 @@ pub fn simulate(
     // How far the host runs ahead decides what PyTorch's allocators hold.
     let late = if options.capacity.is_none() { returning(trace, Return::AtStepEnd) } else { None };
     for (result, &kind) in comparison.results.iter_mut().zip(kinds) {
-        let Some(late) = late.as_ref().filter(|_| matches!(kind, Kind::Pytorch | Kind::PytorchExpandable)) else {
-            continue;
-        };
+        let Some(late) = late.as_ref().filter(|_| kind.is_pytorch()) else { continue };
         result.peak_reserved_late = Some(replay(late, kind, &options, &mut progress)?.peak_reserved);
     }
     Ok(comparison)

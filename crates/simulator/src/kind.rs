@@ -31,6 +31,11 @@ impl Kind {
     pub const ALL: [Kind; 6] =
         [Kind::Pytorch, Kind::PytorchExpandable, Kind::Gmlake, Kind::StallocOpen, Kind::Stalloc, Kind::StallocAuto];
 
+    /// Whether it is one of PyTorch's own, by whatever setting.
+    pub const fn is_pytorch(self) -> bool {
+        matches!(self, Kind::Pytorch | Kind::PytorchExpandable)
+    }
+
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {

@@ -203,6 +203,8 @@ fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
             print_largest(question, answer, gpu)?;
             print_tried(&of_gpu)?;
         }
+        let verdicts = of_gpu.iter().flat_map(|one| &one.verdicts);
+        output::why_a_range(verdicts.map(|verdict| (verdict.peak_reserved, verdict.peak_reserved_late)))?;
         for (values, refused) in
             answer.frontier.iter().filter(|row| row.gpu == *gpu).filter_map(|row| row.caught.as_ref())
         {
@@ -284,7 +286,8 @@ fn print_ranks(answer: &Answer) -> Result<(), Error> {
 fn print_one(candidate: &Candidate) -> Result<(), Error> {
     let mut table = Table::new(&heads("fits", candidate.ranks.len() > 1));
     for (kind, verdict) in ALLOCATORS.iter().zip(&candidate.verdicts) {
-        let mut row = vec![kind.name().to_owned(), fits(verdict), output::bytes(verdict.peak_reserved)];
+        let reserved = output::bytes_between(verdict.peak_reserved, verdict.peak_reserved_late);
+        let mut row = vec![kind.name().to_owned(), fits(verdict), reserved];
         row.extend(rest(verdict, candidate.ranks.len() > 1));
         table.row(row);
     }
@@ -354,7 +357,7 @@ fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), 
             let mut cells = vec![kind.name().to_owned(), format!("{}{more}", values[searched].1)];
             let found = answer.candidates.iter().find(|candidate| candidate.gpu == *gpu && candidate.values == *values);
             if let Some(verdict) = found.and_then(|candidate| candidate.verdicts.get(index)) {
-                cells.push(output::bytes(verdict.peak_reserved));
+                cells.push(output::bytes_between(verdict.peak_reserved, verdict.peak_reserved_late));
                 cells.extend(rest(verdict, has_ranks));
             }
             table.row(cells);

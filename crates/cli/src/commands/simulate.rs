@@ -90,9 +90,6 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
         row.resize(columns, String::new());
         table.row(row);
     }
-    // What makes a range of it.
-    let late =
-        |result: &stalloc_simulator::Outcome| result.peak_reserved_late.filter(|&late| late > result.peak_reserved);
     for result in &comparison.results {
         let (efficiency, wasted) = match result.oom {
             true => ("out of memory".into(), String::new()),
@@ -100,10 +97,7 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
         };
         let mut row = vec![
             result.allocator.into(),
-            match late(result) {
-                Some(late) => format!("{} to {}", output::bytes(result.peak_reserved), output::bytes(late)),
-                None => output::bytes(result.peak_reserved),
-            },
+            output::bytes_between(result.peak_reserved, result.peak_reserved_late),
             efficiency,
             wasted,
             format!("{:.0}", result.ns_per_op),
@@ -116,10 +110,5 @@ pub fn print(comparison: &Comparison) -> Result<(), Error> {
         table.row(row);
     }
     table.print()?;
-    if comparison.results.iter().any(|result| late(result).is_some()) {
-        output::line(
-            "\nA range: memory that other streams use comes back as recorded, or when the step ends, if the GPU is far behind.",
-        )?;
-    }
-    Ok(())
+    output::why_a_range(comparison.results.iter().map(|result| (result.peak_reserved, result.peak_reserved_late)))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stalloc_dryrun_setup::Gpu;
 use stalloc_report::Category;
-use stalloc_simulator::{Kind, Options, Replay, replay, smallest_capacity};
+use stalloc_simulator::{Kind, Options, Replay, Return, replay, returning, smallest_capacity};
 use stalloc_trace::{Mark, Trace};
 
 use crate::fit::caught::{self, Refused};
@@ -36,6 +36,9 @@ pub struct Need {
     pub fits: FitsGpu,
     /// The most that it held: on the card where it fits, else on a card without limit. Bytes.
     pub peak_reserved: u64,
+    /// The same where the GPU is so far behind the host that what other streams use comes back when the step ends; none where none does.
+    #[serde(default)]
+    pub peak_reserved_late: Option<u64>,
     /// The least that it gets through with, bytes; none where that cannot be found.
     pub smallest: Option<u64>,
     /// How long a step takes by the dry run's clock, microseconds.
@@ -136,22 +139,32 @@ pub fn evaluate(
     let options = stalloc_synthesizer::Options { planner };
     let (plan, _) = stalloc_synthesizer::plan(trace, &options, &mut |_, _| {}).map_err(|error| error.to_string())?;
     let with = |capacity| Options { plan: Some(&plan), capacity, ..Options::default() };
-    let run = |kind, capacity| replay(trace, kind, &with(capacity), &mut |_, _| {}).map_err(|error| error.to_string());
+    let run = |trace: &Trace, kind, capacity| {
+        replay(trace, kind, &with(capacity), &mut |_, _| {}).map_err(|error| error.to_string())
+    };
+    let late = returning(trace, Return::AtStepEnd);
     let need = |kind: Kind| -> Result<Need, String> {
         let step_us = |replay: &Replay| replay.step_ms.map(|step| (step * 1e3) as u64);
-        let unlimited = run(kind, None)?;
+        let unlimited = run(trace, kind, None)?;
         let mut need = Need {
             fits: FitsGpu::No,
             peak_reserved: unlimited.peak_reserved,
+            peak_reserved_late: None,
             step_us: step_us(&unlimited),
             smallest: smallest_capacity(trace, kind, &with(None), &mut |_, _| {}).map_err(|error| error.to_string())?,
         };
+        let mut room = None;
         for (fits, taken) in [(FitsGpu::Yes, outside.high), (FitsGpu::Edge, outside.low)] {
-            let on_card = run(kind, Some(gpu.total.saturating_sub(taken)))?;
+            let left = Some(gpu.total.saturating_sub(taken));
+            let on_card = run(trace, kind, left)?;
             if on_card.oom.is_none() {
                 (need.fits, need.peak_reserved, need.step_us) = (fits, on_card.peak_reserved, step_us(&on_card));
+                room = left;
                 break;
             }
+        }
+        if let Some(late) = late.as_ref().filter(|_| kind.is_pytorch()) {
+            need.peak_reserved_late = Some(run(late, kind, room)?.peak_reserved);
         }
         Ok(need)
     };

@@ -97,6 +97,7 @@ fn allocator(verdict: &CardVerdict) -> Value {
         "fits": verdict.fits == FitsGpu::Yes,
         "edge": verdict.fits == FitsGpu::Edge,
         "peak_reserved": verdict.peak_reserved,
+        "peak_reserved_late": verdict.peak_reserved_late,
         "needed": verdict.needed,
         "left": verdict.left,
         "step_ms": verdict.step_us.map(|step| step as f64 / 1e3),

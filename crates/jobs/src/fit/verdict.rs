@@ -12,6 +12,8 @@ pub struct CardVerdict {
     pub fits: FitsGpu,
     /// The most that it held on a device, bytes.
     pub peak_reserved: u64,
+    /// The same if the GPU is far behind the host; none where that changes nothing.
+    pub peak_reserved_late: Option<u64>,
     /// The least memory that the job gets through with on its fullest device, all that is outside PyTorch included at its most; bytes.
     pub needed: Option<u64>,
     /// What is left of the card then, negative where it is missing; bytes.
@@ -38,6 +40,7 @@ pub fn verdict(devices: &[Device], allocator: usize, gpu: &Gpu) -> CardVerdict {
     CardVerdict {
         fits: needs().map(|(_, need)| need.fits).min().unwrap_or(FitsGpu::No),
         peak_reserved: needs().map(|(_, need)| need.peak_reserved).max().unwrap_or(0),
+        peak_reserved_late: needs().filter_map(|(_, need)| need.peak_reserved_late).max(),
         needed,
         step_us: needs().filter_map(|(_, need)| need.step_us).max(),
         left: needed.map(|needed| signed(gpu.total).saturating_sub(signed(needed))),
