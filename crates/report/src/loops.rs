@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use stalloc_trace::site::{is_python, site, split_forward};
 use stalloc_trace::{Frame, StackId, StringId, Time, Trace};
 
+use crate::sites::is_call;
+
 /// Fewer turns are no loop to speak of.
 const TURNS: usize = 4;
 
-/// Functions that a model is called by. Some recordings leave out those of PyTorch.
-const CALLS: [&str; 3] = ["_call_impl", "_wrapped_call_impl", "forward"];
 /// Every optimizer's step is called by PyTorch's wrapper, also that of an optimizer that the user wrote.
 const OPTIMIZERS: &str = "torch/optim/";
 /// Functions that a model is built or moved by.
@@ -97,7 +97,8 @@ impl Paths {
         let mut path = Vec::new();
         let mut above = None;
         for frame in frames.iter().rev().filter(|frame| is_python(trace.string(frame.file))) {
-            if CALLS.contains(&trace.string(frame.function)) || trace.string(frame.file).contains(OPTIMIZERS) {
+            let (file, function) = (trace.string(frame.file), trace.string(frame.function));
+            if is_call(file, function) || file.contains(OPTIMIZERS) {
                 break;
             }
             let new = self.nodes.len() as Node;

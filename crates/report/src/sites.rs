@@ -87,6 +87,12 @@ pub struct Passes {
     pub backward: bool,
 }
 
+/// Whether a frame calls a module, or is what it calls: some recordings leave out PyTorch's own frames.
+pub fn is_call(file: &str, function: &str) -> bool {
+    let by_pytorch = file.ends_with("nn/modules/module.py") && matches!(function, "_call_impl" | "_wrapped_call_impl");
+    by_pytorch || function == "forward" && is_python(file)
+}
+
 /// What a call stack goes through.
 pub fn passes(trace: &Trace, stack: StackId) -> Passes {
     let frames = trace.stacks.get(stack);
@@ -95,7 +101,7 @@ pub fn passes(trace: &Trace, stack: StackId) -> Passes {
     };
     // What DistributedDataParallel asks for itself: a module that it calls has frames of its own further in.
     let innermost = frames.iter().find(|frame| is_python(trace.string(frame.file)));
-    let forward = any(&|file, function| file.ends_with("nn/modules/module.py") && function == "_call_impl");
+    let forward = any(&is_call);
     Passes {
         // A softmax of a module is one over attention's scores as often as over classes.
         loss: any(&|file, function| {
