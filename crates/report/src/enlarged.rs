@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use stalloc_trace::{Event, Request, StackId, Time, Trace};
+use stalloc_trace::{Request, StackId, Time, Trace};
 
+use crate::failure::failures;
 use crate::figures::{Growth, SiteBytes};
 use crate::sites::Sites;
 
@@ -23,8 +24,7 @@ const LEAP: f64 = 1.5;
 pub fn enlarged(trace: &Trace, needed: u64, sites: &mut Sites<'_>) -> Option<Growth> {
     let mut by_stack: HashMap<StackId, Vec<&Request>> = HashMap::new();
     // A program that ends gives everything back: of one that failed what counts lived then.
-    let failed = trace.events.iter().rposition(|event| matches!(event, Event::OutOfMemory { .. }));
-    let end = failed.map_or(trace.end(), |time| time as Time + 4);
+    let end = failures(trace).next().map_or(trace.end(), |failed| failed.time + 4);
     for request in trace.requests.iter().filter(|request| request.alloc.is_some_and(|alloc| alloc < end)) {
         by_stack.entry(request.stack).or_default().push(request);
     }

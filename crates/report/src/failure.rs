@@ -1,19 +1,36 @@
 //! The request that a job died of, and whether it would have fitted into what was held and empty.
 
-use stalloc_trace::{Event, Request, RequestId, StreamId, Time, Trace};
+use stalloc_trace::{Event, Request, RequestId, StackId, StreamId, Time, Trace};
 
 use crate::curve::value_at;
 use crate::figures::OutOfMemory;
 use crate::words::bytes;
 
+/// A request that failed, as its event has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Failed {
+    pub time: Time,
+    pub size: u64,
+    pub device_free: u64,
+    pub stack: StackId,
+}
+
+/// All requests that failed, the last one first.
+pub fn failures(trace: &Trace) -> impl Iterator<Item = Failed> {
+    trace.events.iter().enumerate().rev().filter_map(|(time, event)| match *event {
+        Event::OutOfMemory { size, device_free, stack } => {
+            Some(Failed { time: time as Time, size, device_free, stack })
+        }
+        _ => None,
+    })
+}
+
 /// Makes the last request that failed one of the trace, given back as soon as it was served, so that every sum and every
 /// replay counts it. Three events follow the failure; later times and numbers move up. O(events + requests).
 pub fn count_failed(trace: &mut Trace) -> Option<RequestId> {
-    let (at, size, stack) = trace.events.iter().enumerate().rev().find_map(|(at, event)| match event {
-        Event::OutOfMemory { size, stack, .. } => Some((at, *size, *stack)),
-        _ => None,
-    })?;
-    let added = at as Time + 1;
+    let Failed { time: at, size, stack, .. } = failures(trace).next()?;
+    let added = at + 1;
+    let next = added as usize;
     let before = trace.requests.partition_point(|request| request.alloc.is_none_or(|alloc| alloc < added));
     let id = RequestId(before as u32);
     let later = |other: &mut RequestId| other.0 += u32::from(*other >= id);
@@ -44,9 +61,9 @@ pub fn count_failed(trace: &mut Trace) -> Option<RequestId> {
     let failed = Request { size, stream, address: None, stack, alloc, free_requested, free_completed };
     trace.requests.insert(before, failed);
     let events = [Event::Alloc(id), Event::FreeRequested(id), Event::FreeCompleted(id)];
-    trace.events.splice(at + 1..at + 1, events);
-    if let Some(&time) = trace.times_us.get(at) {
-        trace.times_us.splice(at + 1..at + 1, [time; 3]);
+    trace.events.splice(next..next, events);
+    if let Some(&time) = trace.times_us.get(at as usize) {
+        trace.times_us.splice(next..next, [time; 3]);
     }
     Some(id)
 }
@@ -59,12 +76,8 @@ pub fn failure(
     reserved: Option<&[(Time, u64)]>,
     allowed: Option<u64>,
 ) -> Option<OutOfMemory> {
-    let mut failed = trace.events.iter().enumerate().filter_map(|(time, event)| match event {
-        Event::OutOfMemory { size, device_free, stack } => Some((time as Time, *size, *device_free, *stack)),
-        _ => None,
-    });
-    let times = failed.clone().count();
-    let (time, size, device_free, stack) = failed.next_back()?;
+    let times = failures(trace).count();
+    let Failed { time, size, device_free, stack } = failures(trace).next()?;
     let site = stalloc_trace::site::site(trace.stacks.get(stack), |id| trace.string(id));
     let allocated = value_at(live, time);
     let held = reserved.map(|curve| value_at(curve, time));

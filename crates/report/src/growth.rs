@@ -7,6 +7,7 @@ use stalloc_trace::site::is_python;
 use stalloc_trace::{Event, Mark, Request, StackId, Time, Trace};
 
 use crate::facts::{Facts, HolderBytes, Kind, MANY};
+use crate::failure::{Failed, failures};
 use crate::figures::Growth;
 use crate::holders::by_site;
 use crate::loops::turns;
@@ -31,7 +32,7 @@ pub fn growth(trace: &Trace, steps: &[StepSpan], known: Option<&Facts>, sites: &
     if !stepless && over_steps.is_some() {
         return over_steps;
     }
-    let failed = trace.events.iter().any(|event| matches!(event, Event::OutOfMemory { .. }));
+    let failed = failures(trace).next().is_some();
     let over_turns = turns(trace).into_iter().take(if failed { LOOPS } else { 1 }).find_map(|turns| {
         let found = climbing(trace, &turns.times, steps, peak, sites)?;
         // A loop that runs forward and backward passes is one over steps.
@@ -48,15 +49,13 @@ pub fn growth(trace: &Trace, steps: &[StepSpan], known: Option<&Facts>, sites: &
 /// What a step that failed has piled up: many blocks of one size, where no whole step before it had half as many of any, or a quarter
 /// of the bytes. A loop within it, such as a validation's, whose line asked for more when it failed: no stacks need tell its turns. O(events).
 fn piled(trace: &Trace, begins: &[Time], sites: &mut Sites<'_>) -> Option<Growth> {
-    let (failed, line) = trace.events.iter().enumerate().rev().find_map(|(time, event)| match event {
-        Event::OutOfMemory { stack, .. } => Some((time, sites.known(*stack))),
-        _ => None,
-    })?;
+    let Failed { time: failed, stack, .. } = failures(trace).next()?;
+    let line = sites.known(stack);
     let least = trace.peak_allocated() / NOTICED;
     let (mut now, mut most, mut before): (HashMap<u64, u64>, [u64; 2], [u64; 2]) = Default::default();
     let larger = |a: [u64; 2], b: [u64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
     let (mut begin, mut next) = (0, begins.iter().copied().peekable());
-    for (time, event) in (0..).zip(&trace.events[..failed]) {
+    for (time, event) in (0..).zip(&trace.events[..failed as usize]) {
         if next.next_if(|next| *next <= time).is_some() {
             before = if begin > 0 { larger(before, most) } else { before };
             (most, begin) = ([0, 0], time);
@@ -76,9 +75,8 @@ fn piled(trace: &Trace, begins: &[Time], sites: &mut Sites<'_>) -> Option<Growth
         }
     }
     let (size, count) = now.into_iter().max_by_key(|(size, count)| (size.saturating_mul(*count), *size))?;
-    let time = failed as Time;
-    let stays = |one: &&Request| one.rounded() == size && one.alloc >= Some(begin) && one.alloc < Some(time);
-    let live = trace.requests.iter().filter(stays).filter(|one| one.free_requested.is_none_or(|freed| freed > time));
+    let stays = |one: &&Request| one.rounded() == size && one.alloc >= Some(begin) && one.alloc < Some(failed);
+    let live = trace.requests.iter().filter(stays).filter(|one| one.free_requested.is_none_or(|freed| freed > failed));
     let sites = by_site(sites, live);
     let site = sites.iter().find(|one| is_named(&one.site) && one.site == line)?.site.to_string();
     let (bytes, steps) = (size.saturating_mul(count), count as usize);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use stalloc_trace::{BlockState, Event, Mark, Request, StackId, Time, Trace};
 
 use crate::facts::{Facts, HolderBytes, Kind, MANY};
+use crate::failure::failures;
 use crate::figures::{AllocatorFigures, DeviceFigures, Growth, SiteBytes};
 use crate::growth::{GROWN, filled, is_stepless};
 use crate::sentence::Named;
@@ -337,8 +338,8 @@ impl Known {
         self.loaded = sum(6).filter(|sum| *sum > 0);
         let mut of_file = of.by_site.iter().filter(|one| self.loaded == Some(one.bytes));
         self.loaded_site = of_file.next().map(|one| one.site.to_string());
-        if let Some(stack) = failed_stack(of.trace).filter(|stack| *stack != StackId::NONE) {
-            let through = passes(of.trace, stack);
+        if let Some(failed) = failures(of.trace).next().filter(|failed| failed.stack != StackId::NONE) {
+            let through = passes(of.trace, failed.stack);
             self.fails_in_loss = Some(through.loss);
             self.fails_in_optimizer = Some(through.optimizer);
             self.fails_in_build = Some(through.built);
@@ -403,7 +404,7 @@ impl Known {
         let survived = of.figures.out_of_memory.as_ref().filter(|_| facts.is_none());
         let later = |time: Time| of.steps.iter().filter(|step| step.begin > time + 3).count();
         self.went_on = survived.map(|failed| later(failed.time) as u64);
-        let through = failed_stack(of.trace).map(|stack| passes(of.trace, stack)).unwrap_or_default();
+        let through = failures(of.trace).next().map(|failed| passes(of.trace, failed.stack)).unwrap_or_default();
         let site = of.figures.out_of_memory.as_ref().and_then(|failed| failed.site.as_deref()).unwrap_or("");
         let phase = match (through.backward || site.ends_with("(backward)"), through.forward) {
             (true, _) => "in its first backward pass",
@@ -486,12 +487,4 @@ impl Known {
         let other = || Some(format!("like=h100-80gb,memory={}MiB", self.total.filter(|total| *total >> 32 > 0)? >> 20));
         self.gpu = Some(gpu.or_else(other).unwrap_or_else(|| "GPU".into()));
     }
-}
-
-/// The call stack of the last request that failed.
-fn failed_stack(trace: &Trace) -> Option<StackId> {
-    trace.events.iter().rev().find_map(|event| match event {
-        Event::OutOfMemory { stack, .. } => Some(*stack),
-        _ => None,
-    })
 }

@@ -8,7 +8,7 @@ use stalloc_trace::{Event, Recording, Trace};
 
 use crate::actual::actual;
 use crate::curve::value_at;
-use crate::failure::count_failed;
+use crate::failure::{count_failed, failures};
 use crate::{Fit, Input, Subject, steps};
 
 /// Cards that people ask about: name and the bytes that PyTorch finds on one.
@@ -89,11 +89,8 @@ impl Subject {
 fn capacity_of(trace: &Trace, failed: Option<stalloc_trace::RequestId>) -> Option<u64> {
     failed?;
     let happened = actual(trace, failed)?;
-    let (time, free) = trace.events.iter().enumerate().rev().find_map(|(time, event)| match event {
-        Event::OutOfMemory { device_free, .. } => Some((time as stalloc_trace::Time, *device_free)),
-        _ => None,
-    })?;
-    Some(value_at(&happened.reserved, time).saturating_add(free))
+    let last = failures(trace).next()?;
+    Some(value_at(&happened.reserved, last.time).saturating_add(last.device_free))
 }
 
 fn replay_one(
