@@ -45,7 +45,7 @@ pub use adopt::{AdoptError, Adopted, Part};
 pub use alone::Caching;
 pub use rivals::{Rivals, RivalsHeld, RivalsNow};
 pub use settings::*;
-pub use view::{BlockState, Segment, SegmentBlock};
+pub use view::{CachedState, SegmentBlock, SegmentView};
 
 /// What a [`Cache`] did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use crate::{BlockId, Cache, NONE};
 
 /// What a block is to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockState {
+pub enum CachedState {
     /// The program holds it.
     Live,
     /// The program gave it back, but another stream has not done with it.
@@ -15,7 +15,7 @@ pub enum BlockState {
     Free,
 }
 
-/// A block of a [`Segment`].
+/// A block of a [`SegmentView`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentBlock {
     /// Where it starts.
@@ -23,12 +23,12 @@ pub struct SegmentBlock {
     /// Its length, bytes.
     pub size: u64,
     /// What it is to the program.
-    pub state: BlockState,
+    pub state: CachedState,
 }
 
 /// Memory taken from the device at once, or the mapped pages of an expandable range that lie side by side.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct SegmentView {
     /// Where it starts.
     pub address: Address,
     /// Its length, bytes.
@@ -45,20 +45,20 @@ pub struct Segment {
 
 impl<D: Device> Cache<D> {
     /// Every segment, in the order of addresses. O(n log n) in blocks.
-    pub fn segments(&self) -> Vec<Segment> {
+    pub fn segments(&self) -> Vec<SegmentView> {
         let free = self.pools.iter().flat_map(|pool| pool.free.iter().map(|entry| entry.block));
         let pending = self.events.iter().flat_map(|events| events.queue.iter().map(|&(_, id)| id));
         let mut ids: Vec<BlockId> = self.live.values().copied().chain(free).chain(pending).collect();
         ids.sort_unstable_by_key(|&id| self.blocks[id].address);
         ids.dedup();
-        let mut segments: Vec<Segment> = Vec::new();
+        let mut segments: Vec<SegmentView> = Vec::new();
         let mut last = NONE;
         for id in ids {
             let block = &self.blocks[id];
             let state = match (block.in_use, block.is_free()) {
-                (true, _) => BlockState::Live,
-                (false, true) => BlockState::Free,
-                (false, false) => BlockState::Pending,
+                (true, _) => CachedState::Live,
+                (false, true) => CachedState::Free,
+                (false, false) => CachedState::Pending,
             };
             let seen = SegmentBlock { address: block.address, size: block.size, state };
             match segments.last_mut() {
@@ -68,7 +68,7 @@ impl<D: Device> Cache<D> {
                 }
                 _ => {
                     let pool = &self.pools[block.pool];
-                    segments.push(Segment {
+                    segments.push(SegmentView {
                         address: block.address,
                         size: block.size,
                         stream: pool.stream,

@@ -5,7 +5,7 @@
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use stalloc_device::{Address, Backing, Counting, Device, Error, Gpu, Host, Shared};
+use stalloc_device::{Address, Backing, Counting, Device, Error, GpuDevice, Host, Shared};
 
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 64 * MIB;
@@ -147,10 +147,10 @@ fn standin() -> PathBuf {
 #[test]
 fn gpus_conform_and_leave_nothing_behind() {
     let library = standin();
-    conforms(Gpu::cuda_at(library.as_os_str(), 0).unwrap());
-    conforms(Gpu::hip_at(library.as_os_str(), 0).unwrap());
-    opens_its_memory_to_a_peer(Gpu::cuda_at(library.as_os_str(), 0).unwrap(), &library);
-    opens_its_memory_to_a_peer(Gpu::hip_at(library.as_os_str(), 0).unwrap(), &library);
+    conforms(GpuDevice::cuda_at(library.as_os_str(), 0).unwrap());
+    conforms(GpuDevice::hip_at(library.as_os_str(), 0).unwrap());
+    opens_its_memory_to_a_peer(GpuDevice::cuda_at(library.as_os_str(), 0).unwrap(), &library);
+    opens_its_memory_to_a_peer(GpuDevice::hip_at(library.as_os_str(), 0).unwrap(), &library);
     exports_its_pages(&library);
     // SAFETY: the stand-in is this crate's own, and the function is declared like this there.
     let left_over = unsafe {
@@ -161,7 +161,7 @@ fn gpus_conform_and_leave_nothing_behind() {
 }
 
 /// What is mapped before and what is mapped after; once for each device.
-fn opens_its_memory_to_a_peer(mut device: Gpu, library: &Path) {
+fn opens_its_memory_to_a_peer(mut device: GpuDevice, library: &Path) {
     // SAFETY: the stand-in is this crate's own, and the function is declared like this there.
     let may_use = |address: u64| unsafe {
         let library = libloading::Library::new(library).unwrap();
@@ -189,22 +189,22 @@ fn opens_its_memory_to_a_peer(mut device: Gpu, library: &Path) {
 /// As long as the driver creates memory for that; HIP's is never asked to.
 fn exports_its_pages(library: &Path) {
     let unsupported = |refused| matches!(refused, Err(Error::Unsupported(_)));
-    let open = |device: &mut Gpu| {
+    let open = |device: &mut GpuDevice| {
         let base = device.reserve(4 * device.page_size().unwrap()).unwrap();
         device.map_run(base, &[Backing { bytes: 2 << 20, from: None }; 2]).1.unwrap();
         base
     };
-    let close = |mut device: Gpu, base| {
+    let close = |mut device: GpuDevice, base| {
         device.unmap(base, 4 << 20).unwrap();
         device.release(base, 8 << 20).unwrap();
     };
-    let mut cuda = Gpu::cuda_at(library.as_os_str(), 0).unwrap();
+    let mut cuda = GpuDevice::cuda_at(library.as_os_str(), 0).unwrap();
     let base = open(&mut cuda);
     let pages = [base, base + (2 << 20)].map(|page| cuda.export(page).unwrap());
     assert_ne!(pages[0].as_raw_fd(), pages[1].as_raw_fd());
     assert!(unsupported(cuda.export(base + 512)), "no page begins there");
     assert!(unsupported(cuda.export(base + (4 << 20))), "no page is mapped there");
-    let mut hip = Gpu::hip_at(library.as_os_str(), 0).unwrap();
+    let mut hip = GpuDevice::hip_at(library.as_os_str(), 0).unwrap();
     let other = open(&mut hip);
     assert!(unsupported(hip.export(other)));
     close(hip, other);
@@ -214,7 +214,7 @@ fn exports_its_pages(library: &Path) {
         let library = libloading::Library::new(library).unwrap();
         library.get::<unsafe extern "C" fn()>(c"standin_keeps_all").unwrap()();
     }
-    let mut keeps = Gpu::cuda_at(library.as_os_str(), 0).unwrap();
+    let mut keeps = GpuDevice::cuda_at(library.as_os_str(), 0).unwrap();
     let base = open(&mut keeps);
     assert!(unsupported(keeps.export(base)), "the job runs, and nothing is shared");
     close(keeps, base);
@@ -225,7 +225,7 @@ fn exports_its_pages(library: &Path) {
 fn a_driver_stays_loaded_when_its_devices_are_gone() {
     let own = std::env::temp_dir().join(format!("stalloc-driver-{}.so", std::process::id()));
     std::fs::copy(standin(), &own).unwrap();
-    drop(Gpu::cuda_at(own.as_os_str(), 0).unwrap());
+    drop(GpuDevice::cuda_at(own.as_os_str(), 0).unwrap());
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     std::fs::remove_file(&own).unwrap();
     assert!(maps.contains(own.to_str().unwrap()), "the driver was unloaded");
@@ -234,9 +234,9 @@ fn a_driver_stays_loaded_when_its_devices_are_gone() {
 #[test]
 fn a_missing_device_and_a_missing_driver_are_said_to_be_missing() {
     let library = standin();
-    let error = Gpu::cuda_at(library.as_os_str(), 9).unwrap_err().to_string();
+    let error = GpuDevice::cuda_at(library.as_os_str(), 9).unwrap_err().to_string();
     assert_eq!(error, "finding the device failed: error 101");
-    let error = Gpu::cuda_at("/nowhere/libcuda.so".as_ref(), 0).unwrap_err().to_string();
+    let error = GpuDevice::cuda_at("/nowhere/libcuda.so".as_ref(), 0).unwrap_err().to_string();
     assert!(error.starts_with("loading the driver failed: ") && error.contains("/nowhere/libcuda.so"), "{error}");
 }
 
@@ -244,7 +244,7 @@ fn a_missing_device_and_a_missing_driver_are_said_to_be_missing() {
 #[test]
 fn the_machines_cuda_conforms() {
     let library = std::env::var_os("STALLOC_TEST_LIBCUDA").unwrap_or_else(|| "libcuda.so.1".into());
-    match Gpu::cuda_at(&library, 0) {
+    match GpuDevice::cuda_at(&library, 0) {
         Ok(device) => conforms(device),
         Err(error) => eprintln!("SKIPPED the_machines_cuda_conforms: {error}"),
     }

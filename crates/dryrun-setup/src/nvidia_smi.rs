@@ -16,7 +16,7 @@ const CUDA: &str = "13.0";
 
 /// What is printed, and the exit status: 2 for what is not answered, as from the real one.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct SmiOutput {
     /// For standard output.
     pub text: String,
     /// 0, 2 or 6 (no such device).
@@ -25,7 +25,7 @@ pub struct Answer {
 
 /// Answers for the GPU that the environment names.
 #[must_use]
-pub fn answer_in_environment(arguments: &[String]) -> Answer {
+pub fn answer_in_environment(arguments: &[String]) -> SmiOutput {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let devices = set(variables::DEVICES).and_then(|count| count.parse().ok()).unwrap_or(1);
     match find(&set(variables::GPU).unwrap_or_else(|| "h100-80gb".to_owned())) {
@@ -35,13 +35,13 @@ pub fn answer_in_environment(arguments: &[String]) -> Answer {
             }
             answer(arguments, &gpu, devices)
         }
-        Err(error) => Answer { text: format!("{error}\n"), status: 2 },
+        Err(error) => SmiOutput { text: format!("{error}\n"), status: 2 },
     }
 }
 
 /// Answers for `devices` GPUs of one model.
 #[must_use]
-pub fn answer(arguments: &[String], gpu: &Gpu, devices: u32) -> Answer {
+pub fn answer(arguments: &[String], gpu: &Gpu, devices: u32) -> SmiOutput {
     let mut fields = None;
     let mut has_units = true;
     let mut has_header = true;
@@ -67,12 +67,12 @@ pub fn answer(arguments: &[String], gpu: &Gpu, devices: u32) -> Answer {
             }
             "-i" | "--id" => match chosen(&value(), devices) {
                 Some(ids) => wanted = ids,
-                None => return Answer { text: "No devices were found\n".to_owned(), status: 6 },
+                None => return SmiOutput { text: "No devices were found\n".to_owned(), status: 6 },
             },
             _ => {
                 let text =
                     format!("Invalid combination of input arguments: {argument} is not answered in a dry run.\n");
-                return Answer { text, status: 2 };
+                return SmiOutput { text, status: 2 };
             }
         }
     }
@@ -97,7 +97,7 @@ pub fn answer(arguments: &[String], gpu: &Gpu, devices: u32) -> Answer {
         let mut row = Vec::new();
         for field in &fields {
             let Some(value) = value(field, gpu, device, devices) else {
-                return Answer { text: format!("Field \"{field}\" is not a valid field to query.\n"), status: 2 };
+                return SmiOutput { text: format!("Field \"{field}\" is not a valid field to query.\n"), status: 2 };
             };
             row.push(match unit(field) {
                 Some(unit) if has_units && !value.starts_with('[') => format!("{value} {unit}"),
@@ -109,8 +109,8 @@ pub fn answer(arguments: &[String], gpu: &Gpu, devices: u32) -> Answer {
     done(text)
 }
 
-fn done(text: String) -> Answer {
-    Answer { text, status: 0 }
+fn done(text: String) -> SmiOutput {
+    SmiOutput { text, status: 0 }
 }
 
 /// The devices that a list of numbers, identities or places on the bus names.

@@ -146,7 +146,7 @@ fn a_list_holds_presets_and_descriptions() {
     assert!(find_all("").is_err() && find_all("t4,").is_err() && find_all("t4,memory=5GiB").is_err());
 }
 
-fn smi(arguments: &[&str]) -> nvidia_smi::Answer {
+fn smi(arguments: &[&str]) -> nvidia_smi::SmiOutput {
     let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
     nvidia_smi::answer(&arguments, &find("h100-80gb").unwrap(), 2)
 }

@@ -7,7 +7,7 @@ use crate::describing::frame_text;
 
 /// How two recordings differ; serialises to what `stalloc info --compare --json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct RecordingComparison {
     /// Whether they ask for the same memory.
     pub same: bool,
     /// The devices that both have.
@@ -80,7 +80,7 @@ pub struct RequestInfo {
 }
 
 /// Compares two recordings device by device, request by request; the first `shown` differences of each device are told.
-pub fn compare(a: &Recording, b: &Recording, shown: usize) -> Comparison {
+pub fn compare(a: &Recording, b: &Recording, shown: usize) -> RecordingComparison {
     // A dry run may have used another device than the run it stands for.
     let pairs: Vec<(&Trace, &Trace)> = match (a.traces.as_slice(), b.traces.as_slice()) {
         ([a], [b]) => vec![(a, b)],
@@ -96,7 +96,7 @@ pub fn compare(a: &Recording, b: &Recording, shown: usize) -> Comparison {
     let only_in_b = unpaired(b, &|trace| pairs.iter().any(|pair| std::ptr::eq(pair.1, trace)));
     let devices: Vec<DeviceComparison> = pairs.iter().map(|(a, b)| device(a, b, shown)).collect();
     let same = only_in_a.is_empty() && only_in_b.is_empty() && devices.iter().all(|d| d.differences == 0);
-    Comparison { same, devices, only_in_a, only_in_b }
+    RecordingComparison { same, devices, only_in_a, only_in_b }
 }
 
 fn device(a: &Trace, b: &Trace, shown: usize) -> DeviceComparison {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stalloc_plan::Plan;
-use stalloc_planner::{Buffer, Gap, Options};
+use stalloc_planner::{Buffer, LifetimeGap, Options};
 use stalloc_simulator::Kind;
-pub use stalloc_synthesizer::Summary;
+pub use stalloc_synthesizer::PlanSummary;
 use stalloc_trace::{Instance, InstanceRow, Trace};
 
 use crate::recorded::alike::{self, Alike};
@@ -20,7 +20,7 @@ pub fn usual_effort() -> Options {
 }
 
 /// Plans a trace and replays it under the plan: what a plan needs is what the allocator makes of it.
-pub fn trace(trace: &Trace, effort: Options, watch: &mut dyn Watch) -> Result<(Plan, Summary), Error> {
+pub fn trace(trace: &Trace, effort: Options, watch: &mut dyn Watch) -> Result<(Plan, PlanSummary), Error> {
     let options = stalloc_synthesizer::Options { planner: effort };
     let (plan, mut summary) =
         stalloc_synthesizer::plan(trace, &options, &mut |done, total| watch.progress("planning", done, total))?;
@@ -43,7 +43,7 @@ pub struct Planned {
     /// Its file.
     pub plan: PathBuf,
     /// What it came to.
-    pub summary: Summary,
+    pub summary: PlanSummary,
     /// The plan of an earlier trace that is alike, whose file this one is too.
     pub same_as: Option<PathBuf>,
 }
@@ -127,7 +127,7 @@ pub fn instance(path: &Path, instance: &Instance, effort: &Options) -> Result<So
         alignment: row.alignment,
         fixed: row.offset,
     };
-    let gap = |(buffer, gap): (usize, &stalloc_trace::Gap)| Gap {
+    let gap = |(buffer, gap): (usize, &stalloc_trace::Gap)| LifetimeGap {
         buffer,
         lower: gap.lower,
         upper: gap.upper,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use stalloc_plan::Plan;
 use stalloc_planner::Options;
-use stalloc_synthesizer::Summary;
+use stalloc_synthesizer::PlanSummary;
 use stalloc_trace::Input;
 
 use crate::recorded::alike::{self, Alike};
@@ -35,7 +35,7 @@ pub fn folder(
     Wanted { folder, out, rank, frozen }: Wanted<'_>,
     effort: &Options,
     watch: &mut dyn Watch,
-    planned: &mut dyn FnMut(&Path, &Summary),
+    planned: &mut dyn FnMut(&Path, &PlanSummary),
 ) -> Result<(), Error> {
     if !folder.is_dir() && frozen {
         return Err(Error::NoFolder(folder.to_owned()));
@@ -100,7 +100,7 @@ impl One<'_> {
         out: &Path,
         existing: Option<&Plan>,
         watch: &mut dyn Watch,
-    ) -> Result<Option<Summary>, String> {
+    ) -> Result<Option<PlanSummary>, String> {
         let cannot_write = |error: String| format!("its plan cannot be written: {error}");
         let shares = |first: &Path| alike::share(first, out).map_err(|error| cannot_write(error.to_string()));
         if let Some(first) = self.known.of_file(path) {

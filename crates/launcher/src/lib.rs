@@ -19,7 +19,7 @@ pub use crate::background::{Background, run_in_background, stop_flag};
 pub use crate::folder::prepare;
 pub use crate::job::{Job, Purpose, Rank, rank_of_environment};
 pub use crate::package::python_package;
-pub use crate::process::{Ended, Watch, replace, run};
+pub use crate::process::{Ended, ProcessWatch, replace, run};
 pub use crate::reach::out_of_reach;
 
 /// Ranks that a job may have: no machine has as many GPUs.

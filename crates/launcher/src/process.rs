@@ -39,7 +39,7 @@ pub struct Ended {
 }
 
 /// Is told now and then how many processes run and how many have ended.
-pub type Watch<'a> = &'a mut dyn FnMut(usize, usize);
+pub type ProcessWatch<'a> = &'a mut dyn FnMut(usize, usize);
 
 struct Running {
     rank: Option<Rank>,
@@ -59,7 +59,7 @@ pub fn run(
     ranks: &[Option<Rank>],
     at_once: usize,
     quiet: bool,
-    watch: Watch<'_>,
+    watch: ProcessWatch<'_>,
 ) -> Result<Vec<Ended>, Error> {
     let ended = run_all(job, ranks, at_once, quiet, watch);
     settings::remove(job);
@@ -71,7 +71,7 @@ fn run_all(
     ranks: &[Option<Rank>],
     at_once: usize,
     quiet: bool,
-    watch: Watch<'_>,
+    watch: ProcessWatch<'_>,
 ) -> Result<Vec<Ended>, Error> {
     let _listening = Listening::begin().map_err(Error::Wait)?;
     let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON).map_err(Error::Wait)?;

@@ -58,7 +58,7 @@ pub enum Finding {
 
 /// How much is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct Knowledge {
     /// The last steps repeat.
     pub repeats: bool,
     /// Kinds of steps, and their requests.
@@ -178,8 +178,8 @@ impl Learning {
     }
 
     /// How much is known now.
-    pub fn known(&self) -> Known {
-        Known { repeats: !self.is_partial && self.learner.repeats_now(), kinds: self.learner.kept() }
+    pub fn known(&self) -> Knowledge {
+        Knowledge { repeats: !self.is_partial && self.learner.repeats_now(), kinds: self.learner.kept() }
     }
 
     /// What is known now, for a plan of it while the program runs on.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::part::Part;
-use crate::{Error, Instance, Options, Solution, Stop, Watch};
+use crate::{Error, Instance, Options, Solution, SolverWatch, Stop};
 
 /// Units of work (items or sections looked at) that one thread does in a second on a slow machine. A 2-core container
 /// does twice as many, so that the work allowed is nearly always done before the time is up, and what is
@@ -37,7 +37,7 @@ pub(crate) struct Until {
 }
 
 /// Solves an instance without gaps and conflicts.
-pub(crate) type Solver = fn(&Instance, &Options, &Clock, &mut Watch) -> Result<Solution, Error>;
+pub(crate) type Solver = fn(&Instance, &Options, &Clock, &mut SolverWatch) -> Result<Solution, Error>;
 
 /// What is left of the time allowed.
 #[derive(Clone, Debug)]

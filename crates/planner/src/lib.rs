@@ -67,7 +67,7 @@ pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> 
 ///
 /// # Errors
 /// When the instance is invalid or no solution fits in 64 bits.
-pub fn solve_watched(instance: &Instance, options: &Options, watch: &mut Watch) -> Result<Solution, Error> {
+pub fn solve_watched(instance: &Instance, options: &Options, watch: &mut SolverWatch) -> Result<Solution, Error> {
     let clock = clock::Clock::new(options, solve::solve_within);
     if instance.gaps.is_empty() && instance.conflicts.is_empty() {
         return solve::solve_within(instance, options, &clock, watch);

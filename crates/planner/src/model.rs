@@ -37,12 +37,12 @@ pub struct Instance {
     /// Pairs of buffers, by index, that may share no address although they do not live together.
     pub conflicts: Vec<(usize, usize)>,
     /// Times at which buffers need less than all of their bytes; those of one buffer do not overlap.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<LifetimeGap>,
 }
 
 /// A time within a lifetime at which a buffer needs none of its bytes, or those of a window alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Gap {
+pub struct LifetimeGap {
     /// The buffer's index.
     pub buffer: usize,
     /// The first instant, within the buffer's lifetime.
@@ -153,7 +153,7 @@ pub struct Progress {
 }
 
 /// Hears how far a search has come, and says whether to go on.
-pub type Watch<'a> = dyn FnMut(&Progress) -> bool + 'a;
+pub type SolverWatch<'a> = dyn FnMut(&Progress) -> bool + 'a;
 
 /// Why there is no plan. Buffers are named by their index in the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

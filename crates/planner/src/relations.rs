@@ -11,7 +11,7 @@ use crate::hash::{Rng, mix};
 use crate::lifetimes::Lifetimes;
 use crate::part::{Item, Part};
 use crate::solve::solve_within;
-use crate::{Buffer, Error, Instance, Options, Progress, Solution, Watch, check};
+use crate::{Buffer, Error, Instance, Options, Progress, Solution, SolverWatch, check};
 
 /// What a buffer takes between its gaps: when, and which of its bytes, from its offset on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(crate) fn solve(
     instance: &Instance,
     options: &Options,
     clock: &Clock,
-    watch: &mut Watch,
+    watch: &mut SolverWatch,
 ) -> Result<Solution, Error> {
     crate::validate::validate(instance)?;
     let third = Clock { work: clock.work / SHARE, ..clock.clone() };

@@ -8,7 +8,7 @@ use crate::merge::Merged;
 use crate::part::{Part, Places, Problem};
 use crate::prepare::prepare;
 use crate::turns::{Goal, Turns};
-use crate::{Effort, Error, Instance, Options, Progress, Solution, Watch};
+use crate::{Effort, Error, Instance, Options, Progress, Solution, SolverWatch};
 
 /// Quick planning is content this near the bound: one in so many.
 const QUICK_ENOUGH: u64 = 1000;
@@ -19,7 +19,7 @@ pub(crate) fn solve_within(
     instance: &Instance,
     options: &Options,
     clock: &Clock,
-    watch: &mut Watch,
+    watch: &mut SolverWatch,
 ) -> Result<Solution, Error> {
     let problem = prepare(instance)?;
     let quick = options.effort == Effort::Quick;

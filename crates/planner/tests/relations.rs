@@ -1,7 +1,7 @@
 //! Gaps and conflicts, against every way to place a few buffers.
 
 use proptest::prelude::*;
-use stalloc_planner::{Buffer, Error, Flaw, Gap, Instance, Options, Solution, check, solve};
+use stalloc_planner::{Buffer, Error, Flaw, Instance, LifetimeGap, Options, Solution, check, solve};
 
 /// A solution that claims nothing of a bound.
 fn placed(instance: &Instance, offsets: &[u64]) -> Solution {
@@ -49,7 +49,7 @@ fn instance() -> impl Strategy<Value = Instance> {
             let (lower, upper) = (b.lower + from, (b.lower + from + length).min(b.upper));
             let window = window.map(|(from, length)| (from, from + length)).filter(|&(_, to)| to <= b.size);
             if lower < upper && instance.gaps.iter().all(|gap| gap.buffer != k) {
-                instance.gaps.push(Gap { buffer: k, lower, upper, window });
+                instance.gaps.push(LifetimeGap { buffer: k, lower, upper, window });
             }
         }
         instance.conflicts = conflicts.into_iter().filter(|&(a, b)| a != b && a.max(b) < buffers.len()).collect();
@@ -82,7 +82,7 @@ fn buffer(lower: u64, upper: u64, size: u64) -> Buffer {
 
 #[test]
 fn a_gap_makes_room_and_its_window_does_not() {
-    let gap = Gap { buffer: 0, lower: 3, upper: 6, window: None };
+    let gap = LifetimeGap { buffer: 0, lower: 3, upper: 6, window: None };
     let mut instance =
         Instance { buffers: vec![buffer(0, 9, 8), buffer(3, 6, 8)], gaps: vec![gap], ..Instance::default() };
     assert_eq!(solve(&instance, &options()).map(|s| (s.peak, s.optimal)), Ok((8, true)));
@@ -106,7 +106,7 @@ fn buffers_in_conflict_share_no_address_at_any_time() {
 #[test]
 fn what_is_all_gap_comes_to_an_end() {
     let buffers = vec![buffer(5, 6, 1), buffer(5, 7, 2)];
-    let gap = |buffer: usize, upper| Gap { buffer, lower: 5, upper, window: None };
+    let gap = |buffer: usize, upper| LifetimeGap { buffer, lower: 5, upper, window: None };
     let mut instance = Instance { buffers, gaps: vec![gap(0, 6), gap(1, 7)], ..Instance::default() };
     for (conflicts, peak) in [(vec![], 2), (vec![(0, 1)], 3)] {
         instance.conflicts = conflicts;

@@ -51,7 +51,7 @@ pub fn plan_folder(py: Python<'_>, folder: PathBuf, out: PathBuf, rank: Option<u
     py.detach(|| {
         let (mut notes, mut planned) = (Notes::default(), Vec::new());
         let wanted = Wanted { folder: &folder, out: &out, rank, frozen: false };
-        let mut tell = |plan: &Path, summary: &planning::Summary| {
+        let mut tell = |plan: &Path, summary: &planning::PlanSummary| {
             let (requests, peak) = (summary.planned.requests, summary.planned_reserved);
             let peak = stalloc_common::figures::bytes(peak);
             let efficiency = 100.0 * summary.efficiency;
@@ -196,7 +196,7 @@ impl Buffers {
             alignment: alignment[i],
             fixed: fixed.and_then(|fixed| fixed[i]),
         };
-        let gap = |&(buffer, lower, upper, window)| stalloc_planner::Gap { buffer, lower, upper, window };
+        let gap = |&(buffer, lower, upper, window)| stalloc_planner::LifetimeGap { buffer, lower, upper, window };
         Ok(stalloc_planner::Instance {
             buffers: (0..n).map(buffer).collect(),
             period: self.period,

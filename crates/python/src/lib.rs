@@ -33,7 +33,7 @@ mod _native {
         operations_counted,
     };
     #[pymodule_export]
-    use super::private_folder::PrivateFolder;
+    use super::private_folder::PyPrivateFolder;
     #[pymodule_export]
     use super::read::read_trace;
     #[pymodule_export]

@@ -9,15 +9,15 @@ use pyo3::prelude::*;
 use stalloc_common::PrivateFolder as Folder;
 
 /// A folder that only this user (and root) can write to.
-#[pyclass(frozen)]
-pub struct PrivateFolder(Folder);
+#[pyclass(frozen, name = "PrivateFolder")]
+pub struct PyPrivateFolder(Folder);
 
 fn failed(error: impl ToString) -> PyErr {
     PyOSError::new_err(error.to_string())
 }
 
 #[pymethods]
-impl PrivateFolder {
+impl PyPrivateFolder {
     /// The folder called `name` of what is kept between runs.
     #[staticmethod]
     fn kept(name: &str) -> PyResult<Self> {

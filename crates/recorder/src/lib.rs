@@ -30,7 +30,7 @@ pub use crate::progress::Progress;
 use crate::files::Files;
 use crate::log::Log;
 use crate::names::Names;
-use crate::progress::Counter;
+use crate::progress::ProgressCounter;
 
 /// Records one process.
 ///
@@ -40,7 +40,7 @@ pub struct Recorder {
     log: Mutex<Log>,
     names: Mutex<Names>,
     files: Mutex<Files>,
-    counter: Mutex<Counter>,
+    counter: Mutex<ProgressCounter>,
     clock: Option<ModelledClock>,
     /// At each step's begin: when the device was done, and how long the host had waited, microseconds.
     step_times: Mutex<Vec<(u64, u64)>>,
@@ -83,7 +83,7 @@ impl Recorder {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn counter(&self) -> MutexGuard<'_, Counter> {
+    fn counter(&self) -> MutexGuard<'_, ProgressCounter> {
         self.counter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

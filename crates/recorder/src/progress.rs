@@ -30,7 +30,7 @@ pub struct Progress {
 }
 
 /// Counts what is written and says when it is time for a line.
-pub struct Counter {
+pub struct ProgressCounter {
     progress: Progress,
     /// Of each device, live bytes and whether its events are within a step.
     devices: BTreeMap<u32, (u64, bool)>,
@@ -43,9 +43,9 @@ pub struct Counter {
     pause: Duration,
 }
 
-impl Default for Counter {
+impl Default for ProgressCounter {
     fn default() -> Self {
-        Counter {
+        ProgressCounter {
             progress: Progress::default(),
             devices: BTreeMap::new(),
             watched: BTreeMap::new(),
@@ -56,7 +56,7 @@ impl Default for Counter {
     }
 }
 
-impl Counter {
+impl ProgressCounter {
     /// Adds events of `device` as they are written.
     pub fn add(&mut self, device: u32, events: &[Timed]) {
         let (live, in_step) = self.devices.entry(device).or_default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::device::Analysis;
-use crate::figures::{AllocatorFigures, Comparison, DeviceOfInput, Difference, label};
+use crate::figures::{AllocatorFigures, DeviceOfInput, FigureChange, InputComparison, label};
 use crate::sites::{Sites, size_class};
 use crate::words::bytes;
 
@@ -13,7 +13,7 @@ const LISTED: usize = 20;
 
 /// Compares the devices of the first input with those of each other input. Devices of the same number go together; where
 /// there is none, or each input has but one, the first of each do.
-pub fn all(inputs: &[Vec<Analysis<'_>>]) -> Vec<Comparison> {
+pub fn all(inputs: &[Vec<Analysis<'_>>]) -> Vec<InputComparison> {
     let Some((first, others)) = inputs.split_first() else { return Vec::new() };
     let mut comparisons = Vec::new();
     for (index, other) in others.iter().enumerate() {
@@ -33,17 +33,17 @@ pub fn all(inputs: &[Vec<Analysis<'_>>]) -> Vec<Comparison> {
 }
 
 /// Compares two devices.
-fn compare(before: (&Analysis<'_>, DeviceOfInput), after: (&Analysis<'_>, DeviceOfInput)) -> Comparison {
+fn compare(before: (&Analysis<'_>, DeviceOfInput), after: (&Analysis<'_>, DeviceOfInput)) -> InputComparison {
     let (a, b) = (&before.0.figures, &after.0.figures);
     let mut figures =
-        vec![Difference { what: "peak allocated".into(), before: a.peak_allocated, after: b.peak_allocated }];
+        vec![FigureChange { what: "peak allocated".into(), before: a.peak_allocated, after: b.peak_allocated }];
     for (kind, value) in [
         ("reserved", (|f: &AllocatorFigures| f.peak_reserved) as fn(&AllocatorFigures) -> u64),
         ("wasted", |f: &AllocatorFigures| f.wasted),
     ] {
         for one in &a.allocators {
             if let Some(other) = b.allocators.iter().find(|other| other.allocator == one.allocator) {
-                figures.push(Difference {
+                figures.push(FigureChange {
                     what: format!("{kind}: {}", label(one.allocator)),
                     before: value(one),
                     after: value(other),
@@ -53,7 +53,7 @@ fn compare(before: (&Analysis<'_>, DeviceOfInput), after: (&Analysis<'_>, Device
     }
     let categories = merge(by_category(before.0), by_category(after.0));
     let (sites, sizes) = (merge(by_site(before.0), by_site(after.0)), merge(by_size(before.0), by_size(after.0)));
-    Comparison {
+    InputComparison {
         before: before.1,
         after: after.1,
         sentence: sentence(&figures[0], &sites, &sizes),
@@ -64,7 +64,7 @@ fn compare(before: (&Analysis<'_>, DeviceOfInput), after: (&Analysis<'_>, Device
     }
 }
 
-fn sentence(peak: &Difference, sites: &[Difference], sizes: &[Difference]) -> String {
+fn sentence(peak: &FigureChange, sites: &[FigureChange], sizes: &[FigureChange]) -> String {
     let change = match peak.after.cmp(&peak.before) {
         std::cmp::Ordering::Equal => "The peak is the same in both".to_owned(),
         order => format!(
@@ -84,15 +84,15 @@ fn sentence(peak: &Difference, sites: &[Difference], sizes: &[Difference]) -> St
 
 type Sums = BTreeMap<String, u64>;
 
-fn merge(before: Sums, after: Sums) -> Vec<Difference> {
+fn merge(before: Sums, after: Sums) -> Vec<FigureChange> {
     let mut all: BTreeMap<String, (u64, u64)> = before.into_iter().map(|(what, value)| (what, (value, 0))).collect();
     for (what, value) in after {
         all.entry(what).or_default().1 = value;
     }
-    let mut list: Vec<Difference> = all
+    let mut list: Vec<FigureChange> = all
         .into_iter()
         .filter(|(_, (before, after))| before != after)
-        .map(|(what, (before, after))| Difference { what, before, after })
+        .map(|(what, (before, after))| FigureChange { what, before, after })
         .collect();
     list.sort_by_key(|one| std::cmp::Reverse(one.size()));
     list.truncate(LISTED);

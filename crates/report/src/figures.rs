@@ -19,7 +19,7 @@ pub struct Figures {
     /// What was looked at.
     pub inputs: Vec<InputFigures>,
     /// The devices of the first input against those of each other input.
-    pub comparisons: Vec<Comparison>,
+    pub comparisons: Vec<InputComparison>,
 }
 
 /// One input.
@@ -316,7 +316,7 @@ pub struct DeviceOfInput {
 
 /// A figure before and after.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Difference {
+pub struct FigureChange {
     /// What is counted.
     pub what: String,
     /// Bytes before.
@@ -327,7 +327,7 @@ pub struct Difference {
 
 /// What differs between two inputs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
+pub struct InputComparison {
     /// The first input.
     pub before: DeviceOfInput,
     /// The other one.
@@ -335,16 +335,16 @@ pub struct Comparison {
     /// The difference in a sentence.
     pub sentence: String,
     /// Peaks.
-    pub figures: Vec<Difference>,
+    pub figures: Vec<FigureChange>,
     /// Live bytes at the peak by category.
-    pub categories: Vec<Difference>,
+    pub categories: Vec<FigureChange>,
     /// Live bytes at the peak by call site.
-    pub sites: Vec<Difference>,
+    pub sites: Vec<FigureChange>,
     /// Live bytes at the peak by size class.
-    pub sizes: Vec<Difference>,
+    pub sizes: Vec<FigureChange>,
 }
 
-impl Difference {
+impl FigureChange {
     /// How much the two differ.
     pub(crate) fn size(&self) -> u64 {
         self.before.abs_diff(self.after)

@@ -23,23 +23,23 @@ pub struct Chart {
     /// The values across, from left to right.
     pub values: Vec<String>,
     /// A line for each allocator, or a part of each bar.
-    pub lines: Vec<Line>,
+    pub lines: Vec<FrontierLine>,
     /// A line across the chart: what it is, and where.
     pub limit: Option<(String, f64)>,
 }
 
 /// The line of one allocator, or a part of each bar.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct FrontierLine {
     /// The allocator's name, or the part's.
     pub allocator: String,
     /// A point for each value across; none where nothing fits or nothing is known.
-    pub points: Vec<Option<Point>>,
+    pub points: Vec<Option<FrontierPoint>>,
 }
 
 /// A point of a line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+pub struct FrontierPoint {
     /// How high it is.
     pub value: f64,
     /// The value in words.
@@ -162,7 +162,8 @@ fn draw(out: &mut String, chart: &Chart) {
 
 /// A part of a bar with one holder's colour: `s0` to `s6`.
 fn draw_bars(out: &mut String, chart: &Chart) {
-    let part = |line: &Line, at: usize| line.points.get(at).and_then(Option::as_ref).map_or(0.0, |point| point.value);
+    let part =
+        |line: &FrontierLine, at: usize| line.points.get(at).and_then(Option::as_ref).map_or(0.0, |point| point.value);
     let sum = |at: usize| chart.lines.iter().map(|line| part(line, at)).sum::<f64>();
     let top = (0..chart.values.len()).map(sum).fold(1.0, f64::max);
     let names = chart.values.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(MOST_LETTERS);

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use stalloc_allocator::{Arena, Error, Freed, LiveBlock, Moved, PoolId, PoolPart, Served};
 use stalloc_common::figures;
-use stalloc_device::{Address, Device, Gpu, Host, HostPages, Shared, Stream};
+use stalloc_device::{Address, Device, GpuDevice, Host, HostPages, Shared, Stream};
 use stalloc_plan::Plan;
 
 use crate::budget::{Budget, Budgeted};
@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::exports::Export;
 use crate::fork;
 use crate::learning;
-use crate::locked_arena::{LockedArena, Open, Report};
+use crate::locked_arena::{ArenaReport, LockedArena, Open};
 use crate::messages::say;
 use crate::order;
 use crate::pinned;
@@ -32,9 +32,9 @@ static ON_DEPARTURE: OnceLock<fn(i32)> = OnceLock::new();
 /// `STALLOC_DYNAMIC=0`, as users of the paper's artifact know it, what is not planned is left to PyTorch's allocator.
 fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     fork::in_use();
-    let gpu = match Gpu::cuda(plan.device) {
+    let gpu = match GpuDevice::cuda(plan.device) {
         Ok(gpu) => gpu,
-        Err(cuda) => Gpu::hip(plan.device).map_err(|_| cuda)?,
+        Err(cuda) => GpuDevice::hip(plan.device).map_err(|_| cuda)?,
     };
     let index = index(i32::try_from(plan.device).unwrap_or(i32::MAX));
     let budget = &BUDGETS[index.ok_or_else(|| Error::Plan(format!("there is no device {}", plan.device)))?];
@@ -320,6 +320,6 @@ pub fn fallback_holds(device: i32, reserved: u64, allocated: u64) {
 }
 
 /// What was done on a device so far; `None` if nothing was served there.
-pub fn report(device: i32) -> Option<Report> {
+pub fn report(device: i32) -> Option<ArenaReport> {
     of(device)?.report()
 }

@@ -94,7 +94,7 @@ impl Durations {
 /// What is counted of some blocks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pool {
+pub struct PoolCounters {
     /// How many.
     pub blocks: Counter,
     /// Their bytes, rounded up.
@@ -103,7 +103,7 @@ pub struct Pool {
     pub requested: Counter,
 }
 
-impl Pool {
+impl PoolCounters {
     #[inline]
     fn add(&mut self, bytes: u64, requested: u64) {
         self.blocks.add(1);
@@ -128,11 +128,11 @@ impl Pool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// All blocks.
-    pub all: Pool,
+    pub all: PoolCounters,
     /// Those of at most 1 MiB.
-    pub small: Pool,
+    pub small: PoolCounters,
     /// The others.
-    pub large: Pool,
+    pub large: PoolCounters,
     /// Device memory behind the arena, bytes.
     pub reserved: Counter,
     /// Times that this became more.
@@ -145,12 +145,12 @@ impl Counters {
     /// Nothing so far, for a constant.
     pub const fn new() -> Counters {
         let none = Counter { current: 0, peak: 0, allocated: 0, freed: 0 };
-        let empty = Pool { blocks: none, bytes: none, requested: none };
+        let empty = PoolCounters { blocks: none, bytes: none, requested: none };
         Counters { all: empty, small: empty, large: empty, reserved: none, grown: 0, shrunk: 0 }
     }
 
     #[inline]
-    fn pool(&mut self, bytes: u64) -> &mut Pool {
+    fn pool(&mut self, bytes: u64) -> &mut PoolCounters {
         if bytes <= SMALL { &mut self.small } else { &mut self.large }
     }
 

@@ -12,7 +12,7 @@ use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use stalloc_caching::{Rivals, RivalsHeld};
-use stalloc_learning::{Finding, Known, Learning};
+use stalloc_learning::{Finding, Knowledge, Learning};
 
 use crate::locked_arena::LockedArena;
 use crate::messages::say;
@@ -42,7 +42,7 @@ struct Learned {
     learning: Learning,
     rivals: Rivals,
     /// What was known when it was last kept.
-    kept: Option<Known>,
+    kept: Option<Knowledge>,
 }
 
 impl Learned {
@@ -60,7 +60,7 @@ static ROOMS: Mutex<BTreeMap<i32, u64>> = Mutex::new(BTreeMap::new());
 
 /// What came of a device's job.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct JobOutcome {
     /// What PyTorch's allocator would have held, what ours does not serve included; `None` where that is not known.
     pub held: Option<RivalsHeld>,
     /// Why no plan is followed.
@@ -253,7 +253,7 @@ fn hear(known: &mut Learned, locked: &LockedArena) {
 }
 
 /// What came of a device's job so far; `None` where nothing is learned, or the learner does not stop thinking in time.
-pub fn outcome(device: i32) -> Option<Outcome> {
+pub fn outcome(device: i32) -> Option<JobOutcome> {
     let began = Instant::now();
     let mut learned = loop {
         match LEARNED.try_lock() {
@@ -272,7 +272,7 @@ pub fn outcome(device: i32) -> Option<Outcome> {
         |held: RivalsHeld| RivalsHeld { pytorch: held.pytorch + others, expandable: held.expandable + others, ..held };
     // Pools of CUDA graphs are not replayed: where they decide, nobody knows what PyTorch's would hold.
     let is_known = report.arena.pools <= report.peak_reserved / POOLS;
-    Some(Outcome { held: known.rivals.held().filter(|_| is_known).map(add), finding: known.learning.finding() })
+    Some(JobOutcome { held: known.rivals.held().filter(|_| is_known).map(add), finding: known.learning.finding() })
 }
 
 /// Ends the learning and keeps what was learned: a plan file for each device that repeats, named as `stalloc run` looks for

@@ -38,12 +38,12 @@ pub use arenas::{
     mapped, memory_changes, on_departure, pool_begin, pool_end, pool_parts, pool_restore, pool_serve, prepare,
     record_stream, report, serve, set_capturing, set_limit, sleep, sleeps_at, step_begin, trim, unprepare, wake,
 };
-pub use counters::{Counter, Counters, Durations, Pool};
+pub use counters::{Counter, Counters, Durations, PoolCounters};
 pub use fault::contained;
 pub use folder::plans;
 pub use host_room::left as host_memory_left;
-pub use learning::{Outcome, keep as keep_learned, keep_in, outcome, start as learn};
-pub use locked_arena::Report;
+pub use learning::{JobOutcome, keep as keep_learned, keep_in, outcome, start as learn};
+pub use locked_arena::ArenaReport;
 pub use messages::say;
 pub use pinned::{PinnedCounters, counters as pinned_counters};
 pub use registry::{HOST, device_of};

@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_secs(30);
 
 /// What an arena and its fallback did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ArenaReport {
     /// What the arena did.
     pub arena: Statistics,
     /// Device memory that the fallback holds now, as last told.
@@ -387,11 +387,11 @@ impl LockedArena {
     }
 
     /// What it did so far; `None` before it served anything.
-    pub fn report(&self) -> Option<Report> {
+    pub fn report(&self) -> Option<ArenaReport> {
         let inner = self.lock();
         let State::Open(arena) = &inner.state else { return None };
         let Inner { fallback_reserved, peak_reserved, peak_allocated, .. } = *inner;
-        Some(Report { arena: arena.statistics(), fallback_reserved, peak_reserved, peak_allocated })
+        Some(ArenaReport { arena: arena.statistics(), fallback_reserved, peak_reserved, peak_allocated })
     }
 }
 

@@ -22,12 +22,12 @@ pub struct Comparison {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<Clock>,
     /// One per allocator.
-    pub results: Vec<Outcome>,
+    pub results: Vec<AllocatorOutcome>,
 }
 
 /// What one allocator made of a trace, in figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct AllocatorOutcome {
     /// Its name.
     pub allocator: &'static str,
     /// Most device memory held at once, bytes.
@@ -68,9 +68,9 @@ pub struct Outcome {
     pub smallest_capacity: Option<u64>,
 }
 
-impl From<&Replay> for Outcome {
+impl From<&Replay> for AllocatorOutcome {
     fn from(replay: &Replay) -> Self {
-        Outcome {
+        AllocatorOutcome {
             allocator: replay.allocator,
             peak_reserved: replay.peak_reserved,
             peak_reserved_late: None,
@@ -101,7 +101,7 @@ pub fn compare(
 ) -> Result<Comparison, Error> {
     let outcome = |&kind: &Kind| {
         let replay = replay(trace, kind, options, &mut |done, total| progress(kind, done, total))?;
-        Ok(Outcome::from(&replay))
+        Ok(AllocatorOutcome::from(&replay))
     };
     Ok(Comparison {
         device: trace.device,

@@ -43,7 +43,7 @@ mod smallest;
 #[cfg(test)]
 mod tests;
 
-pub use compare::{Comparison, Outcome, compare};
+pub use compare::{AllocatorOutcome, Comparison, compare};
 pub use error::Error;
 pub use kind::{Kind, Options};
 pub use returning::{Return, returning};

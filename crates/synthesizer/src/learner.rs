@@ -14,7 +14,7 @@ use crate::tuning::{exact_share, first_look, max_ends, max_passed, recent_steps,
 
 /// What a request asks for: two requests of one key are the same to a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct RequestKey {
     /// Bytes, rounded up as PyTorch counts.
     pub size: u64,
     /// Stream, counted in the order in which the program first allocates on it.
@@ -28,7 +28,7 @@ pub(crate) const FORGOTTEN: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     /// What they ask for, in order.
-    pub keys: Vec<Key>,
+    pub keys: Vec<RequestKey>,
     /// For each entry, the latest end seen in its own step, on the step's clock; 0: none was seen.
     pub own: Vec<u32>,
     /// The ends that were seen in later steps, by entry.
@@ -88,7 +88,7 @@ pub(crate) struct Block {
 /// The step that is not complete yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Open {
-    pub keys: Vec<Key>,
+    pub keys: Vec<RequestKey>,
     pub ids: Vec<u64>,
     pub own: Vec<u32>,
     /// Requests of earlier steps that were freed in this one, and when.
@@ -105,7 +105,7 @@ pub(crate) struct Unmarked {
     /// Kinds that the open step may be of: it began as they do.
     pub following: Vec<u32>,
     /// Kinds that repeat, by the last key and the hash of their first requests.
-    pub beginnings: FxHashMap<Key, Vec<(usize, u64)>>,
+    pub beginnings: FxHashMap<RequestKey, Vec<(usize, u64)>>,
 }
 
 impl Unmarked {
@@ -152,7 +152,7 @@ impl Default for Learner {
     }
 }
 
-pub(crate) fn hash(keys: &[Key]) -> u64 {
+pub(crate) fn hash(keys: &[RequestKey]) -> u64 {
     let mut hasher = FxHasher::default();
     keys.hash(&mut hasher);
     hasher.finish()
@@ -200,7 +200,7 @@ impl Learner {
         if self.open.keys.len() >= self.limits.step {
             self.open = Open { lost: self.open.lost.saturating_add(entry), ..Open::default() };
         }
-        self.open.keys.push(Key { size, stream });
+        self.open.keys.push(RequestKey { size, stream });
         self.open.ids.push(id);
         self.open.own.push(0);
         if self.unmarked.is_on() {
@@ -276,7 +276,7 @@ impl Learner {
     }
 
     /// The kind of step that makes these requests, if it is known, and their hash.
-    pub(crate) fn kind_of(&self, keys: &[Key]) -> (u64, Option<u32>) {
+    pub(crate) fn kind_of(&self, keys: &[RequestKey]) -> (u64, Option<u32>) {
         let hash = hash(keys);
         let named = self.by_hash.get(&hash).copied();
         (hash, named.filter(|kind| self.kinds.get(kind).is_some_and(|kind| kind.keys == keys)))

@@ -31,8 +31,8 @@ mod unmarked;
 
 pub use draft::Draft;
 pub use error::Error;
-pub use learner::{Key, Learner};
+pub use learner::{Learner, RequestKey};
 pub use make::{Around, Drafted};
 pub use step_detection::{Steps, Witness};
-pub use synthesize::{Dynamic, Options, Static, Summary, plan, steps};
+pub use synthesize::{Dynamic, Options, PlanSummary, Static, plan, steps};
 pub use tuning::{TUNED, recent_steps};

@@ -89,7 +89,7 @@ impl Draft {
             let mut releases: Vec<Release> =
                 section.releases.iter().map(|(&slot, &at)| Release { at, slot: slot as u32 }).collect();
             releases.sort_unstable();
-            let entry = |(slot, key): (&Option<usize>, &crate::Key)| match *slot {
+            let entry = |(slot, key): (&Option<usize>, &crate::RequestKey)| match *slot {
                 Some(slot) => Entry::Slot(slot as u32),
                 None => Entry::WithoutOffset { size: key.size, stream: key.stream },
             };

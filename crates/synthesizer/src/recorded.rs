@@ -3,17 +3,17 @@
 use rustc_hash::FxHashMap;
 use stalloc_trace::{Event, Trace};
 
-use crate::learner::{Key, Learner};
+use crate::learner::{Learner, RequestKey};
 use crate::limits::Limits;
 use crate::step_detection::{NEVER, Sequence};
 
 /// The requests of a trace in order, as numbers. A request ends when its free completed. O(events).
 pub(crate) fn sequence(trace: &Trace) -> Sequence {
     let initial = trace.requests.partition_point(|request| request.alloc.is_none()) as u32;
-    let mut numbers: FxHashMap<Key, u32> = FxHashMap::default();
+    let mut numbers: FxHashMap<RequestKey, u32> = FxHashMap::default();
     let mut sequence = Sequence { initial, ..Sequence::default() };
     for request in &trace.requests {
-        let key = Key { size: request.rounded(), stream: request.stream.0 };
+        let key = RequestKey { size: request.rounded(), stream: request.stream.0 };
         let next = numbers.len() as u32;
         sequence.key.push(*numbers.entry(key).or_insert(next));
         sequence.size.push(key.size);

@@ -26,7 +26,7 @@ pub struct Options {
 
 /// What was planned, as `stalloc plan --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub struct PlanSummary {
     /// `trace`.
     pub kind: &'static str,
     /// Device.
@@ -45,7 +45,7 @@ pub struct Summary {
     /// Most live bytes to expect: those of the recording.
     pub expected_peak: u64,
     /// Device memory that the plan needs: the arena, and the most live bytes without offset; or what a replay reserved
-    /// ([`Summary::replayed`]).
+    /// ([`PlanSummary::replayed`]).
     pub planned_reserved: u64,
     /// `peak_allocated / planned_reserved`.
     pub efficiency: f64,
@@ -59,7 +59,7 @@ pub struct Summary {
 /// Memory is mapped in pieces of up to so many bytes, the last of which may not be full.
 const PIECE: u64 = 8 << 20;
 
-impl Summary {
+impl PlanSummary {
     /// Takes into account what a replay of the trace under the plan reserved. The arena is addresses: where the device maps
     /// pages, memory of blocks that are gone backs others.
     pub fn replayed(&mut self, reserved: u64) {
@@ -104,7 +104,11 @@ pub fn steps(trace: &Trace) -> Steps {
 ///
 /// # Errors
 /// If the trace holds no request. What cannot be planned gets a plan without offsets, and a note says why.
-pub fn plan(trace: &Trace, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<(Plan, Summary), Error> {
+pub fn plan(
+    trace: &Trace,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(Plan, PlanSummary), Error> {
     let started = Instant::now();
     if trace.requests.is_empty() {
         return Err(Error::Empty(trace.device));
@@ -210,13 +214,13 @@ fn map_trace(made: &mut Made, requests: usize, learner: &Learner) {
     made.plan.trace_map.resize(requests, None);
 }
 
-fn summarize(trace: &Trace, plan: &Plan, steps: u64, notes: Vec<String>, started: Instant) -> Summary {
+fn summarize(trace: &Trace, plan: &Plan, steps: u64, notes: Vec<String>, started: Instant) -> PlanSummary {
     let requests = plan.trace_map.iter().flatten().count() as u64;
     let dynamic = most_alive(trace, |i| plan.trace_map[i].is_none());
     let peak_allocated = trace.peak_allocated();
     let planned_reserved = plan.arena.saturating_add(dynamic);
     let ratio = if plan.slots.is_empty() { 1.0 } else { plan.arena as f64 / plan.lower_bound.max(1) as f64 };
-    Summary {
+    PlanSummary {
         kind: "trace",
         device: trace.device,
         requests: trace.requests.len() as u64,

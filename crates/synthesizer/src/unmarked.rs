@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::learner::{Block, Key, Learner, Unmarked, hash};
+use crate::learner::{Block, Learner, RequestKey, Unmarked, hash};
 use crate::step_detection::{NEVER, Sequence, repetition};
 use crate::tuning::{beginning, last_rounds};
 
@@ -72,8 +72,8 @@ impl Learner {
     /// Cuts the open step where it repeats. O(n log n).
     fn look_through(&mut self) {
         let open = &self.open;
-        let mut numbers: FxHashMap<Key, u32> = FxHashMap::default();
-        let mut number = |key: &Key| {
+        let mut numbers: FxHashMap<RequestKey, u32> = FxHashMap::default();
+        let mut number = |key: &RequestKey| {
             let next = numbers.len() as u32;
             *numbers.entry(*key).or_insert(next)
         };

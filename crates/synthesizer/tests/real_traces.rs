@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use stalloc_plan::Plan;
-use stalloc_synthesizer::{Options, Summary, plan};
+use stalloc_synthesizer::{Options, PlanSummary, plan};
 use stalloc_trace::{Input, Trace, open};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -15,7 +15,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn each(folder: &Path, mut then: impl FnMut(&str, &Trace, &Plan, &Summary)) {
+fn each(folder: &Path, mut then: impl FnMut(&str, &Trace, &Plan, &PlanSummary)) {
     for path in files(folder) {
         let input = open(&path, &mut |_, _| {}).unwrap_or_else(|error| panic!("{error}"));
         let Input::Recording(recording) = input else { continue };

@@ -6,7 +6,7 @@ use common::Training;
 use proptest::prelude::*;
 use stalloc_plan::{CARRIED, Entry, Plan, SectionKind, Slot};
 use stalloc_planner::Effort;
-use stalloc_synthesizer::{Options, Summary, plan, steps};
+use stalloc_synthesizer::{Options, PlanSummary, plan, steps};
 use stalloc_trace::{Mark, RawEvent, StackId, Trace, TraceBuilder};
 
 /// Soundness does not depend on how long the planner searches.
@@ -16,7 +16,7 @@ fn quick() -> Options {
     options
 }
 
-fn planned(trace: &Trace) -> (Plan, Summary) {
+fn planned(trace: &Trace) -> (Plan, PlanSummary) {
     let (plan, summary) = plan(trace, &quick(), &mut |_, _| {}).expect("a plan");
     let verdict = plan.check().and(plan.check_against(trace));
     assert!(verdict.ok, "{:?}", verdict.problems);
@@ -36,7 +36,7 @@ fn slots_of_size(plan: &Plan, size: u64) -> Vec<Slot> {
 }
 
 /// The plan gives no offsets, promises nothing, and a note says why.
-fn assert_no_offsets(plan: &Plan, summary: &Summary, why: &str) {
+fn assert_no_offsets(plan: &Plan, summary: &PlanSummary, why: &str) {
     assert!(plan.slots.is_empty() && plan.sections.is_empty() && plan.arena == 0);
     assert_eq!((plan.lower_bound, summary.planned.requests), (plan.expected_peak, 0));
     assert!(plan.trace_map.iter().all(Option::is_none));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stalloc_jobs::{inputs, planning};
 use stalloc_planner::{Options, Stop};
-use stalloc_synthesizer::Summary;
+use stalloc_synthesizer::PlanSummary;
 use stalloc_trace::{Input, Instance, Trace};
 
 use crate::error::{Error, Outcome};
@@ -197,7 +197,7 @@ impl Args {
 }
 
 /// Prints what a plan promises.
-pub fn print(summary: &Summary) -> Result<(), Error> {
+pub fn print(summary: &PlanSummary) -> Result<(), Error> {
     for note in &summary.notes {
         output::line(&format!("  {note}"))?;
     }

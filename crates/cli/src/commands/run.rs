@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use stalloc_jobs::refresh::{self, Wanted};
 use stalloc_launcher::{Job, Purpose};
-use stalloc_synthesizer::Summary;
+use stalloc_synthesizer::PlanSummary;
 
 use crate::commands::plan;
 use crate::commands::run_fit::{self, Decision};
@@ -121,7 +121,7 @@ fn job(args: &Args) -> Result<Job, Error> {
 }
 
 /// Says what was planned.
-fn say(plan: &Path, summary: &Summary) {
+fn say(plan: &Path, summary: &PlanSummary) {
     output::say(&format!(
         "{}: {} planned into {}, efficiency {}",
         plan.display(),

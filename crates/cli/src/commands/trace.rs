@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use serde::Serialize;
 use stalloc_dryrun_setup::DryRun;
-use stalloc_jobs::recorded::{self, HostReads, Summary};
+use stalloc_jobs::recorded::{self, HostReadSite, Summary};
 use stalloc_launcher::{Ended, Error as LaunchError, Job, Purpose, Rank};
 
 use crate::error::{Error, Outcome};
@@ -289,7 +289,7 @@ fn print_reads(summary: &Summary, alike: &[u32]) -> Result<(), Error> {
             "  what may decide about memory (a yes or no, a length, a count), read as zeros; --answer gives another value:",
         )?;
     }
-    for HostReads { count, bytes, stack, .. } in deciding.iter().take(PLACES_SHOWN) {
+    for HostReadSite { count, bytes, stack, .. } in deciding.iter().take(PLACES_SHOWN) {
         output::line(&format!("  {} times, {}", output::count(*count), output::bytes(*bytes)))?;
         for frame in stack.iter().take(FRAMES_SHOWN) {
             output::line(&format!("    {frame}"))?;
@@ -327,7 +327,7 @@ fn print_guesses(summary: &Summary) -> Result<(), Error> {
 }
 
 /// Where values were read, in one line: `train.py:31, train.py:40 and 3 more places`.
-fn places(reads: &[&HostReads]) -> String {
+fn places(reads: &[&HostReadSite]) -> String {
     let named: Vec<String> = reads.iter().filter_map(|read| read.stack.first()).map(|frame| short(frame)).collect();
     let shown = named.iter().take(PLACES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
     match reads.len() - named.len().min(PLACES_SHOWN) {
@@ -344,7 +344,7 @@ fn short(frame: &str) -> String {
 }
 
 /// What a program saw in place of values: `zeros: 9; answered: 3 (packed sequences: 1, by the user: 2)`.
-fn read_as(reads: &[HostReads]) -> String {
+fn read_as(reads: &[HostReadSite]) -> String {
     let (mut zeros, mut answered) = (0, BTreeMap::<&str, u64>::new());
     for read in reads {
         match &read.answer {
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn zeros_and_answers_are_told_apart() {
-        let read = |count, answer: Option<&str>| HostReads {
+        let read = |count, answer: Option<&str>| HostReadSite {
             count,
             bytes: 4 * count,
             stack: Vec::new(),
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn harmless_reads_are_named_in_one_line() {
-        let read = |frames: &[&str]| HostReads {
+        let read = |frames: &[&str]| HostReadSite {
             count: 1,
             bytes: 4,
             stack: frames.iter().map(|&frame| frame.to_owned()).collect(),
@@ -398,7 +398,7 @@ mod tests {
         let shown = |count: usize| places(&reads[..count].iter().collect::<Vec<_>>());
         assert_eq!(shown(2), "train.py:31, train.py:40");
         assert_eq!(shown(3), "train.py:31, train.py:40 and 1 more places");
-        let many: Vec<HostReads> = (0..10).map(|line| read(&[&format!("a.py:{line} in f")])).collect();
+        let many: Vec<HostReadSite> = (0..10).map(|line| read(&[&format!("a.py:{line} in f")])).collect();
         assert!(places(&many.iter().collect::<Vec<_>>()).ends_with("a.py:7 and 2 more places"));
         assert_eq!(places(&[&reads[2]]), "1 places");
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::calls::{Calls, Failure};
-use super::{Event, Gpu};
+use super::{Event, GpuDevice};
 use crate::{Address, Error, PageLocked, Stream};
 
 /// GPUs that a process can see, at most.
@@ -26,7 +26,7 @@ impl HostMemory {
         if let Some(calls) = slot.get() {
             return Ok(calls);
         }
-        let gpu = Gpu::cuda(device).or_else(|cuda| Gpu::hip(device).map_err(|_| cuda))?;
+        let gpu = GpuDevice::cuda(device).or_else(|cuda| GpuDevice::hip(device).map_err(|_| cuda))?;
         Ok(slot.get_or_init(|| gpu.calls))
     }
 }

@@ -1,6 +1,6 @@
 //! A GPU by way of its vendor's driver, which is loaded at run time: no CUDA or ROCm is needed to build.
 //!
-//! Three layers: [`sys`] is the driver as it is, [`calls`] turns each call into a `Result`, and [`Gpu`] owns what it
+//! Three layers: [`sys`] is the driver as it is, [`calls`] turns each call into a `Result`, and [`GpuDevice`] owns what it
 //! takes and gives it back.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use sys::{Driver, Flavour};
 
 /// A device of NVIDIA or AMD.
 #[derive(Debug)]
-pub struct Gpu {
+pub struct GpuDevice {
     calls: Arc<Calls>,
     page: Option<u64>,
     /// Mappings by their start: a driver only unmaps whole ones.
@@ -41,7 +41,7 @@ struct Mapping {
     memory: Memory,
 }
 
-/// An event of a [`Gpu`], given back when it is dropped.
+/// An event of a [`GpuDevice`], given back when it is dropped.
 pub struct Event {
     raw: *mut c_void,
     calls: Arc<Calls>,
@@ -64,31 +64,31 @@ impl Drop for Event {
     }
 }
 
-impl Gpu {
+impl GpuDevice {
     /// An NVIDIA device by its ordinal, as CUDA counts the visible ones, in its primary context.
     pub fn cuda(ordinal: u32) -> Result<Self, Error> {
-        Gpu::open(OsStr::new("libcuda.so.1"), Flavour::Cuda, ordinal)
+        GpuDevice::open(OsStr::new("libcuda.so.1"), Flavour::Cuda, ordinal)
     }
 
     /// The same with the driver's library at a path.
     pub fn cuda_at(library: &OsStr, ordinal: u32) -> Result<Self, Error> {
-        Gpu::open(library, Flavour::Cuda, ordinal)
+        GpuDevice::open(library, Flavour::Cuda, ordinal)
     }
 
     /// An AMD device by its ordinal, as HIP counts the visible ones.
     pub fn hip(ordinal: u32) -> Result<Self, Error> {
-        Gpu::open(OsStr::new("libamdhip64.so"), Flavour::Hip, ordinal)
+        GpuDevice::open(OsStr::new("libamdhip64.so"), Flavour::Hip, ordinal)
     }
 
     /// The same with the runtime's library at a path.
     pub fn hip_at(library: &OsStr, ordinal: u32) -> Result<Self, Error> {
-        Gpu::open(library, Flavour::Hip, ordinal)
+        GpuDevice::open(library, Flavour::Hip, ordinal)
     }
 
     fn open(library: &OsStr, flavour: Flavour, ordinal: u32) -> Result<Self, Error> {
         let calls = Calls::new(Driver::load(library, flavour)?, ordinal)?;
         let page = calls.page_size();
-        Ok(Gpu {
+        Ok(GpuDevice {
             calls: Arc::new(calls),
             page,
             mapped: BTreeMap::new(),
@@ -209,7 +209,7 @@ impl Gpu {
     }
 }
 
-impl Device for Gpu {
+impl Device for GpuDevice {
     type Event = Event;
 
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {

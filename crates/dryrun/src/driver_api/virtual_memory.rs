@@ -21,7 +21,7 @@ use std::{
 /// `CUmemAllocationProp`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct AllocationProperties {
+pub struct HandleProperties {
     kind: c_int,
     handle_types: c_int,
     location: MemoryLocation,
@@ -71,7 +71,7 @@ const PINNED: c_int = 1;
 const ON_DEVICE: c_int = 1;
 
 exports! {
-    fn cuMemGetAllocationGranularity(bytes: Out<usize>, properties: In<AllocationProperties>, option: c_int) -> Status {
+    fn cuMemGetAllocationGranularity(bytes: Out<usize>, properties: In<HandleProperties>, option: c_int) -> Status {
         end(can_map().and_then(|()| properties.get().ok_or(INVALID_VALUE)).and_then(|properties| {
             properties.location.device()?;
             // `CU_MEM_ALLOC_GRANULARITY_MINIMUM` and `_RECOMMENDED`.
@@ -94,7 +94,7 @@ exports! {
         end(memory().virtual_memory().0.unreserve(start, bytes as u64))
     }
 
-    fn cuMemCreate(place: Out<PhysicalHandle>, bytes: usize, properties: In<AllocationProperties>, flags: u64) -> Status {
+    fn cuMemCreate(place: Out<PhysicalHandle>, bytes: usize, properties: In<HandleProperties>, flags: u64) -> Status {
         count_call(CREATE);
         end(can_map().and_then(|()| unused(flags)).and_then(|()| properties.get().ok_or(INVALID_VALUE)).and_then(|properties| {
             // "::CUmemAllocationProp::type": `CU_MEM_ALLOCATION_TYPE_PINNED` is what devices have.
@@ -171,11 +171,11 @@ exports! {
         end(memory().virtual_memory().0.retain(address).map(|handle| place.set(handle)))
     }
 
-    fn cuMemGetAllocationPropertiesFromHandle(place: Out<AllocationProperties>, handle: PhysicalHandle) -> Status {
+    fn cuMemGetAllocationPropertiesFromHandle(place: Out<HandleProperties>, handle: PhysicalHandle) -> Status {
         let mut memory = memory();
         let virtual_memory = memory.virtual_memory().0;
         let handle_types = if virtual_memory.is_exportable(handle) { DESCRIPTOR } else { 0 };
-        end(virtual_memory.device(handle).ok_or(INVALID_VALUE).map(|device| place.set(AllocationProperties {
+        end(virtual_memory.device(handle).ok_or(INVALID_VALUE).map(|device| place.set(HandleProperties {
             kind: PINNED,
             handle_types,
             location: MemoryLocation { kind: ON_DEVICE, index: device.cast_signed() },

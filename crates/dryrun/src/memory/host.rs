@@ -20,11 +20,11 @@ pub enum HostKind {
 
 /// The ranges of the host that CUDA knows.
 #[derive(Debug, Default)]
-pub struct Host {
+pub struct HostBlocks {
     ranges: Ranges<HostKind>,
 }
 
-impl Host {
+impl HostBlocks {
     /// New memory; takes room where it is written.
     pub fn allocate(&mut self, bytes: u64, kind: HostKind) -> Result<u64, Status> {
         let rounded = bytes.checked_next_multiple_of(PAGE).ok_or(OUT_OF_MEMORY)?;

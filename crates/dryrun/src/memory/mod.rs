@@ -27,7 +27,7 @@ use crate::{
     errors::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Status},
     execution, forks,
 };
-use host::Host;
+use host::HostBlocks;
 use shared::Shared;
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
@@ -94,7 +94,7 @@ pub enum Owner {
 /// All memory of the process.
 pub struct Memory {
     devices: Vec<Device>,
-    host: Host,
+    host: HostBlocks,
     virtual_memory: VirtualMemory,
     known: Known,
 }
@@ -106,7 +106,7 @@ impl Memory {
             devices: (0..devices)
                 .map(|index| Device::new(DEVICE_BASE + u64::from(index) * DEVICE_SPAN, total, context))
                 .collect(),
-            host: Host::default(),
+            host: HostBlocks::default(),
             virtual_memory: VirtualMemory::default(),
             known: Known::default(),
         }
@@ -123,7 +123,7 @@ impl Memory {
     }
 
     /// Page-locked and managed memory of the host.
-    pub fn host(&mut self) -> &mut Host {
+    pub fn host(&mut self) -> &mut HostBlocks {
         &mut self.host
     }
 

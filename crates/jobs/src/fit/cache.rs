@@ -99,7 +99,7 @@ fn name(key: &str) -> String {
 }
 
 /// All that a trial's outcome depends on, but for the files that the program reads.
-pub struct Key<'a> {
+pub struct TrialKey<'a> {
     /// The command with its values.
     pub command: &'a CommandLine,
     /// The GPU and the library that stands in for it.
@@ -116,7 +116,7 @@ pub struct Key<'a> {
     pub levers: Option<&'a [String]>,
 }
 
-impl Key<'_> {
+impl TrialKey<'_> {
     /// The key as text.
     pub fn text(&self) -> String {
         let mut text = format!("stalloc {}\n", env!("CARGO_PKG_VERSION"));

@@ -2,7 +2,7 @@
 
 use stalloc_common::figures::bytes;
 use stalloc_dryrun_setup::Gpu;
-use stalloc_report::frontier::{Chart, Line, Point};
+use stalloc_report::frontier::{Chart, FrontierLine, FrontierPoint};
 use stalloc_simulator::Kind;
 
 use crate::fit::evaluate::{ALLOCATORS, FitsGpu};
@@ -69,8 +69,8 @@ pub fn title(product: &str, rest: &Assignment) -> String {
     if rest.is_empty() { product.to_owned() } else { format!("{product}, {}", words(rest)) }
 }
 
-fn lines(values: &[String], point: impl Fn(usize, &str) -> Option<Point>) -> Vec<Line> {
-    let line = |(index, kind): (usize, &Kind)| Line {
+fn lines(values: &[String], point: impl Fn(usize, &str) -> Option<FrontierPoint>) -> Vec<FrontierLine> {
+    let line = |(index, kind): (usize, &Kind)| FrontierLine {
         allocator: kind.name().to_owned(),
         points: values.iter().map(|value| point(index, value)).collect(),
     };
@@ -95,7 +95,7 @@ fn largest(searched: &Variable, list: &Variable, answer: &Answer) -> Vec<Chart> 
             let found = value(row.largest[allocator].as_ref()?, &searched.name);
             let more = if row.is_end[allocator] { " or more" } else { "" };
             let so_far = if row.is_complete { "" } else { ", so far" };
-            Some(Point { value: found.parse().ok()?, text: format!("{found}{more}{so_far}") })
+            Some(FrontierPoint { value: found.parse().ok()?, text: format!("{found}{more}{so_far}") })
         };
         let Values::List(values) = &list.values else { continue };
         charts.push(Chart {
@@ -154,7 +154,7 @@ fn needed(
             FitsGpu::Edge => "at the edge",
             FitsGpu::No => "does not fit",
         };
-        Some(Point { value: needed as f64, text: format!("{}, {fits}", bytes(needed)) })
+        Some(FrontierPoint { value: needed as f64, text: format!("{}, {fits}", bytes(needed)) })
     };
     Chart {
         title: title(first.gpu.product, rest),

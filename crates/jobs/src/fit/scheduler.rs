@@ -10,7 +10,7 @@ use stalloc_common::PrivateFolder;
 use stalloc_dryrun_setup::{DryRun, Gpu};
 use stalloc_launcher::Rank;
 
-use crate::fit::cache::{Key, TrialCache};
+use crate::fit::cache::{TrialCache, TrialKey};
 use crate::fit::caught::{self, Caught};
 use crate::fit::evaluate::{Device, FitsGpu};
 use crate::fit::notes::LeverNotes;
@@ -427,7 +427,7 @@ impl Work<'_> {
         levers: Option<&[String]>,
     ) -> Result<Option<(Outcome, bool)>, Error> {
         let setting = &self.question.setting;
-        let key = Key {
+        let key = TrialKey {
             command,
             dry_run: stand_in,
             rank: rank.map(|rank| (rank.rank, rank.world_size)),

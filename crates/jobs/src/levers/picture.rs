@@ -3,7 +3,7 @@
 use stalloc_common::CommandLine;
 use stalloc_common::figures::bytes;
 use stalloc_report::Category;
-use stalloc_report::frontier::{self, Chart, Line, Point};
+use stalloc_report::frontier::{self, Chart, FrontierLine, FrontierPoint};
 
 use crate::fit;
 use crate::levers::{Answer, LeverFigures};
@@ -22,15 +22,15 @@ pub fn page(command: &CommandLine, answer: &Answer) -> String {
     let held = |figures: &LeverFigures, category| {
         figures.holders.iter().find(|(one, _)| *one == category).map_or(0, |(_, bytes)| *bytes)
     };
-    let line = |category: Category| Line {
+    let line = |category: Category| FrontierLine {
         allocator: category.name().to_owned(),
         points: bars
             .iter()
             .map(|(_, figures)| held(figures, category))
-            .map(|held| Some(Point { value: held as f64, text: bytes(held) }).filter(|_| held > 0))
+            .map(|held| Some(FrontierPoint { value: held as f64, text: bytes(held) }).filter(|_| held > 0))
             .collect(),
     };
-    let mut lines: Vec<Line> = Category::ALL.into_iter().map(line).collect();
+    let mut lines: Vec<FrontierLine> = Category::ALL.into_iter().map(line).collect();
     lines.retain(|line| line.points.iter().any(Option::is_some));
     let chart = Chart {
         title: fit::picture::title(answer.gpu.product, &answer.at),

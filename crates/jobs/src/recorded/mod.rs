@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use stalloc_trace::Input;
 
-pub use self::summary::{HostReads, Summary};
+pub use self::summary::{HostReadSite, Summary};
 use crate::{Error, Watch};
 
 /// Sums up the traces that the processes of a launch left in `folder`, and names those that are alike. What was cut off is

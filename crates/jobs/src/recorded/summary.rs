@@ -27,7 +27,7 @@ pub struct Summary {
     /// Most memory that the recorded allocator held, where the trace says.
     pub peak_reserved: Option<u64>,
     /// Where the program read values back from the device: where it saw zeros first, then the most frequent place.
-    pub host_reads: Vec<HostReads>,
+    pub host_reads: Vec<HostReadSite>,
     /// Largest live size where no element is chosen of those that are guessed about, if there are any and that was tried.
     pub peak_if_none: Option<u64>,
     /// Events that could not be written, as on a full disk: the trace ends before them.
@@ -41,7 +41,7 @@ pub struct Summary {
 
 /// Values read back at one place of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct HostReads {
+pub struct HostReadSite {
     /// How often.
     pub count: u64,
     /// Bytes in all.
@@ -96,10 +96,10 @@ pub fn find_alike(summaries: &mut [Summary]) {
     }
 }
 
-fn host_reads(trace: &Trace) -> Vec<HostReads> {
+fn host_reads(trace: &Trace) -> Vec<HostReadSite> {
     let text =
         |frame: &Frame| format!("{}:{} in {}", trace.string(frame.file), frame.line, trace.string(frame.function));
-    let place = |read: stalloc_trace::HostReads| HostReads {
+    let place = |read: stalloc_trace::HostReads| HostReadSite {
         count: read.count,
         bytes: read.bytes,
         answer: read.answer.map(|answer| trace.string(answer).to_owned()),

@@ -26,7 +26,7 @@ fn a_line_says_how_far_the_recording_is() {
 
 #[test]
 fn the_peak_is_that_of_the_fullest_device_and_steps_count_once() {
-    let mut counter = Counter::default();
+    let mut counter = ProgressCounter::default();
     let freed = timed(RawEvent::FreeRequested { address: 0, size: 1000, stream: 0 });
     for device in [2, 5] {
         counter.add(device, &[step(Mark::StepBegin), alloc(1000), freed.clone(), alloc(600), step(Mark::StepEnd)]);
@@ -39,7 +39,7 @@ fn the_peak_is_that_of_the_fullest_device_and_steps_count_once() {
 
 #[test]
 fn a_device_that_grows_is_told_once_with_the_stack_of_what_stays() {
-    let mut counter = Counter::default();
+    let mut counter = ProgressCounter::default();
     for number in 0..50 {
         let event =
             RawEvent::Alloc { address: number, size: 1 << 20, stream: 0, stack: StackId(number as u32 % 3 / 2) };
@@ -52,9 +52,9 @@ fn a_device_that_grows_is_told_once_with_the_stack_of_what_stays() {
 
 #[test]
 fn lines_come_after_steps_ever_more_seldom_and_now_and_then_without_one() {
-    let mut counter = Counter::default();
+    let mut counter = ProgressCounter::default();
     let start = counter.last.0;
-    let due = |counter: &mut Counter, ms| counter.due(start + Duration::from_millis(ms)).is_some();
+    let due = |counter: &mut ProgressCounter, ms| counter.due(start + Duration::from_millis(ms)).is_some();
     assert!(!due(&mut counter, 60_000), "nothing has been recorded");
     counter.add(0, &[step(Mark::StepBegin), alloc(8), step(Mark::StepEnd)]);
     assert!(!due(&mut counter, 900));

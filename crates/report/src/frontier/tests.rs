@@ -1,7 +1,7 @@
 use super::*;
 
 fn chart() -> Chart {
-    let point = |value: f64| Some(Point { value, text: format!("{value} or more") });
+    let point = |value: f64| Some(FrontierPoint { value, text: format!("{value} or more") });
     Chart {
         title: "<h100> & LEN=\"1\"".to_owned(),
         across: "SEQ".to_owned(),
@@ -10,8 +10,8 @@ fn chart() -> Chart {
         is_stacked: false,
         values: vec!["1024".to_owned(), "</script><b>".to_owned(), "4096".to_owned()],
         lines: vec![
-            Line { allocator: "pytorch".to_owned(), points: vec![point(8.0), None, point(2.0)] },
-            Line { allocator: "stalloc".to_owned(), points: vec![point(12.0), point(6.0)] },
+            FrontierLine { allocator: "pytorch".to_owned(), points: vec![point(8.0), None, point(2.0)] },
+            FrontierLine { allocator: "stalloc".to_owned(), points: vec![point(12.0), point(6.0)] },
         ],
         limit: None,
     }
@@ -57,9 +57,9 @@ fn stacked_points_lie_end_to_end_and_their_sums_are_said() {
 #[test]
 fn what_is_empty_or_without_measure_is_drawn_too() {
     let empty = Chart { values: vec![], lines: vec![], ..chart() };
-    let endless = Point { value: f64::INFINITY, text: "?".to_owned() };
+    let endless = FrontierPoint { value: f64::INFINITY, text: "?".to_owned() };
     let odd = Chart {
-        lines: vec![Line { allocator: "x".to_owned(), points: vec![Some(endless), None, None] }],
+        lines: vec![FrontierLine { allocator: "x".to_owned(), points: vec![Some(endless), None, None] }],
         limit: Some(("80 GiB".to_owned(), 80.0)),
         ..chart()
     };

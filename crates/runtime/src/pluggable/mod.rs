@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use stalloc_allocator::{Allocator, Error};
 use stalloc_caching::{Caching, Settings};
 use stalloc_common::figures::bytes;
-use stalloc_device::{Address, Device, Gpu, Host, Stream};
+use stalloc_device::{Address, Device, GpuDevice, Host, Stream};
 
 use crate::arenas::{self, HOST_BYTES};
 use crate::fault::contained;
@@ -54,9 +54,9 @@ struct Fallback {
 
 static FALLBACKS: [Mutex<Option<Fallback>>; registry::MOST] = [const { Mutex::new(None) }; registry::MOST];
 
-fn gpu(device: i32) -> Result<Gpu, stalloc_device::Error> {
+fn gpu(device: i32) -> Result<GpuDevice, stalloc_device::Error> {
     let ordinal = u32::try_from(device).unwrap_or(u32::MAX);
-    Gpu::cuda(ordinal).or_else(|cuda| Gpu::hip(ordinal).map_err(|_| cuda))
+    GpuDevice::cuda(ordinal).or_else(|cuda| GpuDevice::hip(ordinal).map_err(|_| cuda))
 }
 
 fn open(device: i32) -> Result<Fallback, Error> {

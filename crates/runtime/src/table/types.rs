@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 
 use stalloc_allocator::{LiveBlock, PoolPart};
-use stalloc_caching::BlockState;
+use stalloc_caching::CachedState;
 
 use super::pointer;
-use crate::segments::Segment;
+use crate::segments::ServedSegment;
 
 /// A live block of an arena.
 #[repr(C)]
@@ -87,16 +87,16 @@ pub struct CorePart {
 
 impl CorePart {
     /// The parts of a segment, in order; each has the segment's stream.
-    pub(super) fn of(segment: &Segment) -> impl Iterator<Item = CorePart> + '_ {
+    pub(super) fn of(segment: &ServedSegment) -> impl Iterator<Item = CorePart> + '_ {
         segment.blocks.iter().enumerate().map(|(number, block)| CorePart {
             address: block.address,
             size: block.size,
             requested: block.requested,
             stream: pointer(segment.stream),
             state: match block.state {
-                BlockState::Free => 0,
-                BlockState::Live => 1,
-                BlockState::Pending => 2,
+                CachedState::Free => 0,
+                CachedState::Live => 1,
+                CachedState::Pending => 2,
             },
             begins: u32::from(number == 0),
             small: u32::from(segment.small),

@@ -142,7 +142,7 @@ fn each_refusal_of_a_draft_doubles_what_must_come_before_the_next() {
 
 #[test]
 fn a_step_that_is_cut_in_two_keeps_every_request_and_every_end() {
-    let key = |size| Key { size, stream: 0 };
+    let key = |size| RequestKey { size, stream: 0 };
     let old = Block { step: 1, kind: 7, entry: 3, run: 0, size: 512 };
     let open = Open {
         keys: (1..=5).map(key).collect(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stalloc_jobs::comparing::{Comparison, RequestInfo, compare};
+use stalloc_jobs::comparing::{RecordingComparison, RequestInfo, compare};
 use stalloc_jobs::inputs;
 
 use crate::error::{Error, Outcome};
@@ -30,7 +30,7 @@ pub fn run(path_a: &Path, path_b: &Path, json: bool) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-fn print(info: &Comparison) -> Result<(), Error> {
+fn print(info: &RecordingComparison) -> Result<(), Error> {
     for device in &info.devices {
         output::line(&format!(
             "device {}: {} requests in A, {} in B, {} the same, {} differences",

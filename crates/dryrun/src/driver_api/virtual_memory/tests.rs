@@ -1,7 +1,7 @@
 //! What a real driver refuses, asked as programs ask it.
 
 use super::{
-    AllocationProperties, DESCRIPTOR, MemoryAccess, MemoryLocation, ON_DEVICE, PINNED, cuMemAddressFree,
+    DESCRIPTOR, HandleProperties, MemoryAccess, MemoryLocation, ON_DEVICE, PINNED, cuMemAddressFree,
     cuMemAddressReserve, cuMemCreate, cuMemGetAccess, cuMemMap, cuMemRelease, cuMemSetAccess, cuMemUnmap,
 };
 use crate::{
@@ -13,9 +13,9 @@ use crate::{
 
 const BYTES: usize = GRANULE as usize;
 
-fn properties() -> AllocationProperties {
+fn properties() -> HandleProperties {
     let location = MemoryLocation { kind: ON_DEVICE, index: 0 };
-    AllocationProperties { kind: PINNED, handle_types: 0, location, metadata: 0, flags: [0; 8] }
+    HandleProperties { kind: PINNED, handle_types: 0, location, metadata: 0, flags: [0; 8] }
 }
 
 fn created(bytes: usize) -> u64 {
@@ -42,7 +42,7 @@ fn used() -> u64 {
 #[test]
 fn memory_is_created_as_the_driver_allows_it() {
     let _alone = alone();
-    let refused = |properties: AllocationProperties, bytes, flags| {
+    let refused = |properties: HandleProperties, bytes, flags| {
         let mut handle = 7;
         let status = cuMemCreate(Out::to(&mut handle), bytes, In::of(&properties), flags);
         assert_eq!(handle, 7, "a handle was made");
@@ -51,12 +51,12 @@ fn memory_is_created_as_the_driver_allows_it() {
     assert_eq!(refused(properties(), BYTES + 512, 0), INVALID_VALUE, "no multiple of the granularity");
     assert_eq!(refused(properties(), 0, 0), INVALID_VALUE);
     assert_eq!(refused(properties(), BYTES, 1), INVALID_VALUE, "flags must be zero");
-    assert_eq!(refused(AllocationProperties { kind: 0, ..properties() }, BYTES, 0), INVALID_VALUE);
+    assert_eq!(refused(HandleProperties { kind: 0, ..properties() }, BYTES, 0), INVALID_VALUE);
     let elsewhere = MemoryLocation { kind: ON_DEVICE, index: 99 };
-    assert_eq!(refused(AllocationProperties { location: elsewhere, ..properties() }, BYTES, 0), INVALID_DEVICE);
-    let fabric = AllocationProperties { handle_types: 8, ..properties() };
+    assert_eq!(refused(HandleProperties { location: elsewhere, ..properties() }, BYTES, 0), INVALID_DEVICE);
+    let fabric = HandleProperties { handle_types: 8, ..properties() };
     assert_eq!(refused(fabric, BYTES, 0), NOT_SUPPORTED, "there is no fabric");
-    assert_eq!(refused(AllocationProperties { handle_types: 8 | DESCRIPTOR, ..properties() }, BYTES, 0), NOT_SUPPORTED);
+    assert_eq!(refused(HandleProperties { handle_types: 8 | DESCRIPTOR, ..properties() }, BYTES, 0), NOT_SUPPORTED);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Each answer is kept when it is given: the end of the program may be no time for it. PyTorch's autograd thread can abort the
 //! process there (it frees a gradient that Python holds, when Python is being finalized).
 
-use super::installed::Answer;
+use super::installed::CudnnAnswer;
 use stalloc_common::{PrivateFolder, hash};
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ const FORM: u64 = 1;
 
 pub struct AnswerFile {
     name: OsString,
-    known: HashMap<u64, Answer>,
+    known: HashMap<u64, CudnnAnswer>,
 }
 
 impl AnswerFile {
@@ -29,11 +29,11 @@ impl AnswerFile {
         Self { name, known }
     }
 
-    pub fn get(&self, key: u64) -> Option<Answer> {
+    pub fn get(&self, key: u64) -> Option<CudnnAnswer> {
         self.known.get(&key).cloned()
     }
 
-    pub fn keep(&mut self, key: u64, answer: &Answer) {
+    pub fn keep(&mut self, key: u64, answer: &CudnnAnswer) {
         self.known.insert(key, answer.clone());
         if let Some(folder) = folder() {
             // A cache that cannot be written is none.
@@ -42,7 +42,7 @@ impl AnswerFile {
     }
 }
 
-fn read(folder: &PrivateFolder, name: &OsStr) -> HashMap<u64, Answer> {
+fn read(folder: &PrivateFolder, name: &OsStr) -> HashMap<u64, CudnnAnswer> {
     let (mut known, mut is_whole) = (HashMap::new(), false);
     if let Ok(kept) = folder.read(name, LARGEST) {
         let mut good = 0;
@@ -64,7 +64,7 @@ fn folder() -> Option<PrivateFolder> {
 }
 
 /// Length, checksum, and the answer.
-fn record(key: u64, answer: &Answer) -> Vec<u8> {
+fn record(key: u64, answer: &CudnnAnswer) -> Vec<u8> {
     let mut body = key.to_ne_bytes().to_vec();
     body.extend(answer.status.to_ne_bytes());
     body.extend((answer.count as u64).to_ne_bytes());
@@ -73,7 +73,7 @@ fn record(key: u64, answer: &Answer) -> Vec<u8> {
 }
 
 /// The answers of a file, up to the first that is damaged.
-fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Answer)> {
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u64, CudnnAnswer)> {
     fn number(bytes: &mut &[u8]) -> Option<u64> {
         let (first, rest) = bytes.split_first_chunk()?;
         *bytes = rest;
@@ -90,7 +90,7 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Answer)> {
         let (status, rest) = body.split_first_chunk()?;
         body = rest;
         let count = usize::try_from(number(&mut body)?).ok()?;
-        Some((key, Answer { status: i32::from_ne_bytes(*status), count, bytes: body.to_vec() }))
+        Some((key, CudnnAnswer { status: i32::from_ne_bytes(*status), count, bytes: body.to_vec() }))
     })
 }
 

@@ -7,7 +7,7 @@ use super::{
     BAD_PARAM, SUCCESS,
     descriptor::{Attribute, Descriptor, Node, WORKSPACE, element, is_answered, lock},
     imitation,
-    installed::{self, Answer},
+    installed::{self, CudnnAnswer},
 };
 use crate::{
     execution::{Handle, library_uses, new_handle, work},
@@ -105,8 +105,8 @@ exports! {
                     _ => Vec::new(),
                 };
                 match installed::get(&node, name, kind, asked, &named(&wanted)) {
-                    Some(Answer { status, .. }) if status != SUCCESS => return status,
-                    Some(Answer { count, bytes, .. }) => (count, bytes),
+                    Some(CudnnAnswer { status, .. }) if status != SUCCESS => return status,
+                    Some(CudnnAnswer { count, bytes, .. }) => (count, bytes),
                     None if name == WORKSPACE => (1, imitation::workspace(&node).to_ne_bytes().to_vec()),
                     None => imitation::of_itself(name, kind),
                 }

@@ -47,7 +47,7 @@ const DEEPEST: u32 = 32;
 
 /// An answer of the installed library.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct CudnnAnswer {
     pub status: c_int,
     pub count: usize,
     pub bytes: Vec<u8>,
@@ -191,7 +191,7 @@ fn card() -> String {
 
 impl Installed {
     /// What is known under a key, else what `ask` finds out.
-    fn answer(&mut self, key: u64, ask: impl FnOnce(&mut Self) -> io::Result<Reply>) -> Option<Answer> {
+    fn answer(&mut self, key: u64, ask: impl FnOnce(&mut Self) -> io::Result<Reply>) -> Option<CudnnAnswer> {
         if let Some(known) = self.answers.get(key) {
             ANSWERED.fetch_add(1, Relaxed);
             return Some(known);
@@ -202,7 +202,7 @@ impl Installed {
         match self.start().and_then(|()| ask(self)) {
             Ok(reply) => {
                 let count = usize::try_from(reply.count).unwrap_or(0);
-                let answer = Answer { status: reply.status, count, bytes: reply.bytes };
+                let answer = CudnnAnswer { status: reply.status, count, bytes: reply.bytes };
                 self.answers.keep(key, &answer);
                 ANSWERED.fetch_add(1, Relaxed);
                 Some(answer)
@@ -391,7 +391,7 @@ pub fn spend(node: &Node) {
 
 /// Finalizes heuristics and plans, which is where the library says no; the status, or none where it is imitated. What else a program
 /// makes is finalized when one of these needs it.
-pub fn finalize(node: &Node) -> Option<Answer> {
+pub fn finalize(node: &Node) -> Option<CudnnAnswer> {
     let kind = lock(node).kind;
     if ![HEURISTIC, PLAN].contains(&kind) {
         return None;
@@ -423,7 +423,7 @@ pub fn finalize(node: &Node) -> Option<Answer> {
 }
 
 /// An attribute that the library answers; none where it is imitated. Descriptors of the program take the answer's elements.
-pub fn get(node: &Node, name: c_int, kind: c_int, asked: usize, into: &[Node]) -> Option<Answer> {
+pub fn get(node: &Node, name: c_int, kind: c_int, asked: usize, into: &[Node]) -> Option<CudnnAnswer> {
     let answer = ask(node, name, kind, asked, into);
     if answer.is_none() && kind == DESCRIPTOR {
         // What comes of an imitation is one: the library knows nothing of it.
@@ -436,7 +436,7 @@ pub fn get(node: &Node, name: c_int, kind: c_int, asked: usize, into: &[Node]) -
     answer
 }
 
-fn ask(node: &Node, name: c_int, kind: c_int, asked: usize, into: &[Node]) -> Option<Answer> {
+fn ask(node: &Node, name: c_int, kind: c_int, asked: usize, into: &[Node]) -> Option<CudnnAnswer> {
     let key = key(node, DEEPEST)?;
     let text =
         [key, name.cast_unsigned().into(), kind.cast_unsigned().into(), asked as u64].map(u64::to_ne_bytes).concat();
