@@ -28,9 +28,10 @@ pub fn actual(trace: &Trace, failed: Option<RequestId>) -> Option<Replay> {
             Event::Segment(segment) => {
                 let range = segment.address..segment.address.saturating_add(segment.size);
                 match segment.action {
-                    SegmentAction::Alloc | SegmentAction::Map => held.take(range, time),
-                    SegmentAction::Free | SegmentAction::Unmap => held.give_back(range, time),
+                    SegmentAction::Alloc | SegmentAction::Map => held.insert(range, time),
+                    SegmentAction::Free | SegmentAction::Unmap => held.remove(range, time),
                 }
+                held.curve.push((time, held.bytes));
             }
             Event::OutOfMemory { .. } if oom.is_none() => oom = Some(time),
             _ => {}
@@ -49,7 +50,7 @@ pub fn actual(trace: &Trace, failed: Option<RequestId>) -> Option<Replay> {
     Some(Replay {
         allocator: ACTUAL,
         peak_reserved: held.curve.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0),
-        peak_allocated: peak_without(trace, failed),
+        peak_allocated: peak_of(trace, false, |id| Some(id) != failed),
         oom,
         ns_per_op: 0.0,
         remaps: None,
@@ -67,21 +68,20 @@ pub fn actual(trace: &Trace, failed: Option<RequestId>) -> Option<Replay> {
     })
 }
 
-/// Most live bytes of all requests but one. O(events).
-fn peak_without(trace: &Trace, left_out: Option<RequestId>) -> u64 {
-    let Some(left_out) = left_out else { return trace.peak_allocated() };
-    let before = trace.requests.iter().filter(|request| request.alloc.is_none());
-    let mut live = before.fold(0u64, |sum, request| sum.saturating_add(request.rounded()));
+/// Most bytes at once of some requests, each until it is asked to be given back, or until it has been. O(events).
+pub fn peak_of(trace: &Trace, until_completed: bool, counts: impl Fn(RequestId) -> bool) -> u64 {
+    let size = |id: RequestId| if counts(id) { trace.request(id).rounded() } else { 0 };
+    let before = (0..trace.requests.len()).filter(|&i| trace.requests[i].alloc.is_none());
+    let mut live = before.fold(0u64, |sum, i| sum.saturating_add(size(RequestId(i as u32))));
     let mut peak = live;
     for event in &trace.events {
         match event {
-            Event::Alloc(id) if *id != left_out => {
-                live = live.saturating_add(trace.request(*id).rounded());
-                peak = peak.max(live);
-            }
-            Event::FreeRequested(id) if *id != left_out => live = live.saturating_sub(trace.request(*id).rounded()),
+            Event::Alloc(id) => live = live.saturating_add(size(*id)),
+            Event::FreeRequested(id) if !until_completed => live = live.saturating_sub(size(*id)),
+            Event::FreeCompleted(id) if until_completed => live = live.saturating_sub(size(*id)),
             _ => {}
         }
+        peak = peak.max(live);
     }
     peak
 }
@@ -102,16 +102,6 @@ impl HeldRanges {
             self.insert(segment.address..segment.address.saturating_add(segment.size), 0);
         }
         self.curve.push((0, self.bytes));
-    }
-
-    fn take(&mut self, range: std::ops::Range<u64>, time: Time) {
-        self.insert(range, time);
-        self.curve.push((time, self.bytes));
-    }
-
-    fn give_back(&mut self, range: std::ops::Range<u64>, time: Time) {
-        self.remove(range, time);
-        self.curve.push((time, self.bytes));
     }
 
     fn insert(&mut self, range: std::ops::Range<u64>, time: Time) {

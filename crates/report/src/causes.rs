@@ -2,8 +2,9 @@
 
 use stalloc_plan::Plan;
 use stalloc_simulator::{Replay, Source};
-use stalloc_trace::{Event, Trace};
+use stalloc_trace::Trace;
 
+use crate::actual::peak_of;
 use crate::figures::Cause;
 use crate::words::bytes;
 
@@ -23,7 +24,7 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
             causes.push(Cause { bytes, text });
         }
     };
-    let planned_live = peak_of(trace, replay, |source| source == Source::Planned);
+    let planned_live = peak_by(trace, replay, |source| source == Source::Planned);
     // What lived in the arena at once is a lower bound as well.
     let needed = plan.lower_bound.max(planned_live);
     let loose = plan.arena.saturating_sub(needed);
@@ -34,7 +35,7 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
             .into(),
     );
     let pool = replay.peak_reserved.saturating_sub(plan.arena);
-    let pool_live = peak_of(trace, replay, |source| source == Source::Fallback);
+    let pool_live = peak_by(trace, replay, |source| source == Source::Fallback);
     let outside = if pool_live == 0 {
         "outside the arena: device memory is taken in whole pages and segments.".to_owned()
     } else {
@@ -65,25 +66,12 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
 }
 
 /// Most live bytes at once of the requests whose placement was found in some way.
-fn peak_of(trace: &Trace, replay: &Replay, counts: impl Fn(Source) -> bool) -> u64 {
+fn peak_by(trace: &Trace, replay: &Replay, counts: impl Fn(Source) -> bool) -> u64 {
     let mut counted = vec![false; trace.requests.len()];
     for placement in &replay.placements {
         if let Some(one) = counted.get_mut(placement.request.index()) {
             *one = counts(placement.source);
         }
     }
-    let size = |i: usize| if counted[i] { trace.requests[i].rounded() } else { 0 };
-    let mut live: u64 = (0..counted.len()).filter(|&i| trace.requests[i].alloc.is_none()).map(size).sum();
-    let mut peak = live;
-    for event in &trace.events {
-        match event {
-            Event::Alloc(id) => {
-                live = live.saturating_add(size(id.index()));
-                peak = peak.max(live);
-            }
-            Event::FreeCompleted(id) => live = live.saturating_sub(size(id.index())),
-            _ => {}
-        }
-    }
-    peak
+    peak_of(trace, true, |id| counted[id.index()])
 }

@@ -1,7 +1,8 @@
 //! Two inputs: what differs, most bytes first.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+
+use stalloc_trace::Request;
 
 use crate::device::Analysis;
 use crate::figures::{AllocatorFigures, DeviceOfInput, FigureChange, InputComparison, label};
@@ -108,17 +109,17 @@ fn by_site(analysis: &Analysis<'_>) -> Sums {
         return Sums::new();
     }
     let mut sites = Sites::new(analysis.trace);
-    let mut names: BTreeMap<Rc<str>, u64> = BTreeMap::new();
-    for request in analysis.live_at_peak() {
-        *names.entry(sites.of(request)).or_default() += request.rounded();
-    }
-    names.into_iter().map(|(name, bytes)| (name.to_string(), bytes)).collect()
+    by(analysis, |request| sites.of(request).to_string())
 }
 
 fn by_size(analysis: &Analysis<'_>) -> Sums {
+    by(analysis, |request| size_class(request.rounded()))
+}
+
+fn by(analysis: &Analysis<'_>, mut what: impl FnMut(&Request) -> String) -> Sums {
     let mut sums = Sums::new();
     for request in analysis.live_at_peak() {
-        *sums.entry(size_class(request.rounded())).or_default() += request.rounded();
+        *sums.entry(what(request)).or_default() += request.rounded();
     }
     sums
 }

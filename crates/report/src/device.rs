@@ -121,12 +121,6 @@ impl<'a> Analysis<'a> {
                 has_stacks: !trace.stacks.is_empty(),
                 has_times: !trace.times_us.is_empty(),
                 peak_allocated: trace.peak_allocated(),
-                verdict: Verdict::Healthy,
-                cause: None,
-                facts: Vec::new(),
-                known: serde_json::Map::new(),
-                headline: String::new(),
-                advice: Vec::new(),
                 peak_time,
                 peak_by_site,
                 peak_by_module,
@@ -135,11 +129,9 @@ impl<'a> Analysis<'a> {
                 notes: subject.notes.clone(),
                 out_of_memory,
                 allocators,
-                categories: Vec::new(),
                 categories_from: FROM,
-                step_kinds: Vec::new(),
                 plan: subject.plan.as_ref().map(|plan| plan_figures(trace, plan)),
-                causes: Vec::new(),
+                ..DeviceFigures::default()
             },
             mapped,
             categories,
@@ -180,12 +172,8 @@ impl<'a> Analysis<'a> {
         let is_enlarged = found.cause == Some(VerdictCause::Enlarged);
         let growth = enlarged.filter(|_| is_enlarged).cloned().or(self.figures.growth.take());
         self.figures.growth = growth.filter(|_| grows);
-        self.figures.verdict = found.verdict;
-        self.figures.cause = found.cause;
-        self.figures.headline = found.headline;
-        self.figures.facts = found.facts;
-        self.figures.known = found.known;
-        self.figures.advice = advice;
+        (self.figures.verdict, self.figures.cause, self.figures.advice) = (found.verdict, found.cause, advice);
+        (self.figures.headline, self.figures.facts, self.figures.known) = (found.headline, found.facts, found.known);
         if grows {
             self.fits_nowhere();
         }

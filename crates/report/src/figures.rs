@@ -36,7 +36,7 @@ pub struct InputFigures {
 }
 
 /// One device of an input. Bytes and event times throughout.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct DeviceFigures {
     /// Device number.
     pub device: u32,
@@ -99,7 +99,7 @@ pub struct DeviceFigures {
 }
 
 /// What is wrong with a job's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Reserved memory lies empty in pieces that are too small.
@@ -111,6 +111,7 @@ pub enum Verdict {
     /// Nothing.
     Healthy,
     /// The recording does not say how it ended, or ends before a step; `null` for programs.
+    #[default]
     #[serde(serialize_with = "nothing")]
     Unknown,
 }

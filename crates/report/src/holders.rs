@@ -1,7 +1,7 @@
 //! Who holds the memory at a moment: by call site, and by module where the recording has marks of modules.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::hash::Hash;
 
 use stalloc_trace::{Event, Mark, Request, StringId, Trace};
 
@@ -13,16 +13,22 @@ const LISTED: usize = 1000;
 
 /// The call sites of some requests, most bytes first. O(requests).
 pub fn by_site<'a>(sites: &mut Sites<'_>, requests: impl Iterator<Item = &'a Request>) -> Vec<SiteBytes> {
-    let mut sums: HashMap<Rc<str>, (u64, usize)> = HashMap::new();
-    for request in requests {
-        let sum = sums.entry(sites.known(request.stack)).or_default();
-        sum.0 = sum.0.saturating_add(request.rounded());
-        sum.1 += 1;
+    let sums = largest(requests.map(|request| (sites.known(request.stack), request)));
+    sums.map(|(site, (bytes, blocks))| SiteBytes { site, bytes, blocks }).collect()
+}
+
+/// Bytes and blocks of some requests by what each is of, most bytes first.
+fn largest<'a, K: Ord + Hash>(
+    requests: impl Iterator<Item = (K, &'a Request)>,
+) -> impl Iterator<Item = (K, (u64, usize))> {
+    let mut sums: HashMap<K, (u64, usize)> = HashMap::new();
+    for (of, request) in requests {
+        let sum = sums.entry(of).or_default();
+        *sum = (sum.0.saturating_add(request.rounded()), sum.1 + 1);
     }
-    let mut list: Vec<_> = sums.into_iter().map(|(site, (bytes, blocks))| SiteBytes { site, bytes, blocks }).collect();
-    list.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.site.cmp(&b.site)));
-    list.truncate(LISTED);
-    list
+    let mut list: Vec<_> = sums.into_iter().collect();
+    list.sort_by(|(a, (most, _)), (b, (least, _))| least.cmp(most).then_with(|| a.cmp(b)));
+    list.into_iter().take(LISTED)
 }
 
 /// The innermost module that ran when each request was made; empty where there are no marks of modules. O(events).
@@ -57,16 +63,7 @@ pub fn by_module<'a>(
     if modules.is_empty() {
         return Vec::new();
     }
-    let mut sums: HashMap<Option<StringId>, (u64, usize)> = HashMap::new();
-    for (index, request) in requests {
-        let sum = sums.entry(modules.get(index).copied().flatten()).or_default();
-        sum.0 = sum.0.saturating_add(request.rounded());
-        sum.1 += 1;
-    }
-    let name = |id: Option<StringId>| id.map_or("none".to_owned(), |id| trace.string(id).to_owned());
-    let named = sums.into_iter().map(|(id, (bytes, blocks))| ModuleBytes { module: name(id), bytes, blocks });
-    let mut list: Vec<_> = named.collect();
-    list.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.module.cmp(&b.module)));
-    list.truncate(LISTED);
-    list
+    let name = |index: usize| modules.get(index).copied().flatten().map_or("none", |id| trace.string(id));
+    let sums = largest(requests.map(|(index, request)| (name(index), request)));
+    sums.map(|(module, (bytes, blocks))| ModuleBytes { module: module.to_owned(), bytes, blocks }).collect()
 }

@@ -66,7 +66,7 @@ pub fn turns(trace: &Trace) -> Vec<Turns> {
         }
     }
     let mut often: Vec<_> = found.into_iter().filter(|(_, (_, turns))| turns.len() >= TURNS).collect();
-    often.sort_by_key(|(node, _)| (paths.depth(*node), *node));
+    often.sort_by_key(|(node, _)| (paths.depths[*node as usize], *node));
     let called: HashMap<Node, Called> = paths.nodes.iter().map(|(called, node)| (*node, *called)).collect();
     let turns = often.into_iter().map(|(node, (line, times))| {
         let (_, file, function) = called[&node];
@@ -84,10 +84,6 @@ struct Paths {
 }
 
 impl Paths {
-    fn depth(&self, node: Node) -> u32 {
-        self.depths.get(node as usize).copied().unwrap_or(u32::MAX)
-    }
-
     /// The functions and lines from the outermost frame to the first module or optimizer; `None` for what builds a model.
     fn of(&mut self, trace: &Trace, frames: &[Frame]) -> Option<Path> {
         let (frames, _) = split_forward(frames, |id| trace.string(id));

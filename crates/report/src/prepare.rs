@@ -45,17 +45,10 @@ impl Subject {
     /// Plans a trace and replays it through every allocator. What cannot be done is said in [`Subject::notes`].
     pub fn new(mut trace: Trace, progress: Progress<'_>) -> Self {
         let failed = count_failed(&mut trace);
+        let capacity = capacity_of(&trace, failed);
         if !has_history(&trace, failed) {
-            return Subject {
-                capacity: capacity_of(&trace, failed),
-                trace,
-                failed,
-                plan: None,
-                replays: Vec::new(),
-                steps: Vec::new(),
-                fits: BTreeMap::new(),
-                notes: Vec::new(),
-            };
+            let (plan, replays, steps, fits, notes) = Default::default();
+            return Subject { trace, failed, capacity, plan, replays, steps, fits, notes };
         }
         let options = stalloc_synthesizer::Options::default();
         let planned = stalloc_synthesizer::plan(&trace, &options, &mut |done, total| progress("planning", done, total));
@@ -70,18 +63,10 @@ impl Subject {
                 Err(note) => notes.push(note),
             }
         }
-        let capacity = capacity_of(&trace, failed);
         let fits = fits(&trace, plan.as_ref(), &replays, capacity, progress);
-        Subject {
-            steps: steps::find(&trace, plan.as_ref()),
-            plan,
-            replays: replays.into_iter().map(|(_, replay)| replay).collect(),
-            fits,
-            notes,
-            trace,
-            failed,
-            capacity,
-        }
+        let steps = steps::find(&trace, plan.as_ref());
+        let replays = replays.into_iter().map(|(_, replay)| replay).collect();
+        Subject { trace, failed, capacity, plan, replays, steps, fits, notes }
     }
 }
 

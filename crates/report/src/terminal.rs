@@ -43,8 +43,7 @@ pub fn text(figures: &Figures, screen: Screen) -> String {
     let mut out = Vec::new();
     let name = device.device_name.as_ref().map_or(String::new(), |name| format!(", {name}"));
     let of = if input.devices.len() > 1 { format!("{}, {}", input.name, device.name) } else { input.name.clone() };
-    out.push(format!("{of}{name}: {}", word(device.verdict, device.cause)));
-    out.push(String::new());
+    out.extend([format!("{of}{name}: {}", word(device.verdict, device.cause)), String::new()]);
     out.extend(wrapped(&device.headline, width, ""));
     if let Some(failed) = device.out_of_memory.as_ref().filter(|_| device.verdict == Verdict::TooLarge) {
         out.extend(wrapped(&failed.sentence, width, ""));
@@ -60,30 +59,23 @@ pub fn text(figures: &Figures, screen: Screen) -> String {
     let room = screen.height.saturating_sub(AROUND).max(FEWEST);
     // A text, or a recording without stacks, names no line.
     if device.peak_by_site.iter().any(|one| &*one.site != UNKNOWN) {
-        out.push(String::new());
-        out.push(format!("Who holds the {} at the peak", bytes(device.peak_allocated)));
+        out.extend([String::new(), format!("Who holds the {} at the peak", bytes(device.peak_allocated))]);
         out.extend(sites(&device.peak_by_site, device.peak_allocated, width, room));
     }
     if !device.holders.is_empty() {
-        out.push(String::new());
-        out.push("Who holds it in Python".into());
+        out.extend(["", "Who holds it in Python"].map(String::from));
         for one in device.holders.iter().take(2 * HOLDERS) {
             let share = percent(one.bytes as f64 / device.peak_allocated.max(1) as f64);
-            out.push(format!(
-                "  {:>9}  {share:>12}  {}",
-                bytes(one.bytes),
-                last(&one.holder, width.saturating_sub(27))
-            ));
+            let name = last(&one.holder, width.saturating_sub(27));
+            out.push(format!("  {:>9}  {share:>12}  {name}", bytes(one.bytes)));
         }
     }
     if let Some(growth) = &device.growth {
-        out.push(String::new());
-        out.push("What stays, by the line that allocates it".into());
+        out.extend(["", "What stays, by the line that allocates it"].map(String::from));
         out.extend(sites(&growth.sites, growth.bytes, width, FEWEST));
     }
     if !device.advice.is_empty() {
-        out.push(String::new());
-        out.push("What to do".into());
+        out.extend(["", "What to do"].map(String::from));
         for (i, advice) in device.advice.iter().enumerate() {
             let mut lines = wrapped(&advice.text.replace('`', ""), width.saturating_sub(5), "     ");
             if let Some(first) = lines.first_mut() {
