@@ -33,6 +33,8 @@ pub struct Facts {
     pub evaluating: Option<bool>,
     pub optimizers: Option<Vec<OptimizerFacts>>,
     pub missing_gradients: Option<u64>,
+    /// Bytes of tensors as wide as an embedding has rows, the model's own apart.
+    pub logits: Option<u64>,
     /// Steps that had begun.
     pub steps: Option<u64>,
     /// Requests that failed after it.

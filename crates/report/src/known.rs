@@ -263,6 +263,7 @@ impl Known {
             self.processes = Some(said.join(", ")).filter(|said| !said.is_empty());
         }
         self.gradients = facts.missing_gradients;
+        self.loss = facts.logits.filter(|bytes| *bytes > 0);
         if let Some(optimizers) = &facts.optimizers {
             let most = optimizers.iter().max_by_key(|one| one.missing);
             self.optimizer = most.map(|one| one.name.clone());
@@ -317,15 +318,14 @@ impl Known {
         let known: HashMap<StackId, Passes> = stacks.into_iter().map(|one| (one, passes(of.trace, one))).collect();
         let built = of.at_peak.iter().filter(|request| known[&request.stack].built);
         let weights: BTreeSet<u64> = built.map(|request| request.size).collect();
-        let mut sums = [0u64; 7];
+        let mut sums = [0u64; 8];
         let mut unknown = 0u64;
         for request in of.at_peak.iter() {
             let through = known[&request.stack];
             let is_forward = through.forward && !through.built;
             let is_for_weights = through.optimizer || through.backward && weights.contains(&request.size);
-            let loaded = through.loaded;
-            let all =
-                [through.loss, through.buckets, through.built, is_forward, through.gathered, is_for_weights, loaded];
+            let Passes { loss, buckets, built, gathered, loaded, optimizer, .. } = through;
+            let all = [loss, buckets, built, is_forward, gathered, is_for_weights, loaded, optimizer];
             for (sum, _) in sums.iter_mut().zip(all).filter(|(_, passes)| *passes) {
                 *sum = sum.saturating_add(request.rounded());
             }
@@ -333,10 +333,13 @@ impl Known {
         }
         // What no stack is known of may be of any of them.
         let sum = |at: usize| Some(sums[at]).filter(|sum| *sum > 0 || unknown == 0);
-        (self.loss, self.buckets, self.built, self.forward, self.gathered) = (sum(0), sum(1), sum(2), sum(3), sum(4));
+        self.loss = self.loss.max(sum(0));
+        (self.buckets, self.built, self.forward, self.gathered) = (sum(1), sum(2), sum(3), sum(4));
         self.made_for_weights = sum(5).filter(|sum| *sum > 0);
-        self.loaded = sum(6).filter(|sum| *sum > 0);
-        let mut of_file = of.by_site.iter().filter(|one| self.loaded == Some(one.bytes));
+        // An optimizer that has made no states may use those of a file, twice as large as the model.
+        let adopted = if sums[7] < sums[2] { sums[2].saturating_mul(2) } else { 0 };
+        self.loaded = Some(sums[6].saturating_sub(adopted)).filter(|sum| *sum > 0);
+        let mut of_file = of.by_site.iter().filter(|one| one.bytes == sums[6]);
         self.loaded_site = of_file.next().map(|one| one.site.to_string());
         if let Some(failed) = failures(of.trace).next().filter(|failed| failed.stack != StackId::NONE) {
             let through = passes(of.trace, failed.stack);
@@ -389,8 +392,10 @@ impl Known {
         if let Some(first) = marked.or_else(|| of.steps.first().map(|step| step.begin)) {
             let there = of.at_peak.iter().filter(|request| request.alloc.is_none_or(|alloc| alloc < first));
             let resident = there.fold(0, |sum: u64, request| sum.saturating_add(request.rounded()));
-            self.resident = Some(resident);
-            self.made = Some(self.needed.unwrap_or(of.figures.peak_allocated).saturating_sub(resident));
+            // What is taken for the first step while a model is built is none.
+            self.resident = Some(resident).filter(|resident| self.built.is_none_or(|built| built <= *resident));
+            let needed = self.needed.unwrap_or(of.figures.peak_allocated);
+            self.made = self.resident.map(|resident| needed.saturating_sub(resident));
         }
         let counted = facts.and_then(|facts| facts.steps).map(|begun| begun.saturating_sub(1));
         let none_yet =
@@ -439,8 +444,11 @@ impl Known {
             let fills = |one: &&HolderBytes| keeps(one.kind) && one.blocks >= MANY && is_part(one.bytes);
             holders.iter().filter(fills).any(|one| sites().any(|site| one.site.as_deref() == Some(site)))
         };
+        // States that an optimizer makes in its first step pile up, and no further.
+        let are_states = self.fails_in_optimizer == Some(true) && self.to_come > Some(0);
         let counts = |growth: &&Growth| {
-            (is_part(growth.bytes) || is_end_of(growth))
+            !(are_states && growth.turns_of.is_some())
+                && (is_part(growth.bytes) || is_end_of(growth))
                 && (self.needed.is_none() || layers.is_none_or(|one| one.bytes.saturating_mul(2) < growth.bytes))
                 && (growth.turns_of.is_none() || !is_empty || is_end_of(growth) || is_most(growth.bytes))
         };

@@ -10,6 +10,8 @@ from stalloc._out_of_memory.kinds import Kind
 #: Holders that are told of, and addresses of each.
 MOST_HOLDERS = 24
 MOST_ADDRESSES = 64
+#: What a model and its training have.
+OF_MODEL = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.BUFFER, Kind.OPTIMIZER_STATES, Kind.MODELS)
 
 
 @dataclass

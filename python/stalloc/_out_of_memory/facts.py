@@ -8,11 +8,12 @@ import sys
 from typing import Any
 
 from stalloc import _native
+from stalloc._out_of_memory.claims import OF_MODEL, Claims
 from stalloc._out_of_memory.objects import attributes, is_a, items, length, name_of, named, text
 from stalloc._out_of_memory.world import World, optimized
 
 
-def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
+def gather(world: World, claims: Claims, size: int, total: int, free: int) -> dict[str, Any]:
     """The facts of this moment."""
     torch = world.torch
     stats = torch._C._cuda_memoryStats(world.device)
@@ -28,6 +29,7 @@ def gather(world: World, size: int, total: int, free: int) -> dict[str, Any]:
         "evaluating": bool(world.roots) and not any(attributes(root).get("training") is True for root in world.roots),
         "optimizers": [],
         "missing_gradients": 0,
+        "logits": sum(claims.sizes[one] for one in world.wide if one in claims.sizes and (one not in claims.of or claims.of[one].kind not in OF_MODEL)),
         "command": command(),
         "pinned": _pinned(torch),
         "processes": processes(torch, world.device),

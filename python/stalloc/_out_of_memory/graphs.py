@@ -53,6 +53,7 @@ def visit(world: World, roots: list[Any], seen: set[Any], used: dict[int, int]) 
                 for one in saved if type(saved) in (tuple, list) else (saved,):
                     data = getattr(one, "data", None)
                     if world.is_tensor(data) and (address := world.address(data)) is not None:
+                        world.see_width(data, address)
                         used[address] = used.get(address, 0) + world.is_tensor.bytes_of(data)
             except Exception:  # noqa: S110 - freed already, or of a kind that has none
                 pass

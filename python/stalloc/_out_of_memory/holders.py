@@ -10,8 +10,8 @@ from typing import Any
 from stalloc._out_of_memory.claims import MOST_ADDRESSES, Claims
 from stalloc._out_of_memory.graphs import Graph, autograd_graphs, operation_of, visit
 from stalloc._out_of_memory.kinds import Kind
-from stalloc._out_of_memory.names import MANY_MODELS, Name, Names
-from stalloc._out_of_memory.objects import CONTAINERS, attributes, cause_of, context_of, ended_frames, is_a, items, length, locals_of, name_of, named
+from stalloc._out_of_memory.names import GARBAGE, MANY_MODELS, Name, Names, are_garbage
+from stalloc._out_of_memory.objects import CONTAINERS, attributes, cause_of, context_of, ended_frames, is_a, items, keys, length, locals_of, name_of, named
 from stalloc._out_of_memory.world import World, content_of, gradients, line_of, optimized, submodules, tensors_in, used_by
 
 
@@ -30,6 +30,10 @@ def find(world: World, sizes: dict[int, int], frames: list[types.FrameType]) -> 
     with world.apart:
         _by_names(world, claims, frames, graphs)
     with world.apart:
+        for address, tensors in world.tensors.items():
+            for tensor in tensors:
+                world.see_width(tensor, address)
+    with world.apart:
         left = [address for address in world.tensors if address in claims.sizes and address not in claims.of]
         claims.claim(Kind.LOCAL, "a local variable, or an operation that runs", left)
     return claims
@@ -38,17 +42,20 @@ def find(world: World, sizes: dict[int, int], frames: list[types.FrameType]) -> 
 def _by_roles(world: World, claims: Claims, many: bool = False) -> None:
     """Parameters, buffers, gradients and optimizer states; ``many``: of models of which there are too many to be trained together."""
     often = Counter(id(type(root)) for root in world.roots)
+    alike = [things for kind, things in world.by_type.items() if many and often[kind] >= MANY_MODELS]
+    waiting = {id(type(things[0])) for things in alike if are_garbage(world, things)}
     for root in world.roots:
         if (often[id(type(root))] >= MANY_MODELS) == many:
             with world.apart:
-                _by_module(world, claims, root, often[id(type(root))] if many else 0)
+                _by_module(world, claims, root, often[id(type(root))] if many else 0, id(type(root)) in waiting)
     for optimizer in world.optimizers if (len(world.optimizers) >= MANY_MODELS) == many else ():
         with world.apart:
             _by_optimizer(world, claims, optimizer, many)
 
 
-def _by_module(world: World, claims: Claims, root: Any, many: int) -> None:
-    each = f" ({many} models)" if many else ""
+def _by_module(world: World, claims: Claims, root: Any, many: int, is_garbage: bool) -> None:
+    each = (f" ({many} models)" if many else "") + (GARBAGE if is_garbage else "")
+    of_many = Kind.GARBAGE if is_garbage else Kind.MODELS
     addresses: list[int | None] = []
     buffers: dict[str, list[int | None]] = {}
     tensors: list[Any] = []
@@ -61,17 +68,22 @@ def _by_module(world: World, claims: Claims, root: Any, many: int) -> None:
                     of.append(world.address(tensor))
                     tensors.append(tensor)
     kind = name_of(type(root))
-    claims.claim(Kind.MODELS if many else Kind.PARAMETERS, f"parameters of `{kind}`{each}", filter(None, addresses))
+    claims.claim(of_many if many else Kind.PARAMETERS, f"parameters of `{kind}`{each}", filter(None, addresses))
     for label, places in buffers.items():
-        claims.claim(Kind.MODELS if many else Kind.BUFFER, label, filter(None, places))
-    claims.claim(Kind.MODELS if many else Kind.GRADIENTS, f"gradients of `{kind}`{each}", gradients(world, tensors))
+        claims.claim(of_many if many else Kind.BUFFER, label, filter(None, places))
+    claims.claim(of_many if many else Kind.GRADIENTS, f"gradients of `{kind}`{each}", gradients(world, tensors))
 
 
 def _by_optimizer(world: World, claims: Claims, optimizer: Any, many: bool) -> None:
     name = name_of(type(optimizer))
     kinds = (Kind.MODELS,) * 3 if many else (Kind.OPTIMIZER_STATES, Kind.PARAMETERS, Kind.GRADIENTS)
-    states = (world.address(tensor) for state in items(attributes(optimizer).get("state")) for tensor in tensors_in(state, world))
-    claims.claim(kinds[0], f"optimizer states of {name}", filter(None, states))
+    states: Any = attributes(optimizer).get("state")
+    addresses = [address for state in items(states) for tensor in tensors_in(state, world) if (address := world.address(tensor))]
+    has_state = {id(key) for key in keys(states)} if addresses else set()
+    if not has_state.isdisjoint(world.has_state):
+        claims.claim(Kind.MODELS, f"states of another {name} for the same parameters", addresses)
+    world.has_state |= has_state
+    claims.claim(kinds[0], f"optimizer states of {name}", addresses)
     held = optimized(world, optimizer)
     claims.claim(kinds[1], f"parameters of {name}", filter(None, map(world.address, held)))
     claims.claim(kinds[2], f"gradients of {name}'s parameters", gradients(world, held))
@@ -131,6 +143,13 @@ def _by_circles(world: World, claims: Claims) -> None:
             found |= used_by(world, [tensor])
             visit(world, [node], set(), found)
     claims.claim(Kind.GRADIENT_CYCLE, "circles of a parameter, its `.grad` and that gradient's graph", list(found))
+    kept: dict[int, int] = {}
+    for node in [node for tensors in world.tensors.values() for tensor in tensors if (node := read(tensor, "grad_fn")) is not None]:
+        own = [one for one in attributes(node).values() if world.is_tensor(one) and read(one, "grad_fn") is node]
+        if own and not world.is_late:
+            kept |= used_by(world, own)
+            visit(world, [node], set(), kept)
+    claims.claim(Kind.GRADIENT_CYCLE, "functions of autograd that keep their own result", list(kept))
 
 
 def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graphs: list[Graph]) -> None:

@@ -20,6 +20,8 @@ from stalloc._out_of_memory.world import World, is_full, line_of, short, tensors
 
 #: As many models of one class were not built to train together.
 MANY_MODELS = 4
+#: What is said of these.
+GARBAGE = ", in reference cycles that nothing else refers to"
 #: Items that are looked at to find out whether something holds a tensor.
 MOST_TRIED = 20_000
 #: What `functools.lru_cache` makes of a function.
@@ -128,7 +130,9 @@ class Names:
         name = code.co_qualname if hasattr(code, "co_qualname") else code.co_name
         what = "closure of" if kind is Kind.CLOSURE else kind.value.replace("_", " ")
         many = f" ({len(things)} of them)" if len(things) > 1 else ""
-        self._add(Name(kind, f"{what} `{name}` at {line_of(code)}{many}", line_of(code), f"`{name}`", things, is_each=True))
+        is_waiting = kind is Kind.CLOSURE and len(things) >= MANY_MODELS and are_garbage(self._world, things)
+        kind, many = (Kind.GARBAGE, many + GARBAGE) if is_waiting else (kind, many)
+        self._add(Name(kind, f"{what} `{name}` at {line_of(code)}{many}", line_of(code), f"`{name}`", things, is_each=not is_waiting))
 
     def _named(self, value: Any, variable: str, place: str, where: str, kind: Kind) -> Name:
         is_tensor = self._world.is_tensor(value)
@@ -191,8 +195,8 @@ class Names:
             role = Kind.HOOK if hook else Kind.DATASET if self._is_dataset(kind) else Kind.QUEUE if own.endswith("Queue") else Kind.ATTRIBUTE
             one = Name(role, label, hook or class_line(kind, attribute), f"`self.{attribute}` of `{own}`", values, owner=f"{module_of(kind)}.{own}")
             is_module = type.__subclasscheck__(self._world.torch.nn.Module, kind)
-            if role is Kind.ATTRIBUTE and len(values) >= MANY_MODELS and _are_garbage(self._world, kind):
-                one.kind, one.text = Kind.GARBAGE, f"{label}, in reference cycles that nothing else refers to"
+            if role is Kind.ATTRIBUTE and len(values) >= MANY_MODELS and are_garbage(self._world, things):
+                one.kind, one.text = Kind.GARBAGE, label + GARBAGE
             one.is_bounded = is_module and all(map(is_tensor, values))
             one.is_each = len(values) >= MANY_MODELS and not is_module and one.kind is Kind.ATTRIBUTE
             self._add(one)
@@ -202,17 +206,12 @@ class Names:
         return data is not None and any(type.__subclasscheck__(base, kind) for base in (data.Dataset, data.IterableDataset))
 
 
-def _are_garbage(world: World, kind: type) -> bool:
-    """Whether the objects of a class wait for the garbage collector: most of those that are tried are referred to by each other alone."""
-    count = len(world.by_type[id(kind)])
-    tried = [_is_garbage(world, kind, count * part // 4) for part in range(4)]
-    return sum(tried) >= 3
-
-
-def _is_garbage(world: World, kind: type, index: int) -> bool:
-    ours = {id(things) for things in world.by_type.values()}
-    things = {id(world.by_type[id(kind)][index]): world.by_type[id(kind)][index]}
-    new = list(things.values())
+def are_garbage(world: World, alike: list[Any]) -> bool:
+    """Whether objects wait for the garbage collector: to two of them nothing refers but what they refer to. Each look takes long."""
+    lists = world.lists if any(one is alike for one in world.lists) else [*world.lists, alike]
+    ours, listed = set(map(id, lists)), Counter(id(one) for things in lists for one in things)
+    new: list[Any] = [alike[len(alike) // 3], alike[len(alike) * 2 // 3]]
+    things = {id(one): one for one in new}
     while new:
         above = gc.get_referrers(*new)
         if len(things) > 64 or world.is_late:
@@ -223,13 +222,9 @@ def _is_garbage(world: World, kind: type, index: int) -> bool:
             return False
         things.update((id(one), one) for one in new)
     within = Counter(id(one) for thing in things.values() for one in gc.get_referents(thing))
-    # Those of the dictionary, of the loop, of the call, and of the list of its class are ours.
+    # Those of the dictionary, of the call, and of our lists are ours.
     new = above = []
-    for key in list(things):
-        listed = int(id(type(things[key])) in world.by_type)
-        if sys.getrefcount(things[key]) - 2 - listed > within[key]:
-            return False
-    return True
+    return all(sys.getrefcount(things[key]) - 2 - listed[key] <= within[key] for key in list(things))
 
 
 def _slot(slot: Any, thing: Any) -> Any:

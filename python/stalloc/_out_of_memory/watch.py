@@ -192,7 +192,7 @@ class Watch:
         world = World(self._torch, device, Deadline(self._budget()))
         with world.is_tensor.undisturbed():
             claims = holders.find(world.look(), sizes, frames)
-            known = facts.gather(world, size, total, free)
+            known = facts.gather(world, claims, size, total, free)
         self._is_interrupted |= world.apart.is_interrupted
         known["left_out"] = world.apart.left_out
         known["device"] = device
@@ -368,6 +368,12 @@ def _name_locals(world: World, capture: Capture, error: BaseException) -> None:
         if used.keys() & graph["ends"]:
             kind = graph["kind"] if is_tensor(value) else Kind.GRAPH_OF_MANY
             graph.update(name=f"autograd graph{'' if is_tensor(value) else 's'} of {name}", line=line, kind=kind)
+    merged: dict[tuple[Kind, str], dict[str, Any]] = {}
+    for one in holding:
+        into = merged.setdefault((one["kind"], one["name"]), one)
+        if into is not one:
+            into.update((what, into[what] + one[what]) for what in ("bytes", "tensors", "used", "addresses"))
+    holding = list(merged.values())
     found: list[dict[str, Any]] = []
     claims = capture.claims
     named = {address for address, holder in claims.of.items() if holder.kind not in UNNAMED and not holder.is_each}

@@ -48,6 +48,8 @@ class World:
         self.apart = Apart()
         self.modules: list[Any] = []
         self.optimizers: list[Any] = []
+        #: Parameters that an optimizer that was looked at has states for, by id.
+        self.has_state: set[int] = set()
         #: Tensors by the address of their storage.
         self.tensors: dict[int, list[Any]] = {}
         #: By the id of each of these tensors, where its storage begins.
@@ -56,6 +58,8 @@ class World:
         self.by_type: dict[int, list[Any]] = {}
         #: Generators and coroutines that wait, and functions with a closure, by the id of their code.
         self.by_code: dict[int, tuple[types.CodeType, list[Any]]] = {}
+        #: Where tensors lie that are as wide as a vocabulary has words: logits, or made of them.
+        self.wide: set[int] = set()
         #: Exceptions with a traceback.
         self.exceptions: list[BaseException] = []
 
@@ -88,6 +92,11 @@ class World:
             self._add_code(thing)
         if role == "module" or role == "instance":
             self.by_type.setdefault(id(type(thing)), []).append(thing)
+
+    @functools.cached_property
+    def lists(self) -> list[list[Any]]:
+        """All that refers to objects here."""
+        return [self.modules, self.optimizers, self.exceptions, self.roots, *self.by_type.values(), *(things for _, things in self.by_code.values())]
 
     @functools.cached_property
     def roots(self) -> list[Any]:
@@ -130,6 +139,20 @@ class World:
         except Exception:  # noqa: S110 - tensors that have no storage: fake, sparse, of a functorch level
             pass
         return None
+
+    @functools.cached_property
+    def _vocabularies(self) -> set[int]:
+        """How many rows the embeddings have: of those of positions, which may be as many as a layer is wide, no word."""
+        kinds = (one for one in self.modules if type.__subclasscheck__(self.torch.nn.Embedding, type(one)))
+        weights = (named(attributes(one).get("_parameters")).get("weight") for one in kinds)
+        shapes = (self.is_tensor.read(weight, "shape") for weight in weights if self.is_tensor(weight))
+        return {int(shape[0]) for shape in shapes if shape and shape[0] > 4 * shape[-1]}
+
+    def see_width(self, tensor: Any, address: int) -> None:
+        """Remember a tensor that is as wide as a vocabulary. A square one is of positions by positions."""
+        shape = self.is_tensor.read(tensor, "shape") if self._vocabularies else ()
+        if shape and shape[-1] in self._vocabularies and shape[-2:-1] != shape[-1:]:
+            self.wide.add(address)
 
     def _add(self, tensor: Any) -> None:
         address = self.address(tensor)

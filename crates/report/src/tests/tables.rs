@@ -226,13 +226,18 @@ fn conditions(cause: Option<VerdictCause>) -> Vec<BTreeSet<String>> {
 fn the_tables_name_facts_causes_and_kinds_that_there_are() {
     let known: Map<String, Value> = Known::default().named();
     let is_fact = |name: &str| assert!(known.contains_key(name), "{name}");
+    let conditions_name_facts = |conditions: &'static str| {
+        let of_words = |one: &'static str| one.split_once('=').filter(|(name, _)| !name.ends_with(['<', '>']));
+        let sums = conditions.split(", ").map(|one| of_words(one).map_or(one, |(name, _)| name));
+        let words = sums.flat_map(|one| one.split(' ')).filter(|one| one.starts_with(|c: char| c.is_ascii_lowercase()));
+        words.filter(|one| *one != "no").for_each(is_fact);
+    };
     for (head, lines) in rows(CAUSES).chain(rows(REMEDIES)) {
         for (word, text) in &lines {
             assert!(["if", "head", "say", "text", "code"].contains(word), "{head}: {word}");
             names(&text.replace("<|", "").replace("|>", "")).iter().for_each(|name| is_fact(name));
             if *word == "if" {
-                let words = text.split([' ', ',', '=']).filter(|one| one.starts_with(|c: char| c.is_ascii_lowercase()));
-                words.filter(|one| *one != "no").for_each(is_fact);
+                conditions_name_facts(text);
             }
         }
     }
@@ -253,9 +258,7 @@ fn the_tables_name_facts_causes_and_kinds_that_there_are() {
             named::<VerdictCause>(cause).is_some() || ["unknown", "moment", "afterwards", "applied"].contains(&cause),
             "{head}"
         );
-        let sums = conditions.split(", ").map(|one| one.split_once('=').map_or(one, |(name, _)| name));
-        let words = sums.flat_map(|one| one.split(' ')).filter(|one| one.starts_with(|c: char| c.is_ascii_lowercase()));
-        words.filter(|one| *one != "no").for_each(is_fact);
+        conditions_name_facts(conditions);
     }
 }
 

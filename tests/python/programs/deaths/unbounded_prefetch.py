@@ -1,0 +1,24 @@
+"""A thread brings batches to the GPU as fast as it can; the queue between it and the training has no bound."""
+import queue
+import threading
+import time
+import torch
+from torch import nn
+
+waiting = queue.Queue()
+
+def fetch():
+    for _ in range(400):
+        waiting.put(torch.randn(256, 4096).to("cuda"))  # named
+        time.sleep(0.002)
+
+net = nn.Linear(4096, 256).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+thread = threading.Thread(target=fetch, daemon=True)
+thread.start()
+for step in range(400):
+    net(waiting.get()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.05)
+    torch.empty(1 << 20, device="cuda")
