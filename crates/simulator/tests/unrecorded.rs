@@ -1,7 +1,7 @@
 //! Steps that were not recorded: what our arena is worth to jobs whose steps vary, with another run's plan, with none, and
 //! learning as it goes.
 
-#[path = "../../synthesizer/tests/common/mod.rs"]
+#[path = "../../synthesizer/tests/it/common/mod.rs"]
 mod common;
 
 use common::Training;

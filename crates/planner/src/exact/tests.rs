@@ -9,7 +9,7 @@ use crate::check::check;
 use crate::model::{Buffer, Instance, Solution};
 use crate::part::{Item, Part};
 
-#[path = "../../tests/brute/mod.rs"]
+#[path = "../../tests/it/brute/mod.rs"]
 mod brute;
 
 /// The number of styles that [`style`] tells apart.

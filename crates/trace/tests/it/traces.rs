@@ -1,9 +1,5 @@
 //! What is derived from a trace: curves, fingerprint, marks, comparison.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use proptest::prelude::*;
 use stalloc_trace::{Difference, Mark, RawEvent, RequestId, SegmentAction, StackId, Trace, TraceBuilder, compare};
 
@@ -212,8 +208,8 @@ fn the_reserved_curve_begins_with_what_was_there_and_follows_the_segments() {
 #[ignore = "needs real recordings: STALLOC_RECORDINGS=FOLDER"]
 fn real_traces_equal_themselves_and_no_other() {
     let mut seen = std::collections::BTreeMap::new();
-    for path in common::snapshots() {
-        for trace in common::read(&path).traces {
+    for path in crate::common::snapshots() {
+        for trace in crate::common::read(&path).traces {
             let result = compare(&trace, &trace, 5);
             assert_eq!((result.aligned, result.differences), (trace.requests.len() as u64, 0));
             assert!(trace.peak_reserved().unwrap() >= trace.peak_allocated() / 2);

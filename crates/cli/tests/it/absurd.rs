@@ -1,7 +1,5 @@
 //! Whatever an option is given, the command says yes or no in time, with little memory: no panic, no abort, no kill.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

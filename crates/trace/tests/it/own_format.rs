@@ -1,9 +1,5 @@
 //! Our own format: nothing is lost, a cut-off file is read up to its last flush, damage is told.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
@@ -176,8 +172,8 @@ fn several_devices_share_a_file() {
 #[test]
 #[ignore = "needs real recordings: STALLOC_RECORDINGS=FOLDER"]
 fn real_snapshots_survive_conversion_unchanged() {
-    for path in common::snapshots() {
-        let recording = common::read(&path);
+    for path in crate::common::snapshots() {
+        let recording = crate::common::read(&path);
         let bytes = write_recording(&recording, Vec::new()).unwrap();
         let again = read(&bytes);
         assert!(again.warnings.is_empty());

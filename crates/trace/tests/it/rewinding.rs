@@ -1,10 +1,6 @@
 //! Snapshots of a few segments and entries: what was there before the first entry, and what each block says of itself.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::pickled::{dict, entry, int, pickle, recording, snapshot, text};
+use crate::common::pickled::{dict, entry, int, pickle, recording, snapshot, text};
 use stalloc_trace::site::BACKWARD_PASS;
 use stalloc_trace::{BlockState, MemoryState, StackId, Trace};
 

@@ -1,15 +1,11 @@
 //! Files that mean harm: clear errors in bounded time and memory, and nothing worse.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../../fuzz/fuzz_targets/check.rs"]
+#[path = "../../../../fuzz/fuzz_targets/check.rs"]
 mod check;
-mod common;
-
 use std::io::Write;
 use std::path::Path;
 
-use common::pickled::{LIMIT, dict, entry, float, int, pickle, recording, snapshot, text};
+use crate::common::pickled::{LIMIT, dict, entry, float, int, pickle, recording, snapshot, text};
 use proptest::prelude::*;
 use stalloc_trace::format::write_recording;
 use stalloc_trace::{Fault, FilePosition, RawEvent, StackId, TraceBuilder, open, read_bytes};

@@ -1,7 +1,5 @@
 //! What `--help` says, word for word: a change of words is seen, and written with `STALLOC_WRITE_HELP=1 cargo test -p stalloc-cli --test help`.
 
-#![allow(clippy::unwrap_used)]
-
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};

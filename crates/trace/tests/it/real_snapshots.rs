@@ -1,9 +1,5 @@
 //! Real snapshots: what was worked out backwards, played forwards again, must end where the snapshot ends.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::BTreeMap;
 
 use stalloc_trace::{BlockState, Event, MemoryState, SegmentAction, Trace};
@@ -105,8 +101,8 @@ fn plays_forward(trace: &Trace, name: &str) {
 #[test]
 #[ignore = "needs real recordings: STALLOC_RECORDINGS=FOLDER"]
 fn the_state_before_the_first_entry_leads_to_the_state_at_the_end() {
-    for path in common::snapshots() {
-        let recording = common::read(&path);
+    for path in crate::common::snapshots() {
+        let recording = crate::common::read(&path);
         for trace in &recording.traces {
             let name = format!("{} device {}", path.file_name().unwrap().to_string_lossy(), trace.device);
             let initial = trace.initial.as_ref().map_or(0, MemoryState::reserved);

@@ -1,9 +1,5 @@
 //! Small blocks that stay among large ones do not keep the large ones' memory.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use stalloc_allocator::Allocator;
 use stalloc_device::Counting;
 use stalloc_plan::Plan;

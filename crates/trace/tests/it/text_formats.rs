@@ -1,9 +1,5 @@
 //! DSA instances and the logs of the paper's artifact.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use stalloc_trace::{
     Event, Fault, FilePosition, Format, Gap, Input, Instance, InstanceRow, Mark, Trace, open, read_bytes,
 };
@@ -138,7 +134,7 @@ fn a_line_of_an_instance_may_have_a_mebibyte_and_no_byte_more() {
 #[test]
 #[ignore = "needs real recordings: STALLOC_RECORDINGS=FOLDER"]
 fn real_instances_are_read() {
-    for path in common::real("dsa") {
+    for path in crate::common::real("dsa") {
         let Input::Instance(instance) = open(&path, &mut |_, _| {}).unwrap() else { panic!("{}", path.display()) };
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(instance.rows.len(), text.trim().lines().count() - 1);

@@ -1,9 +1,5 @@
 //! How much device memory the arena holds: what blocks needed at most, and a slack that driver time decides.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use stalloc_allocator::{Allocator, Arena, Served};
 use stalloc_device::{Counting, Device, Shared};
 use stalloc_plan::Plan;

@@ -1,12 +1,8 @@
 //! Instances made from a solution: it is one, it is as low as can be, and where they are small the planner finds it or
 //! one that is as good.
 
+use crate::{generate, nested};
 use stalloc_planner::{Buffer, Options, Solution, check, solve};
-
-#[path = "../examples/tight/generate.rs"]
-mod generate;
-#[path = "../examples/tight/nested.rs"]
-mod nested;
 
 const NAMES: [&str; 10] = [
     "cut:1",

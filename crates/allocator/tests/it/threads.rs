@@ -1,12 +1,8 @@
 //! Several threads allocate and free at once; a map apart from them knows which addresses somebody has.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use common::*;
+use crate::common::*;
 use stalloc_allocator::{Allocator, Arena, PlannedAllocator};
 use stalloc_device::{Counting, Shared};
 use stalloc_plan::SectionKind::Repeating;

@@ -1,7 +1,5 @@
 //! `stalloc info`: figures, exit statuses, messages.
 
-#![allow(clippy::unwrap_used)]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -1,6 +1,4 @@
 //! What the arena says of its blocks, its addresses and its memory.
-#![allow(clippy::unwrap_used)]
-
 use stalloc_allocator::{Arena, Error, LiveBlock};
 use stalloc_device::{Counting, Shared};
 use stalloc_plan::Plan;

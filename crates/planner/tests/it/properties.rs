@@ -1,14 +1,8 @@
 //! What holds for every instance, tried on random small ones against exhaustive search.
 
+use crate::{brute, noisy};
 use proptest::prelude::*;
 use stalloc_planner::{Buffer, Effort, Error, Instance, Options, check, solve};
-
-mod brute;
-#[allow(dead_code, reason = "the example makes more")]
-#[path = "../examples/tight/generate.rs"]
-mod generate;
-#[path = "../examples/tight/noisy.rs"]
-mod noisy;
 
 fn buffer(horizon: u64, cyclic: bool) -> impl Strategy<Value = Buffer> {
     let length = if cyclic { horizon } else { 5 };

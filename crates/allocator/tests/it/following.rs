@@ -1,9 +1,5 @@
 //! Programs that follow their plan, and programs that stray from it.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use stalloc_allocator::{Allocator, Arena, Error, Script, Source};
 use stalloc_device::{Counting, Shared};
 use stalloc_plan::Plan;

@@ -1,9 +1,5 @@
 //! Random programs against random, mostly wrong, plans: no two live blocks ever overlap.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use stalloc_allocator::{Allocator, Script, Served};
 use stalloc_device::{Counting, Shared};

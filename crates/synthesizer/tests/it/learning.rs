@@ -1,10 +1,8 @@
 //! The learner as a running job uses it.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::Training;
+use crate::common::Training;
 use proptest::prelude::*;
 use stalloc_plan::{Entry, Plan};
 use stalloc_planner::Effort;

@@ -1,9 +1,5 @@
 //! Several streams on a device whose events complete late.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
-use common::*;
+use crate::common::*;
 use stalloc_allocator::{Allocator, Arena, LiveBlock, Source};
 use stalloc_device::{Address, Counting, Device, Error, MemoryInfo, Shared, Stream};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};

@@ -1,6 +1,4 @@
 //! Sleep: contents go to the host and come back to the same addresses, whatever a program does and wherever the device refuses.
-#![allow(clippy::unwrap_used)]
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -3,13 +3,9 @@
 //! before what is known from what the device was told, by vector clocks.
 //!
 //! `STALLOC_ORDER_CASES=100000 cargo test -p stalloc-allocator --test order` tries more.
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use stalloc_allocator::{Allocator, Script, Served};
 use stalloc_device::{Address, Counting, Device, Error, MemoryInfo, Shared, Stream};

@@ -1,10 +1,6 @@
 //! Snapshots as Python writes them: every protocol, old and new fields. The files in `data` are one small snapshot
 //! each; its figures are in the tests.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::path::Path;
 
 use stalloc_trace::{BlockState, Event, Mark, Pool, Recording, Trace};
@@ -12,7 +8,7 @@ use stalloc_trace::{BlockState, Event, Mark, Pool, Recording, Trace};
 const START: u64 = 0x7F00_0000_0000;
 
 fn read(name: &str) -> Recording {
-    let recording = common::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name));
+    let recording = crate::common::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name));
     assert!(recording.warnings.is_empty(), "{name}: {:?}", recording.warnings);
     recording
 }

@@ -2,8 +2,6 @@
 //!
 //! `STALLOC_FAULTS=SEED,COUNT cargo test -p stalloc-cli --test faults` tries more: COUNT of each kind (20 by default, seed 1).
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,5 @@
 //! The commands end to end, as a user calls them: demo, plan, verify, simulate.
 
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

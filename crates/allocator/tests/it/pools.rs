@@ -1,8 +1,6 @@
 //! Pools of graphs: what a graph was given stays its own as long as somebody holds its pool, however pages are shared inside of it.
 //!
 //! `STALLOC_POOL_CASES=100000 cargo test -p stalloc-allocator --test pools` tries more random programs.
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -1,8 +1,6 @@
 //! What plans of training-like traces must look like.
 
-mod common;
-
-use common::Training;
+use crate::common::Training;
 use proptest::prelude::*;
 use stalloc_plan::{CARRIED, Entry, Plan, SectionKind, Slot};
 use stalloc_planner::Effort;

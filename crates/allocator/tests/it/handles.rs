@@ -1,6 +1,4 @@
 //! Handles of memory: large ones behind wide ranges, and none of which a part is of no use where memory is short.
-#![allow(clippy::unwrap_used)]
-
 use stalloc_allocator::Arena;
 use stalloc_device::{Counting, Device, Shared};
 use stalloc_plan::Plan;
