@@ -15,6 +15,8 @@ import stalloc
 PROGRAMS = Path(__file__).parent / "programs"
 #: What every program starts with: the compiler is not imported before it is used.
 START = Path(__file__).parent / "start"
+#: Seconds after which a run is one that hangs: the longest takes three minutes, and four times that next to other work.
+HANGS = "1800"
 COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
 
 
@@ -22,7 +24,7 @@ def run(*arguments: str | Path, env: dict[str, str] | None = None, **options: An
     """Run the `stalloc` command."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("STALLOC_TRACE")}
     clean["PYTHONPATH"] = str(START)
-    command = ["timeout", "--kill-after=5", "600", COMMAND, *map(str, arguments)]  # ends the command's children too
+    command = ["timeout", "--kill-after=5", HANGS, COMMAND, *map(str, arguments)]  # ends the command's children too
     return subprocess.run(command, text=True, capture_output=True, env=clean | (env or {}), **options)
 
 

@@ -112,6 +112,7 @@ def test_the_environment_alone_traces_and_serves_as_the_artifact_lays_out_its_fo
     assert "PyTorch's allocator:" not in process.stderr
 
 
+@pytest.mark.nightly
 def test_the_runs_of_the_artifacts_readme_go_through_on_a_megatron_script_with_its_hook(python, planned, tmp_path):
     script = (SOURCES.parent / "examples" / "megatron_gpt.py").read_text()
     hooked = script.replace("import argparse\n", "from stalloc.utils.hook_model import hook_memory_model\n\nimport argparse\n", 1)

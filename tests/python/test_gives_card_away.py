@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 from runs import PROGRAMS, run
 
 
@@ -21,6 +22,7 @@ def test_an_arena_in_one_allocation_says_that_it_cannot():
     assert sleeps("solid", options=("--solid",)) == []
 
 
+@pytest.mark.nightly
 def test_a_hundred_that_are_killed_or_find_no_host_memory_end_cleanly_or_go_on():
     process = subprocess.run([sys.executable, PROGRAMS / "sleep_ends.py"], capture_output=True, text=True, timeout=300)
     assert process.returncode == 0, process.stderr
