@@ -232,6 +232,8 @@ def test_what_is_reserved_is_a_range_where_it_hangs_on_how_far_the_gpu_is_behind
     assert reserved["stalloc"]["peak_reserved_late"] is None
     said = run("fit", "--dry-run", "h100-80gb", "--", *program, env=cache).stdout
     assert re.search(r"pytorch +yes +[0-9.]+ MiB to [0-9.]+ [MG]iB ", said) and "A range: memory that other streams use" in said, said
+    tried = run("fit", "--dry-run", "h100-80gb", "--vary", "X=1,2", "--", *program, "{X}", env=cache).stdout
+    assert "what was tried" in tried and "A range" not in tried, "where nothing is said of what is reserved"
 
 
 def test_worlds_are_lists_multiplied_and_every_stage_of_a_pipeline_is_tried(cache):

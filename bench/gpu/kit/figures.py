@@ -12,12 +12,12 @@ import torch
 
 def write(output: Path, figures: dict[str, Any]) -> None:
     """Writes figures, with PyTorch's peaks, and what stalloc says of itself where the process runs under it."""
-    output.write_text(whole(figures))
+    output.write_text(json.dumps(complete(figures), default=str))
 
 
-def whole(figures: dict[str, Any]) -> str:
-    """What :func:`write` writes, in a line."""
+def complete(figures: dict[str, Any]) -> dict[str, Any]:
+    """Figures with what :func:`write` adds to them, as it is now."""
     figures.update(peak_allocated=torch.cuda.max_memory_allocated(), peak_reserved=torch.cuda.max_memory_reserved())
     if "stalloc" in sys.modules:
         figures["stalloc"] = sys.modules["stalloc"].memory_stats()
-    return json.dumps(figures, default=str)
+    return figures

@@ -37,11 +37,11 @@ class Segments:
         if not self._left:
             torch.cuda.synchronize()
             took = {"seconds": time.perf_counter() - self._ends[0], "cpu_seconds": time.process_time() - self._cpu}
-            self.say(json.dumps({**took, "steps": [b - a for a, b in zip(self._ends, self._ends[1:])], **spent()}))
+            self.say({**took, "steps": [b - a for a, b in zip(self._ends, self._ends[1:])], **spent()})
             self.begin()
 
-    def say(self, line: str) -> None:
-        print(line, file=self._lines, flush=True)
+    def say(self, what: dict[str, Any]) -> None:
+        print(json.dumps(what, default=str), file=self._lines, flush=True)
 
 
 def spent() -> dict[str, Any]:
@@ -76,7 +76,7 @@ def main() -> None:
     leader = socket.socket(socket.AF_UNIX)
     leader.connect(options.leader)
     segments = Segments(leader)
-    segments.say(json.dumps({"way": options.way}))
+    segments.say({"way": options.way})
 
     def led() -> None:
         segments.begin()
@@ -85,8 +85,8 @@ def main() -> None:
 
     program.run(led)
     torch.cuda.synchronize()
-    last = json.loads(figures.whole({}))  # before the digest takes memory
-    segments.say(json.dumps({**last, "weights": digest(segments.steps.whose)}))
+    last = figures.complete({})  # before the digest takes memory
+    segments.say({**last, "weights": digest(segments.steps.whose)})
 
 
 if __name__ == "__main__":

@@ -172,8 +172,12 @@ impl<'a> Analysis<'a> {
         let is_enlarged = found.cause == Some(VerdictCause::Enlarged);
         let growth = enlarged.filter(|_| is_enlarged).cloned().or(self.figures.growth.take());
         self.figures.growth = growth.filter(|_| grows);
-        (self.figures.verdict, self.figures.cause, self.figures.advice) = (found.verdict, found.cause, advice);
-        (self.figures.headline, self.figures.facts, self.figures.known) = (found.headline, found.facts, found.known);
+        self.figures.verdict = found.verdict;
+        self.figures.cause = found.cause;
+        self.figures.headline = found.headline;
+        self.figures.facts = found.facts;
+        self.figures.known = found.known;
+        self.figures.advice = advice;
         if grows {
             self.fits_nowhere();
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use stalloc_allocator::{Allocator, Arena, Error, PlannedAllocator, Served};
+use stalloc_allocator::{Allocator, Arena, Error, PlannedAllocator, Script, Served};
 use stalloc_device::{Address, Counting, Device, Shared, Stream};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 
@@ -84,6 +84,20 @@ impl<D: Device + Clone> Checked<D> {
 
     pub fn malloc(&mut self, size: u64) -> Served {
         self.try_malloc(size, 0).unwrap()
+    }
+
+    /// Offers a script, and says whether the arena takes it at the next step.
+    pub fn propose(&mut self, script: Script) -> bool {
+        let arena = self.allocator.arena_mut();
+        let frames = arena.frame_bytes().map_or(Default::default(), |size| script.frames(size));
+        arena.propose(script, &frames)
+    }
+
+    /// Begins a step with a script, if the arena takes it.
+    pub fn adopt(&mut self, script: Script) {
+        self.propose(script);
+        self.allocator.step_begin();
+        drop(self.allocator.arena_mut().take_retired());
     }
 
     pub fn free(&mut self, served: Served) {

@@ -325,10 +325,7 @@ fn a_plan_whose_addresses_reach_beyond_the_device_is_followed() {
 }
 
 fn propose(checked: &mut Checked<Shared<Counting>>, plan: &Plan) -> bool {
-    let script = Script::new(plan).expect("a plan that can be followed");
-    let arena = checked.allocator.arena_mut();
-    let frames = script.frames(arena.frame_bytes().expect("a device that maps pages"));
-    arena.propose(script, &frames)
+    checked.propose(Script::new(plan).expect("a plan that can be followed"))
 }
 
 #[test]

@@ -267,11 +267,7 @@ fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64, scale
             Act::StepBegin => checked.allocator.step_begin(),
             Act::Adopt(planned) => {
                 let script = if planned { Script::new(plan).unwrap() } else { Script::default() };
-                let arena = checked.allocator.arena_mut();
-                let frames = arena.frame_bytes().map_or(Default::default(), |size| script.frames(size));
-                arena.propose(script, &frames);
-                checked.allocator.step_begin();
-                drop(checked.allocator.arena_mut().take_retired());
+                checked.adopt(script);
             }
             Act::SetTight(tight) => checked.allocator.arena_mut().set_tight(tight),
             Act::EmptyCache => checked.allocator.empty_cache().unwrap(),

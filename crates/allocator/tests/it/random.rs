@@ -122,11 +122,7 @@ fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory, scale: u64) {
             Act::Adopt(number) => {
                 plan = plans.get(number).unwrap_or(plan);
                 let script = plans.get(number).map_or(Script::default(), |plan| Script::new(plan).unwrap());
-                let arena = checked.allocator.arena_mut();
-                let frames = arena.frame_bytes().map_or(Default::default(), |size| script.frames(size));
-                arena.propose(script, &frames);
-                checked.allocator.step_begin();
-                drop(checked.allocator.arena_mut().take_retired());
+                checked.adopt(script);
             }
             Act::SetTight(tight) => checked.allocator.arena_mut().set_tight(tight),
             Act::Follow(section, from, count) => {

@@ -203,8 +203,6 @@ fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
             print_largest(question, answer, gpu)?;
             print_tried(&of_gpu)?;
         }
-        let verdicts = of_gpu.iter().flat_map(|one| &one.verdicts);
-        output::why_a_range(verdicts.map(|verdict| (verdict.peak_reserved, verdict.peak_reserved_late)))?;
         for (values, refused) in
             answer.frontier.iter().filter(|row| row.gpu == *gpu).filter_map(|row| row.caught.as_ref())
         {
@@ -292,7 +290,9 @@ fn print_one(candidate: &Candidate) -> Result<(), Error> {
         table.row(row);
     }
     output::line(&peak(candidate))?;
-    table.print()
+    table.print()?;
+    let verdicts = candidate.verdicts.iter();
+    output::why_a_range(verdicts.map(|verdict| (verdict.peak_reserved, verdict.peak_reserved_late)))
 }
 
 /// The largest job that fits, under the first allocator that it fits under; else how to see what it needs.
@@ -343,6 +343,7 @@ fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), 
     };
     let name = &question.variables[searched].name;
     let has_ranks = answer.candidates.iter().any(|candidate| candidate.ranks.len() > 1);
+    let mut reserved = Vec::new();
     for row in answer.frontier.iter().filter(|row| row.gpu == *gpu) {
         let with = if row.fixed.is_empty() { String::new() } else { format!(" with {}", words(&row.fixed)) };
         let so_far = if row.is_complete { "" } else { ", so far" };
@@ -357,6 +358,7 @@ fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), 
             let mut cells = vec![kind.name().to_owned(), format!("{}{more}", values[searched].1)];
             let found = answer.candidates.iter().find(|candidate| candidate.gpu == *gpu && candidate.values == *values);
             if let Some(verdict) = found.and_then(|candidate| candidate.verdicts.get(index)) {
+                reserved.push((verdict.peak_reserved, verdict.peak_reserved_late));
                 cells.push(output::bytes_between(verdict.peak_reserved, verdict.peak_reserved_late));
                 cells.extend(rest(verdict, has_ranks));
             }
@@ -371,7 +373,7 @@ fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), 
             output::line(&format!("  every value made the same requests: does the command use {{{name}}}?"))?;
         }
     }
-    Ok(())
+    output::why_a_range(reserved.into_iter())
 }
 
 /// The host memory that sleeping takes.
