@@ -16,7 +16,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 #: What every program starts with: the compiler is not imported before it is used.
 START = Path(__file__).parent / "start"
 #: Seconds after which a run is one that hangs: the longest takes three minutes, and four times that next to other work.
-HANGS = "1800"
+HANGS = "900"
 COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
 
 
