@@ -262,17 +262,6 @@ impl PrivateFolder {
         Ok(names)
     }
 
-    /// Removes the folder with the files in it, and leaves what is in folders of it alone; for one that nobody needs any more.
-    pub fn remove_with_files(self) {
-        for (name, _) in self.names().unwrap_or_default() {
-            let about = rustix::fs::statat(&self.folder, &name, AtFlags::SYMLINK_NOFOLLOW);
-            if about.is_ok_and(|about| FileType::from_raw_mode(about.st_mode) != FileType::Directory) {
-                let _ = self.remove(&name);
-            }
-        }
-        let _ = fs::remove_dir(&self.path);
-    }
-
     /// Makes something under a name that nobody has.
     fn under_new_name<T>(&self, make: impl Fn(&OsStr) -> rustix::io::Result<T>) -> io::Result<(OsString, T)> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
