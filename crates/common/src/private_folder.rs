@@ -20,7 +20,7 @@ use std::time::SystemTime;
 
 use tempfile::TempDir;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 
 /// What unfinished files begin with; nothing reads them.
 const UNFINISHED: &str = ".stalloc-";

@@ -100,7 +100,7 @@ fn a_link_or_pipe_in_the_place_of_a_file_is_neither_followed_nor_waited_for() {
         (b"precious".to_vec(), b"ours".to_vec())
     );
     let pipe = folder.path().join("pipe");
-    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
     assert!(folder.append("pipe".as_ref(), b"more").is_err());
     assert!(folder.read("pipe".as_ref(), 100).unwrap_err().to_string().ends_with("pipe: it is no file"));
     folder.link("pipe".as_ref(), Path::new("/lib/first")).unwrap();
