@@ -8,7 +8,7 @@ from typing import Any
 
 FIGURE = re.compile(r"\d[\d.]* (?:[KMGT]iB|B|%)(?![\w.])")
 GRAPHS = ("graph", "graph_of_many")
-MODEL = ("parameters", "gradients", "buffer", "optimizer_states", "models")
+MODEL = ("parameters", "gradients", "buffer", "optimizer_states", "other_states", "models")
 
 
 def written(value: int) -> str:
@@ -31,7 +31,7 @@ def recomputed(device: dict[str, Any]) -> dict[str, Any]:
             facts |= {"capacity": capacity, "missing": max(0, needed - capacity), "room": capacity if needed <= capacity else None}
     if holders:
         facts |= {"graphs": sum(one["bytes"] for one in holders if one["kind"] in GRAPHS), "model": sum(one["bytes"] for one in holders if one["kind"] in MODEL)}
-    if named := next((one for one in holders if one["holder"] == device["known"]["holder"]), None):
+    if named := next((one for one in holders if one["holder"] == device["known"].get("holder")), None):
         facts |= {"holder_bytes": named["bytes"], "holder_kind": named["kind"], "holder_site": named["site"], "is_loaded": named["is_loaded"]}
     if device["growth"] and device["cause"] != "enlarged":
         each = device["growth"]["bytes_per_step"]
@@ -45,7 +45,7 @@ def recomputed(device: dict[str, Any]) -> dict[str, Any]:
 def faults(device: dict[str, Any]) -> list[str]:
     """What a reader of the report would find to be wrong; empty where all is right."""
     known = device["known"]
-    found = [f"{name} is {known[name]!r}, by the figures {value!r}" for name, value in recomputed(device).items() if known[name] != value]
+    found = [f"{name} is {known[name]!r}, by the figures {value!r}" for name, value in recomputed(device).items() if known.get(name) != value]
     numbers = {written(value) for value in known.values() if isinstance(value, int) and not isinstance(value, bool)}
     numbers |= {written(one["peak_reserved"]) for one in device["allocators"]} | set(FIGURE.findall(json.dumps(known, ensure_ascii=False)))
     sentences = [device["headline"], *device["facts"], *(one["text"] for one in device["advice"])]

@@ -3,7 +3,7 @@
 use stalloc_trace::Trace;
 
 use crate::diagnosis::Diagnosis;
-use crate::figures::{Advice, AllocatorFigures, Fit, OutOfMemory, Verdict, VerdictCause as Cause};
+use crate::figures::{Advice, AllocatorFigures, Fit, OutOfMemory, Verdict};
 use crate::sentence::{Named, filled};
 use crate::table::{hold, rows};
 use crate::words::bytes;
@@ -42,23 +42,17 @@ impl Case<'_> {
         if self.state_only {
             return remedy("moment", named).into_iter().collect();
         }
-        if found.cause == Some(Cause::Pieces) {
+        if found.cause == Some("pieces") {
             return self.against_fragmentation(&found.known);
         }
         if !matches!(found.verdict, Verdict::TooLarge | Verdict::Growth | Verdict::Fragmentation) {
             return Vec::new();
         }
-        let mut advice: Vec<Advice> =
-            remedy(&found.cause.map_or_else(|| "unknown".into(), Cause::name), named).into_iter().collect();
-        const BY_SIZE: [Cause; 6] = [
-            Cause::Logits,
-            Cause::OptimizerStates,
-            Cause::GradientBuckets,
-            Cause::Models,
-            Cause::Activations,
-            Cause::Weights,
-        ];
-        if found.verdict == Verdict::TooLarge && found.cause.is_none_or(|cause| BY_SIZE.contains(&cause)) {
+        const BY_SIZE: [&str; 7] =
+            ["logits", "optimizer_states", "gradient_buckets", "models", "activations", "weights", "unknown"];
+        let cause = found.cause.unwrap_or("unknown");
+        let mut advice: Vec<Advice> = remedy(cause, named).into_iter().collect();
+        if found.verdict == Verdict::TooLarge && BY_SIZE.contains(&cause) {
             let more = remedy("afterwards", named);
             advice.extend(more.filter(|more| advice.iter().all(|one| one.command != more.command)));
         }

@@ -17,8 +17,7 @@ use crate::enlarged::enlarged;
 use crate::facts::Facts;
 use crate::failure::failure;
 use crate::figures::{
-    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, Growth, PlanFigures, StepKind, StepReserved, Verdict,
-    VerdictCause, label,
+    AllocatorFigures, CategoryFigures, DeviceFigures, Fit, Growth, PlanFigures, StepKind, StepReserved, Verdict, label,
 };
 use crate::growth::growth;
 use crate::holders::{by_module, by_site, modules};
@@ -169,7 +168,7 @@ impl<'a> Analysis<'a> {
         };
         let advice = case.advice(&found);
         let grows = found.verdict == Verdict::Growth;
-        let is_enlarged = found.cause == Some(VerdictCause::Enlarged);
+        let is_enlarged = found.cause == Some("enlarged");
         let growth = enlarged.filter(|_| is_enlarged).cloned().or(self.figures.growth.take());
         self.figures.growth = growth.filter(|_| grows);
         self.figures.verdict = found.verdict;

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::facts::{HolderBytes, Kind};
-use crate::figures::{Verdict, VerdictCause};
+use crate::figures::Verdict;
 use crate::known::Known;
 use crate::sentence::{Named, filled, first};
 use crate::table::{hold, rows};
@@ -52,7 +52,7 @@ const ALWAYS: [(&str, &str); 6] = [
     ),
     ("climbs", "{filled} have come piece by piece, as long as was recorded."),
     ("size", "{cache} of what was held are whole free segments, which PyTorch keeps as a cache."),
-    ("", "{holder_bytes} are held by {holder}<|, in {#holder_tensors} tensors|>."),
+    ("", "{holder_bytes} are held by {holder}<|, in {#holder_blocks} tensors|>."),
     ("", "It was the first to fail: {#followed} more requests failed after it."),
 ];
 
@@ -61,7 +61,7 @@ const ALWAYS: [(&str, &str); 6] = [
 pub struct Diagnosis {
     pub verdict: Verdict,
     /// Why; none where nothing is wrong or nothing tells.
-    pub cause: Option<VerdictCause>,
+    pub cause: Option<&'static str>,
     pub headline: String,
     pub facts: Vec<String>,
     /// All facts, with those of the holder that it is about.
@@ -84,14 +84,14 @@ pub fn diagnosis(known: &Known, holders: &[HolderBytes]) -> Diagnosis {
             let of = |word: &'static str| lines.iter().filter(move |line| line.0 == word).map(|line| line.1);
             let about = (when.is_empty() || when == moment).then(|| candidates(who, known, holders))?;
             let known = about.into_iter().find_map(|holder| {
-                let known = known.with(holder).named();
+                let known = known.with(holder);
                 let holds = of("if").any(|one| hold(one, &known)) || of("if").next().is_none();
                 holds.then_some(known)
             })?;
             let verdict = named(verdict).unwrap_or(Verdict::Unknown);
             Some(said(
                 verdict,
-                named(cause),
+                Some(cause).filter(|cause| *cause != "unknown"),
                 known,
                 holders,
                 &of("head").collect::<Vec<_>>(),
@@ -103,7 +103,7 @@ pub fn diagnosis(known: &Known, holders: &[HolderBytes]) -> Diagnosis {
 
 fn said(
     verdict: Verdict,
-    cause: Option<VerdictCause>,
+    cause: Option<&'static str>,
     mut known: Named,
     holders: &[HolderBytes],
     heads: &[&str],
@@ -115,7 +115,7 @@ fn said(
     if let Some(largest) =
         holders.first().filter(|one| !is_named && (verdict == Verdict::TooLarge || one.kind != Kind::Native))
     {
-        known.extend(Known::default().with(Some(largest)).named().into_iter().filter(|(_, fact)| !fact.is_null()));
+        known.extend(Known::default().with(Some(largest)).into_iter().filter(|(_, fact)| !fact.is_null()));
     }
     let of_verdict = HEADLINES.iter().find(|one| one.0 == verdict).map_or(&[][..], |one| one.1);
     let mut headline = first(heads, &known).or_else(|| first(of_verdict, &known)).unwrap_or_default();

@@ -39,7 +39,7 @@ pub struct Facts {
     pub steps: Option<u64>,
     /// Requests that failed after it.
     pub followed: u64,
-    pub holders: Vec<HolderFacts>,
+    pub holders: Vec<HolderBytes>,
     /// What NVML says of processes on the device.
     pub processes: Option<Vec<OtherProcess>>,
     pub pid: u64,
@@ -83,9 +83,11 @@ pub enum Kind {
     /// Frames of an exception that is handled now, and of one that is kept.
     Exception,
     KeptException,
-    /// Objects that wait for the garbage collector; parameters whose gradients have a graph that leads back to them.
+    /// Objects that wait for the garbage collector; parameters whose gradients have a graph that leads back to them; functions of
+    /// autograd that keep their own result.
     Garbage,
     GradientCycle,
+    FunctionCycle,
     Hook,
     /// An autograd graph; one of many forward passes.
     Graph,
@@ -97,12 +99,15 @@ pub enum Kind {
     Unnamed,
     /// What nothing in Python holds.
     Native,
+    /// Of another optimizer for the same parameters.
+    OtherStates,
     /// What a name of the program keeps.
     Container,
     Attribute,
     Dataset,
     Queue,
     Cache,
+    Iterator,
     Closure,
     Generator,
     Coroutine,
@@ -117,11 +122,13 @@ impl Kind {
     /// All by which the program keeps things under a name of its own.
     pub const KEPT: &[Kind] = &[
         Kind::Models,
+        Kind::OtherStates,
         Kind::Container,
         Kind::Attribute,
         Kind::Dataset,
         Kind::Queue,
         Kind::Cache,
+        Kind::Iterator,
         Kind::Closure,
         Kind::Generator,
         Kind::Coroutine,
@@ -130,7 +137,8 @@ impl Kind {
     /// Autograd's graphs.
     pub const GRAPHS: &[Kind] = &[Kind::Graph, Kind::GraphOfMany];
     /// What a model and its training have from the first step to the last.
-    pub const MODEL: &[Kind] = &[Kind::Parameters, Kind::Gradients, Kind::Buffer, Kind::OptimizerStates, Kind::Models];
+    pub const MODEL: &[Kind] =
+        &[Kind::Parameters, Kind::Gradients, Kind::Buffer, Kind::OptimizerStates, Kind::OtherStates, Kind::Models];
 
     /// Whether it is one of some.
     pub fn is_of(self, kinds: &[Kind]) -> bool {
@@ -138,33 +146,12 @@ impl Kind {
     }
 }
 
-/// What holds some blocks.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// Who holds memory, for people. The Python package writes most of it, [`Facts::holders`] the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct HolderFacts {
-    pub kind: Kind,
-    pub name: String,
-    pub line: Option<String>,
-    pub bytes: u64,
-    pub tensors: usize,
-    /// Bytes that the tensors use of it: less where they are views of what is kept.
-    pub used: Option<u64>,
-    /// Whether it has one tensor for each module, so that it does not grow.
-    pub is_bounded: bool,
-    /// Whether it is a graph that ends in no parameter that an optimizer has.
-    pub is_untrained: bool,
-    /// The class of what is in it, where these are no tensors.
-    pub content: String,
-    /// The full name of the class that has it as an attribute.
-    pub owner: String,
-    /// Some of the blocks, the largest first.
-    pub addresses: Vec<u64>,
-}
-
-/// Who holds memory, for people.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HolderBytes {
     /// Its name: ``list `seen` in train.py:31``.
+    #[serde(alias = "name")]
     pub holder: String,
     /// What it is.
     pub kind: Kind,
@@ -173,27 +160,33 @@ pub struct HolderBytes {
     /// Bytes.
     pub bytes: u64,
     /// Tensors.
+    #[serde(alias = "tensors")]
     pub blocks: usize,
     /// The line that allocated most of them.
     pub site: Option<String>,
     /// Bytes that the tensors use of it, where they are views of what is kept.
     pub used: Option<u64>,
-    /// Whether it does not grow.
+    /// Whether it has one tensor for each module, so that it does not grow.
     pub is_bounded: bool,
     /// Whether most was loaded from a file.
     pub is_loaded: bool,
     /// Whether much is models' or optimizers'.
     pub is_models: bool,
-    /// Whether no optimizer has the parameters in which the graph ends.
+    /// Whether it is a graph that ends in no parameter that an optimizer has.
     pub is_untrained: bool,
+    /// Whether it is a graph that ends in an input too, by which is differentiated.
+    pub is_of_input: bool,
     /// Whether it was filled piece by piece over what was recorded.
     pub is_filled: bool,
-    /// Whether no backward pass has run since the first of it was made, as far as call stacks tell.
+    /// Whether no backward pass has run since most of it was made, as far as call stacks tell.
     pub is_pending: bool,
     /// The class of what is in it, where these are no tensors.
     pub content: String,
     /// The full name of the class that has it as an attribute.
     pub owner: String,
+    /// Some of the blocks, the largest first.
+    #[serde(skip_serializing)]
+    pub addresses: Vec<u64>,
 }
 
 impl Facts {
@@ -220,7 +213,7 @@ impl Facts {
             .iter()
             .map(|one| {
                 let mut by_site: HashMap<std::rc::Rc<str>, u64> = HashMap::new();
-                let (mut loaded, mut models) = (0u64, 0u64);
+                let (mut loaded, mut models, mut new) = (0u64, 0u64, 0u64);
                 let mut born: Vec<Time> = Vec::new();
                 for id in one.addresses.iter().filter_map(|address| at.get(address)) {
                     let request = trace.request(*id);
@@ -228,29 +221,22 @@ impl Facts {
                     let through = passes(trace, request.stack);
                     loaded += if through.loaded { request.rounded() >> 9 } else { 0 };
                     models += if is_models(trace, request.stack, through) { request.rounded() >> 9 } else { 0 };
+                    new += if request.alloc > last_backward { request.rounded() >> 9 } else { 0 };
                     born.extend(request.alloc);
                 }
-                let first = born.iter().min().copied();
                 let sum: u64 = by_site.values().sum();
                 let is_loaded = loaded * 2 > sum;
                 let most = by_site.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
                 let site = most.map(|(site, _)| site.to_string()).filter(|site| crate::sites::is_named(site));
                 HolderBytes {
-                    holder: one.name.clone(),
-                    kind: one.kind,
-                    line: one.line.clone(),
-                    bytes: one.bytes,
-                    blocks: one.tensors,
                     used: one.used.filter(|used| *used < one.bytes / 2),
-                    is_bounded: one.is_bounded,
                     is_loaded,
-                    is_models: models * 4 > sum,
-                    is_untrained: one.is_untrained,
-                    is_pending: site.is_some() && first.is_some() && last_backward < first,
+                    is_models: models * 4 > sum || one.kind == Kind::Models,
+                    is_pending: site.is_some() && new * 2 > sum,
                     is_filled: !one.is_bounded && is_filled(born, trace.end()),
                     site,
-                    content: one.content.clone(),
-                    owner: one.owner.clone(),
+                    addresses: Vec::new(),
+                    ..one.clone()
                 }
             })
             .collect();

@@ -61,7 +61,7 @@ pub struct DeviceFigures {
     /// What is wrong, if anything is.
     pub verdict: Verdict,
     /// Why, where it is known.
-    pub cause: Option<VerdictCause>,
+    pub cause: Option<&'static str>,
     /// What the verdict rests on, in sentences.
     pub facts: Vec<String>,
     /// All that its sentences are made from, by name: bytes, counts, words; `null` is unknown.
@@ -349,68 +349,5 @@ impl FigureChange {
     /// How much the two differ.
     pub(crate) fn size(&self) -> u64 {
         self.before.abs_diff(self.after)
-    }
-}
-
-/// Why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum VerdictCause {
-    /// A container, an attribute or a cache keeps more in each step.
-    Kept,
-    /// A hook keeps what it sees.
-    Hook,
-    /// Objects that refer to each other wait for Python's garbage collector.
-    Cycles,
-    /// Parameters whose gradients have a graph that leads back to them: `backward(create_graph=True)`.
-    GradientCycle,
-    /// Autograd graphs are kept: a sum of losses, losses in a list, `retain_graph`.
-    Graph,
-    /// Autograd records what is only evaluated.
-    NoGrad,
-    /// A tensor is made anew, larger each time.
-    Enlarged,
-    /// An exception that is being handled holds the failed try.
-    Exception,
-    /// CUDA graphs have pools of their own that lie empty.
-    GraphPools,
-    /// Other processes have the memory.
-    OtherProcesses,
-    /// Libraries of this process have it, outside of PyTorch's allocator.
-    Libraries,
-    /// The program's own limit.
-    Limit,
-    /// One request is larger than half of what there is.
-    OneRequest,
-    /// The host has no memory left to pin.
-    PinnedMemory,
-    /// The optimizer's states: in the first step, or still to come.
-    OptimizerStates,
-    /// Buckets of DistributedDataParallel next to the gradients.
-    GradientBuckets,
-    /// Results of all GPUs that DataParallel gathers on one.
-    Gathered,
-    /// Logits and their loss.
-    Logits,
-    /// Weights of more than one model.
-    Models,
-    /// Weights, gradients and states.
-    Weights,
-    /// A batch that is larger than those before it.
-    Outlier,
-    /// What the forward pass keeps.
-    Activations,
-    /// Free memory in pieces that are too small.
-    Pieces,
-    /// The recording was cut off: nothing tells how it ended.
-    CutOff,
-    /// An exception ended the program before its first step.
-    Failed,
-}
-
-impl VerdictCause {
-    /// Its name in `--json`.
-    pub fn name(self) -> String {
-        serde_json::to_value(self).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
     }
 }

@@ -176,7 +176,8 @@ pub fn filled<'a>(holders: &'a [HolderBytes], facts: &Facts, needed: u64, steps:
     let climbs =
         quarter >= 4 && means.windows(2).all(|pair| pair[0] < pair[1]) && means[3] - means[0] >= needed as f64 * GROWN;
     let holds = |one: &&HolderBytes| {
-        (one.kind.is_of(Kind::KEPT) || one.kind.is_of(&[Kind::Hook, Kind::GraphOfMany, Kind::GradientCycle]))
+        (one.kind.is_of(Kind::KEPT)
+            || one.kind.is_of(&[Kind::Hook, Kind::GraphOfMany, Kind::GradientCycle, Kind::FunctionCycle]))
             && one.blocks >= MANY
             && one.bytes as f64 >= needed as f64 * GROWN
     };

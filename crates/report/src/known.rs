@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use stalloc_trace::{BlockState, Event, Mark, Request, StackId, Time, Trace};
 
 use crate::facts::{Facts, HolderBytes, Kind, MANY};
@@ -39,156 +40,77 @@ pub(crate) struct Seen<'a> {
     pub by_site: Vec<SiteBytes>,
 }
 
-/// All facts. [`crate::sentence`] fills them in by these names, and `--json` has them as `known`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Known {
+/// All facts, each unknown where nobody saw it.
+macro_rules! known {
+    ($($kind:ty: $($name:ident),+;)+) => {
+        /// All facts. [`crate::sentence`] fills them in by these names, and `--json` has them as `known`.
+        #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+        #[serde(default)]
+        pub(crate) struct Known { $($(pub $name: Option<$kind>,)+)+ }
+    };
+}
+
+known! {
     // The request that failed: bytes asked for, live then, both, what the process had or could have had (`room` where that was enough),
-    // what lacked, what lay empty (with the device's free memory: `unused`); its line; how many failed after it; bytes of tensors where a library failed.
-    pub size: Option<u64>,
-    pub allocated: Option<u64>,
-    pub needed: Option<u64>,
-    pub capacity: Option<u64>,
-    pub room: Option<u64>,
-    pub missing: Option<u64>,
-    pub empty: Option<u64>,
-    pub unused: Option<u64>,
-    pub site: Option<String>,
-    pub followed: Option<u64>,
-    pub library: Option<u64>,
-    // Most that its line asked for until shortly before, how many times more it is, and what the line has of the peak.
-    pub usual: Option<u64>,
-    pub times_usual: Option<u64>,
-    pub site_bytes: Option<u64>,
-    // The device and the process: `foreign` is neither tensors' nor a usual context's, `others` other processes'.
-    pub total: Option<u64>,
-    pub free: Option<u64>,
-    pub reserved: Option<u64>,
-    pub allowed: Option<u64>,
-    pub foreign: Option<u64>,
-    pub others: Option<u64>,
-    pub processes: Option<String>,
-    pub pinning: Option<bool>,
-    pub pinned: Option<u64>,
+    // what lacked, what lay empty (with the device's free memory: `unused`); how many failed after it; bytes of tensors where a library
+    // failed; its line, the most that this asked for until shortly before, how many times more it is, and what the line has of the peak.
+    u64: size, allocated, needed, capacity, room, missing, empty, unused, followed, library, usual, times_usual, site_bytes;
+    String: site;
+    // The device and the process: `foreign` is neither tensors' nor a usual context's, `others` other processes', `of_command` of these
+    // what has the same command.
+    u64: total, free, reserved, allowed, foreign, others, of_command, pinned;
+    String: processes;
+    bool: pinning;
     // Training: bytes of states and gradients that are still to be made, of weights whose optimizers have all states while another has
     // not; what says that a graph serves nothing; what step it died in, how many came after it.
-    pub optimizer: Option<String>,
-    pub to_come: Option<u64>,
-    pub trained: Option<u64>,
-    pub gradients: Option<u64>,
-    pub later: Option<u64>,
-    pub grad_enabled: Option<bool>,
-    pub is_uncached: Option<bool>,
-    pub evaluates: Option<String>,
-    pub steps: Option<u64>,
-    pub went_on: Option<u64>,
-    pub first: Option<String>,
-    // Who holds: all graphs, all of the model and its training, the two largest of several models, and the one that a cause is about.
-    pub graphs: Option<u64>,
-    pub model: Option<u64>,
-    pub models: Option<String>,
-    pub models_bytes: Option<u64>,
-    pub second_model: Option<u64>,
-    pub holder: Option<String>,
-    pub holder_kind: Option<Kind>,
-    pub holder_bytes: Option<u64>,
-    pub holder_tensors: Option<u64>,
-    pub holder_used: Option<u64>,
-    pub holder_site: Option<String>,
-    pub holder_content: Option<String>,
-    pub holder_owner: Option<String>,
-    pub is_kept: Option<bool>,
-    pub climbs: Option<bool>,
-    pub is_piecemeal: Option<bool>,
-    pub is_recorded: Option<bool>,
-    pub is_replayed: Option<bool>,
-    pub is_bounded: Option<bool>,
-    pub is_loaded: Option<bool>,
-    pub is_models: Option<bool>,
-    pub is_pending: Option<bool>,
-    pub is_untrained: Option<bool>,
+    u64: to_come, trained, gradients, later, steps, went_on;
+    String: optimizer, evaluates, first;
+    bool: grad_enabled, is_uncached;
+    // Who holds: all graphs, all of the model and its training, the two largest of several models. The one that a cause is about has
+    // its facts too: see `with`.
+    u64: graphs, model, models_bytes, second_model;
+    String: models;
+    bool: climbs, is_piecemeal, is_recorded, is_replayed;
     // What climbs, where it counts: bytes in all, of a step or of a turn of a loop, over how many, allocated where; what was filled.
-    pub grown: Option<u64>,
-    pub grown_per_step: Option<u64>,
-    pub grown_per_turn: Option<u64>,
-    pub grown_steps: Option<u64>,
-    pub grown_site: Option<String>,
-    pub grown_sites: Option<Vec<String>>,
-    pub piled: Option<u64>,
-    pub turns_of: Option<String>,
-    pub filled: Option<u64>,
-    pub enlarged: Option<u64>,
-    pub enlarged_by: Option<u64>,
-    pub enlarged_times: Option<u64>,
-    pub enlarged_site: Option<String>,
+    u64: grown, grown_per_step, grown_per_turn, grown_steps, piled, filled, enlarged, enlarged_by, enlarged_times;
+    String: grown_site, turns_of, enlarged_site;
+    Vec<String>: grown_sites;
     // Private pools of CUDA graphs: how many, and bytes that lie empty in them.
-    pub pools: Option<u64>,
-    pub pools_empty: Option<u64>,
-    // Of the peak: bytes by what their call stacks go through (`made_for_weights`: an optimizer, or a backward pass, in the size of a weight), what was there before the first step and what was not.
-    pub loss: Option<u64>,
-    pub buckets: Option<u64>,
-    pub built: Option<u64>,
-    pub made_for_weights: Option<u64>,
-    pub loaded: Option<u64>,
-    pub loaded_site: Option<String>,
-    pub forward: Option<u64>,
-    pub gathered: Option<u64>,
-    pub resident: Option<u64>,
-    pub made: Option<u64>,
-    pub fails_in_loss: Option<bool>,
-    pub fails_in_optimizer: Option<bool>,
-    pub fails_in_build: Option<bool>,
-    pub fails_in_backward: Option<bool>,
-    pub peak: Option<u64>,
-    pub top_site: Option<String>,
-    pub most: Option<String>,
-    pub largest: Option<String>,
+    u64: pools, pools_empty;
+    // Of the peak: bytes by what their call stacks go through (`made_for_weights`: an optimizer, or a backward pass, in the size of a
+    // weight; `copied`: none of these, at the line that failed, in such a size), what was there before the first step and what was not.
+    u64: loss, buckets, built, made_for_weights, copied, loaded, forward, gathered, resident, made, peak;
+    bool: fails_in_loss, fails_in_optimizer, fails_in_build, fails_in_backward;
+    String: loaded_site, top_site, most, largest;
     // What the job, or the allocator that stands for it, held; of that whole free segments, pieces, and shares in words.
-    pub job: Option<String>,
-    pub held: Option<u64>,
-    pub held_now: Option<u64>,
-    pub cache: Option<u64>,
-    pub pieces: Option<u64>,
-    pub used_share: Option<String>,
-    pub empty_share: Option<String>,
-    pub is_fragmented: Option<bool>,
-    pub is_cut: Option<bool>,
-    // The exception that ended the program, and where.
-    pub ended_by: Option<String>,
-    // For commands: the job's, and the card as `--dry-run` takes it.
-    pub command: Option<String>,
-    pub gpu: Option<String>,
+    u64: held, held_now, cache, pieces;
+    String: job, used_share, empty_share;
+    bool: is_fragmented, is_cut;
+    // The exception that ended the program, and where. For commands: the job's, and the card as `--dry-run` takes it.
+    String: ended_by, command, gpu;
 }
 
 impl Known {
     /// By name, for sentences.
     pub fn named(&self) -> Named {
         match serde_json::to_value(self) {
-            Ok(serde_json::Value::Object(named)) => named,
+            Ok(Value::Object(named)) => named,
             _ => Named::new(),
         }
     }
 
-    /// The same, about one holder.
-    pub fn with(&self, holder: Option<&HolderBytes>) -> Known {
-        let Some(one) = holder else { return self.clone() };
-        Known {
-            holder: Some(one.holder.clone()),
-            holder_kind: Some(one.kind),
-            holder_bytes: Some(one.bytes),
-            holder_tensors: Some(one.blocks as u64).filter(|blocks| *blocks > 1),
-            holder_used: one.used,
-            holder_site: one.site.clone(),
-            holder_content: Some(one.content.clone()).filter(|content| !content.is_empty()),
-            holder_owner: Some(one.owner.clone()).filter(|owner| !owner.is_empty()),
-            is_kept: Some(one.kind.is_of(Kind::KEPT)),
-            is_bounded: Some(one.is_bounded),
-            is_loaded: Some(one.is_loaded),
-            is_models: Some(one.is_models || one.kind == Kind::Models),
-            is_pending: Some(one.is_pending),
-            is_untrained: Some(one.is_untrained),
-            ..self.clone()
+    /// The same, with what is known of one holder: its name, `holder_kind`, `is_bounded`.
+    pub fn with(&self, holder: Option<&HolderBytes>) -> Named {
+        let mut known = self.named();
+        if let Some(one) = holder
+            && let Ok(Value::Object(facts)) = serde_json::to_value(one)
+        {
+            let said = facts.into_iter().filter(|(name, fact)| !(fact == "" || name == "blocks" && fact == 1));
+            let is_name = |name: &str| name == "holder" || name.starts_with("is_");
+            known.extend(said.map(|(name, fact)| (if is_name(&name) { name } else { format!("holder_{name}") }, fact)));
+            known.insert("is_kept".into(), one.kind.is_of(Kind::KEPT).into());
         }
+        known
     }
 
     /// Everything that is known of a device.
@@ -259,6 +181,8 @@ impl Known {
                 format!("process {}{name} has {}", one.pid, bytes(one.bytes))
             };
             self.others = Some(others.iter().map(|one| one.bytes).fold(0, u64::saturating_add));
+            let same = others.iter().filter(|one| !one.name.is_empty() && facts.command.starts_with(&one.name));
+            self.of_command = Some(same.map(|one| one.bytes).fold(0, u64::saturating_add)).filter(|bytes| *bytes > 0);
             let said: Vec<String> = others.iter().take(4).map(says).collect();
             self.processes = Some(said.join(", ")).filter(|said| !said.is_empty());
         }
@@ -319,12 +243,17 @@ impl Known {
         let built = of.at_peak.iter().filter(|request| known[&request.stack].built);
         let weights: BTreeSet<u64> = built.map(|request| request.size).collect();
         let mut sums = [0u64; 8];
-        let mut unknown = 0u64;
+        let (mut unknown, mut copied) = (0u64, 0u64);
+        let sites = &mut Sites::new(of.trace);
         for request in of.at_peak.iter() {
             let through = known[&request.stack];
             let is_forward = through.forward && !through.built;
             let is_for_weights = through.optimizer || through.backward && weights.contains(&request.size);
-            let Passes { loss, buckets, built, gathered, loaded, optimizer, .. } = through;
+            let Passes { loss, buckets, built, gathered, loaded, optimizer, forward, backward } = through;
+            let is_other = forward || backward || built || loaded || optimizer || !weights.contains(&request.size);
+            if !is_other && self.site.as_deref() == Some(&*sites.known(request.stack)) {
+                copied = copied.saturating_add(request.rounded());
+            }
             let all = [loss, buckets, built, is_forward, gathered, is_for_weights, loaded, optimizer];
             for (sum, _) in sums.iter_mut().zip(all).filter(|(_, passes)| *passes) {
                 *sum = sum.saturating_add(request.rounded());
@@ -339,6 +268,7 @@ impl Known {
         // An optimizer that has made no states may use those of a file, twice as large as the model.
         let adopted = if sums[7] < sums[2] { sums[2].saturating_mul(2) } else { 0 };
         self.loaded = Some(sums[6].saturating_sub(adopted)).filter(|sum| *sum > 0);
+        self.copied = self.size.filter(|size| copied > 0 && weights.contains(size)).map(|_| copied);
         let mut of_file = of.by_site.iter().filter(|one| one.bytes == sums[6]);
         self.loaded_site = of_file.next().map(|one| one.site.to_string());
         if let Some(failed) = failures(of.trace).next().filter(|failed| failed.stack != StackId::NONE) {
@@ -464,7 +394,8 @@ impl Known {
             self.piled = self.piled.or(self.needed.map(|_| growth.bytes)).filter(|bytes| is_part(*bytes));
         } else if let Some(facts) = facts {
             let needed = self.needed.unwrap_or(u64::MAX);
-            self.filled = filled(holders, facts, needed, self.steps.unwrap_or(0)).map(|one| one.bytes);
+            let filled = filled(holders, facts, needed, self.steps.unwrap_or(0));
+            self.filled = filled.filter(|one| !(are_states && one.is_models)).map(|one| one.bytes);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The answer in a terminal: the verdict, the allocators, who holds the peak, and what to do.
 
 use crate::facts::HolderBytes;
-use crate::figures::{DeviceFigures, Figures, Fit, InputFigures, SiteBytes, Verdict, VerdictCause};
+use crate::figures::{DeviceFigures, Figures, Fit, InputFigures, SiteBytes, Verdict};
 use crate::sites::UNKNOWN;
 use crate::words::{bytes, percent};
 
@@ -49,7 +49,7 @@ pub fn text(figures: &Figures, screen: Screen) -> String {
         out.extend(wrapped(&failed.sentence, width, ""));
     }
     out.push(String::new());
-    let is_judged = device.cause != Some(VerdictCause::Failed);
+    let is_judged = device.cause != Some("failed");
     if is_judged {
         out.extend(allocators(device, width));
     }
@@ -124,13 +124,13 @@ pub fn summary(figures: &Figures, width: usize) -> String {
 /// Holders that a summary names.
 const HOLDERS: usize = 4;
 
-fn word(verdict: Verdict, cause: Option<VerdictCause>) -> &'static str {
+fn word(verdict: Verdict, cause: Option<&str>) -> &'static str {
     match verdict {
         Verdict::Fragmentation => "fragmentation",
         Verdict::Growth => "memory grows",
         Verdict::TooLarge => "too large",
         Verdict::Healthy => "healthy",
-        Verdict::Unknown if cause == Some(VerdictCause::Failed) => "failed",
+        Verdict::Unknown if cause == Some("failed") => "failed",
         Verdict::Unknown => "cut off",
     }
 }

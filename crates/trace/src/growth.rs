@@ -67,9 +67,15 @@ pub fn climb(kept: &[u64], peak: u64) -> Option<Climb> {
     let is_even = gaps().all(|gap| gap <= STAIR.max(2 * least));
     let is_stairs = rises.len() >= STAIRS && is_even && 2 * gaps().sum::<usize>() >= last - first;
     let found = Climb { first, last, bytes: kept[last] - kept[first] };
+    // What has risen as far and fallen back twice before is let go each time, as an epoch's predictions are.
+    let (mut is_high, mut falls) = (false, 0);
+    for &bytes in &kept[..first] {
+        falls += usize::from(is_high && bytes <= kept[first]);
+        is_high = bytes >= kept[last] || is_high && bytes > kept[first];
+    }
     let steps = found.steps();
     let counts = steps >= CLIMBING && (is_stairs || rises.len() as f64 >= steps as f64 * ADDING);
-    (counts && found.bytes_per_step() >= (peak / NOTHING).max(1)).then_some(found)
+    (counts && falls < 2 && found.bytes_per_step() >= (peak / NOTHING).max(1)).then_some(found)
 }
 
 /// A block that lives.

@@ -11,7 +11,7 @@ from stalloc._out_of_memory.kinds import Kind
 MOST_HOLDERS = 24
 MOST_ADDRESSES = 64
 #: What a model and its training have.
-OF_MODEL = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.BUFFER, Kind.OPTIMIZER_STATES, Kind.MODELS)
+OF_MODEL = (Kind.PARAMETERS, Kind.GRADIENTS, Kind.BUFFER, Kind.OPTIMIZER_STATES, Kind.OTHER_STATES, Kind.MODELS)
 
 
 @dataclass
@@ -32,6 +32,8 @@ class Holder:
     is_each: bool = False
     #: Whether it is a graph that ends in no parameter that an optimizer has.
     is_untrained: bool = False
+    #: Whether it ends in an input too, by which is differentiated.
+    is_of_input: bool = False
     #: The class of what is in it, where these are no tensors.
     content: str = ""
     #: The full name of the class that has it as an attribute.

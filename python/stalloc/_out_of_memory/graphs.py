@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from stalloc._out_of_memory.objects import is_a
 from stalloc._out_of_memory.world import World, optimized, used_by
 
 #: Nodes of autograd graphs that are visited at most.
@@ -24,6 +25,8 @@ class Graph:
     passes: int
     #: Whether it ends in no parameter that an optimizer has, while there are optimizers.
     is_untrained: bool
+    #: Whether it ends in parameters and in what is none: something is differentiated by its input.
+    is_of_input: bool
 
 
 #: By the class of a node the names of what it saves.
@@ -81,7 +84,8 @@ def autograd_graphs(world: World, graphs: list[Graph]) -> None:
             leaves = visit(world, [node], seen, used)
             is_untrained = bool(trained and leaves) and all(id(leaf.variable) not in trained for leaf in leaves)
             ends_in = used_by(world, (leaf.variable for leaf in leaves))
-            graphs.append(Graph(tensor, used, ends_in, max(leaves.values(), default=0), is_untrained))
+            is_parameter = {is_a(leaf.variable, world.torch.nn.Parameter) for leaf in leaves}
+            graphs.append(Graph(tensor, used, ends_in, max(leaves.values(), default=0), is_untrained, len(is_parameter) == 2))
 
 
 def operation_of(node: Any) -> str:

@@ -81,7 +81,7 @@ def _by_optimizer(world: World, claims: Claims, optimizer: Any, many: bool) -> N
     addresses = [address for state in items(states) for tensor in tensors_in(state, world) if (address := world.address(tensor))]
     has_state = {id(key) for key in keys(states)} if addresses else set()
     if not has_state.isdisjoint(world.has_state):
-        claims.claim(Kind.MODELS, f"states of another {name} for the same parameters", addresses)
+        claims.claim(Kind.OTHER_STATES, f"states of another {name} for the same parameters", addresses)
     world.has_state |= has_state
     claims.claim(kinds[0], f"optimizer states of {name}", addresses)
     held = optimized(world, optimizer)
@@ -149,7 +149,7 @@ def _by_circles(world: World, claims: Claims) -> None:
         if own and not world.is_late:
             kept |= used_by(world, own)
             visit(world, [node], set(), kept)
-    claims.claim(Kind.GRADIENT_CYCLE, "functions of autograd that keep their own result", list(kept))
+    claims.claim(Kind.FUNCTION_CYCLE, "functions of autograd that keep their own result", list(kept))
 
 
 def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graphs: list[Graph]) -> None:
@@ -204,6 +204,7 @@ def _claim_graphs(world: World, claims: Claims, graphs: list[Graph], names: Name
                 holder.ends.append(end)
         if holder is not None:
             holder.is_untrained = graph.is_untrained
+            holder.is_of_input |= graph.is_of_input
 
 
 def _addresses(world: World, values: list[Any], inside: bool = True) -> dict[int, int]:

@@ -79,7 +79,7 @@ class Names:
         # The program's own classes first: there may be no time for all.
         kept = [one for cycle in self._world.by_type.pop(id(itertools.cycle), []) for one in gc.get_referents(cycle) if is_a(one, list)]
         if self._holds(kept):
-            self._add(Name(Kind.CONTAINER, "itertools.cycle, which keeps all that it has once been given", None, "itertools.cycle", kept))
+            self._add(Name(Kind.ITERATOR, "itertools.cycle, which keeps all that it has once been given", None, "itertools.cycle", kept))
         kinds = ((type(things[0]), things) for things in self._world.by_type.values())
         for kind, things in sorted(kinds, key=lambda one: not is_users_class(one[0])):
             if self._world.is_late:

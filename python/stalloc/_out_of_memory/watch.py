@@ -373,6 +373,7 @@ def _name_locals(world: World, capture: Capture, error: BaseException) -> None:
         into = merged.setdefault((one["kind"], one["name"]), one)
         if into is not one:
             into.update((what, into[what] + one[what]) for what in ("bytes", "tensors", "used", "addresses"))
+            into["is_of_input"] |= one["is_of_input"]
     holding = list(merged.values())
     found: list[dict[str, Any]] = []
     claims = capture.claims

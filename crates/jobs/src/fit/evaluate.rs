@@ -83,6 +83,17 @@ pub struct Device {
     pub outside: Outside,
     /// What each allocator makes of it, in the order of [`ALLOCATORS`].
     pub needs: Vec<Need>,
+    /// The same two on the other GPUs that are asked about, by their names.
+    #[serde(default)]
+    pub elsewhere: Vec<(String, Outside, Vec<Need>)>,
+}
+
+impl Device {
+    /// The same recording on another GPU; none where that was not asked about.
+    pub fn on(&self, gpu: &Gpu) -> Option<Self> {
+        let (_, outside, needs) = self.elsewhere.iter().find(|(name, ..)| name == gpu.name)?;
+        Some(Device { outside: outside.clone(), needs: needs.clone(), elsewhere: Vec::new(), ..self.clone() })
+    }
 }
 
 /// Page-locked memory of the host that `stalloc.sleep()` takes for all that lives between two steps, bytes.
@@ -117,19 +128,18 @@ impl Asleep {
     }
 }
 
-/// Replays a recording on what `gpu` leaves. The hash of its content and the counts are `about`'s.
+/// Replays a recording on what `gpu` and others leave. The hash of its content and the counts are `about`'s.
 ///
 /// # Errors
 /// Why a recording cannot be replayed, in a sentence.
 pub fn evaluate(
     trace: &Trace,
     about: (u32, u64, u64),
-    gpu: &Gpu,
+    (gpu, others): (&Gpu, &[Gpu]),
     world_size: u32,
     groups: Option<&Groups>,
 ) -> Result<Device, String> {
     let (rank, steps, content) = about;
-    let outside = Outside::of(gpu, world_size, groups);
     let planner = stalloc_planner::Options {
         time_limit: Duration::from_secs(60),
         work_limit: Some(PLANNER_WORK),
@@ -143,31 +153,41 @@ pub fn evaluate(
         replay(trace, kind, &with(capacity), &mut |_, _| {}).map_err(|error| error.to_string())
     };
     let late = returning(trace, Return::AtStepEnd);
-    let need = |kind: Kind| -> Result<Need, String> {
-        let step_us = |replay: &Replay| replay.step_ms.map(|step| (step * 1e3) as u64);
+    let step_us = |replay: &Replay| replay.step_ms.map(|step| (step * 1e3) as u64);
+    let unlimited = |kind: Kind| -> Result<(Kind, Need), String> {
         let unlimited = run(trace, kind, None)?;
-        let mut need = Need {
+        let need = Need {
             fits: FitsGpu::No,
             peak_reserved: unlimited.peak_reserved,
             peak_reserved_late: None,
             step_us: step_us(&unlimited),
             smallest: smallest_capacity(trace, kind, &with(None), &mut |_, _| {}).map_err(|error| error.to_string())?,
         };
-        let mut room = None;
-        for (fits, taken) in [(FitsGpu::Yes, outside.high), (FitsGpu::Edge, outside.low)] {
-            let left = Some(gpu.total.saturating_sub(taken));
-            let on_card = run(trace, kind, left)?;
-            if on_card.oom.is_none() {
-                (need.fits, need.peak_reserved, need.step_us) = (fits, on_card.peak_reserved, step_us(&on_card));
-                room = left;
-                break;
-            }
-        }
-        if let Some(late) = late.as_ref().filter(|_| kind.is_pytorch()) {
-            need.peak_reserved_late = Some(run(late, kind, room)?.peak_reserved);
-        }
-        Ok(need)
+        Ok((kind, need))
     };
+    let anywhere = ALLOCATORS.into_iter().map(unlimited).collect::<Result<Vec<_>, _>>()?;
+    let on = |gpu: &Gpu| -> Result<(String, Outside, Vec<Need>), String> {
+        let outside = Outside::of(gpu, world_size, groups);
+        let mut needs = Vec::new();
+        for (kind, mut need) in anywhere.iter().cloned() {
+            let mut room = None;
+            for (fits, taken) in [(FitsGpu::Yes, outside.high), (FitsGpu::Edge, outside.low)] {
+                let left = Some(gpu.total.saturating_sub(taken));
+                let on_card = run(trace, kind, left)?;
+                if on_card.oom.is_none() {
+                    (need.fits, need.peak_reserved, need.step_us) = (fits, on_card.peak_reserved, step_us(&on_card));
+                    room = left;
+                    break;
+                }
+            }
+            if let Some(late) = late.as_ref().filter(|_| kind.is_pytorch()) {
+                need.peak_reserved_late = Some(run(late, kind, room)?.peak_reserved);
+            }
+            needs.push(need);
+        }
+        Ok((gpu.name.to_owned(), outside, needs))
+    };
+    let (_, outside, needs) = on(gpu)?;
     Ok(Device {
         rank,
         device: trace.device,
@@ -181,7 +201,8 @@ pub fn evaluate(
         holders: Vec::new(),
         peak_if_none: None,
         asleep: Asleep::of(trace),
-        needs: ALLOCATORS.into_iter().map(need).collect::<Result<_, _>>()?,
         outside,
+        needs,
+        elsewhere: others.iter().filter(|other| other.name != gpu.name).map(on).collect::<Result<_, _>>()?,
     })
 }

@@ -7,6 +7,7 @@
 mod cache;
 mod caught;
 mod evaluate;
+pub(crate) mod found;
 mod json;
 pub(crate) mod notes;
 mod outside;
@@ -27,11 +28,12 @@ use stalloc_dryrun_setup::{DryRun, Gpu};
 
 pub use caught::{Caught, Refused};
 pub use evaluate::{ALLOCATORS, Device, FitsGpu, Need};
+pub use found::Tried;
 pub use json::json;
 pub use outside::{Outside, Part};
 pub use picture::page;
 pub use report::{Answer, Candidate, Frontier, Trouble};
-pub use scheduler::{Event, Tried};
+pub use scheduler::Event;
 pub use trial::{FailureKind, Outcome, Setting, TrialFailure};
 pub use values::{Assignment, Values, Variable, substitute};
 pub use verdict::CardVerdict;

@@ -1,6 +1,6 @@
 //! Which trial runs when: several at once, the ones that the search needs first.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,12 @@ use stalloc_dryrun_setup::{DryRun, Gpu};
 use stalloc_launcher::Rank;
 
 use crate::fit::cache::{TrialCache, TrialKey};
-use crate::fit::caught::{self, Caught};
-use crate::fit::evaluate::{Device, FitsGpu};
-use crate::fit::notes::LeverNotes;
-use crate::fit::ranks::{Class, classes, to_try};
+use crate::fit::caught;
+use crate::fit::found::{Found, Tried, alike, points};
+use crate::fit::ranks::{Class, to_try};
 use crate::fit::search::{self, Next, Point};
-use crate::fit::trial::{self, Outcome, TrialFailure};
+use crate::fit::trial::{self, Outcome};
 use crate::fit::values::{self, Assignment, Values, Variable};
-use crate::fit::verdict::verdict;
 use crate::fit::{Error, Question};
 
 /// Trials at once that a machine with many cores runs: each takes about 1 GB of host memory.
@@ -94,28 +92,6 @@ pub fn lines(question: &Question) -> Result<Vec<Line>, Error> {
 /// `MB=8 SEQ=4096`.
 pub fn words(values: &Assignment) -> String {
     values.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
-}
-
-/// What one trial of a line said.
-#[derive(Clone, Debug)]
-pub struct Tried {
-    /// What each device of each rank needs, of each class one rank.
-    pub devices: Vec<Device>,
-    /// Why the command did not run, of the first rank that did not.
-    pub failure: Option<(u32, TrialFailure)>,
-    /// What the program said of levers, where it was asked.
-    pub levers: Option<LeverNotes>,
-}
-
-/// What was found.
-#[derive(Debug, Default)]
-pub struct Found {
-    /// The trials of each line, by place.
-    pub tried: HashMap<(usize, u64), Arc<Tried>>,
-    /// The ranks that are alike, by line.
-    pub classes: HashMap<usize, Vec<Class>>,
-    /// By line, what runs on the card although it does not fit.
-    pub caught: HashMap<usize, Caught>,
 }
 
 /// What happens meanwhile.
@@ -283,6 +259,7 @@ impl Work<'_> {
                     }
                     let tried = Arc::new(tried);
                     shared.found.tried.insert((line, place), Arc::clone(&tried));
+                    self.share(&mut shared.found, line);
                     // The watcher is there until every sender is gone.
                     let _ = sender.send((line, place, tried, is_cached));
                 }
@@ -302,19 +279,46 @@ impl Work<'_> {
             if is_first && shared.running.keys().any(|(other, _)| *other == index) {
                 continue;
             }
-            let is_open = |place: u64| {
-                !shared.found.tried.contains_key(&(index, place)) && !shared.running.contains_key(&(index, place))
-            };
+            let alike: Vec<usize> =
+                self.others(index).filter(|&other| shared.found.recorded_the_same(index, other)).collect();
+            let runs =
+                |place: u64| alike.iter().chain([&index]).any(|&line| shared.running.contains_key(&(line, place)));
+            let is_open = |place: u64| !shared.found.tried.contains_key(&(index, place)) && !runs(place);
+            // Whether another GPU's trials do for this one is found once too.
+            let is_ahead = line.gpu == 0 || shared.found.tried.keys().any(|(other, _)| *other == index);
             for &allocator in &self.question.searched {
                 let known = points(&shared.found, index, allocator, &self.question.gpus[line.gpu], self.question.goal);
                 let Next::Try(place, others) = search::next(line.count(), &known) else { continue };
                 if is_open(place) {
                     return Some((index, place));
                 }
-                later = later.or_else(|| others.into_iter().find(|&other| is_open(other)).map(|other| (index, other)));
+                let next = || others.into_iter().find(|&other| is_ahead && is_open(other)).map(|other| (index, other));
+                later = later.or_else(next);
             }
         }
         later
+    }
+
+    /// The lines of the same values on other GPUs.
+    fn others(&self, line: usize) -> impl Iterator<Item = usize> {
+        let one = &self.lines[line];
+        let is_other =
+            move |other: &Line| other.gpu != one.gpu && other.fixed == one.fixed && other.levers == one.levers;
+        self.lines.iter().enumerate().filter(move |(_, other)| is_other(other)).map(|(index, _)| index)
+    }
+
+    /// Has what one GPU's trials recorded stand for another's, once a trial on each recorded the same.
+    fn share(&self, found: &mut Found, line: usize) {
+        for other in self.others(line).filter(|&other| found.recorded_the_same(line, other)).collect::<Vec<_>>() {
+            for (from, to) in [(line, other), (other, line)] {
+                let gpu = &self.question.gpus[self.lines[to].gpu];
+                let of_from = found.tried.iter().filter(|((of, _), _)| *of == from);
+                let lent: Vec<_> = of_from.filter_map(|(&(_, place), tried)| Some((place, tried.on(gpu)?))).collect();
+                for (place, tried) in lent {
+                    found.tried.entry((to, place)).or_insert_with(|| Arc::new(tried));
+                }
+            }
+        }
     }
 
     /// The ranks of a line that are tried first.
@@ -441,7 +445,8 @@ impl Work<'_> {
             return Ok(Some((outcome, true)));
         }
         let begun = Instant::now();
-        let try_it = || trial::run(command, stand_in, rank, levers, setting, self.stop);
+        let others = if stand_in.is_ample() { &self.question.gpus[..] } else { &[] };
+        let try_it = || trial::run(command, (stand_in, others), rank, levers, setting, self.stop);
         let Some(mut result) = try_it()? else { return Ok(None) };
         // A port that is taken, a download that broke off: what failed soon is tried once more.
         if result.0.may_pass() && begun.elapsed() < SOON {
@@ -463,36 +468,4 @@ impl Work<'_> {
         }
         Ok(Some((outcome, false)))
     }
-}
-
-/// The ranks of a first trial, those together that recorded the same.
-fn alike(tried: &Tried) -> Vec<Class> {
-    let mut recorded: Vec<(u32, Vec<u64>)> = Vec::new();
-    for device in &tried.devices {
-        match recorded.last_mut() {
-            Some((rank, contents)) if *rank == device.rank => contents.push(device.content),
-            _ => recorded.push((device.rank, vec![device.content])),
-        }
-    }
-    classes(&recorded)
-}
-
-/// What the trials of a line said about one allocator, with so much memory in place of the card's.
-pub fn points(found: &Found, line: usize, allocator: usize, gpu: &Gpu, goal: Option<u64>) -> BTreeMap<u64, Point> {
-    let of_line = found.tried.iter().filter(|((other, _), _)| *other == line);
-    let point = |tried: &Tried| match &tried.failure {
-        Some(_) => Point::Refused,
-        None => {
-            let verdict = verdict(&tried.devices, allocator, gpu);
-            match goal {
-                Some(goal) => {
-                    let left =
-                        verdict.left.map(|left| left.saturating_sub_unsigned(gpu.total).saturating_add_unsigned(goal));
-                    Point::Ran { fits: left.is_some_and(|left| left >= 0), left }
-                }
-                None => Point::Ran { fits: verdict.fits == FitsGpu::Yes, left: verdict.left },
-            }
-        }
-    };
-    of_line.map(|(&(_, place), tried)| (place, point(tried))).collect()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stalloc_common::CommandLine;
-use stalloc_dryrun_setup::DryRun;
+use stalloc_dryrun_setup::{DryRun, Gpu};
 use stalloc_launcher::{Background, Job, Purpose, Rank, run_in_background};
 use stalloc_trace::Input;
 use tempfile::TempDir;
@@ -92,10 +92,11 @@ pub enum FailureKind {
     Unreadable,
 }
 
-/// Runs `command` on one rank and says what it needs; none if it was stopped. The notes say what the answer depends on.
+/// Runs `command` on one rank and says what it needs, there and on other GPUs; none if it was stopped. The notes say what the answer
+/// depends on.
 pub fn run(
     command: &CommandLine,
-    dry_run: &DryRun,
+    (dry_run, others): (&DryRun, &[Gpu]),
     rank: Option<Rank>,
     levers: Option<&[String]>,
     setting: &Setting,
@@ -148,13 +149,15 @@ pub fn run(
     if status != 0 {
         return failed(kind_of(status, &log), Some(status));
     }
-    match devices(&job, dry_run, rank, notes.groups.as_ref(), of_levers.as_deref()) {
+    match devices(&job, (dry_run.gpu(), others), rank, notes.groups.as_ref(), of_levers.as_deref()) {
         Ok((devices, _)) if devices.is_empty() => failed(FailureKind::NothingRecorded, None),
         Ok((mut devices, is_guessed)) => {
             devices.iter_mut().for_each(|device| device.is_cut = notes.is_cut);
             if is_guessed && levers.is_none() && !dry_run.chooses_fewest() {
                 let fewest = dry_run.clone().with_fewest_chosen();
-                let Some((other, _)) = run(command, &fewest, rank, levers, setting, stop)? else { return Ok(None) };
+                let Some((other, _)) = run(command, (&fewest, &[]), rank, levers, setting, stop)? else {
+                    return Ok(None);
+                };
                 let others = if let Outcome::Ran(others, _) = other { others } else { Vec::new() };
                 for (device, other) in devices.iter_mut().zip(others) {
                     device.peak_if_none = Some(other.peak_allocated);
@@ -172,7 +175,7 @@ pub fn run(
 /// What each recorded device needs, and whether sizes hang on guesses.
 fn devices(
     job: &Job,
-    dry_run: &DryRun,
+    gpus: (&Gpu, &[Gpu]),
     rank: Option<Rank>,
     groups: Option<&Groups>,
     of_levers: Option<&LeverNotes>,
@@ -190,7 +193,7 @@ fn devices(
             let recorded = trace.metadata.get("world_size").and_then(|size| size.parse().ok());
             let world_size = rank.map(|rank| rank.world_size).or(recorded).unwrap_or(1);
             let about = (about.rank, about.steps, about.content);
-            let mut device = evaluate(trace, about, dry_run.gpu(), world_size, groups)?;
+            let mut device = evaluate(trace, about, gpus, world_size, groups)?;
             device.holders = of_levers.map(|notes| stalloc_report::at_peak(trace, &notes.places)).unwrap_or_default();
             devices.push(device);
         }

@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stalloc_dryrun_setup::{DryRun, Gpu};
 use stalloc_report::Category;
 
+use crate::fit::found::{Found, Tried, points};
 pub use crate::fit::notes::{FoundLever, LeverNotes, Spill};
-use crate::fit::scheduler::{self, Line, Tried, points};
+use crate::fit::scheduler::{self, Line};
 use crate::fit::search::{self, Next, Point};
 use crate::fit::trial::scratch;
 use crate::fit::values::{self, Assignment, Values, Variable};
@@ -190,7 +191,7 @@ impl Bench<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn run(&mut self, lines: &[Line], stage: &'static str) -> Result<scheduler::Found, Error> {
+    fn run(&mut self, lines: &[Line], stage: &'static str) -> Result<Found, Error> {
         let watch = &mut |event: fit::Event<'_>| (self.watch)(stage, event);
         scheduler::run(&self.question.fit, &self.stand_ins, lines, watch, self.stop)
     }
@@ -247,7 +248,7 @@ impl Bench<'_> {
     }
 
     /// The largest value along a line whose trials were `found`, and whether it is the last.
-    fn largest(&self, found: &scheduler::Found, index: usize, line: &Line) -> (Option<i64>, bool) {
+    fn largest(&self, found: &Found, index: usize, line: &Line) -> (Option<i64>, bool) {
         let Some((_, first, step, count)) = line.range else { return (None, false) };
         let known = points(found, index, OURS, &self.question.fit.gpus[0], self.question.fit.goal);
         let place = match search::next(count, &known) {
