@@ -146,7 +146,7 @@ impl Kind {
     }
 }
 
-/// Who holds memory, for people. The Python package writes most of it, [`Facts::holders`] the rest.
+/// Who holds memory, for people. The Python package writes most of it, the report the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HolderBytes {
