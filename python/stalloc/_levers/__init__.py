@@ -11,9 +11,6 @@ from stalloc._common import imports
 from stalloc._common.output import say
 from stalloc._levers import shared_start
 
-#: It takes the place of a class that the program imports.
-_FROM_THE_START = "optimizer_8bit"
-
 
 def decide(size: int | str | bool) -> None:
     """Have this program's command tried without a GPU, and what makes it fit applied from here on.
@@ -46,8 +43,6 @@ def install_fit() -> None:
 
 def install() -> None:
     """Arrange for the levers of this trial once the program imports PyTorch."""
-    if _FROM_THE_START in os.environ["STALLOC_LEVERS"]:
-        os.environ.pop(shared_start.VARIABLE, None)
     shared_start.follow()
     # To ask whether there is a GPU shall not count as using it, or the process could not be copied any more.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")

@@ -199,13 +199,13 @@ def _offloaded(applied: Applied, arguments: Any, options: Any) -> Any:
         for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
             part = part.narrow(dim, 0, 1) if stride == 0 and size > 1 else part
         is_pinned = tensor.is_cuda
-        return torch.empty_like(part, device="cpu", pin_memory=is_pinned).copy_(part), tensor.device, tensor.shape
+        return torch.empty_like(part, device="cpu", pin_memory=is_pinned).copy_(part), tensor.device, tensor.shape, tensor.stride()
 
     def unpack(packed: Any) -> Any:
         if isinstance(packed, torch.Tensor):
             return packed
-        host, device, shape = packed
-        return torch.empty_like(host, device=device, pin_memory=False).copy_(host, non_blocking=True).expand(shape)
+        host, device, shape, strides = packed
+        return torch.empty_strided(host.shape, strides, dtype=host.dtype, device=device).copy_(host, non_blocking=True).expand(shape)
 
     with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
         return applied.__wrapped__(*arguments, **options)

@@ -5,7 +5,6 @@ A trial runs the lines that are printed, so that the program asks for the same m
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 from stalloc import _native
@@ -26,11 +25,12 @@ REASONS = {
     "no optimizer": "no optimizer of torch.optim",
     "own optimizer": "the script's optimizer is none that updates each parameter by itself",
     "hooked optimizer": "the script's own hooks of the optimizer may need the gradients",
-    "clip": "the script clips gradients, which needs all of them at once",
+    "clip": "the script clips gradients or changes them before the step, which needs all of them at once",
     "scaler": "the script scales gradients, which looks at all of them before the step",
     "several backwards": "the script calls backward several times for a step",
     "retains": "the script goes through a graph twice (retain_graph), which selective checkpoints do not allow",
     "double backward": "the script differentiates gradients (create_graph), which a loss in pieces does not allow",
+    "cells": "a block has a cell of torch.nn (GRUCell...), which on the CPU changes in place what its products gave",
     "several optimizers": "the script has several optimizers: a backward pass for one reaches parameters of another",
     "later optimizer": "the script makes another optimizer after its first forward pass",
     "shared parameters": "a parameter has two optimizers, which both need its gradient",
@@ -126,20 +126,16 @@ class Lever:
     def stepped(self) -> None:
         """The program's first optimizer has stepped."""
 
-    def on_torch(self, program: Program) -> bool:
-        """PyTorch has been imported."""
-        return False
-
     def on_optimizer(self, program: Program, optimizer: Any) -> bool:
         """An optimizer was made."""
         return False
 
     def on_model(self, program: Program, name: str, model: Any) -> bool:
-        """A model is called for training for the first time."""
-        if self.is_once and len(program.models) > 1:
+        """A model is called for training for the first time; None: all were, before there was an optimizer."""
+        if self.is_once and len(program.models) > 1 and model is not None:
             return False
         names = program.names[self.about]
-        lines = self._written(program, names, program.models if self.is_once else [model])
+        lines = self._written(program, names, program.models if self.is_once or model is None else [model])
         program.execute(lines, names)
         return bool(lines)
 
@@ -211,7 +207,7 @@ class CheckpointSelective(_OfBlocks):
     """Each block keeps what its products gave, and computes the cheap rest again."""
 
     name = "checkpoint_keep_matmuls"
-    refused_by = (*_OfBlocks.refused_by, "retains", "double backward")
+    refused_by = (*_OfBlocks.refused_by, "retains", "double backward", "cells")
     does = "all but what matrix products gave is computed again in the backward pass"
     call = "stalloc.apply.checkpoint(BLOCKS, keep_matmuls=True)"
 
@@ -359,66 +355,6 @@ class Fused(_OfOptimizer):
         return is_possible and "fused" in group and not group["fused"] and not group.get("differentiable") and group.get("foreach") is not True
 
 
-class EightBit(Lever):
-    """The optimizer's states have 8 bits."""
-
-    name = "optimizer_8bit"
-    group = "optimizer states"
-    numerics = "change"
-    flag = ("optim", "adamw_bnb_8bit")
-    about = "optimizers"
-    does = "Adam's states in 8 bits (bitsandbytes)"
-    _kinds = ("AdamW", "Adam")
-
-    def why_not(self, program: Program) -> str | None:
-        if importlib.util.find_spec("bitsandbytes") is None:
-            return "bitsandbytes is not installed"
-        if not any(type(optimizer) in self._torch(program) for optimizer in program.optimizers):
-            return "no Adam or AdamW of torch.optim"
-        return None
-
-    def how(self, program: Program) -> tuple[str, str]:
-        call = program.made_at
-        # Right after it is made: a schedule keeps the optimizer that it is given.
-        if call is None or call.target is None or len(program.optimizers) > 1 or program.arguments is not None:
-            lines, where = super().how(program)
-            return lines, where if program.arguments is not None else UNPLACED
-        return "\n".join(self.lines(program, [], [call.target])), f"after {call.where}"
-
-    def _torch(self, program: Program) -> list[Any]:
-        return [getattr(program.torch.optim, kind) for kind in self._kinds]
-
-    def lines(self, program: Program, models: list[tuple[str, Any]], optimizers: list[str]) -> list[str]:
-        found = zip(optimizers, program.optimizers)
-        made = [f"{n} = bitsandbytes.optim.{type(o).__name__}8bit({n}.param_groups)" for n, o in found if type(o) in self._torch(program)]
-        return ["import bitsandbytes", *made]
-
-    def on_model(self, program: Program, name: str, model: Any) -> bool:
-        return False
-
-    def on_torch(self, program: Program) -> bool:
-        if importlib.util.find_spec("bitsandbytes") is None:
-            return False
-
-        def replaced(kind: str, original: Any) -> Any:
-            class Made(original):  # type: ignore[misc]  # a class, since libraries have some of their own of it
-                def __new__(this, *arguments: Any, **options: Any) -> Any:
-                    if this is not Made:
-                        return super().__new__(this)
-                    import bitsandbytes
-
-                    program.is_ours = True
-                    groups = original(*arguments, **options).param_groups
-                    program.is_ours = False
-                    return getattr(bitsandbytes.optim, f"{kind}8bit")(groups)
-
-            return Made
-
-        for kind in self._kinds:
-            setattr(program.torch.optim, kind, replaced(kind, getattr(program.torch.optim, kind)))
-        return True
-
-
 class _OfStep(Lever):
     """One that calls a function of its name with each optimizer."""
 
@@ -435,7 +371,7 @@ class StepInBackward(_OfStep):
     name = "step_in_backward"
     does = "each parameter is updated in the backward pass, and its gradient freed"
     refused_by = (
-        *("no optimizer", "own optimizer", "hooked optimizer", "closure", "clip", "scaler", "several backwards", "several optimizers"),
+        *("no optimizer", "own optimizer", "hooked optimizer", "closure", "scaler", "clip", "several backwards", "several optimizers"),
         *("later optimizer", "before reduction", "keeps gradients", "zeros"),
     )
     group = "step"
@@ -523,7 +459,7 @@ class Accumulate(_OfStep):
 
     name = "accumulate"
     does = "half of the micro-batch, with a step for every second one"
-    refused_by = ("no optimizer", "clip", "scaler", "closure", "several backwards", "several optimizers", "later optimizer", "own zeroing", "schedule")
+    refused_by = ("no optimizer", "scaler", "clip", "closure", "several backwards", "several optimizers", "later optimizer", "own zeroing", "schedule")
     group = "batch"
     # Means, dropout and BatchNorm are of half a batch.
     numerics = "change"
@@ -635,7 +571,6 @@ LEVERS: tuple[Lever, ...] = (
     Offload(),
     StatesOnHost(),
     WithoutOwn(),
-    EightBit(),
     Autocast(),
     Bf16(),
     Sharded(2),

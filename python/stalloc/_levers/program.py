@@ -10,7 +10,7 @@ from inspect import CO_OPTIMIZED
 from types import ModuleType, SimpleNamespace
 from typing import Any, Iterator
 
-from stalloc._levers.applied import called
+from stalloc._levers.applied import called, take_off
 from stalloc._levers.source import Call, place_in, program_frames
 
 #: Variables of a frame that are looked through for the program's name of an object.
@@ -89,6 +89,10 @@ class Program:
 
     def model_called(self, model: Any) -> tuple[str, Any]:
         """A model is called for training for the first time."""
+        parts = {id(part) for part in model.modules()}
+        for part in [one for one in self.models if id(one) in parts]:  # called by themselves before, to learn a size
+            take_off(part)
+            self.models = [one for one in self.models if one is not part]
         self.models.append(model)
         self.find_names()
         for module in model.modules():
@@ -135,6 +139,7 @@ class Program:
             "gradients gone": "late zeroing" not in self.does,
             "16 bits": all(p.dtype != self.torch.float32 for p in parameters),
             "trainer": self.arguments is not None,
+            "cells": any(isinstance(part, self.torch.nn.RNNCellBase) and part.weight_ih.is_cpu for model in self.models for part in model.modules()),
             "compile": any(id(model) in self.compiled for model in self.models),
             "several optimizers": len(self.optimizers) > 1,
             "before reduction": "distributed" in self.does,
@@ -183,6 +188,15 @@ class Program:
                 self.zeroed.add(id(optimizer))
                 self.does.update({"own zeroing"} if self.has_stepped else ())
         self.backwards += 1
+
+    #: The same as the backward pass, or what scales gradients back, left them.
+    left: dict[int, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def gradients(*optimizers: Any) -> dict[int, Any]:
+        """Which gradient each parameter has, and how often it was changed."""
+        parameters = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
+        return {id(p): (id(p.grad), getattr(p.grad, "_version", None)) for p in parameters}
 
     def zeroing(self, parameters: set[int], set_to_none: bool, is_own: bool) -> None:
         """The program frees gradients, by an optimizer or in a way of its own."""

@@ -127,14 +127,6 @@ class Call:
         return _where(self.file, *self.lines)
 
     @property
-    def target(self) -> str | None:
-        """What the statement gives a value, if that is what is called."""
-        statement = ast.parse(self._statement).body[0]
-        is_plain = isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.value, ast.Call)
-        is_alone = not self._around[0] and not self._around[1].startswith(";")
-        return ast.unparse(statement.targets[0]) if is_plain and is_alone else None  # type: ignore[attr-defined]
-
-    @property
     def has_options_elsewhere(self) -> bool:
         """Whether options are handed on that stand elsewhere: ``AdamW(**options)``."""
         return any(keyword.arg is None for call in _calls(ast.parse(self._statement), self._callee) for keyword in call.keywords)

@@ -59,7 +59,8 @@ class _Trial(Observed):
             self.program.backward_called()
             phase("backward")
 
-    def backward_done(self, *_arguments: Any, **_options: Any) -> None:
+    def backward_done(self, *arguments: Any, **options: Any) -> None:
+        super().backward_done(*arguments, **options)
         if self.program.torch._C._current_graph_task_id() == -1:
             phase("forward")
 

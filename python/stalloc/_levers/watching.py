@@ -21,8 +21,6 @@ class Watch:
     def __init__(self, torch: Any, chosen: list[Lever]) -> None:
         self.program, self.chosen = Program(torch), chosen
         self.applied: list[str] = []
-        for lever in chosen:
-            self._apply(lever, "on_torch")
         made = torch.optim.Optimizer.__init__
 
         @functools.wraps(made)
@@ -83,11 +81,11 @@ class Watch:
             for model in [model for optimizer in program.optimizers for model in models_of(program.torch, optimizer)]:
                 program.compiled.update(id(inner) for inner in model.modules() if program.compiles_functions)
                 self._called(model)
-            if program.optimizers and not program.names:  # of tensors that no module has
-                program.find_names()
-                for lever in self.chosen:
-                    if lever.about == "optimizers":
-                        self._apply(lever, "on_model", "", None)
+        if program.optimizers and not program.known and not program.has_stepped:  # of tensors that no module has, or made after a first call
+            program.find_names()
+            for lever in self.chosen:
+                if lever.about in ("optimizers", "both"):
+                    self._apply(lever, "on_model", "", None)
 
     def backward_done(self, *_arguments: Any, **_options: Any) -> None:
         """A backward pass has ended."""
@@ -205,13 +203,20 @@ class Observed(Watch):
         super().backward_called(*arguments, **options)
         self._retains(*arguments[2:4], **options)
 
+    def backward_done(self, *_arguments: Any, **_options: Any) -> None:
+        if self.program.torch._C._current_graph_task_id() == -1:
+            self.program.left = self.program.gradients(*self.program.optimizers)
+
     def _retains(self, *given: Any, **options: Any) -> None:
         retain, create = [*given, None, None][:2]
         self.program.does.update({"retains"} if retain or options.get("retain_graph") else ())
         self.program.does.update({"double backward"} if create or options.get("create_graph") else ())
 
     def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
-        if len(arguments) > 1 or options.get("closure") is not None:  # the first is the optimizer
+        program = self.program
+        if program.backwards and not program.gradients(optimizer).items() <= program.left.items():
+            program.does.add("clip")
+        if (*arguments[1:], options.get("closure"))[0] is not None:  # the first is the optimizer
             self.program.does.add("closure")
 
     def stepped(self, optimizer: Any) -> None:
@@ -282,9 +287,8 @@ def _watch_what_it_does(torch: Any, program: Program, chosen: list[Lever]) -> No
 
         return zeroing
 
-    watched(torch.nn.utils, "clip_grad_norm_", does("clip"))
-    watched(torch.nn.utils, "clip_grad_value_", does("clip"))
     watched(torch.amp.GradScaler, "scale", does("scaler"))
+    watched(torch.amp.GradScaler, "unscale_", lambda *_: None, lambda _, optimizer: program.left.update(program.gradients(optimizer)))
     watched(torch.autocast, "__enter__", lambda this: program.does.update({"autocast"} if this._enabled else ()))
     watched(torch, "compile", compiles)
     watched(torch.nn.Module, "compile", compiles)

@@ -21,8 +21,8 @@ class Prepared:
     def __getattr__(self, name):
         return getattr(self.optimizer, name)
 
-    def step(self):
-        self.optimizer.step()
+    def step(self, closure=None):
+        self.optimizer.step(closure)
 
 
 def main():

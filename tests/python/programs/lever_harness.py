@@ -122,7 +122,7 @@ def cells(script, folder, only):
     of_lever = {lever.name: lever for lever in LEVERS}
     for lever in seen["levers"]:
         name = lever["name"]
-        if lever["group"] == "sharding" or name == "optimizer_8bit" or (only and name not in only):
+        if lever["group"] == "sharding" or (only and name not in only):
             continue
         if lever["why_not"]:
             found[name] = f"refused: {lever['why_not']}"
@@ -145,7 +145,7 @@ def cells(script, folder, only):
             print(script.stem, name, found[name], file=sys.stderr, flush=True)
             if wrong:
                 found[name] += f"\n{lever['where']}\n{lever['how']}"
-    for name in [name for name in only if "+" in name]:  # a set, from outside alone
+    for name in [name for name in only or () if "+" in name]:  # a set, from outside alone
         outside = forked(ranks, ran(script, lambda name=name: Watch(torch, [lever for lever in LEVERS if lever.name in name.split("+")])))
         is_whole = len(outside.get("applied", [])) == name.count("+") + 1
         found[name] = compared(outside, expected["result"]) if is_whole or "error" in outside else f"WRONG: only {outside['applied']}"
