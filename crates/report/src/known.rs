@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stalloc_trace::{BlockState, Event, Mark, Request, StackId, Time, Trace};
 
-use crate::facts::{Facts, HolderBytes, Kind, MANY};
+use crate::facts::{Facts, HolderBytes, Kind, MANY, OtherProcess};
 use crate::failure::failures;
 use crate::figures::{AllocatorFigures, DeviceFigures, Growth, SiteBytes};
 use crate::growth::{GROWN, filled, is_stepless};
@@ -176,15 +176,10 @@ impl Known {
         });
         if let Some(processes) = &facts.processes {
             let others: Vec<_> = processes.iter().filter(|one| one.pid != facts.pid && one.bytes > 0).collect();
-            let says = |one: &&crate::facts::OtherProcess| {
-                let name = if one.name.is_empty() { String::new() } else { format!(" ({})", one.name) };
-                format!("process {}{name} has {}", one.pid, bytes(one.bytes))
-            };
             self.others = Some(others.iter().map(|one| one.bytes).fold(0, u64::saturating_add));
             let same = others.iter().filter(|one| !one.name.is_empty() && facts.command.starts_with(&one.name));
             self.of_command = Some(same.map(|one| one.bytes).fold(0, u64::saturating_add)).filter(|bytes| *bytes > 0);
-            let said: Vec<String> = others.iter().take(4).map(says).collect();
-            self.processes = Some(said.join(", ")).filter(|said| !said.is_empty());
+            self.processes = Some(said_of(&others)).filter(|said| !said.is_empty());
         }
         self.gradients = facts.missing_gradients;
         self.loss = facts.logits.filter(|bytes| *bytes > 0);
@@ -426,4 +421,26 @@ impl Known {
         let other = || Some(format!("like=h100-80gb,memory={}MiB", self.total.filter(|total| *total >> 32 > 0)? >> 20));
         self.gpu = Some(gpu.or_else(other).unwrap_or_else(|| "GPU".into()));
     }
+}
+
+/// The first four commands of other processes: ``process 7 (python serve.py) has 2 GiB``, those of one command together.
+fn said_of(others: &[&OtherProcess]) -> String {
+    let mut commands: Vec<(&str, Vec<u64>, u64)> = Vec::new();
+    for one in others {
+        match commands.iter_mut().find(|(name, ..)| !name.is_empty() && *name == one.name) {
+            Some((_, pids, held)) => {
+                pids.push(one.pid);
+                *held = held.saturating_add(one.bytes);
+            }
+            None => commands.push((&one.name, vec![one.pid], one.bytes)),
+        }
+    }
+    let says = |(name, pids, held): &(&str, Vec<u64>, u64)| {
+        let name = if name.is_empty() { String::new() } else { format!(" ({name})") };
+        match pids[..] {
+            [pid] => format!("process {pid}{name} has {}", bytes(*held)),
+            _ => format!("{} processes{name} have {}", pids.len(), bytes(*held)),
+        }
+    };
+    commands.iter().take(4).map(says).collect::<Vec<_>>().join(", ")
 }

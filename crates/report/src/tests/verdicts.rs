@@ -305,6 +305,11 @@ fn what_was_known_when_memory_ran_out_decides_and_what_is_odd_is_left_aside() {
     );
     assert_eq!((found.verdict, found.cause), (Verdict::TooLarge, Some("other_processes")));
     assert!(found.facts[0].contains("Process 7 (python serve.py) has 1.77 GiB"), "{:?}", found.facts);
+    let ranks = known(
+        r#"{"total": 3221225472, "free": 524288000, "reserved": 314572800, "pid": 1, "processes": [
+        {"pid": 7, "name": "python train.py", "bytes": 1000000000}, {"pid": 8, "name": "python train.py", "bytes": 900000000}]}"#,
+    );
+    assert!(ranks.facts[0].contains("2 processes (python train.py) have 1.77 GiB"), "{:?}", ranks.facts);
     let held = r#"{"holders": [{"kind": "exception", "name": "the exception being handled (traceback frame train.py:3)",
         "bytes": 209715200, "tensors": 4, "addresses": [0]}]}"#;
     let found = known(held);
