@@ -34,8 +34,10 @@ pub struct Learning {
     has_plan: bool,
     /// Requests and those at planned offsets, at the ends of the last steps since a plan was proposed.
     served: VecDeque<(u64, u64)>,
-    /// Steps known when `served` was last added to.
+    /// Steps known when that was last looked at.
     steps: u32,
+    /// The step from whose beginning on `served` is kept: in a plan's first step, what lived before is still at its addresses.
+    judged_from: u32,
     /// Whether memory grows, where anybody wants to know.
     growth: Option<GrowthWatch>,
     growing: Option<Growing>,
@@ -129,7 +131,9 @@ impl Learning {
     pub fn think(&mut self, now: &Statistics) -> Option<Proposal> {
         if self.learner.steps() != self.steps {
             self.steps = self.learner.steps();
-            self.served.push_back((now.requests, now.planned));
+            if self.steps >= self.judged_from {
+                self.served.push_back((now.requests, now.planned));
+            }
             if self.served.len() > recent_steps() + 1 {
                 self.served.pop_front();
             }
@@ -166,6 +170,7 @@ impl Learning {
         if accepted {
             self.has_plan = is_plan;
             self.served.clear();
+            self.judged_from = self.steps + 2;
         } else if let Some(tighter) = draft.and_then(|draft| Proposal::around(&draft, Around::Above)) {
             return Some(tighter);
         }

@@ -62,6 +62,18 @@ fn a_plan_that_serves_most_requests_stays_though_steps_differ_a_little() {
 }
 
 #[test]
+fn a_plan_is_not_judged_by_its_first_step_in_which_what_lived_before_is_at_its_addresses() {
+    let (mut said, mut learning) = (Said::default(), Learning::default());
+    with_proposal(&mut said, &mut learning);
+    learning.answered(true, true);
+    for (step, planned) in (0u32..).zip([0, 3, 10, 10, 10, 10]) {
+        let mut sizes = A.to_vec();
+        sizes.push(step + 7);
+        assert!(said.step(&mut learning, &sizes, planned).is_none(), "{step}");
+    }
+}
+
+#[test]
 fn a_plan_that_found_no_memory_is_proposed_again_later() {
     let (mut said, mut learning) = (Said::default(), Learning::default());
     with_proposal(&mut said, &mut learning);
