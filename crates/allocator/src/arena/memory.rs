@@ -107,14 +107,9 @@ impl<D: Device> Memory<D> {
         (self.only_pages, self.packs) = (true, true);
     }
 
-    /// Bytes of the largest handle to take for a range: the slack has room for some of which blocks use a part. Where blocks keep no
-    /// part, only at addresses that nobody has used: others would be broken up again.
-    fn largest(&self, range: &Range<u32>, place: &Place, ledger: &Ledger) -> u64 {
-        if self.only_pages || self.packs && !place.is_untouched(range.start) {
-            0
-        } else {
-            self.slack(ledger.statistics().peak_allocated, ledger) / slack_handles()
-        }
+    /// Bytes of the largest handle to take: the slack has room for some of which blocks use a part.
+    fn largest(&self, ledger: &Ledger) -> u64 {
+        if self.only_pages { 0 } else { self.slack(ledger.statistics().peak_allocated, ledger) / slack_handles() }
     }
 
     /// Bytes that may be held beyond a peak of live bytes.
@@ -345,7 +340,7 @@ impl<D: Device> Mapper<'_, D> {
             let pieces = self.memory.frames.pieces(range, u64::MAX);
             self.timed(|mapper| pieces.iter().try_for_each(|piece| mapper.memory.unmap_old(mapper.device, piece)))?;
         }
-        let largest = self.memory.largest(range, self.place, self.ledger);
+        let largest = self.memory.largest(self.ledger);
         if let Some(ahead) = self.ahead(range)
             && self.memory.frames.map(self.device, &ahead, largest.max(self.memory.budget.largest_unnoticed())).is_ok()
         {

@@ -35,7 +35,7 @@ impl<D: Device> Mapper<'_, D> {
         if empty.is_empty() || bytes == 0 {
             return Ok(());
         }
-        let pieces = self.memory.frames.pieces(range, self.memory.largest(range, self.place, self.ledger));
+        let pieces = self.memory.frames.pieces(range, self.memory.largest(self.ledger));
         let (pairs, unfit) = exchange(pieces, empty, bytes, self.memory.frames.frame());
         self.memory.unmap_done(self.device)?;
         let sources = pairs.iter().map(|(from, _)| self.memory.frames.granules_of(from));
