@@ -9,7 +9,7 @@ class Images(torch.utils.data.Dataset):
         self.samples: dict[int, torch.Tensor] = {}
 
     def __len__(self) -> int:
-        return 4000
+        return 400
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index not in self.samples:

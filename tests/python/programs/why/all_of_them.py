@@ -7,6 +7,7 @@ holds when a program has ended, or has run out of memory, is written to FOLDER/N
 Where STALLOC_OUT_OF_MEMORY is set, an error leaves the program as it would leave one that runs alone.
 """
 
+import gc
 import os
 import runpy
 import sys
@@ -43,6 +44,8 @@ def main() -> None:
     folder = None
     if names[0] == "--snapshots":
         folder, names = names[1], names[2:]
+    # What PyTorch made as it was imported is garbage in no program, and no program collects it anew.
+    gc.freeze()
     for rank, name in enumerate(names):
         child = os.fork()
         if child == 0:
