@@ -5,6 +5,7 @@
 One process imports PyTorch; each run is a copy of it. A cell is ``bitwise``, ``rounding``, ``refused: REASON`` or ``WRONG: ...``.
 """
 
+import gc
 import json
 import os
 import re
@@ -154,6 +155,7 @@ def cells(script, folder, only):
 
 def main():
     torch.set_num_threads(1)
+    gc.freeze()  # what PyTorch made as it was imported is no run's garbage
     spill.LEAST = host_states.LEAST = host_states.LEAST_PIECE = 1  # the shapes' tensors are small
     shapes, folder = Path(sys.argv[1]), Path(tempfile.mkdtemp())
     chosen = {shape: levers.split(",") if levers else [] for shape, _, levers in (word.partition(":") for word in sys.argv[2:])}
