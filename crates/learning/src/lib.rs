@@ -108,6 +108,7 @@ impl Learning {
         if !is_whole {
             self.learner = Learner::new();
             self.is_partial = true;
+            self.judged_from = 0;
             self.growth = self.growth.take().map(|_| GrowthWatch::new());
         }
         for event in self.events.drain(..) {

@@ -74,6 +74,17 @@ fn a_plan_is_not_judged_by_its_first_step_in_which_what_lived_before_is_at_its_a
 }
 
 #[test]
+fn a_plan_is_judged_soon_after_a_part_of_the_journal_is_lost() {
+    let (mut said, mut learning) = (Said::default(), Learning::default());
+    (0..200).for_each(|step| drop(said.step(&mut learning, &[step + 7; 10], 0)));
+    with_proposal(&mut said, &mut learning);
+    learning.answered(true, true);
+    learning.hear(false);
+    let left = (0..20u32).find_map(|step| said.step(&mut learning, &[step + 7; 10], 0)).expect("a proposal");
+    assert!(!left.is_plan());
+}
+
+#[test]
 fn a_plan_that_found_no_memory_is_proposed_again_later() {
     let (mut said, mut learning) = (Said::default(), Learning::default());
     with_proposal(&mut said, &mut learning);
