@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import stalloc
+
 ROOT = pathlib.Path(__file__).parents[2]
 #: What every program starts with: the compiler is not imported before it is used.
 START = ROOT / "tests" / "python" / "start"
@@ -17,11 +19,7 @@ LINKS = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")
 @pytest.fixture(scope="session")
 def links(tmp_path_factory):
     """A directory in which a program finds the stand-in under the names of the real libraries."""
-    library = os.environ.get("STALLOC_DRYRUN_LIB")
-    if not library:
-        subprocess.run(["cargo", "build", "--quiet", "-p", "stalloc-dryrun"], cwd=ROOT, check=True)
-        target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-        library = target / "debug" / "libstalloc_dryrun.so"
+    library = os.environ.get("STALLOC_DRYRUN_LIB") or pathlib.Path(stalloc.__file__).parent / "_bin" / "libstalloc_dryrun.so"
     directory = tmp_path_factory.mktemp("links")
     for name in LINKS:
         (directory / name).symlink_to(library)
