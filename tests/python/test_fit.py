@@ -88,16 +88,17 @@ def test_what_runs_because_it_catches_what_it_is_refused_is_answered_too(cache):
     answer = fit(*question, cache=cache)
     (row,) = answer["frontier"]
     largest, caught = row["largest"]["pytorch"]["MB"], row["caught"]
-    assert largest < caught["values"]["MB"] and caught["refused"] == 3, row
+    # One for each step of the program: on the card itself three more than of a trial are run.
+    assert largest < caught["values"]["MB"] and caught["refused"] == 4, row
     (slower,) = caught["slower"]
-    assert re.fullmatch(r"programs/fit.py:\d+ <module>", slower["site"]) and (slower["count"], slower["most"]) == (3, 300 << 20), slower
+    assert re.fullmatch(r"programs/fit.py:\d+ <module>", slower["site"]) and (slower["count"], slower["most"]) == (4, 300 << 20), slower
     for batch, status in ((caught["values"]["MB"], 0), (caught["values"]["MB"] + 1, 1)):
         traces = Path(cache["XDG_CACHE_HOME"], f"caught{batch}")
         process = run("trace", "--dry-run", TINY, "-o", traces, "--", *PROGRAM, "--workspace", "300", "--batch", str(batch))
         assert process.returncode == status, process.stderr
     again = run("fit", "--dry-run", TINY, *question, env=cache)
-    assert f"it runs up to MB={caught['values']['MB']} under pytorch all the same: 3 requests are refused and caught" in again.stdout
-    assert f"    {slower['site']}: 3 of up to 300.0 MiB" in again.stdout
+    assert f"it runs up to MB={caught['values']['MB']} under pytorch all the same: 4 requests are refused and caught" in again.stdout
+    assert f"    {slower['site']}: 4 of up to 300.0 MiB" in again.stdout
 
 
 def test_every_combination_of_lists_is_tried_and_a_range_searched_for_each(cache):

@@ -30,6 +30,7 @@ mod adopt;
 mod auto;
 mod busy;
 mod compare;
+mod continued;
 mod device;
 mod error;
 pub mod fidelity;
@@ -44,6 +45,7 @@ mod smallest;
 mod tests;
 
 pub use compare::{AllocatorOutcome, Comparison, compare};
+pub use continued::continued;
 pub use error::Error;
 pub use kind::{Kind, Options};
 pub use returning::{Return, returning};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stalloc_dryrun_setup::Gpu;
 use stalloc_report::Category;
-use stalloc_simulator::{Kind, Options, Replay, Return, replay, returning, smallest_capacity};
+use stalloc_simulator::{Kind, Options, Replay, Return, continued, replay, returning, smallest_capacity};
 use stalloc_trace::{Mark, Trace};
 
 use crate::fit::caught::{self, Refused};
@@ -16,6 +16,9 @@ pub const ALLOCATORS: [Kind; 3] = [Kind::Pytorch, Kind::PytorchExpandable, Kind:
 
 /// What the planner may do for each trial, in its units of work: half a second. A better plan saves no more than a page or two.
 const PLANNER_WORK: u64 = 30_000_000;
+
+/// Steps that are replayed after those that were recorded of a program that goes on: what an allocator holds may still grow in the fourth.
+pub const MORE_STEPS: u32 = 3;
 
 /// Whether a recording fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -128,13 +131,15 @@ impl Asleep {
     }
 }
 
-/// Replays a recording on what `gpu` and others leave. The hash of its content and the counts are `about`'s.
+/// Replays a recording on what `gpu` and others leave, and some steps more if the program goes on (`is_cut`) and repeats itself. The hash of
+/// its content and the counts are `about`'s.
 ///
 /// # Errors
 /// Why a recording cannot be replayed, in a sentence.
 pub fn evaluate(
     trace: &Trace,
     about: (u32, u64, u64),
+    is_cut: bool,
     (gpu, others): (&Gpu, &[Gpu]),
     world_size: u32,
     groups: Option<&Groups>,
@@ -152,16 +157,19 @@ pub fn evaluate(
     let run = |trace: &Trace, kind, capacity| {
         replay(trace, kind, &with(capacity), &mut |_, _| {}).map_err(|error| error.to_string())
     };
-    let late = returning(trace, Return::AtStepEnd);
+    let longer = is_cut.then(|| continued(trace, MORE_STEPS)).flatten();
+    let replayed = longer.as_ref().unwrap_or(trace);
+    let late = returning(replayed, Return::AtStepEnd);
     let step_us = |replay: &Replay| replay.step_ms.map(|step| (step * 1e3) as u64);
     let unlimited = |kind: Kind| -> Result<(Kind, Need), String> {
-        let unlimited = run(trace, kind, None)?;
+        let unlimited = run(replayed, kind, None)?;
         let need = Need {
             fits: FitsGpu::No,
             peak_reserved: unlimited.peak_reserved,
             peak_reserved_late: None,
             step_us: step_us(&unlimited),
-            smallest: smallest_capacity(trace, kind, &with(None), &mut |_, _| {}).map_err(|error| error.to_string())?,
+            smallest: smallest_capacity(replayed, kind, &with(None), &mut |_, _| {})
+                .map_err(|error| error.to_string())?,
         };
         Ok((kind, need))
     };
@@ -173,7 +181,7 @@ pub fn evaluate(
             let mut room = None;
             for (fits, taken) in [(FitsGpu::Yes, outside.high), (FitsGpu::Edge, outside.low)] {
                 let left = Some(gpu.total.saturating_sub(taken));
-                let on_card = run(trace, kind, left)?;
+                let on_card = run(replayed, kind, left)?;
                 if on_card.oom.is_none() {
                     (need.fits, need.peak_reserved, need.step_us) = (fits, on_card.peak_reserved, step_us(&on_card));
                     room = left;
@@ -192,7 +200,7 @@ pub fn evaluate(
         rank,
         device: trace.device,
         steps,
-        is_cut: false,
+        is_cut,
         requests: trace.requests.len() as u64,
         refused: caught::refused(trace),
         content,
@@ -206,3 +214,6 @@ pub fn evaluate(
         elsewhere: others.iter().filter(|other| other.name != gpu.name).map(on).collect::<Result<_, _>>()?,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,9 +14,8 @@ use stalloc_trace::Input;
 use tempfile::TempDir;
 
 use crate::fit::Error;
-use crate::fit::evaluate::{Device, evaluate};
+use crate::fit::evaluate::{Device, MORE_STEPS, evaluate};
 use crate::fit::notes::{LeverNotes, Notes, read_lever_notes, read_notes};
-use crate::fit::outside::Groups;
 use crate::recorded;
 
 /// Lines of a failed program's output that are kept.
@@ -106,6 +105,9 @@ pub fn run(
     let (traces, notes) = (folder.path().join("traces"), folder.path().join("notes"));
     let launch = stalloc_launcher::prepare(&traces)?;
     stalloc_launcher::prepare(&notes)?;
+    // On the card itself it is run, and its stacks kept to name who asks for what is refused; else the steps that follow are replayed.
+    let longer = setting.steps.saturating_add(MORE_STEPS);
+    let (steps, stacks) = if dry_run.is_ample() { (setting.steps, 0) } else { (longer, longer) };
     let job = Job {
         purpose: Purpose::Record,
         command: command.clone(),
@@ -115,9 +117,8 @@ pub fn run(
         plans: None,
         package: setting.package.clone(),
         dry_run: Some(dry_run.clone()),
-        steps: Some(setting.steps),
-        // On the card itself, to name who asks for what is refused.
-        stacks: Some(if dry_run.is_ample() { 0 } else { setting.steps }),
+        steps: Some(steps),
+        stacks: Some(stacks),
         answers: setting.answers.clone(),
         answers_file: setting.answers_file.clone(),
         launch,
@@ -149,10 +150,9 @@ pub fn run(
     if status != 0 {
         return failed(kind_of(status, &log), Some(status));
     }
-    match devices(&job, (dry_run.gpu(), others), rank, notes.groups.as_ref(), of_levers.as_deref()) {
+    match devices(&job, &notes, (dry_run.gpu(), others), rank, of_levers.as_deref()) {
         Ok((devices, _)) if devices.is_empty() => failed(FailureKind::NothingRecorded, None),
         Ok((mut devices, is_guessed)) => {
-            devices.iter_mut().for_each(|device| device.is_cut = notes.is_cut);
             if is_guessed && levers.is_none() && !dry_run.chooses_fewest() {
                 let fewest = dry_run.clone().with_fewest_chosen();
                 let Some((other, _)) = run(command, (&fewest, &[]), rank, levers, setting, stop)? else {
@@ -175,9 +175,9 @@ pub fn run(
 /// What each recorded device needs, and whether sizes hang on guesses.
 fn devices(
     job: &Job,
+    notes: &Notes,
     gpus: (&Gpu, &[Gpu]),
     rank: Option<Rank>,
-    groups: Option<&Groups>,
     of_levers: Option<&LeverNotes>,
 ) -> Result<(Vec<Device>, bool), String> {
     let (mut devices, mut is_guessed) = (Vec::new(), false);
@@ -193,7 +193,7 @@ fn devices(
             let recorded = trace.metadata.get("world_size").and_then(|size| size.parse().ok());
             let world_size = rank.map(|rank| rank.world_size).or(recorded).unwrap_or(1);
             let about = (about.rank, about.steps, about.content);
-            let mut device = evaluate(trace, about, gpus, world_size, groups)?;
+            let mut device = evaluate(trace, about, notes.is_cut, gpus, world_size, notes.groups.as_ref())?;
             device.holders = of_levers.map(|notes| stalloc_report::at_peak(trace, &notes.places)).unwrap_or_default();
             devices.push(device);
         }

@@ -7,6 +7,7 @@ use stalloc_trace::{Input, RawEvent, Recording, SegmentAction, StackId, TraceBui
 use crate::{Kind, Options, replay};
 
 mod clock;
+mod continued;
 mod gmlake;
 mod random;
 mod recordings;

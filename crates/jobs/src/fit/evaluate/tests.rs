@@ -1,0 +1,47 @@
+//! What a recording needs of a card.
+
+use stalloc_trace::{RawEvent, StackId, TraceBuilder};
+
+use super::*;
+
+/// Steps of a loop in which PyTorch's allocator takes 24 MiB more in the fourth: a block that goes at once, one that goes when the next
+/// step ends, and one that goes amid the next step.
+fn steps(count: u64) -> Trace {
+    let mut builder = TraceBuilder::new(0);
+    let address = |step: u64, block: u64| (1 + 3 * step + block) << 32;
+    for step in 0..count {
+        let mut say = |event| builder.push(event, None);
+        let alloc = |block, mib: u64| RawEvent::Alloc {
+            address: address(step, block),
+            size: mib << 20,
+            stream: 0,
+            stack: StackId::NONE,
+        };
+        let free = |step, block| RawEvent::FreeCompleted { address: address(step, block), size: 0, stream: 0 };
+        say(RawEvent::Mark(Mark::StepBegin));
+        say(alloc(0, 24));
+        say(free(step, 0));
+        if step > 0 {
+            say(free(step - 1, 2));
+        }
+        say(alloc(1, 17));
+        say(alloc(2, 22));
+        if step > 0 {
+            say(free(step - 1, 1));
+        }
+        say(RawEvent::Mark(Mark::StepEnd));
+    }
+    builder.finish()
+}
+
+#[test]
+fn what_a_later_step_adds_is_foreseen_of_a_program_that_goes_on() {
+    let gpu = stalloc_dryrun_setup::find("h100-80gb").unwrap();
+    let reserved = |count, is_cut| {
+        let device = evaluate(&steps(count), (0, count, 0), is_cut, (&gpu, &[]), 1, None).unwrap();
+        device.needs.iter().map(|need| need.peak_reserved >> 20).collect::<Vec<_>>()
+    };
+    assert_eq!(reserved(3, false)[0], 70);
+    assert_eq!(reserved(6, false)[0], 94);
+    assert_eq!(reserved(3, true), reserved(6, false));
+}
