@@ -106,7 +106,7 @@ impl Learning {
     /// Takes the journal into account; `is_whole`: nothing is missing in it. O(events).
     pub fn hear(&mut self, is_whole: bool) {
         if !is_whole {
-            self.learner = Learner::new();
+            self.learner = Learner::default();
             self.is_partial = true;
             self.judged_from = 0;
             self.growth = self.growth.take().map(|_| GrowthWatch::new());

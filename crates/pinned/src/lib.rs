@@ -98,13 +98,6 @@ pub struct Regions {
 
 impl Default for Regions {
     fn default() -> Self {
-        Regions::new()
-    }
-}
-
-impl Regions {
-    /// No region yet.
-    pub fn new() -> Self {
         Regions {
             spare: Gaps::new(u32::MAX),
             large: Kind::new(),
@@ -120,7 +113,9 @@ impl Regions {
             idle: 0,
         }
     }
+}
 
+impl Regions {
     fn kind(&mut self, is_small: bool) -> &mut Kind {
         if is_small { &mut self.small } else { &mut self.large }
     }

@@ -44,7 +44,7 @@ fn serve(regions: &mut Regions, device: &mut Addresses, size: u64) -> Address {
 #[test]
 fn blocks_of_one_size_fill_their_regions() {
     for size in [5000, 300_000, 3 * MIB, 21 * MIB + 1] {
-        let (mut regions, mut device) = (Regions::new(), Addresses::default());
+        let (mut regions, mut device) = (Regions::default(), Addresses::default());
         let mut live = 0;
         while live < 700 * MIB {
             serve(&mut regions, &mut device, size);
@@ -58,7 +58,7 @@ fn blocks_of_one_size_fill_their_regions() {
 
 #[test]
 fn a_block_is_found_by_every_address_in_it_and_freed_by_its_first() {
-    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let (mut regions, mut device) = (Regions::default(), Addresses::default());
     let first = serve(&mut regions, &mut device, 10_000);
     let second = serve(&mut regions, &mut device, 0);
     assert_eq!(regions.around(first + 9_999), Some(first..first + 3 * UNIT));
@@ -71,7 +71,7 @@ fn a_block_is_found_by_every_address_in_it_and_freed_by_its_first() {
 
 #[test]
 fn regions_without_a_block_are_given_back_and_their_numbers_used_again() {
-    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let (mut regions, mut device) = (Regions::default(), Addresses::default());
     for _ in 0..3000 {
         // 16 TiB of numbers are not enough for this, if they are used once.
         let large = serve(&mut regions, &mut device, 8 << 30);
@@ -87,7 +87,7 @@ fn regions_without_a_block_are_given_back_and_their_numbers_used_again() {
 
 #[test]
 fn steps_of_other_sizes_hold_less_than_by_pytorch_for_as_much_time_and_then_take_nothing() {
-    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let (mut regions, mut device) = (Regions::default(), Addresses::default());
     let mut peak = 0;
     let mut before = 0;
     for pass in 0..8 {
@@ -111,7 +111,7 @@ fn steps_of_other_sizes_hold_less_than_by_pytorch_for_as_much_time_and_then_take
 
 #[test]
 fn copies_made_before_the_old_ones_go_hold_little_more_than_the_largest_needs_and_soon_take_nothing() {
-    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let (mut regions, mut device) = (Regions::default(), Addresses::default());
     let layer = [2560, 9_830_400, 7680, 3_276_800, 13_107_200, 2560, 13_107_200];
     let mut sizes = vec![81_920_000, 2_621_440];
     (0..8).for_each(|_| sizes.extend(layer));
@@ -131,7 +131,7 @@ fn copies_made_before_the_old_ones_go_hold_little_more_than_the_largest_needs_an
 
 #[test]
 fn blocks_go_where_blocks_like_them_were() {
-    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let (mut regions, mut device) = (Regions::default(), Addresses::default());
     let _kept: Vec<_> = (0..500).map(|_| serve(&mut regions, &mut device, 2 * MIB)).collect();
     let mut after_the_first = 0;
     for pass in 0..5 {
@@ -146,7 +146,7 @@ fn blocks_go_where_blocks_like_them_were() {
 
 #[test]
 fn a_small_block_leaves_an_idle_region_whole() {
-    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let (mut regions, mut device) = (Regions::default(), Addresses::default());
     let large = serve(&mut regions, &mut device, 20 * MIB);
     regions.free(large);
     serve(&mut regions, &mut device, 128);
@@ -155,7 +155,7 @@ fn a_small_block_leaves_an_idle_region_whole() {
 
 #[test]
 fn blocks_of_many_sizes_that_go_in_any_order_hold_less_than_by_pytorch_for_as_much_time() {
-    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let (mut regions, mut device) = (Regions::default(), Addresses::default());
     let (mut live, mut bytes, mut peak, mut state) = (Vec::new(), 0, 0, 1_u64);
     let mut draw = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -178,7 +178,7 @@ fn blocks_of_many_sizes_that_go_in_any_order_hold_less_than_by_pytorch_for_as_mu
 
 #[test]
 fn a_step_that_repeats_locks_its_pages_once() {
-    let (mut regions, mut device) = (Regions::new(), Addresses::default());
+    let (mut regions, mut device) = (Regions::default(), Addresses::default());
     for _ in 0..5 {
         let step: Vec<_> = (0..400).map(|n| serve(&mut regions, &mut device, [24, 96, 8][n % 3] * MIB)).collect();
         step.into_iter().for_each(|address| assert!(regions.free(address).is_some()));
@@ -188,7 +188,7 @@ fn a_step_that_repeats_locks_its_pages_once() {
 
 #[test]
 fn what_cannot_be_counted_is_refused() {
-    let mut regions = Regions::new();
+    let mut regions = Regions::default();
     assert_eq!((regions.grow_for(u64::MAX), regions.serve(u64::MAX)), (None, None));
     assert!(!regions.add(UNIT, 0, 1) && !regions.add(17, MIB, 1) && !regions.add(UNIT, u64::MAX, 1));
     assert!(regions.is_empty());
@@ -199,7 +199,7 @@ proptest! {
     fn no_two_blocks_share_memory_and_each_lies_in_one_region(
         acts in prop::collection::vec((0u8..8, 1u64..3 * MIB), 1..200),
     ) {
-        let (mut regions, mut device) = (Regions::new(), Addresses::default());
+        let (mut regions, mut device) = (Regions::default(), Addresses::default());
         let mut live: Vec<(Address, u64)> = Vec::new();
         for (act, size) in acts {
             match act {

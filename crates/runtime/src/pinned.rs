@@ -125,7 +125,7 @@ impl<D: PageLocked> Pinned<D> {
     fn with<T>(&self, act: impl FnOnce(&mut Books<D::Event>) -> T) -> T {
         let mut books: MutexGuard<'_, _> = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         act(books.get_or_insert_with(|| Books {
-            regions: Regions::new(),
+            regions: Regions::default(),
             takers: FxHashMap::default(),
             live: FxHashMap::default(),
             pending: VecDeque::new(),

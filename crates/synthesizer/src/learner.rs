@@ -147,8 +147,9 @@ pub struct Learner {
 }
 
 impl Default for Learner {
+    /// One that knows nothing yet, for a running job.
     fn default() -> Self {
-        Learner::new()
+        Learner { unmarked: Unmarked::new(first_look()), ..Learner::with(Limits::RUNNING) }
     }
 }
 
@@ -159,11 +160,6 @@ pub(crate) fn hash(keys: &[RequestKey]) -> u64 {
 }
 
 impl Learner {
-    /// One that knows nothing yet, for a running job.
-    pub fn new() -> Self {
-        Learner { unmarked: Unmarked::new(first_look()), ..Learner::with(Limits::RUNNING) }
-    }
-
     pub(crate) fn with(limits: Limits) -> Self {
         Learner {
             limits,

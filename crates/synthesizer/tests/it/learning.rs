@@ -83,7 +83,7 @@ fn what_a_running_job_learned_makes_the_same_plan_as_its_recording() {
                 _ => {}
             }
         }
-        let mut learner = Learner::new();
+        let mut learner = Learner::default();
         hear(&mut learner, &trace, |_| {});
         let learned = learner.whole_plan(&quick());
         let (recorded, _) = plan(&trace, &quick(), &mut |_, _| {}).expect("a plan");
@@ -96,7 +96,7 @@ fn what_a_running_job_learned_makes_the_same_plan_as_its_recording() {
 #[test]
 fn a_draft_is_due_when_a_kind_of_step_came_twice_and_not_before_or_again() {
     let trace = Training { marks: true, steps: 12, ..Training::default() }.trace();
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     let mut due = Vec::new();
     hear(&mut learner, &trace, |learner| {
         if learner.is_draft_due() {
@@ -113,7 +113,7 @@ fn a_draft_is_due_when_a_kind_of_step_came_twice_and_not_before_or_again() {
 fn a_second_phase_of_a_job_is_drafted_when_it_repeats() {
     let lengths = (0..80).map(|step| if step < 40 { 64 } else { 32 }).collect();
     let trace = Training { marks: true, steps: 80, lengths, ..Training::default() }.trace();
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     let mut due = Vec::new();
     hear(&mut learner, &trace, |learner| {
         if learner.is_draft_due() {
@@ -127,7 +127,7 @@ fn a_second_phase_of_a_job_is_drafted_when_it_repeats() {
 fn the_next_draft_waits_for_eight_times_the_requests_of_the_last() {
     let lengths = (0..40).map(|step| if step < 5 { 64 } else { 32 }).collect();
     let trace = Training { marks: true, steps: 40, lengths, ..Training::default() }.trace();
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     let mut due = Vec::new();
     hear(&mut learner, &trace, |learner| {
         if learner.is_draft_due() {
@@ -149,7 +149,7 @@ fn a_phase_that_is_over_is_left_out_of_plans_and_what_comes_at_an_even_pace_is_n
     };
     let lengths = (0..90).map(length).collect();
     let trace = Training { marks: true, steps: 90, lengths, ..Training::default() }.trace();
-    let (mut learner, mut drafted) = (Learner::new(), Vec::new());
+    let (mut learner, mut drafted) = (Learner::default(), Vec::new());
     hear(&mut learner, &trace, |learner| {
         if learner.steps() == 44 || learner.steps() == 89 {
             drafted.push(plan_now(learner).sections.len());
@@ -163,14 +163,14 @@ fn a_phase_that_is_over_is_left_out_of_plans_and_what_comes_at_an_even_pace_is_n
 #[test]
 fn steps_whose_sizes_are_drawn_are_never_drafted() {
     let trace = Training { marks: true, experts: 8, steps: 50, ..Training::default() }.trace();
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     hear(&mut learner, &trace, |learner| assert!(!learner.is_draft_due()));
     assert!(learner.whole_plan(&quick()).slots.is_empty());
 }
 
 #[test]
 fn what_is_kept_stays_bounded_over_many_steps_of_changing_shape() {
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     let mut id = 0;
     for step in 0..100_000u64 {
         learner.step_begin();
@@ -189,7 +189,7 @@ fn what_is_kept_stays_bounded_over_many_steps_of_changing_shape() {
 
 #[test]
 fn a_step_without_end_is_forgotten_and_the_next_ones_are_learned() {
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     for id in 0..2_000_000u64 {
         learner.alloc(id % 1000, 512, 0);
         assert!(learner.kept().0 <= 1 << 20);
@@ -248,7 +248,7 @@ proptest! {
         let trace = training.trace();
         let offsets = lowest(&trace);
         let at = |id: u64| offsets[id as usize] + gap * 512 * id;
-        let mut learner = Learner::new();
+        let mut learner = Learner::default();
         hear(&mut learner, &trace, |learner| {
             if !learner.is_draft_due() {
                 return;
@@ -283,7 +283,7 @@ proptest! {
 fn what_stays_far_above_leaves_a_plan_as_low_as_it_was() {
     let trace = Training { marks: true, ..Training::default() }.trace();
     let offsets = lowest(&trace);
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     let mut tops = Vec::new();
     hear(&mut learner, &trace, |learner| {
         if learner.is_draft_due() {
@@ -304,7 +304,7 @@ fn what_stays_far_above_leaves_a_plan_as_low_as_it_was() {
 fn weights_stay_and_what_the_steps_make_and_free_does_not() {
     let training = Training { marks: true, keep_gradients: true, ..Training::default() };
     let trace = training.trace();
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     let mut staying = Vec::new();
     hear(&mut learner, &trace, |learner| {
         if learner.is_draft_due() {
@@ -342,7 +342,7 @@ fn hear_unmarked(learner: &mut Learner, trace: &Trace) -> Vec<(usize, usize)> {
 #[test]
 fn steps_that_nobody_marks_are_found_by_their_repetition() {
     let trace = Training { marks: false, keep_gradients: true, steps: 1500, ..Training::default() }.trace();
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     let due = hear_unmarked(&mut learner, &trace);
     assert_eq!(due.len(), 1, "{due:?}");
     assert_eq!(due[0].1, 1);
@@ -355,7 +355,7 @@ fn steps_that_nobody_marks_are_found_by_their_repetition() {
 fn after_something_else_an_unmarked_job_is_followed_again() {
     let lengths = (0..2000).map(|step| if step > 1000 && step % 100 == 0 { 32 } else { 64 }).collect();
     let trace = Training { marks: false, steps: 2000, lengths, ..Training::default() }.trace();
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     let due = hear_unmarked(&mut learner, &trace);
     let sections: Vec<usize> = due.iter().map(|&(_, sections)| sections).collect();
     assert!(!sections.is_empty() && sections[0] == 1, "{due:?}");
@@ -368,7 +368,7 @@ fn after_something_else_an_unmarked_job_is_followed_again() {
 fn the_first_mark_ends_the_guesses_on_where_steps_begin() {
     let unmarked = Training { marks: false, steps: 1000, ..Training::default() }.trace();
     let marked = Training { marks: true, steps: 12, ..Training::default() }.trace();
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     assert_eq!(hear_unmarked(&mut learner, &unmarked).len(), 1);
     let before = learner.steps();
     let mut due = 0;
@@ -379,7 +379,7 @@ fn the_first_mark_ends_the_guesses_on_where_steps_begin() {
 
 /// Steps that make a large tensor and a loss; some losses are kept, the oldest is freed when so many are.
 fn with_losses(steps: u64, kept: u64, loss: u64) -> Learner {
-    let mut learner = Learner::new();
+    let mut learner = Learner::default();
     for step in 0..steps {
         learner.step_begin();
         for request in 0..20 {
