@@ -216,7 +216,7 @@ impl<'a> Lane<'a> {
         let (first, then) = if few { (&FEW_FIRST, &FEW_THEN) } else { (&MANY_FIRST, &MANY_THEN) };
         let round = round as usize;
         let kind = first.get(round).copied().unwrap_or(then[round % then.len()]);
-        let dives = self.part.items.len() <= MOST_ITEMS;
+        let dives = self.part.items.len() <= MOST_ITEMS && self.part.fixed.is_empty();
         let stretches = self.clock.solver.is_some() && Stretches::can_place(self.part);
         let cores = !self.part.aligned && self.part.fixed.is_empty();
         match kind {

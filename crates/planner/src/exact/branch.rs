@@ -68,21 +68,6 @@ impl Exact<'_> {
             most = most.max(self.load[s]);
             self.most_right[s] = most;
         }
-        if self.walls.is_empty() {
-            return;
-        }
-        let mut lowest = u64::MAX;
-        for k in 0..valley.length {
-            let s = self.terrain.wrap(valley.at + k);
-            lowest = lowest.min(self.walls.ceiling(s));
-            self.lowest_left[s as usize] = lowest;
-        }
-        lowest = u64::MAX;
-        for k in (0..valley.length).rev() {
-            let s = self.terrain.wrap(valley.at + k);
-            lowest = lowest.min(self.walls.ceiling(s));
-            self.lowest_right[s as usize] = lowest;
-        }
     }
 
     /// The valley and side with the fewest children, and whether it has any; and the name of the state: the items
@@ -113,9 +98,7 @@ impl Exact<'_> {
 
     /// Whether nothing need rest on the floor of the valley that was prepared.
     fn may_rise(&self, valley: &Valley) -> bool {
-        let last = self.terrain.wrap(valley.at + valley.length - 1) as usize;
-        let ceiling = if self.walls.is_empty() { u64::MAX } else { self.lowest_left[last] };
-        let height = valley.left.min(valley.right).min(ceiling);
+        let height = valley.left.min(valley.right);
         // Over a ring that is all level nothing but a wall may be rested on.
         height < u64::MAX && height.saturating_add(valley.most) <= self.limit
     }
@@ -160,12 +143,6 @@ impl Exact<'_> {
         if top > self.limit {
             return false;
         }
-        if !self.walls.is_empty() {
-            let last = self.terrain.wrap(valley.at + valley.length - 1) as usize;
-            if top > self.lowest_left[last] && top > self.ceiling(item.lower, item.length()) {
-                return false;
-            }
-        }
         if valley.length == self.around {
             return true;
         }
@@ -175,15 +152,11 @@ impl Exact<'_> {
                 return true;
             }
             let s = self.terrain.wrap(valley.at + before - 1) as usize;
-            let raised = valley.left.min(top).min(self.lowest_left[s]);
-            return raised.saturating_add(self.most_left[s]) <= self.limit;
+            return valley.left.min(top).saturating_add(self.most_left[s]) <= self.limit;
         }
         let after = before + item.length();
         let s = self.terrain.wrap(valley.at + after) as usize;
-        after == valley.length || {
-            let raised = valley.right.min(top).min(self.lowest_right[s]);
-            raised.saturating_add(self.most_right[s]) <= self.limit
-        }
+        after == valley.length || valley.right.min(top).saturating_add(self.most_right[s]) <= self.limit
     }
 
     /// Where an item lies that rests on a valley's floor.

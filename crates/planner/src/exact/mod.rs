@@ -23,7 +23,6 @@ mod terrain;
 #[cfg(test)]
 mod tests;
 mod waiting;
-mod walls;
 
 pub(crate) use style::{Choice, Style, Taste};
 
@@ -32,7 +31,6 @@ use crate::hash::Rng;
 use crate::part::{Item, Part};
 use terrain::{Run, Stretch, Terrain, Valley};
 use waiting::Waiting;
-use walls::Walls;
 
 /// How a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +71,6 @@ struct Frame {
     /// What to go back to before the next child.
     terrain: usize,
     placed: u32,
-    jumps: usize,
     /// The sections that its child changed, and those that the failures so far depend on.
     changed: Sections,
     blamed: Sections,
@@ -110,11 +107,10 @@ pub(crate) struct Exact<'a> {
     /// Sections, with the wall that makes a ring of a line.
     around: u32,
     terrain: Terrain,
-    /// Load of the items waiting and of the walls above the skyline.
+    /// Load of the items waiting.
     load: Vec<u64>,
     pub offsets: Vec<u64>,
     waiting: Waiting,
-    walls: Walls,
     placed: Vec<u32>,
     frames: Vec<Frame>,
     children: Vec<Child>,
@@ -124,10 +120,6 @@ pub(crate) struct Exact<'a> {
     /// Of the valley at hand: the largest load from either end of it to each section.
     most_left: Vec<u64>,
     most_right: Vec<u64>,
-    /// And the lowest ceiling.
-    lowest_left: Vec<u64>,
-    lowest_right: Vec<u64>,
-    pieces: Vec<(u32, u64)>,
     changed: Vec<Run>,
     runs: Vec<Run>,
     failed: Vec<Failed>,
@@ -144,7 +136,7 @@ pub(crate) struct Exact<'a> {
 }
 
 impl<'a> Exact<'a> {
-    /// Nothing placed but what is fixed.
+    /// Nothing placed. The part has nothing fixed.
     pub fn new(part: &'a Part, memory: usize) -> Exact<'a> {
         let around = part.sections + u32::from(!part.ring);
         let m = around as usize;
@@ -161,7 +153,6 @@ impl<'a> Exact<'a> {
             load: vec![0; m],
             offsets: vec![0; part.items.len()],
             waiting: Waiting::new(part),
-            walls: Walls::of(part, around),
             placed: Vec::new(),
             frames: Vec::new(),
             children: Vec::new(),
@@ -169,9 +160,6 @@ impl<'a> Exact<'a> {
             twin,
             most_left: vec![0; m],
             most_right: vec![0; m],
-            lowest_left: vec![u64::MAX; m],
-            lowest_right: vec![u64::MAX; m],
-            pieces: Vec::new(),
             changed: Vec::new(),
             runs: Vec::new(),
             failed: vec![Failed::default(); memory.next_power_of_two()],
@@ -193,8 +181,7 @@ impl<'a> Exact<'a> {
         }
         (self.limit, self.style, self.rng) = (limit, style, Rng::new(style.seed));
         self.until = self.work.saturating_add(work);
-        self.back_to(0, 0, 0);
-        self.walls.reset();
+        self.back_to(0, 0);
         self.frames.clear();
         self.children.clear();
         self.stretches.clear();
@@ -206,13 +193,8 @@ impl<'a> Exact<'a> {
                 self.load[s] = self.load[s].saturating_add(item.size);
             }
         }
-        for s in 0..self.around {
-            let load = &mut self.load[s as usize];
-            let waits = *load > 0;
-            *load = load.saturating_add(self.walls.taken(s));
-            if waits && load.saturating_add(self.part.base) > limit {
-                return Outcome::Impossible;
-            }
+        if self.load.iter().any(|&load| load > 0 && load.saturating_add(self.part.base) > limit) {
+            return Outcome::Impossible;
         }
         let items = self.keys.iter().fold(0, |all, key| all ^ key);
         let all = Stretch { first: 0, length: self.around, whole: true, items };
@@ -230,42 +212,13 @@ impl<'a> Exact<'a> {
 
     /// Whether nothing waits at a section any more.
     fn is_closed(&self, section: u32) -> bool {
-        self.load[section as usize] == self.walls.taken(section)
+        self.load[section as usize] == 0
     }
 
-    /// Where the lowest wall above some sections begins.
-    fn ceiling(&self, first: u32, length: u32) -> u64 {
-        if self.walls.is_empty() {
-            return u64::MAX;
-        }
-        (first..first + length).map(|s| self.walls.ceiling(self.terrain.wrap(s))).min().unwrap_or(u64::MAX)
-    }
-
-    /// Replaces a run of the skyline by pieces, each as high as said or, where a wall begins there, as high as that; the
-    /// stretch as it is now. What changed is in `changed`.
-    fn replace(&mut self, here: &Stretch, (at, flat): (u32, bool), pieces: [(u32, u64); 3]) -> Stretch {
+    /// Replaces a run of the skyline by pieces, each as high as said; the stretch as it is now. What changed is in `changed`.
+    fn replace(&mut self, here: &Stretch, run: (u32, bool), pieces: [(u32, u64); 3]) -> Stretch {
         let mut changed = std::mem::take(&mut self.changed);
-        let here = if self.walls.is_empty() {
-            self.terrain.replace(here, (at, flat), &pieces, &mut changed)
-        } else {
-            let mut risen = std::mem::take(&mut self.pieces);
-            risen.clear();
-            let mut section = at;
-            for &(length, height) in &pieces {
-                for _ in 0..length {
-                    let (height, jump) = self.walls.rise(section, height);
-                    self.load[section as usize] -= jump;
-                    match risen.last_mut() {
-                        Some((length, last)) if *last == height => *length += 1,
-                        _ => risen.push((1, height)),
-                    }
-                    section = self.terrain.wrap(section + 1);
-                }
-            }
-            let here = self.terrain.replace(here, (at, flat), &risen, &mut changed);
-            self.pieces = risen;
-            here
-        };
+        let here = self.terrain.replace(here, run, &pieces, &mut changed);
         self.changed = changed;
         here
     }
@@ -282,7 +235,6 @@ impl<'a> Exact<'a> {
             stretches: self.stretches.len() as u32,
             terrain: self.terrain.mark(),
             placed: self.placed.len() as u32,
-            jumps: self.walls.mark(),
             changed: Sections::default(),
             blamed: Sections::default(),
         }
@@ -381,7 +333,7 @@ impl<'a> Exact<'a> {
             self.give_up(frame.blamed);
             return false;
         };
-        self.back_to(frame.terrain, frame.placed as usize, frame.jumps);
+        self.back_to(frame.terrain, frame.placed as usize);
         self.stretches.truncate(frame.stretches as usize);
         self.frames[last].next += 1;
         self.frames[last].todo = frame.stretches;
@@ -392,7 +344,7 @@ impl<'a> Exact<'a> {
     /// Ends the last frame, which has failed because of what is in some sections.
     fn give_up(&mut self, blamed: Sections) {
         let Some(frame) = self.frames.pop() else { return };
-        self.back_to(frame.terrain, frame.placed as usize, frame.jumps);
+        self.back_to(frame.terrain, frame.placed as usize);
         self.stretches.truncate(frame.stretches as usize);
         self.children.truncate(frame.children as usize);
         self.conflict = blamed;
@@ -402,12 +354,9 @@ impl<'a> Exact<'a> {
         }
     }
 
-    /// Undoes all changes but so many of the terrain, all placements but so many, and all jumps but so many.
-    fn back_to(&mut self, terrain: usize, placed: usize, jumps: usize) {
+    /// Undoes all changes but so many of the terrain, and all placements but so many.
+    fn back_to(&mut self, terrain: usize, placed: usize) {
         self.terrain.revert(terrain);
-        while let Some((section, by)) = self.walls.undo(jumps) {
-            self.load[section as usize] += by;
-        }
         while self.placed.len() > placed {
             let Some(i) = self.placed.pop() else { break };
             self.waiting.give(i);
@@ -424,7 +373,7 @@ impl<'a> Exact<'a> {
         let (here, valley) = (frame.here, frame.valley);
         let flat = valley.length == self.around;
         if i == NONE {
-            let height = valley.left.min(valley.right).min(self.ceiling(valley.at, valley.length));
+            let height = valley.left.min(valley.right);
             let here = self.replace(&here, (valley.at, flat), [(valley.length, height), (0, 0), (0, 0)]);
             self.survey(&here);
             self.stretches.push(here);
@@ -440,8 +389,8 @@ impl<'a> Exact<'a> {
         let after = valley.length - before - item.length();
         let (left, right) = match frame.side {
             _ if flat => (valley.floor, valley.floor),
-            0 => (valley.left.min(top).min(self.ceiling(valley.at, before)), valley.floor),
-            _ => (valley.floor, valley.right.min(top).min(self.ceiling(valley.at + before + item.length(), after))),
+            0 => (valley.left.min(top), valley.floor),
+            _ => (valley.floor, valley.right.min(top)),
         };
         let at = if flat { self.terrain.wrap(item.lower) } else { valley.at };
         let pieces = [(before, left), (item.length(), top), (after, right)];
