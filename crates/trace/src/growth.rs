@@ -69,7 +69,7 @@ pub fn climb(kept: &[u64], peak: u64) -> Option<Climb> {
     let found = Climb { first, last, bytes: kept[last] - kept[first] };
     // What has risen as far and fallen back twice before is let go each time, as an epoch's predictions are.
     let (mut is_high, mut falls) = (false, 0);
-    for &bytes in &kept[..first] {
+    for &bytes in &kept[..=first] {
         falls += usize::from(is_high && bytes <= kept[first]);
         is_high = bytes >= kept[last] || is_high && bytes > kept[first];
     }

@@ -168,3 +168,14 @@ fn the_stack_that_is_named_left_its_bytes_in_the_steps_that_climb() {
     let growing = Growing { bytes_per_step: 23 * MIB / 20, steps: CLIMBING_LIVE, stack: StackId(1 + first) };
     assert_eq!(found, Some((last, growing)));
 }
+
+#[test]
+fn what_has_risen_as_far_and_was_let_go_twice_before_is_no_growth() {
+    let epochs = |tops: &[u64]| tops.iter().flat_map(|&top| (0..=top).map(|step| step * MIB)).collect::<Vec<_>>();
+    assert_eq!(climb(&epochs(&[12, 12, 12]), 64 * MIB), None, "each epoch's predictions");
+    assert_eq!(climb(&epochs(&[12, 12, 7]), 64 * MIB), None, "the third epoch is not over");
+    let found = climb(&epochs(&[12, 12]), 64 * MIB);
+    assert_eq!(found.map(|climb| climb.bytes), Some(12 * MIB), "once is no rule");
+    let found = climb(&epochs(&[12, 12, 40]), 64 * MIB);
+    assert_eq!(found.map(|climb| climb.bytes), Some(40 * MIB), "it has never risen as far");
+}
