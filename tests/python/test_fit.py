@@ -139,6 +139,16 @@ def test_what_the_script_refuses_is_said_apart_and_the_rest_is_found(cache):
         assert refused["peak_allocated"] is None and not refused["allocators"]["pytorch"]["fits"]
 
 
+def test_a_second_card_on_which_the_script_does_the_same_costs_one_trial(cache, tmp_path):
+    script, ran = tmp_path / "counted.sh", tmp_path / "ran"
+    script.write_text(f'echo "$STALLOC_DRYRUN_GPU" >> {ran}\nexec {" ".join(PROGRAM)} --batch $1\n')
+    larger = TINY.replace("512MiB", "640MiB").replace("tiny", "less-tiny")
+    answer = fit("--dry-run", larger, "--vary", "MB=10..11", "--", "sh", str(script), "{MB}", cache=cache)
+    left = {(one["gpu"], one["values"]["MB"]): one["allocators"]["stalloc"]["left"] for one in answer["candidates"]}
+    assert [left[larger, batch] - left[TINY, batch] for batch in (10, 11)] == [128 << 20] * 2, "each has its own answer"
+    assert sorted(ran.read_text().split()) == sorted([TINY, TINY, larger]), "and only one had to run for it"
+
+
 def test_a_variable_that_the_command_does_not_use_is_told(cache):
     answer = fit("--vary", "MOST=100..101", "--", *PROGRAM, "--most", "{MOST}", cache=cache)
     assert answer["frontier"][0]["unused"]
