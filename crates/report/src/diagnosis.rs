@@ -51,7 +51,7 @@ const ALWAYS: [(&str, &str); 6] = [
         "Live memory climbs over the last {#grown_steps} turns of the loop, by {grown_per_turn} each; {grown} in all.",
     ),
     ("climbs", "{filled} have come piece by piece, as long as was recorded."),
-    ("size", "{cache} of what was held are whole free segments, which PyTorch keeps as a cache."),
+    ("size, cache >= 5% needed", "{cache} of what was held are whole free segments, which PyTorch keeps as a cache."),
     ("", "{holder_bytes} are held by {holder}<|, in {#holder_blocks} tensors|>."),
     ("", "It was the first to fail: {#followed} more requests failed after it."),
 ];

@@ -35,6 +35,8 @@ pub struct Facts {
     pub missing_gradients: Option<u64>,
     /// Bytes of tensors as wide as an embedding has rows, the model's own apart.
     pub logits: Option<u64>,
+    /// Bytes that autograd keeps of what is made of parameters alone.
+    pub remade: Option<u64>,
     /// Steps that had begun.
     pub steps: Option<u64>,
     /// Requests that failed after it.
@@ -168,6 +170,8 @@ pub struct HolderBytes {
     pub used: Option<u64>,
     /// Whether it has one tensor for each module, so that it does not grow.
     pub is_bounded: bool,
+    /// Whether it has things by a key.
+    pub is_mapping: bool,
     /// Whether most was loaded from a file.
     pub is_loaded: bool,
     /// Whether much is models' or optimizers'.
@@ -205,9 +209,7 @@ impl Facts {
     /// The holders, each with the line that allocated most of what it holds; last what nothing in Python holds.
     pub fn holders(&self, trace: &Trace, live: u64, sites: &mut Sites<'_>) -> Vec<HolderBytes> {
         let at: HashMap<u64, RequestId> = living(trace).collect();
-        // What was recorded without a stack, among what has one, was asked for by a thread without Python.
-        let backward = |request: &&Request| matches!(&*sites.known(request.stack), BACKWARD_PASS | UNKNOWN);
-        let last_backward = trace.requests.iter().filter(backward).filter_map(|request| request.alloc).max();
+        let last_backward = last_backward(trace, sites);
         let mut list: Vec<HolderBytes> = self
             .holders
             .iter()
@@ -254,6 +256,12 @@ impl Facts {
         list.sort_by_key(|one| std::cmp::Reverse(one.bytes));
         list
     }
+}
+
+/// When a backward pass asked for memory last: what was recorded without a stack, among what has one, is of a thread without Python.
+pub(crate) fn last_backward(trace: &Trace, sites: &mut Sites<'_>) -> Option<Time> {
+    let backward = |request: &&Request| matches!(&*sites.known(request.stack), BACKWARD_PASS | UNKNOWN);
+    trace.requests.iter().filter(backward).filter_map(|request| request.alloc).max()
 }
 
 /// Whether a call stack builds, copies or trains a model.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stalloc_trace::{BlockState, Event, Mark, Request, StackId, Time, Trace};
 
-use crate::facts::{Facts, HolderBytes, Kind, MANY, OtherProcess};
+use crate::facts::{Facts, HolderBytes, Kind, MANY, OtherProcess, last_backward};
 use crate::failure::failures;
 use crate::figures::{AllocatorFigures, DeviceFigures, Growth, SiteBytes};
 use crate::growth::{GROWN, filled, is_stepless};
@@ -65,10 +65,10 @@ known! {
     // not; what says that a graph serves nothing; what step it died in, how many came after it.
     u64: to_come, trained, gradients, later, steps, went_on;
     String: optimizer, evaluates, first;
-    bool: grad_enabled, is_uncached;
-    // Who holds: all graphs, all of the model and its training, the two largest of several models. The one that a cause is about has
-    // its facts too: see `with`.
-    u64: graphs, model, models_bytes, second_model;
+    bool: grad_enabled, is_uncached, is_inference;
+    // Who holds: all graphs (`remade`: of what they keep what is made of parameters alone), all of the model and its training, the two
+    // largest of several models. The one that a cause is about has its facts too: see `with`.
+    u64: graphs, remade, model, models_bytes, second_model;
     String: models;
     bool: climbs, is_piecemeal, is_recorded, is_replayed;
     // What climbs, where it counts: bytes in all, of a step or of a turn of a loop, over how many, allocated where; what was filled.
@@ -105,7 +105,8 @@ impl Known {
         if let Some(one) = holder
             && let Ok(Value::Object(facts)) = serde_json::to_value(one)
         {
-            let said = facts.into_iter().filter(|(name, fact)| !(fact == "" || name == "blocks" && fact == 1));
+            let said =
+                facts.into_iter().filter(|(name, fact)| !(fact == "" || name == "blocks" && fact.as_u64() <= Some(1)));
             let is_name = |name: &str| name == "holder" || name.starts_with("is_");
             known.extend(said.map(|(name, fact)| (if is_name(&name) { name } else { format!("holder_{name}") }, fact)));
             known.insert("is_kept".into(), one.kind.is_of(Kind::KEPT).into());
@@ -123,10 +124,10 @@ impl Known {
         let mut known =
             Known { peak: Some(of.figures.peak_allocated), is_cut: Some(of.trace.is_cut), ..Known::default() };
         known.is_recorded = Some(of.trace.metadata.contains_key("launch"));
-        known.see_failure(of);
         if let Some(facts) = facts {
             known.see_process(facts);
         }
+        known.see_failure(of);
         known.see_holders(&of.figures.holders);
         known.see_peak(of);
         known.see_job(of, before);
@@ -153,10 +154,13 @@ impl Known {
         self.unused = failed.capacity.map(|capacity| capacity.saturating_sub(failed.allocated));
         self.site.clone_from(&failed.site);
         self.library = (failed.size == 0).then_some(failed.allocated);
-        // The most that the line asked for in the first nine tenths of its requests, if there are ten.
+        // The most that the line asked for in the first nine tenths of its requests, if there are ten; those of a training say nothing
+        // of an evaluation.
         let sites = &mut Sites::new(of.trace);
+        let from = last_backward(of.trace, sites).filter(|_| self.is_inference == Some(true));
         self.usual = failed.site.as_deref().and_then(|site| {
-            let before = of.trace.requests.iter().filter(|one| one.alloc.is_some_and(|alloc| alloc < failed.time));
+            let is_before = |one: &&Request| one.alloc > from && one.alloc < Some(failed.time);
+            let before = of.trace.requests.iter().filter(is_before);
             let sizes: Vec<u64> = before.filter(|one| *sites.known(one.stack) == *site).map(|one| one.size).collect();
             sizes[..sizes.len() * 9 / 10].iter().max().copied().filter(|_| sizes.len() >= 10)
         });
@@ -182,6 +186,7 @@ impl Known {
             self.processes = Some(said_of(&others)).filter(|said| !said.is_empty());
         }
         self.gradients = facts.missing_gradients;
+        self.remade = facts.remade.filter(|bytes| *bytes > 0);
         self.loss = facts.logits.filter(|bytes| *bytes > 0);
         if let Some(optimizers) = &facts.optimizers {
             let most = optimizers.iter().max_by_key(|one| one.missing);
@@ -197,6 +202,7 @@ impl Known {
             (_, Some(optimizers)) if optimizers.is_empty() => Some("No optimizer exists".into()),
             _ => None,
         };
+        self.is_inference = Some(facts.evaluating == Some(true) || facts.grad_enabled == Some(false));
     }
 
     fn see_holders(&mut self, holders: &[HolderBytes]) {
@@ -401,8 +407,10 @@ impl Known {
         let is_first = self.steps.map_or(self.is_recorded == Some(true), |steps| steps == 0);
         let (least, more) = if is_first { (FRAGMENTED, gradients) } else { (EMPTY, 0) };
         let (capacity, empty) = (self.capacity?, self.empty?);
-        // Where most of a request would have been the device's free memory, it is large, and what lay empty of no weight.
-        let is_weighty = empty as f64 >= capacity as f64 * least && empty >= self.size? / 4;
+        // Where most of a request would have been the device's free memory, it is large, and what lay empty of no weight. Of what a
+        // library asks for no size is known.
+        let size = self.size.filter(|size| *size > 0)?;
+        let is_weighty = empty as f64 >= capacity as f64 * least && empty >= size / 4;
         Some(self.needed?.saturating_add(more).saturating_add(PIECE) <= capacity && is_weighty)
     }
 

@@ -30,6 +30,8 @@ class Holder:
     is_bounded: bool = False
     #: Whether it is many objects of one kind: what holds these objects has the better name.
     is_each: bool = False
+    #: Whether it has things by a key.
+    is_mapping: bool = False
     #: Whether it is a graph that ends in no parameter that an optimizer has.
     is_untrained: bool = False
     #: Whether it ends in an input too, by which is differentiated.

@@ -29,7 +29,8 @@ def gather(world: World, claims: Claims, size: int, total: int, free: int) -> di
         "evaluating": bool(world.roots) and not any(attributes(root).get("training") is True for root in world.roots),
         "optimizers": [],
         "missing_gradients": 0,
-        "logits": sum(claims.sizes[one] for one in world.wide if one in claims.sizes and (one not in claims.of or claims.of[one].kind not in OF_MODEL)),
+        "logits": _apart_from_models(claims, world.wide),
+        "remade": _apart_from_models(claims, world.remade),
         "command": command(),
         "pinned": _pinned(torch),
         "processes": processes(torch, world.device),
@@ -43,6 +44,11 @@ def gather(world: World, claims: Claims, size: int, total: int, free: int) -> di
     with world.apart:
         known["missing_gradients"] = _missing_gradients(world)
     return known
+
+
+def _apart_from_models(claims: Claims, addresses: set[int]) -> int:
+    """Bytes of some blocks, models' own apart."""
+    return sum(claims.sizes[one] for one in addresses if one in claims.sizes and (one not in claims.of or claims.of[one].kind not in OF_MODEL))
 
 
 def command() -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stalloc._out_of_memory.objects import is_a
-from stalloc._out_of_memory.world import World, optimized, used_by
+from stalloc._out_of_memory.world import World, optimized, own_parameters, used_by
 
 #: Nodes of autograd graphs that are visited at most.
 MOST_NODES = 300_000
@@ -39,6 +39,48 @@ def _saved_names(kind: Any) -> tuple[str, ...]:
     return _saved[kind]
 
 
+def _saved_by(world: World, node: Any) -> list[tuple[Any, int]]:
+    """The tensors that a node saves, and where they lie."""
+    found = []
+    for name in _saved_names(type(node)):
+        try:
+            saved = getattr(node, name)
+            for one in saved if type(saved) in (tuple, list) else (saved,):
+                data = getattr(one, "data", None)
+                if world.is_tensor(data) and (address := world.address(data)) is not None:
+                    found.append((data, address))
+        except Exception:  # noqa: S110 - freed already, or of a kind that has none
+            pass
+    return found
+
+
+def _is_leaf(node: Any) -> bool:
+    return bool(node.name().endswith("AccumulateGrad"))
+
+
+def _see_remade(world: World, nodes: set[Any]) -> None:
+    """Remember what is made of parameters alone and kept for the backward pass, such as a weight with a delta: no batch makes it smaller."""
+    read = world.is_tensor.read
+    parameters = [one for root in world.roots for one in own_parameters(root) if world.is_tensor(one)]
+    own = {world.address(one) for one in parameters}
+    shapes = {tuple(read(one, "shape"))[::order] for one in parameters for order in (1, -1)}
+    made: dict[Any, tuple[int, ...]] = {}
+    for count, node in enumerate(sorted(nodes, key=lambda one: one._sequence_nr())):
+        if count % 256 == 255 and world.is_late:
+            break
+        above = [function for function, _ in node.next_functions]
+        result, saved = tuple(node._input_metadata[0].shape), [(address, tuple(read(data, "shape"))) for data, address in _saved_by(world, node)]
+        of_weights = {made[one] for one in above if one in made}
+        known = {result, *of_weights}
+        # What needs no gradient is a weight too where the result is as large as one, else a batch; indices are saved, and none.
+        is_frozen = result in shapes and "mm" not in node.name()
+        is_made = any(above) and all(one in made or (is_frozen if one is None else _is_leaf(one)) for one in above)
+        if is_made and all(address in own or shape in known for address, shape in saved):
+            made[node] = result
+            of_weights = known
+        world.remade.update(address for address, shape in saved if address not in own and shape in of_weights)
+
+
 def visit(world: World, roots: list[Any], seen: set[Any], used: dict[int, int]) -> dict[Any, int]:
     """Visit the nodes of graphs, once each; ``used`` gets where what they save lies, with the bytes of it. How often leaves are used."""
     waiting = list(roots)
@@ -50,20 +92,13 @@ def visit(world: World, roots: list[Any], seen: set[Any], used: dict[int, int]) 
         seen.add(node)
         if len(seen) % 256 == 0 and world.is_late:
             break
-        for name in _saved_names(type(node)):
-            try:
-                saved = getattr(node, name)
-                for one in saved if type(saved) in (tuple, list) else (saved,):
-                    data = getattr(one, "data", None)
-                    if world.is_tensor(data) and (address := world.address(data)) is not None:
-                        world.see_width(data, address)
-                        used[address] = used.get(address, 0) + world.is_tensor.bytes_of(data)
-            except Exception:  # noqa: S110 - freed already, or of a kind that has none
-                pass
+        for data, address in _saved_by(world, node):
+            world.see_width(data, address)
+            used[address] = used.get(address, 0) + world.is_tensor.bytes_of(data)
         for following, _ in node.next_functions:
             if following is None:
                 continue
-            if following.name().endswith("AccumulateGrad"):
+            if _is_leaf(following):
                 leaves[following] = leaves.get(following, 0) + 1
             else:
                 waiting.append(following)
@@ -86,6 +121,8 @@ def autograd_graphs(world: World, graphs: list[Graph]) -> None:
             ends_in = used_by(world, (leaf.variable for leaf in leaves))
             is_parameter = {is_a(leaf.variable, world.torch.nn.Parameter) for leaf in leaves}
             graphs.append(Graph(tensor, used, ends_in, max(leaves.values(), default=0), is_untrained, len(is_parameter) == 2))
+    with world.apart:
+        _see_remade(world, seen)
 
 
 def operation_of(node: Any) -> str:

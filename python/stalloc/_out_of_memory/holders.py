@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from collections import Counter
@@ -13,6 +14,9 @@ from stalloc._out_of_memory.kinds import Kind
 from stalloc._out_of_memory.names import GARBAGE, MANY_MODELS, Name, Names, are_garbage
 from stalloc._out_of_memory.objects import CONTAINERS, attributes, cause_of, context_of, ended_frames, is_a, items, keys, length, locals_of, name_of, named
 from stalloc._out_of_memory.world import World, content_of, gradients, line_of, optimized, submodules, tensors_in, used_by
+
+#: What is said of a container that is being made, or was given to a call.
+NAMELESS = " without a name (of a comprehension, or that a `for` goes through)"
 
 
 def find(world: World, sizes: dict[int, int], frames: list[types.FrameType]) -> Claims:
@@ -35,8 +39,20 @@ def find(world: World, sizes: dict[int, int], frames: list[types.FrameType]) -> 
                 world.see_width(tensor, address)
     with world.apart:
         left = [address for address in world.tensors if address in claims.sizes and address not in claims.of]
+        for one in _nameless(world, left):
+            claims.claim(Kind.LOCAL, f"a {name_of(type(one))}{NAMELESS}", filter(None, map(world.address, tensors_in(one, world, objects=False))))
         claims.claim(Kind.LOCAL, "a local variable, or an operation that runs", left)
     return claims
+
+
+def _nameless(world: World, left: list[int]) -> list[Any]:
+    """The container that has most of the tensors that nothing names, if it has many."""
+    tensors = [tensor for address in left for tensor in world.tensors[address]]
+    near = [one for one in gc.get_referrers(*tensors[len(tensors) // 2 :][:1]) if is_a(one, *CONTAINERS)]
+    found = [one for one in [*near, *gc.get_referrers(*near)] if is_a(one, *CONTAINERS) and not is_one_of(one, [tensors, near, world.tensors])]
+    most: Any = max(found, key=length, default=[])
+    has = {id(one) for one in tensors_in(most, world, objects=False)}.intersection(map(id, tensors))
+    return [most] if len(has) >= MANY_MODELS and 2 * len(has) > len(tensors) else []
 
 
 def _by_roles(world: World, claims: Claims, many: bool = False) -> None:
@@ -175,7 +191,7 @@ def _by_names(world: World, claims: Claims, frames: list[types.FrameType], graph
 def _claim_name(world: World, claims: Claims, name: Name, inside: bool = True) -> None:
     holder = claims.claim(name.kind, name.text, _addresses(world, name.values, inside), name.line)
     if holder is not None:
-        holder.is_bounded, holder.is_each, holder.owner = name.is_bounded, name.is_each, name.owner
+        holder.is_bounded, holder.is_each, holder.is_mapping, holder.owner = name.is_bounded, name.is_each, name.is_mapping, name.owner
         holder.content = content_of(name.values[0], world.is_tensor)
 
 

@@ -43,6 +43,7 @@ class Name:
     is_tensor: bool = False
     is_bounded: bool = False
     is_each: bool = False
+    is_mapping: bool = False
     #: The full name of the class that has it as an attribute.
     owner: str = ""
 
@@ -140,7 +141,7 @@ class Names:
         filled = f", filled by hook at {hook}" if hook else ""
         what = "tensor" if is_tensor else name_of(type(value))
         values = [unwrapped(value)]
-        return Name(Kind.HOOK if hook else kind, f"{what} `{variable}`{where}{filled}", hook or place, f"`{variable}`", values, is_tensor and kind is not Kind.HOOK)
+        return Name(Kind.HOOK if hook else kind, f"{what} `{variable}`{where}{filled}", hook or place, f"`{variable}`", values, is_tensor and kind is not Kind.HOOK, is_mapping=is_a(value, dict))
 
     def _of_cache(self, wrapper: Any) -> None:
         function: Any = attributes(wrapper).get("__wrapped__")
@@ -170,7 +171,7 @@ class Names:
                 self._of_cache(value)
             elif is_a(value, self._world.torch.Tensor, *CONTAINERS) and self._holds(value):
                 place, name = class_line(kind, variable), f"`{name_of(kind)}.{variable}`"
-                self._add(Name(Kind.CONTAINER, f"{name_of(type(value))} {name}" + (f" in {place}" if place else ""), place, name, [value]))
+                self._add(Name(Kind.CONTAINER, f"{name_of(type(value))} {name}" + (f" in {place}" if place else ""), place, name, [value], is_mapping=is_a(value, dict)))
 
     def _of_objects(self, kind: type, things: list[Any]) -> None:
         """Attributes of all objects of a class, by attribute."""
@@ -197,6 +198,7 @@ class Names:
             is_module = type.__subclasscheck__(self._world.torch.nn.Module, kind)
             if role is Kind.ATTRIBUTE and len(values) >= MANY_MODELS and are_garbage(self._world, things):
                 one.kind, one.text = Kind.GARBAGE, label + GARBAGE
+            one.is_mapping = is_a(values[0], dict)
             one.is_bounded = is_module and all(map(is_tensor, values))
             one.is_each = len(values) >= MANY_MODELS and not is_module and one.kind is Kind.ATTRIBUTE
             self._add(one)

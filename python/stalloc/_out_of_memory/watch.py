@@ -390,12 +390,14 @@ def _name_locals(world: World, capture: Capture, error: BaseException) -> None:
             named.update(new)
             size = sum(sizes[address] for address in new)
             found.append({"kind": Kind.LOCAL if is_tensor(value) else Kind.CONTAINER, "name": name, "line": line, "bytes": size,
-                          "tensors": len(new), "used": sum(min(used[one], sizes[one]) for one in new), "addresses": new, "content": content_of(value, is_tensor)})
+                          "tensors": len(new), "used": sum(min(used[one], sizes[one]) for one in new), "addresses": new, "content": content_of(value, is_tensor), "is_mapping": is_a(value, dict)})
     now = {address for one in found for address in one["addresses"]}
     rest = [one for one in holding if one["kind"] not in UNNAMED or not now.intersection(one["addresses"])]
     for one in rest:
         # The program's own frames have been looked at, and those of libraries have few: what is left has no name in Python.
-        if one["kind"] is Kind.LOCAL and one["tensors"] > FEW_LOCALS:
+        if one["kind"] is Kind.LOCAL and one["name"].endswith(holders.NAMELESS):
+            one.update(kind=Kind.CONTAINER)
+        elif one["kind"] is Kind.LOCAL and one["tensors"] > FEW_LOCALS:
             one.update(kind=Kind.UNNAMED, name="no name: autograd or C++ keeps it")
     capture.facts["holders"] = sorted([*rest, *found], key=lambda one: -one["bytes"])[: MOST_HOLDERS]
 

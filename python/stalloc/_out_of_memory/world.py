@@ -60,6 +60,8 @@ class World:
         self.by_code: dict[int, tuple[types.CodeType, list[Any]]] = {}
         #: Where tensors lie that are as wide as a vocabulary has words: logits, or made of them.
         self.wide: set[int] = set()
+        #: Where what autograd keeps lies that is made of parameters alone.
+        self.remade: set[int] = set()
         #: Exceptions with a traceback.
         self.exceptions: list[BaseException] = []
 

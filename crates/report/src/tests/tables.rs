@@ -98,6 +98,7 @@ fn cases() -> Vec<(Verdict, Option<&'static str>, Known, Vec<HolderBytes>)> {
             failed(&json!({"models_bytes": 500, "second_model": 200, "models": "2 models are on the GPU."})),
             vec![holder(Kind::Parameters, 300)],
         ),
+        (TooLarge, Some("remade"), failed(&json!({"remade": 300, "model": 500})), vec![holder(Kind::Graph, 300)]),
         large("weights", json!({"model": 500})),
         large("weights", json!({"resident": 500})),
         large("weights", json!({"built": 500})),

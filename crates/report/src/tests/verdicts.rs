@@ -322,6 +322,72 @@ fn what_was_known_when_memory_ran_out_decides_and_what_is_odd_is_left_aside() {
 }
 
 #[test]
+fn what_is_kept_under_keys_is_bounded_whatever_it_is_called() {
+    let code = |is_mapping: bool| {
+        let facts = format!(
+            r#"{{"holders": [{{"kind": "container", "name": "OrderedDict `known`", "bytes": 314572800, "tensors": 20,
+                "is_loaded": true, "is_filled": true, "is_mapping": {is_mapping}, "addresses": [0]}}]}}"#
+        );
+        let mut trace = kept_in_steps();
+        trace.facts = Some(facts);
+        device(trace).advice[0].command.clone().unwrap_or_default()
+    };
+    assert!(code(true).contains("cache.pop"), "{}", code(true));
+    assert!(code(false).contains(".detach().cpu()"), "{}", code(false));
+}
+
+/// Steps that keep 20 MiB each, until one of 600 MiB fails.
+fn kept_in_steps() -> Trace {
+    let mut maker = Maker::new();
+    let line = maker.stack("train.py", 3, "main");
+    maker.segment(SegmentAction::Alloc, 0, 300 * MIB);
+    for step in 0..15u64 {
+        maker.event(RawEvent::Mark(stalloc_trace::Mark::StepBegin));
+        maker.alloc(step * 20 * MIB, 20 * MIB, line);
+    }
+    maker.event(RawEvent::OutOfMemory { size: 600 * MIB, device_free: 0, stack: line });
+    maker.trace()
+}
+
+#[test]
+fn what_a_training_asked_for_says_nothing_of_an_evaluation() {
+    let cause = |facts: &str, evaluated: u64| {
+        let mut maker = Maker::new();
+        let line = maker.stack("net.py", 9, "distances");
+        maker.segment(SegmentAction::Alloc, 0, 300 * MIB);
+        for turn in 0..40 + evaluated {
+            maker.alloc(0, 2 * MIB, line);
+            maker.free(0);
+            if turn < 40 {
+                maker.alloc(0, MIB, StackId::NONE); // of a backward pass
+                maker.free(0);
+            }
+        }
+        maker.alloc(0, 300 * MIB, line);
+        maker.event(RawEvent::OutOfMemory { size: 300 * MIB, device_free: 100 * MIB, stack: line });
+        let mut trace = maker.trace();
+        trace.facts = Some(facts.to_owned());
+        let found = device(trace);
+        (found.cause, found.advice.iter().any(|one| one.command.iter().any(|line| line.starts_with("stalloc levers"))))
+    };
+    assert_eq!(cause("{}", 0).0, Some("outlier"), "nobody saw whether it trains");
+    assert_eq!(cause(r#"{"grad_enabled": true, "evaluating": false}"#, 0).0, Some("outlier"));
+    assert_eq!(cause(r#"{"grad_enabled": false}"#, 0), (Some("one_request"), false));
+    assert_eq!(cause(r#"{"grad_enabled": false}"#, 40).0, Some("outlier"), "a long one among many of the evaluation");
+}
+
+#[test]
+fn what_a_library_could_not_get_is_no_fragmentation() {
+    let mut maker = Maker::new();
+    maker.segment(SegmentAction::Alloc, 0, 800 * MIB);
+    maker.alloc(0, 600 * MIB, StackId::NONE);
+    maker.event(RawEvent::OutOfMemory { size: 0, device_free: MIB, stack: StackId::NONE });
+    let found = device(maker.trace());
+    assert_eq!(found.verdict, Verdict::TooLarge, "{}", found.headline);
+    assert!(!found.facts.join(" ").contains("in 0 tensors"), "{:?}", found.facts);
+}
+
+#[test]
 fn a_share_is_called_most_only_where_it_is() {
     assert!(crate::words::most_of(6, 10).starts_with("Most of it"));
     assert!(crate::words::most_of(27, 100).starts_with("The largest part"));
