@@ -157,7 +157,9 @@ pub fn evaluate(
     let run = |trace: &Trace, kind, capacity| {
         replay(trace, kind, &with(capacity), &mut |_, _| {}).map_err(|error| error.to_string())
     };
+    // What is asked for as the program ends is in the recording alone: where that is the most, it is what is replayed.
     let longer = is_cut.then(|| continued(trace, MORE_STEPS)).flatten();
+    let longer = longer.filter(|longer| longer.peak_allocated() >= trace.peak_allocated());
     let replayed = longer.as_ref().unwrap_or(trace);
     let late = returning(replayed, Return::AtStepEnd);
     let step_us = |replay: &Replay| replay.step_ms.map(|step| (step * 1e3) as u64);

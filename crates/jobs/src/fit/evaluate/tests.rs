@@ -7,6 +7,11 @@ use super::*;
 /// Steps of a loop in which PyTorch's allocator takes 24 MiB more in the fourth: a block that goes at once, one that goes when the next
 /// step ends, and one that goes amid the next step.
 fn steps(count: u64) -> Trace {
+    steps_and_more(count, None)
+}
+
+/// The same, and a block of so many MiB that is made as the program ends.
+fn steps_and_more(count: u64, more: Option<u64>) -> Trace {
     let mut builder = TraceBuilder::new(0);
     let address = |step: u64, block: u64| (1 + 3 * step + block) << 32;
     for step in 0..count {
@@ -31,6 +36,9 @@ fn steps(count: u64) -> Trace {
         }
         say(RawEvent::Mark(Mark::StepEnd));
     }
+    if let Some(mib) = more {
+        builder.push(RawEvent::Alloc { address: 1 << 50, size: mib << 20, stream: 0, stack: StackId::NONE }, None);
+    }
     builder.finish()
 }
 
@@ -44,4 +52,11 @@ fn what_a_later_step_adds_is_foreseen_of_a_program_that_goes_on() {
     assert_eq!(reserved(3, false)[0], 70);
     assert_eq!(reserved(6, false)[0], 94);
     assert_eq!(reserved(3, true), reserved(6, false));
+}
+
+#[test]
+fn what_is_made_as_the_program_ends_counts_too() {
+    let gpu = stalloc_dryrun_setup::find("h100-80gb").unwrap();
+    let device = evaluate(&steps_and_more(3, Some(500)), (0, 3, 0), true, (&gpu, &[]), 1, None).unwrap();
+    assert!(device.needs.iter().all(|need| need.peak_reserved >= 500 << 20), "{:?}", device.needs);
 }
