@@ -47,10 +47,10 @@ def apply(module: Any, call: Callable[..., Any], **settings: Any) -> None:
 
 
 #: What takes a lever off an optimizer or a model, by the lever's name.
-_undoing: weakref.WeakKeyDictionary[Any, dict[str, Callable[[], None]]] = weakref.WeakKeyDictionary()
+_undoing: weakref.WeakKeyDictionary[Any, dict[str, Callable[[], Any]]] = weakref.WeakKeyDictionary()
 
 
-def _undo_later(target: Any, name: str, undo: Callable[[], None]) -> None:
+def _undo_later(target: Any, name: str, undo: Callable[[], Any]) -> None:
     _undoing.setdefault(target, {})[name] = undo
 
 
@@ -113,9 +113,8 @@ def _checkpointed(applied: Applied, arguments: Any, options: Any) -> Any:
     def contexts() -> tuple[Any, Any]:
         if not applied.settings["keep_matmuls"]:
             return nullcontext(), buffers
-        kept = [getattr(torch.ops.aten, name).default for name in _MATMULS.split()]
-        first, again = create_selective_checkpoint_contexts(kept)
-        return first, _Both(buffers, again)
+        first, buffers.inner = create_selective_checkpoint_contexts([getattr(torch.ops.aten, name).default for name in _MATMULS.split()])
+        return first, buffers
 
     # From PyTorch 2.15 on it asks what hooks of saved tensors around it see of what is kept: nothing, as before.
     if applied.settings["keep_matmuls"] and _asks_for_hooks(checkpoint):
@@ -130,23 +129,11 @@ def _asks_for_hooks(checkpoint: Any) -> bool:
     return "respect_saved_tensors_hooks" in inspect.signature(checkpoint).parameters
 
 
-class _Both:
-    """Two contexts, one inside the other, that can be entered again."""
-
-    def __init__(self, outer: Any, inner: Any) -> None:
-        self._outer, self._inner = outer, inner
-
-    def __enter__(self) -> None:
-        self._outer.__enter__()
-        self._inner.__enter__()
-
-    def __exit__(self, *about: Any) -> None:
-        self._inner.__exit__(*about)
-        self._outer.__exit__(*about)
-
-
 class _Buffers:
     """Buffers as they were when a block was called, while it is computed again; what it makes of them then is dropped."""
+
+    #: Entered with it.
+    inner: Any = nullcontext()
 
     def __init__(self, modules: Iterable[Any], are_kept: bool) -> None:
         found = [(module, name) for module in modules for name, value in module._buffers.items() if value is not None]
@@ -173,8 +160,10 @@ class _Buffers:
         self._now.append([module._buffers[name] for module, name in self._places if self._then])
         for (module, name), value in zip(self._places, self._then):
             module._buffers[name] = value.clone()
+        self.inner.__enter__()
 
-    def __exit__(self, *_about: Any) -> None:
+    def __exit__(self, *about: Any) -> None:
+        self.inner.__exit__(*about)
         for (module, name), value in zip(self._places, self._now.pop()):
             module._buffers[name] = value
 
@@ -333,14 +322,10 @@ def no_unused_gradients(model: Any, *optimizers: Any) -> None:
     trained = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     unused = [p for p in model.parameters() if p.requires_grad and id(p) not in trained]
 
-    def undo() -> None:
-        for parameter in unused:
-            parameter.requires_grad_(True)
-
     for parameter in unused:
         parameter.requires_grad_(False)
     if unused:
-        _undo_later(model, "no_unused_gradients", undo)
+        _undo_later(model, "no_unused_gradients", lambda: [parameter.requires_grad_(True) for parameter in unused])
 
 
 #: The hook of each parameter that is updated in the backward pass.
@@ -377,11 +362,7 @@ def step_in_backward(optimizer: Any) -> None:
                 _stepping[parameter] = handle
                 handles.append(handle)
 
-    def undo() -> None:
-        for handle in handles:
-            handle.remove()
-
-    _undo_later(optimizer, "step_in_backward", undo)
+    _undo_later(optimizer, "step_in_backward", lambda: [handle.remove() for handle in handles])
 
 
 def accumulate(optimizer: Any) -> None:
@@ -404,9 +385,5 @@ def accumulate(optimizer: Any) -> None:
             zero_grad(*arguments, **options)
 
     optimizer.step, optimizer.zero_grad = second_step, second_zero
-
-    def undo() -> None:
-        del optimizer.step, optimizer.zero_grad
-
-    _undo_later(optimizer, "accumulate", undo)
+    _undo_later(optimizer, "accumulate", lambda: [delattr(optimizer, name) for name in ("step", "zero_grad")])
 

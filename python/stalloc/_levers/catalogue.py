@@ -26,6 +26,7 @@ REASONS = {
     "own optimizer": "the script's optimizer is none that updates each parameter by itself",
     "hooked optimizer": "the script's own hooks of the optimizer may need the gradients",
     "clip": "the script clips gradients or changes them before the step, which needs all of them at once",
+    "late options": "the script sets options of the optimizer (lr...) between the backward pass and the step",
     "scaler": "the script scales gradients, which looks at all of them before the step",
     "several backwards": "the script calls backward several times for a step",
     "retains": "the script goes through a graph twice (retain_graph), which selective checkpoints do not allow",
@@ -372,7 +373,7 @@ class StepInBackward(_OfStep):
     does = "each parameter is updated in the backward pass, and its gradient freed"
     refused_by = (
         *("no optimizer", "own optimizer", "hooked optimizer", "closure", "scaler", "clip", "several backwards", "several optimizers"),
-        *("later optimizer", "before reduction", "keeps gradients", "zeros"),
+        *("later optimizer", "before reduction", "keeps gradients", "zeros", "late options"),
     )
     group = "step"
 

@@ -399,7 +399,7 @@ def _name(frame: Any, value: Any, is_own: bool) -> str | None:
                 return f"{name}{key}"
             if (name == "self" or not is_own) and not isinstance(one, (type, ModuleType)) and not name.startswith("_"):
                 held_by_it = getattr(one, "__dict__", {})
-                for attribute, inner in [*held_by_it.items(), *(held_by_it.get("_modules") or {}).items()][:_MOST_VARIABLES]:
+                for attribute, inner in [*(held_by_it.get("_modules") or {}).items(), *held_by_it.items()][:_MOST_VARIABLES]:
                     if inner is value:
                         return f"{name}.{attribute}"
                     if key := _key(inner, value):

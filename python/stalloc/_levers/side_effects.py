@@ -12,9 +12,9 @@ from stalloc._common.users import is_users
 _HELD = (list, dict, set, bytearray)
 
 
-def of(block: Any) -> dict[str, Any]:
+def of(block: Any, *handed: Any) -> dict[str, Any]:
     """What computing a block again would change for a second time, as it is now, by what it is called."""
-    return dict(_found(block))
+    return dict(_found(block)) | {"what it is handed": [shown(one) for one in handed]}
 
 
 def _found(block: Any) -> Iterator[tuple[str, Any]]:
@@ -26,7 +26,7 @@ def _found(block: Any) -> Iterator[tuple[str, Any]]:
     for path, module in block.named_modules():
         for name, value in module.__dict__.items():
             if name not in ("_parameters", "_buffers", "_modules", "training", "forward"):
-                yield f"{path or type(module).__name__}.{name}", _shown(value)
+                yield f"{path or type(module).__name__}.{name}", shown(value)
         function = getattr(type(module), "forward", None)
         code = getattr(function, "__code__", None)
         if code is None or not is_users(code.co_filename):
@@ -35,15 +35,17 @@ def _found(block: Any) -> Iterator[tuple[str, Any]]:
         for name in {*code.co_names, *code.co_freevars} & variables.keys():
             value = variables[name]
             if isinstance(value, (int, float, *_HELD)) or type(value).__name__ == "Generator":
-                yield f"the variable {name}", _shown(value)
+                yield f"the variable {name}", shown(value)
 
 
-def _shown(value: Any) -> Any:
+def shown(value: Any) -> Any:
     """What tells whether a value was changed or another took its place."""
     if isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, _HELD):
         return id(value), len(value), [id(one) for one in (value.values() if isinstance(value, dict) else value)]
+    if hasattr(type(value), "_version"):
+        return id(value), value.is_inference() or value._version
     if type(value).__name__ == "Generator" and hasattr(value, "get_state"):
         return bytes(value.get_state().numpy())
     if hasattr(value, "bit_generator"):  # NumPy's

@@ -12,7 +12,7 @@ from stalloc._levers.applied import called
 from stalloc._levers.catalogue import Lever, WithoutOwn
 from stalloc._levers.program import Program, models_of, widening
 from stalloc._levers.source import Call, program_frames
-from stalloc._levers.side_effects import hooked, of as side_effects
+from stalloc._levers.side_effects import hooked, of as side_effects, shown
 
 
 class Watch:
@@ -48,7 +48,7 @@ class Watch:
         torch.nn.Module.__call__ = noted_call
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-        register_optimizer_step_pre_hook(self.step_begins)
+        register_optimizer_step_pre_hook(self._step_begins)
         register_optimizer_step_post_hook(lambda optimizer, *_: self._stepped(optimizer))
         imports.after("transformers.training_args", self._trainer_imported)
 
@@ -81,7 +81,12 @@ class Watch:
             for model in [model for optimizer in program.optimizers for model in models_of(program.torch, optimizer)]:
                 program.compiled.update(id(inner) for inner in model.modules() if program.compiles_functions)
                 self._called(model)
-        if program.optimizers and not program.known and not program.has_stepped:  # of tensors that no module has, or made after a first call
+        self._without_models()
+
+    def _without_models(self) -> None:
+        """Applies levers of optimizers of tensors that no module has, or that are made after a first call."""
+        program = self.program
+        if program.optimizers and not program.known and not program.has_stepped:
             program.find_names()
             for lever in self.chosen:
                 if lever.about in ("optimizers", "both"):
@@ -89,6 +94,10 @@ class Watch:
 
     def backward_done(self, *_arguments: Any, **_options: Any) -> None:
         """A backward pass has ended."""
+
+    def _step_begins(self, *about: Any) -> None:
+        self._without_models()  # gradients came without a backward pass
+        self.step_begins(*about)
 
     def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
         """An optimizer is about to step."""
@@ -162,10 +171,12 @@ class Observed(Watch):
         super().__init__(torch, chosen)
         self._blocks: set[int] = set()
         self._heads: set[int] = set()
+        #: Of each optimizer, as the last backward pass left them.
+        self._options: dict[int, Any] = {}
         self._steps = 0
         watched(torch.nn.Module, "__init__", lambda module, *_arguments, **_options: self.program.is_being_made(module))
         _watch_what_it_does(torch, self.program, self.chosen)
-        watched(torch.autograd, "grad", lambda *arguments, **options: self._retains(*arguments[3:5], **options))
+        watched(torch.autograd, "grad", self._asked)
 
     def is_done(self, module: Any) -> bool:
         return self._steps >= (1 if self.chosen else 2) and self.program.is_model(module)
@@ -190,9 +201,10 @@ class Observed(Watch):
             return outputs
         if program.in_checkpoint is not None:
             program.in_checkpoint += 1
-        before = side_effects(module)
+        handed = *arguments, *options.values()
+        before = side_effects(module, *handed)
         outputs = call(module, *arguments, **options)
-        after = side_effects(module)
+        after = side_effects(module, *handed)
         changed = [what for what, value in after.items() if before.get(what) != value]
         hook = hooked(module)
         why = f"a hook of {hook} would run twice" if hook else f"a block changes {changed[0]}, and would for a second time" if changed else ""
@@ -206,6 +218,12 @@ class Observed(Watch):
     def backward_done(self, *_arguments: Any, **_options: Any) -> None:
         if self.program.torch._C._current_graph_task_id() == -1:
             self.program.left = self.program.gradients(*self.program.optimizers)
+            self._options = {id(optimizer): options_of(optimizer) for optimizer in self.program.optimizers}
+
+    def _asked(self, *arguments: Any, **options: Any) -> None:
+        if self.program.has_stepped and not self.program.backwards:
+            self.program.forward_called()
+        self._retains(*arguments[3:5], **options)
 
     def _retains(self, *given: Any, **options: Any) -> None:
         retain, create = [*given, None, None][:2]
@@ -214,8 +232,11 @@ class Observed(Watch):
 
     def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
         program = self.program
-        if program.backwards and not program.gradients(optimizer).items() <= program.left.items():
+        now, options_now = program.gradients(optimizer), options_of(optimizer)
+        if not now.items() <= (program.left or dict.fromkeys(now, (id(None), None))).items():
             program.does.add("clip")
+        if self._options.get(id(optimizer), options_now) != options_now:
+            program.does.add("late options")
         if (*arguments[1:], options.get("closure"))[0] is not None:  # the first is the optimizer
             self.program.does.add("closure")
 
@@ -245,6 +266,10 @@ def watched(
         return result
 
     setattr(owner, name, called)
+
+
+def options_of(optimizer: Any) -> list[Any]:
+    return [shown(value) for group in optimizer.param_groups for name, value in group.items() if name != "params"]
 
 
 #: Options of a checkpoint, which the function in it has not.
