@@ -385,5 +385,5 @@ def accumulate(optimizer: Any) -> None:
             zero_grad(*arguments, **options)
 
     optimizer.step, optimizer.zero_grad = second_step, second_zero
-    _undo_later(optimizer, "accumulate", lambda: [delattr(optimizer, name) for name in ("step", "zero_grad")])
+    _undo_later(optimizer, "accumulate", lambda: [vars(optimizer).pop(name) for name in ("step", "zero_grad")])
 
