@@ -288,6 +288,33 @@ def test_a_compiled_script_gets_a_line_and_the_levers_of_its_optimizer(cache, tm
     assert [lever["name"] for lever in answer["levers"]] == ["fused"]
 
 
+#: Gradients of an embedding are sparse, the loss is compiled, and a step has as many words as the host's generator draws after large weights.
+DRAWN = """
+import torch
+from torch import nn
+
+torch.manual_seed(3)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+words, body = nn.Embedding(3000, 512, sparse=True).to(device), nn.Sequential(nn.Linear(512, 2500), nn.Tanh(), nn.Linear(2500, 1100)).to(device)
+optimizers = [torch.optim.SparseAdam(words.parameters()), torch.optim.SGD(body.parameters(), lr=0.1)]
+loss_of = torch.compile(lambda logits, target: nn.functional.cross_entropy(logits, target), backend="eager")
+for step in range(5):
+    length = int(torch.randint(100, 4000, ()))
+    target = torch.randint(1100, (length,), device=device)
+    loss_of(body(words(torch.randint(3000, (length,), device=device))), target).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_trial_draws_what_the_job_draws_and_takes_sparse_gradients_and_compiled_losses(cache, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(DRAWN)
+    answer = levers("--only", "as_it_is", "--", sys.executable, str(script), cache=cache)
+    assert answer["base"]["peak_allocated"] == peak_by_hand(tmp_path, [], DRAWN)
+
+
 def test_a_lever_that_the_script_does_not_run_with_gets_the_first_line_of_the_error(cache, tmp_path):
     script = tmp_path / "script.py"
     fails = "if __import__('os').environ['STALLOC_LEVERS']:\n    raise ValueError('not so\\nthe second line')\n\n\n"

@@ -157,7 +157,7 @@ class _OfBlocks(Lever):
         if why_not is None and self.is_recomputed:
             if "checkpoint" in program.does and program.blocks_at_once < 2:
                 return REASONS["checkpoint"]
-            return program.effect()
+            return next(filter(None, program.calls.values()), None)
         return why_not
 
     def what(self, program: Program) -> str:

@@ -34,4 +34,5 @@ class Held:
 
     def _places(self, tensors: Iterable[Any]) -> list[int]:
         local = (getattr(tensor, "_local_tensor", tensor) for tensor in tensors)  # of a sharded one what this rank has
-        return sorted({t.untyped_storage().data_ptr() for t in local if isinstance(t, self._torch.Tensor) and t.is_cuda})
+        dense = (t._values() if isinstance(t, self._torch.Tensor) and t.is_sparse else t for t in local)
+        return sorted({t.untyped_storage().data_ptr() for t in dense if isinstance(t, self._torch.Tensor) and t.is_cuda})

@@ -153,10 +153,6 @@ class Program:
         }
         return self.does | {fact for fact, holds in facts.items() if holds}
 
-    def effect(self) -> str | None:
-        """What blocks do that must not be done twice."""
-        return next(filter(None, self.calls.values()), None)
-
     def execute(self, lines: str, names: Names, **variables: Any) -> None:
         """Runs lines as if the program had them, and some variables besides."""
         named = [*zip(names.models, self.models), *zip(names.optimizers, self.optimizers)]
@@ -225,7 +221,7 @@ class Program:
 
     def cross_entropy_called(self, logits: Any, *_arguments: Any, **_options: Any) -> None:
         """A cross-entropy is computed: of the outputs of a layer, else of one that has as many."""
-        if self.head is not None or not isinstance(logits, self.torch.Tensor) or logits.dim() < 2:
+        if self.head is not None or not isinstance(logits, self.torch.Tensor) or logits.dim() < 2 or type(logits).__name__ == "FakeTensor":
             return
         made_by = self.outputs.get(logits.untyped_storage().data_ptr())
         classes = logits.shape[1] if logits.dim() > 2 else logits.shape[-1]
@@ -288,10 +284,6 @@ class Program:
     def is_model(self, module: Any) -> bool:
         """Whether a module is one of the models."""
         return any(module is model for model in self.models)
-
-    def is_part_of_a_model(self, module: Any) -> bool:
-        """Whether a module is one of the models, or inside one."""
-        return any(module is inner for model in self.models for inner in model.modules())
 
 
 def blocks_of(torch: Any, name: str, model: Any) -> list[Blocks]:

@@ -48,7 +48,7 @@ class Watch:
         torch.nn.Module.__call__ = noted_call
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-        register_optimizer_step_pre_hook(self._step_begins)
+        register_optimizer_step_pre_hook(self.step_begins)
         register_optimizer_step_post_hook(lambda optimizer, *_: self._stepped(optimizer))
         imports.after("transformers.training_args", self._trainer_imported)
 
@@ -95,12 +95,9 @@ class Watch:
     def backward_done(self, *_arguments: Any, **_options: Any) -> None:
         """A backward pass has ended."""
 
-    def _step_begins(self, *about: Any) -> None:
-        self._without_models()  # gradients came without a backward pass
-        self.step_begins(*about)
-
     def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
-        """An optimizer is about to step."""
+        """An optimizer is about to step; its gradients may have come without a backward pass."""
+        self._without_models()
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer of the program's has stepped."""
@@ -129,7 +126,7 @@ class Watch:
 
     def _called(self, module: Any) -> None:
         program = self.program
-        if not module.training or not program.torch.is_grad_enabled() or program.is_part_of_a_model(module):
+        if not module.training or not program.torch.is_grad_enabled() or any(module is one for model in program.models for one in model.modules()):
             return
         if not any(parameter.requires_grad for parameter in module.parameters()):
             return
@@ -231,6 +228,7 @@ class Observed(Watch):
         self.program.does.update({"double backward"} if create or options.get("create_graph") else ())
 
     def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
+        super().step_begins(optimizer, arguments, options)
         program = self.program
         now, options_now = program.gradients(optimizer), options_of(optimizer)
         if not now.items() <= (program.left or dict.fromkeys(now, (id(None), None))).items():
