@@ -146,7 +146,8 @@ def test_a_second_card_on_which_the_script_does_the_same_costs_one_trial(cache, 
     answer = fit("--dry-run", larger, "--vary", "MB=10..11", "--", "sh", str(script), "{MB}", cache=cache)
     left = {(one["gpu"], one["values"]["MB"]): one["allocators"]["stalloc"]["left"] for one in answer["candidates"]}
     assert [left[larger, batch] - left[TINY, batch] for batch in (10, 11)] == [128 << 20] * 2, "each has its own answer"
-    assert sorted(ran.read_text().split()) == sorted([TINY, TINY, larger]), "and only one had to run for it"
+    runs = ran.read_text().split()
+    assert len(runs) == 3 and set(runs) == {TINY, larger}, "and only one had to run for it, whichever card was ready for it first"
 
 
 def test_a_variable_that_the_command_does_not_use_is_told(cache):
