@@ -87,8 +87,9 @@ impl<D: Device> Arena<D> {
         let script = Script::new(plan)?;
         let planned = script.bytes();
         let total = device.memory_info()?.total;
-        // The range is rounded up to frames: leave room for that.
-        let growth = total.saturating_mul(2).min((MAX_GRANULES * GRANULE).saturating_sub(planned) / 2);
+        // Blocks leave gaps between addresses that no larger one fits into: with twice the memory's there was no place for a block of a
+        // tenth of the device, whose memory was free. The range is rounded up to frames: leave room for that.
+        let growth = total.saturating_mul(4).min((MAX_GRANULES * GRANULE).saturating_sub(planned) / 2);
         let for_pools = pools::addresses(total, device.page_size());
         let with_pools = Frames::new(&mut device, planned, growth, for_pools);
         // Where there are not so many addresses, pools are the fallback's.
