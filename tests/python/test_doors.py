@@ -20,6 +20,8 @@ from stalloc._out_of_memory.publish import publish
 from stalloc._serve.job_summary import Meeting
 from stalloc._serve.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("cold")
+
 STRANGER = 54_321
 FIGURES = {0: {"peak_reserved": 1 << 30, "efficiency": 0.9, "remaps": 0}}
 RANKS = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}

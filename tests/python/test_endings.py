@@ -8,6 +8,8 @@ import sys
 import pytest
 from runs import PROGRAMS, run
 
+pytestmark = pytest.mark.usefixtures("cold")
+
 GPU = ("--dry-run", "h100-80gb")
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from runs import COMMAND, PROGRAMS, run
 
+pytestmark = pytest.mark.usefixtures("cold")
+
 SOURCES = Path(__file__).parents[2] / "python"
 HOOK = ("stalloc.pth", "_stalloc_startup.py")
 

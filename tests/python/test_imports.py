@@ -7,6 +7,8 @@ import pytest
 
 from stalloc._common import imports
 
+pytestmark = pytest.mark.usefixtures("cold")
+
 
 @pytest.fixture
 def modules(tmp_path, monkeypatch):

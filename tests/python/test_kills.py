@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from runs import COMMAND, PROGRAMS, START, run
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("cold")]
 
 SEED, COUNT = map(int, os.environ.get("STALLOC_KILLS", "1,2").split(","))
 GPU = ("--dry-run", "h100-80gb")

@@ -15,6 +15,8 @@ from runs import COMMAND, PROGRAMS, run
 
 import stalloc
 
+pytestmark = pytest.mark.usefixtures("cold")
+
 GPU = ("--dry-run", "h100-80gb")
 PROGRAM = (sys.executable, str(PROGRAMS / "troubles.py"))
 

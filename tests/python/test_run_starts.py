@@ -10,6 +10,8 @@ import sys
 import pytest
 from runs import PROGRAMS, run
 
+pytestmark = pytest.mark.usefixtures("cold")
+
 GPU = ("--dry-run", "h100-80gb")
 PROGRAM = (sys.executable, PROGRAMS / "troubles.py")
 

@@ -71,7 +71,8 @@ class _Uncollected(importlib.abc.MetaPathFinder):
             gc.enable()
 
 
-sys.modules[NAME] = _Unloaded(NAME)
-sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), _Uncollected())
-# The first to be registered is the last to be called. Triton complains of its own objects if they are left.
-atexit.register(lambda: None if "triton" in sys.modules else gc.freeze())
+if not hasattr(sys, "warm"):  # what goes on from a copy (warm.py) has it
+    sys.modules[NAME] = _Unloaded(NAME)
+    sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), _Uncollected())
+    # The first to be registered is the last to be called. Triton complains of its own objects if they are left.
+    atexit.register(lambda: None if "triton" in sys.modules else gc.freeze())

@@ -1,0 +1,32 @@
+"""Programs of tests go on from a process that has imported PyTorch (``python/start/warm.py``)."""
+
+from __future__ import annotations
+
+import importlib.util
+import marshal
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+WARM = Path(__file__).parent / "python" / "start" / "warm.py"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_starts():
+    """Says to all programs where the copies are that they may go on from."""
+    with tempfile.TemporaryDirectory(prefix="warm") as folder:
+        code = compile(WARM.read_text(), "<frozen runpy>", "exec", dont_inherit=True)
+        Path(folder, "warm_copy.pyc").write_bytes(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
+        os.environ |= {"WARM_START": str(WARM), "WARM_FOLDER": folder}
+        yield
+        os.environ.pop("WARM_START", None)
+
+
+@pytest.fixture(scope="module")
+def cold(warm_starts):
+    """For tests of a program's start: each program runs from it."""
+    started = os.environ.pop("WARM_START")
+    yield
+    os.environ["WARM_START"] = started
