@@ -143,11 +143,13 @@ def test_a_second_card_on_which_the_script_does_the_same_costs_one_trial(cache, 
     script, ran = tmp_path / "counted.sh", tmp_path / "ran"
     script.write_text(f'echo "$STALLOC_DRYRUN_GPU" >> {ran}\nexec {" ".join(PROGRAM)} --batch $1\n')
     larger = TINY.replace("512MiB", "640MiB").replace("tiny", "less-tiny")
-    answer = fit("--dry-run", larger, "--vary", "MB=10..11", "--", "sh", str(script), "{MB}", cache=cache)
-    left = {(one["gpu"], one["values"]["MB"]): one["allocators"]["stalloc"]["left"] for one in answer["candidates"]}
-    assert [left[larger, batch] - left[TINY, batch] for batch in (10, 11)] == [128 << 20] * 2, "each has its own answer"
-    runs = ran.read_text().split()
-    assert len(runs) == 3 and set(runs) == {TINY, larger}, "and only one had to run for it, whichever card was ready for it first"
+    for asked, values in (("10..11", (10, 11)), ("8,9,12", (8, 9, 12))):
+        answer = fit("--dry-run", larger, "--vary", f"MB={asked}", "--", "sh", str(script), "{MB}", cache=cache)
+        left = {(one["gpu"], one["values"]["MB"]): one["allocators"]["stalloc"]["left"] for one in answer["candidates"]}
+        assert [left[larger, batch] - left[TINY, batch] for batch in values] == [128 << 20] * len(values), "each has its own answer"
+        runs = ran.read_text().split()
+        assert len(runs) == len(values) + 1 and set(runs) == {TINY, larger}, "and only one had to run for it, whichever card was ready first"
+        ran.unlink()
 
 
 def test_a_variable_that_the_command_does_not_use_is_told(cache):

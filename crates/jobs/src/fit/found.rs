@@ -45,17 +45,24 @@ pub struct Found {
     pub tried: HashMap<(usize, u64), Arc<Tried>>,
     /// The ranks that are alike, by line.
     pub classes: HashMap<usize, Vec<Class>>,
+    /// Of two GPUs, whether all that both were tried with recorded the same.
+    alike: HashMap<[usize; 2], bool>,
     /// By line, what runs on the card although it does not fit.
     pub caught: HashMap<usize, Caught>,
 }
 
 impl Found {
-    /// Whether two lines ran with a value that both were tried with, and recorded the same each time.
-    pub fn recorded_the_same(&self, line: usize, other: usize) -> bool {
-        let of_line = self.tried.iter().filter(|((of, _), _)| *of == line);
-        let both = of_line.filter_map(|((_, place), one)| Some((one.contents()?, self.tried.get(&(other, *place))?)));
-        let same: Vec<bool> = both.map(|(contents, two)| two.contents() == Some(contents)).collect();
-        !same.is_empty() && same.iter().all(|same| *same)
+    /// Notes whether two lines on two GPUs recorded the same with a value that both were tried with.
+    pub fn compare(&mut self, gpus: [usize; 2], lines: [usize; 2], place: u64) {
+        let contents = |line| self.tried.get(&(line, place)).and_then(|tried| tried.contents());
+        if let [Some(one), Some(two)] = lines.map(contents) {
+            *self.alike.entry(gpus).or_insert(true) &= one == two;
+        }
+    }
+
+    /// Whether the same was recorded on two GPUs each time.
+    pub fn are_alike(&self, one: usize, two: usize) -> bool {
+        self.alike.get(&[one.min(two), one.max(two)]) == Some(&true)
     }
 }
 

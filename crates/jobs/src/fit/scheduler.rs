@@ -259,7 +259,7 @@ impl Work<'_> {
                     }
                     let tried = Arc::new(tried);
                     shared.found.tried.insert((line, place), Arc::clone(&tried));
-                    self.share(&mut shared.found, line);
+                    self.share(&mut shared.found, line, place);
                     // The watcher is there until every sender is gone.
                     let _ = sender.send((line, place, tried, is_cached));
                 }
@@ -279,13 +279,17 @@ impl Work<'_> {
             if is_first && shared.running.keys().any(|(other, _)| *other == index) {
                 continue;
             }
-            let alike: Vec<usize> =
-                self.others(index).filter(|&other| shared.found.recorded_the_same(index, other)).collect();
+            // Whether another GPU's trials do for this one is found once too.
+            let is_on = |&(other, _): &(usize, u64)| self.lines[other].gpu == line.gpu;
+            let is_ahead = line.gpu == 0 || shared.found.tried.keys().any(is_on);
+            if !is_ahead && shared.running.keys().any(is_on) {
+                continue;
+            }
+            let is_alike = |&other: &usize| shared.found.are_alike(line.gpu, self.lines[other].gpu);
+            let alike: Vec<usize> = self.others(index).filter(is_alike).collect();
             let runs =
                 |place: u64| alike.iter().chain([&index]).any(|&line| shared.running.contains_key(&(line, place)));
             let is_open = |place: u64| !shared.found.tried.contains_key(&(index, place)) && !runs(place);
-            // Whether another GPU's trials do for this one is found once too.
-            let is_ahead = line.gpu == 0 || shared.found.tried.keys().any(|(other, _)| *other == index);
             for &allocator in &self.question.searched {
                 let known = points(&shared.found, index, allocator, &self.question.gpus[line.gpu], self.question.goal);
                 let Next::Try(place, others) = search::next(line.count(), &known) else { continue };
@@ -308,15 +312,19 @@ impl Work<'_> {
     }
 
     /// Has what one GPU's trials recorded stand for another's, once a trial on each recorded the same.
-    fn share(&self, found: &mut Found, line: usize) {
-        for other in self.others(line).filter(|&other| found.recorded_the_same(line, other)).collect::<Vec<_>>() {
-            for (from, to) in [(line, other), (other, line)] {
-                let gpu = &self.question.gpus[self.lines[to].gpu];
-                let of_from = found.tried.iter().filter(|((of, _), _)| *of == from);
-                let lent: Vec<_> = of_from.filter_map(|(&(_, place), tried)| Some((place, tried.on(gpu)?))).collect();
-                for (place, tried) in lent {
-                    found.tried.entry((to, place)).or_insert_with(|| Arc::new(tried));
-                }
+    fn share(&self, found: &mut Found, line: usize, place: u64) {
+        let gpu_of = |line: usize| self.lines[line].gpu;
+        for other in self.others(line) {
+            let lines = if gpu_of(line) < gpu_of(other) { [line, other] } else { [other, line] };
+            found.compare(lines.map(gpu_of), lines, place);
+        }
+        let pairs = (0..self.lines.len()).flat_map(|to| self.others(to).map(move |from| (from, to)));
+        for (from, to) in pairs.filter(|&(from, to)| found.are_alike(gpu_of(from), gpu_of(to))).collect::<Vec<_>>() {
+            let gpu = &self.question.gpus[gpu_of(to)];
+            let of_from = found.tried.iter().filter(|((of, _), _)| *of == from);
+            let lent: Vec<_> = of_from.filter_map(|(&(_, place), tried)| Some((place, tried.on(gpu)?))).collect();
+            for (place, tried) in lent {
+                found.tried.entry((to, place)).or_insert_with(|| Arc::new(tried));
             }
         }
     }
