@@ -28,8 +28,8 @@ fn now<D: Device>(device: &D, ledger: &Ledger) -> Duration {
 /// How much may be remapped where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remaps {
-    /// No more than the last remap allowed: there may be a place on mapped memory.
-    Few,
+    /// None: there may be a place on mapped memory.
+    None,
     /// Any memory where no block is.
     Any,
     /// None: as much may be mapped as PyTorch's allocators would hold, where memory that is there has to be waited for.
@@ -53,8 +53,6 @@ pub(super) struct Memory<D: Device> {
     packs: bool,
     /// A block was shared with another process, which can map handles of one length only: no others are taken any more.
     only_pages: bool,
-    /// Bytes that may be remapped before places on mapped memory are preferred.
-    allowance: u64,
     /// Requests for which a stream waits for another though the device has room, since the last review; and all requests until then.
     waits: u64,
     requests: u64,
@@ -84,7 +82,6 @@ impl<D: Device> Memory<D> {
             looked_in_step: 0,
             packs: false,
             only_pages: false,
-            allowance: 0,
             waits: 0,
             requests: 0,
             usual: None,
@@ -295,7 +292,7 @@ impl<D: Device> Mapper<'_, D> {
                 .saturating_sub(counted.peak_allocated.max(live));
             self.memory.budget.raise(beyond, counted.peak_allocated, self.ledger.rivals());
         }
-        let may_remap = remaps == Remaps::Any || remaps == Remaps::Few && missing <= self.memory.allowance;
+        let may_remap = remaps == Remaps::Any;
         let limit = self.memory.limit(bytes, self.place.expected_peak(), self.ledger);
         let excess = (self.memory.frames.mapped() + missing).saturating_sub(limit);
         let is_beyond = self.memory.is_beyond_device(live, self.device, self.ledger);
@@ -310,28 +307,14 @@ impl<D: Device> Mapper<'_, D> {
             // The budget may have become smaller.
             self.timed(|mapper| mapper.give_back(excess.saturating_sub(missing), range))?;
             self.remap(range, excess.min(missing), stream)?;
-            self.allow(remaps, missing);
         }
         let mut result = self.map_more(range);
         if may_remap && matches!(result, Err(Error::OutOfMemory { .. })) {
             self.remap(range, u64::MAX, stream)?;
-            self.allow(remaps, missing);
             result = self.map_more(range);
         }
         self.ledger.note_reserved(self.memory.frames.mapped());
         result
-    }
-
-    /// Says how much may be remapped from now on before places on mapped memory are preferred. There blocks lie where they happen to
-    /// fit, so that fewer and fewer pages are without one.
-    fn allow(&mut self, remaps: Remaps, remapped: u64) {
-        self.memory.allowance = match remaps {
-            Remaps::Any if !self.place.has_plan() && self.memory.is_scarce(self.ledger) => {
-                self.memory.frames.mapped() / remap_share()
-            }
-            Remaps::Any => 0,
-            Remaps::Few | Remaps::Unwaited => self.memory.allowance.saturating_sub(remapped),
-        };
     }
 
     /// Takes memory of the device for what has none of a range.

@@ -81,7 +81,7 @@ impl<D: Device> Arena<D> {
             let start = arena.place.tightest(arena.order.search(), first.clone(), request.key, others)?;
             arena.claim_found(start, request, remaps)
         };
-        let new = |arena: &mut Self, others| new_with(arena, others, Remaps::Few);
+        let new = |arena: &mut Self, others| new_with(arena, others, Remaps::None);
         let unwaited = |arena: &mut Self| if is_alone { None } else { new_with(arena, false, Remaps::Unwaited) };
         let of_others = |arena: &mut Self| if is_alone { None } else { mapped(arena, true) };
         let claimed = mapped(self, false).or_else(|| {
@@ -110,7 +110,7 @@ impl<D: Device> Arena<D> {
     fn claim_mapped(&mut self, window: &Range<u32>, request: Request, allow_others: bool) -> Option<u32> {
         let (frames, owners) = (self.memory.frames(), self.order.search());
         let start = self.place.on_mapped(frames, owners, window, request.key, allow_others)?;
-        self.claim_found(start, request, Remaps::Few)
+        self.claim_found(start, request, Remaps::None)
     }
 
     /// Claims what a search found.
