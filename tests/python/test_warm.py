@@ -45,8 +45,7 @@ def test_it_says_and_ends_what_it_would_have(how):
 def test_a_signal_reaches_it_and_it_does_not_outlive_who_waits_for_it():
     for number, status in ((signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, -signal.SIGINT), (signal.SIGKILL, -signal.SIGKILL)):
         with subprocess.Popen(**program("waits", True), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waits:
-            while waits.stdout.readline() != "ready\n":
-                pass
+            assert "ready\n" in iter(waits.stdout.readline, "")
             waits.send_signal(number)
             # Whoever held the other end of its output would keep this from ending.
             waits.communicate(timeout=60)

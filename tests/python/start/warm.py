@@ -83,8 +83,10 @@ def follow():
         wants = marshal.dumps([dict(os.environ), os.getcwd(), list(sys.argv), list(sys.orig_argv)])
         socket.send_fds(asking, [len(wants).to_bytes(4, "big")], [0, 1, 2])
         asking.sendall(wants)
+        if not asking.recv(1):
+            return  # it ended before it took this
     except OSError:
-        return  # nobody took it
+        return
     wait(asking)
 
 
@@ -173,6 +175,7 @@ class Stashed:
 
 def serve(place, listener, folder):
     """Imports PyTorch and forks for everyone who asks; returns in what was forked, with what it was asked."""
+    import contextlib
     import select
     import signal
     import socket
@@ -232,6 +235,8 @@ def serve(place, listener, folder):
             child = os.fork()
             if child:
                 running[child] = asking
+                with contextlib.suppress(OSError):  # who asked has been killed, which is seen next
+                    asking.send(b".", socket.MSG_NOSIGNAL)
                 for number in descriptors:
                     os.close(number)
                 continue
