@@ -13,6 +13,9 @@ from runs import COMMAND, PROGRAMS, actions, run
 
 import stalloc
 
+#: Two runs are compared to the last frame, and what goes on from a copy has two more.
+pytestmark = pytest.mark.usefixtures("cold")
+
 MARKS = {"step_begin", "step_end", "phase", "module_enter", "module_exit", "host_read", "snapshot"}
 SETTINGS = ["", "expandable_segments:True", "roundup_power2_divisions:4,max_split_size_mb:64"]
 
