@@ -34,8 +34,8 @@ stalloc_common::tuned! {
     /// often, and waits for the device each time.
     idle_share: u64 = 16;
 
-    /// After a remap, this part of what is mapped may be remapped too before places on mapped memory are preferred again: more packs
-    /// blocks better and remaps more often.
+    /// A plan under which this part of what is mapped was remapped beyond what it saved is given up: halved or doubled, no replay of 41
+    /// jobs differs.
     remap_share: u64 = 128;
 
     /// While several streams allocate, an epoch of what they gave back ends with a step, or where the program marks none after so many

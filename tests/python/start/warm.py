@@ -13,7 +13,7 @@ import marshal
 import os
 import sys
 
-#: Where this process keeps its copies, and which pid ends them.
+#: The variables that say where copies listen and where this file is; and what tells copies of an older form of it apart.
 FOLDER, STARTED, VERSION = "WARM_FOLDER", "WARM_START", 1
 #: What is read while PyTorch is imported, by it and the libraries that it links.
 READ = ("STALLOC_DRYRUN", "LD_", "TRITON_", "PYTORCH_", "TORCH", "OMP_", "MKL_", "KMP_", "CUDA", "NCCL_", "PYTHON", "MALLOC_", "GLIBC_", "LC_", "LANG")
