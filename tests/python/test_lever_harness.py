@@ -16,9 +16,6 @@ from runs import PROGRAMS
 
 import stalloc
 
-#: Programs that compute on the CPU and fork: one that was itself forked has had its pool of threads fail.
-pytestmark = pytest.mark.usefixtures("cold")
-
 SHAPES = Path(__file__).parent / "lever_shapes"
 #: What becomes of a lever on a shape; the first words of a reason.
 CELLS: dict[str, dict[str, str]] = {

@@ -17,9 +17,6 @@ from runs import COMMAND, PROGRAMS
 
 import stalloc
 
-#: Programs that compute on the CPU and fork: one that was itself forked has had its pool of threads fail.
-pytestmark = pytest.mark.usefixtures("cold")
-
 MODELS = ("mlp", "transformer", "convolutions")
 ANOTHER_SIZE = 12  # the step whose batch is smaller than those that were recorded
 

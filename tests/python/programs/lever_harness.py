@@ -37,6 +37,7 @@ def forked(ranks, job):
         ends = os.pipe()
         child = os.fork()
         if child == 0:
+            torch.set_num_threads(1)  # PyTorch makes its pool anew at the first such call in a copy; of two threads at once, one fails
             os.environ.update(RANK=str(rank), STORE=store)
             try:
                 said = job()
