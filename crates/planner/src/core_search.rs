@@ -14,7 +14,7 @@ use crate::hash::mix;
 use crate::luby::luby;
 use crate::part::{Part, Places, Problem};
 use crate::prepare::prepare;
-use crate::rules::{Heaviest, Order, Rule, all, arrange, long};
+use crate::rules::{Heaviest, Rule, all, arrange};
 use crate::{Buffer, Instance};
 
 /// Groups of one core, at most.
@@ -27,13 +27,8 @@ const MARGINS: [u64; 10] = [0, 10, 20, 30, 50, 75, 100, 150, 200, 300];
 /// ones in many styles find more than long ones.
 const WORK_PER_GROUP: u64 = 1000;
 
-/// Turns after which what found no place is forgotten: the more a core has taken in, the harder it is.
-const MEMORY: u64 = 12;
-
-/// Orders in which the others are placed around a core.
-const OTHERS: [Order; 3] = [all(Rule::Size), long(100, Rule::Lower, Rule::Size), all(Rule::Area)];
-
-/// The best styles for cores fill the lowest valleys with what lives longest, with little noise or none.
+/// The best styles for cores fill the lowest valleys with what lives longest, with little noise or none. By what fits the steps of two
+/// recorded pipelines ended 0.1 and 0.2 % above the bound.
 fn style(turn: u64, seed: u64) -> Style {
     let choice = [Choice::Few, Choice::Lowest, Choice::Fewest][(turn % 3) as usize];
     Style { choice, taste: Taste::Length, noise: [0, 1, 2, 4][(turn / 3 % 4) as usize], seed, fit: false }
@@ -59,9 +54,7 @@ impl CoreSearch {
     ) -> (Option<Places>, u64) {
         let cores = MARGINS.len() as u64;
         let turn = k / cores;
-        if self.blame.is_empty() || (k.is_multiple_of(cores) && turn.is_multiple_of(MEMORY)) {
-            self.blame = vec![0; part.items.len()];
-        }
+        self.blame.resize(part.items.len(), 0);
         let least = heaviest.least(MARGINS[(k % cores) as usize]);
         let blame = &self.blame;
         let chosen = |i: u32| heaviest.of(i) >= least || blame[i as usize] > 0;
@@ -70,7 +63,7 @@ impl CoreSearch {
         let (order, mut work) = core.order(target - part.base, style(turn, mix(seed ^ mix(k))), allowed, fit.deadline);
         work += part.items.len() as u64;
         let Some(order) = order else { return (None, work) };
-        let others = arrange(part, heaviest, OTHERS[(turn % OTHERS.len() as u64) as usize]);
+        let others = arrange(part, heaviest, all(Rule::Size));
         let before = fit.work;
         let offsets = complete(fit, order, &others);
         work += FIRST_FIT_WORK * (fit.work - before) + ORDER_WORK * others.len() as u64;

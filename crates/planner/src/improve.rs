@@ -32,20 +32,16 @@ const MOST_ITEMS: usize = 1 << 18;
 const RESTART_PER_ITEM: [u64; 2] = [1000, 500];
 const FIRST_RESTART: [u64; 2] = [100_000, 50_000];
 
-/// The longest restarts that aim in between, in the shortest: a dive that succeeds hardly ever turns back.
-const LONGEST_BETWEEN: u64 = 4;
-
 /// Between the target and the top, dives aim a half of the gap below the top, a quarter, and so on: so many heights, the
 /// next one after so many dives without success.
 const RUNGS: u32 = 8;
 const RUNG_PATIENCE: u32 = 4;
 
-/// One restart in so many aims at the target itself; half as often once so many were tried.
+/// One restart in so many aims at the target itself.
 const STRAIGHT: u64 = 3;
-const SOON: u64 = 240;
 
-/// States of a search that are remembered, at most: towards the target, and in between, where each search is another.
-const MEMORY: [usize; 2] = [1 << 18, 1 << 12];
+/// States of a search that are remembered, at most.
+const MEMORY: usize = 1 << 18;
 
 /// What a round may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +78,7 @@ fn style(k: u64, seed: u64) -> Style {
         taste: [Taste::Length, Taste::Area, Taste::Size, Taste::Any][(k / 3 % 4) as usize],
         noise: [1, 4, 16][(k / STYLES % 3) as usize],
         seed: mix(seed ^ mix(k)),
-        fit: k.is_multiple_of(2),
+        fit: true,
     }
 }
 
@@ -189,7 +185,7 @@ impl<'a> Lane<'a> {
             heaviest: None,
             cores: CoreSearch::default(),
             ejections: None,
-            stretches: Stretches::new(number),
+            stretches: Stretches::thorough(),
             dives: Ladder::default(),
             turns: [0; 5],
         }
@@ -256,21 +252,17 @@ impl<'a> Lane<'a> {
     /// A restart of the exact search.
     fn search(&mut self, k: u64, top: u64, target: u64) -> Found {
         // Where the target is out of reach, something below the top is what can be had.
-        let straight = if k < SOON { STRAIGHT } else { 2 * STRAIGHT };
-        let between = !k.is_multiple_of(straight) && top > target + 1;
+        let between = !k.is_multiple_of(STRAIGHT) && top > target + 1;
         let limit = if between { self.dives.limit(top, target) } else { target };
         let which = usize::from(between);
-        let memory = (self.part.items.len() * 4096).clamp(1 << 10, MEMORY[which]);
+        let memory = (self.part.items.len() * 4096).clamp(1 << 10, MEMORY);
         let exact = self.exact[which].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
-        let turn = if between { k } else { k / straight };
+        let turn = if between { k } else { k / STRAIGHT };
         let before = exact.work;
-        let lengths = luby(turn / STYLES + 1).min(if between { LONGEST_BETWEEN } else { u64::MAX });
         let first = FIRST_RESTART[which].max(RESTART_PER_ITEM[which] * self.part.items.len() as u64);
-        let allowed = first.saturating_mul(lengths);
-        let mut style = style(turn, self.seed);
-        style.fit |= between;
+        let allowed = first.saturating_mul(luby(turn / STYLES + 1));
         exact.deadline = self.clock.until;
-        let outcome = exact.run(limit, style, allowed.min(self.clock.work));
+        let outcome = exact.run(limit, style(turn, self.seed), allowed.min(self.clock.work));
         let work = exact.work - before;
         let found = outcome == Outcome::Found;
         let places = found.then(|| Places::new(self.part, exact.offsets.clone()));

@@ -12,8 +12,8 @@ use crate::part::{Item, Part, Places};
 use crate::sweep::sweep_around;
 use crate::{Buffer, Instance, Options};
 
-/// Sections on either side of an item that is too high which a stretch begins with; in turn.
-const WIDTHS: [u32; 3] = [64, 16, 256];
+/// Sections on either side of an item that is too high which a stretch begins with.
+const WIDTH: u32 = 64;
 
 /// Sweeps of one round, at most.
 const SWEEPS: u32 = 6;
@@ -46,8 +46,6 @@ struct Stretch {
 #[derive(Debug)]
 pub(crate) struct Stretches {
     all: Vec<Stretch>,
-    /// How often it began anew.
-    begun: u64,
     share: usize,
     /// Whether stretches are placed by more than the fast orders.
     thorough: bool,
@@ -56,12 +54,12 @@ pub(crate) struct Stretches {
 impl Stretches {
     /// By the fast orders alone, for few items.
     pub fn fast() -> Stretches {
-        Stretches { all: vec![], begun: 0, share: SHARE[0], thorough: false }
+        Stretches { all: vec![], share: SHARE[0], thorough: false }
     }
 
-    /// By all means; otherwise than another of another number.
-    pub fn new(number: u64) -> Stretches {
-        Stretches { all: vec![], begun: number, share: SHARE[1], thorough: true }
+    /// By all means.
+    pub fn thorough() -> Stretches {
+        Stretches { all: vec![], share: SHARE[1], thorough: true }
     }
 
     /// Whether a part is one that can be placed so.
@@ -87,7 +85,7 @@ impl Stretches {
         let sweep_work = SWEEP_WORK * part.items.len() as u64;
         for _ in 0..SWEEPS {
             let Some(order) = self.gather(part) else {
-                self.begin_anew();
+                self.all.clear();
                 break;
             };
             for (stretch, items) in self.all.iter_mut().zip(&order) {
@@ -116,14 +114,8 @@ impl Stretches {
         (found.filter(|found| found.top < best.top), work)
     }
 
-    fn begin_anew(&mut self) {
-        self.all.clear();
-        self.begun += 1;
-    }
-
     /// Makes stretches longer, or new ones, where something is above a height.
     fn grow(&mut self, part: &Part, offsets: &[u64], height: u64) {
-        let width = WIDTHS[self.begun as usize % WIDTHS.len()];
         let known = self.all.len();
         for (item, offset) in part.items.iter().zip(offsets) {
             if offset.saturating_add(item.size) <= height {
@@ -141,7 +133,7 @@ impl Stretches {
                 self.all.push(Stretch { from: item.lower, to: item.upper, ..Stretch::default() });
             }
             let stretch = &mut self.all[at];
-            let more = if at < known && !stretch.placed.is_empty() { (stretch.to - stretch.from) / 2 } else { width };
+            let more = if at < known && !stretch.placed.is_empty() { (stretch.to - stretch.from) / 2 } else { WIDTH };
             stretch.placed.clear();
             stretch.from = stretch.from.min(item.lower.saturating_sub(more));
             stretch.to = stretch.to.max(item.upper.saturating_add(more)).min(part.sections);

@@ -12,9 +12,6 @@ use crate::part::{Part, Places};
 const BEFORE_PER_ITEM: u64 = 2000;
 const BEFORE: u64 = 20_000_000;
 
-/// A merge that leaves more than so many in ten of the items is not worth a turn.
-const FEWER: usize = 9;
-
 /// Work counts one in so many where it led to a better plan (zero_bubble:3000:53 with 60 million units: 1.0079 instead of
 /// 1.0105).
 const SHARE: u64 = 8;
@@ -67,7 +64,7 @@ impl<'a> Turns<'a> {
         work.unwrap_or(0)
     }
 
-    /// The turn of what is left when items are merged; `None` if that is hardly less.
+    /// The turn of what is left when items are merged; `None` if that is all of them.
     fn merged(
         &mut self,
         part: &'a Part,
@@ -75,7 +72,7 @@ impl<'a> Turns<'a> {
         best: &mut Places,
         goal: Goal,
     ) -> Option<u64> {
-        let is_worth = |made: &Merged| made.part.items.len() * 10 <= part.items.len() * FEWER;
+        let is_worth = |made: &Merged| made.part.items.len() < part.items.len();
         let made = merged.get_or_init(|| Merged::new(part, goal.clock.until).filter(is_worth)).as_ref()?;
         let (places, work) = match &mut self.merged {
             // That blocks cannot be placed so low says nothing of the items.

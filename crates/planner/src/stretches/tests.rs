@@ -32,7 +32,7 @@ fn whatever_is_found_around_stretches_overlaps_nowhere_and_is_lower() {
         let instance = random(40 + k % 60, &mut rng);
         for part in prepare(&instance).expect("sound").parts {
             let places = Places::new(&part, sweep(&part, false, u64::MAX).expect("no limit"));
-            let stretches = if k % 2 == 0 { Stretches::fast() } else { Stretches::new(k) };
+            let stretches = if k % 2 == 0 { Stretches::fast() } else { Stretches::thorough() };
             let mut stretches = Stretches { share: 1, ..stretches };
             let options = Options { work_limit: Some(100_000), ..Options::default() };
             let clock = Clock::new(&options, crate::solve::solve_within);
