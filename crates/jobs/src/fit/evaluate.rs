@@ -86,16 +86,27 @@ pub struct Device {
     pub outside: Outside,
     /// What each allocator makes of it, in the order of [`ALLOCATORS`].
     pub needs: Vec<Need>,
-    /// The same two on the other GPUs that are asked about, by their names.
+    /// The same two on the other GPUs that are asked about.
     #[serde(default)]
-    pub elsewhere: Vec<(String, Outside, Vec<Need>)>,
+    pub elsewhere: Vec<OnCard>,
+}
+
+/// What of a [`Device`] hangs on the card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnCard {
+    /// The card's name.
+    pub gpu: String,
+    /// What is taken outside PyTorch.
+    pub outside: Outside,
+    /// What each allocator makes of the recording, in the order of [`ALLOCATORS`].
+    pub needs: Vec<Need>,
 }
 
 impl Device {
     /// The same recording on another GPU; none where that was not asked about.
     pub fn on(&self, gpu: &Gpu) -> Option<Self> {
-        let (_, outside, needs) = self.elsewhere.iter().find(|(name, ..)| name == gpu.name)?;
-        Some(Device { outside: outside.clone(), needs: needs.clone(), elsewhere: Vec::new(), ..self.clone() })
+        let OnCard { outside, needs, .. } = self.elsewhere.iter().find(|card| card.gpu == gpu.name)?.clone();
+        Some(Device { outside, needs, elsewhere: Vec::new(), ..self.clone() })
     }
 }
 
@@ -131,20 +142,27 @@ impl Asleep {
     }
 }
 
-/// Replays a recording on what `gpu` and others leave, and some steps more if the program goes on (`is_cut`) and repeats itself. The hash of
-/// its content and the counts are `about`'s.
+/// What is known of a recording but its requests, each as in [`Device`].
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded {
+    pub rank: u32,
+    pub steps: u64,
+    pub content: u64,
+    pub is_cut: bool,
+}
+
+/// Replays a recording on what `gpu` and others leave, and some steps more if the program goes on and repeats itself.
 ///
 /// # Errors
 /// Why a recording cannot be replayed, in a sentence.
 pub fn evaluate(
     trace: &Trace,
-    about: (u32, u64, u64),
-    is_cut: bool,
+    recorded: Recorded,
     (gpu, others): (&Gpu, &[Gpu]),
     world_size: u32,
     groups: Option<&Groups>,
 ) -> Result<Device, String> {
-    let (rank, steps, content) = about;
+    let Recorded { rank, steps, content, is_cut } = recorded;
     let planner = stalloc_planner::Options {
         time_limit: Duration::from_secs(60),
         work_limit: Some(PLANNER_WORK),
@@ -176,7 +194,7 @@ pub fn evaluate(
         Ok((kind, need))
     };
     let anywhere = ALLOCATORS.into_iter().map(unlimited).collect::<Result<Vec<_>, _>>()?;
-    let on = |gpu: &Gpu| -> Result<(String, Outside, Vec<Need>), String> {
+    let on = |gpu: &Gpu| -> Result<OnCard, String> {
         let outside = Outside::of(gpu, world_size, groups);
         let mut needs = Vec::new();
         for (kind, mut need) in anywhere.iter().cloned() {
@@ -195,9 +213,9 @@ pub fn evaluate(
             }
             needs.push(need);
         }
-        Ok((gpu.name.to_owned(), outside, needs))
+        Ok(OnCard { gpu: gpu.name.to_owned(), outside, needs })
     };
-    let (_, outside, needs) = on(gpu)?;
+    let OnCard { outside, needs, .. } = on(gpu)?;
     Ok(Device {
         rank,
         device: trace.device,

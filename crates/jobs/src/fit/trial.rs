@@ -14,7 +14,7 @@ use stalloc_trace::Input;
 use tempfile::TempDir;
 
 use crate::fit::Error;
-use crate::fit::evaluate::{Device, MORE_STEPS, evaluate};
+use crate::fit::evaluate::{Device, MORE_STEPS, Recorded, evaluate};
 use crate::fit::notes::{LeverNotes, Notes, read_lever_notes, read_notes};
 use crate::recorded;
 
@@ -192,8 +192,9 @@ fn devices(
             is_guessed |= about.is_guessed();
             let recorded = trace.metadata.get("world_size").and_then(|size| size.parse().ok());
             let world_size = rank.map(|rank| rank.world_size).or(recorded).unwrap_or(1);
-            let about = (about.rank, about.steps, about.content);
-            let mut device = evaluate(trace, about, notes.is_cut, gpus, world_size, notes.groups.as_ref())?;
+            let recorded =
+                Recorded { rank: about.rank, steps: about.steps, content: about.content, is_cut: notes.is_cut };
+            let mut device = evaluate(trace, recorded, gpus, world_size, notes.groups.as_ref())?;
             device.holders = of_levers.map(|notes| stalloc_report::at_peak(trace, &notes.places)).unwrap_or_default();
             devices.push(device);
         }

@@ -46,7 +46,8 @@ fn steps_and_more(count: u64, more: Option<u64>) -> Trace {
 fn what_a_later_step_adds_is_foreseen_of_a_program_that_goes_on() {
     let gpu = stalloc_dryrun_setup::find("h100-80gb").unwrap();
     let reserved = |count, is_cut| {
-        let device = evaluate(&steps(count), (0, count, 0), is_cut, (&gpu, &[]), 1, None).unwrap();
+        let recorded = Recorded { rank: 0, steps: count, content: 0, is_cut };
+        let device = evaluate(&steps(count), recorded, (&gpu, &[]), 1, None).unwrap();
         device.needs.iter().map(|need| need.peak_reserved >> 20).collect::<Vec<_>>()
     };
     assert_eq!(reserved(3, false)[0], 70);
@@ -57,6 +58,7 @@ fn what_a_later_step_adds_is_foreseen_of_a_program_that_goes_on() {
 #[test]
 fn what_is_made_as_the_program_ends_counts_too() {
     let gpu = stalloc_dryrun_setup::find("h100-80gb").unwrap();
-    let device = evaluate(&steps_and_more(3, Some(500)), (0, 3, 0), true, (&gpu, &[]), 1, None).unwrap();
+    let recorded = Recorded { rank: 0, steps: 3, content: 0, is_cut: true };
+    let device = evaluate(&steps_and_more(3, Some(500)), recorded, (&gpu, &[]), 1, None).unwrap();
     assert!(device.needs.iter().all(|need| need.peak_reserved >= 500 << 20), "{:?}", device.needs);
 }
