@@ -26,12 +26,6 @@ def ends(how: str, warm: bool) -> tuple[int, str, str]:
     return done.returncode, done.stdout.replace("'WARM_START', ", ""), done.stderr
 
 
-@pytest.fixture(scope="module", autouse=True)
-def copy():
-    """The first program of its kind runs from its start."""
-    ends("nothing", True)
-
-
 def test_it_goes_on_from_a_copy_unless_it_is_asked_not_to():
     for warm in (True, False):
         assert f"goes on from a copy: {warm}" in ends("tells", warm)[1]

@@ -1,7 +1,7 @@
 """Has a test's program go on from a process that has imported PyTorch, which takes three of the four seconds of most of them.
 
 `scripts/python-env` puts a line into the environment's site-packages that runs this file where ``WARM_START`` names it, before anything of
-stalloc. The first program of its kind runs from its start. The second leaves a *copy*: a process with the same libraries and the same
+stalloc. The first program of its kind leaves a *copy*: a process with the same libraries and the same
 environment, as far as they are read while PyTorch is imported, which imports it and waits. This program and those after it ask the copy to
 fork, hand over their descriptors, arguments and environment, and wait in the place of what was forked: signals pass on, so does how it ends.
 
@@ -13,14 +13,14 @@ import marshal
 import os
 import sys
 
-#: The variables that say where copies listen and where this file is; and what tells copies of an older form of it apart.
-FOLDER, STARTED, VERSION = "WARM_FOLDER", "WARM_START", 1
+#: The variables that say where copies listen and where this file is.
+FOLDER, STARTED = "WARM_FOLDER", "WARM_START"
 #: What is read while PyTorch is imported, by it and the libraries that it links.
 READ = ("STALLOC_DRYRUN", "LD_", "TRITON_", "PYTORCH_", "TORCH", "OMP_", "MKL_", "KMP_", "CUDA", "NCCL_", "PYTHON", "MALLOC_", "GLIBC_", "LC_", "LANG")
 #: Whose modules a program has not imported yet.
 PARTS = ("torch", "torchgen", "functorch")
 #: Seconds without work after which a copy ends.
-IDLE = 45
+IDLE = 20
 
 
 def kind(start):
@@ -43,7 +43,7 @@ def kind(start):
     spaces = [os.stat(f"/proc/self/ns/{name}").st_ino for name in ("mnt", "net", "pid", "user", "ipc", "uts")]
     environment = sorted((name, value) for name, value in os.environ.items() if name.startswith(READ) and name != "PYTHONPATH")
     groups = open("/proc/self/cgroup").read(), os.getpriority(os.PRIO_PROCESS, 0), os.getsid(0), os.readlink("/proc/self/root")
-    return [VERSION, sys.executable, environment, limits, mask, signals, spaces, *groups]
+    return [sys.executable, environment, limits, mask, signals, spaces, *groups]
 
 
 def is_open(number):
@@ -64,13 +64,6 @@ def follow():
         return
     name = "%08x" % zlib.crc32(marshal.dumps(wanted))
     place = os.path.join(os.environ[FOLDER], name)
-    try:
-        os.close(os.open(place + ".once", os.O_CREAT | os.O_EXCL))
-        return  # the first
-    except FileExistsError:
-        pass
-    except OSError:
-        return
     import socket
 
     asking = socket.socket(socket.AF_UNIX)
@@ -107,8 +100,7 @@ def leave_copy(place, start):
     subprocess.Popen(
         [sys.executable, code, place, str(listener.fileno()), os.environ[FOLDER]],
         env=environment, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL, preexec_fn=os.setpgrp,
-        stdout=None if os.environ.get("WARM_SHOW") else subprocess.DEVNULL, stderr=None if os.environ.get("WARM_SHOW") else subprocess.DEVNULL,
-        cwd="/",
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
     )
     os.rename(temporary, place)  # two at once leave two: the second is asked from then on, the first ends when it is idle
 
