@@ -296,6 +296,7 @@ from torch import nn
 torch.manual_seed(3)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 words, body = nn.Embedding(3000, 512, sparse=True).to(device), nn.Sequential(nn.Linear(512, 2500), nn.Tanh(), nn.Linear(2500, 1100)).to(device)
+body.cpu(), nn.init.trunc_normal_(body[0].weight, std=0.02, a=-0.03, b=0.05), nn.init.orthogonal_(body[2].weight), body.to(device)
 optimizers = [torch.optim.SparseAdam(words.parameters()), torch.optim.SGD(body.parameters(), lr=0.1)]
 loss_of = torch.compile(lambda logits, target: nn.functional.cross_entropy(logits, target), backend="eager")
 for step in range(5):
