@@ -116,10 +116,20 @@ def _checkpointed(applied: Applied, arguments: Any, options: Any) -> Any:
         first, buffers.inner = create_selective_checkpoint_contexts([getattr(torch.ops.aten, name).default for name in _MATMULS.split()])
         return first, buffers
 
+    given: dict[Any, Any] = {**dict(enumerate(arguments)), **options}
+    handed = {at: _copied(one) for at, one in given.items() if type(one) in CONTAINERS}
+    # What is handed twice is one tensor when it is computed again, too: hooks of saved tensors would make two, and attention looks.
+    places = {at: next(place for place, other in given.items() if other is one) for at, one in given.items()}
+
+    def forward(*again: Any, **named: Any) -> Any:
+        now: dict[Any, Any] = {**dict(enumerate(again)), **named}
+        now |= {at: _copied(handed[at]) if buffers.now and at in handed else now[place] for at, place in places.items()}
+        return applied.__wrapped__(*(now[at] for at in range(len(again))), **{name: now[name] for name in named})
+
     # From PyTorch 2.15 on it asks what hooks of saved tensors around it see of what is kept: nothing, as before.
     if applied.settings["keep_matmuls"] and _asks_for_hooks(checkpoint):
         options = options | {"respect_saved_tensors_hooks": False}
-    result = checkpoint(applied.__wrapped__, *arguments, use_reentrant=False, context_fn=contexts, **options)
+    result = checkpoint(forward, *arguments, use_reentrant=False, context_fn=contexts, **options)
     applied.settings["changes"] = buffers.have_changed()
     return result
 
@@ -139,7 +149,7 @@ class _Buffers:
         found = [(module, name) for module in modules for name, value in module._buffers.items() if value is not None]
         self._places, self._versions = found, [self._version(*place) for place in found]
         self._then: list[Any] = self._copies() if are_kept else []
-        self._now: list[list[Any]] = []
+        self.now: list[list[Any]] = []
 
     def have_changed(self) -> bool:
         """The block was called: whether it changed buffers."""
@@ -157,15 +167,25 @@ class _Buffers:
         return [module._buffers[name].detach().clone() for module, name in self._places]
 
     def __enter__(self) -> None:
-        self._now.append([module._buffers[name] for module, name in self._places if self._then])
+        self.now.append([module._buffers[name] for module, name in self._places if self._then])
         for (module, name), value in zip(self._places, self._then):
             module._buffers[name] = value.clone()
         self.inner.__enter__()
 
     def __exit__(self, *about: Any) -> None:
         self.inner.__exit__(*about)
-        for (module, name), value in zip(self._places, self._now.pop()):
+        for (module, name), value in zip(self._places, self.now.pop()):
             module._buffers[name] = value
+
+
+#: What a block may append to or take from where it is handed it: computed again, it is handed a copy of what there was.
+CONTAINERS = (list, dict, set, bytearray)
+
+
+def _copied(held: Any) -> Any:
+    if type(held) is dict:
+        return {name: _copied(one) for name, one in held.items()}
+    return [_copied(one) for one in held] if type(held) is list else held.copy() if type(held) in CONTAINERS else held
 
 
 def offload(*modules: Any) -> None:

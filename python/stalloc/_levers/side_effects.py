@@ -7,6 +7,7 @@ import sys
 from typing import Any, Iterator
 
 from stalloc._common.users import is_users
+from stalloc._levers.applied import CONTAINERS
 
 #: Values that calls change in place, by what shows it.
 _HELD = (list, dict, set, bytearray)
@@ -14,7 +15,7 @@ _HELD = (list, dict, set, bytearray)
 
 def of(block: Any, *handed: Any) -> dict[str, Any]:
     """What computing a block again would change for a second time, as it is now, by what it is called."""
-    return dict(_found(block)) | {"what it is handed": [shown(one) for one in handed]}
+    return dict(_found(block)) | {"what it is handed": [shown(one) for one in handed if type(one) not in CONTAINERS]}
 
 
 def _found(block: Any) -> Iterator[tuple[str, Any]]:
