@@ -101,6 +101,33 @@ def test_the_nearest_set_holds_no_lever_that_saves_nothing(cache, tmp_path):
     assert levers("--only", "foreach_off", *goal, cache=cache, ok=(1,))["combination"] is None
 
 
+#: Large states that one kernel updates faster, and activations that are much smaller.
+STATES = """
+import torch
+from torch import nn
+
+words, blocks = nn.Embedding(40000, 256), (nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Tanh()) for _ in range(6))
+model = nn.Sequential(words, *blocks).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(4):
+    model(torch.ones(8192, dtype=torch.long, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_what_makes_a_step_faster_belongs_to_the_cheapest_set(cache, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(STATES)
+    only = ("--only", "fused,foreach_off,checkpoint_every_second", "--goal", "240MiB")
+    command = ("levers", "--dry-run", GPU.replace("sm=8", "sm=40"), "--json", *only, "--", sys.executable, str(script))
+    answer = json.loads(run(*command, env=cache).stdout)
+    alone = {lever["name"]: lever for lever in answer["levers"]}
+    assert alone["checkpoint_every_second"]["fits"] and alone["fused"]["peak_allocated"] > answer["base"]["peak_allocated"], "by its counters"
+    assert answer["combination"]["levers"] == ["fused", "checkpoint_every_second"]
+    assert answer["combination"]["step_ms"] < 0.97 * alone["checkpoint_every_second"]["step_ms"]
+
+
 def test_fit_with_levers_answers_as_levers_does(cache):
     options = ("--dry-run", GPU, "--only", "foreach_off,checkpoint", "--goal", "225MiB")
     command = ("--", sys.executable, str(PROGRAMS / "levers.py"))

@@ -1,8 +1,8 @@
 //! The cheapest set of levers that fits.
 //!
 //! Levers do not add up: with the activations gone the optimizer's step is the peak. So sets are tried: all that cost nothing; with them
-//! sets of up to three others, the cheapest first; then one more at a time, those too that change the numbers or take more GPUs; and at the
-//! end, what is not needed after all is taken out again.
+//! all that save, less one after the other, the dearest first; sets of up to three, the cheapest first; then one more at a time, those too
+//! that change the numbers or take more GPUs; and at the end, what is not needed after all is taken out again.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -12,10 +12,16 @@ use crate::fit::notes::FoundLever;
 use crate::levers::{Answer, Bench, LeverFigures, Row, SHARDED, SPILL, WITHOUT_OWN, aim_lower, value_with};
 
 /// Sets that are tried at most, of those with the script's numbers on its GPU and of the others each.
-const MOST_TRIALS: usize = 16;
+const MOST_TRIALS: usize = 24;
 
 /// The part of a step that is noise: a counter, a scalar, a page that is taken at another moment.
 const NOISE: f64 = 0.002;
+
+/// A lever that the set fits without is kept where it saves this part of a step. Made up: less is not worth other sums.
+const WORTH: f64 = 0.02;
+
+/// This part of a peak is too little to choose by: counters of `fused` take 512 bytes for each parameter. Made up.
+const LITTLE: u64 = 1024;
 
 /// A set with a plan that needs more than the goal by less than this part of it is planned again, with less allowed. Made up.
 const NEAR: u64 = 32;
@@ -40,8 +46,13 @@ struct Alone<'a> {
 }
 
 impl Alone<'_> {
+    /// Whether it keeps the numbers and the GPU.
+    fn is_same(&self) -> bool {
+        (self.cost.0, self.cost.1) == (false, 0)
+    }
+
     fn is_free(&self) -> bool {
-        self.cost == (false, 0, 0.0)
+        self.is_same() && self.cost.2 <= 0.0
     }
 }
 
@@ -51,10 +62,14 @@ fn cost(answer: &Answer, row: &Row) -> Option<Cost> {
     Some((lever.numerics == "change", gpus.saturating_sub(1), seconds(answer, figures)))
 }
 
-/// Seconds that each step takes longer; 0 where that is noise.
+/// Seconds that each step takes longer, or less; 0 where that is noise.
 fn seconds(answer: &Answer, figures: &LeverFigures) -> f64 {
-    let step = answer.base.outcome.as_ref().ok().and_then(|base| base.step_us).unwrap_or(0) as f64 / 1e6;
-    answer.extra_seconds(figures).filter(|more| *more > step * NOISE).unwrap_or(0.0)
+    answer.extra_seconds(figures).filter(|more| more.abs() > step(answer) * NOISE).unwrap_or(0.0)
+}
+
+/// Seconds of a step as it is.
+fn step(answer: &Answer) -> f64 {
+    answer.base.outcome.as_ref().ok().and_then(|base| base.step_us).unwrap_or(0) as f64 / 1e6
 }
 
 fn order(one: &Cost, other: &Cost) -> Ordering {
@@ -73,21 +88,25 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
         .filter_map(|row| {
             Some(Alone { cost: cost(answer, row)?, lever: row.lever.as_ref()?, figures: row.outcome.as_ref().ok()? })
         })
-        // One that makes it worse is none.
-        .filter(|one| one.figures.peak_allocated <= base.peak_allocated && one.lever.name != WITHOUT_OWN)
+        // One that makes it worse is none; one that is faster may take a little.
+        .filter(|one| {
+            let little = if one.is_free() && one.cost.2 < 0.0 { base.peak_allocated / LITTLE } else { 0 };
+            one.figures.peak_allocated <= base.peak_allocated + little && one.lever.name != WITHOUT_OWN
+        })
         .collect();
     ranked.sort_by(|one, other| order(&one.cost, &other.cost));
-    if let Some(one) = ranked.iter().find(|one| one.figures.fits && one.is_free()) {
+    let mut chosen = of_each(ranked.iter().filter(|one| one.is_free()));
+    let (spared, worth) = (spared(&ranked, &chosen), step(answer) * WORTH);
+    if let Some(one) = ranked.iter().find(|one| one.figures.fits && one.is_free() && one.cost.2 <= spared + worth) {
         return Ok(Some(Combination { levers: vec![one.lever.clone()], figures: one.figures.clone() }));
     }
     let mut search = Search { bench, answer, trials: 0 };
-    let mut chosen = all_free(&ranked);
     let mut best = if chosen.is_empty() { None } else { search.measure(&chosen)? };
     if best.is_none() {
         chosen.clear(); // they do not run together
     }
     if !best.as_ref().is_some_and(|best| best.fits) {
-        cheapest(&mut search, &ranked, &mut chosen, &mut best)?;
+        (chosen, best) = cheapest(&mut search, &ranked, &chosen, best)?;
     }
     search.trials = 0;
     for one in ranked.iter().filter(|one| !one.is_free()) {
@@ -102,14 +121,15 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
         }
     }
     let Some(mut figures) = best else { return Ok(None) };
+    let enough = seconds(answer, &figures) + worth;
+    chosen.sort_by_key(|lever| ranked.iter().position(|one| one.lever.name == lever.name));
     // The costliest first; each is tried whatever the search took.
     search.trials = 0;
     for index in (0..chosen.len()).rev() {
         let mut fewer = chosen.clone();
         fewer.remove(index);
-        let is_as_cheap = |without: &LeverFigures| seconds(answer, without) <= seconds(answer, &figures);
         let is_enough = |without: &LeverFigures| match (without.fits, figures.fits) {
-            (true, true) => is_as_cheap(without),
+            (true, true) => seconds(answer, without) <= enough,
             (fits, fitted) => fits || (!fitted && need(without) <= need(&figures)),
         };
         if let Some(without) = search.measure(&fewer)?.filter(is_enough) {
@@ -123,17 +143,30 @@ pub fn combine(bench: &mut Bench<'_>, answer: &Answer) -> Result<Option<Combinat
     Ok((!levers.is_empty()).then_some(Combination { levers, figures }))
 }
 
-/// All that cost nothing; of those that exclude each other the one that saves most alone.
-fn all_free<'a>(ranked: &[Alone<'a>]) -> Vec<&'a FoundLever> {
+/// Levers that can be applied together; of two that exclude each other the one that saves most alone, else the one that costs nothing, else
+/// the dearest, as what saves may not show before others are applied.
+fn of_each<'a: 'b, 'b>(levers: impl Iterator<Item = &'b Alone<'a>>) -> Vec<&'a FoundLever> {
     let mut chosen: Vec<&Alone<'a>> = Vec::new();
-    for one in ranked.iter().filter(|one| one.is_free()) {
-        match chosen.iter().position(|other| other.lever.excludes(one.lever)) {
-            Some(index) if chosen[index].figures.peak_allocated > one.figures.peak_allocated => chosen[index] = one,
-            Some(_) => {}
-            None => chosen.push(one),
+    for one in levers {
+        let others: Vec<usize> = (0..chosen.len()).filter(|&other| chosen[other].lever.excludes(one.lever)).collect();
+        match others.as_slice() {
+            [] => chosen.push(one),
+            &[other] => {
+                let before = chosen[other].figures.peak_allocated;
+                let most = if chosen[other].is_free() { before - before / LITTLE } else { before + 1 };
+                if one.figures.peak_allocated < most {
+                    chosen[other] = one;
+                }
+            }
+            _ => {}
         }
     }
     chosen.into_iter().map(|one| one.lever).collect()
+}
+
+/// Seconds that levers which cost nothing save together, as a negative number.
+fn spared(ranked: &[Alone<'_>], levers: &[&FoundLever]) -> f64 {
+    ranked.iter().filter(|one| levers.iter().any(|lever| lever.name == one.lever.name)).map(|one| one.cost.2).sum()
 }
 
 /// Levers and some more, which take the place of those that they exclude.
@@ -142,81 +175,121 @@ fn with<'a>(levers: &[&'a FoundLever], more: &[&'a FoundLever]) -> Vec<&'a Found
     levers.iter().filter(is_kept).chain(more).copied().collect()
 }
 
-/// Tries what costs nothing with each set of up to three levers that keep the numbers and the GPU, the cheapest first, until no set can
-/// cost less than the cheapest that fits; `chosen` and `best` become that set, or what came nearest. Of a set that does not fit no part does.
-fn cheapest<'a>(
-    search: &mut Search<'_, '_>,
-    ranked: &[Alone<'a>],
-    chosen: &mut Vec<&'a FoundLever>,
-    best: &mut Option<LeverFigures>,
-) -> Result<(), Error> {
-    let paying: Vec<&Alone<'a>> =
-        ranked.iter().filter(|one| !one.is_free() && !one.cost.0 && one.cost.1 == 0).collect();
-    let free = chosen.clone();
-    // A plan to spill costs less the more others save, at the least nothing.
-    let least = |one: &Alone<'_>, is_alone: bool| if one.lever.name == SPILL && !is_alone { 0.0 } else { one.cost.2 };
-    let mut sets: Vec<(f64, Vec<&Alone<'a>>)> = vec![(0.0, Vec::new())];
-    let mut from = 0;
-    for _size in 0..3 {
-        let until = sets.len();
-        for index in from..until {
-            for (place, one) in paying.iter().enumerate() {
-                let set = &sets[index].1;
-                let is_later = set.last().is_none_or(|last| is_before(&paying, last, place));
-                if is_later && !set.iter().any(|other| other.lever.excludes(one.lever)) {
-                    let larger = [set.as_slice(), &[*one]].concat();
-                    let is_alone = larger.len() == 1 && free.is_empty();
-                    sets.push((larger.iter().map(|one| least(one, is_alone)).sum(), larger));
-                }
-            }
-        }
-        from = until;
+/// Sets that were tried.
+struct Tried<'a, 'b> {
+    ranked: &'b [Alone<'a>],
+    /// The cheapest that fits, or what came nearest.
+    levers: Vec<&'a FoundLever>,
+    figures: Option<LeverFigures>,
+    failed: Vec<Vec<&'a FoundLever>>,
+}
+
+impl<'a> Tried<'a, '_> {
+    fn cost(&self, answer: &Answer) -> Option<f64> {
+        self.figures.as_ref().filter(|best| best.fits).map(|best| seconds(answer, best))
     }
-    // Of sets that may cost the same a large one is tried before its parts, which cannot fit where it does not; one lever needs no trial.
-    let place = |set: &Vec<&Alone<'_>>| if set.len() < 2 { 0 } else { 4 - set.len() };
-    sets.sort_by(|(one, few), (other, more)| one.total_cmp(other).then(place(few).cmp(&place(more))));
-    let mut failed: Vec<Vec<&'a FoundLever>> = Vec::new();
-    for (least, set) in sets.iter().filter(|(_, set)| !set.is_empty()) {
-        if best.as_ref().is_some_and(|best| best.fits && seconds(search.answer, best) <= *least) {
-            return Ok(());
-        }
-        let levers: Vec<&FoundLever> = set.iter().map(|one| one.lever).collect();
-        let all = match set.as_slice() {
-            [one] if one.figures.fits && one.lever.name != SPILL => levers,
-            _ => with(&free, &levers),
+
+    /// Whether a set is part of one that does not fit, or has in place of one of its levers another that saves less.
+    fn is_hopeless(&self, levers: &[&FoundLever]) -> bool {
+        let peak = |lever: &FoundLever| {
+            self.ranked.iter().find(|one| one.lever.name == lever.name).map_or(0, |one| one.figures.peak_allocated)
         };
-        let is_part = |of: &Vec<&FoundLever>| all.iter().all(|lever| of.iter().any(|other| other.name == lever.name));
-        if failed.iter().any(is_part) {
-            continue;
+        let does_less = |lever: &FoundLever, other: &FoundLever| {
+            other.name != SPILL && other.excludes(lever) && peak(other) < peak(lever)
+        };
+        let is_part = |of: &Vec<&FoundLever>| {
+            levers.iter().all(|lever| of.iter().any(|other| other.name == lever.name || does_less(lever, other)))
+        };
+        self.failed.iter().any(is_part)
+    }
+
+    /// Tries a set: whether it fits.
+    fn fits(&mut self, search: &mut Search<'_, '_>, levers: &[&'a FoundLever]) -> Result<bool, Error> {
+        if self.is_hopeless(levers) {
+            return Ok(false);
         }
-        let Some(figures) = search.measure(&all)? else { continue };
+        let Some(figures) = search.measure(levers)? else { return Ok(false) };
         let worth = |one: &LeverFigures| (!one.fits, if one.fits { seconds(search.answer, one) } else { 0.0 });
-        let is_better = best.as_ref().is_none_or(|best| {
+        let is_better = self.figures.as_ref().is_none_or(|best| {
             let (old, new) = (worth(best), worth(&figures));
             new < old || (new == old && !figures.fits && need(best) > need(&figures))
         });
+        let fits = figures.fits;
         if is_better {
-            (*chosen, *best) = (all.clone(), Some(figures.clone()));
+            (self.levers, self.figures) = (levers.to_vec(), Some(figures));
         }
-        if !figures.fits {
-            failed.push(all);
+        if !fits {
+            self.failed.push(levers.to_vec());
+        }
+        Ok(fits)
+    }
+}
+
+/// Tries what costs nothing with sets of levers that keep the numbers and the GPU: first all, less one after the other; then those of up to
+/// three that may cost less than the cheapest that fits: which is returned, or what came nearest.
+fn cheapest<'a>(
+    search: &mut Search<'_, '_>,
+    ranked: &[Alone<'a>],
+    free: &[&'a FoundLever],
+    best: Option<LeverFigures>,
+) -> Result<(Vec<&'a FoundLever>, Option<LeverFigures>), Error> {
+    let paying: Vec<&Alone<'a>> = ranked.iter().filter(|one| !one.is_free() && one.is_same()).collect();
+    let (spared, worth) = (spared(ranked, free), step(search.answer) * WORTH);
+    let mut tried = Tried { ranked, levers: free.to_vec(), figures: best, failed: Vec::new() };
+    // One that fits alone needs no trial.
+    for one in ranked.iter().filter(|one| one.figures.fits && one.is_same()) {
+        tried.fits(search, &[one.lever])?;
+    }
+    let is_meant = |one: &&Alone<'a>| !one.is_free() || free.iter().any(|lever| lever.name == one.lever.name);
+    let mut all = of_each(ranked.iter().filter(|one| one.is_same()).filter(is_meant));
+    if tried.cost(search.answer).is_none() && tried.fits(search, &all)? {
+        for one in paying.iter().rev() {
+            let fewer: Vec<&FoundLever> = all.iter().filter(|lever| lever.name != one.lever.name).copied().collect();
+            if fewer.len() < all.len() && tried.fits(search, &fewer)? {
+                all = fewer;
+            }
         }
     }
-    // Alone it may be all that fits.
-    let alone = ranked.iter().find(|one| one.lever.name == SPILL && one.figures.fits);
-    if let Some(one) = alone.filter(|_| !best.as_ref().is_some_and(|best| best.fits)) {
-        (*chosen, *best) = (vec![one.lever], Some(one.figures.clone()));
+    for (least, levers) in sets(search, &paying, spared, free.is_empty()) {
+        if tried.cost(search.answer).is_none_or(|cost| cost > least + worth) {
+            tried.fits(search, &with(free, &levers))?;
+        }
     }
-    Ok(())
+    Ok((tried.levers, tried.figures))
+}
+
+/// Sets of up to three levers, the probably cheapest first, each with the least that it may cost.
+fn sets<'a>(
+    search: &Search<'_, '_>,
+    paying: &[&Alone<'a>],
+    spared: f64,
+    is_bare: bool,
+) -> Vec<(f64, Vec<&'a FoundLever>)> {
+    let base = search.answer.base.outcome.as_ref();
+    let missing = base.map_or(0, |base| base.needed.unwrap_or(0).saturating_sub(search.bench.goal)) as f64;
+    let saves = |one: &Alone<'_>| base.map_or(0, |base| base.peak_allocated.saturating_sub(one.figures.peak_allocated));
+    let mut found: Vec<(f64, f64, Vec<&FoundLever>)> = Vec::new();
+    for mask in (1_u32..1 << paying.len().min(16)).filter(|mask| mask.count_ones() <= 3) {
+        let set = paying.iter().enumerate().filter(|(place, _)| mask >> place & 1 == 1).map(|(_, one)| *one);
+        let levers: Vec<&FoundLever> = set.clone().map(|one| one.lever).collect();
+        if levers.iter().any(|one| levers.iter().any(|other| one.name != other.name && one.excludes(other))) {
+            continue;
+        }
+        // A plan to spill costs less the more others save, at the least nothing.
+        let (spill, others): (Vec<_>, Vec<_>) = set.partition(|one| one.lever.name == SPILL);
+        let spill = spill.first().map_or(0.0, |one| one.cost.2);
+        let left = (1.0 - others.iter().map(|one| saves(one)).sum::<u64>() as f64 / missing.max(1.0)).max(0.0);
+        let cost = spared + others.iter().map(|one| one.cost.2).sum::<f64>();
+        found.push((cost + spill * left, if is_bare && others.is_empty() { cost + spill } else { cost }, levers));
+    }
+    // Of sets that may cost the same a large one is tried before its parts, which cannot fit where it does not.
+    found.sort_by(|one, other| one.0.total_cmp(&other.0).then(other.2.len().cmp(&one.2.len())));
+    found.into_iter().map(|(_, least, levers)| (least, levers)).collect()
 }
 
 /// What order sets that do not fit are in: what nobody knows last.
 fn need(figures: &LeverFigures) -> (bool, Option<u64>, u64) {
     (figures.needed.is_none(), figures.needed, figures.peak_allocated)
-}
-
-fn is_before(levers: &[&Alone<'_>], one: &Alone<'_>, place: usize) -> bool {
-    levers.iter().take(place).any(|other| other.lever.name == one.lever.name)
 }
 
 struct Search<'a, 'b> {
