@@ -33,7 +33,9 @@ def recomputed(device: dict[str, Any]) -> dict[str, Any]:
         facts |= {"graphs": sum(one["bytes"] for one in holders if one["kind"] in GRAPHS), "model": sum(one["bytes"] for one in holders if one["kind"] in MODEL)}
     if named := next((one for one in holders if one["holder"] == device["known"].get("holder")), None):
         facts |= {"holder_bytes": named["bytes"], "holder_kind": named["kind"], "holder_site": named["site"], "is_loaded": named["is_loaded"]}
-    if device["growth"] and device["cause"] != "enlarged":
+    if device["cause"] == "enlarged":
+        facts["grown"] = None
+    elif device["growth"]:
         each = device["growth"]["bytes_per_step"]
         turns = device["growth"]["turns_of"]
         facts |= {"grown": device["growth"]["bytes"], "grown_per_step": None if turns else each, "grown_per_turn": each if turns else None, "turns_of": turns}

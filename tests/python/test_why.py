@@ -104,7 +104,7 @@ def test_the_peak_has_call_stacks_wherever_python_asked_for_it(ours):
 
 def test_what_fragmentation_is_told_to_do_lets_the_job_run(ours, tmp_path):
     for name in ("fragmentation_by_lengths", "fragmentation_by_recomputation"):
-        commands = [one["command"] for one in ours[name]["advice"]]
+        commands = [one["command"] for one in ours[name]["advice"] if not one["command"].startswith("stalloc fit")]
         program = f"{sys.executable} {FOLDER / name}.py"
         for command in commands:
             assert "gmlake" not in command.lower()

@@ -43,7 +43,8 @@ impl Case<'_> {
             return remedy("moment", named).into_iter().collect();
         }
         if found.cause == Some("pieces") {
-            return self.against_fragmentation(&found.known);
+            let more = remedy("afterwards", named).filter(|_| named.get("first").is_some_and(|first| !first.is_null()));
+            return self.against_fragmentation(named).into_iter().chain(more).collect();
         }
         if !matches!(found.verdict, Verdict::TooLarge | Verdict::Growth | Verdict::Fragmentation) {
             return Vec::new();

@@ -53,14 +53,9 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
             bytes(pool_live)
         ),
     );
-    add(
-        elsewhere.saturating_sub(pool_live),
-        format!(
-            "in the arena that the blocks of this run do not fill: it is made for {}, of which this run used {} at once.",
-            bytes(needed),
-            bytes(planned_live)
-        ),
-    );
+    let (made_for, used) = (bytes(needed), bytes(planned_live));
+    let why = "in the arena that the blocks of this run do not fill: it is made for";
+    add(elsewhere.saturating_sub(pool_live), format!("{why} {made_for}, of which this run used {used} at once."));
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.bytes));
     causes
 }

@@ -89,14 +89,9 @@ pub fn diagnosis(known: &Known, holders: &[HolderBytes]) -> Diagnosis {
                 holds.then_some(known)
             })?;
             let verdict = named(verdict).unwrap_or(Verdict::Unknown);
-            Some(said(
-                verdict,
-                Some(cause).filter(|cause| *cause != "unknown"),
-                known,
-                holders,
-                &of("head").collect::<Vec<_>>(),
-                &of("say").collect::<Vec<_>>(),
-            ))
+            let (heads, says): (Vec<_>, Vec<_>) = (of("head").collect(), of("say").collect());
+            let cause = Some(cause).filter(|cause| *cause != "unknown");
+            Some(said(verdict, cause, known, holders, &heads, &says))
         })
         .unwrap_or_else(|| said(Verdict::Unknown, None, known.named(), holders, &[], &[]))
 }

@@ -76,12 +76,6 @@ fn grown(end: Time, site: &Rc<str>, requests: &[&Request], needed: u64) -> Optio
     let steps = sizes.len();
     let added = bytes.saturating_sub(first.rounded().saturating_mul(lives.len() as u64)).max(1);
     let sites = vec![SiteBytes { site: Rc::clone(site), bytes, blocks: lives.len() }];
-    Some(Growth {
-        bytes_per_step: (added / steps as u64).max(1),
-        steps,
-        bytes: added,
-        number: steps as u64,
-        turns_of: None,
-        sites,
-    })
+    let (bytes_per_step, number) = ((added / steps as u64).max(1), steps as u64);
+    Some(Growth { bytes_per_step, steps, bytes: added, number, turns_of: None, sites })
 }

@@ -59,8 +59,11 @@ pub struct OptimizerFacts {
     pub name: String,
     /// Bytes of its parameters.
     pub parameters: u64,
-    /// Bytes of states that it has not made yet.
+    /// Bytes of states that it has not made yet, and whether it has made any.
     pub missing: u64,
+    pub has_states: bool,
+    /// Bytes of parameters that are in no model, where there are models.
+    pub orphaned: u64,
 }
 
 /// A process on the device.
@@ -200,9 +203,10 @@ impl Facts {
         (facts.device == trace.device).then_some(facts)
     }
 
-    /// Whether there are optimizers, of which each has states to make, and parameters without gradients.
+    /// Whether there are optimizers, of which each has states to make and none, and parameters without gradients.
     pub fn is_before_first_step(&self) -> bool {
-        let to_make = |all: &Vec<OptimizerFacts>| !all.is_empty() && all.iter().all(|one| one.missing > 0);
+        let is_new = |one: &OptimizerFacts| one.missing > 0 && !one.has_states;
+        let to_make = |all: &Vec<OptimizerFacts>| !all.is_empty() && all.iter().all(is_new);
         self.missing_gradients.is_some_and(|bytes| bytes > 0) && self.optimizers.as_ref().is_some_and(to_make)
     }
 

@@ -62,13 +62,13 @@ known! {
     String: processes;
     bool: pinning;
     // Training: bytes of states and gradients that are still to be made, of weights whose optimizers have all states while another has
-    // not; what says that a graph serves nothing; what step it died in, how many came after it.
-    u64: to_come, trained, gradients, later, steps, went_on;
+    // not, of parameters that no model has; what says that a graph serves nothing; what step it died in, how many came after it.
+    u64: to_come, trained, orphaned, gradients, later, steps, went_on;
     String: optimizer, evaluates, first;
     bool: grad_enabled, is_uncached, is_inference;
-    // Who holds: all graphs (`remade`: of what they keep what is made of parameters alone), all of the model and its training, the two
-    // largest of several models. The one that a cause is about has its facts too: see `with`.
-    u64: graphs, remade, model, models_bytes, second_model;
+    // Who holds: all graphs (`remade`: of what they keep what is made of parameters alone), all of the model and its training, all
+    // attributes of modules, the two largest of several models. The one that a cause is about has its facts too: see `with`.
+    u64: graphs, remade, model, attributes, models_bytes, second_model;
     String: models;
     bool: climbs, is_piecemeal, is_recorded, is_replayed;
     // What climbs, where it counts: bytes in all, of a step or of a turn of a loop, over how many, allocated where; what was filled.
@@ -154,6 +154,13 @@ impl Known {
         self.unused = failed.capacity.map(|capacity| capacity.saturating_sub(failed.allocated));
         self.site.clone_from(&failed.site);
         self.library = (failed.size == 0).then_some(failed.allocated);
+        if let Some(failed) = failures(of.trace).next().filter(|failed| failed.stack != StackId::NONE) {
+            let Passes { loss, optimizer, built, backward, .. } = passes(of.trace, failed.stack);
+            (self.fails_in_loss, self.fails_in_optimizer) = (Some(loss), Some(optimizer));
+            (self.fails_in_build, self.fails_in_backward) = (Some(built), Some(backward));
+            // A backward pass and an optimizer's step run without autograd.
+            self.is_inference = self.is_inference.map(|known| known && !backward && !optimizer);
+        }
         // The most that the line asked for in the first nine tenths of its requests, if there are ten; those of a training say nothing
         // of an evaluation.
         let sites = &mut Sites::new(of.trace);
@@ -192,6 +199,8 @@ impl Known {
             let most = optimizers.iter().max_by_key(|one| one.missing);
             self.optimizer = most.map(|one| one.name.clone());
             self.to_come = Some(optimizers.iter().map(|one| one.missing).fold(0, u64::saturating_add));
+            let orphaned = optimizers.iter().map(|one| one.orphaned).fold(0, u64::saturating_add);
+            self.orphaned = Some(orphaned).filter(|bytes| *bytes > 0);
             let trained = optimizers.iter().filter(|one| one.missing == 0).map(|one| one.parameters);
             self.trained =
                 Some(trained.fold(0, u64::saturating_add)).filter(|bytes| *bytes > 0 && self.to_come > Some(0));
@@ -215,16 +224,14 @@ impl Known {
         };
         self.graphs = sum(Kind::GRAPHS);
         self.model = sum(Kind::MODEL);
+        let bounded = holders.iter().filter(|one| one.is_bounded && one.kind == Kind::Attribute);
+        self.attributes = Some(bounded.map(|one| one.bytes).fold(0, u64::saturating_add));
         let models: Vec<&HolderBytes> = holders.iter().filter(|one| one.kind == Kind::Parameters).collect();
         self.models_bytes = sum(&[Kind::Parameters]);
         if let [first, second, ..] = models[..] {
             self.second_model = Some(second.bytes);
-            self.models = Some(format!(
-                "{} models are on the GPU: {} and {} hold most.",
-                models.len(),
-                first.holder,
-                second.holder
-            ));
+            let (count, first, second) = (models.len(), &first.holder, &second.holder);
+            self.models = Some(format!("{count} models are on the GPU: {first} and {second} hold most."));
         }
     }
 
@@ -272,13 +279,6 @@ impl Known {
         self.copied = self.size.filter(|size| copied > 0 && weights.contains(size)).map(|_| copied);
         let mut of_file = of.by_site.iter().filter(|one| one.bytes == sums[6]);
         self.loaded_site = of_file.next().map(|one| one.site.to_string());
-        if let Some(failed) = failures(of.trace).next().filter(|failed| failed.stack != StackId::NONE) {
-            let through = passes(of.trace, failed.stack);
-            self.fails_in_loss = Some(through.loss);
-            self.fails_in_optimizer = Some(through.optimizer);
-            self.fails_in_build = Some(through.built);
-            self.fails_in_backward = Some(through.backward);
-        }
     }
 
     /// What the job held, or the allocator that stands for it.
@@ -329,10 +329,12 @@ impl Known {
             self.made = self.resident.map(|resident| needed.saturating_sub(resident));
         }
         let counted = facts.and_then(|facts| facts.steps).map(|begun| begun.saturating_sub(1));
-        let none_yet =
-            self.to_come.filter(|bytes| *bytes > 0).and(self.gradients).filter(|bytes| *bytes > 0).map(|_| 0);
+        let none_yet = facts.filter(|facts| facts.is_before_first_step()).map(|_| 0);
+        // A step that a request failed in is not done, as far as marks tell.
+        let failed = failures(of.trace).next();
+        let is_done = |step: &&StepSpan| marked.and(failed).is_none_or(|failed| step.end <= failed.time);
         self.steps = if of.figures.steps > 0 && !is_stepless(of.trace) {
-            Some(of.figures.steps as u64)
+            Some(of.steps.iter().filter(is_done).count() as u64)
         } else {
             counted.or(marked.map(|_| 0)).or(none_yet)
         };
@@ -340,7 +342,7 @@ impl Known {
         let survived = of.figures.out_of_memory.as_ref().filter(|_| facts.is_none());
         let later = |time: Time| of.steps.iter().filter(|step| step.begin > time + 3).count();
         self.went_on = survived.map(|failed| later(failed.time) as u64);
-        let through = failures(of.trace).next().map(|failed| passes(of.trace, failed.stack)).unwrap_or_default();
+        let through = failed.map(|failed| passes(of.trace, failed.stack)).unwrap_or_default();
         let site = of.figures.out_of_memory.as_ref().and_then(|failed| failed.site.as_deref()).unwrap_or("");
         let phase = match (through.backward || site.ends_with("(backward)"), through.forward) {
             (true, _) => "in its first backward pass",
@@ -376,9 +378,14 @@ impl Known {
             holders.iter().filter(fills).any(|one| sites().any(|site| one.site.as_deref() == Some(site)))
         };
         // States that an optimizer makes in its first step pile up, and no further.
-        let are_states = self.fails_in_optimizer == Some(true) && self.to_come > Some(0);
+        let are_states = self.fails_in_optimizer == Some(true) && self.to_come > Some(0)
+            || self.copied.is_some() && self.steps == Some(0);
+        let new = |one: &&HolderBytes| one.kind == Kind::OptimizerStates && one.is_pending;
+        let at_new = |site: &str| holders.iter().filter(new).any(|one| one.site.as_deref() == Some(site));
+        let are_new = |growth: &Growth| are_states || growth.sites.first().is_some_and(|one| at_new(&one.site));
         let counts = |growth: &&Growth| {
-            !(are_states && growth.turns_of.is_some())
+            !(growth.turns_of.is_some() && are_new(growth))
+                && enlarged.is_none()
                 && (is_part(growth.bytes) || is_end_of(growth))
                 && (self.needed.is_none() || layers.is_none_or(|one| one.bytes.saturating_mul(2) < growth.bytes))
                 && (growth.turns_of.is_none() || !is_empty || is_end_of(growth) || is_most(growth.bytes))
@@ -393,7 +400,7 @@ impl Known {
             self.grown_sites = Some(growth.sites.iter().take(4).map(|one| one.site.to_string()).collect());
             self.turns_of.clone_from(&growth.turns_of);
             self.piled = self.piled.or(self.needed.map(|_| growth.bytes)).filter(|bytes| is_part(*bytes));
-        } else if let Some(facts) = facts {
+        } else if let Some(facts) = facts.filter(|facts| !facts.is_before_first_step()) {
             let needed = self.needed.unwrap_or(u64::MAX);
             let filled = filled(holders, facts, needed, self.steps.unwrap_or(0));
             self.filled = filled.filter(|one| !(are_states && one.is_models)).map(|one| one.bytes);
@@ -401,15 +408,15 @@ impl Known {
     }
 
     /// Whether what was needed would have fitted into what the process had, of which a part lay empty. In a step that is the first,
-    /// more is to come: what lay empty must be a good part then, and gradients that are still to be made must fit.
+    /// more is to come: what lay empty must be a good part then, and gradients that are still to be made must fit, also that of the request.
     fn would_fit(&self) -> Option<bool> {
         let gradients = self.gradients.unwrap_or(0).saturating_sub(self.graphs.unwrap_or(0));
         let is_first = self.steps.map_or(self.is_recorded == Some(true), |steps| steps == 0);
-        let (least, more) = if is_first { (FRAGMENTED, gradients) } else { (EMPTY, 0) };
-        let (capacity, empty) = (self.capacity?, self.empty?);
         // Where most of a request would have been the device's free memory, it is large, and what lay empty of no weight. Of what a
         // library asks for no size is known.
-        let size = self.size.filter(|size| *size > 0)?;
+        let (capacity, empty, size) = (self.capacity?, self.empty?, self.size.filter(|size| *size > 0)?);
+        let gradients = gradients.saturating_add(if self.is_inference == Some(true) { 0 } else { size });
+        let (least, more) = if is_first { (FRAGMENTED, gradients) } else { (EMPTY, 0) };
         let is_weighty = empty as f64 >= capacity as f64 * least && empty >= size / 4;
         Some(self.needed?.saturating_add(more).saturating_add(PIECE) <= capacity && is_weighty)
     }

@@ -10,7 +10,7 @@ from typing import Any
 from stalloc import _native
 from stalloc._out_of_memory.claims import OF_MODEL, Claims
 from stalloc._out_of_memory.objects import attributes, is_a, items, length, name_of, named, text
-from stalloc._out_of_memory.world import World, optimized
+from stalloc._out_of_memory.world import World, optimized, own_parameters
 
 
 def gather(world: World, claims: Claims, size: int, total: int, free: int) -> dict[str, Any]:
@@ -66,16 +66,18 @@ def _optimizer(world: World, optimizer: Any) -> dict[str, Any]:
     each = next((count for family, count in _STATES.items() if family in name.lower()), 0)
     states: Any = own.get("state")
     has_state = {id(key) for key, state in dict.items(states) if length(state)} if is_a(states, dict) else set()
-    missing = held = 0
+    missing = held = orphaned = 0
+    own_of_models = {id(one) for root in world.roots for one in own_parameters(root)}
     for group in map(named, items(own.get("param_groups"))):
         kept = each + int(bool(group.get("amsgrad"))) + int("sgd" in name.lower() and bool(group.get("momentum")))
         for parameter in items(group.get("params")):
             if world.is_tensor(parameter) and world.is_tensor.read(parameter, "is_cuda") and world.is_tensor.read(parameter, "requires_grad"):
                 size = world.is_tensor.bytes_of(parameter)
                 held += size
+                orphaned += size if own_of_models and id(parameter) not in own_of_models else 0
                 if id(parameter) not in has_state:
                     missing += kept * size
-    return {"name": name, "parameters": held, "missing": missing}
+    return {"name": name, "parameters": held, "missing": missing, "has_states": bool(has_state), "orphaned": orphaned}
 
 
 def _missing_gradients(world: World) -> int:

@@ -182,7 +182,9 @@ class Names:
             if self._world.is_late:
                 break
             with self._world.apart:
-                for attribute, value in [*attributes(thing).items(), *((name, _slot(slot, thing)) for name, slot in slots)]:
+                # A buffer that has a graph ends it.
+                graphs = ((name, one) for name, one in named(attributes(thing).get("_buffers")).items() if self._world.is_tensor(one) and self._world.is_tensor.read(one, "grad_fn"))
+                for attribute, value in [*attributes(thing).items(), *graphs, *((name, _slot(slot, thing)) for name, slot in slots)]:
                     value = unwrapped(value)
                     if attribute not in _OWN and is_a(value, self._world.torch.Tensor, *CONTAINERS) and self._holds(value, inside):
                         held.setdefault(attribute, []).append(value)
