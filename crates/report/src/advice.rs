@@ -43,8 +43,7 @@ impl Case<'_> {
             return remedy("moment", named).into_iter().collect();
         }
         if found.cause == Some("pieces") {
-            let more = remedy("afterwards", named).filter(|_| named.get("first").is_some_and(|first| !first.is_null()));
-            return self.against_fragmentation(named).into_iter().chain(more).collect();
+            return self.against_fragmentation(named);
         }
         if !matches!(found.verdict, Verdict::TooLarge | Verdict::Growth | Verdict::Fragmentation) {
             return Vec::new();
@@ -65,10 +64,7 @@ impl Case<'_> {
     }
 
     /// What an allocator would give, where it would help: past the failure, or less memory.
-    fn helps<'a>(&self, name: &str) -> Option<&'a AllocatorFigures>
-    where
-        Self: 'a,
-    {
+    fn helps(&self, name: &str) -> Option<&AllocatorFigures> {
         self.allocators.iter().find(|one| one.allocator == name).filter(|one| {
             match (self.failed, one.same_device, self.before) {
                 (Some(_), Some(fit), _) => matches!(fit, Fit::Yes | Fit::Tight),
@@ -122,6 +118,7 @@ impl Case<'_> {
         if advice.is_empty() {
             advice.extend(remedy("pieces", known));
         }
+        advice.extend(remedy("afterwards", known).filter(|_| hold("first", known)));
         advice
     }
 }

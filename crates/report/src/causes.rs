@@ -28,31 +28,21 @@ pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
     // What lived in the arena at once is a lower bound as well.
     let needed = plan.lower_bound.max(planned_live);
     let loose = plan.arena.saturating_sub(needed);
-    add(
-        loose,
-        "by which the arena is larger than the most that its blocks need at once: no tighter packing was found in the \
-         time given."
-            .into(),
-    );
+    let why = "by which the arena is larger than the most that its blocks need at once";
+    add(loose, format!("{why}: no tighter packing was found in the time given."));
     let pool = replay.peak_reserved.saturating_sub(plan.arena);
     let pool_live = peak_by(trace, replay, |source| source == Source::Fallback);
+    let used = bytes(pool_live);
     let outside = if pool_live == 0 {
         "outside the arena: device memory is taken in whole pages and segments.".to_owned()
     } else {
-        format!(
-            "empty in the fallback pool, which serves what the plan does not know in segments of its own ({} used).",
-            bytes(pool_live)
-        )
+        let why = "empty in the fallback pool, which serves what the plan does not know in segments of its own";
+        format!("{why} ({used} used).")
     };
     add(pool.saturating_sub(pool_live), outside);
     let elsewhere = wasted.saturating_sub(loose).saturating_sub(pool.saturating_sub(pool_live));
-    add(
-        elsewhere.min(pool_live),
-        format!(
-            "because requests without an offset ({} at once) need memory of the fallback while the arena is not full.",
-            bytes(pool_live)
-        ),
-    );
+    let why = "need memory of the fallback while the arena is not full.";
+    add(elsewhere.min(pool_live), format!("because requests without an offset ({used} at once) {why}"));
     let (made_for, used) = (bytes(needed), bytes(planned_live));
     let why = "in the arena that the blocks of this run do not fill: it is made for";
     add(elsewhere.saturating_sub(pool_live), format!("{why} {made_for}, of which this run used {used} at once."));

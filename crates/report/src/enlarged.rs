@@ -35,7 +35,7 @@ pub fn enlarged(trace: &Trace, needed: u64, sites: &mut Sites<'_>) -> Option<Gro
         let (least, most) = (requests.iter().map(|one| one.size).min()?, requests.iter().map(|one| one.size).max()?);
         let alike = || nameless.iter().filter(|one| (least..=most).contains(&one.size));
         let falling = alike().zip(alike().skip(1)).filter(|(one, next)| next.size < one.size).count();
-        (falling * RISING < alike().count().max(1)).then_some(found)
+        (falling * RISING < alike().count().max(requests.len())).then_some(found)
     };
     let mut found: Vec<Growth> = by_stack.iter().filter_map(grown).collect();
     found.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.sites[0].site.cmp(&b.sites[0].site)));
@@ -43,9 +43,12 @@ pub fn enlarged(trace: &Trace, needed: u64, sites: &mut Sites<'_>) -> Option<Gro
 }
 
 fn grown(end: Time, site: &Rc<str>, requests: &[&Request], needed: u64) -> Option<Growth> {
-    let (first, last) = (requests.first()?, requests.last()?);
-    // Small ones next to the large (an index, a mask) are not what grows.
-    let main: Vec<&&Request> = requests.iter().filter(|one| one.size.saturating_mul(2) >= first.size).collect();
+    // Small ones next to the large (an index, a mask) are not what grows, nor is what the line asks for in one size.
+    let mut often: HashMap<u64, usize> = HashMap::new();
+    requests.iter().for_each(|one| *often.entry(one.size).or_default() += 1);
+    let mut main: Vec<&&Request> = requests.iter().filter(|one| often[&one.size] * 4 < requests.len()).collect();
+    let (first, last) = (*main.first()?, *main.last()?);
+    main.retain(|one| one.size.saturating_mul(2) >= first.size);
     let rising = main.windows(2).filter(|pair| pair[0].size <= pair[1].size).count();
     let sizes: HashSet<u64> = main.iter().map(|one| one.rounded()).collect();
     if sizes.len() < SIZES

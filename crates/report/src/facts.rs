@@ -1,7 +1,7 @@
 //! What was known when memory ran out: the holders of blocks in Python, states still to come, the memory of others. Written by the
 //! Python package next to PyTorch's own snapshot; every field may be missing, and none is believed beyond what it says.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use stalloc_trace::site::BACKWARD_PASS;
@@ -187,6 +187,8 @@ pub struct HolderBytes {
     pub is_filled: bool,
     /// Whether no backward pass has run since most of it was made, as far as call stacks tell.
     pub is_pending: bool,
+    /// Whether the same calls made more before the last backward pass.
+    pub is_repeated: bool,
     /// The class of what is in it, where these are no tensors.
     pub content: String,
     /// The full name of the class that has it as an attribute.
@@ -206,20 +208,22 @@ impl Facts {
     /// Whether there are optimizers, of which each has states to make and none, and parameters without gradients.
     pub fn is_before_first_step(&self) -> bool {
         let is_new = |one: &OptimizerFacts| one.missing > 0 && !one.has_states;
-        let to_make = |all: &Vec<OptimizerFacts>| !all.is_empty() && all.iter().all(is_new);
-        self.missing_gradients.is_some_and(|bytes| bytes > 0) && self.optimizers.as_ref().is_some_and(to_make)
+        let all = self.optimizers.as_deref().unwrap_or_default();
+        self.missing_gradients > Some(0) && !all.is_empty() && all.iter().all(is_new)
     }
 
     /// The holders, each with the line that allocated most of what it holds; last what nothing in Python holds.
     pub fn holders(&self, trace: &Trace, live: u64, sites: &mut Sites<'_>) -> Vec<HolderBytes> {
         let at: HashMap<u64, RequestId> = living(trace).collect();
         let last_backward = last_backward(trace, sites);
+        let earlier = trace.requests.iter().filter(|one| one.alloc < last_backward);
+        let earlier: HashSet<StackId> = earlier.map(|one| one.stack).collect();
         let mut list: Vec<HolderBytes> = self
             .holders
             .iter()
             .map(|one| {
                 let mut by_site: HashMap<std::rc::Rc<str>, u64> = HashMap::new();
-                let (mut loaded, mut models, mut new) = (0u64, 0u64, 0u64);
+                let (mut loaded, mut models, mut new, mut known) = (0u64, 0u64, 0u64, 0u64);
                 let mut born: Vec<Time> = Vec::new();
                 for id in one.addresses.iter().filter_map(|address| at.get(address)) {
                     let request = trace.request(*id);
@@ -228,6 +232,7 @@ impl Facts {
                     loaded += if through.loaded { request.rounded() >> 9 } else { 0 };
                     models += if is_models(trace, request.stack, through) { request.rounded() >> 9 } else { 0 };
                     new += if request.alloc > last_backward { request.rounded() >> 9 } else { 0 };
+                    known += if earlier.contains(&request.stack) { request.rounded() >> 9 } else { 0 };
                     born.extend(request.alloc);
                 }
                 let sum: u64 = by_site.values().sum();
@@ -239,6 +244,7 @@ impl Facts {
                     is_loaded,
                     is_models: models * 4 > sum || one.kind == Kind::Models,
                     is_pending: site.is_some() && new * 2 > sum,
+                    is_repeated: site.is_some() && known * 2 > sum,
                     is_filled: !one.is_bounded && is_filled(born, trace.end()),
                     site,
                     addresses: Vec::new(),

@@ -80,7 +80,7 @@ known! {
     // Of the peak: bytes by what their call stacks go through (`made_for_weights`: an optimizer, or a backward pass, in the size of a
     // weight; `copied`: none of these, at the line that failed, in such a size), what was there before the first step and what was not.
     u64: loss, buckets, built, made_for_weights, copied, loaded, forward, gathered, resident, made, peak;
-    bool: fails_in_loss, fails_in_optimizer, fails_in_build, fails_in_backward;
+    bool: fails_in_loss, fails_in_optimizer, fails_in_build, fails_in_forward, fails_in_backward;
     String: loaded_site, top_site, most, largest;
     // What the job, or the allocator that stands for it, held; of that whole free segments, pieces, and shares in words.
     u64: held, held_now, cache, pieces;
@@ -155,9 +155,10 @@ impl Known {
         self.site.clone_from(&failed.site);
         self.library = (failed.size == 0).then_some(failed.allocated);
         if let Some(failed) = failures(of.trace).next().filter(|failed| failed.stack != StackId::NONE) {
-            let Passes { loss, optimizer, built, backward, .. } = passes(of.trace, failed.stack);
-            (self.fails_in_loss, self.fails_in_optimizer) = (Some(loss), Some(optimizer));
-            (self.fails_in_build, self.fails_in_backward) = (Some(built), Some(backward));
+            let Passes { loss, optimizer, built, forward, backward, .. } = passes(of.trace, failed.stack);
+            (self.fails_in_loss, self.fails_in_optimizer, self.fails_in_build) =
+                (Some(loss), Some(optimizer), Some(built));
+            (self.fails_in_forward, self.fails_in_backward) = (Some(forward && !backward), Some(backward));
             // A backward pass and an optimizer's step run without autograd.
             self.is_inference = self.is_inference.map(|known| known && !backward && !optimizer);
         }
@@ -199,8 +200,7 @@ impl Known {
             let most = optimizers.iter().max_by_key(|one| one.missing);
             self.optimizer = most.map(|one| one.name.clone());
             self.to_come = Some(optimizers.iter().map(|one| one.missing).fold(0, u64::saturating_add));
-            let orphaned = optimizers.iter().map(|one| one.orphaned).fold(0, u64::saturating_add);
-            self.orphaned = Some(orphaned).filter(|bytes| *bytes > 0);
+            self.orphaned = Some(optimizers.iter().map(|one| one.orphaned).fold(0, u64::saturating_add));
             let trained = optimizers.iter().filter(|one| one.missing == 0).map(|one| one.parameters);
             self.trained =
                 Some(trained.fold(0, u64::saturating_add)).filter(|bytes| *bytes > 0 && self.to_come > Some(0));
@@ -228,10 +228,9 @@ impl Known {
         self.attributes = Some(bounded.map(|one| one.bytes).fold(0, u64::saturating_add));
         let models: Vec<&HolderBytes> = holders.iter().filter(|one| one.kind == Kind::Parameters).collect();
         self.models_bytes = sum(&[Kind::Parameters]);
-        if let [first, second, ..] = models[..] {
-            self.second_model = Some(second.bytes);
-            let (count, first, second) = (models.len(), &first.holder, &second.holder);
-            self.models = Some(format!("{count} models are on the GPU: {first} and {second} hold most."));
+        if let [HolderBytes { holder: first, .. }, HolderBytes { holder: second, bytes, .. }, ..] = models[..] {
+            self.second_model = Some(*bytes);
+            self.models = Some(format!("{} models are on the GPU: {first} and {second} hold most.", models.len()));
         }
     }
 
@@ -320,7 +319,10 @@ impl Known {
     fn see_steps(&mut self, of: &Seen<'_>, facts: Option<&Facts>) {
         let is_begin = |event: &Event| matches!(event, Event::Mark(Mark::StepBegin));
         let marked = of.trace.events.iter().position(is_begin).map(|time| time as Time);
-        if let Some(first) = marked.or_else(|| of.steps.first().map(|step| step.begin)) {
+        // What repeats is no step where no optimizer exists.
+        let is_step = self.to_come.is_none() || self.optimizer.is_some();
+        let begin = of.steps.first().map(|step| step.begin).filter(|_| is_step);
+        if let Some(first) = marked.or(begin) {
             let there = of.at_peak.iter().filter(|request| request.alloc.is_none_or(|alloc| alloc < first));
             let resident = there.fold(0, |sum: u64, request| sum.saturating_add(request.rounded()));
             // What is taken for the first step while a model is built is none.
@@ -342,14 +344,14 @@ impl Known {
         let survived = of.figures.out_of_memory.as_ref().filter(|_| facts.is_none());
         let later = |time: Time| of.steps.iter().filter(|step| step.begin > time + 3).count();
         self.went_on = survived.map(|failed| later(failed.time) as u64);
-        let through = failed.map(|failed| passes(of.trace, failed.stack)).unwrap_or_default();
         let site = of.figures.out_of_memory.as_ref().and_then(|failed| failed.site.as_deref()).unwrap_or("");
-        let phase = match (through.backward || site.ends_with("(backward)"), through.forward) {
+        let is = |fact: Option<bool>| fact == Some(true);
+        let phase = match (is(self.fails_in_backward) || site.ends_with("(backward)"), is(self.fails_in_forward)) {
             (true, _) => "in its first backward pass",
             (_, true) => "in its first forward pass",
             _ => "before its first step was done",
         };
-        let is_first = self.steps == Some(0) && !through.built && !through.optimizer;
+        let is_first = self.steps == Some(0) && !is(self.fails_in_build) && !is(self.fails_in_optimizer);
         self.first = is_first.then(|| phase.into());
     }
 
@@ -400,15 +402,15 @@ impl Known {
             self.grown_sites = Some(growth.sites.iter().take(4).map(|one| one.site.to_string()).collect());
             self.turns_of.clone_from(&growth.turns_of);
             self.piled = self.piled.or(self.needed.map(|_| growth.bytes)).filter(|bytes| is_part(*bytes));
-        } else if let Some(facts) = facts.filter(|facts| !facts.is_before_first_step()) {
+        } else if let Some(facts) = facts.filter(|_| self.steps > Some(0) || self.optimizer.is_none()) {
             let needed = self.needed.unwrap_or(u64::MAX);
             let filled = filled(holders, facts, needed, self.steps.unwrap_or(0));
             self.filled = filled.filter(|one| !(are_states && one.is_models)).map(|one| one.bytes);
         }
     }
 
-    /// Whether what was needed would have fitted into what the process had, of which a part lay empty. In a step that is the first,
-    /// more is to come: what lay empty must be a good part then, and gradients that are still to be made must fit, also that of the request.
+    /// Whether what was needed would have fitted into what the process had, of which a part lay empty: in the first step a good part, with
+    /// room for gradients, also that of the request. More is to come there; in its forward pass nobody knows how much.
     fn would_fit(&self) -> Option<bool> {
         let gradients = self.gradients.unwrap_or(0).saturating_sub(self.graphs.unwrap_or(0));
         let is_first = self.steps.map_or(self.is_recorded == Some(true), |steps| steps == 0);
@@ -416,9 +418,14 @@ impl Known {
         // library asks for no size is known.
         let (capacity, empty, size) = (self.capacity?, self.empty?, self.size.filter(|size| *size > 0)?);
         let gradients = gradients.saturating_add(if self.is_inference == Some(true) { 0 } else { size });
+        let is_forward = self.fails_in_forward == Some(true) && self.is_inference != Some(true);
         let (least, more) = if is_first { (FRAGMENTED, gradients) } else { (EMPTY, 0) };
         let is_weighty = empty as f64 >= capacity as f64 * least && empty >= size / 4;
-        Some(self.needed?.saturating_add(more).saturating_add(PIECE) <= capacity && is_weighty)
+        Some(
+            self.needed?.saturating_add(more).saturating_add(PIECE) <= capacity
+                && is_weighty
+                && !(is_first && is_forward),
+        )
     }
 
     fn see_command(&mut self, trace: &Trace, facts: Option<&Facts>) {

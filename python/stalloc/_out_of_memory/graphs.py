@@ -74,7 +74,7 @@ def _see_remade(world: World, nodes: set[Any]) -> None:
         known = {result, *of_weights}
         # What needs no gradient is a weight too where the result is as large as one, else a batch; indices are saved, and none.
         is_frozen = result in shapes and "mm" not in node.name()
-        is_made = any(above) and all(one in made or (is_frozen if one is None else _is_leaf(one)) for one in above)
+        is_made = any(above) and all(one in made or (is_frozen if one is None else _is_leaf(one) and world.address(one.variable) in own) for one in above)
         if is_made and all(address in own or shape in known for address, shape in saved):
             made[node] = result
             of_weights = known

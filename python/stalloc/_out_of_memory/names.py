@@ -182,8 +182,7 @@ class Names:
             if self._world.is_late:
                 break
             with self._world.apart:
-                # A buffer that has a graph ends it.
-                graphs = ((name, one) for name, one in named(attributes(thing).get("_buffers")).items() if self._world.is_tensor(one) and self._world.is_tensor.read(one, "grad_fn"))
+                graphs = ((name, one) for name, one in named(attributes(thing).get("_buffers")).items() if self._world.is_tensor(one) and self._world.is_tensor.read(one, "grad_fn"))  # a buffer may end one
                 for attribute, value in [*attributes(thing).items(), *graphs, *((name, _slot(slot, thing)) for name, slot in slots)]:
                     value = unwrapped(value)
                     if attribute not in _OWN and is_a(value, self._world.torch.Tensor, *CONTAINERS) and self._holds(value, inside):
