@@ -30,6 +30,7 @@ def recomputed(device: dict[str, Any]) -> dict[str, Any]:
         if (capacity := failed["capacity"]) is not None:
             facts |= {"capacity": capacity, "missing": max(0, needed - capacity), "room": capacity if needed <= capacity else None}
     if holders:
+        facts["attributes"] = sum(one["bytes"] for one in holders if one["kind"] == "attribute" and one["is_bounded"])
         facts |= {"graphs": sum(one["bytes"] for one in holders if one["kind"] in GRAPHS), "model": sum(one["bytes"] for one in holders if one["kind"] in MODEL)}
     if named := next((one for one in holders if one["holder"] == device["known"].get("holder")), None):
         facts |= {"holder_bytes": named["bytes"], "holder_kind": named["kind"], "holder_site": named["site"], "is_loaded": named["is_loaded"]}
