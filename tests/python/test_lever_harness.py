@@ -65,7 +65,7 @@ CELLS: dict[str, dict[str, str]] = {
     },
     "prepared": {"checkpoint": "bitwise", "foreach_off": "bitwise", "states_on_host": "bitwise", "accumulate": "refused: the script's schedule"},
     "python_random": {"checkpoint": "refused: a block changes Python's random"},
-    "reloaded": {"states_on_host": "bitwise", "step_in_backward": "bitwise", "fused": "rounding"},
+    "reloaded": {"no_unused_gradients": "bitwise", "states_on_host": "bitwise", "step_in_backward": "bitwise", "fused": "rounding"},
     "restarts": {"checkpoint": "bitwise"},
     "resume": {"step_in_backward": "refused: the script has several", "fused": "rounding", "foreach_off": "bitwise"},
     "scaler": {"states_on_host": "bitwise", "fused+states_on_host": "rounding", "step_in_backward": "refused: the script scales", "fused": "rounding"},

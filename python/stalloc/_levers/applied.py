@@ -338,14 +338,23 @@ def _free_gradients(optimizer: Any, *_about: Any) -> None:
 
 
 def no_unused_gradients(model: Any, *optimizers: Any) -> None:
-    """Have no gradients of parameters that no optimizer updates."""
+    """Have no gradients of parameters that no optimizer updates, until one is given them."""
     trained = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     unused = [p for p in model.parameters() if p.requires_grad and id(p) not in trained]
+
+    def added(optimizer: Any, add: Any, group: Any) -> None:
+        add(group)
+        for parameter in optimizer.param_groups[-1]["params"]:
+            parameter.requires_grad_(parameter.requires_grad or any(parameter is one for one in unused))
 
     for parameter in unused:
         parameter.requires_grad_(False)
     if unused:
-        _undo_later(model, "no_unused_gradients", lambda: [parameter.requires_grad_(True) for parameter in unused])
+        for optimizer in optimizers:
+            optimizer.add_param_group = functools.partial(added, optimizer, optimizer.add_param_group)
+        put_back = [functools.partial(parameter.requires_grad_, True) for parameter in unused]
+        put_back += [functools.partial(optimizer.__dict__.pop, "add_param_group", None) for optimizer in optimizers]
+        _undo_later(model, "no_unused_gradients", lambda: [each() for each in put_back])
 
 
 #: The hook of each parameter that is updated in the backward pass.
