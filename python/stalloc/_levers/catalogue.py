@@ -441,7 +441,7 @@ class Autocast(Offload):
 
     name = call = "autocast_bf16"
     does = "the forward pass under autocast to bf16"
-    refused_by = ("autocast", "compile", "no model", "16 bits")
+    refused_by: tuple[str, ...] = ("autocast", "compile", "no model", "16 bits")
     group = "precision"
     numerics = "change"
     flag: tuple[str, Any] | None = ("bf16", True)
@@ -451,6 +451,7 @@ class Bf16(Autocast):
     """Weights, gradients and the optimizer's states in 16 bits."""
 
     name = call = "weights_bf16"
+    refused_by = (*Autocast.refused_by, "distributed")  # DDP made its buckets for 32 bits: ranks would end with different weights
     does = "weights, gradients and optimizer states in bf16"
     flag = None
 
