@@ -9,9 +9,6 @@ from typing import Any, Iterator
 from stalloc._common.users import is_users
 from stalloc._levers.applied import CONTAINERS
 
-#: Values that calls change in place, by what shows it.
-_HELD = (list, dict, set, bytearray)
-
 
 def of(block: Any, *handed: Any) -> dict[str, Any]:
     """What computing a block again would change for a second time, as it is now, by what it is called."""
@@ -35,7 +32,7 @@ def _found(block: Any) -> Iterator[tuple[str, Any]]:
         variables = {**function.__globals__, **dict(zip(code.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))}  # type: ignore[union-attr]
         for name in {*code.co_names, *code.co_freevars} & variables.keys():
             value = variables[name]
-            if isinstance(value, (int, float, *_HELD)) or type(value).__name__ == "Generator":
+            if isinstance(value, (int, float, *CONTAINERS)) or type(value).__name__ == "Generator":
                 yield f"the variable {name}", shown(value)
 
 
@@ -43,7 +40,7 @@ def shown(value: Any) -> Any:
     """What tells whether a value was changed or another took its place."""
     if isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, _HELD):
+    if isinstance(value, CONTAINERS):
         return id(value), len(value), [id(one) for one in (value.values() if isinstance(value, dict) else value)]
     if hasattr(type(value), "_version"):
         return id(value), value.is_inference() or value._version

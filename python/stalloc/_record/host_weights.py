@@ -48,12 +48,14 @@ def _without_large(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def called(tensor: Any, *arguments: Any, **options: Any) -> Any:
         if _is_large_weight(tensor):
-            takes, values = _DRAWING.get(original.__name__, 0), tensor.new_empty(tensor.numel())
+            takes = _DRAWING.get(original.__name__, 0)
             _drawn[0] += tensor.numel() * takes
-            if original.__name__ == "orthogonal_" and _drawn[0] <= _MOST:
-                values.normal_(generator=options.get("generator"))
-            elif takes and _drawn[0] <= _MOST:
-                original(values, *arguments, **options)
+            if takes and _drawn[0] <= _MOST:
+                values = tensor.new_empty(tensor.numel())
+                if original.__name__ == "orthogonal_":
+                    values.normal_(generator=options.get("generator"))
+                else:
+                    original(values, *arguments, **options)
             return tensor
         return original(tensor, *arguments, **options)
 
