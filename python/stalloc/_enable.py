@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +41,12 @@ def enable(mode: str | None = None, path: str | None = None, solid: bool | int |
     costs a warning, never the job.
     """
     settings = Settings.read(mode, path, os.environ, solid)
+    is_decided = _is_decided(settings)
     if fit:
         from stalloc import _levers
 
-        _levers.decide(fit)
-    if _is_decided(settings):
+        settings = replace(settings, path=_levers.decide(fit, settings.path))
+    if is_decided:
         return
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

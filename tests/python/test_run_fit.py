@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
+import stalloc
 from runs import run
 
 GPU = "sm=8,memory=1GiB,capability=8.0,context=16MiB,name=small"
+
+PACKAGE = Path(stalloc.__file__).parents[1]
 
 SCRIPT = """\
 import sys
@@ -42,13 +46,18 @@ def test_the_cheapest_levers_that_fit_are_applied_as_they_were_tried(tmp_path):
     plain = run("run", "--dry-run", GPU, "--", sys.executable, str(script), env=cache)
     assert plain.stdout == as_it_is.stdout and "a step's calls" in plain.stdout, "what fits costs nothing: neither requests nor calls"
     peak = int(re.match(r"peak (\d+) saved None", as_it_is.stdout)[1])
+    kept = tmp_path / "cache" / "stalloc" / "plans"
+    for number in range(41):
+        (kept / f"of another job {number}").mkdir(parents=True)
     smaller = fit(f"{peak // 2**20 - 40}MiB")
+    assert len(list(kept.iterdir())) == 22, "plans of old launches go"
     assert smaller.returncode == 0 and "as it is: peak allocated" in smaller.stderr and "known from before" in smaller.stderr, smaller.stderr
     says = [line for line in smaller.stderr.splitlines() if "--fit:" in line]
     assert len(says) == 4 and "checkpoint" in says[0] and "in place of" in says[1] and says[2].endswith("numbers stay the same"), says
     reached, predicted = re.search(r"the peak is ([\d.]+) MiB allocated; ([\d.]+) MiB were predicted", says[3]).groups()
     lower = int(re.match(r"peak (\d+) saved None", smaller.stdout)[1])
     assert reached == predicted == f"{lower / 2**20:,.1f}" and lower < peak
+    assert "100.00 % of" in smaller.stderr and "they are the plan's" in smaller.stderr, "it starts with the plan that it was judged by"
 
     nothing = fit("60MiB")
     assert nothing.returncode == 1 and nothing.stdout == "" and "It was not started" in nothing.stderr and "the nearest, " in nothing.stderr
@@ -56,6 +65,8 @@ def test_the_cheapest_levers_that_fit_are_applied_as_they_were_tried(tmp_path):
     assert wrong.returncode == 2 and "--allow checkpoint: the levers that change numbers are autocast_bf16" in wrong.stderr
 
     script.write_text(SCRIPT.replace("ENABLE", f"import stalloc\nstalloc.enable(fit='{peak // 2**20 - 40}MiB')"))
-    enabled = run("run", "--dry-run", GPU, "--", sys.executable, str(script), env=cache)
+    by_itself = ("env", "-u", "STALLOC_MODE", f"PYTHONPATH={PACKAGE}")
+    enabled = run("run", "--dry-run", GPU, "--", *by_itself, sys.executable, str(script), env=cache)
     assert enabled.returncode == 0 and "MiB were predicted" in enabled.stderr, enabled.stderr
     assert int(re.match(r"peak (\d+) saved None", enabled.stdout)[1]) == lower
+    assert "they are the plan's" in enabled.stderr, enabled.stderr

@@ -46,7 +46,7 @@ if os.environ.get("STALLOC_TRACE_DIR") or os.environ.get("STALLOC_MODE"):
             from stalloc import _levers
 
             _levers.install()
-        elif os.environ.get("STALLOC_FIT") and not os.environ.get("STALLOC_TRACE_DIR"):
+        elif os.environ.get("STALLOC_FIT"):
             from stalloc import _levers
 
             _levers.install_fit()

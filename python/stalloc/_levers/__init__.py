@@ -12,22 +12,25 @@ from stalloc._common.output import say
 from stalloc._levers import shared_start
 
 
-def decide(size: int | str | bool) -> None:
-    """Have this program's command tried without a GPU, and what makes it fit applied from here on.
+def decide(size: int | str | bool, plans: Path | None) -> Path | None:
+    """Have this program's command tried without a GPU, and what makes it fit applied from here on; the folder of its plan.
 
     Raises RuntimeError if nothing makes it fit.
     """
     if os.environ.get("STALLOC_FIT") or os.environ.get("STALLOC_TRACE_DIR"):  # decided already, or a trial itself
-        return
+        return plans
     option = "--fit" if size is True else f"--fit={size}"
     program = Path(__file__).parents[1] / "_bin" / "stalloc"
-    command = [str(program), "run", option, "--only-say", "--", sys.executable, *sys.orig_argv[1:]]
+    own = ["--plan", str(plans)] if plans else []
+    command = [str(program), "run", option, "--only-say", *own, "--", sys.executable, *sys.orig_argv[1:]]
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if process.returncode:
         raise RuntimeError("stalloc.enable(fit=...): the job was not started; the lines above say why")
-    if told := process.stdout.strip():
+    told, _, folder = process.stdout.strip().partition("\n")
+    if told:
         os.environ["STALLOC_FIT"] = told
         install_fit()
+    return Path(folder) if folder else plans
 
 
 def install_fit() -> None:

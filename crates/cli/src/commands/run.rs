@@ -47,7 +47,7 @@ pub struct Args {
     /// Choose among these levers alone, separated by commas: checkpoint,spill
     #[arg(long, value_name = "LEVER,LEVER...", requires = "fit", value_delimiter = ',')]
     only: Vec<String>,
-    /// Print what --fit would apply, as the job's processes read it, and run nothing
+    /// Print what --fit would apply, as the job's processes read it, and the folder of its plan; run nothing
     #[arg(long, requires = "fit", hide = true)]
     only_say: bool,
     /// Run with no GPU, on a stand-in for this one: h100-80gb, a100-80gb... Values are not computed
@@ -83,14 +83,17 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     let mut job = job(args)?;
     if let Some(size) = &args.fit {
         let among = run_fit::among(&args.only, &args.allow)?;
-        match run_fit::decide(size, among, args.dry_run.as_deref(), &args.command, &args.answers)? {
-            Decision::With(told) => job.fit = Some(told),
+        let plans = job.plans.as_deref();
+        match run_fit::decide(size, among, args.dry_run.as_deref(), &args.command, &args.answers, plans)? {
+            Decision::With(told, plans) => (job.fit, job.plans) = (Some(told), plans.or(job.plans)),
             Decision::AsItIs => {}
             Decision::Not(outcome) => return Ok(outcome),
         }
     }
     if args.only_say {
         output::line(job.fit.as_deref().unwrap_or(""))?;
+        let plans = job.plans.filter(|_| job.fit.is_some()).unwrap_or_default();
+        output::line(&plans.to_string_lossy())?;
         return Ok(Outcome::Done);
     }
     if let Some(why) = stalloc_launcher::out_of_reach(job.command.words(), &job.package) {

@@ -2,13 +2,15 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
 use stalloc_dryrun_setup::{GPUS, Gpu, MIB, find, variables};
 use stalloc_jobs::fit::{self, Setting};
-use stalloc_jobs::levers::{self, Answer, Combination, Question};
+use stalloc_jobs::levers::{self, Answer, Combination, Question, first_plan};
 
 use crate::commands::levers::{own, step, watching};
 use crate::commands::trace::{Answers, failed};
@@ -27,8 +29,8 @@ const LIMIT: Duration = Duration::from_secs(900);
 pub enum Decision {
     /// It fits, or nothing can be said.
     AsItIs,
-    /// With levers: what its processes are told.
-    With(String),
+    /// With levers: what its processes are told, and the folder of the plan that it starts with, where there is one.
+    With(String, Option<PathBuf>),
     /// Not at all.
     Not(Outcome),
 }
@@ -50,13 +52,14 @@ pub fn among(only: &[String], allowed: &[String]) -> Result<Vec<String>, Error> 
     Ok(if only.is_empty() { all } else { only.to_vec() })
 }
 
-/// Tries the command and decides. `size` is what was given after `--fit=`, or empty.
+/// Tries the command and decides. `size` is what was given after `--fit=`, or empty; `plans` is the job's own folder of plans.
 pub fn decide(
     size: &str,
     among: Vec<String>,
     dry_run: Option<&str>,
     command: &[OsString],
     answers: &Answers,
+    plans: Option<&Path>,
 ) -> Result<Decision, Error> {
     let message = |error: fit::Error| Error::message(error.to_string());
     let (gpu, used) = card(dry_run)?;
@@ -112,8 +115,21 @@ pub fn decide(
             let names: Vec<&str> = found.levers.iter().map(|lever| lever.name.as_str()).collect();
             let spill = found.figures.spill.as_ref().map(|spill| &spill.plan);
             let told =
-                json!({"levers": names, "models": answer.models, "peak": found.figures.peak_allocated, "spill": spill});
-            Ok(Decision::With(told.to_string()))
+                json!({"levers": names, "models": answer.models, "peak": found.figures.peak_allocated, "spill": spill})
+                    .to_string();
+            let own = plans.map(Path::to_owned);
+            let folder = own.or_else(|| first_plan::folder(&question.fit, &told, &found.figures));
+            let planned = folder.ok_or_else(|| "no folder can be had for it".to_owned()).and_then(|folder| {
+                let command = command.iter().collect();
+                first_plan::plan(&question.fit, &command, &told, &folder, &stop).map(|()| folder)
+            });
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Decision::Not(Outcome::Exit(130)));
+            }
+            if let Err(why) = &planned {
+                output::say(&format!("--fit: the job starts without a plan and learns its own: {why}"));
+            }
+            Ok(Decision::With(told, planned.ok()))
         }
         nearest => {
             let nearest = nearest.as_ref().map_or("no lever helps".to_owned(), |found| {

@@ -102,28 +102,14 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Option<(Outcome, Notes)>, Error> {
     let folder = scratch()?;
-    let (traces, notes) = (folder.path().join("traces"), folder.path().join("notes"));
-    let launch = stalloc_launcher::prepare(&traces)?;
+    let notes = folder.path().join("notes");
     stalloc_launcher::prepare(&notes)?;
+    let mut job = recording(command, dry_run, folder.path().join("traces"), setting)?;
     // On the card itself it is run, and its stacks kept to name who asks for what is refused; else the steps that follow are replayed.
-    let longer = setting.steps.saturating_add(MORE_STEPS);
-    let (steps, stacks) = if dry_run.is_ample() { (setting.steps, 0) } else { (longer, longer) };
-    let job = Job {
-        purpose: Purpose::Record,
-        command: command.clone(),
-        directory: traces.clone(),
-        solid: None,
-        fit: None,
-        plans: None,
-        package: setting.package.clone(),
-        dry_run: Some(dry_run.clone()),
-        steps: Some(steps),
-        stacks: Some(stacks),
-        answers: setting.answers.clone(),
-        answers_file: setting.answers_file.clone(),
-        launch,
-        says_progress: false,
-    };
+    if !dry_run.is_ample() {
+        let longer = setting.steps.saturating_add(MORE_STEPS);
+        (job.steps, job.stacks) = (Some(longer), Some(longer));
+    }
     let mut process = job.process(rank)?;
     process.env("STALLOC_TRIAL_NOTES", &notes);
     match levers {
@@ -172,6 +158,32 @@ pub fn run(
     }
 }
 
+/// The recording of a trial's steps into a new folder, without their stacks.
+pub fn recording(
+    command: &CommandLine,
+    dry_run: &DryRun,
+    directory: PathBuf,
+    setting: &Setting,
+) -> Result<Job, stalloc_launcher::Error> {
+    let launch = stalloc_launcher::prepare(&directory)?;
+    Ok(Job {
+        purpose: Purpose::Record,
+        command: command.clone(),
+        directory,
+        solid: None,
+        fit: None,
+        plans: None,
+        package: setting.package.clone(),
+        dry_run: Some(dry_run.clone()),
+        steps: Some(setting.steps),
+        stacks: Some(0),
+        answers: setting.answers.clone(),
+        answers_file: setting.answers_file.clone(),
+        launch,
+        says_progress: false,
+    })
+}
+
 /// What each recorded device needs, and whether sizes hang on guesses.
 fn devices(
     job: &Job,
@@ -204,7 +216,7 @@ fn devices(
 
 /// Expandable segments have addresses for the card's own memory only, and a trial may need more. What is asked for is the
 /// same without them.
-fn without_expandable_segments(process: &mut Command) {
+pub fn without_expandable_segments(process: &mut Command) {
     for name in ALLOCATOR_OPTIONS {
         let Some(value) = std::env::var(name).ok().filter(|value| value.contains("expandable_segments")) else {
             continue;

@@ -4,6 +4,7 @@
 //! the script has and how they are written by hand. Trials, their cache and the search of a range are those of [`crate::fit`].
 
 mod combine;
+pub mod first_plan;
 mod json;
 mod picture;
 
