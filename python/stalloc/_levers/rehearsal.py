@@ -176,7 +176,7 @@ class Rehearsal(Spiller):
         self.notes: _Notes | None = None
         self._fullest: dict[int, _Notes] = {}
         self._sections: dict[int, int] = {}
-        #: What it came to: nanoseconds of a step without copies, how much longer it takes with them, and in words.
+        #: What it came to: nanoseconds of the step that was noted, how much more one with the plan takes, or less, and in words.
         self.step, self.added, self.what = 0, 0, ""
 
     def __deepcopy__(self, _memo: Any) -> Spiller:
@@ -231,7 +231,7 @@ class Rehearsal(Spiller):
         self._end_notes()
         # The first step with the plan locks pages; another tells what the plan comes to.
         if len(self._ends) > STEPS + 1:
-            self.added = max(self._last_step() - self.step, 0)
+            self.added = self._last_step() - self.step
         return {"plan": self.plan, "what": self.what, "step": self.step, "added": self.added} if self.plan["victims"] else None
 
     def _follow(self) -> None:

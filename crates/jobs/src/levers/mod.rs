@@ -140,11 +140,10 @@ impl Answer {
     /// data sheet.
     pub fn extra_seconds(&self, figures: &LeverFigures) -> Option<f64> {
         let base = self.base.outcome.as_ref().ok()?;
-        // A trial of the lever `spill` has steps without a plan at first, whose clock says what other levers cost; the plan, what copies do.
+        // A trial of the lever `spill` has steps without a plan at first.
         if let Some(spill) = &figures.spill {
-            let alone = self.rows.iter().find_map(|row| row.outcome.as_ref().ok()?.spill.as_ref());
-            let others = alone.map_or(0.0, |alone| spill.step as f64 - alone.step as f64);
-            return Some((others + spill.added as f64) / 1e9);
+            let before = base.step_us.filter(|_| spill.step > 0).map_or(spill.step as f64, |step| step as f64 * 1e3);
+            return Some((spill.step as f64 + spill.added as f64 - before) / 1e9);
         }
         if let (Some(before), Some(after)) = (base.step_us, figures.step_us) {
             return Some((after as f64 - before as f64) / 1e6);
