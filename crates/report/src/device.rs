@@ -10,7 +10,6 @@ use crate::Subject;
 use crate::actual::{ACTUAL, actual};
 use crate::advice::Case;
 use crate::categories::{Category, categories};
-use crate::causes::causes;
 use crate::curve::{peak_within, value_at};
 use crate::diagnosis::diagnosis;
 use crate::enlarged::enlarged;
@@ -25,6 +24,7 @@ use crate::holes::holes;
 use crate::known::{Known, Seen};
 use crate::layout::{Layout, join_pages};
 use crate::live::Live;
+use crate::plan_losses::plan_losses;
 use crate::prepare::{CARDS, SAME, has_history};
 use crate::sites::Sites;
 use crate::steps::StepSpan;
@@ -184,7 +184,7 @@ impl<'a> Analysis<'a> {
         self.figures.step_kinds = self.step_kinds();
         let replay = self.mapped.iter().map(|one| &one.replay).find(|replay| replay.allocator == "stalloc");
         if let (Some(plan), Some(replay)) = (self.plan, replay) {
-            self.figures.causes = causes(self.trace, plan, replay);
+            self.figures.causes = plan_losses(self.trace, plan, replay);
         }
     }
 

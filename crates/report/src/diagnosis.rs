@@ -1,4 +1,4 @@
-//! What is wrong with a job's memory: causes are a table (`causes.txt`) over named facts ([`Known`]), asked in order.
+//! What is wrong with a job's memory: causes are a table (`diagnosis.txt`) over named facts ([`Known`]), asked in order.
 //!
 //! Each cause rests on something that was seen: sizes that grow, a line of the call stack, empty memory in private pools, states that
 //! are still to be made, an exception's frames, the memory of others. None rests on the shape of a program, or on a fact that is missing.
@@ -13,7 +13,7 @@ use crate::sentence::{Named, filled, first};
 use crate::table::{hold, rows};
 
 /// The causes, as data: see its head.
-pub(crate) const CAUSES: &str = include_str!("causes.txt");
+pub(crate) const CAUSES: &str = include_str!("diagnosis.txt");
 
 /// Headlines of a verdict, where a cause has none.
 const HEADLINES: [(Verdict, &[&str]); 2] = [

@@ -10,7 +10,6 @@
 mod actual;
 mod advice;
 mod categories;
-mod causes;
 pub mod columns;
 mod compare;
 mod curve;
@@ -31,6 +30,7 @@ mod live;
 mod loops;
 mod page;
 mod picture;
+mod plan_losses;
 mod prepare;
 mod sentence;
 mod sites;

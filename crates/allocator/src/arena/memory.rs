@@ -25,15 +25,15 @@ fn now<D: Device>(device: &D, ledger: &Ledger) -> Duration {
     device.elapsed().unwrap_or_else(|| ledger.modelled())
 }
 
-/// How much may be remapped where mapping would go beyond the budget.
+/// What is done where mapping would go beyond the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remaps {
-    /// None: there may be a place on mapped memory.
-    None,
-    /// Any memory where no block is.
-    Any,
-    /// None: as much may be mapped as PyTorch's allocators would hold, where memory that is there has to be waited for.
-    Unwaited,
+pub(super) enum OverBudget {
+    /// Nothing is mapped: there may be a place on mapped memory.
+    Refuse,
+    /// Memory where no block is, is taken from there.
+    Remap,
+    /// As much is mapped as PyTorch's allocators would hold: memory that is there has to be waited for.
+    Raise,
 }
 
 /// The frames behind the addresses, and how many there may be.
@@ -249,11 +249,11 @@ impl<D: Device> Memory<D> {
 impl<D: Device> Mapper<'_, D> {
     /// Puts memory behind a range, for a stream to use.
     #[inline]
-    pub fn ensure_mapped(&mut self, range: &Range<u32>, stream: u16, remaps: Remaps) -> Result<(), Error> {
+    pub fn ensure_mapped(&mut self, range: &Range<u32>, stream: u16, over_budget: OverBudget) -> Result<(), Error> {
         if self.memory.packs {
             self.break_up(range)?;
         }
-        if self.memory.frames.is_backed(range) { Ok(()) } else { self.map(range, stream, remaps) }
+        if self.memory.frames.is_backed(range) { Ok(()) } else { self.map(range, stream, over_budget) }
     }
 
     /// Gives back handles that reach beyond a range that is going to be used, if nobody uses them yet: the rest could not be remapped.
@@ -278,7 +278,7 @@ impl<D: Device> Mapper<'_, D> {
     }
 
     #[cold]
-    fn map(&mut self, range: &Range<u32>, stream: u16, remaps: Remaps) -> Result<(), Error> {
+    fn map(&mut self, range: &Range<u32>, stream: u16, over_budget: OverBudget) -> Result<(), Error> {
         let counted = *self.ledger.statistics();
         if self.memory.looked_in_step != counted.steps {
             self.memory.look_around(self.device, self.ledger);
@@ -287,12 +287,12 @@ impl<D: Device> Mapper<'_, D> {
         let live = counted.allocated + bytes;
         self.memory.packs = self.memory.only_pages || live.max(counted.peak_allocated) > self.memory.may_hold / 2;
         let missing = self.memory.frames.missing(range);
-        if remaps == Remaps::Unwaited {
+        if over_budget == OverBudget::Raise {
             let beyond = (self.memory.frames.mapped() + counted.pools + missing)
                 .saturating_sub(counted.peak_allocated.max(live));
             self.memory.budget.raise(beyond, counted.peak_allocated, self.ledger.rivals());
         }
-        let may_remap = remaps == Remaps::Any;
+        let may_remap = over_budget == OverBudget::Remap;
         let limit = self.memory.limit(bytes, self.place.expected_peak(), self.ledger);
         let excess = (self.memory.frames.mapped() + missing).saturating_sub(limit);
         let is_beyond = self.memory.is_beyond_device(live, self.device, self.ledger);

@@ -8,6 +8,7 @@ use stalloc_device::{Device, Stream};
 use crate::streams::{Owners, Streams};
 
 mod epochs;
+mod handover;
 mod pending;
 
 use epochs::Flying;

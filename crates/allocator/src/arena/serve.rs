@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use stalloc_device::{Device, Stream};
 
-use super::memory::Remaps;
+use super::memory::OverBudget;
 use super::place::Block;
 use super::{Arena, Request};
 use crate::script::Guess;
@@ -15,7 +15,7 @@ impl<D: Device> Arena<D> {
     pub(super) fn serve_planned(&mut self, start: u32, request: Request) -> Option<(u32, Source)> {
         let range = start..start + request.key.granules();
         if (self.place.is_free(&range) || self.is_free_after_polling(&range))
-            && self.claim(start, request, false, Remaps::Any)
+            && self.claim(start, request, false, OverBudget::Remap)
         {
             return Some((start, Source::Planned));
         }
@@ -77,12 +77,12 @@ impl<D: Device> Arena<D> {
     fn claim_within(&mut self, first: Range<u32>, own: Range<u32>, request: Request) -> Option<u32> {
         let (is_scarce, is_alone) = (self.memory.is_scarce(&self.ledger), self.order.is_alone(request.key.stream()));
         let mapped = |arena: &mut Self, others| arena.claim_mapped(&first, request, others);
-        let new_with = |arena: &mut Self, others, remaps| {
+        let new_with = |arena: &mut Self, others, over_budget| {
             let start = arena.place.tightest(arena.order.search(), first.clone(), request.key, others)?;
-            arena.claim_found(start, request, remaps)
+            arena.claim_found(start, request, over_budget)
         };
-        let new = |arena: &mut Self, others| new_with(arena, others, Remaps::None);
-        let unwaited = |arena: &mut Self| if is_alone { None } else { new_with(arena, false, Remaps::Unwaited) };
+        let new = |arena: &mut Self, others| new_with(arena, others, OverBudget::Refuse);
+        let unwaited = |arena: &mut Self| if is_alone { None } else { new_with(arena, false, OverBudget::Raise) };
         let of_others = |arena: &mut Self| if is_alone { None } else { mapped(arena, true) };
         let claimed = mapped(self, false).or_else(|| {
             if is_scarce {
@@ -102,7 +102,7 @@ impl<D: Device> Arena<D> {
                     cheapest.or_else(|| place.tightest(owners, own(), key, others))
                 };
                 let start = find(false).or_else(|| find(true))?;
-                self.claim_found(start, request, Remaps::Any)
+                self.claim_found(start, request, OverBudget::Remap)
             })
     }
 
@@ -110,25 +110,25 @@ impl<D: Device> Arena<D> {
     fn claim_mapped(&mut self, window: &Range<u32>, request: Request, allow_others: bool) -> Option<u32> {
         let (frames, owners) = (self.memory.frames(), self.order.search());
         let start = self.place.on_mapped(frames, owners, window, request.key, allow_others)?;
-        self.claim_found(start, request, Remaps::None)
+        self.claim_found(start, request, OverBudget::Refuse)
     }
 
     /// Claims what a search found.
-    fn claim_found(&mut self, start: u32, request: Request, remaps: Remaps) -> Option<u32> {
-        self.claim(start, request, true, remaps).then_some(start)
+    fn claim_found(&mut self, start: u32, request: Request, over_budget: OverBudget) -> Option<u32> {
+        self.claim(start, request, true, over_budget).then_some(start)
     }
 
     /// Makes a free range a block: behind an event if another stream used it last, with memory behind it. If the
     /// device refuses, it stays free and the answer is `false`. `found`: by a search of the gaps, which are up to date.
     #[inline]
-    fn claim(&mut self, start: u32, request: Request, found: bool, remaps: Remaps) -> bool {
+    fn claim(&mut self, start: u32, request: Request, found: bool, over_budget: OverBudget) -> bool {
         let range = start..start + request.key.granules();
         // What is free is decided by the taken ranges alone, however a place was found.
         if found && !self.place.is_free(&range) {
             debug_assert!(false, "the gaps hold {range:?}, which is taken");
             return false;
         }
-        if self.mapper().ensure_mapped(&range, request.key.stream(), remaps).is_err() {
+        if self.mapper().ensure_mapped(&range, request.key.stream(), over_budget).is_err() {
             return false;
         }
         match self.order.take_over(&mut self.device, &range, request.key.stream()) {

@@ -1,4 +1,4 @@
-//! Memory that passes from stream to stream, and epochs: now and then events say which uses are done, so that they are forgotten.
+//! Epochs: now and then events say which uses are done, so that they are forgotten.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ const LONGEST: u32 = 65_536;
 /// An event that was recorded on a stream and has not been seen complete.
 #[derive(Debug)]
 pub(super) struct Flying<E> {
-    tick: u64,
-    event: Arc<E>,
+    pub tick: u64,
+    pub event: Arc<E>,
 }
 
 impl<E> Clone for Flying<E> {
@@ -57,45 +57,8 @@ impl<D: Device> Order<D> {
         }
     }
 
-    /// Lets a stream follow whoever used a range last: what it is given from now on runs after what they were given
-    /// until now. One wait for each stream, whatever the range consists of. Whether there is one.
-    #[inline]
-    pub fn take_over(&mut self, device: &mut D, range: &Range<u32>, stream: u16) -> Result<bool, Error> {
-        let mut waits = false;
-        if self.owners.is_alone(stream) {
-            return Ok(waits);
-        }
-        for (user, tick) in self.owners.users(range, stream, false) {
-            self.poll_stream(device, user);
-            if !self.owners.is_completed(user, tick) {
-                self.follow(device, stream, user, tick)?;
-                waits = true;
-            }
-        }
-        Ok(waits)
-    }
-
-    /// Has a stream wait for the uses of another up to a tick.
-    fn follow(&mut self, device: &mut D, stream: u16, user: u16, tick: u64) -> Result<(), Error> {
-        let Ok((Flying { tick, event }, is_new)) = self.event_behind(device, user, tick) else {
-            // A stream that takes no event any more: the program has destroyed it.
-            return self.wait_for_device(device);
-        };
-        device.queue_wait(self.streams.handle(stream), &event)?;
-        self.owners.waits(stream, user, tick, is_new);
-        Ok(())
-    }
-
-    /// An event behind a stream's uses up to a tick: one that was recorded before, or a new one, and which it is.
-    fn event_behind(&mut self, device: &mut D, stream: u16, tick: u64) -> Result<(Flying<D::Event>, bool), Error> {
-        match self.flying[usize::from(stream)].iter().find(|flying| flying.tick >= tick) {
-            Some(flying) => Ok((flying.clone(), false)),
-            None => Ok((self.record(device, stream)?, true)),
-        }
-    }
-
     /// Records an event on a stream and keeps it. Of each stream two are kept: the one that will be complete first, and the last.
-    fn record(&mut self, device: &mut D, stream: u16) -> Result<Flying<D::Event>, Error> {
+    pub(super) fn record(&mut self, device: &mut D, stream: u16) -> Result<Flying<D::Event>, Error> {
         let event = Arc::new(device.record(self.streams.handle(stream))?);
         let recorded = Flying { tick: self.owners.recorded(), event };
         let flying = &mut self.flying[usize::from(stream)];
@@ -105,7 +68,7 @@ impl<D: Device> Order<D> {
     }
 
     /// Asks a stream's events whether they are complete. One that cannot be asked is not.
-    fn poll_stream(&mut self, device: &mut D, stream: u16) {
+    pub(super) fn poll_stream(&mut self, device: &mut D, stream: u16) {
         let flying = &mut self.flying[usize::from(stream)];
         while let Some(first) = flying.first()
             && device.completed(&first.event).unwrap_or(false)
@@ -137,42 +100,6 @@ impl<D: Device> Order<D> {
                 let _ = self.record(device, stream);
             }
         }
-    }
-
-    /// Events behind the last use of some ranges; a stream comes after them from now on. What is done by now needs none, and one that
-    /// was recorded before will do: remaps come in bursts.
-    pub fn come_after(
-        &mut self,
-        device: &mut D,
-        ranges: impl Iterator<Item = Range<u32>>,
-        stream: u16,
-    ) -> Result<Vec<Arc<D::Event>>, Error> {
-        let mut users: Vec<(u16, u64)> = Vec::new();
-        for range in ranges {
-            users.extend(self.owners.users(&range, stream, true));
-        }
-        // Of each stream the last use.
-        users.sort_unstable_by(|one, other| other.cmp(one));
-        users.dedup_by_key(|(user, _)| *user);
-        let mut events = Vec::with_capacity(users.len());
-        for (user, tick) in users {
-            self.poll_stream(device, user);
-            if self.owners.is_completed(user, tick) {
-                continue;
-            }
-            let (Flying { tick: recorded, event }, is_new) = self.event_behind(device, user, tick)?;
-            if !self.owners.comes_after(stream, user, tick) {
-                if device.queue_wait(self.streams.handle(stream), &event).is_ok() {
-                    self.owners.waits(stream, user, recorded, is_new);
-                } else {
-                    // A wait of one stream for another can be forbidden; the host's is not.
-                    device.wait(&event)?;
-                    self.owners.completed(user, recorded);
-                }
-            }
-            events.push(event);
-        }
-        Ok(events)
     }
 
     /// Waits until the device has done all that it was given: no memory is anybody's then.

@@ -9,7 +9,7 @@ use crate::figures::Cause;
 use crate::words::bytes;
 
 /// The reasons, most bytes first; empty where the plan wastes nothing. O(events).
-pub fn causes(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
+pub fn plan_losses(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
     let wasted = replay.peak_reserved.saturating_sub(replay.peak_allocated);
     if wasted == 0 {
         return Vec::new();
