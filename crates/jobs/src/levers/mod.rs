@@ -460,3 +460,6 @@ fn try_each(bench: &mut Bench<'_>, answer: &mut Answer, levers: Vec<FoundLever>)
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
