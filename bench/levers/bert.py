@@ -16,7 +16,7 @@ class Texts(torch.utils.data.Dataset):
 
 
 model = BertForMaskedLM(BertConfig(vocab_size=8000, hidden_size=384, num_hidden_layers=6, num_attention_heads=6, intermediate_size=1536))
-arguments = TrainingArguments(output_dir="out", max_steps=8, per_device_train_batch_size=int(sys.argv[1]), save_strategy="no", report_to="none")
+arguments = TrainingArguments(output_dir="out", max_steps=12, per_device_train_batch_size=int(sys.argv[1]), save_strategy="no", report_to="none")
 # before the trainer
 trainer = Trainer(model, arguments, train_dataset=Texts())
 trainer.train()

@@ -23,7 +23,7 @@ def stage(before, width):
 
 net = nn.Sequential(stage(3, 64), stage(64, 128), stage(128, 256), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10)).cuda()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-for _step in range(8):
+for _step in range(12):
     images, labels = torch.randn(int(sys.argv[1]), 3, 128, 128).cuda(), torch.randint(10, (int(sys.argv[1]),)).cuda()
     optimizer.zero_grad()
     loss = F.cross_entropy(net(images), labels)

@@ -12,7 +12,7 @@ def main():
     model.to("cuda").train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     total = 0.0
-    for _step in range(8):
+    for _step in range(12):
         source, target = torch.randint(1, 8000, (batch, 256)).cuda(), torch.randint(1, 8000, (batch, 64)).cuda()
         loss = model(input_ids=source, labels=target).loss
         loss.backward()

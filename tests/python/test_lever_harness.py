@@ -70,6 +70,7 @@ CELLS: dict[str, dict[str, str]] = {
     "resume": {"step_in_backward": "refused: the script has several", "fused": "rounding", "foreach_off": "bitwise"},
     "scaler": {"states_on_host": "bitwise", "fused+states_on_host": "rounding", "step_in_backward": "refused: the script scales", "fused": "rounding"},
     "set_globals": {"foreach_off": "bitwise", "step_in_backward": "bitwise", "checkpoint": "bitwise", "no_unused_gradients": "refused: every"},
+    "spectral": {"zero_grad_early": "bitwise", "states_on_host": "bitwise", "checkpoint": "bitwise", "spill": "bitwise"},
     "tried_first": {"fused": "rounding", "step_in_backward": "bitwise", "zero_grad_early": "bitwise"},
     "two_losses": {"spill": "bitwise", "checkpoint_keep_matmuls": "refused: the script goes through a graph twice", "checkpoint": "bitwise", "no_unused_gradients": "refused: the script makes another optimizer"},
     "zeros": {"zero_grad_early": "refused: the script sets gradients to zero", "step_in_backward": "refused: the script sets"},

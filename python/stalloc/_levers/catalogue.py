@@ -133,8 +133,6 @@ class Lever:
 
     def on_model(self, program: Program, name: str, model: Any) -> bool:
         """A model is called for training for the first time; None: all were, before there was an optimizer."""
-        if self.is_once and len(program.models) > 1 and model is not None:
-            return False
         names = program.names[self.about]
         lines = self._written(program, names, program.models if self.is_once or model is None else [model])
         program.execute(lines, names)

@@ -132,7 +132,8 @@ class Watch:
             return
         model = program.model_called(module)
         for lever in self.chosen if self.accepts(module) else ():
-            self._apply(lever, "on_model", *model)
+            if not (lever.is_once and lever.name in self.applied):
+                self._apply(lever, "on_model", *model)
         self.model_called()
 
     def _stepped(self, optimizer: Any) -> None:
