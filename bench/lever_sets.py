@@ -192,7 +192,7 @@ class Script:
             for other, one in [(other, found[name[other]]) for other in name if name[other] in found]:
                 aims[other] -= max(one["needed"] - goal, 0)
                 if one["needed"] <= goal:
-                    fitting[f"{other} + spill".removeprefix("none + ").replace("+", " + ").replace("  ", " ")] = one | {"notes": self.notes(name[other])["spill"]}
+                    fitting[f"{other} + spill".removeprefix("none + ").replace("+", " + ").replace("  ", " ")] = one
             # Of a plan that fell far short no other will do.
             aims = {other: aim for other, aim in aims.items() if name.get(other) in found and goal < found[name[other]]["needed"] < goal * 1.1}
         return fitting
@@ -215,9 +215,7 @@ class Script:
             group, few = few[:6], few[6:]
             count += len(group)
             for name, one in self.spilled(goal, group).items():
-                notes = one["notes"]
-                step = (notes["step"] + notes["added"]) / 1e6
-                best = min(best, (name, step), key=lambda one: one[1])
+                best = min(best, (name, one["step"]), key=lambda one: one[1])
         return *best, count
 
     def job(self, told: str = "", memory: int | None = None, under: str = "none", plans: str = "") -> dict:

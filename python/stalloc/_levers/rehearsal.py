@@ -170,14 +170,12 @@ class Rehearsal(Spiller):
         self._told = told
         # A trial may end in the midst of an iteration, where an optimizer steps: the one before is to have had the plan, too.
         marks.more_steps = 1
-        #: An event of the device at the end of each step, where it has any.
-        self._ends: list[Any] = []
-        #: The section that is being noted; and by the model that began it, the one of the step with the most bytes, and how many there were.
+        self._steps = 0
+        #: The section that is being noted; and by the model that began it, the one of the step with the most bytes.
         self.notes: _Notes | None = None
         self._fullest: dict[int, _Notes] = {}
-        self._sections: dict[int, int] = {}
-        #: What it came to: nanoseconds of the step that was noted, how much more one with the plan takes, or less, and in words.
-        self.step, self.added, self.what = 0, 0, ""
+        #: What it came to, in words.
+        self.what = ""
 
     def __deepcopy__(self, _memo: Any) -> Spiller:
         return Spiller(self.plan)
@@ -191,7 +189,7 @@ class Rehearsal(Spiller):
         self._end_notes()
         super().section_begins(torch, number)
         if not self._is_over:
-            self.notes = _Notes(torch) if len(self._ends) == STEPS - 1 else None
+            self.notes = _Notes(torch) if self._steps == STEPS - 1 else None
         self.kind_of_call = Call if self._is_over else _Rehearsed
 
     def away(self, torch: Any, victim: int, storage: Any, device: Any) -> Any:
@@ -206,33 +204,21 @@ class Rehearsal(Spiller):
         notes, self.notes, number = self.notes, None, self._first
         if notes is not None:
             notes.end()
-            self._sections[number] = self._sections.get(number, 0) + 1
             if number not in self._fullest or notes.held_bytes() > self._fullest[number].held_bytes():
                 self._fullest[number] = notes
-        if len(self._ends) >= STEPS and not self._is_over:
+        if self._steps >= STEPS and not self._is_over:
             self._is_over = True
-            self.step = self._last_step()
             self._follow()
             self._fullest = {}
 
     def stepped(self) -> None:
         """The optimizer has stepped."""
-        import torch
-
-        self._ends.append(torch.cuda.Event(enable_timing=True) if torch.cuda.is_initialized() else None)
-        if self._ends[-1] is not None:
-            self._ends[-1].record()
-
-    def _last_step(self) -> int:
-        return _between(*self._ends[-2:]) if self._ends[-1] is not None else 0
+        self._steps += 1
 
     def note(self) -> dict[str, Any] | None:
         """What the trial says of it; None if there is no plan, or nothing in it."""
         self._end_notes()
-        # The first step with the plan locks pages; another tells what the plan comes to.
-        if len(self._ends) > STEPS + 1:
-            self.added = self._last_step() - self.step
-        return {"plan": self.plan, "what": self.what, "step": self.step, "added": self.added} if self.plan["victims"] else None
+        return {"plan": self.plan, "what": self.what} if self.plan["victims"] else None
 
     def _follow(self) -> None:
         """Makes the plan."""
@@ -244,8 +230,8 @@ class Rehearsal(Spiller):
         most = 0
         for first, (notes, found) in sections.items():
             blocks = [(_block(size), packed, gone, needed) for size, packed, gone, needed in found]
-            victims, bytes_, _peak, added = _native.spill_plan(list(zip(notes.work(), notes.live)), blocks, allowed, spill.host_memory(), link)
-            most, self.added = max(most, bytes_), self.added + added * self._sections[first]
+            victims, bytes_, _peak, _added = _native.spill_plan(list(zip(notes.work(), notes.live)), blocks, allowed, spill.host_memory(), link)
+            most = max(most, bytes_)
             for candidate, release, fetch, offset in victims:
                 for act, moment in ((OUT, found[candidate][1]), (RELEASE, release), (FETCH, fetch)):
                     number, when, kind, count = notes.moments[moment]

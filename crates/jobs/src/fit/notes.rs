@@ -78,11 +78,6 @@ pub struct Spill {
     pub plan: serde_json::Value,
     /// What it does, in a few words.
     pub what: String,
-    /// How long the step took that was noted, with all other levers and no copies, nanoseconds; 0 where that was not seen.
-    #[serde(default)]
-    pub step: u64,
-    /// How much longer one with the plan takes, nanoseconds; less than nothing where the host had not yet come before the device.
-    pub added: i64,
 }
 
 /// What a program says of levers.

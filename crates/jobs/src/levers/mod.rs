@@ -140,11 +140,6 @@ impl Answer {
     /// data sheet.
     pub fn extra_seconds(&self, figures: &LeverFigures) -> Option<f64> {
         let base = self.base.outcome.as_ref().ok()?;
-        // A trial of the lever `spill` has steps without a plan at first.
-        if let Some(spill) = &figures.spill {
-            let before = base.step_us.filter(|_| spill.step > 0).map_or(spill.step as f64, |step| step as f64 * 1e3);
-            return Some((spill.step as f64 + spill.added as f64 - before) / 1e9);
-        }
         if let (Some(before), Some(after)) = (base.step_us, figures.step_us) {
             return Some((after as f64 - before as f64) / 1e6);
         }
@@ -460,6 +455,3 @@ fn try_each(bench: &mut Bench<'_>, answer: &mut Answer, levers: Vec<FoundLever>)
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;
