@@ -107,6 +107,7 @@ def leave_copy(place, start):
 
 def wait(asking):
     """Stands for what was forked: passes signals on, and ends as it ends."""
+    import select
     import signal
 
     def pass_on(number, _):
@@ -115,6 +116,8 @@ def wait(asking):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, pass_on)
+    while not select.select([asking], [], [], 0.1)[0]:
+        pass  # a signal right before a wait without end would not end it
     status = asking.recv(4)
     if len(status) < 4:
         os.write(2, b"warm: the copy is gone\n")

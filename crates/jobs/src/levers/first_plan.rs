@@ -1,5 +1,5 @@
 //! The plan that a job with levers starts with. That it fits was found by replaying its trial under a plan of that trial
-//! ([`crate::fit`]): one that learns by itself moves memory about in its first steps, for which a card that is just large enough has no room.
+//! ([`crate::fit`]): one that learns by itself remaps in its first steps on a card that is just large enough.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
