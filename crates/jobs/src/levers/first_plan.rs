@@ -45,6 +45,7 @@ pub fn plan(
         return Ok(());
     }
     let failed = |error: &dyn std::error::Error| error.to_string();
+    std::fs::create_dir_all(out).map_err(|error| failed(&error))?;
     let folder = scratch().map_err(|error| failed(&error))?;
     let gpu = question.gpus.first().ok_or("no GPU is named")?;
     let stand_in = DryRun::new(gpu.name, question.devices).map_err(|error| failed(&error))?.with_ample_memory();
