@@ -20,6 +20,9 @@ const PLANNER_WORK: u64 = 30_000_000;
 /// Steps that are replayed after those that were recorded of a program that goes on: what an allocator holds may still grow in the fourth.
 pub const MORE_STEPS: u32 = 3;
 
+/// Sizes of a card between the least that will do and what is held with room, at which steps are timed.
+const SIZES: u64 = 8;
+
 /// Whether a recording fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -47,6 +50,17 @@ pub struct Need {
     /// How long a step takes by the dry run's clock, microseconds.
     #[serde(default)]
     pub step_us: Option<u64>,
+    /// The same of our allocator where it has less than it would hold, as each remap takes time: bytes and microseconds, the least first.
+    #[serde(default)]
+    pub steps_on_less: Vec<(u64, u64)>,
+}
+
+impl Need {
+    /// How long a step takes with so many bytes for PyTorch, or a little less; microseconds.
+    pub fn step_within(&self, bytes: u64) -> Option<u64> {
+        let on_less = self.steps_on_less.iter().rfind(|(capacity, _)| *capacity <= bytes);
+        on_less.filter(|_| bytes < self.peak_reserved).map(|(_, step)| *step).or(self.step_us)
+    }
 }
 
 /// What one rank needs on one of its devices.
@@ -149,6 +163,8 @@ pub struct Recorded {
     pub steps: u64,
     pub content: u64,
     pub is_cut: bool,
+    /// Whether it is asked how long steps take on a card that is just large enough.
+    pub is_priced: bool,
 }
 
 /// Replays a recording on what `gpu` and others leave, and some steps more if the program goes on and repeats itself.
@@ -162,7 +178,7 @@ pub fn evaluate(
     world_size: u32,
     groups: Option<&Groups>,
 ) -> Result<Device, String> {
-    let Recorded { rank, steps, content, is_cut } = recorded;
+    let Recorded { rank, steps, content, is_cut, is_priced } = recorded;
     let planner = stalloc_planner::Options {
         time_limit: Duration::from_secs(60),
         work_limit: Some(PLANNER_WORK),
@@ -183,13 +199,23 @@ pub fn evaluate(
     let step_us = |replay: &Replay| replay.step_ms.map(|step| (step * 1e3) as u64);
     let unlimited = |kind: Kind| -> Result<(Kind, Need), String> {
         let unlimited = run(replayed, kind, None)?;
+        let smallest =
+            smallest_capacity(replayed, kind, &with(None), &mut |_, _| {}).map_err(|error| error.to_string())?;
+        let mut steps_on_less = Vec::new();
+        if let Some(least) = smallest.filter(|_| is_priced && kind == Kind::Stalloc) {
+            let more = unlimited.peak_reserved.saturating_sub(least);
+            for part in (0..SIZES).take_while(|_| more > 0) {
+                let capacity = least + more / SIZES * part;
+                steps_on_less.extend(step_us(&run(replayed, kind, Some(capacity))?).map(|step| (capacity, step)));
+            }
+        }
         let need = Need {
             fits: FitsGpu::No,
             peak_reserved: unlimited.peak_reserved,
             peak_reserved_late: None,
             step_us: step_us(&unlimited),
-            smallest: smallest_capacity(replayed, kind, &with(None), &mut |_, _| {})
-                .map_err(|error| error.to_string())?,
+            smallest,
+            steps_on_less,
         };
         Ok((kind, need))
     };

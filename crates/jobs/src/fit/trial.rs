@@ -204,8 +204,13 @@ fn devices(
             is_guessed |= about.is_guessed();
             let recorded = trace.metadata.get("world_size").and_then(|size| size.parse().ok());
             let world_size = rank.map(|rank| rank.world_size).or(recorded).unwrap_or(1);
-            let recorded =
-                Recorded { rank: about.rank, steps: about.steps, content: about.content, is_cut: notes.is_cut };
+            let recorded = Recorded {
+                rank: about.rank,
+                steps: about.steps,
+                content: about.content,
+                is_cut: notes.is_cut,
+                is_priced: of_levers.is_some(),
+            };
             let mut device = evaluate(trace, recorded, gpus, world_size, notes.groups.as_ref())?;
             device.holders = of_levers.map(|notes| stalloc_report::at_peak(trace, &notes.places)).unwrap_or_default();
             devices.push(device);

@@ -21,7 +21,7 @@ use crate::fit::search::{self, Next, Point};
 use crate::fit::trial::scratch;
 use crate::fit::values::{self, Assignment, Values, Variable};
 use crate::fit::verdict::{CardVerdict, verdict};
-use crate::fit::{self, Error, TrialFailure};
+use crate::fit::{self, Device, Error, TrialFailure};
 pub use combine::Combination;
 pub use json::json;
 pub use picture::page;
@@ -223,7 +223,8 @@ impl Bench<'_> {
         if let Some((_, failure)) = &tried.failure {
             return Some(Err(failure.clone()));
         }
-        let CardVerdict { needed, step_us, .. } = verdict(&tried.devices, OURS, &self.question.fit.gpus[0]);
+        let CardVerdict { needed, .. } = verdict(&tried.devices, OURS, &self.question.fit.gpus[0]);
+        let step_us = |device: &Device| device.needs[OURS].step_within(self.goal.saturating_sub(device.outside.high));
         let reserved = |kind: usize| {
             tried.devices.iter().filter_map(|device| device.needs.get(kind)).map(|need| need.peak_reserved).max()
         };
@@ -236,7 +237,7 @@ impl Bench<'_> {
             needed,
             fits: needed.is_some_and(|needed| needed <= self.goal),
             flops: notes.and_then(|notes| notes.flops),
-            step_us,
+            step_us: tried.devices.iter().filter_map(step_us).max(),
             host_bytes: notes.and_then(|notes| notes.host_bytes),
             spill: notes.and_then(|notes| notes.spill.clone()),
         }))

@@ -46,7 +46,7 @@ fn steps_and_more(count: u64, more: Option<u64>) -> Trace {
 fn what_a_later_step_adds_is_foreseen_of_a_program_that_goes_on() {
     let gpu = stalloc_dryrun_setup::find("h100-80gb").unwrap();
     let reserved = |count, is_cut| {
-        let recorded = Recorded { rank: 0, steps: count, content: 0, is_cut };
+        let recorded = Recorded { rank: 0, steps: count, content: 0, is_cut, is_priced: false };
         let device = evaluate(&steps(count), recorded, (&gpu, &[]), 1, None).unwrap();
         device.needs.iter().map(|need| need.peak_reserved >> 20).collect::<Vec<_>>()
     };
@@ -58,7 +58,31 @@ fn what_a_later_step_adds_is_foreseen_of_a_program_that_goes_on() {
 #[test]
 fn what_is_made_as_the_program_ends_counts_too() {
     let gpu = stalloc_dryrun_setup::find("h100-80gb").unwrap();
-    let recorded = Recorded { rank: 0, steps: 3, content: 0, is_cut: true };
+    let recorded = Recorded { rank: 0, steps: 3, content: 0, is_cut: true, is_priced: false };
     let device = evaluate(&steps_and_more(3, Some(500)), recorded, (&gpu, &[]), 1, None).unwrap();
     assert!(device.needs.iter().all(|need| need.peak_reserved >= 500 << 20), "{:?}", device.needs);
+}
+
+#[test]
+fn a_step_takes_longer_on_a_card_that_has_to_wait_for_memory() {
+    let gpu = stalloc_dryrun_setup::find("h100-80gb").unwrap();
+    let (mut builder, size) = (TraceBuilder::new(0), 100 << 20);
+    for step in 0..3 {
+        let at = |ms: u64| Some((1_000 * step + ms) * 1_000);
+        let alloc = |address| RawEvent::Alloc { address, size, stream: 0, stack: StackId::NONE };
+        builder.push(RawEvent::Mark(Mark::StepBegin), at(0));
+        builder.push(alloc(1 << 40), at(1));
+        // Another stream uses it for 50 ms more.
+        builder.push(RawEvent::FreeRequested { address: 1 << 40, size, stream: 0 }, at(100));
+        builder.push(alloc(2 << 40), at(110));
+        builder.push(RawEvent::FreeCompleted { address: 1 << 40, size, stream: 0 }, at(150));
+        builder.push(RawEvent::FreeCompleted { address: 2 << 40, size, stream: 0 }, at(160));
+        builder.push(RawEvent::Mark(Mark::StepEnd), at(900));
+    }
+    let recorded = Recorded { rank: 0, steps: 3, content: 0, is_cut: false, is_priced: true };
+    let device = evaluate(&builder.finish(), recorded, (&gpu, &[]), 1, None).unwrap();
+    let need = &device.needs[2];
+    let ms = |bytes| need.step_within(bytes).unwrap() / 1_000;
+    assert_eq!((need.smallest, need.peak_reserved), (Some(100 << 20), 200 << 20));
+    assert_eq!((ms(u64::MAX), ms(200 << 20), ms(199 << 20), ms(100 << 20)), (1_000, 1_000, 1_040, 1_040));
 }
