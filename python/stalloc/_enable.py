@@ -115,7 +115,7 @@ def _is_decided(settings: Settings) -> bool:
 def _install(settings: Settings) -> None:
     global _decided
     _decided = settings
-    if not settings.quiet:
+    if not settings.quiet and settings.rank == 0:
         for line in without_effect(os.environ):
             say(line)
     if settings.mode is Mode.TRACE:

@@ -88,11 +88,12 @@ def test_with_planned_offsets_alone_the_rest_is_served_by_pytorch(planned):
     assert json.loads(process.stdout.splitlines()[-1])["overlaps"] == 0
 
 
-def test_a_switch_of_the_artifact_that_asks_for_what_cannot_be_had_is_named_with_the_reason():
-    lines = without_effect({"STALLOC_DYNAMIC": "0", "STALLOC_STATIC_FALLBACK": "0", "STALLOC_TRACE_FAST_MODE": "0"})
+def test_a_switch_of_the_artifact_that_asks_for_what_cannot_be_had_is_named_with_the_reason_and_a_mistyped_name_too():
+    lines = without_effect({"STALLOC_DYNAMIC": "0", "STALLOC_STATIC_FALLBACK": "0", "STALLOC_TRACE_FAST_MODE": "0", "STALLOC_TIHGT": "1"})
     assert [line.partition(":")[0] for line in lines] == [
         "STALLOC_STATIC_FALLBACK=0 has no effect",
         "STALLOC_TRACE_FAST_MODE=0 has no effect",
+        "STALLOC_TIHGT is no setting and changes nothing",
     ]
 
 

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use stalloc_common::settings;
 use stalloc_dryrun_setup::nvidia_smi;
 
 use crate::commands::Command;
@@ -27,6 +28,8 @@ use crate::error::Outcome;
 #[command(
     name = "stalloc",
     version,
+    arg_required_else_help = true,
+    override_usage = "stalloc <COMMAND>",
     about = "Planned GPU memory for PyTorch training: see what a job wastes, and run it in less.",
     after_help = "Start here:\n  stalloc demo                                    what stalloc does, on a built-in trace\n  \
                   stalloc report snapshot.pickle -o report.html   your own job, from a PyTorch memory snapshot\n  \
@@ -35,7 +38,10 @@ use crate::error::Outcome;
 )]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    /// Print every variable of the environment that changes something, and what it is now
+    #[arg(long, exclusive = true)]
+    settings: bool,
 }
 
 fn main() -> ExitCode {
@@ -53,7 +59,12 @@ fn main() -> ExitCode {
         let _ = std::io::stdout().write_all(answer.text.as_bytes());
         return ExitCode::from(answer.status);
     }
-    match Cli::parse().command.run() {
+    let command = Cli::parse().command;
+    // The job itself says it under `run`, as it does without this command.
+    if !matches!(command, Some(Command::Run(_))) {
+        settings::unknown(std::env::vars_os().map(|(name, _)| name)).iter().for_each(|line| output::say(line));
+    }
+    match command.map_or_else(commands::settings::run, Command::run) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::No) => ExitCode::from(1),
         Ok(Outcome::Exit(code)) => ExitCode::from(code),

@@ -1,5 +1,5 @@
 //! What crates of every floor need in one form only: [`figures`] for people, [`printable`] text, [`redacted`] commands, [`whole_file`] and [`replace`], and the
-//! [`PrivateFolder`] for all that lies outside the user's own data, [`tuned`] numbers, [`driver_prices`] and [`DriverPlaces`].
+//! [`PrivateFolder`] for all that lies outside the user's own data, [`settings`], [`tuned`] numbers, [`driver_prices`] and [`DriverPlaces`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -10,6 +10,7 @@ pub mod figures;
 mod printable;
 mod private_folder;
 mod redacted;
+pub mod settings;
 pub mod tuning;
 mod whole_file;
 

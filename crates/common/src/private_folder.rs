@@ -262,6 +262,19 @@ impl PrivateFolder {
         Ok(names)
     }
 
+    /// Removes the older half of what is in it where that is more than `most`: files, and folders with all that they hold.
+    pub fn tidy(&self, most: usize) {
+        let mut names = self.names().unwrap_or_default();
+        if names.len() > most {
+            names.sort_by_key(|(_, written)| *written);
+            for (name, _) in &names[..names.len() / 2] {
+                if self.remove(name).is_err() {
+                    let _ = std::fs::remove_dir_all(self.path.join(name));
+                }
+            }
+        }
+    }
+
     /// Makes something under a name that nobody has.
     fn under_new_name<T>(&self, make: impl Fn(&OsStr) -> rustix::io::Result<T>) -> io::Result<(OsString, T)> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);

@@ -5,7 +5,7 @@
 //! has loaded by its inode, so there is still one copy of the state).
 
 use crate::{Gpu, SetupError, find};
-use stalloc_common::PrivateFolder;
+use stalloc_common::{PrivateFolder, settings};
 use std::{
     env,
     ffi::{OsStr, OsString},
@@ -13,34 +13,6 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
-
-/// Names of the environment variables that the stand-in reads.
-pub mod variables {
-    /// Preset's name, or a description; without it the stand-in is an H100 of 80 GB.
-    pub const GPU: &str = "STALLOC_DRYRUN_GPU";
-    /// Number of devices, 1 when unset.
-    pub const DEVICES: &str = "STALLOC_DRYRUN_DEVICES";
-    /// Capacity of each device in MiB, in place of the preset's.
-    pub const TOTAL_MIB: &str = "STALLOC_DRYRUN_TOTAL_MIB";
-    /// `1`: memory does not run out; programs that ask still see the capacity, and no free memory once it is used up.
-    pub const AMPLE: &str = "STALLOC_DRYRUN_AMPLE";
-    /// `none`: where it is not known how many elements are chosen, none are; otherwise all.
-    pub const GUESS: &str = "STALLOC_DRYRUN_GUESS";
-    /// `1`: memory cannot be exported to other processes (`CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` is refused).
-    pub const KEEPS_MEMORY: &str = "STALLOC_DRYRUN_NO_EXPORT";
-    /// `imitated`: the installed cuDNN is not asked for its workspaces.
-    pub const CUDNN: &str = "STALLOC_DRYRUN_CUDNN";
-    /// `real`: the host's time is that of a real clock; `modelled` when unset.
-    pub const CLOCK: &str = "STALLOC_DRYRUN_CLOCK";
-    /// Memory taken by the context in MiB, in place of the preset's.
-    pub const CONTEXT_MIB: &str = "STALLOC_DRYRUN_CONTEXT_MIB";
-    /// Where to write what is not imitated: a file, or `stderr`.
-    pub const LOG: &str = "STALLOC_DRYRUN_LOG";
-    /// A number with which events complete late, by chance, and the order of all use of memory is checked.
-    pub const LATE_EVENTS: &str = "STALLOC_DRYRUN_LATE_EVENTS";
-    /// Path of the shared library, in place of the search next to the program.
-    pub const LIBRARY: &str = "STALLOC_DRYRUN_LIB";
-}
 
 /// The most devices that one process can have.
 pub const MAX_DEVICES: u32 = 16;
@@ -69,7 +41,7 @@ impl DryRun {
         if !(1..=MAX_DEVICES).contains(&devices) {
             return Err(SetupError::Devices(devices));
         }
-        let library = library(env::var_os(variables::LIBRARY), env::current_exe().ok().as_deref())?;
+        let library = library(env::var_os(settings::DRYRUN_LIB), env::current_exe().ok().as_deref())?;
         Ok(Self { gpu, devices, library, ample: false, fewest: false, context: None })
     }
 
@@ -136,8 +108,8 @@ impl DryRun {
         };
         let first = |value: &Path, variable: &str| joined([value.as_ref(), &env::var_os(variable).unwrap_or_default()]);
         let mut variables = vec![
-            (variables::GPU, self.gpu.name.into()),
-            (variables::DEVICES, self.devices.to_string().into()),
+            (settings::DRYRUN_GPU.name, self.gpu.name.into()),
+            (settings::DRYRUN_DEVICES.name, self.devices.to_string().into()),
             ("LD_PRELOAD", first(&links.join(LINKS[0]), "LD_PRELOAD")),
             ("LD_LIBRARY_PATH", first(links, "LD_LIBRARY_PATH")),
             ("TRITON_LIBCUDA_PATH", links.as_os_str().to_owned()),
@@ -154,13 +126,13 @@ impl DryRun {
             variables.push(("OMP_WAIT_POLICY", "passive".into()));
         }
         if self.ample {
-            variables.push((variables::AMPLE, "1".into()));
+            variables.push((settings::DRYRUN_AMPLE.name, "1".into()));
         }
         if let Some(bytes) = self.context {
-            variables.push((variables::CONTEXT_MIB, bytes.div_ceil(1 << 20).to_string().into()));
+            variables.push((settings::DRYRUN_CONTEXT_MIB.name, bytes.div_ceil(1 << 20).to_string().into()));
         }
         if self.fewest {
-            variables.push((variables::GUESS, "none".into()));
+            variables.push((settings::DRYRUN_GUESS.name, "none".into()));
         }
         Ok(variables)
     }

@@ -18,7 +18,7 @@ mod tests;
 
 pub use find::{find, find_all};
 pub use gpu::{Gpu, MIB};
-pub use launch::{DryRun, MAX_DEVICES, variables};
+pub use launch::{DryRun, MAX_DEVICES};
 pub use presets::GPUS;
 
 /// Why a dry run cannot be set up.
@@ -54,7 +54,7 @@ pub enum SetupError {
     /// The shared library was found nowhere.
     #[error(
         "the stand-in CUDA library libstalloc_dryrun.so was not found (looked at {looked_at}); build it with `cargo build -p stalloc-dryrun` or set {} to its path",
-        variables::LIBRARY
+        stalloc_common::settings::DRYRUN_LIB
     )]
     LibraryMissing {
         /// The places that were tried, separated by commas.

@@ -2,11 +2,12 @@
 //!
 //! Nothing runs on the GPU and each process has all of it for itself, so no memory is used and no process is listed.
 
-use std::env;
 use std::fmt::Write;
 
 use crate::identity::{DRIVER, bus_name, uuid_name};
-use crate::{Gpu, MIB, find, variables};
+use stalloc_common::settings;
+
+use crate::{Gpu, MIB, find};
 
 /// The command's name.
 pub const COMMAND: &str = "nvidia-smi";
@@ -26,11 +27,10 @@ pub struct SmiOutput {
 /// Answers for the GPU that the environment names.
 #[must_use]
 pub fn answer_in_environment(arguments: &[String]) -> SmiOutput {
-    let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
-    let devices = set(variables::DEVICES).and_then(|count| count.parse().ok()).unwrap_or(1);
-    match find(&set(variables::GPU).unwrap_or_else(|| "h100-80gb".to_owned())) {
+    let devices = settings::DRYRUN_DEVICES.number().unwrap_or(1);
+    match find(&settings::DRYRUN_GPU.text().unwrap_or_else(|| "h100-80gb".to_owned())) {
         Ok(mut gpu) => {
-            if let Some(mebibytes) = set(variables::TOTAL_MIB).and_then(|count| count.parse::<u64>().ok()) {
+            if let Some(mebibytes) = settings::DRYRUN_TOTAL_MIB.number::<u64>() {
                 gpu.total = mebibytes.saturating_mul(MIB);
             }
             answer(arguments, &gpu, devices)

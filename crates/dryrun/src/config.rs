@@ -1,7 +1,8 @@
 //! The device that the environment asks for, read once when the library is loaded.
 
 use crate::log;
-use stalloc_dryrun_setup::{GPUS, Gpu, MAX_DEVICES, MIB, find, variables};
+use stalloc_common::settings;
+use stalloc_dryrun_setup::{GPUS, Gpu, MAX_DEVICES, MIB, find};
 use std::{env, process, sync::LazyLock};
 
 /// What the environment asks for.
@@ -44,15 +45,15 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
             .transpose()
     };
     let default = GPUS.iter().find(|gpu| gpu.name == "h100-80gb").ok_or("no default GPU")?;
-    let mut gpu = match variable(variables::GPU) {
+    let mut gpu = match variable(settings::DRYRUN_GPU.name) {
         Some(name) => find(&name).map_err(|error| error.to_string())?,
         None => *default,
     };
-    let devices = number(variables::DEVICES)?.unwrap_or(1);
+    let devices = number(settings::DRYRUN_DEVICES.name)?.unwrap_or(1);
     let devices = u32::try_from(devices)
         .ok()
         .filter(|devices| (1..=MAX_DEVICES).contains(devices))
-        .ok_or(format!("{}={devices}: a dry run has 1 to {MAX_DEVICES} devices", variables::DEVICES))?;
+        .ok_or(format!("{}={devices}: a dry run has 1 to {MAX_DEVICES} devices", settings::DRYRUN_DEVICES.name))?;
     let mebibytes = |name: &str| -> Result<Option<u64>, String> {
         // A terabyte of memory on each device is all that the address ranges have room for.
         match number(name)? {
@@ -60,15 +61,15 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
             value => Ok(value.map(|value| value * MIB)),
         }
     };
-    gpu.total = mebibytes(variables::TOTAL_MIB)?.unwrap_or(gpu.total);
-    gpu.context = mebibytes(variables::CONTEXT_MIB)?.unwrap_or(gpu.context);
+    gpu.total = mebibytes(settings::DRYRUN_TOTAL_MIB.name)?.unwrap_or(gpu.total);
+    gpu.context = mebibytes(settings::DRYRUN_CONTEXT_MIB.name)?.unwrap_or(gpu.context);
     if gpu.context > gpu.total {
         return Err(format!(
             "a context of {} MiB does not fit in {} MiB ({}, {})",
             gpu.context / MIB,
             gpu.total / MIB,
-            variables::CONTEXT_MIB,
-            variables::TOTAL_MIB
+            settings::DRYRUN_CONTEXT_MIB.name,
+            settings::DRYRUN_TOTAL_MIB.name
         ));
     }
     let flag = |name: &str| match variable(name).as_deref() {
@@ -76,16 +77,16 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
         Some("1") => Ok(true),
         Some(other) => Err(format!("{name}={other}: 0 or 1")),
     };
-    let (ample, keeps_memory) = (flag(variables::AMPLE)?, flag(variables::KEEPS_MEMORY)?);
-    let imitates_cudnn = match variable(variables::CUDNN).as_deref() {
+    let (ample, keeps_memory) = (flag(settings::DRYRUN_AMPLE.name)?, flag(settings::DRYRUN_NO_EXPORT.name)?);
+    let imitates_cudnn = match variable(settings::DRYRUN_CUDNN.name).as_deref() {
         None | Some("installed") => false,
         Some("imitated") => true,
-        Some(other) => return Err(format!("{}={other}: installed or imitated", variables::CUDNN)),
+        Some(other) => return Err(format!("{}={other}: installed or imitated", settings::DRYRUN_CUDNN.name)),
     };
-    let real_clock = match variable(variables::CLOCK).as_deref() {
+    let real_clock = match variable(settings::DRYRUN_CLOCK.name).as_deref() {
         None | Some("modelled") => false,
         Some("real") => true,
-        Some(other) => return Err(format!("{}={other}: modelled or real", variables::CLOCK)),
+        Some(other) => return Err(format!("{}={other}: modelled or real", settings::DRYRUN_CLOCK.name)),
     };
     Ok(Config {
         real_clock,
@@ -94,7 +95,7 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
         ample,
         keeps_memory,
         imitates_cudnn,
-        late_events: number(variables::LATE_EVENTS)?,
+        late_events: number(settings::DRYRUN_LATE_EVENTS.name)?,
     })
 }
 

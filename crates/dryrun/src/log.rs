@@ -1,6 +1,6 @@
 //! What the stand-in says: complaints to standard error, and what it did not imitate to where `STALLOC_DRYRUN_LOG` says.
 
-use stalloc_dryrun_setup::variables;
+use stalloc_common::settings;
 use std::{
     collections::BTreeSet,
     fs::{File, OpenOptions},
@@ -9,7 +9,7 @@ use std::{
 };
 
 static LOG: LazyLock<Mutex<Option<File>>> = LazyLock::new(|| {
-    let path = std::env::var(variables::LOG).unwrap_or_default();
+    let path = settings::DRYRUN_LOG.text().unwrap_or_default();
     let file = match path.as_str() {
         "" | "stderr" => None,
         // Several processes of one program append to the same file, each line in one piece.
@@ -17,7 +17,7 @@ static LOG: LazyLock<Mutex<Option<File>>> = LazyLock::new(|| {
             .create(true)
             .append(true)
             .open(path)
-            .map_err(|error| complain(&format!("{}: {path}: {error}", variables::LOG)))
+            .map_err(|error| complain(&format!("{}: {path}: {error}", settings::DRYRUN_LOG)))
             .ok(),
     };
     Mutex::new(file)
@@ -37,7 +37,7 @@ pub fn note(sentence: &str) {
     let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(file) = log.as_mut() {
         let _ = file.write_all(line.as_bytes());
-    } else if std::env::var(variables::LOG).is_ok_and(|path| path == "stderr") {
+    } else if settings::DRYRUN_LOG.is("stderr") {
         complain(sentence);
     }
 }

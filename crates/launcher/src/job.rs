@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stalloc_common::CommandLine;
+use stalloc_common::{CommandLine, settings};
 use stalloc_dryrun_setup::DryRun;
 
 use crate::Error;
@@ -71,32 +71,32 @@ impl Job {
         command.env("PYTHONPATH", first_of_list(&self.package.join("_bootstrap"), "PYTHONPATH"));
         match self.purpose {
             Purpose::Record => {
-                command.env("STALLOC_TRACE_DIR", &self.directory).env("STALLOC_TRACE_LAUNCH", &self.launch);
-                command.env_remove("STALLOC_MODE");
+                command.env(settings::TRACE_DIR, &self.directory).env(settings::TRACE_LAUNCH, &self.launch);
+                command.env_remove(settings::MODE);
             }
             Purpose::Serve | Purpose::Follow => {
-                command.env("STALLOC_MODE", if self.purpose == Purpose::Serve { "Auto" } else { "Alloc" });
+                command.env(settings::MODE, if self.purpose == Purpose::Serve { "Auto" } else { "Alloc" });
                 // The second says that the folder's traces have been planned.
-                for name in ["STALLOC_MODEL_INFO_PATH", "STALLOC_PLANNED"] {
+                for name in [settings::FOLDER, settings::PLANNED] {
                     match &self.plans {
                         Some(directory) => command.env(name, directory),
                         None => command.env_remove(name),
                     };
                 }
-                command.env_remove("STALLOC_TRACE_DIR");
+                command.env_remove(settings::TRACE_DIR);
                 if let Some(more) = self.solid {
                     // 1 says as large as the plan.
-                    command.env("STALLOC_SOLID", if more == 0 { "1".to_owned() } else { format!("{more}B") });
+                    command.env(settings::SOLID, if more == 0 { "1".to_owned() } else { format!("{more}B") });
                 }
             }
         }
         match &self.fit {
-            Some(told) => command.env("STALLOC_FIT", told),
-            None => command.env_remove("STALLOC_FIT"),
+            Some(told) => command.env(settings::FIT, told),
+            None => command.env_remove(settings::FIT),
         };
-        match crate::settings::write(self)? {
-            Some(file) => command.env(crate::settings::VARIABLE, file),
-            None => command.env_remove(crate::settings::VARIABLE),
+        match crate::options::write(self)? {
+            Some(file) => command.env(settings::LAUNCH, file),
+            None => command.env_remove(settings::LAUNCH),
         };
         if let Some(dry_run) = &self.dry_run {
             dry_run.apply(&mut command)?;
@@ -105,7 +105,7 @@ impl Job {
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", world_size.to_string());
             command.env("LOCAL_RANK", "0").env("LOCAL_WORLD_SIZE", "1");
             command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "29500");
-            command.env("STALLOC_TRACE_ALONE", "1");
+            command.env(settings::TRACE_ALONE, "1");
         }
         Ok(command)
     }

@@ -8,10 +8,10 @@
 mod background;
 mod folder;
 mod job;
+mod options;
 mod package;
 mod process;
 mod reach;
-mod settings;
 
 use std::path::PathBuf;
 

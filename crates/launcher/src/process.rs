@@ -17,7 +17,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
 use crate::job::{Job, Rank};
-use crate::{Error, settings};
+use crate::{Error, options};
 
 /// How often processes are looked at.
 const POLL: Duration = Duration::from_millis(40);
@@ -62,7 +62,7 @@ pub fn run(
     watch: ProcessWatch<'_>,
 ) -> Result<Vec<Ended>, Error> {
     let ended = run_all(job, ranks, at_once, quiet, watch);
-    settings::remove(job);
+    options::remove(job);
     ended
 }
 

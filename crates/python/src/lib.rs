@@ -47,7 +47,7 @@ mod _native {
     #[pymodule_export]
     use super::serve::{
         serve_forbid_waits, serve_keep, serve_keep_in, serve_learn, serve_outcome, serve_plans, serve_prepare,
-        serve_report, serve_solid, serve_solid_size, serve_step, serve_table, serve_unprepare,
+        serve_report, serve_solid, serve_solid_size, serve_step, serve_table, serve_unprepare, unknown_settings,
     };
 
     #[pymodule_export]

@@ -364,7 +364,7 @@ pub fn host_read(bytes: u64, frames: Vec<(String, String, u32)>, answer: Option<
 /// A line for whoever wonders what the recorder does: printed if `STALLOC_LOG_LEVEL` is 0 or 1.
 #[pyfunction]
 pub fn log(text: &str) {
-    if std::env::var("STALLOC_LOG_LEVEL").is_ok_and(|level| matches!(level.trim(), "0" | "1")) {
+    if stalloc_common::settings::LOG_LEVEL.number().is_some_and(|level: u32| level <= 1) {
         runtime::say(text);
     }
 }

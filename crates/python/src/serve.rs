@@ -68,6 +68,12 @@ pub fn serve_solid_size(wish: &str) -> PyResult<Option<u64>> {
     }
 }
 
+/// A line for each name among these that is one of our variables mistyped.
+#[pyfunction]
+pub fn unknown_settings(names: Vec<String>) -> Vec<String> {
+    stalloc_common::settings::unknown(names.into_iter().map(Into::into))
+}
+
 /// Has arenas that are opened from now on in one allocation each, ``more`` bytes larger than their plan needs.
 #[pyfunction]
 pub fn serve_solid(more: u64) {

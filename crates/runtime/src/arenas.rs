@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use stalloc_allocator::{Arena, Error, Freed, LiveBlock, Moved, PoolId, PoolPart, Served};
-use stalloc_common::figures;
+use stalloc_common::{figures, settings};
 use stalloc_device::{Address, Device, GpuDevice, Host, HostPages, Shared, Stream};
 use stalloc_plan::Plan;
 
@@ -48,7 +48,7 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
             open_solid(device, plan, more.unwrap_or(0), budget.of_arena(), why)?
         }
     };
-    let planned_only = std::env::var_os("STALLOC_DYNAMIC").is_some_and(|value| value == "0");
+    let planned_only = settings::DYNAMIC.is("0");
     Ok(learned_from(
         if planned_only { arena.planned_only() } else { arena },
         i32::try_from(plan.device).unwrap_or(i32::MAX),
@@ -81,13 +81,13 @@ const DOES_NOT_MAP: &str = "on AMD GPUs the arena is one allocation; ";
 
 /// With `STALLOC_TIGHT=1` an arena holds next to nothing but what tensors use, however often it remaps for that.
 fn tight<D: Device>(mut arena: Arena<D>) -> Arena<D> {
-    arena.set_tight(std::env::var_os("STALLOC_TIGHT").is_some_and(|value| value == "1"));
+    arena.set_tight(settings::TIGHT.is("1"));
     arena
 }
 
 fn open_host(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     fork::in_use();
-    if std::env::var_os("STALLOC_HOST_PAGES").is_some() {
+    if settings::HOST_PAGES.text().is_some() {
         return Ok(learned_from(tight(Arena::new(HostPages::new(HOST_BYTES), plan)?), HOST, None));
     }
     Ok(learned_from(tight(Arena::new(Shared::new(Host::new(HOST_BYTES)), plan)?), HOST, None))

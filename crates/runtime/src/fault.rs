@@ -53,7 +53,7 @@ mod injection {
     static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
 
     fn armed() -> Option<Armed> {
-        let wanted = std::env::var("STALLOC_FAULT").ok()?;
+        let wanted = stalloc_common::settings::FAULT.text()?;
         let (name, from) = wanted.split_once(':')?;
         Some(Armed { name: name.to_owned(), from: from.parse().ok()?, calls: Mutex::default() })
     }

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use stalloc_common::settings;
+
 use crate::error::{Budget, Fault, FilePosition, ReadError, Result};
 use crate::input::{BUFFER, Input as Source, Progress};
 use crate::instance::{self, Instance};
@@ -16,9 +18,6 @@ pub const MEMORY_LIMIT: u64 = 4 << 30;
 
 /// More than any device has, and any job that a dry run is asked about needs, bytes.
 const LARGEST_DEVICE: u64 = 64 << 40;
-
-/// Environment variable that sets another limit, in GiB.
-const LIMIT_VARIABLE: &str = "STALLOC_READ_GIB";
 
 /// What a file holds.
 #[derive(Clone, Debug)]
@@ -37,7 +36,7 @@ pub enum Input {
 /// # Errors
 /// If the file cannot be read or is damaged; the error names the file, the place and what to do.
 pub fn open(path: &Path, progress: Progress<'_>) -> std::result::Result<Input, ReadError> {
-    let limit = std::env::var(LIMIT_VARIABLE).ok().and_then(|gib| gib.trim().parse::<u64>().ok());
+    let limit = settings::READ_GIB.number::<u64>();
     open_within(path, progress, limit.map_or(MEMORY_LIMIT, |gib| gib.saturating_mul(1 << 30)))
 }
 

@@ -42,8 +42,9 @@ _ALWAYS_ON = {
 
 
 def without_effect(environment: Mapping[str, str]) -> list[str]:
-    """A line for each switch of the artifact that asks for what cannot be had."""
-    return [f"{name}=0 has no effect: {why}" for name, why in _ALWAYS_ON.items() if environment.get(name) == "0"]
+    """A line for each switch of the artifact that asks for what cannot be had, and for each name that was mistyped."""
+    off = [f"{name}=0 has no effect: {why}" for name, why in _ALWAYS_ON.items() if environment.get(name) == "0"]
+    return off + _native.unknown_settings(list(environment))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ mod ranks;
 mod report;
 mod run;
 mod run_fit;
+pub mod settings;
 mod simulate;
 mod top;
 mod trace;

@@ -146,7 +146,7 @@ mod tests {
         for dashes in [&["--"][..], &[]] {
             let own = ["torchrun", "--plan", "theirs", "train.py", "--", "-x", "--dry-run"];
             let typed = [&["stalloc", "run", "--plan", "ours"][..], dashes, &own[..]].concat();
-            let Ok(Cli { command: Command::Run(args) }) = Cli::try_parse_from(&typed) else {
+            let Ok(Cli { command: Some(Command::Run(args)), .. }) = Cli::try_parse_from(&typed) else {
                 panic!("{typed:?} is not accepted");
             };
             assert_eq!((args.plan, args.command), (Some("ours".into()), own.map(Into::into).to_vec()));

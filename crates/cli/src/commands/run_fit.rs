@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
-use stalloc_dryrun_setup::{GPUS, Gpu, MIB, find, variables};
-use stalloc_jobs::fit::{self, Setting};
+use stalloc_common::settings;
+use stalloc_dryrun_setup::{GPUS, Gpu, MIB, find};
+use stalloc_jobs::fit::{self, TrialSetting};
 use stalloc_jobs::levers::{self, Answer, Combination, Question, first_plan};
 
 use crate::commands::levers::{own, step, watching};
@@ -80,7 +81,7 @@ pub fn decide(
             searched: vec![levers::OURS],
             at_once: 0,
             keeps: true,
-            setting: Setting {
+            setting: TrialSetting {
                 package: stalloc_launcher::python_package().map_err(failed)?,
                 steps: STEPS,
                 limit: LIMIT,
@@ -191,7 +192,7 @@ fn needed(bytes: Option<u64>) -> String {
 
 /// The GPU that the job will have, and what others use of it, bytes. No context is made on it.
 fn card(dry_run: Option<&str>) -> Result<(Gpu, u64), Error> {
-    let named = dry_run.map(str::to_owned).or_else(|| env::var(variables::GPU).ok().filter(|name| !name.is_empty()));
+    let named = dry_run.map(str::to_owned).or_else(|| settings::DRYRUN_GPU.text());
     if let Some(name) = named {
         return Ok((find(&name).map_err(|error| Error::message(error.to_string()))?, 0));
     }

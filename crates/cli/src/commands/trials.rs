@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stalloc_jobs::fit::{FailureKind, Setting, TrialFailure, Tried};
+use stalloc_jobs::fit::{FailureKind, TrialFailure, TrialSetting, Tried};
 
 use crate::commands::trace::{Answers, failed};
 use crate::error::Error;
@@ -40,8 +40,8 @@ pub struct Trials {
 
 impl Trials {
     /// As the library takes it.
-    pub fn setting(&self) -> Result<Setting, Error> {
-        Ok(Setting {
+    pub fn setting(&self) -> Result<TrialSetting, Error> {
+        Ok(TrialSetting {
             package: stalloc_launcher::python_package().map_err(failed)?,
             steps: self.steps,
             limit: Duration::from_secs(self.trial_limit),

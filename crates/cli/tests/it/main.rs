@@ -8,3 +8,4 @@ mod faults;
 mod floors;
 mod help;
 mod info;
+mod settings;

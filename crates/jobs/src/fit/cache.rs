@@ -77,14 +77,7 @@ impl TrialCache {
 
     /// Removes the older half of the entries where there are too many.
     pub fn tidy(&self) {
-        let Some(folder) = &self.0 else { return };
-        let mut entries = folder.names().unwrap_or_default();
-        if entries.len() > MOST_ENTRIES {
-            entries.sort_by_key(|(_, written)| *written);
-            for (name, _) in &entries[..entries.len() / 2] {
-                let _ = folder.remove(name);
-            }
-        }
+        self.0.iter().for_each(|folder| folder.tidy(MOST_ENTRIES));
     }
 }
 

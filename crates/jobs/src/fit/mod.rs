@@ -34,7 +34,7 @@ pub use outside::{Outside, Part};
 pub use picture::page;
 pub use report::{Answer, Candidate, Frontier, Trouble};
 pub use scheduler::Event;
-pub use trial::{FailureKind, Outcome, Setting, TrialFailure};
+pub use trial::{FailureKind, Outcome, TrialFailure, TrialSetting};
 pub use values::{Assignment, Values, Variable, substitute};
 pub use verdict::CardVerdict;
 pub use world::WorldSize;
@@ -59,7 +59,7 @@ pub struct Question {
     /// The allocators whose largest value is searched, by their place in [`ALLOCATORS`].
     pub searched: Vec<usize>,
     /// What is the same in every trial.
-    pub setting: Setting,
+    pub setting: TrialSetting,
     /// Trials at once; 0: as many as there are cores, and at most eight.
     pub at_once: usize,
     /// What was tried is kept for the next time.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stalloc_common::CommandLine;
+use stalloc_common::{CommandLine, settings};
 use stalloc_dryrun_setup::{DryRun, Gpu};
 use stalloc_launcher::{Background, Job, Purpose, Rank, run_in_background};
 use stalloc_trace::Input;
@@ -29,7 +29,7 @@ const ALLOCATOR_OPTIONS: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_
 
 /// What is the same in every trial.
 #[derive(Clone, Debug)]
-pub struct Setting {
+pub struct TrialSetting {
     /// The Python package that records.
     pub package: PathBuf,
     /// Steps to record.
@@ -98,7 +98,7 @@ pub fn run(
     (dry_run, others): (&DryRun, &[Gpu]),
     rank: Option<Rank>,
     levers: Option<&[String]>,
-    setting: &Setting,
+    setting: &TrialSetting,
     stop: &AtomicBool,
 ) -> Result<Option<(Outcome, Notes)>, Error> {
     let folder = scratch()?;
@@ -111,13 +111,13 @@ pub fn run(
         (job.steps, job.stacks) = (Some(longer), Some(longer));
     }
     let mut process = job.process(rank)?;
-    process.env("STALLOC_TRIAL_NOTES", &notes);
+    process.env(settings::TRIAL_NOTES, &notes);
     match levers {
-        Some(levers) => process.env("STALLOC_LEVERS", levers.join(",")),
-        None => process.env_remove("STALLOC_LEVERS"),
+        Some(levers) => process.env(settings::LEVERS, levers.join(",")),
+        None => process.env_remove(settings::LEVERS),
     };
     if let Some(meeting) = &setting.shared_start {
-        process.env("STALLOC_LEVERS_SHARED", format!("{}:{}", std::process::id(), meeting.display()));
+        process.env(settings::LEVERS_SHARED, format!("{}:{}", std::process::id(), meeting.display()));
     }
     without_expandable_segments(&mut process);
     let log = folder.path().join("output.log");
@@ -163,7 +163,7 @@ pub fn recording(
     command: &CommandLine,
     dry_run: &DryRun,
     directory: PathBuf,
-    setting: &Setting,
+    setting: &TrialSetting,
 ) -> Result<Job, stalloc_launcher::Error> {
     let launch = stalloc_launcher::prepare(&directory)?;
     Ok(Job {

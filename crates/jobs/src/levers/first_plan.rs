@@ -18,11 +18,7 @@ const MOST_FOLDERS: usize = 40;
 /// The folder for the plans of a job that is told `told` and whose trial came to `found`: the same for the same. None if there can be none.
 pub fn folder(question: &fit::Question, told: &str, found: &super::LeverFigures) -> Option<PathBuf> {
     let all = PrivateFolder::kept("plans").ok()?;
-    let mut folders = all.names().unwrap_or_default();
-    if folders.len() > MOST_FOLDERS {
-        folders.sort_by_key(|(_, written)| *written);
-        folders[..MOST_FOLDERS / 2].iter().for_each(|(name, _)| drop(std::fs::remove_dir_all(all.path().join(name))));
-    }
+    all.tidy(MOST_FOLDERS);
     let of = format!("{:?} {} {told} {found:?}", question.command, question.gpus.first()?.name);
     let own = all.below(format!("{:016x}", stalloc_common::hash(of.as_bytes())).as_ref()).ok()?;
     Some(own.path().to_owned())

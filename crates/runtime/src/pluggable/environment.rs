@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Once;
 
 use stalloc_common::figures::{bytes, percent};
+use stalloc_common::settings;
 
 use crate::arenas;
 use crate::fault::contained;
@@ -17,8 +18,8 @@ use crate::messages::say;
 pub fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let quiet = env::var("STALLOC_LOG_LEVEL").is_ok_and(|level| level.parse().is_ok_and(|level: u32| level >= 3));
-        let mode = env::var("STALLOC_MODE").unwrap_or_default().to_lowercase();
+        let quiet = settings::LOG_LEVEL.number().is_some_and(|level: u32| level >= 3);
+        let mode = settings::MODE.text().unwrap_or_default().to_lowercase();
         match mode.as_str() {
             "alloc" => serve(quiet),
             "auto" | "" => learn(quiet),
@@ -43,7 +44,7 @@ const GPUS_OF_A_MACHINE: i32 = 16;
 /// Serves every GPU from an arena that learns, starting from the plans that there are.
 fn learn(quiet: bool) {
     crate::learning::start();
-    let folder = env::var_os("STALLOC_MODEL_INFO_PATH").map(PathBuf::from);
+    let folder = settings::FOLDER.path();
     follow(folder.map(|folder| plans(&folder, rank())).unwrap_or_default());
     for device in 0..GPUS_OF_A_MACHINE {
         arenas::prepare(device, stalloc_plan::Plan::default());
@@ -56,7 +57,7 @@ fn rank() -> u64 {
 }
 
 fn serve(quiet: bool) {
-    let Some(folder) = env::var_os("STALLOC_MODEL_INFO_PATH").map(PathBuf::from) else {
+    let Some(folder) = settings::FOLDER.path() else {
         return say("STALLOC_MODE=Alloc needs STALLOC_MODEL_INFO_PATH, a folder with plans; running without a plan");
     };
     let rank = rank();

@@ -7,9 +7,6 @@ use stalloc_common::PrivateFolder;
 
 use crate::{Error, Job, Purpose};
 
-/// Names the file.
-pub const VARIABLE: &str = "STALLOC_LAUNCH";
-
 /// Files of launches that nobody waits for, at most; when there are more, the older half goes.
 const MOST_FILES: usize = 200;
 
@@ -27,11 +24,7 @@ pub fn write(job: &Job) -> Result<Option<PathBuf>, Error> {
         return Ok(Some(path));
     }
     let folder = PrivateFolder::kept("launches").map_err(|error| Error::DryRun(error.into()))?;
-    let mut files = folder.names().unwrap_or_default();
-    if files.len() > MOST_FILES {
-        files.sort_by_key(|(_, written)| *written);
-        files[..MOST_FILES / 2].iter().for_each(|(name, _)| drop(folder.remove(name)));
-    }
+    folder.tidy(MOST_FILES);
     // The command replaces this process, so that nothing is left to remove it; the same text has the same name.
     let name = format!("{:016x}.json", stalloc_common::hash(text.as_bytes()));
     let failed = |source| Error::Directory { path: folder.path().join(&name), source };
