@@ -11,9 +11,9 @@ use stalloc_plan::Plan;
 
 use crate::Error;
 use crate::frames::Frames;
-use crate::journal::Event;
+use crate::journal::JournalEvent;
 use crate::script::{GRANULE, Guess, Key, Script};
-use crate::statistics::{Source, Statistics};
+use crate::statistics::{ServedBy, Statistics};
 
 mod blocks;
 mod ledger;
@@ -56,7 +56,7 @@ pub struct Served {
     /// Device memory behind the arena now, bytes.
     pub reserved: u64,
     /// How the place was found.
-    pub source: Source,
+    pub source: ServedBy,
     /// The program has left its plan, here or before.
     pub departed: bool,
 }
@@ -151,14 +151,14 @@ impl<D: Device> Arena<D> {
     }
 
     #[inline]
-    fn served(&self, address: Address, size: u64, source: Source) -> Served {
+    fn served(&self, address: Address, size: u64, source: ServedBy) -> Served {
         let bytes = size.max(1).next_multiple_of(GRANULE);
         Served { address, bytes, reserved: self.reserved(), source, departed: self.has_departed() }
     }
 
     /// The first granule of a block for a request, and how its place was found.
     #[inline]
-    fn try_serve(&mut self, size: u64, stream: Stream) -> Option<(u32, Source)> {
+    fn try_serve(&mut self, size: u64, stream: Stream) -> Option<(u32, ServedBy)> {
         if self.order.is_capturing() {
             self.ledger.count(1, |counted| &mut counted.unplanned.capturing);
             return None;
@@ -257,7 +257,7 @@ impl<D: Device> Arena<D> {
         self.memory.begin_step(&self.device, &self.ledger);
         self.review();
         self.adopt();
-        self.ledger.journal().push(Event::StepBegin);
+        self.ledger.journal().push(JournalEvent::StepBegin);
         self.place.step_begin();
     }
 
@@ -273,7 +273,7 @@ impl<D: Device> Arena<D> {
     }
 
     /// Exchanges what was noted so far for an empty list, whose memory is used again; false if some is missing. O(1).
-    pub fn take_journal(&mut self, empty: &mut Vec<Event>) -> bool {
+    pub fn take_journal(&mut self, empty: &mut Vec<JournalEvent>) -> bool {
         self.ledger.journal().take(empty)
     }
 

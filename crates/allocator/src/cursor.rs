@@ -20,7 +20,7 @@ const UNDECIDED: u32 = 512;
 
 /// A position at which the program may be.
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
+struct CandidatePosition {
     at: Position,
     /// The plan says that it comes next here.
     expected: bool,
@@ -32,7 +32,7 @@ struct Candidate {
 #[derive(Clone, Debug)]
 pub struct Cursor {
     /// Where the program may be, likeliest first; several only near the beginning of a section; none: unknown.
-    candidates: Vec<Candidate>,
+    candidates: Vec<CandidatePosition>,
     /// Where the program last was for certain.
     last: Position,
     /// The last requests, by number modulo [`RECENT`].
@@ -126,7 +126,7 @@ impl Cursor {
         self.misfits = 0;
         if let Some(going_on) = going_on {
             let place = if self.marks_begin_sections { self.candidates.len() } else { 0 };
-            self.candidates.insert(place, Candidate { expected: true, continued: true, ..going_on });
+            self.candidates.insert(place, CandidatePosition { expected: true, continued: true, ..going_on });
         }
     }
 
@@ -134,7 +134,7 @@ impl Cursor {
     fn narrow(&mut self, script: &Script, key: Key) -> Option<Guess> {
         let several = self.candidates.len() > 1;
         // What is expected to come next goes before what is not: of two equal sections only one is meant.
-        let fits = |candidate: &&Candidate| fit(script, candidate.at, key).is_some();
+        let fits = |candidate: &&CandidatePosition| fit(script, candidate.at, key).is_some();
         let best = self.candidates.iter().filter(fits).max_by_key(|candidate| candidate.expected)?.expected;
         let mut guess = None;
         self.candidates.retain_mut(|candidate| {
@@ -183,7 +183,7 @@ impl Cursor {
         for (section, expected) in expected.chain(others) {
             let at = Position { section, index: 0 };
             if self.candidates.len() < CANDIDATES && self.candidates.iter().all(|other| other.at != at) {
-                self.candidates.push(Candidate { at, expected, continued: false });
+                self.candidates.push(CandidatePosition { at, expected, continued: false });
             }
         }
     }
@@ -206,7 +206,7 @@ impl Cursor {
 
     fn go_to(&mut self, at: Position) {
         self.candidates.clear();
-        self.candidates.push(Candidate { at, expected: true, continued: false });
+        self.candidates.push(CandidatePosition { at, expected: true, continued: false });
         self.last = at;
     }
 }

@@ -85,7 +85,7 @@ pub struct Frames {
 }
 
 /// The frames of one handle.
-pub(crate) type Handle = Range<usize>;
+pub(crate) type FrameRange = Range<usize>;
 
 /// The granules of some frames.
 fn granules(frames: &Range<usize>, size: u64) -> Range<u32> {
@@ -211,7 +211,7 @@ impl Frames {
     }
 
     /// The frames of a range of granules that have no memory, in pieces for one handle each, of `bytes` at most.
-    pub(crate) fn pieces(&self, range: &Range<u32>, bytes: u64) -> Vec<Handle> {
+    pub(crate) fn pieces(&self, range: &Range<u32>, bytes: u64) -> Vec<FrameRange> {
         let Some(size) = self.frame else { return Vec::new() };
         let most = (bytes / size).max(1).ilog2();
         let inner = self.inner(size, range);
@@ -230,7 +230,7 @@ impl Frames {
     }
 
     /// The handle behind a frame that has memory.
-    fn handle(&self, frame: usize) -> Handle {
+    fn handle(&self, frame: usize) -> FrameRange {
         let order = self.orders[frame];
         let start = frame >> order << order;
         start..start + (1 << order)
@@ -239,13 +239,13 @@ impl Frames {
     /// The addresses of the handles behind a range of granules, in order; none where memory is missing.
     pub fn handles(&self, range: &Range<u32>) -> Vec<Range<Address>> {
         let Some(size) = self.frame.filter(|_| self.is_backed(range)) else { return Vec::new() };
-        let mut handles: Vec<Handle> = self.touched(size, range).map(|frame| self.handle(frame)).collect();
+        let mut handles: Vec<FrameRange> = self.touched(size, range).map(|frame| self.handle(frame)).collect();
         handles.dedup();
         handles.into_iter().map(|handle| self.address(handle.start)..self.address(handle.end)).collect()
     }
 
     /// Handles of several frames behind a range of granules: those that it covers a part of, or all of them. One may come twice.
-    pub(crate) fn large(&self, range: &Range<u32>, all: bool) -> impl Iterator<Item = Handle> {
+    pub(crate) fn large(&self, range: &Range<u32>, all: bool) -> impl Iterator<Item = FrameRange> {
         let of = |size| (self.touched(size, range), self.inner(size, range));
         let (touched, inner) = self.frame.map_or((0..0, 0..0), of);
         let step = if all { 1 } else { touched.len().saturating_sub(1).max(1) };
@@ -260,7 +260,7 @@ impl Frames {
         bytes: u64,
         parts: &[Range<u32>],
         mut is_empty: impl FnMut(Range<u32>) -> bool,
-    ) -> Vec<Handle> {
+    ) -> Vec<FrameRange> {
         let Some(size) = self.frame else { return Vec::new() };
         let border = |granule: u32| ((u64::from(granule) * GRANULE).div_ceil(size) as usize).min(self.highest);
         let (mut found, mut left) = (Vec::new(), bytes);
@@ -317,7 +317,7 @@ impl Frames {
 
     /// Puts the memory of a handle behind other frames, as many, which have none. It stays mapped at the first, too: see
     /// [`Self::unmap_old`].
-    pub(crate) fn alias<D: Device>(&mut self, device: &mut D, from: &Handle, to: &Handle) -> Result<(), Error> {
+    pub(crate) fn alias<D: Device>(&mut self, device: &mut D, from: &FrameRange, to: &FrameRange) -> Result<(), Error> {
         let Some(size) = self.frame else { return Err(Error::Unsupported("map pages")) };
         device.alias(self.address(from.start), self.address(to.start), to.len() as u64 * size)?;
         self.set_unmapped(from, size);
@@ -327,12 +327,12 @@ impl Frames {
     }
 
     /// Unmaps frames whose memory is behind others by now. Nothing may use their addresses any more.
-    pub(crate) fn unmap_old<D: Device>(&mut self, device: &mut D, old: &Handle) -> Result<(), Error> {
+    pub(crate) fn unmap_old<D: Device>(&mut self, device: &mut D, old: &FrameRange) -> Result<(), Error> {
         let Some(size) = self.frame else { return Ok(()) };
         device.unmap(self.address(old.start), old.len() as u64 * size)
     }
 
-    fn set_mapped(&mut self, handle: &Handle, size: u64) {
+    fn set_mapped(&mut self, handle: &FrameRange, size: u64) {
         for frame in handle.clone() {
             self.unmapped[frame / 64] &= !(1 << (frame % 64));
             self.orders[frame] = handle.len().ilog2() as u8;
@@ -341,7 +341,7 @@ impl Frames {
         self.highest = self.highest.max(handle.end);
     }
 
-    fn set_unmapped(&mut self, handle: &Handle, size: u64) {
+    fn set_unmapped(&mut self, handle: &FrameRange, size: u64) {
         handle.clone().for_each(|frame| self.unmapped[frame / 64] |= 1 << (frame % 64));
         self.mapped -= handle.len() as u64 * size;
         self.mapped_until = self.mapped_until.min(handle.start);
@@ -366,7 +366,7 @@ impl Frames {
         };
         let mut result = Ok(());
         for run in self.pieces(range, bytes).chunk_by(|one, next| one.end == next.start) {
-            let backing = |piece: &Handle| Backing { bytes: piece.len() as u64 * size, from: None };
+            let backing = |piece: &FrameRange| Backing { bytes: piece.len() as u64 * size, from: None };
             let backings: Vec<_> = run.iter().map(backing).collect();
             let mapped;
             (mapped, result) = device.map_run(self.address(run[0].start), &backings);
@@ -384,7 +384,7 @@ impl Frames {
     }
 
     /// Takes handles away, and gives their memory back to the device. Nothing may use their addresses any more. Returns the bytes.
-    pub(crate) fn unmap<D: Device>(&mut self, device: &mut D, handles: &[Handle]) -> Result<u64, Error> {
+    pub(crate) fn unmap<D: Device>(&mut self, device: &mut D, handles: &[FrameRange]) -> Result<u64, Error> {
         let Some(size) = self.frame else { return Ok(0) };
         let before = self.mapped;
         for handle in handles {

@@ -2,7 +2,7 @@
 
 /// Something that happened. Granules are those of the arena; a block is named by its first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum JournalEvent {
     /// A block was handed out.
     Alloc {
         /// Its first granule.
@@ -29,7 +29,7 @@ const MOST: usize = 1 << 21;
 /// Events that nobody has read yet.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
-    events: Vec<Event>,
+    events: Vec<JournalEvent>,
     is_on: bool,
     /// Events were left out since nobody read them in time.
     overflowed: bool,
@@ -43,14 +43,14 @@ impl Journal {
 
     /// Notes an event.
     #[inline]
-    pub fn push(&mut self, event: Event) {
+    pub fn push(&mut self, event: JournalEvent) {
         if self.is_on {
             self.push_event(event);
         }
     }
 
     #[inline]
-    fn push_event(&mut self, event: Event) {
+    fn push_event(&mut self, event: JournalEvent) {
         if self.events.len() < MOST {
             self.events.push(event);
         } else {
@@ -60,7 +60,7 @@ impl Journal {
 
     /// Exchanges the events so far for an empty list, whose memory is used again. False if some are missing: whoever
     /// learns from them has to begin anew.
-    pub fn take(&mut self, empty: &mut Vec<Event>) -> bool {
+    pub fn take(&mut self, empty: &mut Vec<JournalEvent>) -> bool {
         empty.clear();
         std::mem::swap(&mut self.events, empty);
         !std::mem::take(&mut self.overflowed)

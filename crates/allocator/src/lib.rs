@@ -20,10 +20,10 @@ mod tuning;
 
 pub use arena::{Arena, Freed, LiveBlock, Moved, PoolId, PoolPart, Served};
 pub use frames::FrameSet;
-pub use journal::Event;
+pub use journal::JournalEvent;
 pub use planned::PlannedAllocator;
 pub use script::{GRANULE, Script};
-pub use statistics::{Departure, Misses, Source, Statistics, Unplanned};
+pub use statistics::{Departure, Misses, ServedBy, Statistics, Unplanned};
 pub use tuning::TUNED;
 
 use stalloc_device::{Address, Stream};

@@ -3,7 +3,7 @@
 use stalloc_device::{Address, Device, Stream};
 
 use crate::arena::{Arena, Served};
-use crate::statistics::{Source, Statistics};
+use crate::statistics::{ServedBy, Statistics};
 use crate::{Allocator, Error};
 
 /// Serves from the arena what it can, and the rest from a fallback `F` that draws on the same device.
@@ -56,7 +56,7 @@ impl<D: Device, F: Allocator> PlannedAllocator<D, F> {
         let served = match self.arena.serve(size, stream) {
             Some(served) => served,
             None => {
-                let (address, source) = (self.malloc_beside(size, stream)?, Source::Fallback);
+                let (address, source) = (self.malloc_beside(size, stream)?, ServedBy::Fallback);
                 Served { address, source, bytes: size, reserved: self.reserved(), departed: self.arena.has_departed() }
             }
         };

@@ -4,7 +4,7 @@ use stalloc_device::{DriverWork, Stream};
 
 /// How a request was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum ServedBy {
     /// At the address that the plan says.
     Planned,
     /// In the arena, where it fitted best.

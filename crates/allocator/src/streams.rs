@@ -158,7 +158,7 @@ impl UsedPage {
 
 /// What is known of a stream.
 #[derive(Clone, Debug, Default)]
-struct Line {
+struct StreamTicks {
     /// Tick of its last use.
     last: u64,
     /// Its uses up to this tick are done.
@@ -169,7 +169,7 @@ struct Line {
 
 /// Whose the memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+enum MemoryOwner {
     Nobody,
     /// Everything was used by this stream alone, or is done: nothing is written down.
     One(u16),
@@ -179,10 +179,10 @@ enum Owner {
 /// The last user of each part of an address range.
 #[derive(Clone, Debug)]
 pub struct Owners {
-    owner: Owner,
+    owner: MemoryOwner,
     /// What lies behind the last one was used by nobody.
     pieces: Vec<UsedPage>,
-    lines: Vec<Line>,
+    lines: Vec<StreamTicks>,
     tick: u64,
     /// Where the epoch began, and the one before.
     began: [u64; 2],
@@ -207,7 +207,7 @@ impl Owners {
     /// Nobody has used anything yet.
     pub fn new() -> Self {
         Owners {
-            owner: Owner::Nobody,
+            owner: MemoryOwner::Nobody,
             pieces: Vec::new(),
             lines: Vec::new(),
             tick: 1,
@@ -223,31 +223,31 @@ impl Owners {
     /// Whether no other stream's use is known of: then nothing has to be noted for this one.
     #[inline]
     pub fn is_alone(&self, stream: u16) -> bool {
-        self.owner == Owner::One(stream)
+        self.owner == MemoryOwner::One(stream)
     }
 
     /// A stream is going to use memory. The answer: the one that was alone until now; all memory that there is was its.
     pub fn admit(&mut self, stream: u16) -> Option<u16> {
         let count = usize::from(stream) + 1;
         if self.lines.len() < count {
-            self.lines.resize_with(count, Line::default);
+            self.lines.resize_with(count, StreamTicks::default);
         }
         match self.owner {
-            Owner::Nobody => self.owner = Owner::One(stream),
-            Owner::One(one) if one != stream => {
-                self.owner = Owner::Several;
+            MemoryOwner::Nobody => self.owner = MemoryOwner::One(stream),
+            MemoryOwner::One(one) if one != stream => {
+                self.owner = MemoryOwner::Several;
                 self.noted = 0;
                 self.began = [self.tick; 2];
                 return Some(one);
             }
-            Owner::One(_) | Owner::Several => {}
+            MemoryOwner::One(_) | MemoryOwner::Several => {}
         }
         None
     }
 
     /// A stream has used a range until now. The answer: so many were noted in this epoch.
     pub fn note(&mut self, range: Range<u32>, stream: u16) -> u32 {
-        if self.owner == Owner::Several {
+        if self.owner == MemoryOwner::Several {
             self.lines[usize::from(stream)].last = self.tick;
             self.noted += 1;
             self.set(range, Use::new(stream, self.tick));
@@ -375,7 +375,7 @@ impl Owners {
     /// with `until_done`, all whose uses are not done. O(parts of the range), each of which is a stream's that gave it back.
     pub fn users(&self, range: &Range<u32>, stream: u16, until_done: bool) -> Vec<(u16, u64)> {
         let mut users: Vec<(u16, u64)> = Vec::new();
-        if let Owner::One(one) = self.owner {
+        if let MemoryOwner::One(one) = self.owner {
             users.extend((until_done || one != stream).then_some((one, self.tick)));
             return users;
         }
@@ -431,7 +431,7 @@ impl Owners {
     pub fn all_completed(&mut self) {
         let tick = self.recorded();
         self.lines.iter_mut().for_each(|line| line.done = tick);
-        self.owner = Owner::Nobody;
+        self.owner = MemoryOwner::Nobody;
         self.pieces.clear();
         (self.parts, self.swept, self.noted) = (0, 0, 0);
     }
@@ -439,7 +439,7 @@ impl Owners {
     /// An epoch ends. The answer: the streams, with the ticks of their last uses, whose uses are not done and should be known to be,
     /// since a search had to pass over them, or since they are idle and another one might be alone.
     pub fn end_epoch(&mut self) -> Vec<(u16, u64)> {
-        if self.owner != Owner::Several {
+        if self.owner != MemoryOwner::Several {
             return Vec::new();
         }
         let in_use = self.lines.iter().filter(|line| line.last >= self.began[0]).count();
@@ -454,11 +454,11 @@ impl Owners {
 
     /// Forgets what is done, where much is written down; and everything, once one stream is alone again.
     pub fn drop_done(&mut self) {
-        let used_lately = |line: &Line| line.last > line.done || line.last >= self.began[1];
+        let used_lately = |line: &StreamTicks| line.last > line.done || line.last >= self.began[1];
         let mut lately = self.lines.iter().enumerate().filter(|(_, line)| used_lately(line));
         let (one, other) = (lately.next(), lately.next());
-        if let (Owner::Several, Some((one, _)), None) = (self.owner, one, other) {
-            self.owner = Owner::One(one as u16);
+        if let (MemoryOwner::Several, Some((one, _)), None) = (self.owner, one, other) {
+            self.owner = MemoryOwner::One(one as u16);
             self.pieces.clear();
             (self.parts, self.swept) = (0, 0);
         }

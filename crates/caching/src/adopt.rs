@@ -3,14 +3,14 @@
 use stalloc_device::{Address, Device, Stream};
 use thiserror::Error;
 
-use crate::block::{Block, BlockId, NONE};
-use crate::expand::Range;
+use crate::block::{BlockId, CachedBlock, NONE};
+use crate::expand::ReservedRange;
 use crate::pool::GENERAL;
 use crate::{Cache, MIN_BLOCK, SMALL_SEGMENT};
 
 /// A piece of a segment to adopt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum SegmentPiece {
     /// The program holds it; bytes that it asked for.
     Live {
         /// Bytes of the block.
@@ -30,11 +30,11 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl SegmentPiece {
     /// Its length in bytes.
     pub fn size(self) -> u64 {
         match self {
-            Part::Live { size, .. } | Part::Free { size } | Part::Unmapped { size } => size,
+            SegmentPiece::Live { size, .. } | SegmentPiece::Free { size } | SegmentPiece::Unmapped { size } => size,
         }
     }
 }
@@ -53,7 +53,7 @@ pub struct Adopted {
     /// Which private pool owns it; 0: none, it serves everybody.
     pub owner: u32,
     /// What it consists of, in the order of addresses.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SegmentPiece>,
 }
 
 /// Why a state cannot be adopted.
@@ -78,17 +78,17 @@ impl<D: Device> Cache<D> {
         let pool = self.pools.of(GENERAL + segment.owner, segment.stream, segment.small);
         let size = segment.parts.iter().map(|p| p.size()).sum();
         let range = match segment.expandable {
-            true => self.add_range_record(Range { base: segment.address, size, page }),
+            true => self.add_range_record(ReservedRange { base: segment.address, size, page }),
             false => NONE,
         };
         let mut address = segment.address;
         let mut prev: BlockId = NONE;
         for &part in &segment.parts {
             let live = match part {
-                Part::Live { requested, .. } => requested.max(1).next_multiple_of(MIN_BLOCK),
+                SegmentPiece::Live { requested, .. } => requested.max(1).next_multiple_of(MIN_BLOCK),
                 _ => 0,
             };
-            let id = self.blocks.add(Block {
+            let id = self.blocks.add(CachedBlock {
                 address,
                 size: part.size(),
                 live,
@@ -101,22 +101,22 @@ impl<D: Device> Cache<D> {
                 events: 0,
                 in_use: live > 0,
                 shared: false,
-                mapped: !matches!(part, Part::Unmapped { .. }),
+                mapped: !matches!(part, SegmentPiece::Unmapped { .. }),
             });
             if prev != NONE {
                 self.blocks[prev].next = id;
             }
             match part {
-                Part::Live { .. } => {
+                SegmentPiece::Live { .. } => {
                     self.live.insert(address, id);
                     self.allocated += live;
                     self.reserved += part.size();
                 }
-                Part::Free { .. } => {
+                SegmentPiece::Free { .. } => {
                     self.insert_free(id);
                     self.reserved += part.size();
                 }
-                Part::Unmapped { .. } => self.pools[pool].insert_unmapped(address, id),
+                SegmentPiece::Unmapped { .. } => self.pools[pool].insert_unmapped(address, id),
             }
             prev = id;
             address += part.size();
@@ -130,7 +130,7 @@ impl<D: Device> Cache<D> {
         for &part in &segment.parts {
             let end = address.checked_add(part.size()).filter(|&end| end > address).ok_or(AdoptError::Size(start))?;
             match part {
-                Part::Live { size, requested } => {
+                SegmentPiece::Live { size, requested } => {
                     if requested.checked_next_multiple_of(MIN_BLOCK).is_none_or(|bytes| bytes > size) {
                         return Err(AdoptError::Size(start));
                     }
@@ -138,13 +138,13 @@ impl<D: Device> Cache<D> {
                         return Err(AdoptError::Twice(address));
                     }
                 }
-                Part::Unmapped { size } => {
+                SegmentPiece::Unmapped { size } => {
                     let aligned = (address - start).is_multiple_of(page) && size.is_multiple_of(page);
                     if !segment.expandable || !aligned {
                         return Err(AdoptError::Unmapped(start));
                     }
                 }
-                Part::Free { .. } => {}
+                SegmentPiece::Free { .. } => {}
             }
             address = end;
         }

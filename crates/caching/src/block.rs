@@ -2,7 +2,7 @@
 
 use stalloc_device::Address;
 
-/// Index of a [`Block`].
+/// Index of a [`CachedBlock`].
 pub(super) type BlockId = u32;
 
 /// No block, no range.
@@ -10,7 +10,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// A piece of a segment.
 #[derive(Clone, Debug)]
-pub(super) struct Block {
+pub(super) struct CachedBlock {
     pub address: Address,
     pub size: u64,
     /// Live bytes that it counts for: the request rounded up to 512; 0 when free.
@@ -37,7 +37,7 @@ pub(super) struct Block {
     pub mapped: bool,
 }
 
-impl Block {
+impl CachedBlock {
     /// Whether it is neither held by the program nor waiting for another stream.
     pub fn is_free(&self) -> bool {
         !self.in_use && self.events == 0 && !self.shared
@@ -51,14 +51,14 @@ impl Block {
 
 /// All blocks.
 #[derive(Debug, Default)]
-pub(super) struct Blocks {
-    slab: Vec<Block>,
+pub(super) struct BlockSlab {
+    slab: Vec<CachedBlock>,
     vacant: Vec<BlockId>,
 }
 
-impl Blocks {
+impl BlockSlab {
     /// Adds a block.
-    pub fn add(&mut self, block: Block) -> BlockId {
+    pub fn add(&mut self, block: CachedBlock) -> BlockId {
         match self.vacant.pop() {
             Some(id) => {
                 self.slab[id as usize] = block;
@@ -79,7 +79,7 @@ impl Blocks {
     /// Adds a block that starts `offset` bytes into `id` and takes the rest of it; `id` keeps the front.
     pub fn split(&mut self, id: BlockId, offset: u64) -> BlockId {
         let front = self[id].clone();
-        let rest = self.add(Block {
+        let rest = self.add(CachedBlock {
             address: front.address + offset,
             size: front.size - offset,
             live: 0,
@@ -111,16 +111,16 @@ impl Blocks {
     }
 }
 
-impl std::ops::Index<BlockId> for Blocks {
-    type Output = Block;
+impl std::ops::Index<BlockId> for BlockSlab {
+    type Output = CachedBlock;
 
-    fn index(&self, id: BlockId) -> &Block {
+    fn index(&self, id: BlockId) -> &CachedBlock {
         &self.slab[id as usize]
     }
 }
 
-impl std::ops::IndexMut<BlockId> for Blocks {
-    fn index_mut(&mut self, id: BlockId) -> &mut Block {
+impl std::ops::IndexMut<BlockId> for BlockSlab {
+    fn index_mut(&mut self, id: BlockId) -> &mut CachedBlock {
         &mut self.slab[id as usize]
     }
 }

@@ -2,7 +2,7 @@
 
 use stalloc_device::{Address, Device, Error as DeviceError, Stream};
 
-use crate::block::{Block, BlockId, NONE};
+use crate::block::{BlockId, CachedBlock, NONE};
 use crate::{Cache, SMALL_SEGMENT};
 use stalloc_allocator::Error;
 
@@ -11,7 +11,7 @@ const MAX_RANGE: u64 = 1 << 46;
 
 /// A reserved address range.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
+pub(super) struct ReservedRange {
     pub base: Address,
     pub size: u64,
     /// Bytes that are mapped and unmapped as a whole.
@@ -82,8 +82,8 @@ impl<D: Device> Cache<D> {
             Err(DeviceError::OutOfMemory { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let range = self.add_range_record(Range { base, size: bytes, page });
-        let id = self.blocks.add(Block {
+        let range = self.add_range_record(ReservedRange { base, size: bytes, page });
+        let id = self.blocks.add(CachedBlock {
             address: base,
             size: bytes,
             live: 0,
@@ -102,7 +102,7 @@ impl<D: Device> Cache<D> {
         Ok(Some(id))
     }
 
-    pub(super) fn add_range_record(&mut self, range: Range) -> u32 {
+    pub(super) fn add_range_record(&mut self, range: ReservedRange) -> u32 {
         let place = self.ranges.iter().position(Option::is_none).unwrap_or(self.ranges.len());
         if place == self.ranges.len() {
             self.ranges.push(None);
@@ -111,7 +111,7 @@ impl<D: Device> Cache<D> {
         place as u32
     }
 
-    fn range(&self, id: BlockId) -> Option<Range> {
+    fn range(&self, id: BlockId) -> Option<ReservedRange> {
         *self.ranges.get(self.blocks[id].range as usize)?
     }
 

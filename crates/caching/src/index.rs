@@ -5,31 +5,31 @@
 
 use stalloc_device::Address;
 
-use crate::block::{Block, BlockId};
+use crate::block::{BlockId, CachedBlock};
 
 /// Longest array.
 const CHUNK: usize = 64;
 
 /// A free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct FreeEntry {
     pub size: u64,
     pub segment: u64,
     pub address: Address,
     pub block: BlockId,
 }
 
-impl Entry {
+impl FreeEntry {
     /// The entry of a block.
     #[inline]
-    pub fn of(block: &Block, id: BlockId) -> Self {
-        Entry { size: block.size, segment: block.segment, address: block.address, block: id }
+    pub fn of(block: &CachedBlock, id: BlockId) -> Self {
+        FreeEntry { size: block.size, segment: block.segment, address: block.address, block: id }
     }
 }
 
 /// Where an entry stands; good until the next change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cursor {
+pub(super) struct IndexCursor {
     chunk: usize,
     place: usize,
 }
@@ -38,56 +38,56 @@ pub(super) struct Cursor {
 #[derive(Debug, Default)]
 pub(super) struct FreeIndex {
     /// Never empty ones.
-    chunks: Vec<Vec<Entry>>,
-    spare: Vec<Vec<Entry>>,
+    chunks: Vec<Vec<FreeEntry>>,
+    spare: Vec<Vec<FreeEntry>>,
 }
 
 impl FreeIndex {
-    fn new_chunk(&mut self) -> Vec<Entry> {
+    fn new_chunk(&mut self) -> Vec<FreeEntry> {
         self.spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK))
     }
 
     /// The first entry of at least `size` bytes.
-    pub fn seek(&self, size: u64) -> Option<Cursor> {
+    pub fn seek(&self, size: u64) -> Option<IndexCursor> {
         self.first_not(|entry| entry.size < size)
     }
 
     /// The first entry that does not come `before`.
     #[inline]
-    fn first_not(&self, before: impl Fn(&Entry) -> bool) -> Option<Cursor> {
+    fn first_not(&self, before: impl Fn(&FreeEntry) -> bool) -> Option<IndexCursor> {
         let chunk = match self.chunks.len() {
             1 => 0,
             _ => self.chunks.partition_point(|c| c.last().is_some_and(&before)),
         };
         let place = self.chunks.get(chunk)?.partition_point(before);
-        (place < self.chunks[chunk].len()).then_some(Cursor { chunk, place })
+        (place < self.chunks[chunk].len()).then_some(IndexCursor { chunk, place })
     }
 
     /// The entry at a cursor.
-    pub fn get(&self, cursor: Cursor) -> Entry {
+    pub fn get(&self, cursor: IndexCursor) -> FreeEntry {
         self.chunks[cursor.chunk][cursor.place]
     }
 
     /// The entry after a cursor.
-    pub fn next(&self, cursor: Cursor) -> Option<Cursor> {
+    pub fn next(&self, cursor: IndexCursor) -> Option<IndexCursor> {
         if cursor.place + 1 < self.chunks[cursor.chunk].len() {
-            return Some(Cursor { place: cursor.place + 1, ..cursor });
+            return Some(IndexCursor { place: cursor.place + 1, ..cursor });
         }
-        (cursor.chunk + 1 < self.chunks.len()).then_some(Cursor { chunk: cursor.chunk + 1, place: 0 })
+        (cursor.chunk + 1 < self.chunks.len()).then_some(IndexCursor { chunk: cursor.chunk + 1, place: 0 })
     }
 
     /// The largest entry.
-    pub fn last(&self) -> Option<Entry> {
+    pub fn last(&self) -> Option<FreeEntry> {
         self.chunks.last()?.last().copied()
     }
 
     /// Every entry, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Entry> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = FreeEntry> + '_ {
         self.chunks.iter().flatten().copied()
     }
 
     /// Adds an entry.
-    pub fn insert(&mut self, entry: Entry) {
+    pub fn insert(&mut self, entry: FreeEntry) {
         if self.chunks.is_empty() {
             let chunk = self.new_chunk();
             self.chunks.push(chunk);
@@ -109,7 +109,7 @@ impl FreeIndex {
     }
 
     /// Takes the entry at a cursor out.
-    pub fn take(&mut self, cursor: Cursor) -> Entry {
+    pub fn take(&mut self, cursor: IndexCursor) -> FreeEntry {
         let chunk = &mut self.chunks[cursor.chunk];
         let entry = chunk.remove(cursor.place);
         if chunk.is_empty() {
@@ -126,7 +126,7 @@ impl FreeIndex {
     }
 
     /// Takes a block out; whether it was there.
-    pub fn remove(&mut self, entry: Entry) -> bool {
+    pub fn remove(&mut self, entry: FreeEntry) -> bool {
         match self.first_not(|other| *other < entry) {
             Some(cursor) if self.get(cursor) == entry => {
                 self.take(cursor);

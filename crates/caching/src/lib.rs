@@ -36,12 +36,12 @@ mod settings;
 mod tests;
 mod view;
 
-use block::{Block, BlockId, Blocks, NONE};
-use expand::Range;
-use index::Entry;
-use pool::Pools;
+use block::{BlockId, BlockSlab, CachedBlock, NONE};
+use expand::ReservedRange;
+use index::FreeEntry;
+use pool::FreePools;
 
-pub use adopt::{AdoptError, Adopted, Part};
+pub use adopt::{AdoptError, Adopted, SegmentPiece};
 pub use alone::Caching;
 pub use rivals::{Rivals, RivalsHeld, RivalsNow};
 pub use settings::*;
@@ -69,11 +69,11 @@ struct Outstanding<E> {
 /// The caching allocator without its device.
 pub struct Cache<D: Device> {
     settings: Settings,
-    blocks: Blocks,
+    blocks: BlockSlab,
     /// Blocks that the program holds.
     live: FxHashMap<Address, BlockId>,
-    pools: Pools,
-    ranges: Vec<Option<Range>>,
+    pools: FreePools,
+    ranges: Vec<Option<ReservedRange>>,
     /// Streams recorded on live blocks.
     uses: FxHashMap<BlockId, Vec<Stream>>,
     /// Events not yet seen to complete, by the stream that they were recorded on.
@@ -90,9 +90,9 @@ impl<D: Device> Cache<D> {
     pub fn new(settings: Settings) -> Self {
         Cache {
             settings,
-            blocks: Blocks::default(),
+            blocks: BlockSlab::default(),
             live: FxHashMap::default(),
-            pools: Pools::default(),
+            pools: FreePools::default(),
             ranges: Vec::new(),
             uses: FxHashMap::default(),
             events: Vec::new(),
@@ -187,7 +187,7 @@ impl<D: Device> Cache<D> {
         if settings.expandable_segments {
             // What a block at the end of its range can grow to counts as its size.
             let blocks = &self.blocks;
-            let potential = |entry: Entry| {
+            let potential = |entry: FreeEntry| {
                 let next = blocks[entry.block].next;
                 entry.size + if next != NONE && !blocks[next].mapped { blocks[next].size } else { 0 }
             };
@@ -252,7 +252,7 @@ impl<D: Device> Cache<D> {
         };
         self.reserved += bytes;
         self.stats.device_allocs += 1;
-        Ok(Some(self.blocks.add(Block {
+        Ok(Some(self.blocks.add(CachedBlock {
             address,
             size: bytes,
             live: 0,
@@ -344,7 +344,7 @@ impl<D: Device> Cache<D> {
         let block = &mut self.blocks[id];
         let pool = &mut self.pools[block.pool];
         block.born = self.searches[usize::from(!pool.small)];
-        pool.free.insert(Entry::of(block, id));
+        pool.free.insert(FreeEntry::of(block, id));
     }
 
     /// Takes a free block out of its pool's index.
@@ -352,7 +352,7 @@ impl<D: Device> Cache<D> {
         let block = &self.blocks[id];
         let pool = &mut self.pools[block.pool];
         if block.mapped {
-            pool.free.remove(Entry::of(block, id));
+            pool.free.remove(FreeEntry::of(block, id));
         } else {
             pool.remove_unmapped(block.address);
         }

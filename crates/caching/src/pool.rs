@@ -11,7 +11,7 @@ pub(super) const GENERAL: u32 = 0;
 
 /// Free blocks of one stream.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct FreePool {
     pub owner: u32,
     pub stream: Stream,
     pub small: bool,
@@ -20,7 +20,7 @@ pub(super) struct Pool {
     pub unmapped: Vec<(Address, BlockId)>,
 }
 
-impl Pool {
+impl FreePool {
     /// Notes an unmapped block.
     pub fn insert_unmapped(&mut self, address: Address, block: BlockId) {
         let place = self.unmapped.partition_point(|&(a, _)| a < address);
@@ -37,8 +37,8 @@ impl Pool {
 
 /// All pools. Those of one owner and stream stand side by side: small, then large.
 #[derive(Debug, Default)]
-pub(super) struct Pools {
-    list: Vec<Pool>,
+pub(super) struct FreePools {
+    list: Vec<FreePool>,
     by_stream: FxHashMap<(u32, Stream), u32>,
     /// The stream that was asked for last in the general pools, and its small pool.
     last: Option<(Stream, u32)>,
@@ -46,7 +46,7 @@ pub(super) struct Pools {
     order: Vec<u32>,
 }
 
-impl Pools {
+impl FreePools {
     /// Index of a general pool.
     #[inline]
     pub fn general(&mut self, stream: Stream, small: bool) -> u32 {
@@ -72,7 +72,7 @@ impl Pools {
         *self.by_stream.entry((owner, stream)).or_insert_with(|| {
             let pair = list.len() as u32;
             for small in [true, false] {
-                list.push(Pool { owner, stream, small, free: FreeIndex::default(), unmapped: Vec::new() });
+                list.push(FreePool { owner, stream, small, free: FreeIndex::default(), unmapped: Vec::new() });
             }
             let key = |&p: &u32| (list[p as usize].owner, list[p as usize].stream);
             let place = order.partition_point(|p| key(p) < (owner, stream));
@@ -82,7 +82,7 @@ impl Pools {
     }
 
     /// Every pool.
-    pub fn iter(&self) -> std::slice::Iter<'_, Pool> {
+    pub fn iter(&self) -> std::slice::Iter<'_, FreePool> {
         self.list.iter()
     }
 
@@ -93,16 +93,16 @@ impl Pools {
     }
 }
 
-impl std::ops::Index<u32> for Pools {
-    type Output = Pool;
+impl std::ops::Index<u32> for FreePools {
+    type Output = FreePool;
 
-    fn index(&self, pool: u32) -> &Pool {
+    fn index(&self, pool: u32) -> &FreePool {
         &self.list[pool as usize]
     }
 }
 
-impl std::ops::IndexMut<u32> for Pools {
-    fn index_mut(&mut self, pool: u32) -> &mut Pool {
+impl std::ops::IndexMut<u32> for FreePools {
+    fn index_mut(&mut self, pool: u32) -> &mut FreePool {
         &mut self.list[pool as usize]
     }
 }

@@ -2,7 +2,7 @@
 //! segments, is asked for the same.
 
 use rustc_hash::FxHashMap;
-use stalloc_allocator::{Allocator, Error, Event, GRANULE};
+use stalloc_allocator::{Allocator, Error, GRANULE, JournalEvent};
 use stalloc_device::{Address, Counting};
 
 use crate::{Caching, Settings};
@@ -44,10 +44,10 @@ impl Model {
     }
 
     /// Asks for the same; `None` where the model fails, which says nothing of PyTorch then.
-    fn hear(&mut self, event: Event) -> Option<()> {
+    fn hear(&mut self, event: JournalEvent) -> Option<()> {
         match event {
             _ if self.runs_out => Some(()),
-            Event::Alloc { start, granules, stream } => {
+            JournalEvent::Alloc { start, granules, stream } => {
                 let bytes = u64::from(granules) * GRANULE;
                 // As PyTorch it gives back what it caches and asks once more before it fails.
                 let address = match self.allocator.malloc(bytes, stream.into()) {
@@ -63,12 +63,12 @@ impl Model {
                     Some(before) => self.allocator.free(before).ok(),
                 }
             }
-            Event::Free { start } => match self.live.remove(&start) {
+            JournalEvent::Free { start } => match self.live.remove(&start) {
                 None => Some(()),
                 Some(address) => self.allocator.free(address).ok(),
             },
-            Event::GivenBack => self.allocator.empty_cache().ok(),
-            Event::StepBegin => Some(()),
+            JournalEvent::GivenBack => self.allocator.empty_cache().ok(),
+            JournalEvent::StepBegin => Some(()),
         }
     }
 }
@@ -86,11 +86,11 @@ impl Rivals {
     }
 
     /// Takes a part of the journal into account; `is_whole`: nothing is missing in it. What misses something says nothing any more.
-    pub fn hear(&mut self, events: &[Event], is_whole: bool) {
+    pub fn hear(&mut self, events: &[JournalEvent], is_whole: bool) {
         let Some(models) = &mut self.models else { return };
         let mut hear_all = || {
             events.iter().try_for_each(|&event| {
-                self.given_back += u64::from(event == Event::GivenBack);
+                self.given_back += u64::from(event == JournalEvent::GivenBack);
                 models.iter_mut().try_for_each(|model| model.hear(event))
             })
         };
@@ -120,14 +120,14 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn alloc(start: u32, bytes: u64) -> Event {
-        Event::Alloc { start, granules: (bytes / GRANULE) as u32, stream: 0 }
+    fn alloc(start: u32, bytes: u64) -> JournalEvent {
+        JournalEvent::Alloc { start, granules: (bytes / GRANULE) as u32, stream: 0 }
     }
 
     #[test]
     fn pytorch_keeps_what_a_larger_request_cannot_use_and_expandable_segments_grow_it() {
         let mut rivals = Rivals::new(1 << 44);
-        rivals.hear(&[alloc(0, 60 * MIB), Event::Free { start: 0 }, alloc(0, 80 * MIB)], true);
+        rivals.hear(&[alloc(0, 60 * MIB), JournalEvent::Free { start: 0 }, alloc(0, 80 * MIB)], true);
         assert_eq!(
             rivals.held(),
             Some(RivalsHeld { pytorch: 140 * MIB, expandable: 80 * MIB, ..RivalsHeld::default() })
@@ -137,9 +137,9 @@ mod tests {
     #[test]
     fn what_the_better_holds_now_is_known_and_falls_when_it_is_given_back() {
         let mut rivals = Rivals::new(1 << 44);
-        rivals.hear(&[alloc(0, 60 * MIB), Event::Free { start: 0 }, alloc(0, 80 * MIB)], true);
+        rivals.hear(&[alloc(0, 60 * MIB), JournalEvent::Free { start: 0 }, alloc(0, 80 * MIB)], true);
         assert_eq!(rivals.now(), Some(RivalsNow { least: 80 * MIB, given_back: 0 }));
-        rivals.hear(&[Event::Free { start: 0 }, Event::GivenBack, alloc(0, 20 * MIB)], true);
+        rivals.hear(&[JournalEvent::Free { start: 0 }, JournalEvent::GivenBack, alloc(0, 20 * MIB)], true);
         assert_eq!(rivals.now(), Some(RivalsNow { least: 20 * MIB, given_back: 1 }));
         rivals.hear(&[], false);
         assert_eq!(rivals.now(), None, "a part is missing");
@@ -148,7 +148,10 @@ mod tests {
     #[test]
     fn what_the_program_gives_back_pytorch_would_have_given_back_too() {
         let mut rivals = Rivals::new(1 << 44);
-        rivals.hear(&[alloc(0, 60 * MIB), Event::Free { start: 0 }, Event::GivenBack, alloc(0, 80 * MIB)], true);
+        rivals.hear(
+            &[alloc(0, 60 * MIB), JournalEvent::Free { start: 0 }, JournalEvent::GivenBack, alloc(0, 80 * MIB)],
+            true,
+        );
         assert_eq!(
             rivals.held(),
             Some(RivalsHeld { pytorch: 80 * MIB, expandable: 80 * MIB, ..RivalsHeld::default() })
@@ -160,7 +163,9 @@ mod tests {
         // A tensor that is made anew, larger each time: the one before it lives until it is there.
         let grown = |steps: u32| {
             let at = |step: u32| alloc((step % 2) << 20, u64::from(step + 1) * 20 * MIB);
-            (1..steps).flat_map(|step| [at(step), Event::Free { start: ((step - 1) % 2) << 20 }]).collect::<Vec<_>>()
+            (1..steps)
+                .flat_map(|step| [at(step), JournalEvent::Free { start: ((step - 1) % 2) << 20 }])
+                .collect::<Vec<_>>()
         };
         let held = |steps: u32| {
             let mut rivals = Rivals::new(400 * MIB);

@@ -20,7 +20,7 @@ pub struct Counting {
     next: Address,
     segments: BTreeMap<Address, u64>,
     reserved: BTreeMap<Address, u64>,
-    mapped: BTreeMap<Address, Mapping>,
+    mapped: BTreeMap<Address, CountedMapping>,
     /// How often each piece of memory is mapped.
     mappings: BTreeMap<u64, u32>,
     /// Pieces of memory that were ever mapped.
@@ -29,7 +29,7 @@ pub struct Counting {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Mapping {
+struct CountedMapping {
     bytes: u64,
     piece: u64,
 }
@@ -94,7 +94,7 @@ impl Counting {
         Ok(())
     }
 
-    fn put(&mut self, address: Address, mapping: Mapping) {
+    fn put(&mut self, address: Address, mapping: CountedMapping) {
         self.mapped.insert(address, mapping);
         *self.mappings.entry(mapping.piece).or_default() += 1;
     }
@@ -156,7 +156,7 @@ impl Device for Counting {
         self.used += bytes;
         self.pieces += 1;
         self.work.map();
-        self.put(address, Mapping { bytes, piece: self.pieces });
+        self.put(address, CountedMapping { bytes, piece: self.pieces });
         Ok(())
     }
 

@@ -42,7 +42,7 @@ mod shared;
 mod work;
 
 pub use counting::Counting;
-pub use gpu::{Event, GpuDevice, HostMemory};
+pub use gpu::{GpuDevice, GpuEvent, HostMemory};
 pub use host::Host;
 pub use host_pages::HostPages;
 pub use shared::Shared;

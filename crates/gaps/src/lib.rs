@@ -18,19 +18,19 @@ const CLASSES: usize = 128;
 
 /// A free range of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Gap {
+struct FreeUnits {
     start: u32,
     end: u32,
 }
 
 /// A gap in its class, and who may have used parts of it, a bit each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Used {
-    gap: Gap,
+struct UsedGap {
+    gap: FreeUnits,
     users: Cell<u64>,
 }
 
-impl Gap {
+impl FreeUnits {
     fn width(self) -> u32 {
         self.end - self.start
     }
@@ -51,9 +51,9 @@ fn class(width: u32) -> usize {
 #[derive(Clone, Debug)]
 pub struct Gaps {
     /// By address, in chunks; none is empty unless it is the only one.
-    chunks: Vec<Vec<Gap>>,
+    chunks: Vec<Vec<FreeUnits>>,
     /// By class, each by address.
-    classes: Vec<Vec<Used>>,
+    classes: Vec<Vec<UsedGap>>,
     /// One bit per class that is not empty.
     filled: u128,
 }
@@ -69,22 +69,22 @@ impl Gaps {
     /// One gap, `0..len`; `len` is at least 1.
     pub fn new(len: u32) -> Self {
         let mut gaps = Gaps { chunks: vec![Vec::new()], classes: vec![Vec::new(); CLASSES], filled: 0 };
-        let all = Gap { start: 0, end: len };
+        let all = FreeUnits { start: 0, end: len };
         gaps.chunks[0].push(all);
         gaps.classify(all, 0);
         gaps
     }
 
-    fn classify(&mut self, gap: Gap, users: u64) {
+    fn classify(&mut self, gap: FreeUnits, users: u64) {
         let class = class(gap.width());
         let list = &mut self.classes[class];
         let index = list.partition_point(|other| other.gap.start < gap.start);
-        list.insert(index, Used { gap, users: Cell::new(users) });
+        list.insert(index, UsedGap { gap, users: Cell::new(users) });
         self.filled |= 1 << class;
     }
 
     /// The answer: its users.
-    fn declassify(&mut self, gap: Gap) -> u64 {
+    fn declassify(&mut self, gap: FreeUnits) -> u64 {
         let class = class(gap.width());
         let list = &mut self.classes[class];
         let index = list.partition_point(|other| other.gap.start < gap.start);
@@ -98,7 +98,7 @@ impl Gaps {
 
     /// The last gap that starts at or before `unit`.
     fn before(&self, unit: u32) -> Option<At> {
-        let starts_before = |gaps: &Vec<Gap>| gaps.first().is_some_and(|gap| gap.start <= unit);
+        let starts_before = |gaps: &Vec<FreeUnits>| gaps.first().is_some_and(|gap| gap.start <= unit);
         let chunk = self.chunks.partition_point(starts_before).checked_sub(1)?;
         let index = self.chunks[chunk].partition_point(|gap| gap.start <= unit).checked_sub(1)?;
         Some(At { chunk, index })
@@ -113,7 +113,7 @@ impl Gaps {
         (chunk + 1 < self.chunks.len()).then_some(At { chunk: chunk + 1, index: 0 })
     }
 
-    fn gap(&self, at: At) -> Gap {
+    fn gap(&self, at: At) -> FreeUnits {
         self.chunks[at.chunk][at.index]
     }
 
@@ -121,7 +121,7 @@ impl Gaps {
     pub fn fits(&self, window: Range<u32>, width: u32) -> Fits<'_> {
         let (from, to) = (window.start, window.end);
         let across = self.before(from).map(|at| self.gap(at)).filter(|gap| gap.start < from && gap.end > from);
-        let across = across.map(|gap| Gap { start: from, end: gap.end.min(to) });
+        let across = across.map(|gap| FreeUnits { start: from, end: gap.end.min(to) });
         let classes = self.filled & (u128::MAX << class(width));
         Fits { gaps: self, window, width, users: u64::MAX, classes, list: [].iter(), across, found: None }
     }
@@ -147,8 +147,8 @@ impl Gaps {
         let gap = self.gap(at);
         debug_assert!(range.start < range.end && gap.start <= range.start && range.end <= gap.end);
         let users = self.declassify(gap);
-        let left = Gap { end: range.start, ..gap };
-        let right = Gap { start: range.end, ..gap };
+        let left = FreeUnits { end: range.start, ..gap };
+        let right = FreeUnits { start: range.end, ..gap };
         let chunk = &mut self.chunks[at.chunk];
         match (left.width() > 0, right.width() > 0) {
             (true, true) => {
@@ -180,7 +180,7 @@ impl Gaps {
         let right = after.filter(|&at| self.gap(at).start == range.end);
         let start = left.map_or(range.start, |at| self.gap(at).start);
         let end = right.map_or(range.end, |at| self.gap(at).end);
-        let joined = Gap { start, end };
+        let joined = FreeUnits { start, end };
         let mut users = users;
         for at in [left, right].into_iter().flatten() {
             users |= self.declassify(self.gap(at));
@@ -225,9 +225,9 @@ pub struct Fits<'a> {
     /// Classes that are still to be looked at, a bit each.
     classes: u128,
     /// The rest of the class that is looked at.
-    list: std::slice::Iter<'a, Used>,
+    list: std::slice::Iter<'a, UsedGap>,
     /// What a gap that begins before the window has inside of it: before others of its class.
-    across: Option<Gap>,
+    across: Option<FreeUnits>,
     /// Users of the gap that was found last.
     found: Option<&'a Cell<u64>>,
 }
@@ -256,7 +256,7 @@ impl Iterator for Fits<'_> {
     #[inline]
     fn next(&mut self) -> Option<Range<u32>> {
         loop {
-            while let Some(Used { gap, users }) = self.list.next() {
+            while let Some(UsedGap { gap, users }) = self.list.next() {
                 if !self.is_of(users.get()) {
                     continue;
                 }

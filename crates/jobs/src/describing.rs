@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use stalloc_plan::{Entry, Plan, SectionKind};
-use stalloc_planner::{Effort, Options};
+use stalloc_planner::{Effort, SolveOptions};
 use stalloc_simulator::Kind;
 use stalloc_synthesizer::{Witness, steps};
-use stalloc_trace::{Event, Frame, Instance, Recording, StackId, Trace};
+use stalloc_trace::{Event, Frame, InstanceTable, Recording, StackId, Trace};
 
 use crate::gpu_class::GpuClass;
 use crate::simulating::{Replays, simulate};
@@ -178,7 +178,7 @@ impl RecordingInfo<'_> {
     /// whose events contradict each other is left out. O(n log n).
     pub fn try_arenas(&mut self, recording: &Recording, watch: &mut dyn Watch) {
         for (device, trace) in self.devices.iter_mut().zip(&recording.traces) {
-            let effort = Options { effort: Effort::Quick, ..planning::usual_effort() };
+            let effort = SolveOptions { effort: Effort::Quick, ..planning::usual_effort() };
             let planned = planning::trace(trace, effort, watch).ok();
             let replays = Replays { plan: planned.map(|(plan, _)| plan), ..Replays::default() };
             if replays.plan.is_none() {
@@ -359,7 +359,7 @@ pub struct InstanceInfo<'a> {
 }
 
 /// What an instance holds.
-pub fn instance(instance: &Instance) -> InstanceInfo<'_> {
+pub fn instance(instance: &InstanceTable) -> InstanceInfo<'_> {
     let rows = &instance.rows;
     InstanceInfo {
         format: "dsa",

@@ -5,23 +5,23 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stalloc_plan::Plan;
-use stalloc_planner::{Buffer, LifetimeGap, Options};
+use stalloc_planner::{Buffer, LifetimeGap, SolveOptions};
 use stalloc_simulator::Kind;
 pub use stalloc_synthesizer::PlanSummary;
-use stalloc_trace::{Instance, InstanceRow, Trace};
+use stalloc_trace::{InstanceRow, InstanceTable, Trace};
 
 use crate::recorded::alike::{self, Alike};
 use crate::{Error, Watch, inputs, recorded};
 
 /// Two seconds on every core: what a plan is made with where nobody says otherwise.
-pub fn usual_effort() -> Options {
+pub fn usual_effort() -> SolveOptions {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    Options { time_limit: Duration::from_secs(2), threads, ..Options::default() }
+    SolveOptions { time_limit: Duration::from_secs(2), threads, ..SolveOptions::default() }
 }
 
 /// Plans a trace and replays it under the plan: what a plan needs is what the allocator makes of it.
-pub fn trace(trace: &Trace, effort: Options, watch: &mut dyn Watch) -> Result<(Plan, PlanSummary), Error> {
-    let options = stalloc_synthesizer::Options { planner: effort };
+pub fn trace(trace: &Trace, effort: SolveOptions, watch: &mut dyn Watch) -> Result<(Plan, PlanSummary), Error> {
+    let options = stalloc_synthesizer::SynthesisOptions { planner: effort };
     let (plan, mut summary) =
         stalloc_synthesizer::plan(trace, &options, &mut |done, total| watch.progress("planning", done, total))?;
     let options = stalloc_simulator::Options { plan: Some(&plan), ..Default::default() };
@@ -54,7 +54,7 @@ pub fn folder(
     folder: &Path,
     out: &Path,
     (rank, device): (Option<u32>, Option<u32>),
-    effort: Options,
+    effort: SolveOptions,
     watch: &mut dyn Watch,
 ) -> Result<Vec<Planned>, Error> {
     let mut planned: Vec<Planned> = Vec::new();
@@ -118,7 +118,7 @@ pub struct Solved {
 
 /// Plans an instance, which came from `path`: what has an offset in the file keeps it, and a plan within `effort.enough`, the
 /// capacity if there is one, is good enough.
-pub fn instance(path: &Path, instance: &Instance, effort: &Options) -> Result<Solved, Error> {
+pub fn instance(path: &Path, instance: &InstanceTable, effort: &SolveOptions) -> Result<Solved, Error> {
     let started = Instant::now();
     let buffer = |row: &InstanceRow| Buffer {
         lower: row.lower,

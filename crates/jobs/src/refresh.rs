@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stalloc_plan::Plan;
-use stalloc_planner::Options;
+use stalloc_planner::SolveOptions;
 use stalloc_synthesizer::PlanSummary;
 use stalloc_trace::Input;
 
@@ -33,7 +33,7 @@ pub struct Wanted<'a> {
 /// If the plans of the folder are to be followed alone (`frozen`) and it holds nothing that was meant for us.
 pub fn folder(
     Wanted { folder, out, rank, frozen }: Wanted<'_>,
-    effort: &Options,
+    effort: &SolveOptions,
     watch: &mut dyn Watch,
     planned: &mut dyn FnMut(&Path, &PlanSummary),
 ) -> Result<(), Error> {
@@ -87,7 +87,7 @@ pub fn folder(
 
 /// Plans one trace after the other.
 struct One<'a> {
-    effort: &'a Options,
+    effort: &'a SolveOptions,
     is_one_of_several: bool,
     known: Alike<PathBuf>,
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use stalloc_plan::{Findings, Rectangle, check_rectangles};
-use stalloc_trace::{Input, Instance, InstanceRow};
+use stalloc_trace::{Input, InstanceRow, InstanceTable};
 
 use crate::{Error, Watch, inputs};
 
@@ -36,7 +36,7 @@ pub fn verify(path: &Path, input: Option<&Path>, watch: &mut dyn Watch) -> Resul
 }
 
 /// The buffers of an instance at their offsets; `None` if one has none.
-fn rectangles(instance: &Instance) -> Option<Vec<Rectangle>> {
+fn rectangles(instance: &InstanceTable) -> Option<Vec<Rectangle>> {
     let (mut rectangles, mut gaps) = (Vec::with_capacity(instance.rows.len()), Vec::new());
     for row in &instance.rows {
         let InstanceRow { lower, upper, size, alignment, .. } = *row;

@@ -11,9 +11,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use stalloc_allocator::{Event, FrameSet, GRANULE, Script, Statistics};
+use stalloc_allocator::{FrameSet, GRANULE, JournalEvent, Script, Statistics};
 use stalloc_plan::Plan;
-use stalloc_synthesizer::{Around, Draft, Learner, Options, recent_steps};
+use stalloc_synthesizer::{Around, Draft, Learner, SynthesisOptions, recent_steps};
 use stalloc_trace::StackId;
 use stalloc_trace::growth::{Growing, GrowthWatch};
 
@@ -27,7 +27,7 @@ stalloc_common::tuned! {
 #[derive(Debug, Default)]
 pub struct Learning {
     learner: Learner,
-    events: Vec<Event>,
+    events: Vec<JournalEvent>,
     /// Some events were lost: what is known is not the whole program.
     is_partial: bool,
     /// A plan with offsets is followed, as far as is known.
@@ -99,7 +99,7 @@ impl Learning {
     }
 
     /// The list that an arena's journal is exchanged for.
-    pub fn journal(&mut self) -> &mut Vec<Event> {
+    pub fn journal(&mut self) -> &mut Vec<JournalEvent> {
         &mut self.events
     }
 
@@ -117,12 +117,12 @@ impl Learning {
                 self.growing = found.or(self.growing);
             }
             match event {
-                Event::Alloc { start, granules, stream } => {
+                JournalEvent::Alloc { start, granules, stream } => {
                     self.learner.alloc(start.into(), u64::from(granules) * GRANULE, stream.into());
                 }
-                Event::Free { start } => self.learner.free(start.into()),
-                Event::StepBegin => self.learner.step_begin(),
-                Event::GivenBack => {}
+                JournalEvent::Free { start } => self.learner.free(start.into()),
+                JournalEvent::StepBegin => self.learner.step_begin(),
+                JournalEvent::GivenBack => {}
             }
         }
     }
@@ -195,23 +195,23 @@ impl Learning {
 
     /// A plan of all that is known, for keeping; `None` where that is not the whole program, or does not repeat.
     pub fn whole_plan(self) -> Option<Plan> {
-        let plan = (!self.is_partial).then(|| self.learner.whole_plan(&Options::default()));
+        let plan = (!self.is_partial).then(|| self.learner.whole_plan(&SynthesisOptions::default()));
         plan.filter(|plan| !plan.slots.is_empty())
     }
 }
 
-fn watched(watch: &mut GrowthWatch, event: Event) -> Option<Growing> {
+fn watched(watch: &mut GrowthWatch, event: JournalEvent) -> Option<Growing> {
     match event {
-        Event::Alloc { start, granules, .. } => {
+        JournalEvent::Alloc { start, granules, .. } => {
             watch.alloc(start.into(), u64::from(granules) * GRANULE, StackId::NONE);
             None
         }
-        Event::Free { start } => {
+        JournalEvent::Free { start } => {
             watch.free(start.into());
             None
         }
-        Event::StepBegin => watch.step_begin(),
-        Event::GivenBack => None,
+        JournalEvent::StepBegin => watch.step_begin(),
+        JournalEvent::GivenBack => None,
     }
 }
 

@@ -11,9 +11,9 @@ impl Said {
     /// A step of requests of these sizes, granules, so many of which were at planned offsets.
     fn step(&mut self, learning: &mut Learning, sizes: &[u32], planned: u64) -> Option<Proposal> {
         let journal = learning.journal();
-        journal.push(Event::StepBegin);
+        journal.push(JournalEvent::StepBegin);
         for (start, &granules) in (0..).step_by(1000).zip(sizes) {
-            journal.extend([Event::Alloc { start, granules, stream: 0 }, Event::Free { start }]);
+            journal.extend([JournalEvent::Alloc { start, granules, stream: 0 }, JournalEvent::Free { start }]);
         }
         self.now.requests += sizes.len() as u64;
         self.now.planned += planned;

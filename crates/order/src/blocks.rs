@@ -71,7 +71,7 @@ impl std::error::Error for Violation {}
 
 /// A block in use.
 #[derive(Debug)]
-struct Live {
+struct BlockInUse {
     end: u64,
     /// Those that may use it until it is given back.
     streams: BTreeSet<Stream>,
@@ -81,7 +81,7 @@ struct Live {
 
 /// Bytes that were a block's: the last work on them of each stream that used it.
 #[derive(Clone, Debug)]
-struct Used {
+struct UsedBytes {
     end: u64,
     uses: Vec<(Stream, u64)>,
 }
@@ -89,15 +89,15 @@ struct Used {
 /// All blocks of a device, by where they begin; neither map's ranges overlap, in it or in the other.
 #[derive(Debug, Default)]
 pub struct Blocks {
-    live: BTreeMap<u64, Live>,
-    used: BTreeMap<u64, Used>,
+    live: BTreeMap<u64, BlockInUse>,
+    used: BTreeMap<u64, UsedBytes>,
     /// How many were handed out.
     pub count: u64,
 }
 
 impl Blocks {
     /// The live block that holds an address, or begins before `end` and ends behind it.
-    fn live_in(&self, start: u64, end: u64) -> Option<(u64, &Live)> {
+    fn live_in(&self, start: u64, end: u64) -> Option<(u64, &BlockInUse)> {
         self.live.range(..end).next_back().filter(|(_, live)| live.end > start).map(|(&start, live)| (start, live))
     }
 
@@ -123,30 +123,30 @@ impl Blocks {
                 self.used.insert(end, used.clone());
             }
             if from < start {
-                self.used.insert(from, Used { end: start, ..used });
+                self.used.insert(from, UsedBytes { end: start, ..used });
             }
         }
     }
 
-    /// See [`super::Order::handed_out`]. The block is in use afterwards, violation or not.
+    /// See [`super::WorkOrder::handed_out`]. The block is in use afterwards, violation or not.
     pub fn hand_out(&mut self, start: u64, bytes: u64, stream: Stream, clock: &VectorClock) -> Result<(), Violation> {
         let end = start.saturating_add(bytes);
         self.count += 1;
         let overlap = self.live_in(start, end).map(|(other, _)| Violation::Overlap { start, bytes, other });
         let race = self.user(start, end, clock).map(|user| Violation::Race { start, bytes, stream, user });
         self.forget(start, end);
-        self.live.insert(start, Live { end, streams: BTreeSet::from([stream]), done: BTreeMap::new() });
+        self.live.insert(start, BlockInUse { end, streams: BTreeSet::from([stream]), done: BTreeMap::new() });
         overlap.or(race).map_or(Ok(()), Err)
     }
 
-    /// See [`super::Order::used_on`].
+    /// See [`super::WorkOrder::used_on`].
     pub fn use_on(&mut self, address: u64, stream: Stream) {
         if let Some((_, live)) = self.live.range_mut(..=address).next_back().filter(|(_, live)| live.end > address) {
             live.streams.insert(stream);
         }
     }
 
-    /// See [`super::Order::used_once`].
+    /// See [`super::WorkOrder::used_once`].
     pub fn use_once(&mut self, address: u64, stream: Stream, number: u64) {
         if let Some((_, live)) = self.live.range_mut(..=address).next_back().filter(|(_, live)| live.end > address) {
             live.done.insert(stream, number);
@@ -158,15 +158,15 @@ impl Blocks {
         self.live.get(&start).map(|live| live.streams.clone()).unwrap_or_default()
     }
 
-    /// See [`super::Order::given_back`].
+    /// See [`super::WorkOrder::given_back`].
     pub fn give_back(&mut self, start: u64, mut uses: Vec<(Stream, u64)>) -> u64 {
-        let Some(Live { end, done, .. }) = self.live.remove(&start) else { return 0 };
+        let Some(BlockInUse { end, done, .. }) = self.live.remove(&start) else { return 0 };
         uses.extend(done);
-        self.used.insert(start, Used { end, uses });
+        self.used.insert(start, UsedBytes { end, uses });
         end - start
     }
 
-    /// See [`super::Order::accessed`].
+    /// See [`super::WorkOrder::accessed`].
     pub fn access(&self, start: u64, bytes: u64, stream: Stream) -> Result<(), Violation> {
         if self.used_in(start, start.saturating_add(bytes)).is_empty() {
             return Ok(());
@@ -174,7 +174,7 @@ impl Blocks {
         Err(Violation::AfterFree { start, bytes, stream })
     }
 
-    /// See [`super::Order::unmapped`]. Nobody used the range afterwards.
+    /// See [`super::WorkOrder::unmapped`]. Nobody used the range afterwards.
     pub fn unmap(&mut self, start: u64, bytes: u64, host: &VectorClock) -> Result<(), Violation> {
         let end = start.saturating_add(bytes);
         let live = self.live_in(start, end).and_then(|(_, live)| live.streams.first().copied());

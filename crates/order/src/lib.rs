@@ -3,7 +3,7 @@
 //!
 //! A device does what it is given in an order that only streams, events and waits fix. A block that was given back may still be
 //! used by work that its streams were given before; nobody may get its bytes, and they may not lose their memory, before that
-//! work is done for certain. [`Order`] is told what the program and the allocator do and says where that was not so, whatever
+//! work is done for certain. [`WorkOrder`] is told what the program and the allocator do and says where that was not so, whatever
 //! the device really did meanwhile. Its events complete as late as a random number says.
 
 #![forbid(unsafe_code)]
@@ -29,7 +29,7 @@ pub struct Moment(VectorClock);
 
 /// What is known of the order of work on a device.
 #[derive(Debug)]
-pub struct Order {
+pub struct WorkOrder {
     streams: BTreeMap<Stream, VectorClock>,
     /// Work that is done for certain, as the host has seen; all that it gives comes after.
     host: VectorClock,
@@ -40,10 +40,10 @@ pub struct Order {
     random: Option<u64>,
 }
 
-impl Order {
+impl WorkOrder {
     /// Nothing was given yet. With a seed, events complete late.
     pub fn new(late: Option<u64>) -> Self {
-        Order {
+        WorkOrder {
             streams: BTreeMap::new(),
             host: VectorClock::default(),
             blocking: BTreeMap::new(),
@@ -98,7 +98,7 @@ impl Order {
         true
     }
 
-    /// Whether a stream is done with what it was given, as [`Order::completed`].
+    /// Whether a stream is done with what it was given, as [`WorkOrder::completed`].
     pub fn stream_completed(&mut self, stream: Stream) -> bool {
         let moment = Moment(self.clock(stream).clone());
         self.completed(&moment)

@@ -6,8 +6,8 @@ use super::*;
 const START: u64 = 0x1000;
 
 /// A block that stream 1 used and gave back.
-fn given_back_by_one(late: Option<u64>) -> Order {
-    let mut order = Order::new(late);
+fn given_back_by_one(late: Option<u64>) -> WorkOrder {
+    let mut order = WorkOrder::new(late);
     order.handed_out(START, 100, 1).unwrap();
     assert_eq!(order.given_back(START), 100);
     order
@@ -16,7 +16,7 @@ fn given_back_by_one(late: Option<u64>) -> Order {
 /// A seed with which an event is late, asked once.
 fn late() -> Option<u64> {
     (0..100).map(Some).find(|&seed| {
-        let mut order = Order::new(seed);
+        let mut order = WorkOrder::new(seed);
         let moment = order.record(1);
         !order.completed(&moment)
     })?
@@ -39,7 +39,7 @@ fn another_stream_may_have_it_only_after_a_wait_for_an_event_behind_its_last_use
     let moment2 = order.record(1);
     order.queue_wait(2, &moment2);
     order.handed_out(START + 99, 8, 2).unwrap();
-    let mut order = Order::new(None);
+    let mut order = WorkOrder::new(None);
     order.handed_out(START, 100, 1).unwrap();
     let early = order.record(1);
     order.given_back(START);
@@ -73,7 +73,7 @@ fn order_passes_through_a_third_stream_and_through_the_host() {
 #[test]
 fn every_stream_that_was_recorded_has_to_be_waited_for() {
     let recorded = |waited: &[Stream]| {
-        let mut order = Order::new(None);
+        let mut order = WorkOrder::new(None);
         order.handed_out(START, 100, 1).unwrap();
         order.used_on(START + 20, 2);
         order.given_back(START);
@@ -88,7 +88,7 @@ fn every_stream_that_was_recorded_has_to_be_waited_for() {
 #[test]
 fn a_copy_uses_a_block_once() {
     let copied = |waits: bool| {
-        let mut order = Order::new(None);
+        let mut order = WorkOrder::new(None);
         order.handed_out(START, 100, HOST).unwrap();
         order.used_once(START + 20, 2);
         if waits {
@@ -117,7 +117,7 @@ fn memory_that_is_taken_away_has_to_be_done_with_by_the_host_s_knowledge() {
 
 #[test]
 fn blocks_that_overlap_and_uses_after_the_end_are_told() {
-    let mut order = Order::new(None);
+    let mut order = WorkOrder::new(None);
     order.handed_out(START, 100, 1).unwrap();
     order.accessed(START, 100, 5).unwrap();
     order.accessed(START + 100, 100, 5).unwrap();
@@ -131,7 +131,7 @@ fn blocks_that_overlap_and_uses_after_the_end_are_told() {
 fn the_default_stream_takes_turns_with_the_streams_that_ask_for_it() {
     let mut order = given_back_by_one(None);
     assert!(order.handed_out(START, 100, 0).is_err());
-    let mut order = Order::new(None);
+    let mut order = WorkOrder::new(None);
     order.add_blocking(1, 0);
     order.handed_out(START, 100, 1).unwrap();
     order.given_back(START);

@@ -34,7 +34,7 @@ const SMALL: u32 = 32;
 
 /// Memory that was taken from the device as a whole.
 #[derive(Clone, Copy, Debug)]
-struct Region {
+struct PinnedRegion {
     address: Address,
     units: u32,
     /// Units of it that blocks have.
@@ -43,7 +43,7 @@ struct Region {
     made_for: u32,
 }
 
-impl Region {
+impl PinnedRegion {
     fn is_small(&self) -> bool {
         self.made_for <= SMALL
     }
@@ -51,7 +51,7 @@ impl Region {
 
 /// A block, by its first unit.
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct PinnedBlock {
     units: u32,
     /// First unit of its region.
     region: u32,
@@ -59,18 +59,18 @@ struct Block {
 
 /// Regions of blocks of one kind, large or small.
 #[derive(Debug)]
-struct Kind {
+struct BlockClass {
     /// Units that are free in regions with a block.
     gaps: Gaps,
     /// Regions without one: units of the blocks that each was taken for, its own, and the first.
     idle: BTreeSet<(u32, u32, u32)>,
 }
 
-impl Kind {
+impl BlockClass {
     fn new() -> Self {
         let mut gaps = Gaps::new(u32::MAX);
         gaps.take(0..u32::MAX);
-        Kind { gaps, idle: BTreeSet::new() }
+        BlockClass { gaps, idle: BTreeSet::new() }
     }
 }
 
@@ -79,11 +79,11 @@ impl Kind {
 pub struct Regions {
     /// Units that are in no region.
     spare: Gaps,
-    large: Kind,
-    small: Kind,
-    regions: BTreeMap<u32, Region>,
+    large: BlockClass,
+    small: BlockClass,
+    regions: BTreeMap<u32, PinnedRegion>,
     by_address: BTreeMap<Address, u32>,
-    blocks: BTreeMap<u32, Block>,
+    blocks: BTreeMap<u32, PinnedBlock>,
     reserved: u64,
     /// Bytes of blocks, and the most that they were.
     used: u64,
@@ -100,8 +100,8 @@ impl Default for Regions {
     fn default() -> Self {
         Regions {
             spare: Gaps::new(u32::MAX),
-            large: Kind::new(),
-            small: Kind::new(),
+            large: BlockClass::new(),
+            small: BlockClass::new(),
             regions: BTreeMap::new(),
             by_address: BTreeMap::new(),
             blocks: BTreeMap::new(),
@@ -116,7 +116,7 @@ impl Default for Regions {
 }
 
 impl Regions {
-    fn kind(&mut self, is_small: bool) -> &mut Kind {
+    fn kind(&mut self, is_small: bool) -> &mut BlockClass {
         if is_small { &mut self.small } else { &mut self.large }
     }
 
@@ -148,7 +148,7 @@ impl Regions {
         }
         self.regions.entry(first).and_modify(|region| region.used += units);
         self.kind(region.is_small()).gaps.take(block);
-        self.blocks.insert(start, Block { units, region: first });
+        self.blocks.insert(start, PinnedBlock { units, region: first });
         self.used += u64::from(units) * UNIT;
         self.most_used = self.most_used.max(self.used);
         self.native.serve(units);
@@ -216,7 +216,7 @@ impl Regions {
         }
         let Some(first) = self.spare.fits(0..u32::MAX, units + 1).next().map(|range| range.start) else { return false };
         self.spare.take(first..first + units + 1);
-        let region = Region { address, units, used: 0, made_for };
+        let region = PinnedRegion { address, units, used: 0, made_for };
         self.regions.insert(first, region);
         self.by_address.insert(address, first);
         self.reserved += u64::from(units) * UNIT;
@@ -226,7 +226,7 @@ impl Regions {
     }
 
     /// A region has no block any more, or is about to have one.
-    fn set_idle(&mut self, first: u32, region: Region, is_idle: bool) {
+    fn set_idle(&mut self, first: u32, region: PinnedRegion, is_idle: bool) {
         let kind = self.kind(region.is_small());
         let bytes = u64::from(region.units) * UNIT;
         if is_idle {

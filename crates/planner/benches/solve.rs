@@ -4,7 +4,7 @@
 mod synthetic;
 
 use divan::Bencher;
-use stalloc_planner::{Buffer, Effort, Instance, Options, solve};
+use stalloc_planner::{Buffer, Effort, Instance, SolveOptions, solve};
 
 fn main() {
     divan::main();
@@ -14,7 +14,7 @@ fn main() {
 #[divan::bench(args = [1_000, 10_000, 100_000], sample_count = 10)]
 fn quick(bencher: Bencher, buffers: usize) {
     let instance = synthetic::training(buffers, 1, false);
-    let options = Options { effort: Effort::Quick, ..Options::default() };
+    let options = SolveOptions { effort: Effort::Quick, ..SolveOptions::default() };
     bencher.bench(|| solve(&instance, &options));
 }
 
@@ -22,7 +22,7 @@ fn quick(bencher: Bencher, buffers: usize) {
 #[divan::bench(args = [1_000, 10_000], sample_count = 5)]
 fn variable(bencher: Bencher, buffers: usize) {
     let instance = synthetic::training(buffers, 1, true);
-    let options = Options { work_limit: Some(50_000_000), ..Options::default() };
+    let options = SolveOptions { work_limit: Some(50_000_000), ..SolveOptions::default() };
     bencher.bench(|| solve(&instance, &options));
 }
 
@@ -30,7 +30,7 @@ fn variable(bencher: Bencher, buffers: usize) {
 #[divan::bench(args = [20, 50, 100], sample_count = 5)]
 fn without_waste(bencher: Bencher, buffers: usize) {
     let instance = cut(buffers);
-    let options = Options { work_limit: Some(50_000_000), ..Options::default() };
+    let options = SolveOptions { work_limit: Some(50_000_000), ..SolveOptions::default() };
     bencher.bench(|| solve(&instance, &options));
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::part::Part;
-use crate::{Error, Instance, Options, Solution, SolverWatch, Stop};
+use crate::{Error, Instance, Solution, SolveOptions, SolverWatch, Stop};
 
 /// Units of work (items or sections looked at) that one thread does in a second on a slow machine. A 2-core container
 /// does twice as many, so that the work allowed is nearly always done before the time is up, and what is
@@ -37,11 +37,11 @@ pub(crate) struct Until {
 }
 
 /// Solves an instance without gaps and conflicts.
-pub(crate) type Solver = fn(&Instance, &Options, &Clock, &mut SolverWatch) -> Result<Solution, Error>;
+pub(crate) type Solver = fn(&Instance, &SolveOptions, &SolveClock, &mut SolverWatch) -> Result<Solution, Error>;
 
 /// What is left of the time allowed.
 #[derive(Clone, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct SolveClock {
     /// When the time is up; what takes long looks at it now and then.
     pub until: Until,
     pub threads: usize,
@@ -51,8 +51,8 @@ pub(crate) struct Clock {
     pub work: u64,
 }
 
-impl Clock {
-    pub fn new(options: &Options, solver: Solver) -> Clock {
+impl SolveClock {
+    pub fn new(options: &SolveOptions, solver: Solver) -> SolveClock {
         let millis = u64::try_from(options.time_limit.as_millis()).unwrap_or(u64::MAX);
         // Beyond what an `Instant` can hold there is no limit but the work.
         let limit = options.time_limit.min(Duration::from_secs(1 << 40));
@@ -60,7 +60,7 @@ impl Clock {
         let until = Until { at, stop: options.stop };
         let implied =
             (millis / 1000).saturating_mul(WORK_PER_SECOND).saturating_add(millis % 1000 * (WORK_PER_SECOND / 1000));
-        Clock {
+        SolveClock {
             until,
             threads: options.threads.clamp(1, 256),
             solver: Some(solver),
@@ -69,8 +69,8 @@ impl Clock {
     }
 
     /// The same, with what remains of the work left after some was done.
-    pub fn after(&self, done: u64, left: u64) -> Clock {
-        Clock { work: left.saturating_sub(done), ..self.clone() }
+    pub fn after(&self, done: u64, left: u64) -> SolveClock {
+        SolveClock { work: left.saturating_sub(done), ..self.clone() }
     }
 
     pub fn is_over(&self) -> bool {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::clock::{FIRST_FIT_WORK, ORDER_WORK, Until};
-use crate::exact::{Choice, Exact, Outcome, Style, Taste};
+use crate::exact::{Choice, Exact, SearchOutcome, Style, Taste};
 use crate::first_fit::FirstFit;
 use crate::hash::mix;
 use crate::luby::luby;
@@ -58,7 +58,7 @@ impl CoreSearch {
         let least = heaviest.least(MARGINS[(k % cores) as usize]);
         let blame = &self.blame;
         let chosen = |i: u32| heaviest.of(i) >= least || blame[i as usize] > 0;
-        let Some(core) = Core::new(part, chosen) else { return (None, part.items.len() as u64) };
+        let Some(core) = ItemCore::new(part, chosen) else { return (None, part.items.len() as u64) };
         let allowed = WORK_PER_GROUP.saturating_mul(core.groups.len() as u64).saturating_mul(luby(turn + 1));
         let (order, mut work) = core.order(target - part.base, style(turn, mix(seed ^ mix(k))), allowed, fit.deadline);
         work += part.items.len() as u64;
@@ -76,14 +76,14 @@ impl CoreSearch {
 }
 
 /// A core: groups of items of equal lifetime, each group one buffer of the small problem.
-struct Core {
+struct ItemCore {
     groups: Vec<Vec<u32>>,
     problem: Problem,
 }
 
-impl Core {
+impl ItemCore {
     /// Of the items chosen; `None` if they are too many.
-    fn new(part: &Part, chosen: impl Fn(u32) -> bool) -> Option<Core> {
+    fn new(part: &Part, chosen: impl Fn(u32) -> bool) -> Option<ItemCore> {
         let mut groups: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
         for i in (0..part.items.len() as u32).filter(|&i| chosen(i)) {
             let item = &part.items[i as usize];
@@ -102,7 +102,7 @@ impl Core {
         let buffers = groups.iter().map(buffer).collect();
         let period = part.ring.then_some(u64::from(part.sections));
         let problem = prepare(&Instance { buffers, period, ..Instance::default() }).ok()?;
-        Some(Core { groups: groups.into_values().collect(), problem })
+        Some(ItemCore { groups: groups.into_values().collect(), problem })
     }
 
     /// Items of the core from the lowest to the highest, in a solution below `limit` (over the part's base); and the
@@ -115,7 +115,7 @@ impl Core {
             exact.deadline = deadline;
             let outcome = exact.run(limit / self.problem.unit, style, work);
             work = work.saturating_sub(exact.work);
-            if outcome != Outcome::Found {
+            if outcome != SearchOutcome::Found {
                 return (None, allowed - work);
             }
             at.extend(part.items.iter().zip(&exact.offsets).map(|(item, &offset)| (offset, item.id)));

@@ -14,17 +14,17 @@ const LEAF: usize = 8;
 
 /// What is known of the items left below a node.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct TreeNode {
     lower: (u32, u32),
     upper: (u32, u32),
     best: u32,
 }
 
-const EMPTY: Node = Node { lower: (u32::MAX, 0), upper: (u32::MAX, 0), best: NONE };
+const EMPTY: TreeNode = TreeNode { lower: (u32::MAX, 0), upper: (u32::MAX, 0), best: NONE };
 
-impl Node {
-    fn join(self, other: Node) -> Node {
-        Node {
+impl TreeNode {
+    fn join(self, other: TreeNode) -> TreeNode {
+        TreeNode {
             lower: (self.lower.0.min(other.lower.0), self.lower.1.max(other.lower.1)),
             upper: (self.upper.0.min(other.upper.0), self.upper.1.max(other.upper.1)),
             best: self.best.min(other.best),
@@ -33,7 +33,7 @@ impl Node {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct ItemSlot {
     lower: u32,
     upper: u32,
     /// Lower is better; unique. `u32::MAX`: gone.
@@ -42,19 +42,19 @@ struct Slot {
 
 /// Where each item lies in the tree: made once for a part, used by every run over it.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct TreeLayout {
     /// Item at each slot, `u32::MAX` for none.
     item_at: Vec<u32>,
     slot_of: Vec<u32>,
     leaves: usize,
 }
 
-impl Layout {
+impl TreeLayout {
     /// O(n log n).
-    pub fn new(items: &[Item]) -> Layout {
+    pub fn new(items: &[Item]) -> TreeLayout {
         let leaves = items.len().div_ceil(LEAF).max(1).next_power_of_two();
         let mut order: Vec<u32> = (0..items.len() as u32).collect();
-        let mut layout = Layout { item_at: vec![NONE; leaves * LEAF], slot_of: vec![0; items.len()], leaves };
+        let mut layout = TreeLayout { item_at: vec![NONE; leaves * LEAF], slot_of: vec![0; items.len()], leaves };
         // (range of `order`, range of leaves, split by lower?)
         let mut todo = vec![(0, order.len(), 0, leaves, true)];
         while let Some((from, to, first, count, by_lower)) = todo.pop() {
@@ -84,22 +84,22 @@ impl Layout {
 /// The items left, with their ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Finder<'a> {
-    layout: &'a Layout,
-    slots: Vec<Slot>,
+    layout: &'a TreeLayout,
+    slots: Vec<ItemSlot>,
     /// Heap order: the children of k are 2k and 2k+1, leaves come last.
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
     /// Nodes looked at so far, the measure of work.
     pub work: u64,
 }
 
 impl<'a> Finder<'a> {
     /// All items, with `rank[item]` unique and below `u32::MAX`. O(n).
-    pub fn new(layout: &'a Layout, items: &[Item], rank: &[u32]) -> Finder<'a> {
+    pub fn new(layout: &'a TreeLayout, items: &[Item], rank: &[u32]) -> Finder<'a> {
         let slot = |&i: &u32| match items.get(i as usize) {
-            Some(item) => Slot { lower: item.lower, upper: item.upper, rank: rank[i as usize] },
-            None => Slot { lower: u32::MAX, upper: u32::MAX, rank: NONE },
+            Some(item) => ItemSlot { lower: item.lower, upper: item.upper, rank: rank[i as usize] },
+            None => ItemSlot { lower: u32::MAX, upper: u32::MAX, rank: NONE },
         };
-        let slots: Vec<Slot> = layout.item_at.iter().map(slot).collect();
+        let slots: Vec<ItemSlot> = layout.item_at.iter().map(slot).collect();
         let mut finder = Finder { layout, slots, nodes: vec![EMPTY; 2 * layout.leaves], work: items.len() as u64 };
         for leaf in 0..layout.leaves {
             finder.nodes[layout.leaves + leaf] = finder.leaf(leaf);
@@ -110,10 +110,10 @@ impl<'a> Finder<'a> {
         finder
     }
 
-    fn leaf(&self, leaf: usize) -> Node {
+    fn leaf(&self, leaf: usize) -> TreeNode {
         let slots = self.slots[leaf * LEAF..(leaf + 1) * LEAF].iter().filter(|s| s.rank != NONE);
         slots.fold(EMPTY, |node, s| {
-            node.join(Node { lower: (s.lower, s.lower), upper: (s.upper, s.upper), best: s.rank })
+            node.join(TreeNode { lower: (s.lower, s.lower), upper: (s.upper, s.upper), best: s.rank })
         })
     }
 

@@ -11,7 +11,7 @@ const PLACED_BETWEEN_LOOKS: usize = 256;
 
 /// A lifetime without wrapping: an item of a ring that wraps has two.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct ItemPiece {
     lower: u32,
     upper: u32,
     item: u32,
@@ -20,7 +20,7 @@ struct Piece {
 /// The items of a part, those placed and those not.
 pub(crate) struct FirstFit<'a> {
     part: &'a Part,
-    pieces: Vec<Piece>,
+    pieces: Vec<ItemPiece>,
     /// Slot of an item's first and second piece; the same for both when there is one.
     slots: Vec<[u32; 2]>,
     /// Heap order, leaves last: the latest end among the pieces placed below.
@@ -41,9 +41,9 @@ impl<'a> FirstFit<'a> {
         let m = part.sections;
         let mut pieces = Vec::with_capacity(all.len());
         for (i, item) in all.iter().enumerate() {
-            pieces.push(Piece { lower: item.lower, upper: item.upper.min(m), item: i as u32 });
+            pieces.push(ItemPiece { lower: item.lower, upper: item.upper.min(m), item: i as u32 });
             if item.upper > m {
-                pieces.push(Piece { lower: 0, upper: item.upper - m, item: i as u32 });
+                pieces.push(ItemPiece { lower: 0, upper: item.upper - m, item: i as u32 });
             }
         }
         pieces.sort_unstable_by_key(|p| (p.lower, p.upper, p.item));

@@ -4,14 +4,14 @@
 const CHUNK: usize = 64;
 
 #[derive(Clone, Debug)]
-struct Chunk {
+struct GapChunk {
     /// (from, to), ascending, none touching another.
     ranges: Vec<(u64, u64)>,
     /// Length of the longest.
     longest: u64,
 }
 
-impl Chunk {
+impl GapChunk {
     fn measure(&mut self) {
         self.longest = self.ranges.iter().map(|r| r.1 - r.0).max().unwrap_or(0);
     }
@@ -19,15 +19,15 @@ impl Chunk {
 
 /// Free ranges in chunks: O(sqrt n)-like searches with a very small constant, linear memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Gaps {
-    chunks: Vec<Chunk>,
+pub(crate) struct ChunkedGaps {
+    chunks: Vec<GapChunk>,
 }
 
-impl Gaps {
+impl ChunkedGaps {
     /// Everything from `base` on is free.
-    pub fn new(base: u64) -> Gaps {
+    pub fn new(base: u64) -> ChunkedGaps {
         let longest = u64::MAX - base;
-        Gaps { chunks: vec![Chunk { ranges: vec![(base, u64::MAX)], longest }] }
+        ChunkedGaps { chunks: vec![GapChunk { ranges: vec![(base, u64::MAX)], longest }] }
     }
 
     /// Takes the lowest free range of a size and says where; `None` if there is none.
@@ -123,7 +123,7 @@ impl Gaps {
         let chunk = &mut self.chunks[c];
         if chunk.ranges.len() > CHUNK {
             let ranges = chunk.ranges.split_off(CHUNK / 2);
-            let mut other = Chunk { ranges, longest: 0 };
+            let mut other = GapChunk { ranges, longest: 0 };
             other.measure();
             chunk.measure();
             self.chunks.insert(c + 1, other);

@@ -2,11 +2,11 @@
 
 use std::sync::Mutex;
 
-use crate::clock::{Clock, FIRST_FIT_WORK, ORDER_WORK, SWEEP_WORK, Until};
-use crate::finder::Layout;
+use crate::clock::{FIRST_FIT_WORK, ORDER_WORK, SWEEP_WORK, SolveClock, Until};
+use crate::finder::TreeLayout;
 use crate::first_fit::FirstFit;
 use crate::part::{Part, Places};
-use crate::rules::{Heaviest, Order, Rule, all, arrange, core, long};
+use crate::rules::{Heaviest, ItemOrder, Rule, all, arrange, core, long};
 use crate::skyline::best_fit;
 use crate::stretches::Stretches;
 use crate::sweep::{sweep, sweep_around};
@@ -21,9 +21,9 @@ pub(crate) enum Way {
     /// Stretches that are too high in the best so far, then the rest around them.
     Stretches,
     /// Best fit over the skyline.
-    BestFit(Order),
+    BestFit(ItemOrder),
     /// First fit, where some items are fixed.
-    FirstFit(Order),
+    FirstFit(ItemOrder),
 }
 
 /// The fastest and most successful first.
@@ -42,7 +42,7 @@ const WAYS: [Way; 11] = [
 ];
 
 /// Orders for first fit, which is slower, but fills holes.
-pub(crate) const FIRST_FITS: [Order; 14] = [
+pub(crate) const FIRST_FITS: [ItemOrder; 14] = [
     long(100, Rule::Lower, Rule::Size),
     core(20, Rule::Size, Rule::Length),
     long(200, Rule::Lower, Rule::Size),
@@ -61,7 +61,7 @@ pub(crate) const FIRST_FITS: [Order; 14] = [
 
 /// The best of the fast orders: by top, then by place in the list; and their work. Ends when `enough` is reached, or the work
 /// or the time is spent; one way is always tried to its end.
-pub(crate) fn greedy(part: &Part, enough: u64, clock: &Clock) -> Option<(Places, u64)> {
+pub(crate) fn greedy(part: &Part, enough: u64, clock: &SolveClock) -> Option<(Places, u64)> {
     let runs = Runs::new(part);
     let possible = |way: &Way| match way {
         Way::Sweep { .. } => part.fixed.is_empty() && !part.ring,
@@ -87,7 +87,7 @@ pub(crate) fn greedy(part: &Part, enough: u64, clock: &Clock) -> Option<(Places,
         let deadline = if best.is_some() { clock.until } else { Until::default() };
         let run = |way: &Way| match (way, so_far) {
             (Way::Stretches, Some(best)) => {
-                let left = Clock { until: deadline, work: clock.work.saturating_sub(work), ..*clock };
+                let left = SolveClock { until: deadline, work: clock.work.saturating_sub(work), ..*clock };
                 Stretches::fast().improve(part, best, enough, 0, &left)
             }
             _ => runs.run(*way, limit, clock.work.saturating_sub(work), deadline),
@@ -107,7 +107,7 @@ pub(crate) fn greedy(part: &Part, enough: u64, clock: &Clock) -> Option<(Places,
 /// What the runs over a part share.
 struct Runs<'a> {
     part: &'a Part,
-    layout: std::sync::OnceLock<Layout>,
+    layout: std::sync::OnceLock<TreeLayout>,
     heaviest: std::sync::OnceLock<Heaviest>,
     /// Idle first-fit structures.
     fits: Mutex<Vec<FirstFit<'a>>>,
@@ -131,7 +131,7 @@ impl<'a> Runs<'a> {
             Way::Around => sweep_around(part, limit),
             Way::Stretches => None,
             Way::BestFit(order) => {
-                let layout = self.layout.get_or_init(|| Layout::new(&part.items));
+                let layout = self.layout.get_or_init(|| TreeLayout::new(&part.items));
                 let (offsets, looked) = best_fit(part, layout, &arranged(order), (limit, most), deadline);
                 spent = ORDER_WORK * n + looked;
                 offsets

@@ -6,10 +6,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::clock::{Clock, FIRST_FIT_WORK, ORDER_WORK};
+use crate::clock::{FIRST_FIT_WORK, ORDER_WORK, SolveClock};
 use crate::core_search::CoreSearch;
 use crate::ejections::Ejections;
-use crate::exact::{Choice, Exact, Outcome, Style, Taste};
+use crate::exact::{Choice, Exact, SearchOutcome, Style, Taste};
 use crate::first_fit::FirstFit;
 use crate::greedy::FIRST_FITS;
 use crate::hash::mix;
@@ -45,7 +45,7 @@ const MEMORY: usize = 1 << 18;
 
 /// What a round may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RoundKind {
     /// Exact search, from nothing to a solution.
     Dive,
     /// Exact search for a core, the others around it.
@@ -57,15 +57,15 @@ enum Kind {
     /// Stretches that are too high, all else around them.
     Stretch,
 }
-use Kind::{Core, Dive, Eject, Order, Stretch};
+use RoundKind::{Core, Dive, Eject, Order, Stretch};
 
 /// Rounds of parts of few items: at first, and then repeatedly.
-const FEW_FIRST: [Kind; 8] = [Dive, Dive, Dive, Dive, Dive, Dive, Order, Dive];
-const FEW_THEN: [Kind; 8] = [Dive, Eject, Dive, Eject, Dive, Eject, Dive, Order];
+const FEW_FIRST: [RoundKind; 8] = [Dive, Dive, Dive, Dive, Dive, Dive, Order, Dive];
+const FEW_THEN: [RoundKind; 8] = [Dive, Eject, Dive, Eject, Dive, Eject, Dive, Order];
 
 /// And of parts of many: training steps are most often solved by the first cores.
-const MANY_FIRST: [Kind; 8] = [Stretch, Core, Order, Core, Core, Stretch, Order, Core];
-const MANY_THEN: [Kind; 8] = [Dive, Eject, Core, Eject, Stretch, Eject, Order, Eject];
+const MANY_FIRST: [RoundKind; 8] = [Stretch, Core, Order, Core, Core, Stretch, Order, Core];
+const MANY_THEN: [RoundKind; 8] = [Dive, Eject, Core, Eject, Stretch, Eject, Order, Eject];
 
 /// Styles that differ in more than noise and seed.
 const STYLES: u64 = 12;
@@ -83,7 +83,7 @@ fn style(k: u64, seed: u64) -> Style {
 }
 
 /// What one lane found in a round.
-struct Found {
+struct LaneResult {
     places: Option<Places>,
     /// Proven: nothing at or below this.
     impossible: Option<u64>,
@@ -98,14 +98,14 @@ pub(crate) struct Improver<'a> {
 }
 
 impl<'a> Improver<'a> {
-    pub fn new(part: &'a Part, seed: u64, clock: &Clock) -> Improver<'a> {
+    pub fn new(part: &'a Part, seed: u64, clock: &SolveClock) -> Improver<'a> {
         let lanes = (0..clock.threads as u64).map(|k| Mutex::new(Lane::new(part, k, seed, clock))).collect();
         Improver { part, lanes, round: 0 }
     }
 
     /// One round towards `target`, the least top that counts, of not much more than the work `left`; the work that a lane
     /// did at most.
-    pub fn round(&mut self, best: &mut Places, bound: &mut u64, target: u64, left: u64, clock: &Clock) -> u64 {
+    pub fn round(&mut self, best: &mut Places, bound: &mut u64, target: u64, left: u64, clock: &SolveClock) -> u64 {
         let round = self.round;
         self.round += 1;
         let start = &*best;
@@ -135,7 +135,7 @@ struct Lane<'a> {
     number: u64,
     seed: u64,
     /// Work and time left.
-    clock: Clock,
+    clock: SolveClock,
     /// Towards the bound, and towards heights in between.
     exact: [Option<Box<Exact<'a>>>; 2],
     fit: Option<FirstFit<'a>>,
@@ -174,7 +174,7 @@ impl Ladder {
 }
 
 impl<'a> Lane<'a> {
-    fn new(part: &'a Part, number: u64, seed: u64, clock: &Clock) -> Lane<'a> {
+    fn new(part: &'a Part, number: u64, seed: u64, clock: &SolveClock) -> Lane<'a> {
         Lane {
             part,
             number,
@@ -191,23 +191,23 @@ impl<'a> Lane<'a> {
         }
     }
 
-    fn work(&mut self, round: u64, best: &Places, target: u64) -> Found {
+    fn work(&mut self, round: u64, best: &Places, target: u64) -> LaneResult {
         let top = best.top;
         let kind = self.kind(round);
         // The turn of this lane among all of a kind.
         let turn = self.turns[kind as usize] * self.clock.threads as u64 + self.number;
         self.turns[kind as usize] += 1;
         match kind {
-            Kind::Dive => self.search(turn, top, target),
-            Kind::Core => self.search_core(turn, top, target),
-            Kind::Eject => self.eject(best, target),
-            Kind::Order => self.reorder(turn, best, target),
-            Kind::Stretch => self.search_stretches(best, target),
+            RoundKind::Dive => self.search(turn, top, target),
+            RoundKind::Core => self.search_core(turn, top, target),
+            RoundKind::Eject => self.eject(best, target),
+            RoundKind::Order => self.reorder(turn, best, target),
+            RoundKind::Stretch => self.search_stretches(best, target),
         }
     }
 
     /// What to do in a round: what the list says, or if that is left out, what comes nearest to it.
-    fn kind(&self, round: u64) -> Kind {
+    fn kind(&self, round: u64) -> RoundKind {
         let few = self.part.items.len() <= FEW_ITEMS;
         let (first, then) = if few { (&FEW_FIRST, &FEW_THEN) } else { (&MANY_FIRST, &MANY_THEN) };
         let round = round as usize;
@@ -220,37 +220,37 @@ impl<'a> Lane<'a> {
             Dive | Eject => Eject,
             Stretch if stretches => kind,
             Core | Stretch if cores => Core,
-            _ => Kind::Order,
+            _ => RoundKind::Order,
         }
     }
 
     /// Ejections from the best solution so far.
-    fn eject(&mut self, best: &Places, target: u64) -> Found {
+    fn eject(&mut self, best: &Places, target: u64) -> LaneResult {
         let (part, seed) = (self.part, mix(self.seed ^ mix(self.number)));
         let ejections = self.ejections.get_or_insert_with(|| Ejections::new(part, seed));
         let (places, work) = ejections.improve(best, target, self.clock.work, self.clock.until);
-        Found { places, impossible: None, work }
+        LaneResult { places, impossible: None, work }
     }
 
     /// Stretches of the best solution so far, or of those before.
-    fn search_stretches(&mut self, best: &Places, target: u64) -> Found {
+    fn search_stretches(&mut self, best: &Places, target: u64) -> LaneResult {
         let seed = mix(self.seed ^ mix(self.number));
         let (places, work) = self.stretches.improve(self.part, best, target, seed, &self.clock);
-        Found { places, impossible: None, work }
+        LaneResult { places, impossible: None, work }
     }
 
     /// Exact search for a core, first fit for the rest.
-    fn search_core(&mut self, k: u64, top: u64, target: u64) -> Found {
+    fn search_core(&mut self, k: u64, top: u64, target: u64) -> LaneResult {
         let part = self.part;
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
         let fit = self.fit.get_or_insert_with(|| FirstFit::new(part));
         fit.deadline = self.clock.until;
         let (places, work) = self.cores.attempt(part, heaviest, fit, (k, self.seed), target);
-        Found { places: places.filter(|places| places.top < top), impossible: None, work }
+        LaneResult { places: places.filter(|places| places.top < top), impossible: None, work }
     }
 
     /// A restart of the exact search.
-    fn search(&mut self, k: u64, top: u64, target: u64) -> Found {
+    fn search(&mut self, k: u64, top: u64, target: u64) -> LaneResult {
         // Where the target is out of reach, something below the top is what can be had.
         let between = !k.is_multiple_of(STRAIGHT) && top > target + 1;
         let limit = if between { self.dives.limit(top, target) } else { target };
@@ -264,16 +264,16 @@ impl<'a> Lane<'a> {
         exact.deadline = self.clock.until;
         let outcome = exact.run(limit, style(turn, self.seed), allowed.min(self.clock.work));
         let work = exact.work - before;
-        let found = outcome == Outcome::Found;
+        let found = outcome == SearchOutcome::Found;
         let places = found.then(|| Places::new(self.part, exact.offsets.clone()));
         if between {
             self.dives.note(found);
         }
-        Found { places, impossible: (outcome == Outcome::Impossible).then_some(limit), work }
+        LaneResult { places, impossible: (outcome == SearchOutcome::Impossible).then_some(limit), work }
     }
 
     /// First fit in the orders of the list, then ejections.
-    fn reorder(&mut self, k: u64, best: &Places, target: u64) -> Found {
+    fn reorder(&mut self, k: u64, best: &Places, target: u64) -> LaneResult {
         let Some(&order) = FIRST_FITS.get(k as usize) else { return self.eject(best, target) };
         let (part, top) = (self.part, best.top);
         let heaviest = self.heaviest.get_or_insert_with(|| Heaviest::new(part));
@@ -283,6 +283,6 @@ impl<'a> Lane<'a> {
         let offsets = fit.run(&arrange(part, heaviest, order), top, u64::MAX);
         let places = offsets.map(|offsets| Places::new(part, offsets));
         let work = FIRST_FIT_WORK * (fit.work - before) + ORDER_WORK * part.items.len() as u64;
-        Found { places, impossible: None, work }
+        LaneResult { places, impossible: None, work }
     }
 }

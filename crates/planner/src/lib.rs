@@ -8,11 +8,11 @@
 //! The crate knows sizes, times and offsets; no file and no GPU.
 //!
 //! ```
-//! use stalloc_planner::{Buffer, Instance, Options, solve};
+//! use stalloc_planner::{Buffer, Instance, SolveOptions, solve};
 //!
 //! let buffer = |lower, upper, size| Buffer { lower, upper, size, alignment: 1, fixed: None };
 //! let buffers = vec![buffer(0, 4, 3), buffer(2, 6, 5), buffer(5, 9, 3)];
-//! let solution = solve(&Instance { buffers, ..Instance::default() }, &Options::default())?;
+//! let solution = solve(&Instance { buffers, ..Instance::default() }, &SolveOptions::default())?;
 //! assert_eq!((solution.peak, solution.optimal), (8, true));
 //! # Ok::<(), stalloc_planner::Error>(())
 //! ```
@@ -59,7 +59,7 @@ pub use model::*;
 ///
 /// # Errors
 /// When the instance is invalid or no solution fits in 64 bits.
-pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> {
+pub fn solve(instance: &Instance, options: &SolveOptions) -> Result<Solution, Error> {
     solve_watched(instance, options, &mut |_| true)
 }
 
@@ -67,8 +67,8 @@ pub fn solve(instance: &Instance, options: &Options) -> Result<Solution, Error> 
 ///
 /// # Errors
 /// When the instance is invalid or no solution fits in 64 bits.
-pub fn solve_watched(instance: &Instance, options: &Options, watch: &mut SolverWatch) -> Result<Solution, Error> {
-    let clock = clock::Clock::new(options, solve::solve_within);
+pub fn solve_watched(instance: &Instance, options: &SolveOptions, watch: &mut SolverWatch) -> Result<Solution, Error> {
+    let clock = clock::SolveClock::new(options, solve::solve_within);
     if instance.gaps.is_empty() && instance.conflicts.is_empty() {
         return solve::solve_within(instance, options, &clock, watch);
     }

@@ -4,7 +4,7 @@ use crate::part::Part;
 
 /// A lifetime without wrapping: an item of a ring that wraps has two. Fixed items come after the others.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct LifetimePiece {
     lower: u32,
     upper: u32,
     item: u32,
@@ -13,7 +13,7 @@ struct Piece {
 /// Pieces in order of their first section, under a heap of their latest ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Lifetimes {
-    pieces: Vec<Piece>,
+    pieces: Vec<LifetimePiece>,
     latest: Vec<u32>,
     leaves: usize,
 }
@@ -24,9 +24,9 @@ impl Lifetimes {
         let m = part.sections;
         let mut pieces = Vec::with_capacity(part.items.len() + part.fixed.len());
         for (i, item) in part.items.iter().chain(part.fixed.iter().map(|f| &f.0)).enumerate() {
-            pieces.push(Piece { lower: item.lower, upper: item.upper.min(m), item: i as u32 });
+            pieces.push(LifetimePiece { lower: item.lower, upper: item.upper.min(m), item: i as u32 });
             if item.upper > m {
-                pieces.push(Piece { lower: 0, upper: item.upper - m, item: i as u32 });
+                pieces.push(LifetimePiece { lower: 0, upper: item.upper - m, item: i as u32 });
             }
         }
         pieces.sort_unstable_by_key(|p| (p.lower, p.upper, p.item));

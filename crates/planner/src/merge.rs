@@ -30,7 +30,7 @@ const BETWEEN_LOOKS: u32 = 1024;
 pub(crate) struct Merged {
     pub part: Part,
     /// All blocks that there were; items of the part are numbered by them.
-    blocks: Vec<Block>,
+    blocks: Vec<ItemBlock>,
     /// Work that merging took.
     pub work: u64,
 }
@@ -41,7 +41,7 @@ impl Merged {
         if part.aligned || part.items.len() > MOST_ITEMS {
             return None;
         }
-        let mut blocks = Blocks::new(part, until);
+        let mut blocks = ItemBlocks::new(part, until);
         blocks.merge();
         while !blocks.late && blocks.repair() {}
         if blocks.late {
@@ -57,9 +57,9 @@ impl Merged {
         let mut rest: Vec<(u32, u64)> = self.part.items.iter().zip(&places.offsets).map(|(i, &o)| (i.id, o)).collect();
         while let Some((block, offset)) = rest.pop() {
             match self.blocks[block as usize].made {
-                Made::Item(k) => offsets[k as usize] = offset,
-                Made::Row(a, b) => rest.extend([(a, offset), (b, offset)]),
-                Made::Stack(a, b) => {
+                Composition::Item(k) => offsets[k as usize] = offset,
+                Composition::Row(a, b) => rest.extend([(a, offset), (b, offset)]),
+                Composition::Stack(a, b) => {
                     rest.extend([(a, offset), (b, offset.saturating_add(self.blocks[a as usize].size))]);
                 }
             }
@@ -69,7 +69,7 @@ impl Merged {
 }
 
 /// The whole blocks as items, by their blocks' numbers; in sections that begin where one of them begins or ends.
-fn reduced(part: &Part, blocks: &mut Blocks) -> Part {
+fn reduced(part: &Part, blocks: &mut ItemBlocks) -> Part {
     let whole: Vec<u32> = blocks.whole();
     let make = |&id: &u32| {
         let b = blocks.all[id as usize];
@@ -96,7 +96,7 @@ fn reduced(part: &Part, blocks: &mut Blocks) -> Part {
 
 /// How a block came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+enum Composition {
     Item(u32),
     /// The second on top of the first.
     Stack(u32, u32),
@@ -106,12 +106,12 @@ enum Made {
 
 /// Items that keep their places to each other, seen from outside as one: the lifetime and the size that hold them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Block {
+struct ItemBlock {
     lower: u32,
     /// One past the last section; in a ring it may exceed their number.
     upper: u32,
     size: u64,
-    made: Made,
+    made: Composition,
 }
 
 /// Blocks by two of their lifetime's ends and size.
@@ -134,8 +134,8 @@ impl Index {
 }
 
 /// The blocks of a part.
-struct Blocks {
-    all: Vec<Block>,
+struct ItemBlocks {
+    all: Vec<ItemBlock>,
     /// True for a block that is in no other.
     whole: Vec<bool>,
     /// Those that are, and some that were.
@@ -155,10 +155,10 @@ struct Blocks {
     new: VecDeque<u32>,
 }
 
-impl Blocks {
+impl ItemBlocks {
     /// Each item a block. O(n).
-    fn new(part: &Part, until: Until) -> Blocks {
-        let mut blocks = Blocks {
+    fn new(part: &Part, until: Until) -> ItemBlocks {
+        let mut blocks = ItemBlocks {
             all: Vec::with_capacity(2 * part.items.len()),
             whole: Vec::with_capacity(2 * part.items.len()),
             alive: Vec::new(),
@@ -174,7 +174,7 @@ impl Blocks {
             new: VecDeque::new(),
         };
         for (item, k) in part.items.iter().zip(0..) {
-            blocks.add(Block { lower: item.lower, upper: item.upper, size: item.size, made: Made::Item(k) });
+            blocks.add(ItemBlock { lower: item.lower, upper: item.upper, size: item.size, made: Composition::Item(k) });
         }
         blocks
     }
@@ -190,7 +190,7 @@ impl Blocks {
         if self.ring && section >= self.sections { section - self.sections } else { section }
     }
 
-    fn add(&mut self, block: Block) {
+    fn add(&mut self, block: ItemBlock) {
         let id = self.all.len() as u32;
         self.all.push(block);
         self.whole.push(true);
@@ -208,11 +208,11 @@ impl Blocks {
     }
 
     /// Two as one.
-    fn join(&mut self, made: Made) {
-        let (Made::Stack(a, b) | Made::Row(a, b)) = made else { return };
+    fn join(&mut self, made: Composition) {
+        let (Composition::Stack(a, b) | Composition::Row(a, b)) = made else { return };
         let (mut block, second) = (self.all[a as usize], self.all[b as usize]);
         block.made = made;
-        if let Made::Row(..) = made {
+        if let Composition::Row(..) = made {
             block.upper += second.upper - second.lower;
         } else {
             block.size = block.size.saturating_add(second.size);
@@ -223,18 +223,18 @@ impl Blocks {
     }
 
     /// How a block goes with another that is not `but`. In a ring no row may go all around.
-    fn partner(&mut self, of: u32, but: u32) -> Option<Made> {
-        let (Block { lower, upper, size, .. }, but) = (self.all[of as usize], [of, but]);
+    fn partner(&mut self, of: u32, but: u32) -> Option<Composition> {
+        let (ItemBlock { lower, upper, size, .. }, but) = (self.all[of as usize], [of, but]);
         if let Some(other) = self.same.find((lower, u64::from(upper)), &self.whole, but) {
-            return Some(Made::Stack(of, other));
+            return Some(Composition::Stack(of, other));
         }
         let (all, most) = (&self.all, if self.ring { self.sections } else { u32::MAX });
         let fits = |other: &u32| upper - lower + all[*other as usize].upper - all[*other as usize].lower < most;
         let after = if self.ring && upper >= self.sections { upper - self.sections } else { upper };
         if let Some(next) = self.starts.find((after, size), &self.whole, but).filter(fits) {
-            return Some(Made::Row(of, next));
+            return Some(Composition::Row(of, next));
         }
-        self.ends.find((lower, size), &self.whole, but).filter(fits).map(|before| Made::Row(before, of))
+        self.ends.find((lower, size), &self.whole, but).filter(fits).map(|before| Composition::Row(before, of))
     }
 
     /// Merges pairs that go together, until none does.
@@ -258,7 +258,7 @@ impl Blocks {
     fn repair(&mut self) -> bool {
         let count = self.count;
         for block in self.whole() {
-            let (Made::Stack(a, b) | Made::Row(a, b)) = self.all[block as usize].made else { continue };
+            let (Composition::Stack(a, b) | Composition::Row(a, b)) = self.all[block as usize].made else { continue };
             if !self.whole[block as usize] || self.late {
                 continue;
             }

@@ -65,7 +65,7 @@ pub enum Effort {
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct SolveOptions {
     /// An answer is wanted within about this time. It is turned into an amount of work that usually takes less, so
     /// that the same input, seed and threads give the same plan; only on a machine too slow to do that work in time
     /// does the clock cut the search short. The first plan is always completed, however short the limit.
@@ -103,10 +103,10 @@ impl PartialEq for Stop {
 
 impl Eq for Stop {}
 
-impl Options {
+impl SolveOptions {
     /// What is left to spend after a solution, where one limit is for several instances.
-    pub fn after(&self, solution: &Solution) -> Options {
-        Options {
+    pub fn after(&self, solution: &Solution) -> SolveOptions {
+        SolveOptions {
             time_limit: self.time_limit.saturating_sub(crate::clock::time_of(solution.work)),
             work_limit: self.work_limit.map(|work| work.saturating_sub(solution.work)),
             ..*self
@@ -114,9 +114,9 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for SolveOptions {
     fn default() -> Self {
-        Options {
+        SolveOptions {
             time_limit: Duration::from_secs(1),
             work_limit: None,
             threads: 1,
@@ -145,7 +145,7 @@ pub struct Solution {
 
 /// How far a search has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct SearchProgress {
     /// The peak of the best plan so far; `u64::MAX` where there is none yet.
     pub peak: u64,
     /// No plan can have a lower peak than this, as far as is known.
@@ -153,7 +153,7 @@ pub struct Progress {
 }
 
 /// Hears how far a search has come, and says whether to go on.
-pub type SolverWatch<'a> = dyn FnMut(&Progress) -> bool + 'a;
+pub type SolverWatch<'a> = dyn FnMut(&SearchProgress) -> bool + 'a;
 
 /// Why there is no plan. Buffers are named by their index in the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -30,7 +30,7 @@ pub(crate) fn prepare(instance: &Instance) -> Result<Problem, Error> {
             None => items.push(id),
         }
     }
-    let sections = Sections::find(instance, items.iter().copied().chain(fixed.iter().map(|f| f.0)));
+    let sections = SectionMap::find(instance, items.iter().copied().chain(fixed.iter().map(|f| f.0)));
     let make = |id: u32| {
         let b = &instance.buffers[id as usize];
         let (lower, upper) = sections.range(b.lower, b.upper);
@@ -72,7 +72,7 @@ pub(crate) fn gcd(mut a: u64, mut b: u64) -> u64 {
 }
 
 /// The map from times to sections.
-struct Sections {
+struct SectionMap {
     /// Time at which each section begins, rotated so that the first is 0.
     begins: Vec<u64>,
     count: u32,
@@ -82,8 +82,8 @@ struct Sections {
     origin: u64,
 }
 
-impl Sections {
-    fn find(instance: &Instance, live: impl Iterator<Item = u32> + Clone) -> Sections {
+impl SectionMap {
+    fn find(instance: &Instance, live: impl Iterator<Item = u32> + Clone) -> SectionMap {
         let period = instance.period.unwrap_or(0);
         let ring = period > 0;
         // In a ring, what lives always has neither start nor end.
@@ -110,7 +110,7 @@ impl Sections {
         begins.iter_mut().for_each(|t| *t -= origin);
         begins.shrink_to_fit();
         let count = (begins.len() as u32).max(1);
-        Sections { begins, count, ring, period, origin }
+        SectionMap { begins, count, ring, period, origin }
     }
 
     /// The sections of a lifetime.

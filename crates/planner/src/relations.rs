@@ -6,12 +6,12 @@
 
 use std::cmp::Reverse;
 
-use crate::clock::Clock;
+use crate::clock::SolveClock;
 use crate::hash::{Rng, mix};
 use crate::lifetimes::Lifetimes;
 use crate::part::{Item, Part};
 use crate::solve::solve_within;
-use crate::{Buffer, Error, Instance, Options, Progress, Solution, SolverWatch, check};
+use crate::{Buffer, Error, Instance, SearchProgress, Solution, SolveOptions, SolverWatch, check};
 
 /// What a buffer takes between its gaps: when, and which of its bytes, from its offset on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,17 +60,17 @@ const PATIENCE: u64 = 16;
 /// Finds a place for every buffer of an instance with gaps or conflicts.
 pub(crate) fn solve(
     instance: &Instance,
-    options: &Options,
-    clock: &Clock,
+    options: &SolveOptions,
+    clock: &SolveClock,
     watch: &mut SolverWatch,
 ) -> Result<Solution, Error> {
     crate::validate::validate(instance)?;
-    let third = Clock { work: clock.work / SHARE, ..clock.clone() };
+    let third = SolveClock { work: clock.work / SHARE, ..clock.clone() };
     let piece = |p: Piece| Buffer { lower: p.lower, upper: p.upper, size: p.last - p.first, alignment: 1, fixed: None };
     let pieces =
         Instance { buffers: instance.pieces().map(piece).collect(), period: instance.period, ..Instance::default() };
-    let mut nothing_yet = |_: &Progress| watch(&Progress { peak: u64::MAX, lower_bound: 0 });
-    let below = solve_within(&pieces, &Options { enough: 0, ..*options }, &third, &mut nothing_yet)?;
+    let mut nothing_yet = |_: &SearchProgress| watch(&SearchProgress { peak: u64::MAX, lower_bound: 0 });
+    let below = solve_within(&pieces, &SolveOptions { enough: 0, ..*options }, &third, &mut nothing_yet)?;
     // A buffer ends no lower than at its size, whatever its gaps.
     let least = |b: &Buffer| b.fixed.unwrap_or(0).saturating_add(b.size);
     let least = instance.buffers.iter().filter(|b| b.counts()).map(least).max();
@@ -79,7 +79,7 @@ pub(crate) fn solve(
     // Where fixed ones may overlap thanks to gaps there is no such plan.
     let plain = solve_within(&whole, options, &third, &mut nothing_yet).ok();
     let spent = below.work.saturating_add(plain.as_ref().map_or(0, |plain| plain.work));
-    let mut search = Search::new(instance);
+    let mut search = PieceSearch::new(instance);
     let mut best: Option<(u64, Vec<u64>)> = None;
     let mut order: Vec<usize> = (0..instance.buffers.len()).filter(|&i| instance.buffers[i].counts()).collect();
     let size = |i: usize| Reverse((instance.buffers[i].size, instance.buffers[i].upper - instance.buffers[i].lower));
@@ -106,7 +106,7 @@ pub(crate) fn solve(
         if best.as_ref().is_none_or(|best| top < best.0) {
             best = Some((top, offsets.clone()));
             (kept, stale) = (now.clone(), 0);
-            if !watch(&Progress { peak: top, lower_bound }) {
+            if !watch(&SearchProgress { peak: top, lower_bound }) {
                 break;
             }
         }
@@ -135,7 +135,7 @@ pub(crate) fn solve(
 }
 
 /// First fit over pieces.
-struct Search<'a> {
+struct PieceSearch<'a> {
     instance: &'a Instance,
     pieces: Vec<Piece>,
     /// Pieces of each buffer, which are neighbours.
@@ -146,8 +146,8 @@ struct Search<'a> {
     work: u64,
 }
 
-impl<'a> Search<'a> {
-    fn new(instance: &'a Instance) -> Search<'a> {
+impl<'a> PieceSearch<'a> {
+    fn new(instance: &'a Instance) -> PieceSearch<'a> {
         let pieces: Vec<Piece> = instance.pieces().collect();
         let mut of = vec![(0, 0); instance.buffers.len()];
         for (k, piece) in pieces.iter().enumerate() {
@@ -178,7 +178,7 @@ impl<'a> Search<'a> {
             conflicts[a].push(b);
             conflicts[b].push(a);
         }
-        Search { instance, lifetimes: Lifetimes::new(&part), pieces, of, part, conflicts, work: 0 }
+        PieceSearch { instance, lifetimes: Lifetimes::new(&part), pieces, of, part, conflicts, work: 0 }
     }
 
     /// Places buffers in an order, each at the lowest offset that is free; `None` if no address reaches so far.

@@ -49,25 +49,25 @@ pub(crate) enum First {
 
 /// An order: those that go first by one rule, the others by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct ItemOrder {
     pub first: First,
     pub rule: Rule,
     pub others: Rule,
 }
 
 /// All by one rule.
-pub(crate) const fn all(rule: Rule) -> Order {
-    Order { first: First::All, rule, others: rule }
+pub(crate) const fn all(rule: Rule) -> ItemOrder {
+    ItemOrder { first: First::All, rule, others: rule }
 }
 
 /// The core by one rule, the others by another.
-pub(crate) const fn core(margin: u64, rule: Rule, others: Rule) -> Order {
-    Order { first: First::Heavy(margin), rule, others }
+pub(crate) const fn core(margin: u64, rule: Rule, others: Rule) -> ItemOrder {
+    ItemOrder { first: First::Heavy(margin), rule, others }
 }
 
 /// The long-lived by one rule, the others by another.
-pub(crate) const fn long(thousandths: u64, rule: Rule, others: Rule) -> Order {
-    Order { first: First::Long(thousandths), rule, others }
+pub(crate) const fn long(thousandths: u64, rule: Rule, others: Rule) -> ItemOrder {
+    ItemOrder { first: First::Long(thousandths), rule, others }
 }
 
 /// The largest load that each item lives through.
@@ -122,7 +122,7 @@ impl Heaviest {
 }
 
 /// The items of a part in an order, best first. Stable: equals in the part's own order.
-pub(crate) fn arrange(part: &Part, heaviest: &Heaviest, order: Order) -> Vec<u32> {
+pub(crate) fn arrange(part: &Part, heaviest: &Heaviest, order: ItemOrder) -> Vec<u32> {
     let goes_first = |i: usize| match order.first {
         First::All => true,
         First::Heavy(margin) => heaviest.by_item[i] >= heaviest.least(margin),

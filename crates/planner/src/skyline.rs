@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 
 use crate::bound::loads;
 use crate::clock::{Until, is_over};
-use crate::finder::{Finder, Layout, NONE};
+use crate::finder::{Finder, NONE, TreeLayout};
 use crate::part::Part;
 use crate::reach::Reach;
 
@@ -147,7 +147,7 @@ const CHANGE_WORK: u64 = 8;
 /// O(n log n) when lifetimes nest, O(n sqrt n) at worst.
 pub(crate) fn best_fit(
     part: &Part,
-    layout: &Layout,
+    layout: &TreeLayout,
     order: &[u32],
     (limit, most): (u64, u64),
     deadline: Until,

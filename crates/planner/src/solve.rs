@@ -2,13 +2,13 @@
 
 use std::cell::OnceCell;
 
-use crate::clock::{Clock, ORDER_WORK};
+use crate::clock::{ORDER_WORK, SolveClock};
 use crate::greedy::greedy;
 use crate::merge::Merged;
 use crate::part::{Part, Places, Problem};
 use crate::prepare::prepare;
 use crate::turns::{Goal, Turns};
-use crate::{Effort, Error, Instance, Options, Progress, Solution, SolverWatch};
+use crate::{Effort, Error, Instance, SearchProgress, Solution, SolveOptions, SolverWatch};
 
 /// Quick planning is content this near the bound: one in so many.
 const QUICK_ENOUGH: u64 = 1000;
@@ -17,8 +17,8 @@ const QUICK_ENOUGH: u64 = 1000;
 /// of the options.
 pub(crate) fn solve_within(
     instance: &Instance,
-    options: &Options,
-    clock: &Clock,
+    options: &SolveOptions,
+    clock: &SolveClock,
     watch: &mut SolverWatch,
 ) -> Result<Solution, Error> {
     let problem = prepare(instance)?;
@@ -31,7 +31,7 @@ pub(crate) fn solve_within(
     // What one part cannot avoid, the others need not try to.
     let mut worst = enough;
     for part in &problem.parts {
-        let left = Clock { work: clock.work.saturating_sub(improved.work), ..*clock };
+        let left = SolveClock { work: clock.work.saturating_sub(improved.work), ..*clock };
         let (places, work) = greedy(part, worst, &left).ok_or(Error::TooLarge)?;
         improved.work += work;
         if quick {
@@ -42,7 +42,7 @@ pub(crate) fn solve_within(
     if !quick {
         let mut tell = |peak: u64, bound: u64| {
             let scaled = |units: u64| units.saturating_mul(problem.unit);
-            watch(&Progress { peak: scaled(peak), lower_bound: problem.lower_bound.max(scaled(bound)) })
+            watch(&SearchProgress { peak: scaled(peak), lower_bound: problem.lower_bound.max(scaled(bound)) })
         };
         improve(&problem.parts, &mut all, (target, &mut improved), (options.seed, clock, &mut tell));
     }
@@ -67,7 +67,7 @@ fn improve(
     parts: &[Part],
     all: &mut [Places],
     (target, improved): (u64, &mut Improved),
-    (seed, clock, tell): (u64, &Clock, &mut dyn FnMut(u64, u64) -> bool),
+    (seed, clock, tell): (u64, &SolveClock, &mut dyn FnMut(u64, u64) -> bool),
 ) {
     let merged: Vec<OnceCell<Option<Merged>>> = parts.iter().map(|_| OnceCell::new()).collect();
     let mut turns: Vec<Turns> = parts.iter().map(Turns::new).collect();

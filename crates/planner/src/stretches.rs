@@ -6,11 +6,11 @@
 //! a stretch has few buffers, and is most often solved at once. What is too high after that makes a stretch longer, or another one.
 
 use crate::bound::loads;
-use crate::clock::{Clock, SWEEP_WORK};
+use crate::clock::{SWEEP_WORK, SolveClock};
 use crate::hash::mix;
 use crate::part::{Item, Part, Places};
 use crate::sweep::sweep_around;
-use crate::{Buffer, Instance, Options};
+use crate::{Buffer, Instance, SolveOptions};
 
 /// Sections on either side of an item that is too high which a stretch begins with.
 const WIDTH: u32 = 64;
@@ -74,7 +74,7 @@ impl Stretches {
         best: &Places,
         target: u64,
         seed: u64,
-        clock: &Clock,
+        clock: &SolveClock,
     ) -> (Option<Places>, u64) {
         let left = clock.work;
         let mut work = 0;
@@ -90,7 +90,7 @@ impl Stretches {
             };
             for (stretch, items) in self.all.iter_mut().zip(&order) {
                 let most = (WORK_PER_ITEM * items.len() as u64).max(if self.thorough { sweep_work } else { 0 });
-                let clock = Clock { threads: 1, work: most.min(left.saturating_sub(work)), ..*clock };
+                let clock = SolveClock { threads: 1, work: most.min(left.saturating_sub(work)), ..*clock };
                 work += stretch.place(part, items, target, seed, &clock);
             }
             // What was cut short, a longer limit would not see.
@@ -235,7 +235,7 @@ fn place_around(part: &Part, offsets: &mut [u64], backwards: bool, chosen: impl 
 
 impl Stretch {
     /// Places its items as if there were no others, if that was not done; the work done.
-    fn place(&mut self, part: &Part, items: &[u32], target: u64, seed: u64, clock: &Clock) -> u64 {
+    fn place(&mut self, part: &Part, items: &[u32], target: u64, seed: u64, clock: &SolveClock) -> u64 {
         if !self.placed.is_empty() && self.top <= target {
             return 0;
         }
@@ -246,10 +246,11 @@ impl Stretch {
         };
         let instance = Instance { buffers: items.iter().map(buffer).collect(), period: None, ..Instance::default() };
         self.tries += 1;
-        let options = Options { seed: mix(seed ^ self.tries), enough: target - part.base, ..Options::default() };
+        let options =
+            SolveOptions { seed: mix(seed ^ self.tries), enough: target - part.base, ..SolveOptions::default() };
         // The part itself has a plan, so that its stretches have.
         let Some(solve) = clock.solver else { return 1 };
-        let clock = Clock { solver: None, ..*clock };
+        let clock = SolveClock { solver: None, ..*clock };
         let Ok(solution) = solve(&instance, &options, &clock, &mut |_| true) else { return 1 };
         if self.placed.is_empty() || part.base + solution.peak < self.top {
             self.top = part.base + solution.peak;

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::first_fit::FirstFit;
-use crate::gaps::Gaps;
+use crate::gaps::ChunkedGaps;
 use crate::part::{Item, Part};
 
 /// Places all items of a part that is neither a ring nor has fixed items. `None` as soon as a top reaches `limit`.
@@ -27,7 +27,7 @@ pub(crate) fn sweep(part: &Part, backwards: bool, limit: u64) -> Option<Vec<u64>
     });
     let mut ends: Vec<u32> = (0..n).collect();
     ends.sort_unstable_by_key(|&i| (span(i).1, i));
-    let mut gaps = Gaps::new(part.base);
+    let mut gaps = ChunkedGaps::new(part.base);
     let mut offsets = vec![0; n as usize];
     let mut gone = 0;
     for &i in &starts {
@@ -73,7 +73,7 @@ pub(crate) fn sweep_around(part: &Part, limit: u64) -> Option<Vec<u64>> {
         add(item, top - item.size);
     }
     solid.sort_unstable();
-    let mut gaps = Gaps::new(part.base);
+    let mut gaps = ChunkedGaps::new(part.base);
     let mut ends: BinaryHeap<Reverse<(u32, u64, u64)>> = BinaryHeap::new();
     let mut begun = 0;
     let mut blocked: Vec<(u64, u64)> = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use crate::clock::Clock;
+use crate::clock::SolveClock;
 use crate::greedy::greedy;
 use crate::improve::Improver;
 use crate::merge::Merged;
@@ -24,7 +24,7 @@ pub(crate) struct Goal<'a> {
     /// Work left.
     pub left: u64,
     pub seed: u64,
-    pub clock: &'a Clock,
+    pub clock: &'a SolveClock,
 }
 
 /// How far the turns of a part have come.

@@ -29,7 +29,7 @@ pub fn plan_file(
     py.detach(|| {
         let mut notes = Notes::default();
         let trace = inputs::trace(&path, device, &mut notes)?;
-        let effort = stalloc_planner::Options { time_limit, ..planning::usual_effort() };
+        let effort = stalloc_planner::SolveOptions { time_limit, ..planning::usual_effort() };
         let (plan, summary) = planning::trace(&trace, effort, &mut notes)?;
         if let Some(output) = output {
             stalloc_plan::write_as_named(&output, &plan)?;
@@ -132,7 +132,7 @@ const BETWEEN_ASKING: Duration = Duration::from_millis(50);
 pub fn plan_buffers<'py>(py: Python<'py>, wanted: Buffers, callback: Option<Py<PyAny>>) -> PyResult<Placed<'py>> {
     let instance = wanted.instance()?;
     let usual = planning::usual_effort();
-    let options = stalloc_planner::Options {
+    let options = stalloc_planner::SolveOptions {
         time_limit: Duration::try_from_secs_f64(wanted.seconds)
             .map_err(|_| failed(format!("time_limit={}: a number of seconds, such as 0.5 or 60", wanted.seconds)))?,
         work_limit: wanted.work_limit,

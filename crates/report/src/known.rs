@@ -290,7 +290,7 @@ impl Known {
         // A segment without a block is cache: the allocator gives it back where memory is short.
         let state = of.trace.last.as_ref().or(of.trace.initial.as_ref()).filter(|_| is_state);
         self.cache = state.map(|state| {
-            let is_used = |block: &stalloc_trace::Block| block.state != BlockState::Inactive;
+            let is_used = |block: &stalloc_trace::RecordedBlock| block.state != BlockState::Inactive;
             let whole = state.segments.iter().filter(|segment| !segment.blocks.iter().any(is_used));
             whole.map(|segment| segment.size).fold(0, u64::saturating_add)
         });

@@ -50,7 +50,7 @@ impl Subject {
             let (plan, replays, steps, fits, notes) = Default::default();
             return Subject { trace, failed, capacity, plan, replays, steps, fits, notes };
         }
-        let options = stalloc_synthesizer::Options::default();
+        let options = stalloc_synthesizer::SynthesisOptions::default();
         let planned = stalloc_synthesizer::plan(&trace, &options, &mut |done, total| progress("planning", done, total));
         let (plan, mut notes) = match planned {
             Ok((plan, summary)) => (Some(plan), summary.notes),

@@ -8,7 +8,7 @@ use stalloc_common::{figures, settings};
 use stalloc_device::{Address, Device, GpuDevice, Host, HostPages, Shared, Stream};
 use stalloc_plan::Plan;
 
-use crate::budget::{Budget, Budgeted};
+use crate::budget::{Budgeted, DeviceBudget};
 use crate::counters::Counters;
 use crate::exports::Export;
 use crate::fork;
@@ -24,7 +24,7 @@ use crate::solid;
 /// Host memory that an arena may take, bytes: what the operating system allows is found when pages are touched.
 pub(crate) const HOST_BYTES: u64 = 1 << 40;
 
-static BUDGETS: [Budget; MOST] = [const { Budget::new() }; MOST];
+static BUDGETS: [DeviceBudget; MOST] = [const { DeviceBudget::new() }; MOST];
 
 static ON_DEPARTURE: OnceLock<fn(i32)> = OnceLock::new();
 
@@ -293,7 +293,7 @@ pub fn set_limit(device: i32, bytes: u64) {
 /// No stream is made to wait for another, on any device. For processes that are one of several: a wait that the program did not
 /// ask for can complete a cycle with what streams of other processes wait for.
 pub fn forbid_waits() {
-    BUDGETS.iter().for_each(Budget::forbid_waits);
+    BUDGETS.iter().for_each(DeviceBudget::forbid_waits);
 }
 
 /// Every block that is in use or pending, in the order of addresses.

@@ -11,21 +11,21 @@ use crate::host_room;
 
 /// What arena and fallback of one device may hold together. Read and written without a lock.
 #[derive(Debug)]
-pub struct Budget {
+pub struct DeviceBudget {
     /// Bytes; `u64::MAX`: no limit.
     limit: AtomicU64,
     /// Device memory of the fallback, bytes.
     fallback: AtomicU64,
-    /// See [`Budget::forbid_waits`].
+    /// See [`DeviceBudget::forbid_waits`].
     forbids_waits: AtomicBool,
-    /// See [`Budget::changes`].
+    /// See [`DeviceBudget::changes`].
     changes: AtomicU64,
 }
 
-impl Budget {
+impl DeviceBudget {
     /// No limit.
     pub const fn new() -> Self {
-        Budget {
+        DeviceBudget {
             limit: AtomicU64::new(u64::MAX),
             fallback: AtomicU64::new(0),
             forbids_waits: AtomicBool::new(false),
@@ -73,7 +73,7 @@ impl Budget {
 #[derive(Debug)]
 pub struct Budgeted<D> {
     device: D,
-    budget: &'static Budget,
+    budget: &'static DeviceBudget,
     held: u64,
     /// Bytes that are mapped a second time. The first that are unmapped count as theirs, so `held` is never too small.
     aliased: u64,
@@ -81,7 +81,7 @@ pub struct Budgeted<D> {
 
 impl<D: Device> Budgeted<D> {
     /// A device that nothing was taken from yet.
-    pub fn new(device: D, budget: &'static Budget) -> Self {
+    pub fn new(device: D, budget: &'static DeviceBudget) -> Self {
         Budgeted { device, budget, held: 0, aliased: 0 }
     }
 

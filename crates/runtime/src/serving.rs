@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use stalloc_allocator::{
-    Arena, Error, Event, FrameSet, Freed, LiveBlock, Moved, PoolId, PoolPart, Script, Served, Statistics,
+    Arena, Error, FrameSet, Freed, JournalEvent, LiveBlock, Moved, PoolId, PoolPart, Script, Served, Statistics,
 };
 use stalloc_device::{Address, Device, Stream};
 
@@ -52,7 +52,7 @@ serving! {
         step_begin();
         give_back(bytes: u64) -> Result<u64, Error>;
         give_back_idle() -> Result<u64, Error>;
-        take_journal(empty: &mut Vec<Event>) -> bool;
+        take_journal(empty: &mut Vec<JournalEvent>) -> bool;
         rivals_hold(bytes: u64, given_back: u64);
         propose(script: Script, frames: &FrameSet) -> bool;
         take_retired() -> Option<Box<Script>>;

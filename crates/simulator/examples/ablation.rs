@@ -33,7 +33,8 @@ fn load(path: &Path) -> Result<Trace> {
 
 fn job(folder: &Path, name: &str) -> Result<Job> {
     let trace = |seed: u32| load(&folder.join(format!("{name}-{seed}")).join("rank0_dev0.trace"));
-    let (plan, _) = stalloc_synthesizer::plan(&trace(1)?, &stalloc_synthesizer::Options::default(), &mut |_, _| {})?;
+    let (plan, _) =
+        stalloc_synthesizer::plan(&trace(1)?, &stalloc_synthesizer::SynthesisOptions::default(), &mut |_, _| {})?;
     Ok(Job { plan, judge: trace(2)? })
 }
 

@@ -1,7 +1,7 @@
 //! Starting from the state that a snapshot's trace starts from.
 
 use rustc_hash::FxHashMap;
-use stalloc_caching::{Adopted, Part};
+use stalloc_caching::{Adopted, SegmentPiece};
 use stalloc_trace::{BlockState, Event, MemoryState, Pool, Segment, SegmentAction, Trace};
 
 /// Two mapped pieces of one expandable range lie no further apart than this.
@@ -29,7 +29,7 @@ pub(crate) fn segments(trace: &Trace, state: &MemoryState) -> Vec<Adopted> {
         // Ranges of other pools may lie between two pieces in the list, but not in the address space.
         if let Some((range, end)) = adopted.last_mut().filter(belongs) {
             if segment.address > *end {
-                range.parts.push(Part::Unmapped { size: segment.address - *end });
+                range.parts.push(SegmentPiece::Unmapped { size: segment.address - *end });
             }
             range.parts.extend(parts(segment));
             *end = segment_end;
@@ -47,12 +47,13 @@ fn page(small: bool) -> u64 {
     PAGES[usize::from(!small)]
 }
 
-fn parts(segment: &Segment) -> Vec<Part> {
-    let part = |block: &stalloc_trace::Block| match block.state {
-        BlockState::Inactive => Part::Free { size: block.size },
-        BlockState::Active | BlockState::PendingFree => {
-            Part::Live { size: block.size, requested: if block.requested == 0 { block.size } else { block.requested } }
-        }
+fn parts(segment: &Segment) -> Vec<SegmentPiece> {
+    let part = |block: &stalloc_trace::RecordedBlock| match block.state {
+        BlockState::Inactive => SegmentPiece::Free { size: block.size },
+        BlockState::Active | BlockState::PendingFree => SegmentPiece::Live {
+            size: block.size,
+            requested: if block.requested == 0 { block.size } else { block.requested },
+        },
     };
     segment.blocks.iter().filter(|block| block.size > 0).map(part).collect()
 }
@@ -77,14 +78,14 @@ fn extend_ranges(trace: &Trace, adopted: &mut [(Adopted, u64)]) {
         let (stream, small) = (range.stream, range.small);
         let own = |m: &&(u64, u64, bool)| (m.1, m.2) == (stream, small) && m.0.abs_diff(start).is_multiple_of(unit);
         if let Some(&(lowest, ..)) = between(floor.max(start.saturating_sub(REACH)), start).find(own) {
-            range.parts.insert(0, Part::Unmapped { size: start - lowest });
+            range.parts.insert(0, SegmentPiece::Unmapped { size: start - lowest });
             range.address = lowest;
         }
         let ceiling = next.min(end.saturating_add(REACH));
         let ceiling = between(*end, ceiling).find(|m| !own(m)).map_or(ceiling, |m| m.0);
         let room = ceiling.saturating_sub(*end) / unit * unit;
         if room > 0 {
-            range.parts.push(Part::Unmapped { size: room });
+            range.parts.push(SegmentPiece::Unmapped { size: room });
             *end += room;
         }
     }

@@ -39,9 +39,9 @@ impl Serve for PlannedAllocator<Recorder, Caching<Recorder>> {
     fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error> {
         let served = PlannedAllocator::serve(self, size, stream)?;
         let source = match served.source {
-            stalloc_allocator::Source::Planned => Source::Planned,
-            stalloc_allocator::Source::BestFit => Source::BestFit,
-            stalloc_allocator::Source::Fallback => Source::Fallback,
+            stalloc_allocator::ServedBy::Planned => Source::Planned,
+            stalloc_allocator::ServedBy::BestFit => Source::BestFit,
+            stalloc_allocator::ServedBy::Fallback => Source::Fallback,
         };
         Ok((served.address, source))
     }

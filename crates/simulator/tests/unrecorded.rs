@@ -28,7 +28,7 @@ fn recorded(training: &Training) -> Trace {
 
 /// Plans one run and replays another one.
 fn replayed(planned: &Training, run: &Training, kinds: &[Kind]) -> Vec<Replay> {
-    let mut options = stalloc_synthesizer::Options::default();
+    let mut options = stalloc_synthesizer::SynthesisOptions::default();
     options.planner.effort = Effort::Quick;
     let (plan, _) = stalloc_synthesizer::plan(&recorded(planned), &options, &mut |_, _| {}).expect("a plan");
     let run = recorded(run);

@@ -34,5 +34,5 @@ pub use error::Error;
 pub use learner::{Learner, RequestKey};
 pub use make::{Around, Drafted};
 pub use step_detection::{Steps, Witness};
-pub use synthesize::{Dynamic, Options, PlanSummary, Static, plan, steps};
+pub use synthesize::{Dynamic, PlanSummary, Static, SynthesisOptions, plan, steps};
 pub use tuning::{TUNED, recent_steps};

@@ -38,10 +38,10 @@ impl Draft {
     /// # Errors
     /// If the planner refuses, or the plan does not pass its independent check.
     pub fn plan(&self, fixed: impl Fn(u64) -> Option<u64>, around: Around) -> Result<Drafted, Error> {
-        let options = stalloc_planner::Options {
+        let options = stalloc_planner::SolveOptions {
             effort: Effort::Quick,
             work_limit: Some(running_work()),
-            ..stalloc_planner::Options::default()
+            ..stalloc_planner::SolveOptions::default()
         };
         let ends = ends::find(self);
         let staying = ends.staying.iter().filter_map(|live| Some((fixed(live.id)?, live.size)));

@@ -19,9 +19,9 @@ use crate::tuning::worthwhile;
 
 /// How to plan.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct SynthesisOptions {
     /// What to give to the planner.
-    pub planner: stalloc_planner::Options,
+    pub planner: stalloc_planner::SolveOptions,
 }
 
 /// What was planned, as `stalloc plan --json` prints it.
@@ -106,7 +106,7 @@ pub fn steps(trace: &Trace) -> Steps {
 /// If the trace holds no request. What cannot be planned gets a plan without offsets, and a note says why.
 pub fn plan(
     trace: &Trace,
-    options: &Options,
+    options: &SynthesisOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(Plan, PlanSummary), Error> {
     let started = Instant::now();
@@ -158,7 +158,7 @@ fn finish(plan: &mut Plan, trace: &Trace) {
 impl Learner {
     /// A plan of all that is known, prologue and first step too, for keeping at the end of a run. Without slots if the steps
     /// do not repeat exactly.
-    pub fn whole_plan(mut self, options: &Options) -> Plan {
+    pub fn whole_plan(mut self, options: &SynthesisOptions) -> Plan {
         self.finish();
         let made = self.make_whole(options, &mut Vec::new(), |made| {
             let verdict = made.plan.check();
@@ -174,7 +174,7 @@ impl Learner {
     /// A plan that `holds`, if the steps repeat: of all that is known, or else of the repeating steps alone.
     fn make_whole(
         &self,
-        options: &Options,
+        options: &SynthesisOptions,
         notes: &mut Vec<String>,
         mut holds: impl FnMut(&mut Made) -> Result<(), String>,
     ) -> Option<Made> {

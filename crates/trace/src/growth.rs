@@ -80,7 +80,7 @@ pub fn climb(kept: &[u64], peak: u64) -> Option<Climb> {
 
 /// A block that lives.
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct WatchedBlock {
     bytes: u64,
     /// The step that it was made in.
     step: u64,
@@ -94,7 +94,7 @@ struct Block {
 /// Constant time per event; memory in proportion to the live blocks and one step's allocations, none after it has found.
 #[derive(Debug, Default)]
 pub struct GrowthWatch {
-    live: FxHashMap<u64, Block>,
+    live: FxHashMap<u64, WatchedBlock>,
     live_bytes: u64,
     /// Of these, what this step has made.
     new_bytes: u64,
@@ -102,13 +102,13 @@ pub struct GrowthWatch {
     step: u64,
     /// The last boundaries, after the warm-up.
     kept: VecDeque<u64>,
-    recent: Recent,
+    recent: RecentAddresses,
     has_found: bool,
 }
 
 /// The addresses of the allocations of this step and of the one before: some call stacks are told by an allocation's number.
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentAddresses {
     addresses: VecDeque<u64>,
     /// How many allocations were before these.
     before: u64,
@@ -116,7 +116,7 @@ struct Recent {
     at_step: u64,
 }
 
-impl Recent {
+impl RecentAddresses {
     /// At most so many are kept (8 MB); the oldest are forgotten.
     const MOST: usize = 1 << 20;
 
@@ -127,7 +127,7 @@ impl Recent {
 
     fn push(&mut self, address: u64) {
         self.addresses.push_back(address);
-        if self.addresses.len() > Recent::MOST {
+        if self.addresses.len() > RecentAddresses::MOST {
             self.addresses.pop_front();
             self.before += 1;
         }
@@ -184,7 +184,7 @@ impl GrowthWatch {
         }
         self.free(address);
         let bytes = size.max(1).checked_next_multiple_of(ROUNDING).unwrap_or(size);
-        self.live.insert(address, Block { bytes, step: self.step, number: self.recent.next(), stack });
+        self.live.insert(address, WatchedBlock { bytes, step: self.step, number: self.recent.next(), stack });
         self.recent.push(address);
         self.live_bytes = self.live_bytes.saturating_add(bytes);
         self.new_bytes = self.new_bytes.saturating_add(bytes);

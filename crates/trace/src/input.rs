@@ -10,7 +10,7 @@ pub(crate) const BUFFER: usize = 256 << 10;
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Counts what is read of the file itself, so that progress is right for compressed files as well.
-struct Counting<'a, R> {
+struct CountingReader<'a, R> {
     inner: R,
     done: u64,
     total: u64,
@@ -18,7 +18,7 @@ struct Counting<'a, R> {
     progress: Progress<'a>,
 }
 
-impl<R: Read> Read for Counting<'_, R> {
+impl<R: Read> Read for CountingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.done += read as u64;
@@ -31,7 +31,7 @@ impl<R: Read> Read for Counting<'_, R> {
 }
 
 /// A buffered, decompressing source that knows where it is.
-pub(crate) struct Input<'a> {
+pub(crate) struct InputBytes<'a> {
     inner: Box<dyn Read + 'a>,
     buffer: Vec<u8>,
     start: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Input<'a> {
     position: u64,
 }
 
-impl<'a> Input<'a> {
+impl<'a> InputBytes<'a> {
     /// The decompressed bytes of `file`, which is `total` bytes long.
     pub(crate) fn open<R: Read + 'a>(mut file: R, total: u64, progress: Progress<'a>) -> Result<Self> {
         let mut magic = [0u8; 4];
@@ -54,7 +54,7 @@ impl<'a> Input<'a> {
             }
         }
         let head = io::Cursor::new(magic[..have].to_vec());
-        let whole = Counting { inner: head.chain(file), done: 0, total, reported: 0, progress };
+        let whole = CountingReader { inner: head.chain(file), done: 0, total, reported: 0, progress };
         let inner: Box<dyn Read + 'a> = match magic[..have] {
             [0x28, 0xB5, 0x2F, 0xFD] | [0x50..=0x5F, 0x2A, 0x4D, 0x18] => {
                 Box::new(zstd::Decoder::new(whole).map_err(|error| Fault::io(0, error))?)
@@ -62,7 +62,7 @@ impl<'a> Input<'a> {
             [0x1F, 0x8B, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
             _ => Box::new(whole),
         };
-        Ok(Input { inner, buffer: vec![0; BUFFER], start: 0, end: 0, position: 0 })
+        Ok(InputBytes { inner, buffer: vec![0; BUFFER], start: 0, end: 0, position: 0 })
     }
 
     /// Where the next byte is, counted from 0 after decompression.

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use csv::{ByteRecord, ReaderBuilder, Terminator, Trim};
 
 use crate::error::{Budget, Fault, FilePosition, Result};
-use crate::input::Input;
+use crate::input::InputBytes;
 
 const LONGEST_LINE: usize = 1 << 20;
 /// Memory that a row may take in addition to its id.
@@ -109,7 +109,7 @@ impl InstanceRow {
 
 /// An instance of dynamic storage allocation, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Instance {
+pub struct InstanceTable {
     /// Its buffers.
     pub rows: Vec<InstanceRow>,
     /// What was odd but could be read, in sentences.
@@ -117,11 +117,11 @@ pub struct Instance {
     columns: Vec<Column>,
 }
 
-impl Instance {
+impl InstanceTable {
     /// An instance of the usual columns.
     pub fn new(rows: Vec<InstanceRow>) -> Self {
         let columns = vec![Column::Id, Column::Lower, Column::Upper, Column::Size];
-        Instance { rows, warnings: Vec::new(), columns }
+        InstanceTable { rows, warnings: Vec::new(), columns }
     }
 
     /// Writes the instance as CSV with an `offset` column: the rows and columns in their order.
@@ -218,7 +218,7 @@ pub(crate) fn is_header(line: &[u8]) -> bool {
 
 /// Hands bytes to the CSV reader: no endless line, which it would keep in memory, and a line end after the last.
 struct Lines<'i, 'a> {
-    input: &'i mut Input<'a>,
+    input: &'i mut InputBytes<'a>,
     in_line: usize,
 }
 
@@ -270,7 +270,7 @@ impl Records<'_, '_> {
 }
 
 /// Reads an instance.
-pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Instance> {
+pub(crate) fn read(input: &mut InputBytes<'_>, mut budget: Budget) -> Result<InstanceTable> {
     let reader = ReaderBuilder::new()
         .flexible(true)
         .trim(Trim::All)
@@ -283,7 +283,7 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Instance
     let shown = |field: &[u8]| String::from_utf8_lossy(field).chars().take(40).collect::<String>();
     let names: Vec<String> = records.record.iter().map(|field| format!("{:?}", shown(field))).collect();
     let columns = header(&records.record).map_err(|problem| Fault::new(records.position(), problem, FIX_HEADER))?;
-    let mut instance = Instance { rows: Vec::new(), warnings: Vec::new(), columns };
+    let mut instance = InstanceTable { rows: Vec::new(), warnings: Vec::new(), columns };
     let others = names.iter().zip(&instance.columns).filter(|(_, column)| **column == Column::Other);
     let others: Vec<&str> = others.map(|(name, _)| name.as_str()).collect();
     if !others.is_empty() {

@@ -42,7 +42,7 @@ pub use compare::{Comparison, Difference, compare};
 pub use error::{Fault, FilePosition, ReadError};
 pub use ids::*;
 pub use input::Progress;
-pub use instance::{Gap, Instance, InstanceRow};
+pub use instance::{Gap, InstanceRow, InstanceTable};
 pub use marks::HostReads;
 pub use model::*;
 pub use open::{Input, MEMORY_LIMIT, open, open_within, read_bytes};

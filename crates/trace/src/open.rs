@@ -7,8 +7,8 @@ use std::path::Path;
 use stalloc_common::settings;
 
 use crate::error::{Budget, Fault, FilePosition, ReadError, Result};
-use crate::input::{BUFFER, Input as Source, Progress};
-use crate::instance::{self, Instance};
+use crate::input::{BUFFER, InputBytes, Progress};
+use crate::instance::{self, InstanceTable};
 use crate::model::{Recording, Trace};
 use crate::state::MemoryState;
 use crate::{error_text, format, paper_log, snapshot};
@@ -25,7 +25,7 @@ pub enum Input {
     /// What a program did with its memory.
     Recording(Recording),
     /// Buffers to place.
-    Instance(Instance),
+    Instance(InstanceTable),
 }
 
 /// Opens a file: a recording or an instance, recognised by content, plain or compressed (zstd, gzip).
@@ -76,7 +76,7 @@ fn fits_a_device(trace: &Trace) -> Result<()> {
 }
 
 fn read_any<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, device: u32) -> Result<Input> {
-    let mut input = Source::open(file, total, progress)?;
+    let mut input = InputBytes::open(file, total, progress)?;
     let budget = Budget::new(limit);
     // A compressed file may break off in what is looked at here; only our own format makes sense up to there.
     let cut = input.fill(HEAD).err();
@@ -110,7 +110,7 @@ fn read_any<R: Read>(file: R, total: u64, progress: Progress<'_>, limit: u64, de
 }
 
 /// A log with the text of PyTorch's error in its first part, or that text alone.
-fn text_of(input: &mut Source<'_>) -> Option<Recording> {
+fn text_of(input: &mut InputBytes<'_>) -> Option<Recording> {
     input.fill(BUFFER).ok()?;
     error_text::read(input.peek())
 }

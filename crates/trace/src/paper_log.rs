@@ -8,7 +8,7 @@
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Fault, FilePosition, Result};
 use crate::ids::StackId;
-use crate::input::Input;
+use crate::input::InputBytes;
 use crate::model::{Format, Mark, Recording};
 use crate::raw::RawEvent;
 
@@ -83,8 +83,8 @@ fn pointer(text: &str) -> std::result::Result<u64, String> {
 }
 
 /// Reads a log; `device` is the one that its name says.
-pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget, device: u32) -> Result<Recording> {
-    let mut log = Log { builder: TraceBuilder::new(device), in_step: false, micro_batches: Vec::new() };
+pub(crate) fn read(input: &mut InputBytes<'_>, mut budget: Budget, device: u32) -> Result<Recording> {
+    let mut log = PaperLogBuilder { builder: TraceBuilder::new(device), in_step: false, micro_batches: Vec::new() };
     let mut line = Vec::new();
     let mut number = 1;
     let (mut failed, mut unknown) = (0u64, 0u64);
@@ -127,14 +127,14 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget, device: u32) -> Re
     Ok(recording)
 }
 
-struct Log {
+struct PaperLogBuilder {
     builder: TraceBuilder,
     in_step: bool,
     /// Micro-batches of each phase so far in this step. The log does not number them.
     micro_batches: Vec<(String, u32)>,
 }
 
-impl Log {
+impl PaperLogBuilder {
     fn mark(&mut self, mark: Mark) {
         self.builder.push(RawEvent::Mark(mark), None);
     }

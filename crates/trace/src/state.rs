@@ -15,7 +15,7 @@ pub enum BlockState {
 
 /// A block of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct RecordedBlock {
     /// Where it starts.
     pub address: u64,
     /// Its length in bytes, as the allocator rounded it.
@@ -55,13 +55,13 @@ pub struct Segment {
     /// Whether it is mapped page by page.
     pub expandable: bool,
     /// Its blocks in the order of addresses, covering it without gaps.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<RecordedBlock>,
 }
 
 impl Segment {
     /// Covers what its blocks, in the order of addresses, leave open with free ones.
     pub(crate) fn fill_gaps(&mut self) {
-        let free = |address, size| Block {
+        let free = |address, size| RecordedBlock {
             address,
             size,
             requested: 0,

@@ -9,7 +9,7 @@ use super::place::Block;
 use super::{Arena, PoolId, PoolPart, Served};
 use crate::Error;
 use crate::script::GRANULE;
-use crate::statistics::Source;
+use crate::statistics::ServedBy;
 
 /// A block that is in use, or that another stream has not done with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,12 +164,12 @@ impl<D: Device> Arena<D> {
         } else {
             self.pools.serve(&mut self.device, id, size, stream, self.order.is_capturing())
         };
-        self.ledger.request(address.map(|_| Source::BestFit));
+        self.ledger.request(address.map(|_| ServedBy::BestFit));
         match address {
             Some(_) => self.ledger.note_pools(self.pools.reserved()),
             None => self.ledger.count(1, |counted| &mut counted.unplanned.refused),
         }
-        Some(self.served(address?, size, Source::BestFit))
+        Some(self.served(address?, size, ServedBy::BestFit))
     }
 
     /// All memory of pools, each piece of it once, in the order of addresses: blocks where they are, what is free at one of its

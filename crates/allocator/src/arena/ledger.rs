@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use stalloc_device::Stream;
 
-use crate::journal::{Event, Journal};
+use crate::journal::{Journal, JournalEvent};
 use crate::script::{Expect, GRANULE, Key};
-use crate::statistics::{Departure, Source, Statistics};
+use crate::statistics::{Departure, ServedBy, Statistics};
 
 mod worth;
 
@@ -64,10 +64,10 @@ impl Ledger {
 
     /// A request was served so, or left to the fallback.
     #[inline]
-    pub fn request(&mut self, source: Option<Source>) {
+    pub fn request(&mut self, source: Option<ServedBy>) {
         self.statistics.requests += 1;
         self.count(1, |counted| match source {
-            Some(Source::Planned) => &mut counted.planned,
+            Some(ServedBy::Planned) => &mut counted.planned,
             Some(_) => &mut counted.best_fit,
             None => &mut counted.fallback,
         });
@@ -88,7 +88,7 @@ impl Ledger {
     /// A block lives.
     #[inline]
     pub fn alloc(&mut self, start: u32, key: Key) {
-        self.journal.push(Event::Alloc { start, granules: key.granules(), stream: key.stream() });
+        self.journal.push(JournalEvent::Alloc { start, granules: key.granules(), stream: key.stream() });
         self.statistics.allocated += u64::from(key.granules()) * GRANULE;
         self.note_peak();
         self.most_lately = self.most_lately.max(self.statistics.allocated);
@@ -103,7 +103,7 @@ impl Ledger {
     /// A block is free: no stream uses it any more.
     #[inline]
     pub fn free(&mut self, start: u32) {
-        self.journal.push(Event::Free { start });
+        self.journal.push(JournalEvent::Free { start });
     }
 
     #[inline]
@@ -135,7 +135,7 @@ impl Ledger {
 
     /// What is cached is given back.
     pub fn give_back(&mut self) {
-        self.journal.push(Event::GivenBack);
+        self.journal.push(JournalEvent::GivenBack);
         (self.rivals, self.given_back) = (0, self.given_back + 1);
     }
 

@@ -10,14 +10,14 @@ use super::MAX_GRANULES;
 use super::ledger::Ledger;
 use super::order::Order;
 use super::place::Place;
-use crate::frames::{FrameSet, Frames, Handle};
+use crate::frames::{FrameRange, FrameSet, Frames};
 use crate::script::GRANULE;
 use crate::tuning::{idle_share, remap_share, remap_time, slack_handles, spared_share};
 
 mod budget;
 mod remap;
 
-use budget::{Budget, Time};
+use budget::{Expense, SlackBudget};
 use remap::OldMappings;
 
 /// The time by the device's clock, or by the number of requests where it has none.
@@ -40,7 +40,7 @@ pub(super) enum OverBudget {
 #[derive(Debug)]
 pub(super) struct Memory<D: Device> {
     frames: Frames,
-    budget: Budget,
+    budget: SlackBudget,
     /// Old mappings of what was remapped, in the order of time.
     old_mappings: VecDeque<OldMappings<D::Event>>,
     /// Bytes that the device had for us when it was asked last: free, and ours.
@@ -75,7 +75,7 @@ impl<D: Device> Memory<D> {
     pub fn new(frames: Frames) -> Self {
         Memory {
             frames,
-            budget: Budget::new(),
+            budget: SlackBudget::new(),
             old_mappings: VecDeque::new(),
             device_bytes: u64::MAX,
             may_hold: u64::MAX,
@@ -188,7 +188,7 @@ impl<D: Device> Memory<D> {
     /// be given up. Without one the arena may hold more, and what is free late is in nobody's way.
     pub fn review(&mut self, device: &D, has_plan: bool, ledger: &Ledger) -> bool {
         let counted = ledger.statistics();
-        let is_dear = self.budget.review(now(device, ledger), counted.peak_allocated, ledger.rivals()) == Time::Dear;
+        let is_dear = self.budget.review(now(device, ledger), counted.peak_allocated, ledger.rivals()) == Expense::Dear;
         let has_waited = self.has_waited(counted.requests, has_plan);
         has_plan && (is_dear || has_waited || ledger.loss() > self.frames.mapped() / remap_share())
     }
@@ -225,14 +225,14 @@ impl<D: Device> Memory<D> {
     }
 
     /// Gives a handle back to the device, which must be idle. Nothing may use its addresses.
-    pub fn unmap(&mut self, device: &mut D, handle: Handle, ledger: &mut Ledger) -> Result<(), Error> {
+    pub fn unmap(&mut self, device: &mut D, handle: FrameRange, ledger: &mut Ledger) -> Result<(), Error> {
         let given = self.frames.unmap(device, &[handle]);
         ledger.note_reserved(self.frames.mapped());
         given.map(drop)
     }
 
     /// Puts memory behind handles that have none, each in one piece where the device has it.
-    pub fn map_handles(&mut self, device: &mut D, handles: &[Handle], ledger: &mut Ledger) -> Result<(), Error> {
+    pub fn map_handles(&mut self, device: &mut D, handles: &[FrameRange], ledger: &mut Ledger) -> Result<(), Error> {
         let mut map = |handle| self.frames.map(device, &self.frames.granules_of(handle), u64::MAX);
         let mapped = handles.iter().try_for_each(&mut map);
         ledger.note_reserved(self.frames.mapped());
@@ -261,7 +261,7 @@ impl<D: Device> Mapper<'_, D> {
     fn break_up(&mut self, range: &Range<u32>) -> Result<(), Error> {
         let large = self.memory.frames.large(range, self.memory.only_pages);
         // Nothing is collected, and nothing allocated, where no handle has to go.
-        let mut large: Vec<Handle> =
+        let mut large: Vec<FrameRange> =
             large.filter(|handle| self.place.is_free(&self.memory.frames.granules_of(handle))).collect();
         large.dedup();
         if large.is_empty() {
@@ -352,7 +352,7 @@ impl<D: Device> Mapper<'_, D> {
     }
 
     /// Handles of so many bytes without a block, those of `spared` excepted: those of no plan first, small blocks' last of them.
-    fn empty_handles(&self, bytes: u64, spared: &Range<u32>) -> Vec<Handle> {
+    fn empty_handles(&self, bytes: u64, spared: &Range<u32>) -> Vec<FrameRange> {
         self.memory.frames.empty_handles(bytes, &self.place.least_used_first(), |handle| {
             let is_spared = handle.start < spared.end && spared.start < handle.end;
             !is_spared && self.place.is_free(&handle)
@@ -366,7 +366,7 @@ impl<D: Device> Mapper<'_, D> {
     }
 
     /// Gives handles without a block back to the device. Waits for it.
-    fn take_away(&mut self, handles: &[Handle]) -> Result<u64, Error> {
+    fn take_away(&mut self, handles: &[FrameRange]) -> Result<u64, Error> {
         // Freed blocks may still be in use by what the device has been given.
         self.order.wait_for_device(self.device)?;
         self.memory.unmap_all_old(self.device)?;

@@ -36,7 +36,7 @@ const ADDRESSES: u64 = 8;
 
 /// The memory of one pool for one stream.
 #[derive(Debug)]
-struct Pool {
+struct StreamPool {
     id: PoolId,
     stream: Stream,
     /// What is free, by address: the free parts of every piece, at each of its places.
@@ -67,7 +67,7 @@ pub struct PoolPart {
 
 /// A block that other streams used: they, and their events once these could be recorded.
 #[derive(Debug)]
-struct Waiting<E> {
+struct WaitingBlock<E> {
     start: u32,
     streams: Vec<Stream>,
     events: Option<Vec<E>>,
@@ -91,13 +91,13 @@ pub(super) struct Pools<D: Device> {
     next_piece: u32,
     /// Granules of all pieces.
     held: u64,
-    pools: FxHashMap<u32, Pool>,
+    pools: FxHashMap<u32, StreamPool>,
     next_pool: u32,
     /// How many graphs and others hold each pool.
     users: FxHashMap<PoolId, u32>,
     blocks: BTreeMap<u32, PoolBlock>,
     recorded: FxHashMap<u32, Vec<Stream>>,
-    waiting: Vec<Waiting<D::Event>>,
+    waiting: Vec<WaitingBlock<D::Event>>,
     /// The driver maps memory once only.
     maps_once: bool,
 }
@@ -164,7 +164,7 @@ impl<D: Device> Pools<D> {
         let mut gaps = Gaps::new(all);
         gaps.take(0..all);
         self.next_pool += 1;
-        self.pools.insert(self.next_pool, Pool { id, stream, gaps, pieces: Vec::new() });
+        self.pools.insert(self.next_pool, StreamPool { id, stream, gaps, pieces: Vec::new() });
         self.next_pool
     }
 
@@ -247,7 +247,7 @@ impl<D: Device> Pools<D> {
         let (page, before) = (self.granules, self.held);
         let Pools { base, pieces, pools, users, places, ends, behind, held, .. } = self;
         for pool in pools.values_mut().filter(|pool| !users.contains_key(&pool.id)) {
-            let Pool { gaps, pieces: own, .. } = pool;
+            let StreamPool { gaps, pieces: own, .. } = pool;
             own.retain(|number| {
                 let Some(piece) = pieces.get(number).filter(|piece| piece.taken.is_empty()) else { return true };
                 let pages = piece.granules / page;
@@ -285,7 +285,7 @@ impl<D: Device> Pools<D> {
         };
         let range = start..start.saturating_add(granules);
         let parts = self.parts(&range).filter(|parts| !parts.is_empty());
-        let is_owner = |pool: &Pool, parts: &[(u32, Range<u32>)]| {
+        let is_owner = |pool: &StreamPool, parts: &[(u32, Range<u32>)]| {
             let owns_all = parts.iter().all(|(piece, _)| pool.pieces.contains(piece));
             pool.id == id && pool.stream == block.stream && owns_all
         };

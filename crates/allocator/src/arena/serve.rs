@@ -8,16 +8,16 @@ use super::memory::OverBudget;
 use super::place::Block;
 use super::{Arena, Request};
 use crate::script::Guess;
-use crate::statistics::{Source, Statistics};
+use crate::statistics::{ServedBy, Statistics};
 
 impl<D: Device> Arena<D> {
     #[inline]
-    pub(super) fn serve_planned(&mut self, start: u32, request: Request) -> Option<(u32, Source)> {
+    pub(super) fn serve_planned(&mut self, start: u32, request: Request) -> Option<(u32, ServedBy)> {
         let range = start..start + request.key.granules();
         if (self.place.is_free(&range) || self.is_free_after_polling(&range))
             && self.claim(start, request, false, OverBudget::Remap)
         {
-            return Some((start, Source::Planned));
+            return Some((start, ServedBy::Planned));
         }
         self.serve_displaced(&range, request)
     }
@@ -31,14 +31,14 @@ impl<D: Device> Arena<D> {
 
     /// Serves a planned request whose address is taken, or finds no memory.
     #[cold]
-    fn serve_displaced(&mut self, range: &Range<u32>, request: Request) -> Option<(u32, Source)> {
+    fn serve_displaced(&mut self, range: &Range<u32>, request: Request) -> Option<(u32, ServedBy)> {
         let is_taken = !self.place.is_free(range);
         self.ledger.count(1, |Statistics { misses, .. }| if is_taken { &mut misses.taken } else { &mut misses.device });
         self.serve_fitting(request)
     }
 
     /// Serves a request that is not a planned one.
-    pub(super) fn serve_best_fit(&mut self, guess: Guess, request: Request, stream: Stream) -> Option<(u32, Source)> {
+    pub(super) fn serve_best_fit(&mut self, guess: Guess, request: Request, stream: Stream) -> Option<(u32, ServedBy)> {
         self.ledger.count(1, |Statistics { unplanned, .. }| match guess {
             Guess::WithoutOffset => &mut unplanned.without_offset,
             Guess::NotInPlan | Guess::Planned(_) => &mut unplanned.not_in_plan,
@@ -52,7 +52,7 @@ impl<D: Device> Arena<D> {
 
     /// The tightest fit above the planned addresses; where that would need more
     /// memory than may be held, one on mapped memory; where there is none either, memory is remapped.
-    fn serve_fitting(&mut self, request: Request) -> Option<(u32, Source)> {
+    fn serve_fitting(&mut self, request: Request) -> Option<(u32, ServedBy)> {
         if self.planned_only {
             return None;
         }
@@ -68,7 +68,7 @@ impl<D: Device> Arena<D> {
         let start = self.claim_within(first, own.clone(), request);
         // Where there is no other place, one among the others.
         let start = start.or_else(|| if own == all { None } else { self.claim_within(all.clone(), all, request) })?;
-        Some((start, Source::BestFit))
+        Some((start, ServedBy::BestFit))
     }
 
     /// A place in the `first` addresses on mapped memory; where there is none, on new memory; where that would be too much, on mapped

@@ -12,7 +12,7 @@ use stalloc_device::{Address, Device};
 use super::Arena;
 use super::pools::Away;
 use crate::Error;
-use crate::frames::Handle;
+use crate::frames::FrameRange;
 use crate::script::GRANULE;
 
 /// Free bytes between two live ranges that are copied along: they take as long as a copy of their own does to start, 5 µs.
@@ -39,7 +39,7 @@ pub struct Moved {
 
 /// Contents that are on the host: what of the addresses, and where in the store.
 #[derive(Debug)]
-struct Span {
+struct StoredSpan {
     addresses: Range<Address>,
     at: u64,
 }
@@ -57,9 +57,9 @@ struct Copy {
 pub(super) struct Sleep {
     /// Page-locked memory of the host: offsets go through all of it, one piece after the other.
     store: Vec<Range<Address>>,
-    spans: Vec<Span>,
+    spans: Vec<StoredSpan>,
     /// Handles that were behind the arena's addresses.
-    handles: Vec<Handle>,
+    handles: Vec<FrameRange>,
     pieces: Vec<Away>,
 }
 
@@ -201,7 +201,7 @@ impl<D: Device> Arena<D> {
         let (needed, idle): (Vec<_>, Vec<_>) =
             handles.iter().cloned().partition(|handle| overlap(&live, &self.addresses_of(handle)));
         self.sleep.handles = handles;
-        let of_span = |span: &Span| {
+        let of_span = |span: &StoredSpan| {
             let parts = join(clip(&live, &span.addresses), GAP);
             let copies = parts.iter().map(|part| (part, span.at + (part.start - span.addresses.start)));
             copies.flat_map(|(part, at)| self.sleep.copies_of(part, at)).collect::<Vec<_>>()
@@ -263,13 +263,13 @@ impl<D: Device> Arena<D> {
         live
     }
 
-    fn addresses_of(&self, handle: &Handle) -> Range<Address> {
+    fn addresses_of(&self, handle: &FrameRange) -> Range<Address> {
         let granules = self.memory.frames().granules_of(handle);
         self.address(granules.start)..self.address(granules.end)
     }
 
     /// The handles on which no such block lies, in order.
-    fn handles_without(&self, kept: &[Range<Address>]) -> Vec<Handle> {
+    fn handles_without(&self, kept: &[Range<Address>]) -> Vec<FrameRange> {
         let mut handles = self.memory.frames().empty_handles(u64::MAX, std::slice::from_ref(&(0..u32::MAX)), |_| true);
         handles.retain(|handle| !overlap(kept, &self.addresses_of(handle)));
         handles.reverse();
@@ -277,14 +277,14 @@ impl<D: Device> Arena<D> {
     }
 
     /// What of some memory is to be kept, and where it goes in the store: behind what is there.
-    fn spans(&self, handles: &[Handle], pieces: &[Away], discard: &[Range<Address>]) -> Vec<Span> {
+    fn spans(&self, handles: &[FrameRange], pieces: &[Away], discard: &[Range<Address>]) -> Vec<StoredSpan> {
         let pools = pieces.iter().map(|piece| self.pools.first_view(piece));
         let memory = join(handles.iter().map(|handle| self.addresses_of(handle)).chain(pools), 0);
         let (live, mut at) = (self.in_use(discard), self.sleep.used());
         let mut spans = Vec::new();
         for addresses in memory.iter().flat_map(|memory| join(clip(&live, memory), GAP)) {
             let bytes = length(&addresses);
-            spans.push(Span { addresses, at });
+            spans.push(StoredSpan { addresses, at });
             at += bytes;
         }
         spans
@@ -302,7 +302,7 @@ impl<D: Device> Arena<D> {
     }
 
     /// Gives memory back whose contents are on the host, in the order of addresses. Where the device refuses, the rest is awake.
-    fn leave(&mut self, handles: Vec<Handle>, pieces: Vec<Away>, mut spans: Vec<Span>) -> Result<(), Error> {
+    fn leave(&mut self, handles: Vec<FrameRange>, pieces: Vec<Away>, mut spans: Vec<StoredSpan>) -> Result<(), Error> {
         let (mut result, mut end) = (Ok(()), Address::MAX);
         for handle in handles {
             result = self.memory.unmap(&mut self.device, handle.clone(), &mut self.ledger);
@@ -335,11 +335,11 @@ impl<D: Device> Arena<D> {
         Ok(result?)
     }
 
-    fn map_handles(&mut self, handles: &[Handle]) -> Result<(), Error> {
+    fn map_handles(&mut self, handles: &[FrameRange]) -> Result<(), Error> {
         Ok(self.memory.map_handles(&mut self.device, handles, &mut self.ledger)?)
     }
 
-    fn map_again(&mut self, needed: &[Handle]) -> Result<(), Error> {
+    fn map_again(&mut self, needed: &[FrameRange]) -> Result<(), Error> {
         self.map_handles(needed)?;
         let mut pieces = self.sleep.pieces.iter_mut();
         Ok(pieces.try_for_each(|piece| self.pools.map_piece(&mut self.device, piece))?)

@@ -86,7 +86,7 @@ fn handles_that_reach_beyond_a_range_are_told_from_those_within() {
     frames.map(&mut device, &(0..12 * G), 4 * PAGE).unwrap();
     frames.map(&mut device, &(12 * G..14 * G), PAGE).unwrap();
     let large = |range: Range<u32>, all| {
-        let mut large: Vec<Handle> = frames.large(&range, all).collect();
+        let mut large: Vec<FrameRange> = frames.large(&range, all).collect();
         large.dedup();
         large
     };

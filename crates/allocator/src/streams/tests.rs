@@ -227,7 +227,7 @@ proptest! {
                 Act::Wait(..) => {}
             }
             // A stream that is alone again is not written down.
-            if let Owner::One(one) = owners.owner {
+            if let MemoryOwner::One(one) = owners.owner {
                 let others = units.iter().flatten().find(|(stream, number)| *stream != one && *number > done[usize::from(*stream)]);
                 prop_assert_eq!(others, None);
                 units.fill(Some((one, count)));

@@ -1,6 +1,6 @@
 //! Programs that follow their plan, and programs that stray from it.
 use crate::common::*;
-use stalloc_allocator::{Allocator, Arena, Error, Script, Source};
+use stalloc_allocator::{Allocator, Arena, Error, Script, ServedBy};
 use stalloc_device::{Counting, Shared};
 use stalloc_plan::Plan;
 use stalloc_plan::SectionKind::{Once, Prologue, Repeating};
@@ -31,7 +31,7 @@ fn a_program_that_follows_its_plan_is_served_from_it_alone() {
     run(&mut checked, &weights());
     for _ in 0..5 {
         let served = run(&mut checked, &step());
-        assert!(served.iter().all(|served| served.source == Source::Planned));
+        assert!(served.iter().all(|served| served.source == ServedBy::Planned));
     }
     let statistics = checked.allocator.statistics();
     assert_eq!(statistics.planned, statistics.requests);
@@ -64,7 +64,7 @@ fn in_one_allocation_what_is_not_in_the_plan_lies_in_free_ranges_and_the_device_
         checked.allocator.step_begin();
         // Between the steps every transient range of the plan is free.
         let others: Vec<_> = (0..20).map(|_| checked.malloc(MIB + 512)).collect();
-        assert!(others.iter().all(|served| served.source == Source::BestFit));
+        assert!(others.iter().all(|served| served.source == ServedBy::BestFit));
         others.into_iter().for_each(|served| checked.free(served));
         run(&mut checked, &step());
     }
@@ -73,7 +73,7 @@ fn in_one_allocation_what_is_not_in_the_plan_lies_in_free_ranges_and_the_device_
     assert_eq!(statistics.reserved, held);
     // What is larger than every free range is the fallback's, and asking for memory back changes nothing.
     let large = checked.malloc(plan.arena);
-    assert_eq!(large.source, Source::Fallback);
+    assert_eq!(large.source, ServedBy::Fallback);
     checked.free(large);
     checked.allocator.empty_cache().unwrap();
     assert_eq!(device.lock().used(), held);
@@ -96,7 +96,7 @@ fn one_extra_request_kept_for_ever_costs_no_planned_one() {
     run(&mut checked, &weights());
     for number in 0..10 {
         if number == 3 {
-            assert_eq!(checked.malloc(5000).source, Source::BestFit);
+            assert_eq!(checked.malloc(5000).source, ServedBy::BestFit);
         }
         run(&mut checked, &step());
     }
@@ -114,7 +114,7 @@ fn a_step_that_does_what_the_prologue_did_is_not_taken_for_it() {
     let mut checked = over_counting(&plan, Counting::new(GIB));
     run(&mut checked, &prologue);
     let planned = |served: Vec<stalloc_allocator::Served>| {
-        served.iter().filter(|served| served.source == Source::Planned).count()
+        served.iter().filter(|served| served.source == ServedBy::Planned).count()
     };
     for _ in 0..3 {
         let (first, rest) = (&step()[..24], &step()[24..]);
@@ -160,7 +160,7 @@ fn trained_of(device: Counting, expected_peak: u64) -> Checked<Shared<Counting>>
 /// Requests of a step that are not served from the plan.
 fn unplanned_in_a_step(checked: &mut Checked<Shared<Counting>>) -> usize {
     checked.allocator.step_begin();
-    run(checked, &step()).iter().filter(|served| served.source != Source::Planned).count()
+    run(checked, &step()).iter().filter(|served| served.source != ServedBy::Planned).count()
 }
 
 #[test]
@@ -216,12 +216,12 @@ fn missing_and_changed_requests_cost_a_few_neighbours_at_most() {
         let mut shorter = step();
         shorter.remove(at);
         checked.allocator.step_begin();
-        let missed = run(&mut checked, &shorter).iter().filter(|served| served.source != Source::Planned).count();
+        let missed = run(&mut checked, &shorter).iter().filter(|served| served.source != ServedBy::Planned).count();
         assert!(missed <= 6, "{missed} misses after request {at} did not come");
         let mut changed = step();
         changed[at].0 += 512 * 3;
         checked.allocator.step_begin();
-        let missed = run(&mut checked, &changed).iter().filter(|served| served.source != Source::Planned).count();
+        let missed = run(&mut checked, &changed).iter().filter(|served| served.source != ServedBy::Planned).count();
         assert!(missed <= 6, "{missed} misses after request {at} changed");
         assert_eq!(unplanned_in_a_step(&mut checked), 0);
     }
@@ -244,7 +244,7 @@ fn a_program_that_begins_as_planned_stays_in_the_arena_when_all_its_steps_are_ot
     let other: Vec<_> = (0..50u64).map(|n| ((n % 9 + 1) * 512 * 1111, Some(3))).collect();
     for _ in 0..200 {
         let served = run(&mut checked, &other);
-        assert!(served.iter().all(|served| served.source == Source::BestFit));
+        assert!(served.iter().all(|served| served.source == ServedBy::BestFit));
     }
 }
 
@@ -274,7 +274,7 @@ fn another_program_is_served_by_the_arena_and_told_of() {
     for _ in 0..40 {
         checked.allocator.step_begin();
         let served = run(&mut checked, &other);
-        assert!(served.iter().all(|served| served.source == Source::BestFit));
+        assert!(served.iter().all(|served| served.source == ServedBy::BestFit));
     }
     let statistics = checked.allocator.statistics();
     assert!(statistics.is_of_another_program());
@@ -293,7 +293,7 @@ fn a_request_without_an_offset_keeps_the_program_on_its_plan() {
             step.insert(7, (5 * MIB, None));
             step
         });
-        assert_eq!(served[7].source, Source::BestFit);
+        assert_eq!(served[7].source, ServedBy::BestFit);
     }
     let unplanned = checked.allocator.statistics().unplanned;
     assert_eq!((unplanned.without_offset, unplanned.not_in_plan, unplanned.position_unknown), (5, 0, 0));
@@ -305,9 +305,9 @@ fn with_planned_offsets_only_the_rest_is_left_to_the_caller() {
     let arena = Arena::new(Counting::new(GIB), &plan).expect("a plan that can be followed");
     let mut arena = arena.planned_only();
     let mut serve = |size| arena.serve(size, 0).map(|served| served.source);
-    assert!(weights().iter().all(|&(size, _)| serve(size) == Some(Source::Planned)));
+    assert!(weights().iter().all(|&(size, _)| serve(size) == Some(ServedBy::Planned)));
     assert_eq!(serve(77 * MIB), None);
-    assert_eq!(serve(step()[0].0), Some(Source::Planned));
+    assert_eq!(serve(step()[0].0), Some(ServedBy::Planned));
     assert_eq!(arena.statistics().best_fit, 0);
 }
 
@@ -320,7 +320,7 @@ fn a_plan_whose_addresses_reach_beyond_the_device_is_followed() {
     plan.arena += 2 * GIB;
     let mut checked = over_counting(&plan, Counting::new(GIB));
     run(&mut checked, &weights());
-    assert!(run(&mut checked, &step()).iter().all(|served| served.source == Source::Planned));
+    assert!(run(&mut checked, &step()).iter().all(|served| served.source == ServedBy::Planned));
     assert!(checked.allocator.peak_reserved() < GIB);
 }
 
@@ -364,7 +364,7 @@ fn a_plan_adopted_while_running_serves_the_next_step_and_leaves_what_lives_where
     assert!(propose(&mut checked, &plan));
     for _ in 0..3 {
         checked.allocator.step_begin();
-        assert!(run(&mut checked, &step()).iter().all(|served| served.source == Source::Planned));
+        assert!(run(&mut checked, &step()).iter().all(|served| served.source == ServedBy::Planned));
     }
     kept.into_iter().for_each(|served| checked.free(served));
     assert_eq!(checked.allocator.statistics().plans, 1);

@@ -9,13 +9,13 @@ use crate::common::*;
 use proptest::prelude::*;
 use stalloc_allocator::{Allocator, Script, Served};
 use stalloc_device::{Address, Counting, Device, Error, MemoryInfo, Shared, Stream};
-use stalloc_order::{Moment, Order};
+use stalloc_order::{Moment, WorkOrder};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 
 /// A device that keeps the order of what it is told.
 struct Ordered {
     memory: Counting,
-    order: Order,
+    order: WorkOrder,
     /// Mappings: their bytes, and where their memory lies among all memory, each piece of which has a place of its own.
     mapped: BTreeMap<Address, (u64, Address)>,
     /// Where the next piece lies, and how often one was mapped a second time.
@@ -36,7 +36,7 @@ const PHYSICAL: Address = 1 << 60;
 
 impl Ordered {
     fn new(memory: Counting, seed: u64) -> Self {
-        let order = Order::new(Some(seed));
+        let order = WorkOrder::new(Some(seed));
         let maps_once = seed.is_multiple_of(8);
         let forbids_waits = seed % 8 == 1;
         let (mapped, wrong) = (BTreeMap::new(), Vec::new());

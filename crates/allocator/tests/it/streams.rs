@@ -1,6 +1,6 @@
 //! Several streams on a device whose events complete late.
 use crate::common::*;
-use stalloc_allocator::{Allocator, Arena, LiveBlock, Source};
+use stalloc_allocator::{Allocator, Arena, LiveBlock, ServedBy};
 use stalloc_device::{Address, Counting, Device, Error, MemoryInfo, Shared, Stream};
 use stalloc_plan::{Entry, Plan, Section, SectionKind, Slot};
 
@@ -92,7 +92,7 @@ fn another_stream_takes_a_place_over_only_behind_an_event() {
     let mut waits = Vec::new();
     for stream in [5, 9, 9, 5] {
         let served = checked.try_malloc(4 * MIB, stream).unwrap();
-        assert_eq!(served.source, Source::Planned);
+        assert_eq!(served.source, ServedBy::Planned);
         checked.free(served);
         waits.push(device.lock().waits.clone());
     }
@@ -108,7 +108,7 @@ fn memory_is_remapped_while_the_device_runs_and_another_stream_gets_it_behind_an
         checked.free(first);
         checked.free(last);
         let large = checked.try_malloc(4 * MIB, stream).unwrap();
-        assert_eq!((large.source, checked.allocator.statistics().fallback), (Source::BestFit, 0));
+        assert_eq!((large.source, checked.allocator.statistics().fallback), (ServedBy::BestFit, 0));
         device.lock().waits.dedup();
         assert_eq!(device.lock().waits, waits);
         assert!(!device.lock().done, "the host waits for nothing");
@@ -183,7 +183,7 @@ fn during_a_capture_the_arena_serves_nothing_and_records_no_event() {
     checked.allocator.set_capturing(true);
     device.lock().done = true;
     checked.free(first);
-    assert_eq!(checked.malloc(4 * MIB).source, Source::Fallback);
+    assert_eq!(checked.malloc(4 * MIB).source, ServedBy::Fallback);
     checked.allocator.set_capturing(false);
     assert_eq!(checked.malloc(4 * MIB).address, first.address, "its event was recorded after the capture");
 }

@@ -12,7 +12,7 @@ proptest! {
         let mut index = FreeIndex::default();
         let mut model = BTreeSet::new();
         for (insert, size, segment, address) in steps {
-            let entry = Entry { size, segment, address, block: 0 };
+            let entry = FreeEntry { size, segment, address, block: 0 };
             if insert {
                 if model.insert(entry) {
                     index.insert(entry);
@@ -20,7 +20,7 @@ proptest! {
             } else {
                 prop_assert_eq!(index.remove(entry), model.remove(&entry));
             }
-            let first = Entry { size, segment: 0, address: 0, block: 0 };
+            let first = FreeEntry { size, segment: 0, address: 0, block: 0 };
             prop_assert_eq!(index.seek(size).map(|c| index.get(c)), model.range(first..).next().copied());
         }
         prop_assert!(index.chunks.iter().all(|c| !c.is_empty() && c.len() <= CHUNK));

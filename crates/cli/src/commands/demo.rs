@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use stalloc_jobs::planning;
 use stalloc_jobs::simulating::{self, Replays};
-use stalloc_planner::Options;
+use stalloc_planner::SolveOptions;
 use stalloc_report::Report;
 use stalloc_simulator::Kind;
 use stalloc_trace::{Input, MEMORY_LIMIT};
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         return Err(Error::message("the built-in trace is empty: this program is damaged, install it again"));
     };
     output::line(&format!("{ABOUT}\n\nThe plan"))?;
-    let effort = Options { work_limit: Some(PLANNER_WORK), threads: 1, ..Options::default() };
+    let effort = SolveOptions { work_limit: Some(PLANNER_WORK), threads: 1, ..SolveOptions::default() };
     let (planned, summary) = planning::trace(trace, effort, &mut Terminal::new())?;
     plan::print(&summary)?;
     let path = args.out.join("demo.plan");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use stalloc_jobs::describing::{self, DeviceInfo};
 use stalloc_jobs::inputs;
-use stalloc_trace::{Input, Instance, Recording};
+use stalloc_trace::{Input, InstanceTable, Recording};
 
 use crate::error::{Error, Outcome};
 use crate::input;
@@ -154,7 +154,7 @@ fn print_device(device: &DeviceInfo<'_>, named: bool) -> Result<(), Error> {
     Ok(())
 }
 
-fn print_instance(path: &Path, instance: &Instance, json: bool) -> Result<(), Error> {
+fn print_instance(path: &Path, instance: &InstanceTable, json: bool) -> Result<(), Error> {
     let info = describing::instance(instance);
     if json {
         return output::json(&info);

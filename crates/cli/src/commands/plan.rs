@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stalloc_jobs::{inputs, planning};
-use stalloc_planner::{Options, Stop};
+use stalloc_planner::{SolveOptions, Stop};
 use stalloc_synthesizer::PlanSummary;
-use stalloc_trace::{Input, Instance, Trace};
+use stalloc_trace::{Input, InstanceTable, Trace};
 
 use crate::error::{Error, Outcome};
 use crate::input;
@@ -72,9 +72,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 impl EffortArguments {
     /// The planner's options.
-    pub fn options(self) -> Options {
+    pub fn options(self) -> SolveOptions {
         let usual = planning::usual_effort();
-        Options {
+        SolveOptions {
             time_limit: self.time_limit,
             work_limit: self.work_limit,
             threads: self.threads.map_or(usual.threads, usize::from),
@@ -137,8 +137,8 @@ impl Args {
         output::next(&format!("stalloc run --plan {} -- COMMAND", out.display()), "serves the job from these plans")
     }
 
-    fn instance(&self, instance: &Instance) -> Result<Outcome, Error> {
-        let effort = Options { stop: Some(stop()?), enough: self.capacity.unwrap_or(0), ..self.effort.options() };
+    fn instance(&self, instance: &InstanceTable) -> Result<Outcome, Error> {
+        let effort = SolveOptions { stop: Some(stop()?), enough: self.capacity.unwrap_or(0), ..self.effort.options() };
         let solved = planning::instance(&self.input, instance, &effort)?;
         let outcome =
             if self.capacity.is_some_and(|capacity| solved.peak > capacity) { Outcome::No } else { Outcome::Done };
@@ -173,7 +173,7 @@ impl Args {
     }
 
     fn trace(&self, trace: &Trace) -> Result<(), Error> {
-        let effort = Options { stop: Some(stop()?), ..self.effort.options() };
+        let effort = SolveOptions { stop: Some(stop()?), ..self.effort.options() };
         let (plan, summary) = planning::trace(trace, effort, &mut Terminal::new())?;
         if let Some(path) = &self.output {
             stalloc_plan::write_as_named(path, &plan).map_err(|error| Error::message(error.to_string()))?;

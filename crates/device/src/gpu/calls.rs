@@ -16,7 +16,7 @@ use super::sys::{
 use crate::{Address, Error, MemoryInfo, Stream};
 
 /// A handle of memory that can be mapped.
-pub type Memory = u64;
+pub type MemoryHandle = u64;
 
 /// Why a call that takes memory failed.
 pub enum Failure {
@@ -330,7 +330,7 @@ impl Calls {
     }
 
     /// Creates memory and maps it; its handle. Nobody may use it yet.
-    pub fn map(&self, address: Address, bytes: u64) -> Result<Memory, Failure> {
+    pub fn map(&self, address: Address, bytes: u64) -> Result<MemoryHandle, Failure> {
         let calls = self.virtual_memory()?;
         let _current = self.relaxed()?;
         let mut handle = 0;
@@ -355,7 +355,7 @@ impl Calls {
     }
 
     /// Maps memory at one more address. Nobody may use it there yet.
-    pub fn map_again(&self, memory: Memory, address: Address, bytes: u64) -> Result<(), Failure> {
+    pub fn map_again(&self, memory: MemoryHandle, address: Address, bytes: u64) -> Result<(), Failure> {
         let map = self.virtual_memory()?.map;
         let _current = self.relaxed()?;
         // SAFETY: the caller owns the handle, whose memory has this length; the driver refuses a range that is not reserved.
@@ -363,7 +363,7 @@ impl Calls {
     }
 
     /// Lets go of memory, which is given back once it is mapped nowhere.
-    pub fn release(&self, memory: Memory) -> Result<(), Error> {
+    pub fn release(&self, memory: MemoryHandle) -> Result<(), Error> {
         let release = self.virtual_memory()?.release;
         let _current = self.relaxed()?;
         // SAFETY: the caller gives the handle up.
@@ -371,7 +371,7 @@ impl Calls {
     }
 
     /// A descriptor by which other processes get memory.
-    pub fn export(&self, memory: Memory) -> Result<OwnedFd, Error> {
+    pub fn export(&self, memory: MemoryHandle) -> Result<OwnedFd, Error> {
         let sharing = self.driver.sharing.as_ref().filter(|_| self.is_exportable.load(Ordering::Relaxed));
         let export = sharing.ok_or(Error::Unsupported("share its pages with other processes"))?.export;
         let _current = self.relaxed()?;

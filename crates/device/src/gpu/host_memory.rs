@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::calls::{Calls, Failure};
-use super::{Event, GpuDevice};
+use super::{GpuDevice, GpuEvent};
 use crate::{Address, Error, PageLocked, Stream};
 
 /// GPUs that a process can see, at most.
@@ -38,7 +38,7 @@ impl Default for HostMemory {
 }
 
 impl PageLocked for HostMemory {
-    type Event = Event;
+    type Event = GpuEvent;
 
     fn alloc(&self, device: u32, bytes: u64) -> Result<Address, Error> {
         self.gpu(device)?.alloc_host(bytes).map_err(|failure| match failure {
@@ -52,15 +52,15 @@ impl PageLocked for HostMemory {
         self.gpu(device)?.free_host(address)
     }
 
-    fn record(&self, device: u32, stream: Stream) -> Result<Event, Error> {
+    fn record(&self, device: u32, stream: Stream) -> Result<GpuEvent, Error> {
         let calls = self.gpu(device)?;
         // The event is owned from here on, so that it is destroyed if it cannot be recorded.
-        let event = Event { raw: calls.create_event()?, calls: Arc::clone(calls) };
+        let event = GpuEvent { raw: calls.create_event()?, calls: Arc::clone(calls) };
         calls.record(event.raw, stream)?;
         Ok(event)
     }
 
-    fn completed(&self, event: &Event) -> Result<bool, Error> {
+    fn completed(&self, event: &GpuEvent) -> Result<bool, Error> {
         event.calls.is_complete(event.raw)
     }
 }

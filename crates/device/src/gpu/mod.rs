@@ -16,7 +16,7 @@ mod calls;
 mod host_memory;
 mod sys;
 
-use calls::{Calls, Memory};
+use calls::{Calls, MemoryHandle};
 pub use host_memory::HostMemory;
 use sys::{Driver, Flavour};
 
@@ -28,7 +28,7 @@ pub struct GpuDevice {
     /// Mappings by their start: a driver only unmaps whole ones.
     mapped: BTreeMap<Address, Mapping>,
     /// How often each piece of memory is mapped.
-    mappings: BTreeMap<Memory, u32>,
+    mappings: BTreeMap<MemoryHandle, u32>,
     /// Other devices that may use what is mapped, as the driver knows them.
     peers: Vec<c_int>,
     opened: Instant,
@@ -38,27 +38,27 @@ pub struct GpuDevice {
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     bytes: u64,
-    memory: Memory,
+    memory: MemoryHandle,
 }
 
 /// An event of a [`GpuDevice`], given back when it is dropped.
-pub struct Event {
+pub struct GpuEvent {
     raw: *mut c_void,
     calls: Arc<Calls>,
 }
 
 // SAFETY: drivers' events may be used and destroyed by any thread.
-unsafe impl Send for Event {}
+unsafe impl Send for GpuEvent {}
 // SAFETY: as above; asking an event changes nothing that another thread could see half-done.
-unsafe impl Sync for Event {}
+unsafe impl Sync for GpuEvent {}
 
-impl fmt::Debug for Event {
+impl fmt::Debug for GpuEvent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Event").field(&self.raw).finish()
+        formatter.debug_tuple("GpuEvent").field(&self.raw).finish()
     }
 }
 
-impl Drop for Event {
+impl Drop for GpuEvent {
     fn drop(&mut self) {
         self.calls.give_back_event(self.raw);
     }
@@ -188,7 +188,7 @@ impl GpuDevice {
     }
 
     /// One mapping of this memory less.
-    fn let_go(&mut self, memory: Memory) -> Result<(), Error> {
+    fn let_go(&mut self, memory: MemoryHandle) -> Result<(), Error> {
         let left = self.mappings.get_mut(&memory).map_or(0, |mappings| {
             *mappings -= 1;
             *mappings
@@ -210,7 +210,7 @@ impl GpuDevice {
 }
 
 impl Device for GpuDevice {
-    type Event = Event;
+    type Event = GpuEvent;
 
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
         self.timed(|gpu| {
@@ -315,22 +315,22 @@ impl Device for GpuDevice {
         self.calls.memory_info()
     }
 
-    fn record(&mut self, stream: Stream) -> Result<Event, Error> {
+    fn record(&mut self, stream: Stream) -> Result<GpuEvent, Error> {
         // The event is owned from here on, so that it is destroyed if it cannot be recorded.
-        let event = Event { raw: self.calls.create_event()?, calls: Arc::clone(&self.calls) };
+        let event = GpuEvent { raw: self.calls.create_event()?, calls: Arc::clone(&self.calls) };
         self.calls.record(event.raw, stream)?;
         Ok(event)
     }
 
-    fn completed(&mut self, event: &Event) -> Result<bool, Error> {
+    fn completed(&mut self, event: &GpuEvent) -> Result<bool, Error> {
         self.calls.is_complete(event.raw)
     }
 
-    fn wait(&mut self, event: &Event) -> Result<(), Error> {
+    fn wait(&mut self, event: &GpuEvent) -> Result<(), Error> {
         self.calls.wait(event.raw)
     }
 
-    fn queue_wait(&mut self, stream: Stream, event: &Event) -> Result<(), Error> {
+    fn queue_wait(&mut self, stream: Stream, event: &GpuEvent) -> Result<(), Error> {
         self.calls.queue_wait(stream, event.raw)
     }
 

@@ -19,7 +19,7 @@ pub use durations::{NEW_CONVOLUTION, NEW_GRAPH, OperationClass, PIN, UNPIN, Way}
 use graphs::Graph;
 pub use graphs::INSTANTIATED;
 pub use order::{accessed, tally, unmapped};
-use stalloc_order::Order;
+use stalloc_order::WorkOrder;
 pub use streams::Stream;
 use timeline::Timelines;
 
@@ -199,14 +199,14 @@ pub struct Execution {
     captures_begun: u64,
     timeline: Timelines,
     /// What comes before what, if that is checked.
-    order: Option<Order>,
+    order: Option<WorkOrder>,
     /// The memory behind each block that an allocator told of, start and bytes of each piece.
     behind_blocks: HashMap<u64, Vec<(u64, u64)>>,
 }
 
 static EXECUTION: LazyLock<Mutex<Execution>> = LazyLock::new(|| {
     crate::forks::wait_for(|| crate::forks::taken(EXECUTION.try_lock()));
-    let order = config().late_events.map(|seed| Order::new(Some(seed)));
+    let order = config().late_events.map(|seed| WorkOrder::new(Some(seed)));
     let timeline = if config().real_clock { Timelines::real() } else { Timelines::default() };
     Mutex::new(Execution { order, timeline, ..Execution::default() })
 });

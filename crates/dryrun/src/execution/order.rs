@@ -9,7 +9,7 @@ use crate::{
     log,
     memory::{is_device, memory},
 };
-use stalloc_order::{Moment, Order, Violation};
+use stalloc_order::{Moment, Violation, WorkOrder};
 use std::{
     ffi::c_int,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -40,7 +40,7 @@ fn check(checked: Result<(), Violation>) {
 
 impl Execution {
     /// The order, if it is kept, and a stream's name in it.
-    fn ordered(&mut self, stream: Handle) -> Option<(&mut Order, Handle)> {
+    fn ordered(&mut self, stream: Handle) -> Option<(&mut WorkOrder, Handle)> {
         let order = self.order.as_mut()?;
         let device = if LEGACY.contains(&stream) { crate::runtime_api::current_device() } else { 0 };
         Some((order, name(stream, device)))
@@ -121,7 +121,7 @@ pub fn unmapped(start: u64, bytes: u64) {
 
 /// Blocks that allocators told of, and violations of the order.
 pub fn tally() -> (u64, u64) {
-    let blocks = if is_kept() { execution().order.as_ref().map_or(0, Order::handed_out_in_all) } else { 0 };
+    let blocks = if is_kept() { execution().order.as_ref().map_or(0, WorkOrder::handed_out_in_all) } else { 0 };
     (blocks, VIOLATIONS.load(Relaxed))
 }
 

@@ -179,13 +179,13 @@ pub fn evaluate(
     groups: Option<&Groups>,
 ) -> Result<Device, String> {
     let Recorded { rank, steps, content, is_cut, is_priced } = recorded;
-    let planner = stalloc_planner::Options {
+    let planner = stalloc_planner::SolveOptions {
         time_limit: Duration::from_secs(60),
         work_limit: Some(PLANNER_WORK),
         threads: 1,
         ..Default::default()
     };
-    let options = stalloc_synthesizer::Options { planner };
+    let options = stalloc_synthesizer::SynthesisOptions { planner };
     let (plan, _) = stalloc_synthesizer::plan(trace, &options, &mut |_, _| {}).map_err(|error| error.to_string())?;
     let with = |capacity| Options { plan: Some(&plan), capacity, ..Options::default() };
     let run = |trace: &Trace, kind, capacity| {

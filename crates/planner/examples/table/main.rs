@@ -10,7 +10,7 @@ mod synthetic;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use stalloc_planner::{Effort, Instance, Options, check, solve};
+use stalloc_planner::{Effort, Instance, SolveOptions, check, solve};
 
 /// Name, time limit in seconds, goal, and what rivals reach.
 type Row = (&'static str, f64, &'static str, &'static str);
@@ -83,9 +83,9 @@ fn main() {
     println!("peak resident memory: {} MiB", read::resident().map_or("?".into(), |kib| (kib / 1024).to_string()));
 }
 
-fn options(limit: f64, effort: Effort) -> Options {
+fn options(limit: f64, effort: Effort) -> SolveOptions {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(2);
-    Options { time_limit: Duration::from_secs_f64(limit), threads, effort, ..Options::default() }
+    SolveOptions { time_limit: Duration::from_secs_f64(limit), threads, effort, ..SolveOptions::default() }
 }
 
 fn print((name, limit, goal, rivals): Row, instance: &Instance, effort: Effort) {
@@ -111,7 +111,7 @@ fn trace(path: &Path, name: &str) -> Result<(), String> {
     let input = stalloc_trace::open(path, &mut |_, _| {}).map_err(|error| error.to_string())?;
     let stalloc_trace::Input::Recording(recording) = input else { return Ok(()) };
     let planner = options(TRACE_LIMIT, Effort::Full);
-    let options = stalloc_synthesizer::Options { planner };
+    let options = stalloc_synthesizer::SynthesisOptions { planner };
     for trace in recording.traces.iter().filter(|trace| !trace.requests.is_empty()) {
         let (start, cpu) = (Instant::now(), read::cpu_seconds());
         let planned = stalloc_synthesizer::plan(trace, &options, &mut |_, _| {});

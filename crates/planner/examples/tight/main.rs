@@ -17,10 +17,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use generate::Known;
-use stalloc_planner::{Effort, Options, check, solve};
+use stalloc_planner::{Effort, SolveOptions, check, solve};
 
 fn main() {
-    let mut options = Options { time_limit: Duration::from_secs(2), ..Options::default() };
+    let mut options = SolveOptions { time_limit: Duration::from_secs(2), ..SolveOptions::default() };
     let (mut seeds, mut write) = (1, None);
     let mut words = std::env::args().skip(1);
     println!(
@@ -48,7 +48,7 @@ fn main() {
                 let outcome = known.and_then(|known| match &write {
                     Some(folder) => save(&known, &Path::new(folder).join(name.replace(':', "_")).with_extension("csv")),
                     None => {
-                        (0..seeds).for_each(|seed| show(name, &known, &Options { seed, ..options }));
+                        (0..seeds).for_each(|seed| show(name, &known, &SolveOptions { seed, ..options }));
                         Ok(())
                     }
                 });
@@ -74,7 +74,7 @@ fn save(known: &Known, path: &Path) -> Result<(), String> {
     write().map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn show(name: &str, known: &Known, options: &Options) {
+fn show(name: &str, known: &Known, options: &SolveOptions) {
     let name = Path::new(name).file_stem().map_or(name.into(), |stem| stem.to_string_lossy());
     let (start, cpu) = (Instant::now(), read::cpu_seconds());
     let outcome = solve(&known.instance, options);

@@ -2,7 +2,7 @@
 //! either side, and in what order they are tried.
 
 use super::style::Taste;
-use super::terrain::{Run, Stretch, Valley};
+use super::terrain::{LevelRun, SearchedStretch, Valley};
 use super::{Child, Exact, NONE};
 use crate::hash::mix;
 
@@ -33,9 +33,9 @@ impl Exact<'_> {
     }
 
     /// Finds out which of the runs that changed are valleys, and counts their children.
-    pub(super) fn survey(&mut self, here: &Stretch) {
+    pub(super) fn survey(&mut self, here: &SearchedStretch) {
         for k in 0..self.changed.len() {
-            let Run { at, length, height: floor } = self.changed[k];
+            let LevelRun { at, length, height: floor } = self.changed[k];
             let Some((left, right)) = self.terrain.walls(here, at) else { continue };
             let mut valley = Valley { at, length, floor, left, right, most: 0, count: [0; 2] };
             self.prepare_valley(&valley);
@@ -72,7 +72,7 @@ impl Exact<'_> {
 
     /// The valley and side with the fewest children, and whether it has any; and the name of the state: the items
     /// waiting and the skyline.
-    pub(super) fn choose(&mut self, here: &Stretch) -> (Valley, usize, bool, u128) {
+    pub(super) fn choose(&mut self, here: &SearchedStretch) -> (Valley, usize, bool, u128) {
         let mut best = (u32::MAX, u64::MAX, 0, 0);
         let mut key = here.items;
         let (mut seen, mut at) = (0, here.first);

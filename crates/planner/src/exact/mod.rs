@@ -29,12 +29,12 @@ pub(crate) use style::{Choice, Style, Taste};
 use crate::clock::{Until, is_over};
 use crate::hash::Rng;
 use crate::part::{Item, Part};
-use terrain::{Run, Stretch, Terrain, Valley};
+use terrain::{LevelRun, SearchedStretch, Terrain, Valley};
 use waiting::Waiting;
 
 /// How a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum SearchOutcome {
     /// Placed; the offsets are in the search.
     Found,
     /// Proven impossible.
@@ -57,8 +57,8 @@ const NODES_BETWEEN_LOOKS: u32 = 256;
 
 /// A node on the way to the one at hand.
 #[derive(Clone, Copy, Debug)]
-struct Frame {
-    here: Stretch,
+struct PathNode {
+    here: SearchedStretch,
     valley: Valley,
     side: usize,
     key: u128,
@@ -95,7 +95,7 @@ impl Sections {
 
 /// A state that failed, by its name, and the sections that its failure depends on.
 #[derive(Clone, Copy, Debug, Default)]
-struct Failed {
+struct FailedState {
     key: u128,
     blamed: Sections,
 }
@@ -112,17 +112,17 @@ pub(crate) struct Exact<'a> {
     pub offsets: Vec<u64>,
     waiting: Waiting,
     placed: Vec<u32>,
-    frames: Vec<Frame>,
+    frames: Vec<PathNode>,
     children: Vec<Child>,
-    stretches: Vec<Stretch>,
+    stretches: Vec<SearchedStretch>,
     /// The item before it that is alike in all.
     twin: Vec<u32>,
     /// Of the valley at hand: the largest load from either end of it to each section.
     most_left: Vec<u64>,
     most_right: Vec<u64>,
-    changed: Vec<Run>,
-    runs: Vec<Run>,
-    failed: Vec<Failed>,
+    changed: Vec<LevelRun>,
+    runs: Vec<LevelRun>,
+    failed: Vec<FailedState>,
     /// What the last failure depends on.
     conflict: Sections,
     keys: Vec<u128>,
@@ -162,7 +162,7 @@ impl<'a> Exact<'a> {
             most_right: vec![0; m],
             changed: Vec::new(),
             runs: Vec::new(),
-            failed: vec![Failed::default(); memory.next_power_of_two()],
+            failed: vec![FailedState::default(); memory.next_power_of_two()],
             conflict: Sections::default(),
             keys,
             style: Style { choice: Choice::Fewest, taste: Taste::Length, noise: 0, seed: 0, fit: false },
@@ -175,9 +175,9 @@ impl<'a> Exact<'a> {
     }
 
     /// Whether the part fits below `limit` (inclusive), as far as `work` goes.
-    pub fn run(&mut self, limit: u64, style: Style, work: u64) -> Outcome {
+    pub fn run(&mut self, limit: u64, style: Style, work: u64) -> SearchOutcome {
         if self.limit != limit {
-            self.failed.fill(Failed::default());
+            self.failed.fill(FailedState::default());
         }
         (self.limit, self.style, self.rng) = (limit, style, Rng::new(style.seed));
         self.until = self.work.saturating_add(work);
@@ -194,10 +194,10 @@ impl<'a> Exact<'a> {
             }
         }
         if self.load.iter().any(|&load| load > 0 && load.saturating_add(self.part.base) > limit) {
-            return Outcome::Impossible;
+            return SearchOutcome::Impossible;
         }
         let items = self.keys.iter().fold(0, |all, key| all ^ key);
-        let all = Stretch { first: 0, length: self.around, whole: true, items };
+        let all = SearchedStretch { first: 0, length: self.around, whole: true, items };
         let nothing = Valley::default();
         self.frames.push(self.frame(all, nothing, 0, 0));
         let all = self.replace(&all, (0, true), [(self.around, self.part.base), (0, 0), (0, 0)]);
@@ -216,15 +216,15 @@ impl<'a> Exact<'a> {
     }
 
     /// Replaces a run of the skyline by pieces, each as high as said; the stretch as it is now. What changed is in `changed`.
-    fn replace(&mut self, here: &Stretch, run: (u32, bool), pieces: [(u32, u64); 3]) -> Stretch {
+    fn replace(&mut self, here: &SearchedStretch, run: (u32, bool), pieces: [(u32, u64); 3]) -> SearchedStretch {
         let mut changed = std::mem::take(&mut self.changed);
         let here = self.terrain.replace(here, run, &pieces, &mut changed);
         self.changed = changed;
         here
     }
 
-    fn frame(&self, here: Stretch, valley: Valley, side: usize, key: u128) -> Frame {
-        Frame {
+    fn frame(&self, here: SearchedStretch, valley: Valley, side: usize, key: u128) -> PathNode {
+        PathNode {
             here,
             valley,
             side,
@@ -258,9 +258,9 @@ impl<'a> Exact<'a> {
     }
 
     /// The search itself, with a stack of its own, as it goes as deep as there are items.
-    fn search(&mut self) -> Outcome {
+    fn search(&mut self) -> SearchOutcome {
         loop {
-            let Some(last) = self.frames.len().checked_sub(1) else { return Outcome::Impossible };
+            let Some(last) = self.frames.len().checked_sub(1) else { return SearchOutcome::Impossible };
             let frame = &mut self.frames[last];
             if (frame.todo as usize) < self.stretches.len() {
                 let here = self.stretches[frame.todo as usize];
@@ -268,10 +268,10 @@ impl<'a> Exact<'a> {
                 self.nodes = self.nodes.wrapping_add(1);
                 let look = self.nodes.is_multiple_of(NODES_BETWEEN_LOOKS);
                 if self.work > self.until || (look && is_over(self.deadline)) {
-                    return Outcome::OutOfWork;
+                    return SearchOutcome::OutOfWork;
                 }
                 if !self.enter(here) && !self.go_back() {
-                    return Outcome::Impossible;
+                    return SearchOutcome::Impossible;
                 }
             } else {
                 // All that this child left is placed: one stretch less to search for the frame below.
@@ -279,14 +279,14 @@ impl<'a> Exact<'a> {
                 self.children.truncate(frame.children as usize);
                 self.frames.pop();
                 if self.frames.is_empty() {
-                    return Outcome::Found;
+                    return SearchOutcome::Found;
                 }
             }
         }
     }
 
     /// Begins the search of a stretch; false if it has failed.
-    fn enter(&mut self, here: Stretch) -> bool {
+    fn enter(&mut self, here: SearchedStretch) -> bool {
         let children = self.children.len() as u32;
         let (valley, side, possible, key) = self.choose(&here);
         let slot = key as usize & (self.failed.len() - 1);
@@ -297,14 +297,14 @@ impl<'a> Exact<'a> {
         let blamed = self.around_valley(&valley);
         if !possible {
             self.conflict = blamed;
-            self.failed[slot] = Failed { key, blamed };
+            self.failed[slot] = FailedState { key, blamed };
             return false;
         }
         self.prepare_valley(&valley);
         self.list_children(&valley, side);
         self.children[children as usize..].sort_unstable_by_key(|c| (std::cmp::Reverse(c.score), c.item));
         let frame = self.frame(here, valley, side, key);
-        self.frames.push(Frame { next: children, children, blamed, ..frame });
+        self.frames.push(PathNode { next: children, children, blamed, ..frame });
         self.next_child()
     }
 
@@ -350,7 +350,7 @@ impl<'a> Exact<'a> {
         self.conflict = blamed;
         if !self.frames.is_empty() {
             let slot = frame.key as usize & (self.failed.len() - 1);
-            self.failed[slot] = Failed { key: frame.key, blamed };
+            self.failed[slot] = FailedState { key: frame.key, blamed };
         }
     }
 
@@ -369,7 +369,7 @@ impl<'a> Exact<'a> {
     }
 
     /// Places an item (or raises the floor) and notes the stretches that are left to search; the sections changed.
-    fn apply(&mut self, frame: &Frame, i: u32) -> Sections {
+    fn apply(&mut self, frame: &PathNode, i: u32) -> Sections {
         let (here, valley) = (frame.here, frame.valley);
         let flat = valley.length == self.around;
         if i == NONE {
@@ -417,7 +417,7 @@ impl<'a> Exact<'a> {
     }
 
     /// Notes the open stretches of what was one.
-    fn split(&mut self, whole: Stretch) {
+    fn split(&mut self, whole: SearchedStretch) {
         self.work += u64::from(whole.length);
         // A ring is walked from a closed section on: then no open stretch contains where the walk begins and ends.
         let closed = (0..whole.length).find(|&k| self.is_closed(self.terrain.wrap(whole.first + k)));
@@ -439,8 +439,8 @@ impl<'a> Exact<'a> {
         self.runs = runs;
     }
 
-    fn part_off(&mut self, first: u32, length: u32, runs: &[Run]) {
-        let mut part = Stretch { first, length, whole: false, items: 0 };
+    fn part_off(&mut self, first: u32, length: u32, runs: &[LevelRun]) {
+        let mut part = SearchedStretch { first, length, whole: false, items: 0 };
         let mut items = 0;
         self.each_within(first, length, |i| items ^= self.keys[i as usize]);
         part.items = items;

@@ -5,7 +5,7 @@
 
 /// Sections searched apart from the others: a run of open ones, or the whole ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct SearchedStretch {
     /// First section; in a whole ring, where some run begins.
     pub first: u32,
     pub length: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Stretch {
 
 /// A run of sections of equal height.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct LevelRun {
     pub at: u32,
     pub length: u32,
     pub height: u64,
@@ -76,7 +76,7 @@ impl Terrain {
     /// All at one height.
     pub fn level(&mut self, height: u64) {
         self.undo.clear();
-        self.write(Run { at: 0, length: self.around, height });
+        self.write(LevelRun { at: 0, length: self.around, height });
         self.undo.clear();
     }
 
@@ -95,9 +95,9 @@ impl Terrain {
     }
 
     /// The run that begins at a section.
-    pub fn run(&self, at: u32) -> Run {
+    pub fn run(&self, at: u32) -> LevelRun {
         let site = &self.sites[at as usize];
-        Run { at, length: site.length, height: site.height }
+        LevelRun { at, length: site.length, height: site.height }
     }
 
     /// The run that begins at a section as a valley, if it is one.
@@ -118,7 +118,7 @@ impl Terrain {
         site
     }
 
-    fn write(&mut self, run: Run) {
+    fn write(&mut self, run: LevelRun) {
         let site = self.change(run.at);
         (site.length, site.height, site.valley) = (run.length, run.height, None);
         let last = self.wrap(run.at + run.length - 1);
@@ -126,7 +126,7 @@ impl Terrain {
     }
 
     /// The run before one, unless a wall is.
-    pub fn before(&self, here: &Stretch, at: u32) -> Option<u32> {
+    pub fn before(&self, here: &SearchedStretch, at: u32) -> Option<u32> {
         if !here.whole && at == here.first {
             return None;
         }
@@ -135,7 +135,7 @@ impl Terrain {
     }
 
     /// The run after one, unless a wall is.
-    pub fn after(&self, here: &Stretch, at: u32) -> Option<u32> {
+    pub fn after(&self, here: &SearchedStretch, at: u32) -> Option<u32> {
         let next = self.wrap(at + self.sites[at as usize].length);
         (here.whole || self.from(here.first, at) + self.sites[at as usize].length < here.length).then_some(next)
     }
@@ -146,7 +146,7 @@ impl Terrain {
     }
 
     /// The walls of a run if both are higher than it.
-    pub fn walls(&self, here: &Stretch, at: u32) -> Option<(u64, u64)> {
+    pub fn walls(&self, here: &SearchedStretch, at: u32) -> Option<(u64, u64)> {
         if self.is_flat(at) {
             return Some((u64::MAX, u64::MAX));
         }
@@ -161,18 +161,18 @@ impl Terrain {
     /// and the stretch as it is now.
     pub fn replace(
         &mut self,
-        here: &Stretch,
+        here: &SearchedStretch,
         (at, flat): (u32, bool),
         pieces: &[(u32, u64)],
-        changed: &mut Vec<Run>,
-    ) -> Stretch {
+        changed: &mut Vec<LevelRun>,
+    ) -> SearchedStretch {
         changed.clear();
         let before = if flat { None } else { self.before(here, at) };
         let after = if flat { None } else { self.after(here, at) };
         changed.extend(before.map(|run| self.run(run)));
         let mut from = at;
         for &(length, height) in pieces.iter().filter(|piece| piece.0 > 0) {
-            push(changed, Run { at: from, length, height });
+            push(changed, LevelRun { at: from, length, height });
             from = self.wrap(from + length);
         }
         if after != before {
@@ -185,16 +185,16 @@ impl Terrain {
             && changed[0].height == changed[changed.len() - 1].height
             && let Some(last) = changed.pop()
         {
-            changed[0] = Run { at: last.at, length: last.length + changed[0].length, height: last.height };
+            changed[0] = LevelRun { at: last.at, length: last.length + changed[0].length, height: last.height };
         }
         for &run in changed.iter() {
             self.write(run);
         }
-        Stretch { first: if here.whole { changed[0].at } else { here.first }, ..*here }
+        SearchedStretch { first: if here.whole { changed[0].at } else { here.first }, ..*here }
     }
 
     /// The runs of a stretch, in order.
-    pub fn runs(&self, here: &Stretch, runs: &mut Vec<Run>) {
+    pub fn runs(&self, here: &SearchedStretch, runs: &mut Vec<LevelRun>) {
         runs.clear();
         let mut at = here.first;
         let mut seen = 0;
@@ -207,7 +207,7 @@ impl Terrain {
     }
 
     /// Makes a stretch of its own of a part of one that had these runs.
-    pub fn cut(&mut self, part: &Stretch, runs: &[Run], changed: &mut Vec<Run>) {
+    pub fn cut(&mut self, part: &SearchedStretch, runs: &[LevelRun], changed: &mut Vec<LevelRun>) {
         changed.clear();
         for run in runs {
             // The part's first section may lie within the run, and in a ring its last one too.
@@ -216,7 +216,7 @@ impl Terrain {
                 let upper = upper.min(part.length);
                 if lower < upper {
                     let at = self.wrap(part.first + lower);
-                    changed.push(Run { at, length: upper - lower, height: run.height });
+                    changed.push(LevelRun { at, length: upper - lower, height: run.height });
                 }
             }
         }
@@ -234,7 +234,7 @@ impl Terrain {
 }
 
 /// Appends a run, or lengthens the last if it is as high.
-fn push(runs: &mut Vec<Run>, run: Run) {
+fn push(runs: &mut Vec<LevelRun>, run: LevelRun) {
     match runs.last_mut() {
         Some(last) if last.height == run.height => last.length += run.length,
         _ => runs.push(run),

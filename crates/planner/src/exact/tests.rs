@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 
-use super::{Choice, Exact, Outcome, Style, Taste};
+use super::{Choice, Exact, SearchOutcome, Style, Taste};
 use crate::model::{Buffer, Instance};
 use crate::part::{Item, Part};
 
@@ -70,7 +70,7 @@ proptest! {
         // Taken as it is: preparing would take such instances to pieces, as they were cut.
         let part = part(pieces.iter().enumerate().map(item).collect(), 64, turn.is_some());
         let mut exact = Exact::new(&part, 1 << 10);
-        prop_assert_eq!(exact.run(64, style(kind), u64::MAX), Outcome::Found);
+        prop_assert_eq!(exact.run(64, style(kind), u64::MAX), SearchOutcome::Found);
         prop_assert!(part.items.iter().zip(&exact.offsets).all(|(item, offset)| offset + item.size <= 64));
     }
 }
@@ -96,8 +96,8 @@ proptest! {
         let buffers = part.items.iter().map(buffer).collect();
         let best = brute::best(&Instance { buffers, period: ring.then_some(sections.into()), ..Instance::default() }).unwrap();
         let mut exact = Exact::new(&part, 1 << 10);
-        prop_assert_eq!(exact.run(best, style(kind), u64::MAX), Outcome::Found);
+        prop_assert_eq!(exact.run(best, style(kind), u64::MAX), SearchOutcome::Found);
         prop_assert!(part.items.iter().zip(&exact.offsets).all(|(item, offset)| offset + item.size <= best));
-        prop_assert_eq!(exact.run(best - 1, style(kind), u64::MAX), Outcome::Impossible);
+        prop_assert_eq!(exact.run(best - 1, style(kind), u64::MAX), SearchOutcome::Impossible);
     }
 }

@@ -17,7 +17,7 @@ fn a_run_is_given_up_exactly_if_its_end_would_be_too_high() {
         let buffers = (0..12).map(&mut buffer).collect();
         let instance = Instance { buffers, period: (k % 2 == 0).then_some(20), ..Instance::default() };
         for part in prepare(&instance).expect("sound").parts {
-            let layout = Layout::new(&part.items);
+            let layout = TreeLayout::new(&part.items);
             let order: Vec<u32> = (0..part.items.len() as u32).collect();
             let run = |limit| best_fit(&part, &layout, &order, (limit, u64::MAX), Until::default()).0;
             let whole = run(u64::MAX).expect("no limit");

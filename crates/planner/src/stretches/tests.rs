@@ -34,8 +34,8 @@ fn whatever_is_found_around_stretches_overlaps_nowhere_and_is_lower() {
             let places = Places::new(&part, sweep(&part, false, u64::MAX).expect("no limit"));
             let stretches = if k % 2 == 0 { Stretches::fast() } else { Stretches::thorough() };
             let mut stretches = Stretches { share: 1, ..stretches };
-            let options = Options { work_limit: Some(100_000), ..Options::default() };
-            let clock = Clock::new(&options, crate::solve::solve_within);
+            let options = SolveOptions { work_limit: Some(100_000), ..SolveOptions::default() };
+            let clock = SolveClock::new(&options, crate::solve::solve_within);
             let Some(found) = stretches.improve(&part, &places, part.bound, k, &clock).0 else { continue };
             assert!(!overlap(&part, &found.offsets), "{k}");
             assert_eq!(found, Places::new(&part, found.offsets.clone()), "{k}");

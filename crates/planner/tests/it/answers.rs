@@ -1,6 +1,6 @@
 //! What a solution claims, and what becomes of invalid instances.
 
-use stalloc_planner::{Buffer, Error, Flaw, Instance, Options, check, solve};
+use stalloc_planner::{Buffer, Error, Flaw, Instance, SolveOptions, check, solve};
 
 fn buffer(lower: u64, upper: u64, size: u64) -> Buffer {
     Buffer { lower, upper, size, alignment: 1, fixed: None }
@@ -10,8 +10,8 @@ fn line(buffers: Vec<Buffer>) -> Instance {
     Instance { buffers, period: None, ..Instance::default() }
 }
 
-fn options() -> Options {
-    Options { work_limit: Some(2_000_000), ..Options::default() }
+fn options() -> SolveOptions {
+    SolveOptions { work_limit: Some(2_000_000), ..SolveOptions::default() }
 }
 
 #[test]
@@ -107,11 +107,11 @@ fn many_alike_and_nested_lifetimes_reach_the_bound() {
 fn nothing_is_spent_to_go_below_what_is_enough_and_no_proof_is_claimed_for_it() {
     let arcs = vec![buffer(0, 4, 2), buffer(2, 6, 2), buffer(4, 8, 2)];
     let instance = Instance { buffers: arcs, period: Some(6), ..Instance::default() };
-    let enough = Options { enough: 7, ..options() };
+    let enough = SolveOptions { enough: 7, ..options() };
     let solution = solve(&instance, &enough).expect("solvable");
-    let first = solve(&instance, &Options { work_limit: Some(0), ..options() }).expect("solvable");
+    let first = solve(&instance, &SolveOptions { work_limit: Some(0), ..options() }).expect("solvable");
     assert_eq!((solution.peak, solution.lower_bound, solution.optimal, solution.work), (6, 4, false, first.work));
-    let proven = solve(&instance, &Options { enough: 5, ..options() }).expect("solvable");
+    let proven = solve(&instance, &SolveOptions { enough: 5, ..options() }).expect("solvable");
     assert_eq!((proven.peak, proven.optimal), (6, true));
 }
 

@@ -2,7 +2,7 @@
 //! one that is as good.
 
 use crate::{generate, nested};
-use stalloc_planner::{Buffer, Options, Solution, check, solve};
+use stalloc_planner::{Buffer, Solution, SolveOptions, check, solve};
 
 const NAMES: [&str; 10] = [
     "cut:1",
@@ -50,7 +50,7 @@ fn so_many_buffers_are_made_as_asked_for_and_no_name_means_nothing() {
 
 #[test]
 fn small_ones_are_solved_at_the_known_optimum() {
-    let options = Options { work_limit: Some(50_000_000), ..Options::default() };
+    let options = SolveOptions { work_limit: Some(50_000_000), ..SolveOptions::default() };
     for name in NAMES {
         let known = generate::by_name(name).expect("a name");
         let solution = solve(&known.instance, &options).expect("solvable");
@@ -63,8 +63,8 @@ fn small_ones_are_solved_at_the_known_optimum() {
 fn training_of_micro_batches_that_differ_is_at_the_load_because_stretches_come_first() {
     for name in ["micro_batches:2000:2", "micro_batches:2000:3", "micro_batches:3000:6"] {
         let instance = nested::by_name(name).expect("a name");
-        let solution =
-            solve(&instance, &Options { work_limit: Some(20_000_000), ..Options::default() }).expect("solvable");
+        let solution = solve(&instance, &SolveOptions { work_limit: Some(20_000_000), ..SolveOptions::default() })
+            .expect("solvable");
         assert_eq!((check(&instance, &solution), solution.optimal), (Ok(()), true), "{name}");
     }
 }

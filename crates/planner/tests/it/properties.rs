@@ -2,7 +2,7 @@
 
 use crate::{brute, noisy};
 use proptest::prelude::*;
-use stalloc_planner::{Buffer, Effort, Error, Instance, Options, check, solve};
+use stalloc_planner::{Buffer, Effort, Error, Instance, SolveOptions, check, solve};
 
 fn buffer(horizon: u64, cyclic: bool) -> impl Strategy<Value = Buffer> {
     let length = if cyclic { horizon } else { 5 };
@@ -36,8 +36,8 @@ fn instance(n: usize) -> impl Strategy<Value = Instance> {
 }
 
 /// Enough for small instances.
-fn options() -> Options {
-    Options { work_limit: Some(200_000), ..Options::default() }
+fn options() -> SolveOptions {
+    SolveOptions { work_limit: Some(200_000), ..SolveOptions::default() }
 }
 
 proptest! {
@@ -62,7 +62,7 @@ proptest! {
 
     #[test]
     fn quick_plans_are_right_too(instance in instance(40)) {
-        let options = Options { effort: Effort::Quick, ..Options::default() };
+        let options = SolveOptions { effort: Effort::Quick, ..SolveOptions::default() };
         if let Ok(solution) = solve(&instance, &options) {
             prop_assert_eq!(check(&instance, &solution), Ok(()));
         }
@@ -74,7 +74,7 @@ proptest! {
 
     #[test]
     fn the_same_seed_and_threads_give_the_same_plan(instance in instance(60), threads in 1usize..4, seed: u64) {
-        let options = Options { work_limit: Some(200_000), threads, seed, ..Options::default() };
+        let options = SolveOptions { work_limit: Some(200_000), threads, seed, ..SolveOptions::default() };
         prop_assert_eq!(solve(&instance, &options), solve(&instance, &options));
     }
 
@@ -96,7 +96,7 @@ fn a_longer_limit_never_gives_a_worse_plan_of_some_hundred_buffers() -> Result<(
 fn never_worse(instance: &Instance, threads: usize, works: [u64; 4]) -> Result<(), TestCaseError> {
     let mut peak = u64::MAX;
     for work in works {
-        let options = Options { work_limit: Some(work), threads, ..Options::default() };
+        let options = SolveOptions { work_limit: Some(work), threads, ..SolveOptions::default() };
         if let Ok(solution) = solve(instance, &options) {
             prop_assert!(solution.peak <= peak, "{} with {work}, {peak} with less", solution.peak);
             peak = solution.peak;

@@ -1,7 +1,7 @@
 //! Gaps and conflicts, against every way to place a few buffers.
 
 use proptest::prelude::*;
-use stalloc_planner::{Buffer, Error, Flaw, Instance, LifetimeGap, Options, Solution, check, solve};
+use stalloc_planner::{Buffer, Error, Flaw, Instance, LifetimeGap, Solution, SolveOptions, check, solve};
 
 /// A solution that claims nothing of a bound.
 fn placed(instance: &Instance, offsets: &[u64]) -> Solution {
@@ -58,8 +58,8 @@ fn instance() -> impl Strategy<Value = Instance> {
     })
 }
 
-fn options() -> Options {
-    Options { work_limit: Some(100_000), ..Options::default() }
+fn options() -> SolveOptions {
+    SolveOptions { work_limit: Some(100_000), ..SolveOptions::default() }
 }
 
 proptest! {

@@ -14,7 +14,7 @@ const PAGE: u64 = 2 << 20;
 
 #[test]
 fn memory_ends_where_the_budget_does_and_comes_back_with_what_is_given_back() {
-    static BUDGET: Budget = Budget::new();
+    static BUDGET: DeviceBudget = DeviceBudget::new();
     let mut device = Budgeted::new(Counting::new(1 << 30), &BUDGET);
     let base = device.reserve(16 * PAGE).unwrap();
     device.map(base, 2 * PAGE).unwrap();
@@ -35,7 +35,7 @@ fn memory_ends_where_the_budget_does_and_comes_back_with_what_is_given_back() {
 
 #[test]
 fn a_run_is_mapped_as_far_as_the_budget_goes() {
-    static BUDGET: Budget = Budget::new();
+    static BUDGET: DeviceBudget = DeviceBudget::new();
     let mut device = Budgeted::new(Counting::new(1 << 30), &BUDGET);
     let base = device.reserve(16 * PAGE).unwrap();
     BUDGET.set_limit(3 * PAGE);
@@ -50,7 +50,7 @@ fn a_run_is_mapped_as_far_as_the_budget_goes() {
 
 #[test]
 fn nothing_is_mapped_for_a_request_that_the_budget_cannot_hold() {
-    static BUDGET: Budget = Budget::new();
+    static BUDGET: DeviceBudget = DeviceBudget::new();
     let mut arena = Arena::new(Budgeted::new(Counting::new(1 << 30), &BUDGET), &Plan::default()).unwrap();
     let first = arena.serve(4 * PAGE, 1).unwrap().address;
     let held = arena.reserved();
@@ -212,7 +212,7 @@ fn two_streams() -> Plan {
 }
 
 /// Two ranks give two collectives to two streams, each in another order; whether they come to their ends.
-fn collectives_end(budgets: [&'static Budget; 2]) -> bool {
+fn collectives_end(budgets: [&'static DeviceBudget; 2]) -> bool {
     let world = Arc::new(Mutex::new(World::default()));
     for (number, budget) in budgets.into_iter().enumerate() {
         let memory = Arc::new(Mutex::new(Counting::new(1 << 30)));
@@ -236,9 +236,9 @@ fn collectives_end(budgets: [&'static Budget; 2]) -> bool {
 
 #[test]
 fn where_streams_wait_for_each_other_two_ranks_can_wait_for_ever_and_where_they_may_not_they_never_do() {
-    static WAITS: [Budget; 2] = [Budget::new(), Budget::new()];
+    static WAITS: [DeviceBudget; 2] = [DeviceBudget::new(), DeviceBudget::new()];
     assert!(!collectives_end([&WAITS[0], &WAITS[1]]), "the ranks of this test do not wait for each other");
-    static NO_WAITS: [Budget; 2] = [Budget::new(), Budget::new()];
-    NO_WAITS.iter().for_each(Budget::forbid_waits);
+    static NO_WAITS: [DeviceBudget; 2] = [DeviceBudget::new(), DeviceBudget::new()];
+    NO_WAITS.iter().for_each(DeviceBudget::forbid_waits);
     assert!(collectives_end([&NO_WAITS[0], &NO_WAITS[1]]));
 }

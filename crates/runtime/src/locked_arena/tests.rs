@@ -19,7 +19,7 @@ impl Serving for Faulty {
     fn serve(&mut self, size: u64, _: Stream) -> Option<Served> {
         assert!(!self.in_serve, "a fault");
         self.next += size;
-        let (address, source) = (self.next - size, stalloc_allocator::Source::BestFit);
+        let (address, source) = (self.next - size, stalloc_allocator::ServedBy::BestFit);
         Some(Served { address, bytes: size.next_multiple_of(512), reserved: 0, source, departed: false })
     }
     fn free(&mut self, _: Address) -> Option<Freed> {
@@ -43,7 +43,7 @@ impl Serving for Faulty {
     fn give_back_idle(&mut self) -> Result<u64, Error> {
         Ok(0)
     }
-    fn take_journal(&mut self, _: &mut Vec<stalloc_allocator::Event>) -> bool {
+    fn take_journal(&mut self, _: &mut Vec<stalloc_allocator::JournalEvent>) -> bool {
         true
     }
     fn frame_bytes(&self) -> Option<u64> {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use stalloc_order::{Moment, Order};
+use stalloc_order::{Moment, WorkOrder};
 
 use super::*;
 
@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 
 /// Page-locked memory that is numbers alone; events complete late, by chance, and every use of a block is checked.
 struct Checked {
-    order: RefCell<Order>,
+    order: RefCell<WorkOrder>,
     next: Cell<Address>,
     held: RefCell<BTreeMap<Address, u64>>,
     most: Cell<u64>,
@@ -24,7 +24,7 @@ struct Checked {
 impl Checked {
     fn new(seed: Option<u64>) -> Self {
         Checked {
-            order: RefCell::new(Order::new(seed)),
+            order: RefCell::new(WorkOrder::new(seed)),
             next: Cell::new(UNIT),
             held: RefCell::default(),
             most: Cell::new(u64::MAX),
@@ -117,7 +117,7 @@ fn a_block_is_handed_out_again_only_when_all_streams_that_used_it_are_done() {
     let block = program.serve(MIB).unwrap();
     program.use_on(block + 5, (0, 7));
     program.use_on(block, (1, 0));
-    program.device().order.replace(Order::new(Some(1)));
+    program.device().order.replace(WorkOrder::new(Some(1)));
     program.device().order.borrow_mut().handed_out(block, MIB, HOST).unwrap();
     program.free(block);
     let counters = program.pinned.counters(false, false);

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use stalloc_planner::{Error, Instance, Options, Solution, solve};
+use stalloc_planner::{Error, Instance, Solution, SolveOptions, solve};
 
 /// What is left to spend.
 pub struct Work {
-    options: Options,
+    options: SolveOptions,
     /// When the time is up, on a machine too slow for the work that the time limit stands for.
     until: Option<Instant>,
 }
 
 impl Work {
     /// All of it.
-    pub fn new(options: &Options) -> Self {
+    pub fn new(options: &SolveOptions) -> Self {
         Work { options: *options, until: Instant::now().checked_add(options.time_limit) }
     }
 
@@ -21,7 +21,7 @@ impl Work {
     /// when nothing is left.
     pub fn solve(&mut self, instance: &Instance, enough: u64) -> Result<Solution, Error> {
         let time = self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
-        let options = Options { time_limit: self.options.time_limit.min(time), enough, ..self.options };
+        let options = SolveOptions { time_limit: self.options.time_limit.min(time), enough, ..self.options };
         let solution = solve(instance, &options)?;
         self.options = self.options.after(&solution);
         Ok(solution)

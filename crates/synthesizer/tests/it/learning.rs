@@ -6,7 +6,7 @@ use crate::common::Training;
 use proptest::prelude::*;
 use stalloc_plan::{Entry, Plan};
 use stalloc_planner::Effort;
-use stalloc_synthesizer::{Around, Learner, Options, plan};
+use stalloc_synthesizer::{Around, Learner, SynthesisOptions, plan};
 use stalloc_trace::{Event, Mark, Trace};
 
 /// A plan of what repeats now, with nothing in the arena.
@@ -33,8 +33,8 @@ fn hear(learner: &mut Learner, trace: &Trace, mut after_step: impl FnMut(&mut Le
     }
 }
 
-fn quick() -> Options {
-    let mut options = Options::default();
+fn quick() -> SynthesisOptions {
+    let mut options = SynthesisOptions::default();
     options.planner.effort = Effort::Quick;
     options
 }

@@ -2,12 +2,12 @@
 
 use proptest::prelude::*;
 use stalloc_planner::Effort;
-use stalloc_synthesizer::{Error, Options, plan};
+use stalloc_synthesizer::{Error, SynthesisOptions, plan};
 use stalloc_trace::{Mark, RawEvent, StackId, Trace, TraceBuilder};
 
 /// Soundness does not depend on how long the planner searches.
-fn quick() -> Options {
-    let mut options = Options::default();
+fn quick() -> SynthesisOptions {
+    let mut options = SynthesisOptions::default();
     options.planner.effort = Effort::Quick;
     options
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use stalloc_plan::Plan;
-use stalloc_synthesizer::{Options, PlanSummary, plan};
+use stalloc_synthesizer::{PlanSummary, SynthesisOptions, plan};
 use stalloc_trace::{Input, Trace, open};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -22,8 +22,8 @@ fn each(folder: &Path, mut then: impl FnMut(&str, &Trace, &Plan, &PlanSummary)) 
         for trace in recording.traces.iter().filter(|trace| !trace.requests.is_empty()) {
             let name = format!("{} device {}", path.file_name().unwrap_or_default().to_string_lossy(), trace.device);
             // What a second stands for, however busy the machine is.
-            let planner = stalloc_planner::Options { work_limit: Some(60_000_000), ..Default::default() };
-            let options = Options { planner };
+            let planner = stalloc_planner::SolveOptions { work_limit: Some(60_000_000), ..Default::default() };
+            let options = SynthesisOptions { planner };
             let started = Instant::now();
             let (plan, summary) =
                 plan(trace, &options, &mut |_, _| {}).unwrap_or_else(|error| panic!("{name}: {error}"));

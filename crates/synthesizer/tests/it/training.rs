@@ -4,12 +4,12 @@ use crate::common::Training;
 use proptest::prelude::*;
 use stalloc_plan::{CARRIED, Entry, Plan, SectionKind, Slot};
 use stalloc_planner::Effort;
-use stalloc_synthesizer::{Options, PlanSummary, plan, steps};
+use stalloc_synthesizer::{PlanSummary, SynthesisOptions, plan, steps};
 use stalloc_trace::{Mark, RawEvent, StackId, Trace, TraceBuilder};
 
 /// Soundness does not depend on how long the planner searches.
-fn quick() -> Options {
-    let mut options = Options::default();
+fn quick() -> SynthesisOptions {
+    let mut options = SynthesisOptions::default();
     options.planner.effort = Effort::Quick;
     options
 }

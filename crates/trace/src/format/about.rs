@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
-use super::varint::Cursor;
-use super::{HEAD, Kind, MAGIC, VERSIONS, checksum};
+use super::varint::VarintCursor;
+use super::{ChunkKind, HEAD, MAGIC, VERSIONS, checksum};
 
 /// Chunks at a file's start that are looked at, and the longest of them, bytes: metadata is small.
 const CHUNKS: usize = 256;
@@ -32,13 +32,13 @@ pub fn about(file: &mut File) -> io::Result<Option<About>> {
     let mut about = About::default();
     for _ in 0..CHUNKS {
         match next(file)? {
-            Some((Kind::Metadata, payload, length)) => {
+            Some((ChunkKind::Metadata, payload, length)) => {
                 let Ok(content) = zstd::bulk::decompress(&payload, length) else { break };
-                let mut cursor = Cursor::new(&content);
+                let mut cursor = VarintCursor::new(&content);
                 let (Ok(key), Ok(value)) = (cursor.text(), cursor.text()) else { break };
                 about.metadata.insert(key.to_owned(), value.to_owned());
             }
-            Some((Kind::Device | Kind::Settings, ..)) => {}
+            Some((ChunkKind::Device | ChunkKind::Settings, ..)) => {}
             _ => break,
         }
     }
@@ -57,14 +57,14 @@ fn word(head: &[u8; HEAD], from: usize) -> u32 {
 /// Whether these bytes are the chunk of a trace's end, and nothing else.
 fn is_end(bytes: &[u8]) -> bool {
     bytes.split_first_chunk::<HEAD>().is_some_and(|(head, payload)| {
-        head[12] == Kind::End as u8
+        head[12] == ChunkKind::End as u8
             && word(head, 0) as usize == payload.len()
             && checksum(head, payload) == word(head, 8)
     })
 }
 
 /// The next chunk with its content's length, if it is small and right.
-fn next(file: &mut File) -> io::Result<Option<(Kind, Vec<u8>, usize)>> {
+fn next(file: &mut File) -> io::Result<Option<(ChunkKind, Vec<u8>, usize)>> {
     let mut head = [0; HEAD];
     if !filled(file, &mut head)? || word(&head, 0) > LONGEST || word(&head, 4) > LONGEST {
         return Ok(None);
@@ -73,7 +73,7 @@ fn next(file: &mut File) -> io::Result<Option<(Kind, Vec<u8>, usize)>> {
     if !filled(file, &mut payload)? || checksum(&head, &payload) != word(&head, 8) {
         return Ok(None);
     }
-    Ok(Kind::of(head[12]).map(|kind| (kind, payload, word(&head, 4) as usize)))
+    Ok(ChunkKind::of(head[12]).map(|kind| (kind, payload, word(&head, 4) as usize)))
 }
 
 /// Fills `bytes`; false at the file's end.

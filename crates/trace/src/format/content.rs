@@ -1,13 +1,13 @@
 //! Contents of chunks that are written and read as a whole: states, settings, columns of events.
 
-use super::varint::{Cursor, Malformed, put, put_delta};
+use super::varint::{Malformed, VarintCursor, put, put_delta};
 use crate::ids::{RequestId, StackId, StreamId};
-use crate::state::{AllocatorSettings, Block, BlockState, MemoryState, Pool, Segment};
+use crate::state::{AllocatorSettings, BlockState, MemoryState, Pool, RecordedBlock, Segment};
 
 /// The columns of a chunk of events. Every event has a kind (and a time, if timed); the other columns hold only
 /// what the kind needs.
 #[derive(Default)]
-pub(super) struct Columns {
+pub(super) struct EventColumns {
     pub(super) kinds: Vec<u8>,
     pub(super) times: Vec<u8>,
     pub(super) addresses: Vec<u8>,
@@ -17,14 +17,14 @@ pub(super) struct Columns {
     pub(super) extra: Vec<u8>,
 }
 
-impl Columns {
+impl EventColumns {
     /// All of them, in the order of the file.
     pub(super) fn all(&self) -> [&Vec<u8>; 7] {
         [&self.kinds, &self.times, &self.addresses, &self.sizes, &self.streams, &self.stacks, &self.extra]
     }
 
     pub(super) fn clear(&mut self) {
-        let Columns { kinds, times, addresses, sizes, streams, stacks, extra } = self;
+        let EventColumns { kinds, times, addresses, sizes, streams, stacks, extra } = self;
         for column in [kinds, times, addresses, sizes, streams, stacks, extra] {
             column.clear();
         }
@@ -89,7 +89,7 @@ pub(super) fn put_state(out: &mut Vec<u8>, state: &MemoryState) {
 }
 
 /// Reads a state.
-pub(super) fn state(cursor: &mut Cursor<'_>) -> Result<MemoryState, Malformed> {
+pub(super) fn state(cursor: &mut VarintCursor<'_>) -> Result<MemoryState, Malformed> {
     let mut at = 0;
     let mut state = MemoryState::default();
     for _ in 0..cursor.length()? {
@@ -102,7 +102,7 @@ pub(super) fn state(cursor: &mut Cursor<'_>) -> Result<MemoryState, Malformed> {
         for _ in 0..cursor.length()? {
             let address = cursor.delta(&mut at)?;
             let size = cursor.number()?;
-            let block = Block {
+            let block = RecordedBlock {
                 address,
                 size,
                 requested: cursor.number()?,
@@ -142,7 +142,7 @@ pub(super) fn put_settings(out: &mut Vec<u8>, settings: &AllocatorSettings) {
 }
 
 /// Reads settings.
-pub(super) fn settings(cursor: &mut Cursor<'_>) -> Result<AllocatorSettings, Malformed> {
+pub(super) fn settings(cursor: &mut VarintCursor<'_>) -> Result<AllocatorSettings, Malformed> {
     let flags = cursor.byte()?;
     let max_split_size = cursor.number()?;
     let threshold = cursor.bytes(8)?.first_chunk::<8>().copied().ok_or(Malformed)?;

@@ -44,7 +44,7 @@ const LONGEST_CHUNK: u32 = 256 << 20;
 /// Kinds of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
+enum ChunkKind {
     Device = 1,
     Strings,
     Stacks,
@@ -58,23 +58,23 @@ enum Kind {
     End,
 }
 
-impl Kind {
-    const ALL: [Kind; 11] = [
-        Kind::Device,
-        Kind::Strings,
-        Kind::Stacks,
-        Kind::Streams,
-        Kind::Initial,
-        Kind::Events,
-        Kind::FirstState,
-        Kind::LastState,
-        Kind::Settings,
-        Kind::Metadata,
-        Kind::End,
+impl ChunkKind {
+    const ALL: [ChunkKind; 11] = [
+        ChunkKind::Device,
+        ChunkKind::Strings,
+        ChunkKind::Stacks,
+        ChunkKind::Streams,
+        ChunkKind::Initial,
+        ChunkKind::Events,
+        ChunkKind::FirstState,
+        ChunkKind::LastState,
+        ChunkKind::Settings,
+        ChunkKind::Metadata,
+        ChunkKind::End,
     ];
 
     fn of(byte: u8) -> Option<Self> {
-        Kind::ALL.into_iter().find(|&kind| kind as u8 == byte)
+        ChunkKind::ALL.into_iter().find(|&kind| kind as u8 == byte)
     }
 }
 

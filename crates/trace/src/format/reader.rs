@@ -1,15 +1,15 @@
 //! Reads our own format.
 
 use super::content::{kind, settings, state};
-use super::varint::{Cursor, Malformed};
-use super::{HEAD, Kind, LONGEST_CHUNK, MAGIC, VERSION, VERSIONS, checksum};
+use super::varint::{Malformed, VarintCursor};
+use super::{ChunkKind, HEAD, LONGEST_CHUNK, MAGIC, VERSION, VERSIONS, checksum};
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Fault, FilePosition, Result};
 use crate::ids::{StackId, StringId};
-use crate::input::Input;
+use crate::input::InputBytes;
 use crate::model::{Format, Frame, Mark, Recording, SegmentAction, Trace};
 use crate::raw::{RawEvent, Whose};
-use crate::state::{Block, MemoryState};
+use crate::state::{MemoryState, RecordedBlock};
 
 /// Memory that an event may take once it is read.
 const EVENT_BYTES: u64 = 160;
@@ -17,7 +17,7 @@ const EVENT_BYTES: u64 = 160;
 const ENTRY_BYTES: u64 = 96;
 
 /// Reads a file.
-pub(crate) fn read(input: &mut Input<'_>, budget: Budget) -> Result<Recording> {
+pub(crate) fn read(input: &mut InputBytes<'_>, budget: Budget) -> Result<Recording> {
     let head = input.array::<8>()?;
     debug_assert_eq!(head, MAGIC);
     let [version] = input.array()?;
@@ -34,7 +34,7 @@ pub(crate) fn read(input: &mut Input<'_>, budget: Budget) -> Result<Recording> {
     loop {
         let at = input.position();
         match next_chunk(input)? {
-            Chunk::Whole(kind, content_length, payload) => {
+            NextChunk::Whole(kind, content_length, payload) => {
                 let malformed = |_| Fault::damaged(FilePosition::Byte(at), "a chunk holds an impossible value");
                 reader.budget.charge(u64::from(content_length))?;
                 // The length is bounded, and known to be what the writer wrote: the checksum covers it.
@@ -43,41 +43,41 @@ pub(crate) fn read(input: &mut Input<'_>, budget: Budget) -> Result<Recording> {
                 })?;
                 reader.chunk(kind, &content, at)?.map_err(malformed)?;
             }
-            Chunk::Unknown(byte) => {
+            NextChunk::Unknown(byte) => {
                 let problem = format!("a chunk of unknown kind {byte}");
                 return Err(Fault::damaged(FilePosition::Byte(at), problem));
             }
-            Chunk::Torn => {
+            NextChunk::Torn => {
                 reader.recording.warnings.push(format!(
                     "The file ends too early, in what begins at byte {at}: the recording was cut off there."
                 ));
                 reader.torn = true;
                 break;
             }
-            Chunk::None => break,
+            NextChunk::None => break,
         }
     }
     reader.end_of_device();
     Ok(reader.recording)
 }
 
-enum Chunk {
-    Whole(Kind, u32, Vec<u8>),
+enum NextChunk {
+    Whole(ChunkKind, u32, Vec<u8>),
     Unknown(u8),
     /// The last chunk, incomplete.
     Torn,
     None,
 }
 
-fn next_chunk(input: &mut Input<'_>) -> Result<Chunk> {
+fn next_chunk(input: &mut InputBytes<'_>) -> Result<NextChunk> {
     let at = input.position();
     let head = match input.fill(HEAD) {
         Ok(bytes) => bytes.first_chunk::<HEAD>().copied(),
-        Err(fault) if fault.is_cut_off() => return Ok(Chunk::Torn),
+        Err(fault) if fault.is_cut_off() => return Ok(NextChunk::Torn),
         Err(fault) => return Err(fault),
     };
     let Some(head) = head else {
-        return Ok(if input.buffered() == 0 { Chunk::None } else { Chunk::Torn });
+        return Ok(if input.buffered() == 0 { NextChunk::None } else { NextChunk::Torn });
     };
     input.consume(HEAD);
     let word = |from: usize| u32::from_le_bytes([head[from], head[from + 1], head[from + 2], head[from + 3]]);
@@ -86,24 +86,24 @@ fn next_chunk(input: &mut Input<'_>) -> Result<Chunk> {
     if length <= LONGEST_CHUNK && content_length <= LONGEST_CHUNK {
         match input.take(length.into(), &mut payload) {
             Ok(()) => {}
-            Err(fault) if fault.source.is_none() || fault.is_cut_off() => return Ok(Chunk::Torn),
+            Err(fault) if fault.source.is_none() || fault.is_cut_off() => return Ok(NextChunk::Torn),
             Err(fault) => return Err(fault),
         }
         if checksum(&head, &payload) == sum {
-            return Ok(match Kind::of(head[12]) {
-                Some(kind) => Chunk::Whole(kind, content_length, payload),
-                None => Chunk::Unknown(head[12]),
+            return Ok(match ChunkKind::of(head[12]) {
+                Some(kind) => NextChunk::Whole(kind, content_length, payload),
+                None => NextChunk::Unknown(head[12]),
             });
         }
     }
     // A machine that went down may leave a last chunk of the right length with wrong bytes, or zeros for ever.
     if only_zeros_follow(input)? {
-        return Ok(Chunk::Torn);
+        return Ok(NextChunk::Torn);
     }
     Err(Fault::damaged(FilePosition::Byte(at), "a chunk does not match its checksum"))
 }
 
-fn only_zeros_follow(input: &mut Input<'_>) -> Result<bool> {
+fn only_zeros_follow(input: &mut InputBytes<'_>) -> Result<bool> {
     loop {
         let bytes = match input.fill(1) {
             Err(fault) if fault.is_cut_off() => return Ok(true),
@@ -160,9 +160,9 @@ impl Reader {
         self.recording.traces.push(trace);
     }
 
-    fn chunk(&mut self, kind: Kind, content: &[u8], at: u64) -> Result<std::result::Result<(), Malformed>> {
-        let mut cursor = Cursor::new(content);
-        if kind == Kind::Device {
+    fn chunk(&mut self, kind: ChunkKind, content: &[u8], at: u64) -> Result<std::result::Result<(), Malformed>> {
+        let mut cursor = VarintCursor::new(content);
+        if kind == ChunkKind::Device {
             self.end_of_device();
             self.budget.charge(4096)?;
             let Ok(device) = cursor.small() else { return Ok(Err(Malformed)) };
@@ -185,7 +185,7 @@ impl Reader {
         }
         // What a chunk expands to is bounded by the things in it, each of a byte at least.
         let bytes_each = match kind {
-            Kind::Events => 0,
+            ChunkKind::Events => 0,
             _ => ENTRY_BYTES,
         };
         self.budget.charge(content.len() as u64 * bytes_each)?;
@@ -196,26 +196,26 @@ impl Reader {
 type Parsed<T> = std::result::Result<T, Malformed>;
 
 impl Current {
-    fn chunk(&mut self, kind: Kind, cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Parsed<()>> {
+    fn chunk(&mut self, kind: ChunkKind, cursor: &mut VarintCursor<'_>, budget: &mut Budget) -> Result<Parsed<()>> {
         Ok(match kind {
-            Kind::Device => Err(Malformed),
-            Kind::Strings => self.strings(cursor),
-            Kind::Stacks => self.stacks(cursor),
-            Kind::Streams => self.streams(cursor),
-            Kind::Initial => self.initial(cursor),
-            Kind::Events => return self.events(cursor, budget),
-            Kind::FirstState => self.state(cursor).map(|state| self.rest.initial = Some(state)),
-            Kind::LastState => self.state(cursor).map(|state| self.rest.last = Some(state)),
-            Kind::Settings => settings(cursor).map(|settings| self.rest.settings = Some(settings)),
-            Kind::Metadata => self.metadata(cursor),
-            Kind::End => {
+            ChunkKind::Device => Err(Malformed),
+            ChunkKind::Strings => self.strings(cursor),
+            ChunkKind::Stacks => self.stacks(cursor),
+            ChunkKind::Streams => self.streams(cursor),
+            ChunkKind::Initial => self.initial(cursor),
+            ChunkKind::Events => return self.events(cursor, budget),
+            ChunkKind::FirstState => self.state(cursor).map(|state| self.rest.initial = Some(state)),
+            ChunkKind::LastState => self.state(cursor).map(|state| self.rest.last = Some(state)),
+            ChunkKind::Settings => settings(cursor).map(|settings| self.rest.settings = Some(settings)),
+            ChunkKind::Metadata => self.metadata(cursor),
+            ChunkKind::End => {
                 self.whole = true;
                 Ok(())
             }
         })
     }
 
-    fn strings(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    fn strings(&mut self, cursor: &mut VarintCursor<'_>) -> Parsed<()> {
         while !cursor.is_empty() {
             // Ids are counted, so a string that comes twice would shift those after it.
             if self.builder.string(cursor.text()?) != StringId(self.strings) {
@@ -226,12 +226,12 @@ impl Current {
         Ok(())
     }
 
-    fn string(&self, cursor: &mut Cursor<'_>) -> Parsed<StringId> {
+    fn string(&self, cursor: &mut VarintCursor<'_>) -> Parsed<StringId> {
         let id = cursor.small()?;
         if id < self.strings { Ok(StringId(id)) } else { Err(Malformed) }
     }
 
-    fn stack(&self, cursor: &mut Cursor<'_>) -> Parsed<StackId> {
+    fn stack(&self, cursor: &mut VarintCursor<'_>) -> Parsed<StackId> {
         let id = cursor.small()?;
         if id < self.stacks { Ok(StackId(id)) } else { Err(Malformed) }
     }
@@ -240,7 +240,7 @@ impl Current {
         usize::try_from(id).ok().and_then(|id| self.streams.get(id)).copied().ok_or(Malformed)
     }
 
-    fn stacks(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    fn stacks(&mut self, cursor: &mut VarintCursor<'_>) -> Parsed<()> {
         let mut frames = Vec::new();
         while !cursor.is_empty() {
             frames.clear();
@@ -256,7 +256,7 @@ impl Current {
         Ok(())
     }
 
-    fn streams(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    fn streams(&mut self, cursor: &mut VarintCursor<'_>) -> Parsed<()> {
         while !cursor.is_empty() {
             let handle = cursor.number()?;
             if self.builder.stream(handle).0 as usize != self.streams.len() {
@@ -267,7 +267,7 @@ impl Current {
         Ok(())
     }
 
-    fn initial(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    fn initial(&mut self, cursor: &mut VarintCursor<'_>) -> Parsed<()> {
         let mut address = 0;
         while !cursor.is_empty() {
             cursor.delta(&mut address)?;
@@ -281,12 +281,12 @@ impl Current {
     }
 
     /// A state whose segments and blocks lie in order, side by side, and refer to what there is.
-    fn state(&self, cursor: &mut Cursor<'_>) -> Parsed<MemoryState> {
+    fn state(&self, cursor: &mut VarintCursor<'_>) -> Parsed<MemoryState> {
         let mut state = state(cursor)?;
         let mut at = 0;
         for segment in &mut state.segments {
             let end = segment.address + segment.size;
-            let known = |block: &Block| {
+            let known = |block: &RecordedBlock| {
                 block.request.is_none_or(|id| id.index() < self.builder.requests()) && block.stack.0 < self.stacks
             };
             let mut inside = segment.address;
@@ -305,13 +305,13 @@ impl Current {
         Ok(state)
     }
 
-    fn metadata(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    fn metadata(&mut self, cursor: &mut VarintCursor<'_>) -> Parsed<()> {
         let (key, value) = (cursor.text()?, cursor.text()?);
         self.rest.metadata.insert(key.to_owned(), value.to_owned());
         Ok(())
     }
 
-    fn events(&mut self, cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Parsed<()>> {
+    fn events(&mut self, cursor: &mut VarintCursor<'_>, budget: &mut Budget) -> Result<Parsed<()>> {
         let columns = match columns(cursor) {
             Ok(columns) => columns,
             Err(malformed) => return Ok(Err(malformed)),
@@ -322,8 +322,8 @@ impl Current {
 
     fn play(&mut self, columns: [&[u8]; 7]) -> Parsed<()> {
         let [kinds, times, addresses, sizes, streams, stacks, extra] = columns;
-        let [mut times, mut addresses, mut sizes] = [times, addresses, sizes].map(Cursor::new);
-        let [mut streams, mut stacks, mut extra] = [streams, stacks, extra].map(Cursor::new);
+        let [mut times, mut addresses, mut sizes] = [times, addresses, sizes].map(VarintCursor::new);
+        let [mut streams, mut stacks, mut extra] = [streams, stacks, extra].map(VarintCursor::new);
         let (mut last_time, mut last_address) = (0, 0);
         for &byte in kinds {
             let kind = byte & !kind::TIMED;
@@ -371,7 +371,7 @@ impl Current {
         Ok(())
     }
 
-    fn mark(&self, kind: u8, stacks: &mut Cursor<'_>, extra: &mut Cursor<'_>) -> Parsed<Mark> {
+    fn mark(&self, kind: u8, stacks: &mut VarintCursor<'_>, extra: &mut VarintCursor<'_>) -> Parsed<Mark> {
         Ok(match kind {
             kind::STEP_BEGIN => Mark::StepBegin,
             kind::STEP_END => Mark::StepEnd,
@@ -392,7 +392,7 @@ impl Current {
     }
 }
 
-fn columns<'a>(cursor: &mut Cursor<'a>) -> Parsed<[&'a [u8]; 7]> {
+fn columns<'a>(cursor: &mut VarintCursor<'a>) -> Parsed<[&'a [u8]; 7]> {
     let mut lengths = [0; 7];
     for length in &mut lengths {
         *length = usize::try_from(cursor.number()?).map_err(|_| Malformed)?;

@@ -27,13 +27,13 @@ pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
 pub(super) struct Malformed;
 
 /// Reads what the functions above wrote.
-pub(super) struct Cursor<'a> {
+pub(super) struct VarintCursor<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> VarintCursor<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Cursor { rest: bytes }
+        VarintCursor { rest: bytes }
     }
 
     pub(super) fn is_empty(&self) -> bool {

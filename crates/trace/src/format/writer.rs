@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap;
 use zstd::bulk::Compressor;
 
-use super::content::{Columns, kind, put_settings, put_state};
+use super::content::{EventColumns, kind, put_settings, put_state};
 use super::varint::{put, put_delta, put_text};
-use super::{HEAD, Kind, LONGEST_CHUNK, MAGIC, VERSION, checksum};
+use super::{ChunkKind, HEAD, LONGEST_CHUNK, MAGIC, VERSION, checksum};
 use crate::ids::{RequestId, StackId, StringId};
 use crate::model::{Frame, Mark, SegmentAction};
 use crate::raw::{RawEvent, Whose};
@@ -28,7 +28,7 @@ const COMPRESSION: i32 = 1;
 pub struct Writer<W: Write> {
     /// `None` once finished.
     out: Option<W>,
-    columns: Columns,
+    columns: EventColumns,
     /// Tables that grew since the last chunk, and how many entries they got.
     new_strings: Vec<u8>,
     new_stacks: Vec<u8>,
@@ -58,7 +58,7 @@ impl<W: Write> Writer<W> {
     pub(super) fn next_device(out: W, device: u32) -> io::Result<Self> {
         let mut writer = Writer {
             out: Some(out),
-            columns: Columns::default(),
+            columns: EventColumns::default(),
             new_strings: Vec::new(),
             new_stacks: Vec::new(),
             new_streams: Vec::new(),
@@ -75,7 +75,7 @@ impl<W: Write> Writer<W> {
         };
         let mut content = Vec::new();
         put(&mut content, device.into());
-        writer.write_chunk(Kind::Device, &content)?;
+        writer.write_chunk(ChunkKind::Device, &content)?;
         Ok(writer)
     }
 
@@ -231,7 +231,7 @@ impl<W: Write> Writer<W> {
         let mut content = Vec::new();
         put_settings(&mut content, settings);
         self.write_pending()?;
-        self.write_chunk(Kind::Settings, &content)
+        self.write_chunk(ChunkKind::Settings, &content)
     }
 
     /// Says something else, such as `torch` and its version; a later value of the same key replaces an earlier one.
@@ -240,20 +240,20 @@ impl<W: Write> Writer<W> {
         put_text(&mut content, key);
         put_text(&mut content, value);
         self.write_pending()?;
-        self.write_chunk(Kind::Metadata, &content)
+        self.write_chunk(ChunkKind::Metadata, &content)
     }
 
     /// Says what the allocator held before the first event. Its streams and requests are those of this writer.
     pub fn initial_state(&mut self, state: &MemoryState) -> io::Result<()> {
-        self.state(Kind::FirstState, state)
+        self.state(ChunkKind::FirstState, state)
     }
 
     /// Says what the allocator held in the end. Its streams and requests are those of this writer.
     pub fn last_state(&mut self, state: &MemoryState) -> io::Result<()> {
-        self.state(Kind::LastState, state)
+        self.state(ChunkKind::LastState, state)
     }
 
-    fn state(&mut self, kind: Kind, state: &MemoryState) -> io::Result<()> {
+    fn state(&mut self, kind: ChunkKind, state: &MemoryState) -> io::Result<()> {
         let mut content = Vec::new();
         put_state(&mut content, state);
         self.write_pending()?;
@@ -278,7 +278,7 @@ impl<W: Write> Writer<W> {
     /// Marks the trace as whole: nothing may follow.
     pub fn end(&mut self) -> io::Result<()> {
         self.write_pending()?;
-        self.write_chunk(Kind::End, &[])?;
+        self.write_chunk(ChunkKind::End, &[])?;
         self.flush()
     }
 
@@ -296,10 +296,10 @@ impl<W: Write> Writer<W> {
     /// Writes the tables that grew, then the events that refer to them.
     fn write_pending(&mut self) -> io::Result<()> {
         let tables = [
-            (Kind::Strings, &mut self.new_strings),
-            (Kind::Stacks, &mut self.new_stacks),
-            (Kind::Streams, &mut self.new_streams),
-            (Kind::Initial, &mut self.new_initial),
+            (ChunkKind::Strings, &mut self.new_strings),
+            (ChunkKind::Stacks, &mut self.new_stacks),
+            (ChunkKind::Streams, &mut self.new_streams),
+            (ChunkKind::Initial, &mut self.new_initial),
         ];
         let tables = tables.map(|(kind, table)| (kind, std::mem::take(table)));
         for (kind, table) in &tables {
@@ -319,10 +319,10 @@ impl<W: Write> Writer<W> {
         }
         self.columns.clear();
         (self.last_time, self.last_address) = (0, 0);
-        self.write_chunk(Kind::Events, &content)
+        self.write_chunk(ChunkKind::Events, &content)
     }
 
-    fn write_chunk(&mut self, kind: Kind, content: &[u8]) -> io::Result<()> {
+    fn write_chunk(&mut self, kind: ChunkKind, content: &[u8]) -> io::Result<()> {
         let Some(out) = &mut self.out else { return Ok(()) };
         let length = u32::try_from(content.len()).ok().filter(|&length| length <= LONGEST_CHUNK);
         let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a chunk of over 256 MiB"))?;

@@ -86,10 +86,10 @@ fn stacks_that_are_told_late_go_to_their_own_block() {
 #[test]
 fn without_steps_memory_is_bounded_and_odd_events_do_no_harm() {
     let mut watch = GrowthWatch::new();
-    for _ in 0..Recent::MOST + 10 {
+    for _ in 0..RecentAddresses::MOST + 10 {
         watch.alloc(1, u64::MAX, StackId::NONE);
     }
-    assert_eq!((watch.live.len(), watch.recent.addresses.len()), (1, Recent::MOST));
+    assert_eq!((watch.live.len(), watch.recent.addresses.len()), (1, RecentAddresses::MOST));
     watch.free(2);
     watch.stack(Whose::Nth(0), StackId(1));
     watch.stack(Whose::Nth(u64::MAX), StackId(1));
@@ -113,7 +113,7 @@ fn only_what_adds_in_half_of_three_steps_or_more_after_the_first_two_climbs() {
 
 #[test]
 fn the_addresses_of_this_step_and_the_one_before_are_known_by_number() {
-    let mut recent = Recent::default();
+    let mut recent = RecentAddresses::default();
     [11, 12].into_iter().for_each(|address| recent.push(address));
     recent.forget_all_but_the_last_step();
     recent.push(13);
@@ -121,8 +121,8 @@ fn the_addresses_of_this_step_and_the_one_before_are_known_by_number() {
     recent.forget_all_but_the_last_step();
     assert_eq!((0..4).map(|number| recent.address(number)).collect::<Vec<_>>(), [None, None, Some(13), None]);
     assert_eq!(recent.next(), 3);
-    (0..Recent::MOST as u64).for_each(|address| recent.push(address));
-    assert_eq!((recent.addresses.len(), recent.address(2), recent.address(3)), (Recent::MOST, None, Some(0)));
+    (0..RecentAddresses::MOST as u64).for_each(|address| recent.push(address));
+    assert_eq!((recent.addresses.len(), recent.address(2), recent.address(3)), (RecentAddresses::MOST, None, Some(0)));
 }
 
 #[test]

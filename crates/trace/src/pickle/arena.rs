@@ -96,7 +96,7 @@ impl Value {
 
 /// A run of values in the arena, and the run that follows it in the same container.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct ValueRun {
     start: u32,
     len: u32,
     /// For a dict: its keys, an index into `shapes`.
@@ -104,13 +104,13 @@ struct Node {
     next: u32,
 }
 
-const EMPTY: Node = Node { start: 0, len: 0, shape: NONE, next: NONE };
+const EMPTY: ValueRun = ValueRun { start: 0, len: 0, shape: NONE, next: NONE };
 
 /// Everything that a pickle holds.
 #[derive(Default)]
-pub(crate) struct Arena {
+pub(crate) struct Pickled {
     values: Vec<Value>,
-    nodes: Vec<Node>,
+    nodes: Vec<ValueRun>,
     /// Last node of containers that have several.
     tails: FxHashMap<u32, u32>,
     /// Runs of `values` by content.
@@ -130,7 +130,7 @@ pub(crate) struct Arena {
 #[derive(Debug)]
 pub(crate) struct Full;
 
-impl Arena {
+impl Pickled {
     /// Bytes that it holds, within a small factor of the truth.
     pub(crate) fn memory(&self) -> u64 {
         let bytes = self.values.capacity() * 8
@@ -180,7 +180,7 @@ impl Arena {
         Ok(Value::new(Tag::Text, id.into()))
     }
 
-    fn node(&mut self, tag: Tag, node: Node) -> Result<Value, Full> {
+    fn node(&mut self, tag: Tag, node: ValueRun) -> Result<Value, Full> {
         let index = u32::try_from(self.nodes.len()).map_err(|_| Full)?;
         if index == NONE {
             return Err(Full);
@@ -199,7 +199,7 @@ impl Arena {
 
     pub(crate) fn tuple(&mut self, items: &[Value]) -> Result<Value, Full> {
         let (start, len) = self.run(items)?;
-        self.node(Tag::Tuple, Node { start, len, ..EMPTY })
+        self.node(Tag::Tuple, ValueRun { start, len, ..EMPTY })
     }
 
     /// Appends to a list or a tuple in the making.
@@ -208,7 +208,7 @@ impl Arena {
             return Ok(());
         }
         let (start, len) = self.run(items)?;
-        self.extend(list, Node { start, len, ..EMPTY })
+        self.extend(list, ValueRun { start, len, ..EMPTY })
     }
 
     /// Adds pairs of key and value to a dict. `scratch` is for its own use.
@@ -232,10 +232,10 @@ impl Arena {
         scratch.clear();
         scratch.extend(pairs.iter().skip(1).step_by(2));
         let start = self.store(scratch)?;
-        self.extend(dict, Node { start, len: scratch.len() as u32, shape, next: NONE })
+        self.extend(dict, ValueRun { start, len: scratch.len() as u32, shape, next: NONE })
     }
 
-    fn extend(&mut self, container: Value, node: Node) -> Result<(), Full> {
+    fn extend(&mut self, container: Value, node: ValueRun) -> Result<(), Full> {
         let first = container.index();
         if self.nodes[first].len == 0 {
             self.nodes[first] = node;
@@ -273,7 +273,7 @@ impl Arena {
         Ok(run)
     }
 
-    fn runs_of(&self, container: Value) -> impl Iterator<Item = Node> + '_ {
+    fn runs_of(&self, container: Value) -> impl Iterator<Item = ValueRun> + '_ {
         let mut next = container.index() as u32;
         std::iter::from_fn(move || {
             let node = *self.nodes.get(next as usize)?;
@@ -282,7 +282,7 @@ impl Arena {
         })
     }
 
-    fn slice(&self, node: Node) -> &[Value] {
+    fn slice(&self, node: ValueRun) -> &[Value] {
         &self.values[node.start as usize..node.start as usize + node.len as usize]
     }
 
@@ -392,7 +392,7 @@ impl<const N: usize> Fields<N> {
     }
 
     /// The values of the keys, [`Value::MISSING`] for what the dict lacks (or if it is no dict).
-    pub(crate) fn of(&mut self, arena: &Arena, dict: Value) -> [Value; N] {
+    pub(crate) fn of(&mut self, arena: &Pickled, dict: Value) -> [Value; N] {
         let mut found = [Value::MISSING; N];
         if !dict.is_dict() {
             return found;

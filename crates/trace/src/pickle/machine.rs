@@ -2,9 +2,9 @@
 
 use rustc_hash::FxHashMap;
 
-use super::arena::{Arena, Full, Value};
+use super::arena::{Full, Pickled, Value};
 use crate::error::{Budget, Fault, FilePosition, Result};
-use crate::input::Input;
+use crate::input::InputBytes;
 
 /// A text longer than this is not part of any snapshot.
 const LONGEST_TEXT: u64 = 256 << 20;
@@ -12,7 +12,7 @@ const LONGEST_TEXT: u64 = 256 << 20;
 const DUMP_AGAIN: &str = "a snapshot holds plain data only: write it with torch.cuda.memory._dump_snapshot, not torch.save or a pickle of objects";
 
 /// Runs a pickle to its end and returns its arena and top value. Takes at most `budget` bytes.
-pub(crate) fn load(input: &mut Input<'_>, budget: &mut Budget) -> Result<(Arena, Value)> {
+pub(crate) fn load(input: &mut InputBytes<'_>, budget: &mut Budget) -> Result<(Pickled, Value)> {
     let mut machine = Machine::default();
     let top = machine.run(input, budget)?;
     machine.memo = Memo::default();
@@ -22,7 +22,7 @@ pub(crate) fn load(input: &mut Input<'_>, budget: &mut Budget) -> Result<(Arena,
 
 #[derive(Default)]
 struct Machine {
-    arena: Arena,
+    arena: Pickled,
     stack: Vec<Value>,
     /// Heights of the stack at the open marks.
     marks: Vec<usize>,
@@ -60,33 +60,33 @@ impl Memo {
 }
 
 /// Why an instruction could not be carried out.
-enum Stop {
+enum Halt {
     Fault(Fault),
     Problem(String),
     Forbidden(String),
     Full,
 }
 
-impl From<Fault> for Stop {
+impl From<Fault> for Halt {
     fn from(fault: Fault) -> Self {
-        Stop::Fault(fault)
+        Halt::Fault(fault)
     }
 }
 
-impl From<Full> for Stop {
+impl From<Full> for Halt {
     fn from(_: Full) -> Self {
-        Stop::Full
+        Halt::Full
     }
 }
 
-type Step<T> = std::result::Result<T, Stop>;
+type Executed<T> = std::result::Result<T, Halt>;
 
-fn problem<T>(text: impl Into<String>) -> Step<T> {
-    Err(Stop::Problem(text.into()))
+fn problem<T>(text: impl Into<String>) -> Executed<T> {
+    Err(Halt::Problem(text.into()))
 }
 
 impl Machine {
-    fn run(&mut self, input: &mut Input<'_>, budget: &Budget) -> Result<Value> {
+    fn run(&mut self, input: &mut InputBytes<'_>, budget: &Budget) -> Result<Value> {
         let mut check_at = 0;
         loop {
             let at = input.position();
@@ -101,10 +101,10 @@ impl Machine {
             match self.step(op, input) {
                 Ok(None) => {}
                 Ok(Some(top)) => return Ok(top),
-                Err(Stop::Fault(fault)) => return Err(fault),
-                Err(Stop::Problem(text)) => return Err(Fault::damaged(FilePosition::Byte(at), text)),
-                Err(Stop::Forbidden(text)) => return Err(Fault::new(FilePosition::Byte(at), text, DUMP_AGAIN)),
-                Err(Stop::Full) => return Err(budget.exceeded(FilePosition::Byte(at))),
+                Err(Halt::Fault(fault)) => return Err(fault),
+                Err(Halt::Problem(text)) => return Err(Fault::damaged(FilePosition::Byte(at), text)),
+                Err(Halt::Forbidden(text)) => return Err(Fault::new(FilePosition::Byte(at), text, DUMP_AGAIN)),
+                Err(Halt::Full) => return Err(budget.exceeded(FilePosition::Byte(at))),
             }
         }
     }
@@ -120,7 +120,7 @@ impl Machine {
     }
 
     /// Carries out one instruction; `Some` when it was the last.
-    fn step(&mut self, op: u8, input: &mut Input<'_>) -> Step<Option<Value>> {
+    fn step(&mut self, op: u8, input: &mut InputBytes<'_>) -> Executed<Option<Value>> {
         match op {
             b'h' => {
                 let [index] = input.array()?;
@@ -267,10 +267,10 @@ impl Machine {
         Ok(None)
     }
 
-    fn refuse(&mut self, op: u8, input: &mut Input<'_>) -> Step<Option<Value>> {
+    fn refuse(&mut self, op: u8, input: &mut InputBytes<'_>) -> Executed<Option<Value>> {
         let what = match op {
             b'c' | b'i' => {
-                let mut name = |n| -> Step<String> {
+                let mut name = |n| -> Executed<String> {
                     let mut line = Vec::new();
                     input.line(4096, n, &mut line)?;
                     Ok(String::from_utf8_lossy(&line).into_owned())
@@ -295,22 +295,22 @@ impl Machine {
             }
             _ => return problem(format!("{op:#04x} is no pickle instruction")),
         };
-        Err(Stop::Forbidden(what))
+        Err(Halt::Forbidden(what))
     }
 
-    fn top(&self) -> Step<Value> {
+    fn top(&self) -> Executed<Value> {
         self.height(1)?;
         Ok(self.stack[self.stack.len() - 1])
     }
 
-    fn pop(&mut self) -> Step<Value> {
+    fn pop(&mut self) -> Executed<Value> {
         let top = self.top()?;
         self.stack.pop();
         Ok(top)
     }
 
     /// Makes sure that `count` values lie above the last mark.
-    fn height(&self, count: usize) -> Step<()> {
+    fn height(&self, count: usize) -> Executed<()> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() < floor + count {
             return problem("the pickle takes more from its stack than there is");
@@ -318,14 +318,14 @@ impl Machine {
         Ok(())
     }
 
-    fn mark(&mut self) -> Step<usize> {
+    fn mark(&mut self) -> Executed<usize> {
         match self.marks.pop() {
             Some(mark) => Ok(mark),
             None => problem("the pickle closes what it did not open"),
         }
     }
 
-    fn recall(&mut self, index: u32) -> Step<()> {
+    fn recall(&mut self, index: u32) -> Executed<()> {
         match self.memo.get(index) {
             Some(value) => self.stack.push(value),
             None => return problem(format!("the pickle refers to object {index}, which it does not have")),
@@ -333,7 +333,7 @@ impl Machine {
         Ok(())
     }
 
-    fn text(&mut self, len: u64, input: &mut Input<'_>) -> Step<()> {
+    fn text(&mut self, len: u64, input: &mut InputBytes<'_>) -> Executed<()> {
         if len > LONGEST_TEXT {
             return problem(format!("a text of {len} bytes"));
         }
@@ -345,7 +345,7 @@ impl Machine {
     }
 
     /// A whole number, little-endian two's complement. Beyond 127 bits it saturates: nothing here counts that far.
-    fn long(&mut self, len: u64, input: &mut Input<'_>) -> Step<()> {
+    fn long(&mut self, len: u64, input: &mut InputBytes<'_>) -> Executed<()> {
         if len > LONGEST_TEXT {
             return problem(format!("a number of {len} bytes"));
         }
@@ -367,12 +367,12 @@ impl Machine {
         Ok(())
     }
 
-    fn tuple_of(&mut self, count: usize) -> Step<()> {
+    fn tuple_of(&mut self, count: usize) -> Executed<()> {
         self.height(count)?;
         self.tuple(self.stack.len() - count)
     }
 
-    fn tuple(&mut self, base: usize) -> Step<()> {
+    fn tuple(&mut self, base: usize) -> Executed<()> {
         let tuple = self.arena.tuple(&self.stack[base..])?;
         self.stack.truncate(base);
         self.stack.push(tuple);
@@ -380,7 +380,7 @@ impl Machine {
     }
 
     /// The container that the values from `base` on go into: the one below them.
-    fn container(&self, base: usize) -> Step<Value> {
+    fn container(&self, base: usize) -> Executed<Value> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match base.checked_sub(1).filter(|&at| at >= floor) {
             Some(at) => Ok(self.stack[at]),
@@ -388,7 +388,7 @@ impl Machine {
         }
     }
 
-    fn append(&mut self, base: usize) -> Step<()> {
+    fn append(&mut self, base: usize) -> Executed<()> {
         let list = self.container(base)?;
         if !list.is_list() {
             return problem(format!("the pickle appends to a {}", list.type_name()));
@@ -398,7 +398,7 @@ impl Machine {
         Ok(())
     }
 
-    fn insert(&mut self, base: usize) -> Step<()> {
+    fn insert(&mut self, base: usize) -> Executed<()> {
         let dict = self.container(base)?;
         if !dict.is_dict() {
             return problem(format!("the pickle adds keys to a {}", dict.type_name()));

@@ -6,11 +6,11 @@
 //!
 //! Why not a crate: a snapshot refers to each call-stack frame from thousands of stacks. `serde-pickle` refuses
 //! such shared objects inside of containers as recursive, and a tree of owned values would hold a copy for each
-//! reference, more than ten times the size of the file. Here every object is a node of an [`Arena`], a reference
+//! reference, more than ten times the size of the file. Here every object is a node of an [`Pickled`], a reference
 //! to it costs 8 bytes, dicts with the same keys share them, and lists with the same items share those too.
 
 mod arena;
 mod machine;
 
-pub(crate) use arena::{Arena, Fields, Value};
+pub(crate) use arena::{Fields, Pickled, Value};
 pub(crate) use machine::load;

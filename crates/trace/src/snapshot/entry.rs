@@ -1,8 +1,8 @@
 //! One entry of a device's trace.
 
-use super::stacks::Frames;
+use super::stacks::Callers;
 use crate::error::{Fault, FilePosition, Result};
-use crate::pickle::{Arena, Fields, Value};
+use crate::pickle::{Fields, Pickled, Value};
 
 /// What the allocator did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,28 +22,28 @@ pub(super) enum Action {
 
 /// An entry of the trace.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct SnapshotEntry {
     pub(super) action: Action,
     pub(super) address: u64,
     pub(super) size: u64,
     pub(super) stream: u64,
     pub(super) device_free: u64,
     pub(super) time_us: Option<u64>,
-    pub(super) frames: Frames,
+    pub(super) frames: Callers,
 }
 
 /// Reads the entries of one device.
-pub(super) struct Entries<'a> {
-    arena: &'a Arena,
+pub(super) struct EntryReader<'a> {
+    arena: &'a Pickled,
     device: u32,
     fields: Fields<8>,
     unknown: usize,
 }
 
-impl<'a> Entries<'a> {
-    pub(super) fn new(arena: &'a Arena, device: u32) -> Self {
+impl<'a> EntryReader<'a> {
+    pub(super) fn new(arena: &'a Pickled, device: u32) -> Self {
         let names = ["action", "addr", "size", "stream", "time_us", "frames", "device_free", "forward_frames"];
-        Entries { arena, device, fields: Fields::new(names), unknown: 0 }
+        EntryReader { arena, device, fields: Fields::new(names), unknown: 0 }
     }
 
     /// Entries of unknown kinds read so far. Each is read twice, backwards and forwards.
@@ -52,7 +52,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Reads the entry at `index` of the device's trace.
-    pub(super) fn read(&mut self, index: usize, entry: Value) -> Result<Entry> {
+    pub(super) fn read(&mut self, index: usize, entry: Value) -> Result<SnapshotEntry> {
         let arena = self.arena;
         let device = self.device;
         let position = |field: &str| FilePosition::Path(format!("device_traces[{device}][{index}]{field}"));
@@ -80,14 +80,14 @@ impl<'a> Entries<'a> {
         };
         let number = |value: Value, field: &str, needed: bool| number(arena, value, needed, || position(field));
         let moves_memory = !matches!(action, Action::OutOfMemory | Action::Snapshot | Action::Other);
-        let entry = Entry {
+        let entry = SnapshotEntry {
             action,
             address: number(address, ".addr", moves_memory)?,
             size: number(size, ".size", moves_memory || action == Action::OutOfMemory)?,
             stream: number(stream, ".stream", false)?,
             device_free: number(device_free, ".device_free", false)?,
             time_us: arena.as_int(time_us).and_then(|time| u64::try_from(time).ok()),
-            frames: Frames { own, forward },
+            frames: Callers { own, forward },
         };
         if moves_memory && entry.address.checked_add(entry.size).is_none() {
             return Err(Fault::damaged(position(".size"), format!("is {}: beyond any address space", entry.size)));
@@ -98,7 +98,7 @@ impl<'a> Entries<'a> {
 
 /// A whole number from 0 to 2^64 - 1; 0 for one that is absent and not needed.
 pub(super) fn number(
-    arena: &Arena,
+    arena: &Pickled,
     value: Value,
     needed: bool,
     position: impl FnOnce() -> FilePosition,

@@ -12,15 +12,15 @@ mod state;
 
 use std::collections::BTreeMap;
 
-use self::entry::{Action, Entries};
+use self::entry::{Action, EntryReader};
 use self::rewind::Past;
 use self::stacks::StackReader;
 use self::state::SegmentRecord;
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Fault, FilePosition, Result};
-use crate::input::Input;
+use crate::input::InputBytes;
 use crate::model::{Format, Mark, Recording, SegmentAction, Trace};
-use crate::pickle::{self, Arena, Value};
+use crate::pickle::{self, Pickled, Value};
 use crate::raw::RawEvent;
 
 /// More devices than any machine has.
@@ -31,7 +31,7 @@ const EVENT_BYTES: u64 = 160;
 const NOT_A_SNAPSHOT: &str = "write a snapshot with torch.cuda.memory._dump_snapshot";
 
 /// Reads a snapshot.
-pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Recording> {
+pub(crate) fn read(input: &mut InputBytes<'_>, mut budget: Budget) -> Result<Recording> {
     let (arena, top) = pickle::load(input, &mut budget)?;
     // torch.cuda.memory_snapshot() returns the list of segments alone.
     let (segments, traces) = if top.is_list() {
@@ -62,7 +62,7 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Recordin
     }
     for device in devices {
         let segments = by_device.remove(&device).unwrap_or_default();
-        let device = Device {
+        let device = DeviceSnapshot {
             arena: &arena,
             number: device,
             segments: (!arena_lacks(top, &arena)).then_some(segments),
@@ -83,11 +83,11 @@ pub(crate) fn read(input: &mut Input<'_>, mut budget: Budget) -> Result<Recordin
 }
 
 /// Whether the snapshot says nothing of segments.
-fn arena_lacks(top: Value, arena: &Arena) -> bool {
+fn arena_lacks(top: Value, arena: &Pickled) -> bool {
     !top.is_list() && arena.get(top, "segments").is_absent()
 }
 
-fn entries_by_device(arena: &Arena, traces: Value, budget: &mut Budget) -> Result<BTreeMap<u32, Vec<Value>>> {
+fn entries_by_device(arena: &Pickled, traces: Value, budget: &mut Budget) -> Result<BTreeMap<u32, Vec<Value>>> {
     let mut by_device = BTreeMap::new();
     if traces.is_absent() {
         return Ok(by_device);
@@ -115,8 +115,8 @@ fn entries_by_device(arena: &Arena, traces: Value, budget: &mut Budget) -> Resul
 }
 
 /// One device's part of a snapshot.
-struct Device<'a> {
-    arena: &'a Arena,
+struct DeviceSnapshot<'a> {
+    arena: &'a Pickled,
     number: u32,
     /// `None` if the snapshot says nothing of segments.
     segments: Option<Vec<SegmentRecord>>,
@@ -125,12 +125,12 @@ struct Device<'a> {
     settings: Option<&'a crate::state::AllocatorSettings>,
 }
 
-impl Device<'_> {
+impl DeviceSnapshot<'_> {
     fn read(self, budget: &mut Budget, warnings: &mut Vec<String>) -> Result<Trace> {
-        let Device { arena, number, .. } = self;
+        let DeviceSnapshot { arena, number, .. } = self;
         let mut builder = TraceBuilder::new(number);
         let mut stacks = StackReader::new(arena);
-        let mut entries = Entries::new(arena, number);
+        let mut entries = EntryReader::new(arena, number);
 
         let mut past = Past::new(self.segments.as_deref());
         for (index, &entry) in self.entries.iter().enumerate().rev() {
@@ -208,14 +208,14 @@ fn before(at: u64, edge: &Edge, time: u64) -> bool {
     if edge.begins { at <= time } else { at < time }
 }
 
-fn push_mark(builder: &mut TraceBuilder, at: u64, edge: Edge, arena: &Arena) {
+fn push_mark(builder: &mut TraceBuilder, at: u64, edge: Edge, arena: &Pickled) {
     let name = builder.string(&arena.as_str(edge.name).unwrap_or_default());
     let mark = if edge.begins { Mark::AnnotationBegin(name) } else { Mark::AnnotationEnd(name) };
     builder.push(RawEvent::Mark(mark), Some(at));
 }
 
 /// The annotations of a device in the order of time. Those that contradict each other are left out: they are only hints.
-fn annotations(arena: &Arena, list: Value, device: u32) -> Vec<(u64, Edge)> {
+fn annotations(arena: &Pickled, list: Value, device: u32) -> Vec<(u64, Edge)> {
     let mut fields = pickle::Fields::new(["name", "stage", "device", "time_us"]);
     let mut found: Vec<(u64, Edge)> = Vec::new();
     for item in arena.items(list).into_iter().flatten() {

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::entry::{Action, Entry};
-use super::stacks::{Frames, StackReader};
+use super::entry::{Action, SnapshotEntry};
+use super::stacks::{Callers, StackReader};
 use super::state::SegmentRecord;
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Result};
 use crate::ids::StackId;
 use crate::model::rounded;
-use crate::state::{AllocatorSettings, Block, BlockState, MemoryState, Pool};
+use crate::state::{AllocatorSettings, BlockState, MemoryState, Pool, RecordedBlock};
 
 /// Requests of up to this many bytes are served from the small pool.
 const SMALL: u64 = 1 << 20;
@@ -25,18 +25,18 @@ const SMALL_SEGMENT: u64 = 2 << 20;
 const REQUEST_BYTES: u64 = 256;
 
 #[derive(Clone, Copy, Debug)]
-struct Live {
+struct PastRequest {
     requested: u64,
     /// Length of its block, where the last state still has it.
     block: Option<u64>,
     stream: u64,
     pending: bool,
-    frames: Frames,
+    frames: Callers,
 }
 
 /// The allocator's state, going back in time.
 pub(super) struct Past {
-    live: FxHashMap<u64, Live>,
+    live: FxHashMap<u64, PastRequest>,
     segments: BTreeMap<u64, SegmentRecord>,
     /// Whether the snapshot has segments at all.
     known: bool,
@@ -50,7 +50,7 @@ impl Past {
             Past { live: FxHashMap::default(), segments: BTreeMap::new(), known: last.is_some(), contradictions: 0 };
         for segment in last.unwrap_or_default() {
             for block in segment.blocks.iter().filter(|b| b.state != BlockState::Inactive) {
-                let live = Live {
+                let live = PastRequest {
                     requested: block.requested,
                     block: Some(block.size),
                     stream: segment.stream,
@@ -70,15 +70,15 @@ impl Past {
     }
 
     /// Goes back before `entry`.
-    pub(super) fn undo(&mut self, entry: &Entry) {
+    pub(super) fn undo(&mut self, entry: &SnapshotEntry) {
         let fits = match entry.action {
             Action::Alloc => self.live.remove(&entry.address).is_some(),
-            Action::FreeCompleted => self.live.insert(entry.address, Live::freed(entry, true)).is_none(),
+            Action::FreeCompleted => self.live.insert(entry.address, PastRequest::freed(entry, true)).is_none(),
             Action::FreeRequested => match self.live.get_mut(&entry.address) {
                 Some(live) => std::mem::replace(&mut live.pending, false),
                 None => {
                     // Its completion was lost: it is live before this entry all the same.
-                    self.live.insert(entry.address, Live::freed(entry, false));
+                    self.live.insert(entry.address, PastRequest::freed(entry, false));
                     false
                 }
             },
@@ -92,7 +92,7 @@ impl Past {
     }
 
     /// Brings back a range that was given back; an expandable one joins its neighbours.
-    fn add(&mut self, entry: &Entry, expandable: bool) -> bool {
+    fn add(&mut self, entry: &SnapshotEntry, expandable: bool) -> bool {
         let end = entry.address + entry.size;
         if self.overlaps(entry.address, end) || entry.size == 0 {
             return false;
@@ -156,7 +156,7 @@ impl Past {
         settings: Option<&AllocatorSettings>,
         budget: &mut Budget,
     ) -> Result<Option<MemoryState>> {
-        let mut live: Vec<(u64, Live)> = self.live.into_iter().collect();
+        let mut live: Vec<(u64, PastRequest)> = self.live.into_iter().collect();
         live.sort_unstable_by_key(|&(address, _)| address);
         let mut blocks = Vec::with_capacity(live.len());
         for &(address, live) in &live {
@@ -164,7 +164,7 @@ impl Past {
             let stack = stacks.read(live.frames, builder, budget)?;
             let request = builder.push_initial(address, live.requested, live.stream, stack, live.pending);
             let state = if live.pending { BlockState::PendingFree } else { BlockState::Active };
-            let block = Block {
+            let block = RecordedBlock {
                 address,
                 size: live.block.unwrap_or(0),
                 requested: live.requested,
@@ -194,16 +194,16 @@ impl Past {
     }
 }
 
-impl Live {
-    fn freed(entry: &Entry, pending: bool) -> Self {
-        Live { requested: entry.size, block: None, stream: entry.stream, pending, frames: Frames::MISSING }
+impl PastRequest {
+    fn freed(entry: &SnapshotEntry, pending: bool) -> Self {
+        PastRequest { requested: entry.size, block: None, stream: entry.stream, pending, frames: Callers::MISSING }
     }
 }
 
 /// Finds the lengths of blocks that the last state no longer has. A request is rounded up; what is left of the
 /// block it came from is split off, except (in segments that are not expandable) up to 1 MiB of a large one, or
 /// anything of one above `max_split_size`. A free block as small as that cannot come about otherwise.
-fn size_blocks(segment: &SegmentRecord, blocks: &mut [Block], settings: Option<&AllocatorSettings>) {
+fn size_blocks(segment: &SegmentRecord, blocks: &mut [RecordedBlock], settings: Option<&AllocatorSettings>) {
     let end = segment.address + segment.size;
     let max_split = settings.and_then(|s| s.max_split_size).unwrap_or(u64::MAX);
     for index in 0..blocks.len() {

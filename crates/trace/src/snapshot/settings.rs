@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::pickle::{Arena, Value};
+use crate::pickle::{Pickled, Value};
 use crate::state::AllocatorSettings;
 
 /// The settings, `None` where the snapshot does not say.
-pub(super) fn read(arena: &Arena, dict: Value) -> Option<AllocatorSettings> {
+pub(super) fn read(arena: &Pickled, dict: Value) -> Option<AllocatorSettings> {
     if !dict.is_dict() {
         return None;
     }
@@ -21,7 +21,7 @@ pub(super) fn read(arena: &Arena, dict: Value) -> Option<AllocatorSettings> {
 }
 
 /// A dict from sizes in MiB (as text) to divisions; all zero when off.
-fn divisions(arena: &Arena, dict: Value) -> Vec<(u64, u64)> {
+fn divisions(arena: &Pickled, dict: Value) -> Vec<(u64, u64)> {
     let pairs = arena.pairs(dict).into_iter().flatten();
     let by_size: BTreeMap<u64, u64> = pairs
         .filter_map(|(size, divisions)| {
@@ -33,7 +33,7 @@ fn divisions(arena: &Arena, dict: Value) -> Vec<(u64, u64)> {
 }
 
 /// The settings' own text, for people.
-pub(super) fn metadata(arena: &Arena, dict: Value) -> BTreeMap<String, String> {
+pub(super) fn metadata(arena: &Pickled, dict: Value) -> BTreeMap<String, String> {
     let conf = arena.as_str(arena.get(dict, "PYTORCH_CUDA_ALLOC_CONF"));
     let conf = conf.filter(|conf| !conf.is_empty());
     conf.map(|conf| ("PYTORCH_CUDA_ALLOC_CONF".to_owned(), conf.into_owned())).into_iter().collect()

@@ -6,24 +6,24 @@ use crate::builder::TraceBuilder;
 use crate::error::{Budget, Result};
 use crate::ids::StackId;
 use crate::model::Frame;
-use crate::pickle::{Arena, Fields, Value};
+use crate::pickle::{Fields, Pickled, Value};
 use crate::site::{BACKWARD_PASS, forward_frame};
 
 /// A call stack: a list of frames, and the forward pass's lines that a backward pass's block is for, where PyTorch wrote them
 /// (in its anomaly mode), as texts of Python's `traceback`, outermost first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frames {
+pub(super) struct Callers {
     pub(super) own: Value,
     pub(super) forward: Value,
 }
 
-impl Frames {
-    pub(super) const MISSING: Frames = Frames { own: Value::MISSING, forward: Value::MISSING };
+impl Callers {
+    pub(super) const MISSING: Callers = Callers { own: Value::MISSING, forward: Value::MISSING };
 }
 
 /// Reads lists of frames.
 pub(super) struct StackReader<'a> {
-    arena: &'a Arena,
+    arena: &'a Pickled,
     fields: Fields<3>,
     known: FxHashMap<[(u32, u32); 2], StackId>,
     frames: FxHashMap<Value, Frame>,
@@ -31,7 +31,7 @@ pub(super) struct StackReader<'a> {
 }
 
 impl<'a> StackReader<'a> {
-    pub(super) fn new(arena: &'a Arena) -> Self {
+    pub(super) fn new(arena: &'a Pickled) -> Self {
         StackReader {
             arena,
             fields: Fields::new(["filename", "name", "line"]),
@@ -42,8 +42,8 @@ impl<'a> StackReader<'a> {
     }
 
     /// The stack of lists of frames; none if they are no lists.
-    pub(super) fn read(&mut self, frames: Frames, builder: &mut TraceBuilder, budget: &mut Budget) -> Result<StackId> {
-        let Frames { own: list, forward } = frames;
+    pub(super) fn read(&mut self, frames: Callers, builder: &mut TraceBuilder, budget: &mut Budget) -> Result<StackId> {
+        let Callers { own: list, forward } = frames;
         if !list.is_list() && !forward.is_list() {
             return Ok(StackId::NONE);
         }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::entry::number;
-use super::stacks::{Frames, StackReader};
+use super::stacks::{Callers, StackReader};
 use crate::builder::TraceBuilder;
 use crate::error::{Budget, Fault, FilePosition, Result};
 use crate::ids::StackId;
-use crate::pickle::{Arena, Fields, Value};
-use crate::state::{Block, BlockState, MemoryState, Pool, Segment};
+use crate::pickle::{Fields, Pickled, Value};
+use crate::state::{BlockState, MemoryState, Pool, RecordedBlock, Segment};
 
 /// Memory that a block may take once it is read, here and in the trace.
 const BLOCK_BYTES: u64 = 256;
@@ -32,11 +32,11 @@ pub(super) struct BlockRecord {
     pub(super) size: u64,
     pub(super) requested: u64,
     pub(super) state: BlockState,
-    pub(super) frames: Frames,
+    pub(super) frames: Callers,
 }
 
 /// The segments of each device, in the order of addresses.
-pub(super) fn read(arena: &Arena, list: Value, budget: &mut Budget) -> Result<BTreeMap<u32, Vec<SegmentRecord>>> {
+pub(super) fn read(arena: &Pickled, list: Value, budget: &mut Budget) -> Result<BTreeMap<u32, Vec<SegmentRecord>>> {
     let mut by_device: BTreeMap<u32, Vec<SegmentRecord>> = BTreeMap::new();
     if list.is_absent() {
         return Ok(by_device);
@@ -45,7 +45,7 @@ pub(super) fn read(arena: &Arena, list: Value, budget: &mut Budget) -> Result<BT
         let position = FilePosition::Path("segments".to_owned());
         return Err(Fault::damaged(position, format!("is {}, not a list", arena.describe(list))));
     };
-    let mut reader = Reader {
+    let mut reader = SegmentReader {
         arena,
         segment: Fields::new([
             "device",
@@ -75,14 +75,14 @@ pub(super) fn read(arena: &Arena, list: Value, budget: &mut Budget) -> Result<BT
     Ok(by_device)
 }
 
-struct Reader<'a> {
-    arena: &'a Arena,
+struct SegmentReader<'a> {
+    arena: &'a Pickled,
     segment: Fields<8>,
     block: Fields<7>,
     history: Fields<2>,
 }
 
-impl Reader<'_> {
+impl SegmentReader<'_> {
     fn segment(&mut self, index: usize, item: Value, budget: &mut Budget) -> Result<(u32, SegmentRecord)> {
         let arena = self.arena;
         let position = |field: &str| FilePosition::Path(format!("segments[{index}]{field}"));
@@ -161,7 +161,7 @@ impl Reader<'_> {
             size,
             requested,
             state,
-            frames: Frames { own: if frames.is_absent() { old_frames } else { frames }, forward },
+            frames: Callers { own: if frames.is_absent() { old_frames } else { frames }, forward },
         })
     }
 }
@@ -178,7 +178,7 @@ pub(super) fn last(
         let mut segment = record.empty(builder);
         for block in &record.blocks {
             let used = block.state != BlockState::Inactive;
-            segment.blocks.push(Block {
+            segment.blocks.push(RecordedBlock {
                 address: block.address,
                 size: block.size,
                 requested: block.requested,

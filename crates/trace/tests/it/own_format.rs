@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use stalloc_trace::format::{Writer, write_recording};
 use stalloc_trace::{
-    AllocatorSettings, Block, BlockState, Event, FilePosition, Frame, Input, Mark, MemoryState, Pool, RawEvent,
+    AllocatorSettings, BlockState, Event, FilePosition, Frame, Input, Mark, MemoryState, Pool, RawEvent, RecordedBlock,
     Recording, Segment, SegmentAction, StackId, StreamId, StringId, Whose, read_bytes,
 };
 
@@ -46,7 +46,7 @@ fn record(out: Shared) -> Writer<Shared> {
     let stack = writer.stack(&[Frame { file, function, line: 7 }]);
     assert_eq!(writer.stack(&[Frame { file, function, line: 7 }]), stack);
     let held = writer.push_initial(0x10_0000, 1000, 0, stack, false);
-    let block = |address, size, request| Block {
+    let block = |address, size, request| RecordedBlock {
         address,
         size,
         requested: 0,

@@ -1,12 +1,12 @@
 //! DSA instances and the logs of the paper's artifact.
 
 use stalloc_trace::{
-    Event, Fault, FilePosition, Format, Gap, Input, Instance, InstanceRow, Mark, Trace, open, read_bytes,
+    Event, Fault, FilePosition, Format, Gap, Input, InstanceRow, InstanceTable, Mark, Trace, open, read_bytes,
 };
 
 const LIMIT: u64 = 64 << 20;
 
-fn instance(text: &str) -> Instance {
+fn instance(text: &str) -> InstanceTable {
     match read_bytes(text.as_bytes(), LIMIT).unwrap() {
         Input::Instance(instance) => instance,
         Input::Recording(_) => panic!("a recording"),
@@ -62,8 +62,8 @@ fn a_buffer_takes_nothing_or_a_part_of_its_bytes_in_its_gaps() {
     assert_eq!(row(Vec::new()).pieces(), [(0, 10, 0, 100)]);
     // Another buffer fits into a gap: at 5 both live, and the first one needs ten bytes.
     let other = InstanceRow { lower: 5, upper: 7, size: 95, ..row(Vec::new()) };
-    assert_eq!(Instance::new(vec![row(vec![gap(5, 7, Some((10, 20)))]), other.clone()]).lower_bound(), 105);
-    assert_eq!(Instance::new(vec![row(Vec::new()), other]).lower_bound(), 195);
+    assert_eq!(InstanceTable::new(vec![row(vec![gap(5, 7, Some((10, 20)))]), other.clone()]).lower_bound(), 105);
+    assert_eq!(InstanceTable::new(vec![row(Vec::new()), other]).lower_bound(), 195);
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn where_no_clock_runs_steps_are_counted_and_requests_before_the_first() {
     }
     assert_eq!(ledger.modelled(), Duration::from_micros(50));
     ledger.step_begin();
-    ledger.request(Some(Source::BestFit));
+    ledger.request(Some(ServedBy::BestFit));
     ledger.step_begin();
     assert_eq!(
         ledger.modelled(),

@@ -19,7 +19,7 @@ const AT_ONCE: u64 = 8 << 20;
 
 /// What remaps and waits took of the time since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Time {
+pub(super) enum Expense {
     /// Little.
     Cheap,
     /// Much, and more memory may be held from now on.
@@ -30,7 +30,7 @@ pub(super) enum Time {
 
 /// The bytes beyond a peak that may be held, and the account of time that decides them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
+pub(super) struct SlackBudget {
     tight: bool,
     /// Bytes that are too few of the device for its user to notice.
     unnoticed: u64,
@@ -52,9 +52,9 @@ pub(super) struct Budget {
     patience: Duration,
 }
 
-impl Budget {
+impl SlackBudget {
     pub fn new() -> Self {
-        Budget {
+        SlackBudget {
             tight: false,
             unnoticed: 0,
             granted: 0,
@@ -140,7 +140,7 @@ impl Budget {
     }
 
     /// Whether remapping was dear until now. If so the budget grows, as far as it may.
-    pub fn review(&mut self, now: Duration, peak: u64, rivals: u64) -> Time {
+    pub fn review(&mut self, now: Duration, peak: u64, rivals: u64) -> Expense {
         let passed = now.saturating_sub(self.looked);
         let credit = (self.credit + passed.min(self.most_earned) / remap_time()).min(SAVED / remap_time());
         let (spent, remapped) = (std::mem::take(&mut self.spent), std::mem::take(&mut self.remapped));
@@ -155,25 +155,25 @@ impl Budget {
             self.granted = if self.granted > self.least(peak) { self.granted / 2 } else { 0 };
             (self.quiet, self.debt) = (Duration::ZERO, Duration::ZERO);
         }
-        Time::Cheap
+        Expense::Cheap
     }
 
     /// Grants what nobody notices, twice as much as before, or as much as was remapped for want of it, as far as it may be. Where there is
     /// no more, time is borrowed for a while.
-    fn grant(&mut self, remapped: u64, peak: u64, rivals: u64) -> Time {
+    fn grant(&mut self, remapped: u64, peak: u64, rivals: u64) -> Expense {
         let room = self.most(peak, rivals) - self.least(peak);
         let granted = (self.granted + self.granted.max(remapped)).max(self.unnoticed).max(self.least(peak)).min(room);
         let has_grown = granted > self.granted;
         if !has_grown && self.debt <= SAVED / remap_time() {
-            return Time::Cheap;
+            return Expense::Cheap;
         }
         (self.credit, self.debt) = (AHEAD / remap_time(), Duration::ZERO);
         if !has_grown {
-            return Time::Dear;
+            return Expense::Dear;
         }
         self.granted = granted;
         self.patience = self.patience.saturating_mul(2);
-        Time::Granted
+        Expense::Granted
     }
 }
 

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use stalloc_device::{Device, Error};
 
 use super::{Mapper, Memory};
-use crate::frames::Handle;
+use crate::frames::FrameRange;
 use crate::script::GRANULE;
 
 /// Frames whose memory is behind other frames by now.
 #[derive(Debug)]
 pub(super) struct OldMappings<E> {
-    handles: Vec<Handle>,
+    handles: Vec<FrameRange>,
     /// With them, all that may use the old addresses is done.
     events: Vec<Arc<E>>,
 }
@@ -65,7 +65,7 @@ impl<D: Device> Mapper<'_, D> {
         Ok(())
     }
 
-    fn remap_handle(&mut self, from: Handle, to: &Handle, old: &mut Vec<Handle>) -> Result<(), Error> {
+    fn remap_handle(&mut self, from: FrameRange, to: &FrameRange, old: &mut Vec<FrameRange>) -> Result<(), Error> {
         self.memory.unmap_old(self.device, to)?;
         if self.memory.frames.alias(self.device, &from, to).is_ok() {
             old.push(from);
@@ -81,7 +81,7 @@ impl<D: Device> Mapper<'_, D> {
 impl<D: Device> Memory<D> {
     /// Unmaps frames as far as they have their old memory still. Waits for whoever may use it.
     pub(super) fn unmap_old(&mut self, device: &mut D, frames: &Range<usize>) -> Result<(), Error> {
-        let overlap = |handle: &Handle| handle.start < frames.end && frames.start < handle.end;
+        let overlap = |handle: &FrameRange| handle.start < frames.end && frames.start < handle.end;
         while let Some(place) = self.old_mappings.iter().position(|old| old.handles.iter().any(overlap)) {
             for event in &self.old_mappings[place].events {
                 device.wait(event)?;
@@ -125,13 +125,13 @@ impl<D: Device> Memory<D> {
 /// Which handle goes behind which piece, up to so many bytes; and where no handle has a piece's length, which larger ones have to be
 /// given back so that there is memory for what is left of the bytes.
 fn exchange(
-    mut pieces: Vec<Handle>,
-    empty: Vec<Handle>,
+    mut pieces: Vec<FrameRange>,
+    empty: Vec<FrameRange>,
     bytes: u64,
     frame: Option<u64>,
-) -> (Vec<(Handle, Handle)>, Vec<Handle>) {
+) -> (Vec<(FrameRange, FrameRange)>, Vec<FrameRange>) {
     let mut left = usize::try_from(bytes.div_ceil(frame.unwrap_or(u64::MAX))).unwrap_or(usize::MAX);
-    let mut by_length: BTreeMap<usize, VecDeque<Handle>> = BTreeMap::new();
+    let mut by_length: BTreeMap<usize, VecDeque<FrameRange>> = BTreeMap::new();
     empty.into_iter().for_each(|handle| by_length.entry(handle.len()).or_default().push_back(handle));
     pieces.reverse();
     let mut pairs = Vec::new();

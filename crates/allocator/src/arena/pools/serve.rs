@@ -2,7 +2,7 @@
 
 use stalloc_device::{Address, Device, Stream};
 
-use super::{Freed, LiveBlock, PoolBlock, PoolId, PoolPart, Pools, Waiting};
+use super::{Freed, LiveBlock, PoolBlock, PoolId, PoolPart, Pools, WaitingBlock};
 use crate::script::GRANULE;
 
 impl<D: Device> Pools<D> {
@@ -53,7 +53,7 @@ impl<D: Device> Pools<D> {
             None => self.free_block(start),
             Some(streams) => {
                 self.blocks.insert(start, PoolBlock { pending: true, ..block });
-                self.waiting.push(Waiting { start, streams, events: None });
+                self.waiting.push(WaitingBlock { start, streams, events: None });
             }
         }
         Some(Freed { size: u64::from(block.granules) * GRANULE, requested: block.requested })

@@ -10,7 +10,7 @@ fn hard() -> Instance {
 #[test]
 fn what_is_spent_on_one_instance_is_not_spent_again_on_the_next() {
     // More than the first plan takes, less than the search.
-    let options = Options { work_limit: Some(200), ..Options::default() };
+    let options = SolveOptions { work_limit: Some(200), ..SolveOptions::default() };
     let mut budget = Work::new(&options);
     let first = budget.solve(&hard(), 0).expect("solvable");
     let second = budget.solve(&hard(), 0).expect("solvable");
@@ -21,7 +21,7 @@ fn what_is_spent_on_one_instance_is_not_spent_again_on_the_next() {
 #[test]
 fn nothing_is_spent_to_go_below_what_is_enough() {
     let work = |limit, enough| {
-        let mut budget = Work::new(&Options { work_limit: limit, ..Options::default() });
+        let mut budget = Work::new(&SolveOptions { work_limit: limit, ..SolveOptions::default() });
         budget.solve(&hard(), enough).expect("solvable").work
     };
     assert_eq!(work(None, 3), work(Some(0), 0));

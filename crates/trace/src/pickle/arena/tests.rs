@@ -3,8 +3,8 @@ use super::*;
 const COUNT: u64 = 1024;
 
 /// The bytes that an arena says that it holds once it was filled.
-fn held(fill: impl Fn(&mut Arena)) -> u64 {
-    let mut arena = Arena::default();
+fn held(fill: impl Fn(&mut Pickled)) -> u64 {
+    let mut arena = Pickled::default();
     assert_eq!(arena.memory(), 0);
     fill(&mut arena);
     arena.memory()
@@ -12,7 +12,7 @@ fn held(fill: impl Fn(&mut Arena)) -> u64 {
 
 #[test]
 fn an_arena_says_that_it_holds_what_each_of_its_tables_takes() {
-    let each = |add: &dyn Fn(&mut Arena, u64) -> Value| held(|arena| (0..COUNT).for_each(|n| _ = add(arena, n)));
+    let each = |add: &dyn Fn(&mut Pickled, u64) -> Value| held(|arena| (0..COUNT).for_each(|n| _ = add(arena, n)));
     let is_near = |bytes: u64, least: u64| assert!((least..2 * least).contains(&bytes), "{bytes} of {least}");
     is_near(each(&|arena, n| arena.int(i128::MAX - i128::from(n))), 16 * COUNT);
     is_near(each(&|arena, n| arena.float(n as f64)), 8 * COUNT);
@@ -20,17 +20,17 @@ fn an_arena_says_that_it_holds_what_each_of_its_tables_takes() {
     // The text, where it is, and a table to find it again.
     is_near(each(&|arena, n| arena.text(&(n as u32).to_le_bytes()).unwrap()), (4 + 8 + 5) * COUNT);
     // A tuple is a node and a run of values, which are found again.
-    let tuple = |arena: &mut Arena, n: u64| arena.tuple(&[Value::small_int(n as i32)]).unwrap();
+    let tuple = |arena: &mut Pickled, n: u64| arena.tuple(&[Value::small_int(n as i32)]).unwrap();
     is_near(each(&tuple), 36 * COUNT);
     // What is appended twice has a second node, and the list knows its last.
-    let list = |arena: &mut Arena, _: u64| {
+    let list = |arena: &mut Pickled, _: u64| {
         let list = arena.empty_list().unwrap();
         (0..2).for_each(|_| arena.append(list, &[Value::NONE]).unwrap());
         list
     };
     is_near(each(&list), 45 * COUNT);
     // A dict of keys of its own is a node, two runs of values, and a shape that is found by its run.
-    let dict = |arena: &mut Arena, n: u64| {
+    let dict = |arena: &mut Pickled, n: u64| {
         let dict = arena.empty_dict().unwrap();
         arena.insert(dict, &[Value::small_int(n as i32), Value::NONE], &mut Vec::new()).unwrap();
         dict
@@ -40,7 +40,7 @@ fn an_arena_says_that_it_holds_what_each_of_its_tables_takes() {
 
 #[test]
 fn equal_contents_are_stored_once_and_come_back_as_they_were() {
-    let mut arena = Arena::default();
+    let mut arena = Pickled::default();
     let texts = [arena.text(b"one").unwrap(), arena.text(b"two").unwrap(), arena.text(b"one").unwrap()];
     assert!(texts[0] == texts[2] && texts[0] != texts[1]);
     assert_eq!(arena.as_str(texts[1]).as_deref(), Some("two"));
@@ -75,7 +75,7 @@ fn equal_contents_are_stored_once_and_come_back_as_they_were() {
 fn a_value_is_dropped_from_above_a_mark_and_a_mark_where_nothing_is_above_it() {
     let items = |pickle: &[u8]| -> Vec<Option<i128>> {
         let mut progress = |_, _| {};
-        let mut input = crate::input::Input::open(pickle, pickle.len() as u64, &mut progress).unwrap();
+        let mut input = crate::input::InputBytes::open(pickle, pickle.len() as u64, &mut progress).unwrap();
         let (arena, top) = crate::pickle::load(&mut input, &mut crate::error::Budget::new(1 << 20)).unwrap();
         arena.items(top).unwrap().map(|item| arena.as_int(item)).collect()
     };

@@ -4,7 +4,11 @@ use super::*;
 
 const PAGE: u64 = 2 << 20;
 
-fn exchanged(pieces: &[Handle], empty: &[Handle], pages: u64) -> (Vec<(Handle, Handle)>, Vec<Handle>) {
+fn exchanged(
+    pieces: &[FrameRange],
+    empty: &[FrameRange],
+    pages: u64,
+) -> (Vec<(FrameRange, FrameRange)>, Vec<FrameRange>) {
     exchange(pieces.to_vec(), empty.to_vec(), pages * PAGE, Some(PAGE))
 }
 
