@@ -1,7 +1,7 @@
 //! What each allocator makes of a trace.
 
 use stalloc_plan::Plan;
-use stalloc_simulator::{Comparison, Kind, Options, Return, compare, replay, returning, smallest_capacity};
+use stalloc_simulator::{AllocatorComparison, Kind, Options, Return, compare, replay, returning, smallest_capacity};
 use stalloc_trace::Trace;
 
 use crate::{Error, Watch, planning};
@@ -23,7 +23,7 @@ pub fn simulate(
     kinds: &[Kind],
     mut replays: Replays,
     watch: &mut dyn Watch,
-) -> Result<Comparison, Error> {
+) -> Result<AllocatorComparison, Error> {
     if replays.plan.is_none() && kinds.contains(&Kind::Stalloc) {
         replays.plan = Some(planning::trace(trace, planning::usual_effort(), watch)?.0);
     }

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use stalloc_spill::{Problem, SavedTensor, StepMoment};
+use stalloc_spill::{SavedTensor, SpillProblem, StepMoment};
 
 /// Bytes of the host's memory that can be had now; none if the system does not say.
 #[pyfunction]
@@ -11,7 +11,7 @@ pub fn host_memory_left() -> Option<u64> {
 }
 
 /// SavedTensor, moment of its release, moment of the copy back, offset in host memory.
-type Victim = (usize, usize, usize, u64);
+type SpilledTensor = (usize, usize, usize, u64);
 
 /// Plans what waits in host memory. `moments`: nanoseconds up to the next, and largest live bytes meanwhile with every candidate away;
 /// `candidates`: bytes, and the moments at which each is packed, held by nothing else, and needed. Returns the victims, their host
@@ -24,12 +24,12 @@ pub fn spill_plan(
     capacity: u64,
     host: u64,
     link: u64,
-) -> PyResult<(Vec<Victim>, u64, u64, u64)> {
+) -> PyResult<(Vec<SpilledTensor>, u64, u64, u64)> {
     let moments = moments.into_iter().map(|(nanoseconds, live)| StepMoment { nanoseconds, live }).collect();
     let candidates = candidates.into_iter();
     let candidates =
         candidates.map(|(bytes, packed, gone, needed)| SavedTensor { bytes, packed, gone, needed }).collect();
-    let problem = Problem { moments, candidates, capacity, host, out_rate: link, in_rate: link };
+    let problem = SpillProblem { moments, candidates, capacity, host, out_rate: link, in_rate: link };
     let plan = py.detach(|| stalloc_spill::plan(&problem)).map_err(|error| PyValueError::new_err(error.to_string()))?;
     let victims = plan.victims.iter().map(|one| (one.candidate, one.release, one.copy_in, one.offset)).collect();
     Ok((victims, plan.host, plan.peak, plan.added))

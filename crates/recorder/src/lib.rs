@@ -25,7 +25,7 @@ use stalloc_trace::{Frame, Mark, RawEvent, StackId, StringId, Whose};
 pub use crate::files::Error;
 pub use crate::log::{Disagreement, StackOf, Timed};
 pub use crate::process::Process;
-pub use crate::progress::Progress;
+pub use crate::progress::RecordingProgress;
 
 use crate::files::Files;
 use crate::log::Log;
@@ -202,7 +202,7 @@ impl Recorder {
     }
 
     /// What has been flushed so far, when it is time to say so: after a step, at most once a second.
-    pub fn progress(&self) -> Option<Progress> {
+    pub fn progress(&self) -> Option<RecordingProgress> {
         self.counter().due(Instant::now())
     }
 

@@ -50,7 +50,7 @@ struct Recent {
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingEvents {
     events: Vec<Timed>,
     /// Events before this index wait for nothing.
     ready: usize,
@@ -70,7 +70,7 @@ struct Pending {
     asked_before: (u64, u64),
 }
 
-impl Pending {
+impl PendingEvents {
     /// Adds what waits for nothing itself, after whatever does.
     fn say(&mut self, event: RawEvent, time_us: u64) {
         let is_ready = self.ready == self.events.len();
@@ -104,7 +104,7 @@ impl Pending {
 /// Events in memory, by device, and the marks between them.
 #[derive(Default)]
 pub struct Log {
-    devices: BTreeMap<u32, Pending>,
+    devices: BTreeMap<u32, PendingEvents>,
     /// Steps begun and ended so far, for devices that are used later than others.
     step_marks: Vec<(Mark, u64)>,
     /// The phase that the step is in, for the same.
@@ -125,12 +125,12 @@ impl Log {
         }
     }
 
-    fn device(&mut self, device: u32) -> &mut Pending {
+    fn device(&mut self, device: u32) -> &mut PendingEvents {
         let marks = self.step_marks.iter().chain(&self.phase);
         self.devices.entry(device).or_insert_with(|| {
             let events: Vec<_> =
                 marks.map(|(mark, time_us)| Timed { event: RawEvent::Mark(mark.clone()), time_us: *time_us }).collect();
-            Pending { ready: events.len(), events, ..Pending::default() }
+            PendingEvents { ready: events.len(), events, ..PendingEvents::default() }
         })
     }
 

@@ -18,7 +18,7 @@ const ROUNDING: u64 = 512;
 
 /// What has been recorded so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct RecordingProgress {
     /// Steps that have ended.
     pub steps: u64,
     /// Whether a step has begun that has not ended.
@@ -31,7 +31,7 @@ pub struct Progress {
 
 /// Counts what is written and says when it is time for a line.
 pub struct ProgressCounter {
-    progress: Progress,
+    progress: RecordingProgress,
     /// Of each device, live bytes and whether its events are within a step.
     devices: BTreeMap<u32, (u64, bool)>,
     /// Of each device, what lives on from step to step; and where that was found to grow.
@@ -46,7 +46,7 @@ pub struct ProgressCounter {
 impl Default for ProgressCounter {
     fn default() -> Self {
         ProgressCounter {
-            progress: Progress::default(),
+            progress: RecordingProgress::default(),
             devices: BTreeMap::new(),
             watched: BTreeMap::new(),
             growing: Vec::new(),
@@ -102,7 +102,7 @@ impl ProgressCounter {
     }
 
     /// What there is to say `now`, if it is time for it.
-    pub fn due(&mut self, now: Instant) -> Option<Progress> {
+    pub fn due(&mut self, now: Instant) -> Option<RecordingProgress> {
         let (last, steps) = self.last;
         let waited = now.saturating_duration_since(last);
         let is_new = self.progress.steps > steps;
@@ -119,7 +119,7 @@ fn rounded(size: u64) -> u64 {
     size.div_ceil(ROUNDING).saturating_mul(ROUNDING)
 }
 
-impl Progress {
+impl RecordingProgress {
     /// One line: `step 3 of 4 recorded, 12,345 requests, 41.20 GiB at most`.
     pub fn line(&self, steps_wanted: Option<u64>) -> String {
         let of = steps_wanted.map_or(String::new(), |wanted| format!(" of {wanted}"));

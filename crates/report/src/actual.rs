@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stalloc_simulator::{Placement, Replay, SegmentSpan, Source};
+use stalloc_simulator::{PlacedBy, Placement, Replay, SegmentSpan};
 use stalloc_trace::{Event, MemoryState, RequestId, SegmentAction, Time, Trace};
 
 /// Name of the replay of what really happened.
@@ -44,7 +44,7 @@ pub fn actual(trace: &Trace, failed: Option<RequestId>) -> Option<Replay> {
         .enumerate()
         .filter_map(|(i, request)| {
             let address = request.address?;
-            Some(Placement { request: RequestId(i as u32), address, source: Source::Online })
+            Some(Placement { request: RequestId(i as u32), address, source: PlacedBy::Online })
         })
         .collect();
     Some(Replay {

@@ -124,7 +124,7 @@ fn classify(
 /// Where tensors of a program lie, as it noted: of what is kept at the end of the recording, and of the gradients when an optimizer
 /// begins to step, each time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Places {
+pub struct TensorPlaces {
     /// By the name of a category.
     kept: BTreeMap<String, Vec<u64>>,
     /// By the number of the phase `optimizer` that is marked then.
@@ -133,7 +133,7 @@ pub struct Places {
 
 /// Bytes of each category at a trace's peak, of equal ones the last, where nothing has to be inferred: the program noted what lies
 /// where, and marked the phases `backward` and `optimizer` and what follows each. Activations wait for a backward pass, temporaries do not.
-pub fn at_peak(trace: &Trace, places: &Places) -> Vec<(Category, u64)> {
+pub fn at_peak(trace: &Trace, places: &TensorPlaces) -> Vec<(Category, u64)> {
     let Some((peak, _)) = trace.live_curve().into_iter().max_by_key(|(_, live)| *live) else { return Vec::new() };
     let mut kept: HashMap<u64, Category> = HashMap::new();
     for category in Category::ALL {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Where a column lies in the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Column {
+pub struct ColumnPlace {
     /// Offset of its first byte.
     pub at: usize,
     /// How many numbers it holds.
@@ -23,8 +23,8 @@ pub struct Columns {
 
 impl Columns {
     /// Adds numbers as they are.
-    pub fn plain(&mut self, values: impl IntoIterator<Item = u64>) -> Column {
-        let mut column = Column { at: self.bytes.len(), n: 0, delta: false };
+    pub fn plain(&mut self, values: impl IntoIterator<Item = u64>) -> ColumnPlace {
+        let mut column = ColumnPlace { at: self.bytes.len(), n: 0, delta: false };
         for value in values {
             column.n += 1;
             self.push(value);
@@ -33,8 +33,8 @@ impl Columns {
     }
 
     /// Adds numbers as differences; each must be below 2^62.
-    pub fn delta(&mut self, values: impl IntoIterator<Item = u64>) -> Column {
-        let mut column = Column { at: self.bytes.len(), n: 0, delta: true };
+    pub fn delta(&mut self, values: impl IntoIterator<Item = u64>) -> ColumnPlace {
+        let mut column = ColumnPlace { at: self.bytes.len(), n: 0, delta: true };
         let mut last = 0i64;
         for value in values {
             column.n += 1;

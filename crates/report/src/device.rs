@@ -23,7 +23,7 @@ use crate::holders::{by_module, by_site, modules};
 use crate::holes::holes;
 use crate::known::{Known, Seen};
 use crate::layout::{Layout, join_pages};
-use crate::live::Live;
+use crate::live::LiveBytes;
 use crate::plan_losses::plan_losses;
 use crate::prepare::{CARDS, SAME, has_history};
 use crate::sites::Sites;
@@ -50,7 +50,7 @@ pub struct Analysis<'a> {
     /// What each request seems to hold.
     pub categories: Vec<Category>,
     /// Its live bytes.
-    pub live: Live,
+    pub live: LiveBytes,
     /// Its steps.
     pub steps: Vec<StepSpan>,
     /// When live bytes are at their peak.
@@ -65,7 +65,7 @@ impl<'a> Analysis<'a> {
         let trace = &subject.trace;
         let steps = subject.steps.clone();
         let categories = categories(trace, &steps);
-        let live = Live::new(trace, &categories);
+        let live = LiveBytes::new(trace, &categories);
         let peak_time = peak_within(&live.total, 0..trace.end().max(1)).0;
         let mut sites = Sites::new(trace);
         let mut allocators = Vec::new();

@@ -6,7 +6,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::facts::{HolderBytes, Kind};
+use crate::facts::{HolderBytes, Role};
 use crate::figures::Verdict;
 use crate::known::Known;
 use crate::sentence::{Named, filled, first};
@@ -108,7 +108,7 @@ fn said(
     let is_named =
         known.get("holder").is_some_and(Value::is_string) || !matches!(verdict, Verdict::TooLarge | Verdict::Growth);
     if let Some(largest) =
-        holders.first().filter(|one| !is_named && (verdict == Verdict::TooLarge || one.kind != Kind::Native))
+        holders.first().filter(|one| !is_named && (verdict == Verdict::TooLarge || one.kind != Role::Native))
     {
         known.extend(Known::default().with(Some(largest)).into_iter().filter(|(_, fact)| !fact.is_null()));
     }
@@ -127,12 +127,12 @@ fn said(
 
 /// Those that a cause may be about.
 fn candidates<'a>(who: &str, known: &Known, holders: &'a [HolderBytes]) -> Vec<Option<&'a HolderBytes>> {
-    let kinds: Vec<Kind> = who.split(' ').filter_map(named).filter(|kind| *kind != Kind::Other).collect();
+    let kinds: Vec<Role> = who.split(' ').filter_map(named).filter(|kind| *kind != Role::Other).collect();
     let of_kinds = |one: &&HolderBytes| kinds.contains(&one.kind);
     let has = |word: &str| who.split(' ').any(|one| one == word);
     let mut found: Vec<Option<&HolderBytes>> = if has("kept") {
         let kept =
-            |loaded: bool| holders.iter().filter(move |one| one.kind.is_of(Kind::KEPT) && one.is_loaded == loaded);
+            |loaded: bool| holders.iter().filter(move |one| one.kind.is_of(Role::KEPT) && one.is_loaded == loaded);
         kept(true).chain(kept(false)).map(Some).collect()
     } else if has("growing") {
         let grown = holder_of_growth(known, holders).into_iter();
@@ -148,8 +148,8 @@ fn candidates<'a>(who: &str, known: &Known, holders: &'a [HolderBytes]) -> Vec<O
 
 /// The holder that what climbs is of: one that is filled, by the lines where what stays was allocated.
 fn holder_of_growth<'a>(known: &Known, holders: &'a [HolderBytes]) -> Option<&'a HolderBytes> {
-    const OF_MODEL: &[Kind] = &[Kind::Parameters, Kind::OptimizerStates];
-    const NONE: &[Kind] = &[Kind::Parameters, Kind::Gradients, Kind::OptimizerStates, Kind::Native, Kind::Local];
+    const OF_MODEL: &[Role] = &[Role::Parameters, Role::OptimizerStates];
+    const NONE: &[Role] = &[Role::Parameters, Role::Gradients, Role::OptimizerStates, Role::Native, Role::Local];
     let mut fills = holders.iter().filter(|one| !one.kind.is_of(NONE));
     let Some(bytes) = known.enlarged.or(known.grown) else {
         let filled = known.filled?;

@@ -78,7 +78,7 @@ pub struct OtherProcess {
 /// What a holder is. The Python package has the same names: `_out_of_memory/kinds.py`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum Role {
     /// Weights of a model, their gradients, its buffers, states of an optimizer; all of these of many models.
     Parameters,
     Gradients,
@@ -123,30 +123,30 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl Role {
     /// All by which the program keeps things under a name of its own.
-    pub const KEPT: &[Kind] = &[
-        Kind::Models,
-        Kind::OtherStates,
-        Kind::Container,
-        Kind::Attribute,
-        Kind::Dataset,
-        Kind::Queue,
-        Kind::Cache,
-        Kind::Iterator,
-        Kind::Closure,
-        Kind::Generator,
-        Kind::Coroutine,
-        Kind::AsyncGenerator,
+    pub const KEPT: &[Role] = &[
+        Role::Models,
+        Role::OtherStates,
+        Role::Container,
+        Role::Attribute,
+        Role::Dataset,
+        Role::Queue,
+        Role::Cache,
+        Role::Iterator,
+        Role::Closure,
+        Role::Generator,
+        Role::Coroutine,
+        Role::AsyncGenerator,
     ];
     /// Autograd's graphs.
-    pub const GRAPHS: &[Kind] = &[Kind::Graph, Kind::GraphOfMany];
+    pub const GRAPHS: &[Role] = &[Role::Graph, Role::GraphOfMany];
     /// What a model and its training have from the first step to the last.
-    pub const MODEL: &[Kind] =
-        &[Kind::Parameters, Kind::Gradients, Kind::Buffer, Kind::OptimizerStates, Kind::OtherStates, Kind::Models];
+    pub const MODEL: &[Role] =
+        &[Role::Parameters, Role::Gradients, Role::Buffer, Role::OptimizerStates, Role::OtherStates, Role::Models];
 
     /// Whether it is one of some.
-    pub fn is_of(self, kinds: &[Kind]) -> bool {
+    pub fn is_of(self, kinds: &[Role]) -> bool {
         kinds.contains(&self)
     }
 }
@@ -159,7 +159,7 @@ pub struct HolderBytes {
     #[serde(alias = "name")]
     pub holder: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: Role,
     /// Where it is made, where that is known.
     pub line: Option<String>,
     /// Bytes.
@@ -242,7 +242,7 @@ impl Facts {
                 HolderBytes {
                     used: one.used.filter(|used| *used < one.bytes / 2),
                     is_loaded,
-                    is_models: models * 4 > sum || one.kind == Kind::Models,
+                    is_models: models * 4 > sum || one.kind == Role::Models,
                     is_pending: site.is_some() && new * 2 > sum,
                     is_repeated: site.is_some() && known * 2 > sum,
                     is_filled: !one.is_bounded && is_filled(born, trace.end()),
@@ -257,7 +257,7 @@ impl Facts {
         if !list.is_empty() && rest > live / 50 {
             list.push(HolderBytes {
                 holder: "no Python object: what an operation that runs needs, or a library keeps".into(),
-                kind: Kind::Native,
+                kind: Role::Native,
                 bytes: rest,
                 is_bounded: true,
                 ..HolderBytes::default()

@@ -6,7 +6,7 @@ use stalloc_trace::growth::{Climb, climb};
 use stalloc_trace::site::is_python;
 use stalloc_trace::{Event, Mark, Request, StackId, Time, Trace};
 
-use crate::facts::{Facts, HolderBytes, Kind, MANY};
+use crate::facts::{Facts, HolderBytes, MANY, Role};
 use crate::failure::{Failed, failures};
 use crate::figures::Growth;
 use crate::holders::by_site;
@@ -176,8 +176,8 @@ pub fn filled<'a>(holders: &'a [HolderBytes], facts: &Facts, needed: u64, steps:
     let climbs =
         quarter >= 4 && means.windows(2).all(|pair| pair[0] < pair[1]) && means[3] - means[0] >= needed as f64 * GROWN;
     let holds = |one: &&HolderBytes| {
-        (one.kind.is_of(Kind::KEPT)
-            || one.kind.is_of(&[Kind::Hook, Kind::GraphOfMany, Kind::GradientCycle, Kind::FunctionCycle]))
+        (one.kind.is_of(Role::KEPT)
+            || one.kind.is_of(&[Role::Hook, Role::GraphOfMany, Role::GradientCycle, Role::FunctionCycle]))
             && one.blocks >= MANY
             && one.bytes as f64 >= needed as f64 * GROWN
     };

@@ -116,7 +116,7 @@ struct Region {
     blocks: Vec<(u64, u64, RequestId)>,
 }
 
-struct Gap {
+struct FreeGap {
     region: usize,
     offset: u64,
     end: u64,
@@ -232,14 +232,14 @@ fn regions_at(trace: &Trace, replay: &Replay, layout: &Layout, time: Time) -> Ve
     regions
 }
 
-fn find_gaps(regions: &[Region]) -> Vec<Gap> {
+fn find_gaps(regions: &[Region]) -> Vec<FreeGap> {
     let mut gaps = Vec::new();
     for (index, region) in regions.iter().enumerate() {
         let mut at = region.offset;
         let mut below = None;
         for &(offset, end, id) in &region.blocks {
             if offset > at {
-                gaps.push(Gap { region: index, offset: at, end: offset, below, above: Some(id) });
+                gaps.push(FreeGap { region: index, offset: at, end: offset, below, above: Some(id) });
             }
             if end > at {
                 at = end;
@@ -247,14 +247,14 @@ fn find_gaps(regions: &[Region]) -> Vec<Gap> {
             }
         }
         if region.end > at {
-            gaps.push(Gap { region: index, offset: at, end: region.end, below, above: None });
+            gaps.push(FreeGap { region: index, offset: at, end: region.end, below, above: None });
         }
     }
     gaps
 }
 
 /// Around `time`, for how long nothing lived in any part of a gap.
-fn empty_during(trace: &Trace, layout: &Layout, region: &Region, gap: &Gap, time: Time) -> (Time, Time) {
+fn empty_during(trace: &Trace, layout: &Layout, region: &Region, gap: &FreeGap, time: Time) -> (Time, Time) {
     let (mut begin, mut end) = (region.begin, region.until);
     for (request, place) in trace.requests.iter().zip(&layout.places) {
         let Some(place) = *place else { continue };
@@ -271,7 +271,7 @@ fn empty_during(trace: &Trace, layout: &Layout, region: &Region, gap: &Gap, time
     (begin.min(time), end.max(time.saturating_add(1)))
 }
 
-fn pins(trace: &Trace, gaps: &[Gap], neighbour: &mut impl FnMut(RequestId) -> Neighbour) -> Vec<Pin> {
+fn pins(trace: &Trace, gaps: &[FreeGap], neighbour: &mut impl FnMut(RequestId) -> Neighbour) -> Vec<Pin> {
     let mut sums: BTreeMap<(Rc<str>, String), (u64, BTreeSet<RequestId>)> = BTreeMap::new();
     for gap in gaps {
         let sides: Vec<RequestId> = gap.below.into_iter().chain(gap.above).collect();

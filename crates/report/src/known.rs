@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stalloc_trace::{BlockState, Event, Mark, Request, StackId, Time, Trace};
 
-use crate::facts::{Facts, HolderBytes, Kind, MANY, OtherProcess, last_backward};
+use crate::facts::{Facts, HolderBytes, MANY, OtherProcess, Role, last_backward};
 use crate::failure::failures;
 use crate::figures::{AllocatorFigures, DeviceFigures, Growth, SiteBytes};
 use crate::growth::{GROWN, filled, is_stepless};
@@ -109,7 +109,7 @@ impl Known {
                 facts.into_iter().filter(|(name, fact)| !(fact == "" || name == "blocks" && fact.as_u64() <= Some(1)));
             let is_name = |name: &str| name == "holder" || name.starts_with("is_");
             known.extend(said.map(|(name, fact)| (if is_name(&name) { name } else { format!("holder_{name}") }, fact)));
-            known.insert("is_kept".into(), one.kind.is_of(Kind::KEPT).into());
+            known.insert("is_kept".into(), one.kind.is_of(Role::KEPT).into());
         }
         known
     }
@@ -218,16 +218,16 @@ impl Known {
         if holders.is_empty() {
             return;
         }
-        let sum = |kinds: &[Kind]| {
+        let sum = |kinds: &[Role]| {
             let all = holders.iter().filter(|one| one.kind.is_of(kinds));
             Some(all.map(|one| one.bytes).fold(0, u64::saturating_add))
         };
-        self.graphs = sum(Kind::GRAPHS);
-        self.model = sum(Kind::MODEL);
-        let bounded = holders.iter().filter(|one| one.is_bounded && one.kind == Kind::Attribute);
+        self.graphs = sum(Role::GRAPHS);
+        self.model = sum(Role::MODEL);
+        let bounded = holders.iter().filter(|one| one.is_bounded && one.kind == Role::Attribute);
         self.attributes = Some(bounded.map(|one| one.bytes).fold(0, u64::saturating_add));
-        let models: Vec<&HolderBytes> = holders.iter().filter(|one| one.kind == Kind::Parameters).collect();
-        self.models_bytes = sum(&[Kind::Parameters]);
+        let models: Vec<&HolderBytes> = holders.iter().filter(|one| one.kind == Role::Parameters).collect();
+        self.models_bytes = sum(&[Role::Parameters]);
         if let [HolderBytes { holder: first, .. }, HolderBytes { holder: second, bytes, .. }, ..] = models[..] {
             self.second_model = Some(*bytes);
             self.models = Some(format!("{} models are on the GPU: {first} and {second} hold most.", models.len()));
@@ -367,7 +367,7 @@ impl Known {
             self.piled = self.needed.map(|_| growth.bytes);
         }
         // One tensor in each layer piles up within a forward pass, and no further.
-        let layers = holders.iter().find(|one| one.is_bounded && one.kind == Kind::Attribute);
+        let layers = holders.iter().find(|one| one.is_bounded && one.kind == Role::Attribute);
         let ended_empty = || Some(self.pieces? as f64 >= self.held? as f64 * LOADED_EMPTY && self.needed.is_none());
         let is_empty = self.would_fit() == Some(true) || ended_empty() == Some(true);
         let is_part = |bytes: u64| self.needed.is_none_or(|needed| bytes as f64 >= needed as f64 * GROWN);
@@ -375,14 +375,14 @@ impl Known {
         // Of what was filled for long the recording has seen the end.
         let is_end_of = |growth: &Growth| {
             let sites = || growth.sites.iter().take(2).map(|one| &*one.site);
-            let keeps = |kind: Kind| kind.is_of(Kind::KEPT) || kind == Kind::GraphOfMany;
+            let keeps = |kind: Role| kind.is_of(Role::KEPT) || kind == Role::GraphOfMany;
             let fills = |one: &&HolderBytes| keeps(one.kind) && one.blocks >= MANY && is_part(one.bytes);
             holders.iter().filter(fills).any(|one| sites().any(|site| one.site.as_deref() == Some(site)))
         };
         // States that an optimizer makes in its first step pile up, and no further.
         let are_states = self.fails_in_optimizer == Some(true) && self.to_come > Some(0)
             || self.copied.is_some() && self.steps == Some(0);
-        let new = |one: &&HolderBytes| one.kind == Kind::OptimizerStates && one.is_pending;
+        let new = |one: &&HolderBytes| one.kind == Role::OptimizerStates && one.is_pending;
         let at_new = |site: &str| holders.iter().filter(new).any(|one| one.site.as_deref() == Some(site));
         let are_new = |growth: &Growth| are_states || growth.sites.first().is_some_and(|one| at_new(&one.site));
         let counts = |growth: &&Growth| {

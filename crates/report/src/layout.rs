@@ -57,10 +57,10 @@ pub struct Layout {
 impl Layout {
     /// Lays a replay out. O((requests + segments) log segments).
     pub fn new(trace: &Trace, replay: &Replay) -> Self {
-        let mut spans: Vec<Span> = replay
+        let mut spans: Vec<HeldSpan> = replay
             .segments
             .iter()
-            .map(|s| Span {
+            .map(|s| HeldSpan {
                 begin: s.begin,
                 end: s.end.max(s.begin.saturating_add(1)),
                 address: s.address,
@@ -92,7 +92,7 @@ impl Layout {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct HeldSpan {
     begin: Time,
     end: Time,
     address: u64,
@@ -131,7 +131,7 @@ impl Islands {
 
 /// The span that each placement starts in; spans that a placement crosses are joined. A placement in no span gets one
 /// of its own.
-fn find_homes(trace: &Trace, replay: &Replay, spans: &mut Vec<Span>, islands: &mut Islands) -> Vec<u32> {
+fn find_homes(trace: &Trace, replay: &Replay, spans: &mut Vec<HeldSpan>, islands: &mut Islands) -> Vec<u32> {
     let mut begins: Vec<u32> = (0..spans.len() as u32).collect();
     begins.sort_by_key(|&i| spans[i as usize].begin);
     let mut ends = begins.clone();
@@ -166,7 +166,7 @@ fn find_homes(trace: &Trace, replay: &Replay, spans: &mut Vec<Span>, islands: &m
         let Some(home) = home else {
             homes.push(islands.parent.len() as u32);
             islands.parent.push(islands.parent.len() as u32);
-            spans.push(Span {
+            spans.push(HeldSpan {
                 begin: now,
                 end: lifetime.end.max(now.saturating_add(1)),
                 address: placement.address,
@@ -182,7 +182,7 @@ fn find_homes(trace: &Trace, replay: &Replay, spans: &mut Vec<Span>, islands: &m
     homes
 }
 
-fn close(open: &mut BTreeMap<u64, u32>, spans: &[Span], span: Option<u32>) {
+fn close(open: &mut BTreeMap<u64, u32>, spans: &[HeldSpan], span: Option<u32>) {
     if let Some(i) = span {
         let address = spans[i as usize].address;
         if open.get(&address) == Some(&i) {
@@ -192,7 +192,7 @@ fn close(open: &mut BTreeMap<u64, u32>, spans: &[Span], span: Option<u32>) {
 }
 
 /// Moves each island to a low place that is free for as long as it lives. O(islands log islands).
-fn pack(spans: &[Span], islands: &mut Islands) -> BTreeMap<u32, Base> {
+fn pack(spans: &[HeldSpan], islands: &mut Islands) -> BTreeMap<u32, Base> {
     let mut whole: BTreeMap<u32, (Time, Time, u64, u64)> = BTreeMap::new();
     for (i, span) in spans.iter().enumerate() {
         let top = span.address.saturating_add(span.size);

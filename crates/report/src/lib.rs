@@ -49,11 +49,11 @@ use stalloc_simulator::Replay;
 use stalloc_trace::{RequestId, Trace};
 use thiserror::Error;
 
-pub use categories::{Category, Places, at_peak};
+pub use categories::{Category, TensorPlaces, at_peak};
 pub use facts::HolderBytes;
 pub use figures::*;
 pub use holes::{Hole, Holes, Neighbour, Pin, SegmentWaste};
-pub use prepare::{CARDS, Progress, SAME, prepare};
+pub use prepare::{CARDS, SAME, StageProgress, prepare};
 pub use steps::StepSpan;
 pub use terminal::Screen;
 
@@ -105,7 +105,7 @@ pub struct Subject {
 
 /// One input.
 #[derive(Clone, Debug)]
-pub struct Input {
+pub struct ReportInput {
     /// Its name for people.
     pub name: String,
     /// Its format.
@@ -124,7 +124,7 @@ pub struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// Works a report out.
-    pub fn new(inputs: &'a [Input]) -> Self {
+    pub fn new(inputs: &'a [ReportInput]) -> Self {
         let devices: Vec<Vec<Analysis<'a>>> =
             inputs.iter().map(|input| input.devices.iter().map(Analysis::new).collect()).collect();
         let mut figures = Figures {

@@ -6,7 +6,7 @@ use crate::categories::Category;
 
 /// Live bytes after each event that changes them.
 #[derive(Clone, Debug, Default)]
-pub struct Live {
+pub struct LiveBytes {
     /// (event time, bytes after it); starts at time 0.
     pub total: Vec<(Time, u64)>,
     /// The request of each point but the first, and whether it began to live.
@@ -15,10 +15,10 @@ pub struct Live {
     start: [u64; Category::ALL.len()],
 }
 
-impl Live {
+impl LiveBytes {
     /// Follows a trace. O(events).
     pub fn new(trace: &Trace, categories: &[Category]) -> Self {
-        let mut live = Live::default();
+        let mut live = LiveBytes::default();
         for (request, category) in trace.requests.iter().zip(categories) {
             if request.alloc.is_none() {
                 let sum = &mut live.start[category.index()];
@@ -41,7 +41,7 @@ impl Live {
         live
     }
 
-    /// Calls `visit(point, bytes of each category)` for every point of [`Live::total`], in order.
+    /// Calls `visit(point, bytes of each category)` for every point of [`LiveBytes::total`], in order.
     pub fn by_category(
         &self,
         trace: &Trace,

@@ -22,23 +22,23 @@ const OPTIMIZERS: &str = "torch/optim/";
 const BUILDS: [&str; 3] = ["__init__", "_apply", "_init_group"];
 
 /// A function that was called along a path, by number.
-type Node = u32;
+type CalledFunction = u32;
 
 /// Functions and the lines that they were at, outermost first.
-type Path = Vec<(Node, u32)>;
+type Path = Vec<(CalledFunction, u32)>;
 
 /// Who called a function and from which line, its file and its name.
-type Called = (Option<(Node, u32)>, StringId, StringId);
+type Called = (Option<(CalledFunction, u32)>, StringId, StringId);
 
 /// The loop over batches: where it is, and the event times at which it turns, the beginning of the recording not among them.
-pub struct Turns {
+pub struct LoopTurns {
     /// `FILE:LINE FUNCTION`, of its first line that allocates.
     pub site: String,
     pub times: Vec<Time>,
 }
 
 /// Loops, the outermost first; none where most requests have no call stack, for some of its turns would be missing. O(requests times depth).
-pub fn turns(trace: &Trace) -> Vec<Turns> {
+pub fn turns(trace: &Trace) -> Vec<LoopTurns> {
     let with_stack = trace.requests.iter().filter(|request| request.stack != StackId::NONE).count();
     if with_stack * 2 < trace.requests.len() {
         return Vec::new();
@@ -46,8 +46,8 @@ pub fn turns(trace: &Trace) -> Vec<Turns> {
     let mut paths = Paths::default();
     let mut of_stack: Vec<Option<Option<Path>>> = vec![None; trace.stacks.len()];
     // For each function the last line seen, and the turns.
-    let mut last: HashMap<Node, u32> = HashMap::new();
-    let mut found: HashMap<Node, (u32, Vec<Time>)> = HashMap::new();
+    let mut last: HashMap<CalledFunction, u32> = HashMap::new();
+    let mut found: HashMap<CalledFunction, (u32, Vec<Time>)> = HashMap::new();
     for request in &trace.requests {
         let (Some(time), stack) = (request.alloc, request.stack) else { continue };
         if stack == StackId::NONE {
@@ -67,11 +67,11 @@ pub fn turns(trace: &Trace) -> Vec<Turns> {
     }
     let mut often: Vec<_> = found.into_iter().filter(|(_, (_, turns))| turns.len() >= TURNS).collect();
     often.sort_by_key(|(node, _)| (paths.depths[*node as usize], *node));
-    let called: HashMap<Node, Called> = paths.nodes.iter().map(|(called, node)| (*node, *called)).collect();
+    let called: HashMap<CalledFunction, Called> = paths.nodes.iter().map(|(called, node)| (*node, *called)).collect();
     let turns = often.into_iter().map(|(node, (line, times))| {
         let (_, file, function) = called[&node];
         let site = site(&[Frame { file, function, line }], |id| trace.string(id)).unwrap_or_default();
-        Turns { site, times }
+        LoopTurns { site, times }
     });
     turns.collect()
 }
@@ -79,7 +79,7 @@ pub fn turns(trace: &Trace) -> Vec<Turns> {
 /// Paths of calls, each function along them numbered in the order of their first use.
 #[derive(Default)]
 struct Paths {
-    nodes: HashMap<Called, Node>,
+    nodes: HashMap<Called, CalledFunction>,
     depths: Vec<u32>,
 }
 
@@ -97,7 +97,7 @@ impl Paths {
             if is_call(file, function) || file.contains(OPTIMIZERS) {
                 break;
             }
-            let new = self.nodes.len() as Node;
+            let new = self.nodes.len() as CalledFunction;
             let node = *self.nodes.entry((above, frame.file, frame.function)).or_insert(new);
             if node == new {
                 self.depths.push(path.len() as u32);

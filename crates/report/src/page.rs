@@ -8,13 +8,13 @@ use base64::Engine;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use serde::Serialize;
-use stalloc_simulator::Source;
+use stalloc_simulator::PlacedBy;
 use stalloc_trace::site::distance;
 use stalloc_trace::{Frame, ROUNDING, RequestId, StackId, StringId, Trace};
 
 use crate::Error;
 use crate::categories::Category;
-use crate::columns::{Column, Columns};
+use crate::columns::{ColumnPlace, Columns};
 use crate::curve::keep_extremes;
 use crate::device::{Analysis, Mapped};
 use crate::figures::Figures;
@@ -42,26 +42,26 @@ struct Page<'a> {
     figures: &'a Figures,
     categories: Vec<&'static str>,
     strings: Vec<Cow<'a, str>>,
-    frames: Frames,
+    frames: FrameColumns,
     devices: Vec<Vec<DeviceColumns>>,
 }
 
 #[derive(Serialize)]
-struct Frames {
-    file: Column,
-    function: Column,
-    line: Column,
-    distance: Column,
+struct FrameColumns {
+    file: ColumnPlace,
+    function: ColumnPlace,
+    line: ColumnPlace,
+    distance: ColumnPlace,
 }
 
 #[derive(Serialize)]
 struct DeviceColumns {
     end: u32,
-    clock: Option<Clock>,
+    clock: Option<ClockColumns>,
     live: LiveColumns,
     blocks: BlockColumns,
     omitted: usize,
-    sizes: Column,
+    sizes: ColumnPlace,
     stacks: StackColumns,
     maps: Vec<MapColumns>,
     steps: Vec<Span>,
@@ -70,36 +70,36 @@ struct DeviceColumns {
 }
 
 #[derive(Serialize)]
-struct Clock {
-    time: Column,
-    us: Column,
+struct ClockColumns {
+    time: ColumnPlace,
+    us: ColumnPlace,
 }
 
 #[derive(Serialize)]
 struct LiveColumns {
-    time: Column,
-    total: Column,
-    categories: Vec<Column>,
+    time: ColumnPlace,
+    total: ColumnPlace,
+    categories: Vec<ColumnPlace>,
 }
 
 #[derive(Serialize)]
 struct BlockColumns {
-    alloc: Column,
-    life: Column,
-    size: Column,
-    stream: Column,
-    stack: Column,
-    category: Column,
+    alloc: ColumnPlace,
+    life: ColumnPlace,
+    size: ColumnPlace,
+    stream: ColumnPlace,
+    stack: ColumnPlace,
+    category: ColumnPlace,
     /// String of the module that ran, plus one; null where the recording has no marks of modules.
-    module: Option<Column>,
+    module: Option<ColumnPlace>,
 }
 
 #[derive(Serialize)]
 struct StackColumns {
-    start: Column,
-    frame: Column,
+    start: ColumnPlace,
+    frame: ColumnPlace,
     /// String of the call site.
-    site: Column,
+    site: ColumnPlace,
 }
 
 #[derive(Serialize)]
@@ -107,23 +107,23 @@ struct MapColumns {
     allocator: &'static str,
     height: u64,
     reserved: CurveColumns,
-    address: Column,
-    source: Option<Column>,
+    address: ColumnPlace,
+    source: Option<ColumnPlace>,
     segments: SegmentColumns,
 }
 
 #[derive(Serialize)]
 struct CurveColumns {
-    time: Column,
-    value: Column,
+    time: ColumnPlace,
+    value: ColumnPlace,
 }
 
 #[derive(Serialize)]
 struct SegmentColumns {
-    begin: Column,
-    end: Column,
-    offset: Column,
-    size: Column,
+    begin: ColumnPlace,
+    end: ColumnPlace,
+    offset: ColumnPlace,
+    size: ColumnPlace,
 }
 
 /// The whole page. Where it would be larger than [`LARGEST`], the smallest and shortest-lived blocks are left out of
@@ -184,12 +184,12 @@ pub fn escape(text: &str) -> String {
 /// Base64 of zlib of: length of the JSON part (u32, little endian), JSON, columns.
 fn pack(figures: &Figures, inputs: &[Vec<Analysis<'_>>], blocks: usize, points: usize) -> Result<String, Error> {
     let mut columns = Columns::default();
-    let mut names = Names::default();
+    let mut names = NameTable::default();
     let devices = inputs
         .iter()
         .map(|input| input.iter().map(|one| device(&mut columns, &mut names, one, blocks, points)).collect())
         .collect();
-    let frames = Frames {
+    let frames = FrameColumns {
         file: columns.plain(names.frames.iter().map(|frame| frame.0)),
         function: columns.plain(names.frames.iter().map(|frame| frame.1)),
         line: columns.plain(names.frames.iter().map(|frame| frame.2)),
@@ -213,7 +213,7 @@ fn pack(figures: &Figures, inputs: &[Vec<Analysis<'_>>], blocks: usize, points: 
 
 /// Strings and frames of every device, each once.
 #[derive(Default)]
-struct Names<'a> {
+struct NameTable<'a> {
     strings: Vec<Cow<'a, str>>,
     by_text: HashMap<&'a str, u64>,
     made: HashMap<String, u64>,
@@ -223,7 +223,7 @@ struct Names<'a> {
     distances: Vec<u64>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> NameTable<'a> {
     fn string(&mut self, trace: &'a Trace, id: StringId) -> u64 {
         let text = trace.string(id);
         *self.by_text.entry(text).or_insert_with(|| {
@@ -258,7 +258,7 @@ impl<'a> Names<'a> {
 
 fn device<'a>(
     columns: &mut Columns,
-    names: &mut Names<'a>,
+    names: &mut NameTable<'a>,
     analysis: &Analysis<'a>,
     blocks: usize,
     points: usize,
@@ -342,7 +342,7 @@ fn number(values: impl Iterator<Item = u64>) -> (Vec<u64>, Vec<u64>) {
     (distinct, uses)
 }
 
-fn clock(columns: &mut Columns, trace: &Trace, points: usize) -> Option<Clock> {
+fn clock(columns: &mut Columns, trace: &Trace, points: usize) -> Option<ClockColumns> {
     let times = &trace.times_us;
     let start = *times.first()?;
     let stride = times.len().div_ceil(points.max(2));
@@ -350,7 +350,7 @@ fn clock(columns: &mut Columns, trace: &Trace, points: usize) -> Option<Clock> {
     if at.last() != Some(&(times.len() - 1)) {
         at.push(times.len() - 1);
     }
-    Some(Clock {
+    Some(ClockColumns {
         time: columns.delta(at.iter().map(|&i| i as u64)),
         us: columns.delta(at.iter().map(|&i| times[i].saturating_sub(start))),
     })
@@ -385,15 +385,15 @@ fn map(columns: &mut Columns, mapped: &Mapped, shown: &[RequestId], points: usiz
     let values: Vec<u64> = replay.reserved.iter().map(|&(_, bytes)| bytes).collect();
     let kept = keep_extremes(&values, points);
     let place = |id: &RequestId| layout.places[id.index()].map_or(0, |place| place / ROUNDING + 1);
-    let planned = replay.placements.iter().any(|placement| placement.source != Source::Online);
+    let planned = replay.placements.iter().any(|placement| placement.source != PlacedBy::Online);
     let source = planned.then(|| {
         let mut sources = vec![0; layout.places.len()];
         for placement in &replay.placements {
             sources[placement.request.index()] = match placement.source {
-                Source::Online => 0,
-                Source::Planned => 1,
-                Source::BestFit => 2,
-                Source::Fallback => 3,
+                PlacedBy::Online => 0,
+                PlacedBy::Planned => 1,
+                PlacedBy::BestFit => 2,
+                PlacedBy::Fallback => 3,
             };
         }
         columns.plain(shown.iter().map(|id| sources[id.index()]))

@@ -1,7 +1,7 @@
 //! What keeps a plan from 100 %.
 
 use stalloc_plan::Plan;
-use stalloc_simulator::{Replay, Source};
+use stalloc_simulator::{PlacedBy, Replay};
 use stalloc_trace::Trace;
 
 use crate::actual::peak_of;
@@ -24,14 +24,14 @@ pub fn plan_losses(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
             causes.push(Cause { bytes, text });
         }
     };
-    let planned_live = peak_by(trace, replay, |source| source == Source::Planned);
+    let planned_live = peak_by(trace, replay, |source| source == PlacedBy::Planned);
     // What lived in the arena at once is a lower bound as well.
     let needed = plan.lower_bound.max(planned_live);
     let loose = plan.arena.saturating_sub(needed);
     let why = "by which the arena is larger than the most that its blocks need at once";
     add(loose, format!("{why}: no tighter packing was found in the time given."));
     let pool = replay.peak_reserved.saturating_sub(plan.arena);
-    let pool_live = peak_by(trace, replay, |source| source == Source::Fallback);
+    let pool_live = peak_by(trace, replay, |source| source == PlacedBy::Fallback);
     let used = bytes(pool_live);
     let outside = if pool_live == 0 {
         "outside the arena: device memory is taken in whole pages and segments.".to_owned()
@@ -51,7 +51,7 @@ pub fn plan_losses(trace: &Trace, plan: &Plan, replay: &Replay) -> Vec<Cause> {
 }
 
 /// Most live bytes at once of the requests whose placement was found in some way.
-fn peak_by(trace: &Trace, replay: &Replay, counts: impl Fn(Source) -> bool) -> u64 {
+fn peak_by(trace: &Trace, replay: &Replay, counts: impl Fn(PlacedBy) -> bool) -> u64 {
     let mut counted = vec![false; trace.requests.len()];
     for placement in &replay.placements {
         if let Some(one) = counted.get_mut(placement.request.index()) {

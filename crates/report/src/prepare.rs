@@ -9,7 +9,7 @@ use stalloc_trace::{Event, Recording, Trace};
 use crate::actual::actual;
 use crate::curve::value_at;
 use crate::failure::{count_failed, failures};
-use crate::{Fit, Input, Subject, steps};
+use crate::{Fit, ReportInput, Subject, steps};
 
 /// Cards that people ask about: name and the bytes that PyTorch finds on one.
 ///
@@ -23,11 +23,11 @@ const GIB: u64 = 1 << 30;
 pub const SAME: &str = "same";
 
 /// Told what is being done, how much of it is done, and how much there is.
-pub type Progress<'a> = &'a mut dyn FnMut(&str, u64, u64);
+pub type StageProgress<'a> = &'a mut dyn FnMut(&str, u64, u64);
 
 /// Plans and replays every device of a recording.
-pub fn prepare(name: &str, recording: Recording, progress: Progress<'_>) -> Input {
-    Input {
+pub fn prepare(name: &str, recording: Recording, progress: StageProgress<'_>) -> ReportInput {
+    ReportInput {
         name: name.to_owned(),
         format: recording.format.name().to_owned(),
         warnings: recording.warnings,
@@ -43,7 +43,7 @@ pub(crate) fn has_history(trace: &Trace, failed: Option<stalloc_trace::RequestId
 
 impl Subject {
     /// Plans a trace and replays it through every allocator. What cannot be done is said in [`Subject::notes`].
-    pub fn new(mut trace: Trace, progress: Progress<'_>) -> Self {
+    pub fn new(mut trace: Trace, progress: StageProgress<'_>) -> Self {
         let failed = count_failed(&mut trace);
         let capacity = capacity_of(&trace, failed);
         if !has_history(&trace, failed) {
@@ -83,7 +83,7 @@ fn replay_one(
     plan: Option<&Plan>,
     kind: Kind,
     capacity: Option<u64>,
-    progress: Progress<'_>,
+    progress: StageProgress<'_>,
 ) -> Result<Replay, String> {
     let options = Options { capacity, plan, ..Options::default() };
     let what = format!("replaying through {}", kind.name());
@@ -98,7 +98,7 @@ fn fits(
     plan: Option<&Plan>,
     replays: &[(Kind, Replay)],
     same: Option<u64>,
-    progress: Progress<'_>,
+    progress: StageProgress<'_>,
 ) -> BTreeMap<(&'static str, &'static str), Fit> {
     let mut fits = BTreeMap::new();
     for (kind, free) in replays {

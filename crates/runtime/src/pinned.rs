@@ -48,7 +48,7 @@ type User = (u32, Stream);
 
 /// A block that the program has.
 #[derive(Debug)]
-struct Live {
+struct HeldBlock {
     requested: u64,
     /// Who was given work on it.
     users: Vec<User>,
@@ -56,7 +56,7 @@ struct Live {
 
 /// A block that was given back, and what must be complete before it is handed out again.
 #[derive(Debug)]
-struct Pending<E> {
+struct PendingBlock<E> {
     address: Address,
     events: Vec<E>,
 }
@@ -66,8 +66,8 @@ struct Books<E> {
     regions: Regions,
     /// The GPU by whose driver each region was taken.
     takers: FxHashMap<Address, u32>,
-    live: FxHashMap<Address, Live>,
-    pending: VecDeque<Pending<E>>,
+    live: FxHashMap<Address, HeldBlock>,
+    pending: VecDeque<PendingBlock<E>>,
     /// Given back during a capture: their events are recorded after it.
     deferred: Vec<(Address, Vec<User>)>,
     counters: PinnedCounters,
@@ -80,7 +80,7 @@ impl<E> Books<E> {
         self.counters.blocks.add(1);
         self.counters.bytes.add(size.max(1).next_multiple_of(UNIT));
         self.counters.requested.add(size);
-        self.live.insert(address, Live { requested: size, users: Vec::new() });
+        self.live.insert(address, HeldBlock { requested: size, users: Vec::new() });
         Some(address)
     }
 
@@ -217,7 +217,7 @@ impl<D: PageLocked> Pinned<D> {
     /// Takes a block back; false if none begins there.
     pub fn free(&self, address: Address) -> bool {
         let freed = self.with(|books| {
-            let Live { requested, users } = books.live.remove(&address)?;
+            let HeldBlock { requested, users } = books.live.remove(&address)?;
             books.counters.requested.remove(requested);
             if users.is_empty() {
                 books.release(address);
@@ -238,7 +238,7 @@ impl<D: PageLocked> Pinned<D> {
     fn wait_for(&self, address: Address, users: &[User]) {
         let record = |&(device, stream): &User| self.device.record(device, stream);
         if let Ok(events) = users.iter().map(record).collect() {
-            self.with(|books| books.pending.push_back(Pending { address, events }));
+            self.with(|books| books.pending.push_back(PendingBlock { address, events }));
         }
     }
 

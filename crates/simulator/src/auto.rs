@@ -5,7 +5,7 @@ use stalloc_caching::Rivals;
 use stalloc_device::{Address, Device, Stream};
 use stalloc_learning::Learning;
 
-use crate::Source;
+use crate::PlacedBy;
 use crate::serve::Serve;
 
 /// Requests between two thoughts where the program marks no steps.
@@ -79,7 +79,7 @@ impl<D: Device, F: Allocator> Serve for Auto<D, F>
 where
     PlannedAllocator<D, F>: Serve,
 {
-    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error> {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, PlacedBy), Error> {
         let served = Serve::serve(&mut self.served, size, stream);
         self.until -= 1;
         if self.until == 0 {

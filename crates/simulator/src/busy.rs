@@ -10,7 +10,7 @@ const BUSY: Stream = 1 << 63;
 
 /// An event of a simulated device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Event {
+pub(crate) enum SimulatedEvent {
     /// Complete when it was recorded: the program's streams are always idle.
     Done,
     /// Complete when the recording says so.
@@ -54,9 +54,9 @@ impl BusyStreams {
 
     /// What an event waits for is done, before the recording comes to it: somebody waits. When that is, microseconds of the recording; 0
     /// for one that has completed.
-    pub fn wait(&mut self, event: &Event) -> u64 {
+    pub fn wait(&mut self, event: &SimulatedEvent) -> u64 {
         match *event {
-            Event::Busy { slot, .. } if !self.completed(event) => self.end(slot),
+            SimulatedEvent::Busy { slot, .. } if !self.completed(event) => self.end(slot),
             _ => 0,
         }
     }
@@ -73,16 +73,16 @@ impl BusyStreams {
     }
 
     /// An event on a stream.
-    pub fn record(&self, stream: Stream) -> Event {
+    pub fn record(&self, stream: Stream) -> SimulatedEvent {
         let busy = self.slot(stream).filter(|slot| self.until[*slot].is_some());
-        busy.map_or(Event::Done, |slot| Event::Busy { slot, task: self.done[slot] + 1 })
+        busy.map_or(SimulatedEvent::Done, |slot| SimulatedEvent::Busy { slot, task: self.done[slot] + 1 })
     }
 
     /// Whether an event has completed.
-    pub fn completed(&self, event: &Event) -> bool {
+    pub fn completed(&self, event: &SimulatedEvent) -> bool {
         match *event {
-            Event::Done => true,
-            Event::Busy { slot, task } => self.done[slot] >= task,
+            SimulatedEvent::Done => true,
+            SimulatedEvent::Busy { slot, task } => self.done[slot] >= task,
         }
     }
 

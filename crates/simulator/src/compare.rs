@@ -8,7 +8,7 @@ use crate::{Error, Kind, Options, Replay, actual_peak_reserved, replay};
 
 /// What several allocators made of one trace. Serialises to what `stalloc simulate --json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct AllocatorComparison {
     /// Device number within the recorded process.
     pub device: u32,
     /// Requests of the trace.
@@ -98,12 +98,12 @@ pub fn compare(
     kinds: &[Kind],
     options: &Options<'_>,
     progress: &mut dyn FnMut(Kind, u64, u64),
-) -> Result<Comparison, Error> {
+) -> Result<AllocatorComparison, Error> {
     let outcome = |&kind: &Kind| {
         let replay = replay(trace, kind, options, &mut |done, total| progress(kind, done, total))?;
         Ok(AllocatorOutcome::from(&replay))
     };
-    Ok(Comparison {
+    Ok(AllocatorComparison {
         device: trace.device,
         requests: trace.requests.len(),
         peak_allocated: trace.peak_allocated(),

@@ -10,7 +10,7 @@ use stalloc_device::{Address, Device, DriverWork, Error, MemoryInfo, Stream};
 use stalloc_trace::Time;
 
 use crate::SegmentSpan;
-use crate::busy::{BusyStreams, Event};
+use crate::busy::{BusyStreams, SimulatedEvent};
 
 /// Capacity where none was asked for: 16 TiB.
 pub(crate) const UNLIMITED: u64 = 1 << 44;
@@ -23,9 +23,9 @@ const PAGE: u64 = 2 << 20;
 
 /// A simulated device; clones are handles to the same one.
 #[derive(Clone)]
-pub(crate) struct Recorder(Rc<RefCell<State>>);
+pub(crate) struct SimGpu(Rc<RefCell<DeviceState>>);
 
-struct State {
+struct DeviceState {
     capacity: u64,
     used: u64,
     next: Address,
@@ -53,16 +53,16 @@ struct State {
     waited_until: u64,
 }
 
-/// What a [`Recorder`] saw.
-pub(crate) struct Log {
+/// What a [`SimGpu`] saw.
+pub(crate) struct DeviceLog {
     pub peak: u64,
     pub reserved: Vec<(Time, u64)>,
     pub spans: Vec<SegmentSpan>,
 }
 
-impl Recorder {
+impl SimGpu {
     pub fn new(capacity: u64) -> Self {
-        Recorder(Rc::new(RefCell::new(State {
+        SimGpu(Rc::new(RefCell::new(DeviceState {
             capacity,
             used: 0,
             next: BASE,
@@ -156,12 +156,12 @@ impl Recorder {
     }
 
     /// What happened up to `end`.
-    pub fn log(&self, end: Time) -> Log {
+    pub fn log(&self, end: Time) -> DeviceLog {
         let state = &mut *self.0.borrow_mut();
         let mut spans = std::mem::take(&mut state.spans);
         state.peak = state.peak.max(state.used);
         spans.extend(state.held.iter().map(|(&address, &(size, begin))| SegmentSpan { address, size, begin, end }));
-        Log { peak: state.peak, reserved: std::mem::take(&mut state.reserved), spans: joined(spans) }
+        DeviceLog { peak: state.peak, reserved: std::mem::take(&mut state.reserved), spans: joined(spans) }
     }
 }
 
@@ -178,7 +178,7 @@ fn joined(mut spans: Vec<SegmentSpan>) -> Vec<SegmentSpan> {
     spans
 }
 
-impl State {
+impl DeviceState {
     /// When an event of the trace happens, microseconds since the first; the last one's time from there on, 0 without a clock.
     fn time(&self, event: Time) -> u64 {
         self.times.get(event as usize).or(self.times.last()).copied().unwrap_or(0)
@@ -256,8 +256,8 @@ fn paged(bytes: u64) -> u64 {
     bytes.max(1).next_multiple_of(PAGE)
 }
 
-impl Device for Recorder {
-    type Event = Event;
+impl Device for SimGpu {
+    type Event = SimulatedEvent;
 
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
         let state = &mut *self.0.borrow_mut();
@@ -346,22 +346,22 @@ impl Device for Recorder {
         Ok(MemoryInfo { free: state.capacity.saturating_sub(state.used), total: state.capacity })
     }
 
-    fn record(&mut self, stream: Stream) -> Result<Event, Error> {
+    fn record(&mut self, stream: Stream) -> Result<SimulatedEvent, Error> {
         Ok(self.0.borrow().busy.record(stream))
     }
 
-    fn completed(&mut self, event: &Event) -> Result<bool, Error> {
+    fn completed(&mut self, event: &SimulatedEvent) -> Result<bool, Error> {
         Ok(self.0.borrow().busy.completed(event))
     }
 
-    fn wait(&mut self, event: &Event) -> Result<(), Error> {
+    fn wait(&mut self, event: &SimulatedEvent) -> Result<(), Error> {
         let state = &mut *self.0.borrow_mut();
         let until = state.busy.wait(event);
         state.wait(until);
         Ok(())
     }
 
-    fn queue_wait(&mut self, _stream: Stream, _event: &Event) -> Result<(), Error> {
+    fn queue_wait(&mut self, _stream: Stream, _event: &SimulatedEvent) -> Result<(), Error> {
         Ok(())
     }
 

@@ -71,7 +71,7 @@ pub struct Options<'a> {
     /// follows from the [`Kind`].
     pub settings: Option<caching::Settings>,
     /// Options of GMLake.
-    pub gmlake: gmlake::Settings,
+    pub gmlake: gmlake::GmlakeSettings,
     /// Time that a step of the job takes, by which driver time is judged; `None`: as the recording says, else 100 ms.
     pub step: Option<Duration>,
 }

@@ -44,7 +44,7 @@ mod smallest;
 #[cfg(test)]
 mod tests;
 
-pub use compare::{AllocatorOutcome, Comparison, compare};
+pub use compare::{AllocatorComparison, AllocatorOutcome, compare};
 pub use continued::continued;
 pub use error::Error;
 pub use kind::{Kind, Options};
@@ -108,7 +108,7 @@ impl Replay {
 
 /// How a placement was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum PlacedBy {
     /// By an allocator that does not plan.
     Online,
     /// From the plan.
@@ -127,7 +127,7 @@ pub struct Placement {
     /// Its address in the simulated device.
     pub address: u64,
     /// How it was found.
-    pub source: Source,
+    pub source: PlacedBy,
 }
 
 /// A range of device memory and when it was held.

@@ -10,12 +10,12 @@ use stalloc_trace::pace::Pace;
 use stalloc_trace::{Event, RequestId, SegmentAction, Trace, rounded};
 
 use crate::auto::Auto;
-use crate::device::{Recorder, UNLIMITED};
+use crate::device::{SimGpu, UNLIMITED};
 use crate::gmlake::Gmlake;
 use crate::kind::recorded_settings;
 use crate::program::{Op, Step, compile, initial};
 use crate::serve::Serve;
-use crate::{Error, Kind, Options, Placement, Replay, Source, adopt};
+use crate::{Error, Kind, Options, PlacedBy, Placement, Replay, adopt};
 
 /// How often progress is reported, operations.
 const REPORT: usize = 1 << 16;
@@ -27,7 +27,7 @@ pub(crate) fn replay(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Replay, Error> {
     let capacity = options.capacity.unwrap_or(UNLIMITED);
-    let device = Recorder::new(capacity);
+    let device = SimGpu::new(capacity);
     if trace.clock().is_some() {
         device.keep_time(&trace.times_us);
     }
@@ -51,23 +51,23 @@ pub(crate) fn replay(
                     device.follow(recorded_segments(trace));
                 }
             }
-            Run::new(trace, caching, device, adopted, options.step).finish(kind, progress)
+            ReplayRun::new(trace, caching, device, adopted, options.step).finish(kind, progress)
         }
         Kind::Gmlake => {
             let model = Gmlake::new(device.clone(), options.gmlake.clone());
-            Run::new(trace, model, device, false, options.step).finish(kind, progress)
+            ReplayRun::new(trace, model, device, false, options.step).finish(kind, progress)
         }
         Kind::StallocOpen => {
             let open = arena(&Plan::default(), &device, settings)?;
-            Run::new(trace, open, device, false, options.step).finish(kind, progress)
+            ReplayRun::new(trace, open, device, false, options.step).finish(kind, progress)
         }
         Kind::Stalloc => {
             let planned = arena(options.plan.ok_or(Error::NoPlan)?, &device, settings)?;
-            Run::new(trace, planned, device, false, options.step).finish(kind, progress)
+            ReplayRun::new(trace, planned, device, false, options.step).finish(kind, progress)
         }
         Kind::StallocAuto => {
             let auto = Auto::new(arena(&Plan::default(), &device, settings)?, device.capacity());
-            Run::new(trace, auto, device, false, options.step).finish(kind, progress)
+            ReplayRun::new(trace, auto, device, false, options.step).finish(kind, progress)
         }
     }
 }
@@ -75,9 +75,9 @@ pub(crate) fn replay(
 /// Our own arena, before PyTorch's allocator.
 fn arena(
     plan: &Plan,
-    device: &Recorder,
+    device: &SimGpu,
     settings: stalloc_caching::Settings,
-) -> Result<PlannedAllocator<Recorder, Caching<Recorder>>, Error> {
+) -> Result<PlannedAllocator<SimGpu, Caching<SimGpu>>, Error> {
     let arena = Arena::new(device.clone(), plan).map_err(Error::Allocator)?;
     Ok(PlannedAllocator::new(arena, Caching::new(device.clone(), settings)))
 }
@@ -99,7 +99,7 @@ fn recorded_segments(trace: &Trace) -> impl Iterator<Item = (u64, Address)> + '_
 
 /// Starts an allocator from the state that the trace starts from, if it is one that this allocator could be in; whether
 /// it is.
-pub(crate) fn adopt_initial(trace: &Trace, caching: &mut Caching<Recorder>, device: &Recorder) -> Result<bool, Error> {
+pub(crate) fn adopt_initial(trace: &Trace, caching: &mut Caching<SimGpu>, device: &SimGpu) -> Result<bool, Error> {
     let Some(state) = &trace.initial else { return Ok(false) };
     let expandable = caching.cache().settings().expandable_segments;
     // Nor could it be in one that the device has no room for: then the requests in it are asked for instead.
@@ -122,10 +122,10 @@ pub(crate) fn adopt_initial(trace: &Trace, caching: &mut Caching<Recorder>, devi
 }
 
 /// A replay under way.
-struct Run<'a, A> {
+struct ReplayRun<'a, A> {
     trace: &'a Trace,
     allocator: A,
-    device: Recorder,
+    device: SimGpu,
     /// Where each live request is.
     addresses: Vec<Option<u64>>,
     /// The streams that keep released requests busy.
@@ -141,9 +141,9 @@ struct Run<'a, A> {
     waited_at_steps: Vec<u64>,
 }
 
-impl<'a, A: Serve> Run<'a, A> {
-    fn new(trace: &'a Trace, allocator: A, device: Recorder, adopted: bool, step: Option<Duration>) -> Self {
-        let mut run = Run {
+impl<'a, A: Serve> ReplayRun<'a, A> {
+    fn new(trace: &'a Trace, allocator: A, device: SimGpu, adopted: bool, step: Option<Duration>) -> Self {
+        let mut run = ReplayRun {
             trace,
             allocator,
             device,
@@ -161,14 +161,14 @@ impl<'a, A: Serve> Run<'a, A> {
             let blocks = trace.initial.iter().flat_map(|s| &s.segments).flat_map(|s| &s.blocks);
             for block in blocks.filter(|block| block.state != stalloc_trace::BlockState::Inactive) {
                 if let Some(request) = block.request {
-                    run.place(request, block.address, Source::Online);
+                    run.place(request, block.address, PlacedBy::Online);
                 }
             }
         }
         run
     }
 
-    fn place(&mut self, request: RequestId, address: u64, source: Source) {
+    fn place(&mut self, request: RequestId, address: u64, source: PlacedBy) {
         self.addresses[request.index()] = Some(address);
         self.placements.push(Placement { request, address, source });
         self.allocated += rounded(self.trace.request(request).size);

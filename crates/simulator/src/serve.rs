@@ -4,13 +4,13 @@ use stalloc_allocator::{Allocator, Error, PlannedAllocator};
 use stalloc_caching::Caching;
 use stalloc_device::{Address, Stream};
 
-use crate::Source;
-use crate::device::Recorder;
+use crate::PlacedBy;
+use crate::device::SimGpu;
 use crate::gmlake::Gmlake;
 
 /// An allocator that says how it found a place.
 pub(crate) trait Serve: Allocator {
-    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error>;
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, PlacedBy), Error>;
 
     /// Remaps so far, and their bytes; `None` for allocators that do not remap.
     fn remaps(&self) -> Option<(u64, u64)> {
@@ -23,25 +23,25 @@ pub(crate) trait Serve: Allocator {
     }
 }
 
-impl Serve for Caching<Recorder> {
-    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error> {
-        Ok((self.malloc(size, stream)?, Source::Online))
+impl Serve for Caching<SimGpu> {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, PlacedBy), Error> {
+        Ok((self.malloc(size, stream)?, PlacedBy::Online))
     }
 }
 
-impl Serve for Gmlake<Recorder> {
-    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error> {
-        Ok((self.malloc(size, stream)?, Source::Online))
+impl Serve for Gmlake<SimGpu> {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, PlacedBy), Error> {
+        Ok((self.malloc(size, stream)?, PlacedBy::Online))
     }
 }
 
-impl Serve for PlannedAllocator<Recorder, Caching<Recorder>> {
-    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, Source), Error> {
+impl Serve for PlannedAllocator<SimGpu, Caching<SimGpu>> {
+    fn serve(&mut self, size: u64, stream: Stream) -> Result<(Address, PlacedBy), Error> {
         let served = PlannedAllocator::serve(self, size, stream)?;
         let source = match served.source {
-            stalloc_allocator::ServedBy::Planned => Source::Planned,
-            stalloc_allocator::ServedBy::BestFit => Source::BestFit,
-            stalloc_allocator::ServedBy::Fallback => Source::Fallback,
+            stalloc_allocator::ServedBy::Planned => PlacedBy::Planned,
+            stalloc_allocator::ServedBy::BestFit => PlacedBy::BestFit,
+            stalloc_allocator::ServedBy::Fallback => PlacedBy::Fallback,
         };
         Ok((served.address, source))
     }

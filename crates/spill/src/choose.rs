@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use crate::profile::{Profile, signed};
 use crate::schedule::schedule;
 use crate::timeline::timeline;
-use crate::{Error, Problem, SavedTensor, SpillPlan, Victim, host};
+use crate::{Error, SavedTensor, SpillPlan, SpillProblem, Victim, host};
 
 /// More is spilled than must be, by these parts of it: room in which copies can be late. Made up; what each gives shows in the plan's time.
 const ROOM: [i64; 4] = [i64::MAX, 16, 4, 1];
@@ -14,7 +14,7 @@ const ROOM: [i64; 4] = [i64::MAX, 16, 4, 1];
 ///
 /// # Errors
 /// If the problem is not one.
-pub fn plan(problem: &Problem) -> Result<SpillPlan, Error> {
+pub fn plan(problem: &SpillProblem) -> Result<SpillPlan, Error> {
     problem.check()?;
     let kept = kept(problem);
     let before = kept.most(0, usize::MAX);
@@ -39,13 +39,13 @@ pub fn plan(problem: &Problem) -> Result<SpillPlan, Error> {
 }
 
 /// What is less is better: the peak, then time, then bytes that are copied.
-fn worth(problem: &Problem, plan: &SpillPlan) -> (u64, u64, u64, u64) {
+fn worth(problem: &SpillProblem, plan: &SpillPlan) -> (u64, u64, u64, u64) {
     let bytes = plan.victims.iter().map(|victim| problem.candidates[victim.candidate].bytes).sum();
     (plan.peak.max(problem.capacity), plan.added, bytes, plan.host)
 }
 
 /// Live bytes with every candidate on the device.
-fn kept(problem: &Problem) -> Profile {
+fn kept(problem: &SpillProblem) -> Profile {
     let live: Vec<u64> = problem.moments.iter().map(|moment| moment.live).collect();
     let mut kept = Profile::new(&live);
     for candidate in &problem.candidates {
@@ -56,7 +56,7 @@ fn kept(problem: &Problem) -> Profile {
 
 /// Orders in which candidates are offered: what was packed first has most time for its copy, what is needed last waits longest, few large
 /// copies, much memory for long.
-fn orders(problem: &Problem) -> [Vec<usize>; 4] {
+fn orders(problem: &SpillProblem) -> [Vec<usize>; 4] {
     let of = |index: &usize| problem.candidates[*index];
     let sorted = |key: &dyn Fn(&usize) -> (u128, usize)| {
         let mut order: Vec<usize> = (0..problem.candidates.len()).collect();
@@ -74,7 +74,7 @@ fn orders(problem: &Problem) -> [Vec<usize>; 4] {
 }
 
 /// Spills what lies across a moment above `aim`, in an order, until there is none; also the least that was reached.
-fn try_order(problem: &Problem, order: &[usize], kept: &Profile, aim: i64) -> (SpillPlan, i64) {
+fn try_order(problem: &SpillProblem, order: &[usize], kept: &Profile, aim: i64) -> (SpillPlan, i64) {
     let mut live = kept.clone();
     let mut waiting = Profile::new(&vec![0; problem.moments.len()]);
     let mut chosen: Vec<usize> = Vec::new();
@@ -115,7 +115,7 @@ fn try_order(problem: &Problem, order: &[usize], kept: &Profile, aim: i64) -> (S
     (answer(problem, victims, host), reached)
 }
 
-fn answer(problem: &Problem, victims: Vec<Victim>, host: u64) -> SpillPlan {
+fn answer(problem: &SpillProblem, victims: Vec<Victim>, host: u64) -> SpillPlan {
     let found = timeline(problem, &victims);
     SpillPlan { victims, host, peak: found.peak, added: found.added }
 }

@@ -3,12 +3,12 @@
 //! The crate knows a timeline of moments, bytes and two links, one each way; no tensor, no GPU. Same problem, same plan.
 //!
 //! ```
-//! use stalloc_spill::{SavedTensor, StepMoment, Problem, plan};
+//! use stalloc_spill::{SavedTensor, StepMoment, SpillProblem, plan};
 //!
 //! // Forward pass, peak, backward pass; 8 bytes wait across the peak for the last moment.
 //! let moments = [2, 4, 2].map(|live| StepMoment { nanoseconds: 10, live }).to_vec();
 //! let candidates = vec![SavedTensor { bytes: 8, packed: 0, gone: 1, needed: 2 }];
-//! let plan = plan(&Problem { moments, candidates, capacity: 10, host: 64, out_rate: 1 << 30, in_rate: 1 << 30 })?;
+//! let plan = plan(&SpillProblem { moments, candidates, capacity: 10, host: 64, out_rate: 1 << 30, in_rate: 1 << 30 })?;
 //! assert_eq!((plan.victims.len(), plan.peak, plan.added), (1, 4, 8));
 //! # Ok::<(), stalloc_spill::Error>(())
 //! ```
@@ -48,7 +48,7 @@ pub struct SavedTensor {
 
 /// What is to be planned. Rates are bytes a second.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct SpillProblem {
     /// The step, in order.
     pub moments: Vec<StepMoment>,
     /// What may be spilled.
@@ -114,7 +114,7 @@ pub enum Error {
     NoLink,
 }
 
-impl Problem {
+impl SpillProblem {
     /// Refuses what cannot be planned.
     fn check(&self) -> Result<(), Error> {
         let moments = self.moments.len();

@@ -1,11 +1,11 @@
 //! When a victim's memory is released and taken again: as late and as early as hides the copies, and as the capacity allows.
 
 use crate::profile::{Profile, signed};
-use crate::{Problem, Victim, nanoseconds};
+use crate::{SpillProblem, Victim, nanoseconds};
 
 /// Sets `release` and `copy_in` of victims that are in the order in which they are packed. `live`: bytes while each is away for as long as
 /// it can be. Those whose memory would be away at no moment are dropped.
-pub fn schedule(problem: &Problem, victims: &mut Vec<Victim>, mut live: Profile, capacity: i64) {
+pub fn schedule(problem: &SpillProblem, victims: &mut Vec<Victim>, mut live: Profile, capacity: i64) {
     let mut begins = Vec::with_capacity(problem.moments.len());
     let mut time = 0;
     for moment in &problem.moments {

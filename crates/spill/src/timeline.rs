@@ -1,6 +1,6 @@
 //! A step with a plan: when each copy is made, how long the device waits, and how many bytes live.
 
-use crate::{Problem, Victim, nanoseconds};
+use crate::{SpillProblem, Victim, nanoseconds};
 
 /// What becomes of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ enum Act {
 }
 
 /// Follows a step. Each link makes one copy after the other, in the order in which they are asked for.
-pub fn timeline(problem: &Problem, victims: &[Victim]) -> Timeline {
+pub fn timeline(problem: &SpillProblem, victims: &[Victim]) -> Timeline {
     let mut acts: Vec<(usize, Act, usize, usize)> = Vec::with_capacity(4 * victims.len());
     for (index, victim) in victims.iter().enumerate() {
         let candidate = problem.candidates[victim.candidate];
@@ -66,7 +66,7 @@ pub fn timeline(problem: &Problem, victims: &[Victim]) -> Timeline {
 }
 
 /// Largest live bytes.
-fn peak(problem: &Problem, victims: &[Victim]) -> u64 {
+fn peak(problem: &SpillProblem, victims: &[Victim]) -> u64 {
     let mut change = vec![0_i128; problem.moments.len() + 1];
     let mut live = |from: usize, until: usize, bytes: i128| {
         change[from] += bytes;

@@ -1,7 +1,7 @@
 //! Plans, followed nanosecond by nanosecond by a simulator of the tests' own.
 
 use proptest::prelude::*;
-use stalloc_spill::{Error, Problem, SavedTensor, SpillPlan, StepMoment, plan, timeline};
+use stalloc_spill::{Error, SavedTensor, SpillPlan, SpillProblem, StepMoment, plan, timeline};
 
 /// One byte a nanosecond.
 const RATE: u64 = 1_000_000_000;
@@ -19,7 +19,7 @@ struct Seen {
 type Queue = Vec<(usize, u64)>;
 
 /// Follows a step: at each nanosecond each link copies a byte of the first in its queue, and the device works unless it waits.
-fn followed(problem: &Problem, plan: &SpillPlan) -> Seen {
+fn followed(problem: &SpillProblem, plan: &SpillPlan) -> Seen {
     let (mut seen, mut out, mut back) = (Seen::default(), Queue::new(), Queue::new());
     let tick = |seen: &mut Seen, out: &mut Queue, back: &mut Queue| {
         for (queue, log) in [(out, &mut seen.out), (back, &mut seen.back)] {
@@ -70,7 +70,7 @@ fn followed(problem: &Problem, plan: &SpillPlan) -> Seen {
     seen
 }
 
-fn problems() -> impl Strategy<Value = Problem> {
+fn problems() -> impl Strategy<Value = SpillProblem> {
     let moments = prop::collection::vec((0..20_u64, 0..40_u64), 2..24);
     let candidates = prop::collection::vec((1..30_u64, any::<[u8; 3]>()), 0..14);
     (moments, candidates, 0..160_u64, prop_oneof![Just(1 << 20), 0..100_000_u64]).prop_map(
@@ -84,17 +84,17 @@ fn problems() -> impl Strategy<Value = Problem> {
                 SavedTensor { bytes, packed, gone, needed: at(needed, gone + 1, moments.len()) }
             });
             let candidates = candidates.collect();
-            Problem { moments, candidates, capacity, host, out_rate: RATE, in_rate: RATE }
+            SpillProblem { moments, candidates, capacity, host, out_rate: RATE, in_rate: RATE }
         },
     )
 }
 
 /// A forward and a backward pass of `layers`, `work` nanoseconds and `bytes` saved each.
-fn pass(layers: usize, bytes: u64, work: u64, capacity: u64) -> Problem {
+fn pass(layers: usize, bytes: u64, work: u64, capacity: u64) -> SpillProblem {
     let moments = vec![StepMoment { nanoseconds: work, live: bytes }; 2 * layers];
     let candidates = (0..layers).map(|at| SavedTensor { bytes, packed: at, gone: at + 1, needed: 2 * layers - 1 - at });
     let candidates = candidates.filter(|one| one.gone < one.needed).collect();
-    Problem { moments, candidates, capacity, host: u64::MAX >> 8, out_rate: RATE, in_rate: RATE }
+    SpillProblem { moments, candidates, capacity, host: u64::MAX >> 8, out_rate: RATE, in_rate: RATE }
 }
 
 proptest! {
@@ -167,7 +167,7 @@ fn ten_thousand_candidates_are_planned() {
 #[test]
 fn what_is_no_problem_is_refused() {
     let moments = vec![StepMoment { nanoseconds: 1, live: 1 }; 3];
-    let problem = |packed, gone, needed, bytes, rate| Problem {
+    let problem = |packed, gone, needed, bytes, rate| SpillProblem {
         moments: moments.clone(),
         candidates: vec![SavedTensor { bytes, packed, gone, needed }],
         capacity: 0,
@@ -182,7 +182,7 @@ fn what_is_no_problem_is_refused() {
     assert_eq!(plan(&problem(0, 1, 2, u64::MAX, RATE)), Err(Error::TooLarge));
     assert_eq!(plan(&problem(0, 1, 2, 1 << 40, 1)), Err(Error::TooLarge));
     assert!(
-        plan(&Problem { moments: Vec::new(), candidates: Vec::new(), ..problem(0, 1, 2, 1, RATE) })
+        plan(&SpillProblem { moments: Vec::new(), candidates: Vec::new(), ..problem(0, 1, 2, 1, RATE) })
             .unwrap()
             .victims
             .is_empty()

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use stalloc_plan::SectionKind;
 
-use crate::learner::{Kind, Learner};
+use crate::learner::{Learner, StepPattern};
 use crate::tuning::max_planned_kinds;
 
 /// What a plan is made from: kinds of steps, their order, and what lives now.
@@ -18,7 +18,7 @@ pub struct Draft {
     /// Requests of the last one, which may have been cut off.
     pub(crate) last: u32,
     /// What lives now.
-    pub(crate) live: Vec<Live>,
+    pub(crate) live: Vec<DraftRequest>,
     /// Most live bytes so far.
     pub(crate) peak: u64,
 }
@@ -27,7 +27,7 @@ pub struct Draft {
 #[derive(Clone, Debug)]
 pub(crate) struct DraftKind {
     /// What the learner knows of it.
-    pub known: Kind,
+    pub known: StepPattern,
     /// What it is in a plan.
     pub section: SectionKind,
     /// A name for people.
@@ -36,7 +36,7 @@ pub(crate) struct DraftKind {
 
 /// A live request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Live {
+pub(crate) struct DraftRequest {
     /// What the caller calls it.
     pub id: u64,
     /// Bytes.
@@ -61,8 +61,8 @@ impl Learner {
 
     /// All that is known, or the repeating steps that come now alone.
     pub(crate) fn snapshot(&self, whole: bool) -> Draft {
-        let wanted = |id: u32, kind: &Kind| if whole { kind.runs > 1 } else { self.comes(id) };
-        let mut chosen: Vec<(&u32, &Kind)> = self.kinds.iter().filter(|&(&id, kind)| wanted(id, kind)).collect();
+        let wanted = |id: u32, kind: &StepPattern| if whole { kind.runs > 1 } else { self.comes(id) };
+        let mut chosen: Vec<(&u32, &StepPattern)> = self.kinds.iter().filter(|&(&id, kind)| wanted(id, kind)).collect();
         chosen.sort_by_key(|(id, kind)| (std::cmp::Reverse(kind.runs), **id));
         chosen.truncate(max_planned_kinds());
         let one_off = self.kinds.iter().filter(|(_, kind)| whole && kind.runs < 2);
@@ -83,14 +83,14 @@ impl Learner {
             };
             DraftKind { known: self.known(kind, &index), section, name }
         });
-        let live = self.live.iter().filter(|(_, block)| block.step < self.steps).map(|(&id, block)| Live {
+        let live = self.live.iter().filter(|(_, block)| block.step < self.steps).map(|(&id, block)| DraftRequest {
             id,
             size: block.size,
             made: index.get(&block.kind).map(|&kind| (kind, block.entry)),
             step: block.step,
             likes: self.kinds.get(&block.kind).map_or(0, |kind| kind.runs.saturating_sub(block.run + 1)),
         });
-        let mut live: Vec<Live> = live.collect();
+        let mut live: Vec<DraftRequest> = live.collect();
         live.sort_unstable_by_key(|live| (live.step, live.made, live.id));
         Draft {
             kinds: kinds.collect(),
@@ -103,7 +103,7 @@ impl Learner {
     }
 
     /// A kind, with indices for the kinds that it names.
-    fn known(&self, kind: &Kind, index: &FxHashMap<u32, usize>) -> Kind {
+    fn known(&self, kind: &StepPattern, index: &FxHashMap<u32, usize>) -> StepPattern {
         let mut known = kind.clone();
         let number = |id: u32| index.get(&id).map_or(u32::MAX, |&index| index as u32);
         for end in known.later.values_mut().flat_map(|later| &mut later.ends) {

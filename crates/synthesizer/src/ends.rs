@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::draft::{Draft, Live};
+use crate::draft::{Draft, DraftRequest};
 use crate::learner::LaterEnd;
 use crate::tuning::{max_copies, max_passed, small_kept};
 
@@ -12,7 +12,7 @@ pub(crate) enum End {
     /// In its own step, on that step's clock.
     Own(u32),
     /// In a later step.
-    Later(Vec<Release>),
+    Later(Vec<StepRelease>),
     /// Never.
     Never,
     /// Nothing bounds it: it gets no offset.
@@ -21,7 +21,7 @@ pub(crate) enum End {
 
 /// A place in a later step where an entry is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Release {
+pub(crate) struct StepRelease {
     /// The kind that releases it.
     pub kind: usize,
     /// How many turns later; only for entries of which several live at once.
@@ -41,7 +41,7 @@ pub(crate) struct Ends {
     /// Requests that have lived longer than their entry's do, by step and entry: no offset is theirs.
     pub odd: FxHashSet<(u32, u32)>,
     /// What lives now and is not released by the steps.
-    pub staying: Vec<Live>,
+    pub staying: Vec<DraftRequest>,
 }
 
 impl Draft {
@@ -73,7 +73,7 @@ pub(crate) fn find(draft: &Draft) -> Ends {
         alive.push(likes);
     }
     // Where one request outlives its likes it is odd; where several do, nothing bounds them.
-    let mut odd: FxHashMap<(usize, u32), Vec<&Live>> = FxHashMap::default();
+    let mut odd: FxHashMap<(usize, u32), Vec<&DraftRequest>> = FxHashMap::default();
     for live in &draft.live {
         if let Some((kind, entry)) = live.made.filter(|&(kind, _)| draft.repeats(kind))
             && outlives(draft, live, &of, &alive)
@@ -102,7 +102,7 @@ pub(crate) fn find(draft: &Draft) -> Ends {
             }
         }
     }
-    let stays = |live: &&Live| match live.made {
+    let stays = |live: &&DraftRequest| match live.made {
         Some((kind, entry)) if draft.repeats(kind) => {
             ends.of[kind][entry as usize] == End::Open || ends.odd.contains(&(live.step, entry))
         }
@@ -140,7 +140,7 @@ fn likes_made(kind: usize, entry: u32, end: &LaterEnd) -> u32 {
 }
 
 /// Whether a live request has lived for longer than others of its entry did.
-fn outlives(draft: &Draft, live: &Live, of: &[Vec<End>], alive: &[FxHashMap<u32, u32>]) -> bool {
+fn outlives(draft: &Draft, live: &DraftRequest, of: &[Vec<End>], alive: &[FxHashMap<u32, u32>]) -> bool {
     let Some((kind, entry)) = live.made else { return false };
     let since = draft.since(live.step);
     let likes = alive[kind].get(&entry).copied().unwrap_or(0);
@@ -165,7 +165,7 @@ impl Ends {
     /// Where an entry that outlives its step is released.
     fn releases(&self, draft: &Draft, kind: usize, entry: u32, several: bool) -> End {
         let Some(later) = draft.kinds[kind].known.later.get(&entry) else { return End::Open };
-        let mut releases: Vec<Release> = Vec::new();
+        let mut releases: Vec<StepRelease> = Vec::new();
         let mut passed: FxHashSet<usize> = FxHashSet::default();
         for end in &later.ends {
             passed.extend(end.passed.iter().map(|&kind| kind as usize));
@@ -173,7 +173,7 @@ impl Ends {
                 end.passed.iter().filter(|&&kind| self.turning.get(kind as usize) == Some(&true)).count() as u32;
             let turns = several.then_some(turned + 1);
             if (end.kind as usize) < draft.kinds.len() {
-                releases.push(Release { kind: end.kind as usize, turns, at: end.at });
+                releases.push(StepRelease { kind: end.kind as usize, turns, at: end.at });
             }
         }
         if !several {
@@ -190,10 +190,10 @@ impl Ends {
             let known = passed.contains(&other) || releases.iter().any(|release| release.kind == other);
             let own = other == kind && !releases.iter().any(|release| release.kind == kind);
             if own && !several {
-                releases.push(Release { kind, turns: None, at: latest.unwrap_or(entry).min(entry) });
+                releases.push(StepRelease { kind, turns: None, at: latest.unwrap_or(entry).min(entry) });
             } else if let Some(at) = latest.filter(|_| !known) {
                 let at = at.min(draft.kinds[other].known.keys.len() as u32);
-                releases.push(Release { kind: other, turns, at });
+                releases.push(StepRelease { kind: other, turns, at });
             }
         }
         releases.sort_unstable();

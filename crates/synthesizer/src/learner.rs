@@ -26,7 +26,7 @@ pub(crate) const FORGOTTEN: u32 = u32::MAX;
 
 /// Steps that ask for the same keys in the same order. Its number is that of the first of them.
 #[derive(Clone, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct StepPattern {
     /// What they ask for, in order.
     pub keys: Vec<RequestKey>,
     /// For each entry, the latest end seen in its own step, on the step's clock; 0: none was seen.
@@ -72,7 +72,7 @@ pub(crate) struct Ran {
 
 /// A live request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
+pub(crate) struct LiveRequest {
     /// The step that made it.
     pub step: u32,
     /// The kind of that step once it is complete, before that [`FORGOTTEN`].
@@ -87,12 +87,12 @@ pub(crate) struct Block {
 
 /// The step that is not complete yet.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Open {
+pub(crate) struct OpenStep {
     pub keys: Vec<RequestKey>,
     pub ids: Vec<u64>,
     pub own: Vec<u32>,
     /// Requests of earlier steps that were freed in this one, and when.
-    freed: Vec<(Block, u32)>,
+    freed: Vec<(LiveRequest, u32)>,
     /// It became too long to be kept: how many requests it had before it was cleared.
     pub lost: u32,
 }
@@ -125,7 +125,7 @@ impl Unmarked {
 #[derive(Clone, Debug)]
 pub struct Learner {
     pub(crate) limits: Limits,
-    pub(crate) kinds: BTreeMap<u32, Kind>,
+    pub(crate) kinds: BTreeMap<u32, StepPattern>,
     pub(crate) by_hash: FxHashMap<u64, u32>,
     /// The last steps.
     pub(crate) ran: VecDeque<Ran>,
@@ -133,8 +133,8 @@ pub struct Learner {
     pub(crate) steps: u32,
     /// The number of the first step after the prologue, if it has begun.
     pub(crate) first: Option<u32>,
-    pub(crate) live: FxHashMap<u64, Block>,
-    pub(crate) open: Open,
+    pub(crate) live: FxHashMap<u64, LiveRequest>,
+    pub(crate) open: OpenStep,
     pub(crate) boundary: bool,
     /// Where steps begin as long as nobody says so.
     pub(crate) unmarked: Unmarked,
@@ -169,7 +169,7 @@ impl Learner {
             steps: 0,
             first: None,
             live: FxHashMap::default(),
-            open: Open::default(),
+            open: OpenStep::default(),
             boundary: false,
             unmarked: Unmarked::default(),
             kept: 0,
@@ -192,9 +192,9 @@ impl Learner {
         self.live_bytes = self.live_bytes.saturating_add(size);
         self.peak = self.peak.max(self.live_bytes);
         let entry = self.open.keys.len() as u32;
-        self.live.insert(id, Block { step: self.steps, kind: FORGOTTEN, entry, run: 0, size });
+        self.live.insert(id, LiveRequest { step: self.steps, kind: FORGOTTEN, entry, run: 0, size });
         if self.open.keys.len() >= self.limits.step {
-            self.open = Open { lost: self.open.lost.saturating_add(entry), ..Open::default() };
+            self.open = OpenStep { lost: self.open.lost.saturating_add(entry), ..OpenStep::default() };
         }
         self.open.keys.push(RequestKey { size, stream });
         self.open.ids.push(id);
@@ -259,7 +259,7 @@ impl Learner {
         if let Some((&kind, _)) = cut_off {
             self.complete(open, Some(kind));
         } else if let Some((&kind, known)) = whole {
-            let made = Block { step: self.steps, kind, entry: 0, run: known.runs, size: 0 };
+            let made = LiveRequest { step: self.steps, kind, entry: 0, run: known.runs, size: 0 };
             let (step, rest) = open.split(known.keys.len(), made);
             self.complete(step, None);
             self.complete(rest, None);
@@ -279,7 +279,7 @@ impl Learner {
     }
 
     /// Takes a step into account; `cut_off_from`: the kind of which it is the beginning.
-    pub(crate) fn complete(&mut self, open: Open, cut_off_from: Option<u32>) {
+    pub(crate) fn complete(&mut self, open: OpenStep, cut_off_from: Option<u32>) {
         let (step, requests) = (self.steps, open.lost.saturating_add(open.keys.len() as u32));
         let prologue = self.first.is_none();
         let (hash, mut known) = if prologue { (0, None) } else { self.kind_of(&open.keys) };
@@ -290,7 +290,7 @@ impl Learner {
             if known.is_none() {
                 self.kept += open.keys.len();
                 let own = vec![0; open.keys.len()];
-                let kind = Kind { keys: open.keys, own, later: FxHashMap::default(), runs: 0, last: step, hash };
+                let kind = StepPattern { keys: open.keys, own, later: FxHashMap::default(), runs: 0, last: step, hash };
                 self.kinds.insert(id, kind);
                 if !prologue {
                     self.by_hash.insert(hash, id);
@@ -302,7 +302,7 @@ impl Learner {
                     if end == 0
                         && let Some(block) = self.live.get_mut(&request)
                     {
-                        *block = Block { step, kind: id, entry: entry as u32, run: kind.runs, size: block.size };
+                        *block = LiveRequest { step, kind: id, entry: entry as u32, run: kind.runs, size: block.size };
                     }
                 }
                 let whole = cut_off_from.is_none() || f64::from(requests) >= exact_share() * kind.keys.len() as f64;
@@ -325,7 +325,7 @@ impl Learner {
     }
 
     /// A request of an earlier step was freed in the one that is being completed, of kind `of`.
-    fn freed_later(&mut self, block: Block, of: u32, at: u32) {
+    fn freed_later(&mut self, block: LiveRequest, of: u32, at: u32) {
         let between = (self.steps - block.step - 1) as usize;
         let Some(kind) = self.kinds.get_mut(&block.kind) else { return };
         let later = kind.later.entry(block.entry).or_default();
@@ -390,7 +390,7 @@ impl Learner {
     /// Whether a kind is one that comes now: it repeats, and has not been gone for longer than it had been coming. Whatever comes
     /// at an even pace comes, however rarely; a phase that is over goes.
     pub(crate) fn comes(&self, id: u32) -> bool {
-        let gone = |kind: &Kind| self.steps.saturating_sub(kind.last + 1);
+        let gone = |kind: &StepPattern| self.steps.saturating_sub(kind.last + 1);
         self.kinds.get(&id).is_some_and(|kind| kind.runs > 1 && gone(kind) <= kind.last - id)
     }
 
@@ -419,15 +419,15 @@ impl Learner {
     }
 }
 
-impl Open {
+impl OpenStep {
     /// The first `n` requests, and the rest as a step of its own; `made` says what the first ones are.
-    pub fn split(mut self, n: usize, made: Block) -> (Open, Open) {
+    pub fn split(mut self, n: usize, made: LiveRequest) -> (OpenStep, OpenStep) {
         let clock = n as u32;
-        let mut rest = Open { keys: self.keys.split_off(n), ids: self.ids.split_off(n), ..Open::default() };
+        let mut rest = OpenStep { keys: self.keys.split_off(n), ids: self.ids.split_off(n), ..OpenStep::default() };
         rest.own = self.own.split_off(n).into_iter().map(|end| end.saturating_sub(clock)).collect();
         (self.freed, rest.freed) = self.freed.into_iter().partition(|&(_, at)| at <= clock);
         for (entry, end) in self.own.iter_mut().enumerate().filter(|(_, end)| **end > clock) {
-            rest.freed.push((Block { entry: entry as u32, ..made }, std::mem::take(end)));
+            rest.freed.push((LiveRequest { entry: entry as u32, ..made }, std::mem::take(end)));
         }
         rest.freed.iter_mut().for_each(|(_, at)| *at -= clock);
         (self, rest)

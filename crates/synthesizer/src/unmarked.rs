@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::learner::{Block, Learner, RequestKey, Unmarked, hash};
+use crate::learner::{Learner, LiveRequest, RequestKey, Unmarked, hash};
 use crate::step_detection::{NEVER, Sequence, repetition};
 use crate::tuning::{beginning, last_rounds};
 
@@ -110,7 +110,7 @@ impl Learner {
         let open = std::mem::take(&mut self.open);
         let kind = self.kind_of(&open.keys[..n]).1.unwrap_or(self.steps);
         let run = self.kinds.get(&kind).map_or(0, |kind| kind.runs);
-        let (step, rest) = open.split(n, Block { step: self.steps, kind, entry: 0, run, size: 0 });
+        let (step, rest) = open.split(n, LiveRequest { step: self.steps, kind, entry: 0, run, size: 0 });
         for (entry, id) in rest.ids.iter().enumerate() {
             if let Some(block) = self.live.get_mut(id)
                 && block.step == self.steps

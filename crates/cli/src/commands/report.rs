@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde::Serialize;
 use stalloc_jobs::Watch;
 use stalloc_jobs::inputs::{self, Kind};
-use stalloc_report::{Input, Report, Screen, prepare};
+use stalloc_report::{Report, ReportInput, Screen, prepare};
 use stalloc_trace::Recording;
 
 use crate::commands::ranks::Ranks;
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         outputs.into_iter().try_for_each(|output| input::keep(input, output.as_deref()))?;
     }
     let read = args.inputs.iter().map(|path| read(path, args)).collect::<Result<Vec<_>, Error>>()?;
-    let (inputs, kinds): (Vec<Input>, Vec<Option<Vec<Kind>>>) = read.into_iter().unzip();
+    let (inputs, kinds): (Vec<ReportInput>, Vec<Option<Vec<Kind>>>) = read.into_iter().unzip();
     let report = Report::new(&inputs);
     let first = report.figures().inputs.first().zip(kinds.first().and_then(Option::as_ref));
     let ranks = first.and_then(|(figures, kinds)| Ranks::of(kinds, &figures.devices));
@@ -163,7 +163,7 @@ fn write(path: Option<&Path>, make: impl FnOnce() -> Result<Vec<u8>, stalloc_rep
     Ok(())
 }
 
-fn read(path: &Path, args: &Args) -> Result<(Input, Option<Vec<Kind>>), Error> {
+fn read(path: &Path, args: &Args) -> Result<(ReportInput, Option<Vec<Kind>>), Error> {
     let terminal = &mut Terminal::new();
     // Of a folder every rank: which one ran out of memory is part of the answer.
     let (mut recording, mut kinds) = match args.rank {
@@ -195,7 +195,7 @@ fn read(path: &Path, args: &Args) -> Result<(Input, Option<Vec<Kind>>), Error> {
 }
 
 /// Plans and replays every device of a recording, with progress.
-pub fn prepared(name: &str, recording: Recording) -> Input {
+pub fn prepared(name: &str, recording: Recording) -> ReportInput {
     let mut terminal = Terminal::on(name);
     prepare(name, recording, &mut |what, done, total| terminal.progress(what, done, total))
 }

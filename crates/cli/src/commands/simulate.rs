@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use stalloc_jobs::inputs;
 use stalloc_jobs::simulating::{Replays, simulate};
-use stalloc_simulator::{Comparison, Kind};
+use stalloc_simulator::{AllocatorComparison, Kind};
 
 use crate::error::{Error, Outcome};
 use crate::input;
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
 }
 
 /// Prints what each allocator makes of a trace.
-pub fn print(comparison: &Comparison) -> Result<(), Error> {
+pub fn print(comparison: &AllocatorComparison) -> Result<(), Error> {
     output::line(&format!(
         "device {}: {} requests, peak allocated {}\n",
         comparison.device,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
-use stalloc_report::Places;
+use stalloc_report::TensorPlaces;
 
 use crate::fit::outside::Groups;
 
@@ -99,7 +99,7 @@ pub struct LeverNotes {
     pub spill: Option<Spill>,
     /// Where tensors lie.
     #[serde(default, skip_serializing)]
-    pub places: Places,
+    pub places: TensorPlaces,
 }
 
 /// What the process with a model left in a folder.

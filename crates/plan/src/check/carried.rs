@@ -19,7 +19,7 @@ pub fn carried_into(plan: &Plan) -> Vec<Vec<(u32, u32)>> {
         releases.extend(section.releases.iter().map(|r| (r.slot, i as u32, r.at)));
     }
     releases.sort_unstable();
-    let mut walk = Walk { plan, seen: vec![0; plan.sections.len()], pass: 0 };
+    let mut walk = PathWalk { plan, seen: vec![0; plan.sections.len()], pass: 0 };
     for (i, section) in plan.sections.iter().enumerate() {
         // What lives for ever reaches the same sections, whichever slot of this section it is.
         let reached = walk.from(i, |_| None);
@@ -51,13 +51,13 @@ fn slots_of<'a>(plan: &'a Plan, section: &'a crate::Section) -> impl Iterator<It
 }
 
 /// Follows the paths that lead out of a section.
-struct Walk<'a> {
+struct PathWalk<'a> {
     plan: &'a Plan,
     seen: Vec<u32>,
     pass: u32,
 }
 
-impl Walk<'_> {
+impl PathWalk<'_> {
     /// The sections that something alive at the end of `start` reaches, and how long it lives in each; `until` says
     /// where a section ends it.
     fn from(&mut self, start: usize, until: impl Fn(usize) -> Option<u32>) -> Vec<(usize, u32)> {
@@ -83,14 +83,14 @@ impl Walk<'_> {
 }
 
 /// For each address, how long the longest-living carried slot there stays, and which one it is.
-pub struct Skyline {
+pub struct SlotSkyline {
     /// Where each step of the skyline begins, ascending.
     starts: Vec<u64>,
     /// `table[k][i]`: the highest of the `2^k` steps from `i` on.
     table: Vec<Vec<(u32, u32)>>,
 }
 
-impl Skyline {
+impl SlotSkyline {
     /// The skyline of `(start, end, until, slot)`. O(n log n).
     pub fn new(mut ranges: Vec<(u64, u64, u32, u32)>) -> Self {
         ranges.retain(|&(start, end, until, _)| start < end && until > 0);
@@ -116,7 +116,7 @@ impl Skyline {
             table.push(wider);
             width *= 2;
         }
-        Skyline { starts, table }
+        SlotSkyline { starts, table }
     }
 
     /// The longest stay over `[start, end)`, and the slot that stays; `(0, _)` where nothing is.
@@ -153,7 +153,7 @@ mod tests {
                 .map(|&(.., until, _)| until)
                 .max()
                 .unwrap_or(0);
-            prop_assert_eq!(Skyline::new(ranges).longest(start, end).0, expected);
+            prop_assert_eq!(SlotSkyline::new(ranges).longest(start, end).0, expected);
         }
     }
 }

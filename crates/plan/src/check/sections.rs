@@ -1,7 +1,7 @@
 //! The check of a plan in itself.
 
 use super::Findings;
-use super::carried::{Skyline, carried_into};
+use super::carried::{SlotSkyline, carried_into};
 use super::ranges::TakenRanges;
 use crate::{Entry, Plan, Section};
 
@@ -23,7 +23,7 @@ pub fn check(plan: &Plan) -> Findings {
 
 /// What happens at a clock time, in the order in which it happens.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Moment {
+enum SectionMoment {
     Ends(u32),
     Begins(u32),
 }
@@ -33,12 +33,12 @@ fn check_section(plan: &Plan, index: usize, carried: Vec<(u32, u32)>, findings: 
     let end_of = |slot: u32| plan.slots[slot as usize].offset.saturating_add(plan.slots[slot as usize].size);
     let skyline =
         carried.into_iter().map(|(slot, until)| (plan.slots[slot as usize].offset, end_of(slot), until, slot));
-    let skyline = Skyline::new(skyline.collect());
+    let skyline = SlotSkyline::new(skyline.collect());
     let mut taken = TakenRanges::default();
     for (clock, moment) in moments(plan, section) {
         match moment {
-            Moment::Ends(i) => taken.give_back(plan.slots[i as usize].offset, i),
-            Moment::Begins(i) => {
+            SectionMoment::Ends(i) => taken.give_back(plan.slots[i as usize].offset, i),
+            SectionMoment::Begins(i) => {
                 let (start, end) = (plan.slots[i as usize].offset, end_of(i));
                 let (until, holder) = skyline.longest(start, end);
                 let holder = if until > clock { Some(holder) } else { taken.holder(start, end) };
@@ -53,14 +53,14 @@ fn check_section(plan: &Plan, index: usize, carried: Vec<(u32, u32)>, findings: 
     }
 }
 
-fn moments(plan: &Plan, section: &Section) -> Vec<(u32, Moment)> {
+fn moments(plan: &Plan, section: &Section) -> Vec<(u32, SectionMoment)> {
     let mut moments = Vec::with_capacity(2 * section.entries.len());
     for entry in &section.entries {
         if let Entry::Slot(i) = *entry {
             let slot = &plan.slots[i as usize];
-            moments.push((slot.lower, Moment::Begins(i)));
+            moments.push((slot.lower, SectionMoment::Begins(i)));
             if slot.upper <= section.period() {
-                moments.push((slot.upper, Moment::Ends(i)));
+                moments.push((slot.upper, SectionMoment::Ends(i)));
             }
         }
     }

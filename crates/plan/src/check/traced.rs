@@ -16,7 +16,7 @@ pub fn check(plan: &Plan, trace: &Trace) -> Findings {
             .problem(|| format!("the plan is for {planned} requests, the trace has {traced}: it is of another trace"));
         return findings.conclude();
     }
-    let mut replay = Replay { plan, trace, taken: TakenRanges::default(), findings };
+    let mut replay = TracedReplay { plan, trace, taken: TakenRanges::default(), findings };
     for (i, request) in trace.requests.iter().enumerate() {
         if request.alloc.is_none() {
             replay.alloc(i);
@@ -32,14 +32,14 @@ pub fn check(plan: &Plan, trace: &Trace) -> Findings {
     replay.findings.conclude()
 }
 
-struct Replay<'a> {
+struct TracedReplay<'a> {
     plan: &'a Plan,
     trace: &'a Trace,
     taken: TakenRanges,
     findings: Findings,
 }
 
-impl Replay<'_> {
+impl TracedReplay<'_> {
     fn alloc(&mut self, i: usize) {
         let (Some(&Some(index)), Some(request)) = (self.plan.trace_map.get(i), self.trace.requests.get(i)) else {
             return;

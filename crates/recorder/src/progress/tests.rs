@@ -16,12 +16,12 @@ fn step(mark: Mark) -> Timed {
 
 #[test]
 fn a_line_says_how_far_the_recording_is() {
-    let progress = Progress { steps: 3, in_step: true, requests: 1_012_345, peak_allocated: 44_238_700_000 };
+    let progress = RecordingProgress { steps: 3, in_step: true, requests: 1_012_345, peak_allocated: 44_238_700_000 };
     assert_eq!(progress.line(Some(4)), "step 3 of 4 recorded, 1,012,345 requests, 41.20 GiB at most");
     assert_eq!(progress.line(None), "step 3 recorded, 1,012,345 requests, 41.20 GiB at most");
-    let first = Progress { steps: 0, in_step: true, requests: 7, peak_allocated: 0 };
+    let first = RecordingProgress { steps: 0, in_step: true, requests: 7, peak_allocated: 0 };
     assert_eq!(first.line(Some(2)), "in step 1 of 2, 7 requests, 0 B at most");
-    assert_eq!(Progress::default().line(None), "no step yet, 0 requests, 0 B at most");
+    assert_eq!(RecordingProgress::default().line(None), "no step yet, 0 requests, 0 B at most");
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn the_peak_is_that_of_the_fullest_device_and_steps_count_once() {
         counter.add(device, &[step(Mark::StepEnd)]);
     }
     counter.add(5, &[alloc(1)]);
-    let expected = Progress { steps: 1, in_step: false, requests: 5, peak_allocated: 1024 + 512 };
+    let expected = RecordingProgress { steps: 1, in_step: false, requests: 5, peak_allocated: 1024 + 512 };
     assert_eq!(counter.progress, expected);
 }
 

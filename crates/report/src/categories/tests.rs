@@ -17,7 +17,7 @@ fn bytes_at_peak(happens: &[(u64, &str)], places: &str) -> Vec<(&'static str, u6
         };
         builder.push(event, None);
     }
-    let places: Places = serde_json::from_str(places).unwrap();
+    let places: TensorPlaces = serde_json::from_str(places).unwrap();
     at_peak(&builder.finish(), &places).into_iter().map(|(category, bytes)| (category.name(), bytes)).collect()
 }
 

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 // Reads a column as the page does.
-fn read(bytes: &[u8], column: Column) -> Vec<u64> {
+fn read(bytes: &[u8], column: ColumnPlace) -> Vec<u64> {
     let mut at = column.at;
     let mut last = 0i64;
     (0..column.n)

@@ -1,6 +1,6 @@
 //! A map as pixels: every block counts with the exact share of each pixel that it covers.
 
-use stalloc_simulator::Source;
+use stalloc_simulator::PlacedBy;
 use stalloc_trace::Trace;
 
 use super::{BLOCKS, WASTE};
@@ -63,10 +63,10 @@ pub fn paint(trace: &Trace, mapped: &Mapped, top: u64, width: u32, height: u32) 
         let Some(place) = mapped.layout.places[placement.request.index()] else { continue };
         let lifetime = trace.lifetime(request);
         let colour = BLOCKS[match placement.source {
-            Source::Online => 0,
-            Source::Planned => 1,
-            Source::BestFit => 2,
-            Source::Fallback => 3,
+            PlacedBy::Online => 0,
+            PlacedBy::Planned => 1,
+            PlacedBy::BestFit => 2,
+            PlacedBy::Fallback => 3,
         }];
         blocks.fill(x(lifetime.start, lifetime.end.max(lifetime.start + 1)), y(place, request.rounded()), colour);
     }

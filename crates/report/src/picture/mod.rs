@@ -38,7 +38,7 @@ fn stroke(allocator: &str) -> (&'static str, &'static str) {
 
 /// A place for a map, in the picture's units.
 #[derive(Clone, Copy)]
-struct Frame {
+struct MapFrame {
     left: f64,
     top: f64,
     width: f64,
@@ -46,7 +46,7 @@ struct Frame {
 }
 
 /// The maps that are drawn: what the rest is measured against, and the plan's.
-fn shown<'m>(analysis: &'m Analysis<'_>) -> Vec<(&'m Mapped, Frame)> {
+fn shown<'m>(analysis: &'m Analysis<'_>) -> Vec<(&'m Mapped, MapFrame)> {
     let find = |name: &str| analysis.mapped.iter().find(|one| one.replay.allocator == name);
     let before = find(crate::actual::ACTUAL).or(find("pytorch")).or(analysis.mapped.first());
     let plan = find("stalloc").filter(|plan| before.is_none_or(|one| one.replay.allocator != plan.replay.allocator));
@@ -54,7 +54,7 @@ fn shown<'m>(analysis: &'m Analysis<'_>) -> Vec<(&'m Mapped, Frame)> {
     let (left, gap) = (80.0, 30.0);
     let room = SIZE.0 - left - 20.0;
     let width = (room - gap * (maps.len().max(1) - 1) as f64) / maps.len().max(1) as f64;
-    let frame = |i: usize| Frame { left: left + i as f64 * (width + gap), top: 455.0, width, height: 310.0 };
+    let frame = |i: usize| MapFrame { left: left + i as f64 * (width + gap), top: 455.0, width, height: 310.0 };
     maps.into_iter().enumerate().map(|(i, map)| (map, frame(i))).collect()
 }
 

@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use base64::Engine;
 
-use super::{BLOCKS, Frame, INK, LIVE, MUTED, RULE, SCALE, SIZE, WASTE, height, map, shown, stroke};
+use super::{BLOCKS, INK, LIVE, MUTED, MapFrame, RULE, SCALE, SIZE, WASTE, height, map, shown, stroke};
 use crate::Error;
 use crate::device::Analysis;
 use crate::page::escape;
 use crate::words::bytes;
 
-const CURVES: Frame = Frame { left: 80.0, top: 135.0, width: SIZE.0 - 100.0, height: 230.0 };
+const CURVES: MapFrame = MapFrame { left: 80.0, top: 135.0, width: SIZE.0 - 100.0, height: 230.0 };
 
 /// The pictures of a device of an input of some name.
 ///
@@ -44,7 +44,7 @@ fn levels(top: u64) -> impl Iterator<Item = u64> {
     (0..=8u64).map(move |i| i * step.max(1)).filter(move |&at| at <= top)
 }
 
-fn axis(out: &mut String, frame: Frame, top: u64) {
+fn axis(out: &mut String, frame: MapFrame, top: u64) {
     for level in levels(top) {
         let y = frame.top + frame.height * (1.0 - level as f64 / top as f64);
         let _ =

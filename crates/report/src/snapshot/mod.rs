@@ -8,7 +8,7 @@ use stalloc_simulator::Placement;
 use stalloc_trace::{Event, RequestId, StackId, Time, Trace};
 
 use crate::device::{Analysis, Mapped};
-use crate::snapshot::pickle::{Memo, Pickle};
+use crate::snapshot::pickle::{MemoNumber, Pickle};
 
 /// Elements of a list that are written in one portion.
 const PORTION: usize = 1000;
@@ -17,7 +17,7 @@ const PORTION: usize = 1000;
 /// in the lists. O(events + segments).
 pub fn snapshot(devices: &[(&Analysis<'_>, &Mapped)]) -> Vec<u8> {
     let mut pickle = Pickle::new();
-    let mut frames: Vec<Frames<'_>> = devices.iter().map(|(analysis, _)| Frames::new(analysis.trace)).collect();
+    let mut frames: Vec<StackTable<'_>> = devices.iter().map(|(analysis, _)| StackTable::new(analysis.trace)).collect();
     pickle.open_dict();
     pickle.string("segments");
     pickle.open_list();
@@ -51,14 +51,14 @@ pub fn snapshot(devices: &[(&Analysis<'_>, &Mapped)]) -> Vec<u8> {
 }
 
 /// Call stacks, each written once.
-struct Frames<'a> {
+struct StackTable<'a> {
     trace: &'a Trace,
-    known: HashMap<StackId, Memo>,
+    known: HashMap<StackId, MemoNumber>,
 }
 
-impl<'a> Frames<'a> {
+impl<'a> StackTable<'a> {
     fn new(trace: &'a Trace) -> Self {
-        Frames { trace, known: HashMap::new() }
+        StackTable { trace, known: HashMap::new() }
     }
 
     fn write(&mut self, pickle: &mut Pickle, stack: StackId) {
@@ -83,7 +83,7 @@ impl<'a> Frames<'a> {
 }
 
 /// A segment that is held at the end.
-struct Segment {
+struct HeldSegment {
     device: u32,
     address: u64,
     size: u64,
@@ -93,8 +93,8 @@ struct Segment {
     blocks: Vec<(u64, RequestId)>,
 }
 
-impl Segment {
-    fn write(&self, pickle: &mut Pickle, trace: &Trace, frames: &mut Frames<'_>) {
+impl HeldSegment {
+    fn write(&self, pickle: &mut Pickle, trace: &Trace, frames: &mut StackTable<'_>) {
         let size = |id: RequestId| trace.request(id).rounded();
         let live: u64 = self.blocks.iter().map(|&(_, id)| size(id)).sum();
         let requested: u64 = self.blocks.iter().map(|&(_, id)| trace.request(id).size).sum();
@@ -147,7 +147,7 @@ fn block(
     size: u64,
     requested: Option<u64>,
     stack: StackId,
-    frames: &mut Frames<'_>,
+    frames: &mut StackTable<'_>,
 ) {
     pickle.open_dict();
     for (name, value) in [("address", address), ("size", size), ("requested_size", requested.unwrap_or(0))] {
@@ -161,7 +161,7 @@ fn block(
 }
 
 /// What is held at the end; neighbours that a block spans are one expandable segment.
-fn segments(trace: &Trace, mapped: &Mapped) -> Vec<Segment> {
+fn segments(trace: &Trace, mapped: &Mapped) -> Vec<HeldSegment> {
     let Mapped { replay, layout } = mapped;
     let last = trace.end().saturating_sub(1);
     let mut held: Vec<_> = replay
@@ -172,7 +172,7 @@ fn segments(trace: &Trace, mapped: &Mapped) -> Vec<Segment> {
         .map(|(span, held)| (span.address, span.size, held.island))
         .collect();
     held.sort_unstable();
-    let mut segments: Vec<(Segment, u32)> = Vec::new();
+    let mut segments: Vec<(HeldSegment, u32)> = Vec::new();
     for (address, size, island) in held {
         match segments.last_mut() {
             Some((segment, of)) if *of == island && segment.address + segment.size == address => {
@@ -180,12 +180,12 @@ fn segments(trace: &Trace, mapped: &Mapped) -> Vec<Segment> {
                 segment.expandable = true;
             }
             _ => segments.push((
-                Segment { device: trace.device, address, size, stream: 0, expandable: false, blocks: Vec::new() },
+                HeldSegment { device: trace.device, address, size, stream: 0, expandable: false, blocks: Vec::new() },
                 island,
             )),
         }
     }
-    let mut segments: Vec<Segment> = segments.into_iter().map(|(segment, _)| segment).collect();
+    let mut segments: Vec<HeldSegment> = segments.into_iter().map(|(segment, _)| segment).collect();
     for placement in &replay.placements {
         let request = trace.request(placement.request);
         if trace.lifetime(request).end <= last {
@@ -203,7 +203,7 @@ fn segments(trace: &Trace, mapped: &Mapped) -> Vec<Segment> {
     segments
 }
 
-fn write_events(pickle: &mut Pickle, trace: &Trace, mapped: &Mapped, frames: &mut Frames<'_>) {
+fn write_events(pickle: &mut Pickle, trace: &Trace, mapped: &Mapped, frames: &mut StackTable<'_>) {
     let Mapped { replay, layout } = mapped;
     let mut places: Vec<Option<u64>> = vec![None; trace.requests.len()];
     for Placement { request, address, .. } in &replay.placements {

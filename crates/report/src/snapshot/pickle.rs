@@ -12,7 +12,7 @@ pub struct Pickle {
 
 /// A value that was written once and can be named again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memo(u32);
+pub struct MemoNumber(u32);
 
 impl Pickle {
     /// An empty pickle.
@@ -55,12 +55,12 @@ impl Pickle {
     /// A string; the second time only its number.
     pub fn string(&mut self, text: &str) {
         if let Some(&memo) = self.strings.get(text) {
-            return self.get(Memo(memo));
+            return self.get(MemoNumber(memo));
         }
         self.bytes.push(b'X');
         self.bytes.extend((text.len() as u32).to_le_bytes());
         self.bytes.extend(text.as_bytes());
-        let Memo(memo) = self.remember();
+        let MemoNumber(memo) = self.remember();
         self.strings.insert(text.to_owned(), memo);
     }
 
@@ -97,16 +97,16 @@ impl Pickle {
     }
 
     /// Remembers the value written last.
-    pub fn remember(&mut self) -> Memo {
+    pub fn remember(&mut self) -> MemoNumber {
         let memo = self.memo;
         self.memo += 1;
         self.bytes.push(b'r');
         self.bytes.extend(memo.to_le_bytes());
-        Memo(memo)
+        MemoNumber(memo)
     }
 
     /// A remembered value again: the same object.
-    pub fn get(&mut self, memo: Memo) {
+    pub fn get(&mut self, memo: MemoNumber) {
         self.bytes.push(b'j');
         self.bytes.extend(memo.0.to_le_bytes());
     }

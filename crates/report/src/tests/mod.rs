@@ -8,7 +8,7 @@ mod verdicts;
 
 use stalloc_trace::{Frame, RawEvent, SegmentAction, StackId, Trace, TraceBuilder};
 
-use crate::{Input, Subject};
+use crate::{ReportInput, Subject};
 
 /// A recording in the making.
 pub(crate) struct Maker {
@@ -49,8 +49,8 @@ impl Maker {
     }
 }
 
-pub(crate) fn input(name: &str, trace: Trace) -> Input {
-    Input {
+pub(crate) fn input(name: &str, trace: Trace) -> ReportInput {
+    ReportInput {
         name: name.into(),
         format: "test".into(),
         warnings: Vec::new(),

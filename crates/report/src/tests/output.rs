@@ -6,12 +6,12 @@ use base64::Engine;
 use stalloc_trace::{SegmentAction, StackId};
 
 use super::{Maker, input};
-use crate::{Input, Report};
+use crate::{Report, ReportInput};
 
 const MIB: u64 = 1 << 20;
 const EVIL: &str = "</script><img src=x onerror=alert(1)>__DATA__.py";
 
-fn evil() -> Input {
+fn evil() -> ReportInput {
     let mut maker = Maker::new();
     let stack = maker.stack(EVIL, 1, "<b>f</b>");
     maker.segment(SegmentAction::Alloc, 2 * MIB, 20 * MIB);
@@ -52,7 +52,7 @@ fn devices_of_the_same_number_are_compared() {
         input.devices.push(other);
         input
     };
-    let compared = |inputs: &[Input]| -> Vec<(usize, usize, usize)> {
+    let compared = |inputs: &[ReportInput]| -> Vec<(usize, usize, usize)> {
         let report = Report::new(inputs);
         let comparisons = report.figures().comparisons.iter();
         comparisons.map(|one| (one.before.device, one.after.input, one.after.device)).collect()
@@ -73,7 +73,8 @@ fn a_name_cannot_become_markup_anywhere() {
 
 #[test]
 fn an_input_without_devices_still_makes_a_page() {
-    let inputs = [Input { name: "empty".into(), format: "none".into(), warnings: Vec::new(), devices: Vec::new() }];
+    let inputs =
+        [ReportInput { name: "empty".into(), format: "none".into(), warnings: Vec::new(), devices: Vec::new() }];
     let report = Report::new(&inputs);
     assert!(data(&report.html().unwrap())["devices"][0].as_array().unwrap().is_empty());
     assert!(report.svg().is_err() && report.png().is_err() && report.snapshot().is_err());

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::advice::{REMEDIES, remedy};
 use crate::diagnosis::{CAUSES, Diagnosis, diagnosis, named};
-use crate::facts::{HolderBytes, Kind};
+use crate::facts::{HolderBytes, Role};
 use crate::figures::Verdict;
 use crate::known::Known;
 use crate::sentence::filled;
@@ -19,7 +19,7 @@ fn failed(more: &Value) -> Known {
     serde_json::from_value(facts).unwrap()
 }
 
-fn holder(kind: Kind, bytes: u64) -> HolderBytes {
+fn holder(kind: Role, bytes: u64) -> HolderBytes {
     HolderBytes { kind, bytes, holder: "list `kept` of `Net`".into(), blocks: 20, ..HolderBytes::default() }
 }
 
@@ -39,15 +39,15 @@ fn cases() -> Vec<(Verdict, Option<&'static str>, Known, Vec<HolderBytes>)> {
         (Growth, Some(cause), failed(&all), vec![holder(kind, 700)])
     };
     let large = |cause, facts: Value| (TooLarge, Some(cause), failed(&facts), Vec::new());
-    let loaded = HolderBytes { is_loaded: true, ..holder(Kind::Container, 60) };
+    let loaded = HolderBytes { is_loaded: true, ..holder(Role::Container, 60) };
     vec![
         large("pinned_memory", json!({"pinning": true, "pinned": 7, "free": 9})),
         large("limit", json!({"allowed": 850, "total": 2000, "reserved": 820, "free": 700})),
         (TooLarge, Some("other_processes"), device(json!({"processes": "process 7 has 900 B"})), vec![]),
         (TooLarge, Some("libraries"), device(json!({"others": 0})), vec![]),
-        (TooLarge, Some("exception"), failed(&json!({})), vec![holder(Kind::Exception, 300)]),
-        (TooLarge, Some("exception"), failed(&json!({})), vec![holder(Kind::KeptException, 300)]),
-        grown("exception", Kind::KeptException, json!({})),
+        (TooLarge, Some("exception"), failed(&json!({})), vec![holder(Role::Exception, 300)]),
+        (TooLarge, Some("exception"), failed(&json!({})), vec![holder(Role::KeptException, 300)]),
+        grown("exception", Role::KeptException, json!({})),
         (
             Growth,
             Some("enlarged"),
@@ -57,23 +57,23 @@ fn cases() -> Vec<(Verdict, Option<&'static str>, Known, Vec<HolderBytes>)> {
             vec![],
         ),
         (Fragmentation, Some("graph_pools"), failed(&json!({"pools": 3, "pools_empty": 400})), vec![]),
-        grown("hook", Kind::Hook, json!({})),
-        grown("cycles", Kind::Garbage, json!({})),
-        grown("gradient_cycle", Kind::GradientCycle, json!({})),
-        (Growth, Some("cycles"), failed(&json!({})), vec![holder(Kind::Garbage, 300)]),
-        (Growth, Some("gradient_cycle"), failed(&json!({})), vec![holder(Kind::GradientCycle, 300)]),
-        grown("no_grad", Kind::GraphOfMany, json!({"evaluates": "No optimizer exists"})),
-        grown("graph", Kind::GraphOfMany, json!({})),
-        grown("kept", Kind::Container, json!({})),
+        grown("hook", Role::Hook, json!({})),
+        grown("cycles", Role::Garbage, json!({})),
+        grown("gradient_cycle", Role::GradientCycle, json!({})),
+        (Growth, Some("cycles"), failed(&json!({})), vec![holder(Role::Garbage, 300)]),
+        (Growth, Some("gradient_cycle"), failed(&json!({})), vec![holder(Role::GradientCycle, 300)]),
+        grown("no_grad", Role::GraphOfMany, json!({"evaluates": "No optimizer exists"})),
+        grown("graph", Role::GraphOfMany, json!({})),
+        grown("kept", Role::Container, json!({})),
         large("optimizer_states", json!({"fails_in_optimizer": true, "optimizer": "AdamW", "to_come": 200})),
-        (TooLarge, Some("kept"), failed(&json!({})), vec![holder(Kind::Dataset, 300)]),
-        (TooLarge, Some("kept"), failed(&json!({})), vec![holder(Kind::Native, 500), loaded]),
+        (TooLarge, Some("kept"), failed(&json!({})), vec![holder(Role::Dataset, 300)]),
+        (TooLarge, Some("kept"), failed(&json!({})), vec![holder(Role::Native, 500), loaded]),
         large("kept", json!({"loaded": 300, "built": 100, "loaded_site": "train.py:5 main"})),
         (
             TooLarge,
             Some("optimizer_states"),
             failed(&json!({"optimizer": "AdamW", "to_come": 400, "gradients": 200, "later": 600, "graphs": 0})),
-            vec![holder(Kind::Parameters, 200)],
+            vec![holder(Role::Parameters, 200)],
         ),
         large(
             "models",
@@ -87,7 +87,7 @@ fn cases() -> Vec<(Verdict, Option<&'static str>, Known, Vec<HolderBytes>)> {
             TooLarge,
             Some("no_grad"),
             failed(&json!({"grad_enabled": true, "evaluates": "No optimizer exists"})),
-            vec![holder(Kind::Graph, 300)],
+            vec![holder(Role::Graph, 300)],
         ),
         large("gradient_buckets", json!({"buckets": 100})),
         large("gathered", json!({"gathered": 300})),
@@ -96,9 +96,9 @@ fn cases() -> Vec<(Verdict, Option<&'static str>, Known, Vec<HolderBytes>)> {
             TooLarge,
             Some("models"),
             failed(&json!({"models_bytes": 500, "second_model": 200, "models": "2 models are on the GPU."})),
-            vec![holder(Kind::Parameters, 300)],
+            vec![holder(Role::Parameters, 300)],
         ),
-        (TooLarge, Some("remade"), failed(&json!({"remade": 300, "model": 500})), vec![holder(Kind::Graph, 300)]),
+        (TooLarge, Some("remade"), failed(&json!({"remade": 300, "model": 500})), vec![holder(Role::Graph, 300)]),
         large("weights", json!({"model": 500})),
         large("weights", json!({"resident": 500})),
         large("weights", json!({"built": 500})),
@@ -107,7 +107,7 @@ fn cases() -> Vec<(Verdict, Option<&'static str>, Known, Vec<HolderBytes>)> {
             TooLarge,
             Some("activations"),
             failed(&json!({"graphs": 400, "first": "in its first forward pass"})),
-            vec![holder(Kind::Graph, 400)],
+            vec![holder(Role::Graph, 400)],
         ),
         large("activations", json!({"made": 500})),
         large("activations", json!({"forward": 500})),
@@ -216,7 +216,7 @@ fn conditions(cause: Option<&'static str>) -> Vec<BTreeSet<String>> {
 
 #[test]
 fn the_tables_name_facts_causes_and_kinds_that_there_are() {
-    let one = HolderBytes { content: "Request".into(), owner: "torch.Net".into(), ..holder(Kind::Attribute, 20) };
+    let one = HolderBytes { content: "Request".into(), owner: "torch.Net".into(), ..holder(Role::Attribute, 20) };
     let known: Map<String, Value> = Known::default().with(Some(&one));
     let is_fact = |name: &str| assert!(known.contains_key(name), "{name}");
     let conditions_name_facts = |conditions: &'static str| {
@@ -240,7 +240,7 @@ fn the_tables_name_facts_causes_and_kinds_that_there_are() {
         assert!(named::<Verdict>(verdict).is_some() && !cause.is_empty(), "{head}");
         assert!(["", "failed", "ended"].contains(&when), "{head}");
         let kinds = who.split(' ').filter(|one| !["any", "kept", "growing"].contains(one));
-        kinds.for_each(|kind| assert!(named::<Kind>(kind).is_some_and(|kind| kind != Kind::Other), "{head}: {kind}"));
+        kinds.for_each(|kind| assert!(named::<Role>(kind).is_some_and(|kind| kind != Role::Other), "{head}: {kind}"));
     }
     for (head, _) in rows(REMEDIES) {
         let (cause, conditions) = head.split_once(' ').unwrap_or((head, ""));
@@ -258,8 +258,8 @@ fn kinds_of_holders_are_the_same_in_python() {
     let python = include_str!("../../../../python/stalloc/_out_of_memory/kinds.py");
     let theirs: Vec<&str> =
         python.lines().filter_map(|line| line.trim().split_once(" = \"")?.1.strip_suffix('"')).collect();
-    assert!(theirs.iter().all(|name| named::<Kind>(name).is_some_and(|kind| kind != Kind::Other)), "{theirs:?}");
-    let (_, ours) = include_str!("../facts.rs").split_once("pub enum Kind {").unwrap();
+    assert!(theirs.iter().all(|name| named::<Role>(name).is_some_and(|kind| kind != Role::Other)), "{theirs:?}");
+    let (_, ours) = include_str!("../facts.rs").split_once("pub enum Role {").unwrap();
     let (ours, _) = ours.split_once("\n}").unwrap();
     let is_kind = |line: &&str| line.ends_with(',') && !line.starts_with("//");
     let ours = ours.lines().map(str::trim).filter(is_kind).count();

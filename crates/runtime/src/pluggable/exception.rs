@@ -12,7 +12,7 @@ use crate::messages::say;
 
 /// Which exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ExceptionKind {
     /// `c10::OutOfMemoryError`.
     OutOfMemory,
     /// `c10::Error`.
@@ -58,21 +58,21 @@ const EXCEPTION_BYTES: usize = 4096;
 const FIRST_VIRTUAL: usize = 2 * size_of::<usize>();
 
 /// Names under which a build of PyTorch exports its constructors, which depend on its `std::string`.
-struct Names {
+struct SymbolNames {
     make_string: &'static CStr,
     error: &'static CStr,
     out_of_memory: &'static CStr,
 }
 
-const BUILDS: [Names; 2] = [
-    Names {
+const BUILDS: [SymbolNames; 2] = [
+    SymbolNames {
         make_string: c"_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1EPKcRKS3_",
         error: c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
         out_of_memory:
             c"_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
     },
     // Before 2.6 with the string of before C++11: a pointer, for which there is room in ours.
-    Names {
+    SymbolNames {
         make_string: c"_ZNSsC1EPKcRKSaIcE",
         error: c"_ZN3c105ErrorC1ENS_14SourceLocationESs",
         out_of_memory: c"_ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationESs",
@@ -84,13 +84,13 @@ const BUILDS: [Names; 2] = [
 const LIBRARIES: [&CStr; 3] = [c"libc10_cuda.so", c"libc10_hip.so", c"libc10.so"];
 
 /// A library of the process.
-struct Library(*mut c_void);
+struct LoadedLibrary(*mut c_void);
 
-impl Library {
-    fn find(name: &CStr) -> Option<Library> {
+impl LoadedLibrary {
+    fn find(name: &CStr) -> Option<LoadedLibrary> {
         // SAFETY: the name ends in NUL; nothing is loaded, so no code runs.
         let handle = unsafe { dlopen(name.as_ptr(), LOADED) };
-        (!handle.is_null()).then_some(Library(handle))
+        (!handle.is_null()).then_some(LoadedLibrary(handle))
     }
 
     fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
@@ -111,21 +111,21 @@ struct Parts {
 }
 
 impl Parts {
-    fn find(kind: Kind) -> Option<Parts> {
-        let mut libraries = LIBRARIES.into_iter().filter_map(Library::find);
+    fn find(kind: ExceptionKind) -> Option<Parts> {
+        let mut libraries = LIBRARIES.into_iter().filter_map(LoadedLibrary::find);
         libraries.find_map(|library| BUILDS.iter().find_map(|names| Parts::in_library(&library, names, kind)))
     }
 
-    fn in_library(library: &Library, names: &Names, kind: Kind) -> Option<Parts> {
+    fn in_library(library: &LoadedLibrary, names: &SymbolNames, kind: ExceptionKind) -> Option<Parts> {
         let find = |name: &CStr| library.symbol(name);
         let (construct, type_info, vtable) = match kind {
-            Kind::OutOfMemory => (
+            ExceptionKind::OutOfMemory => (
                 // Where the class inherits its base's constructor, the object becomes ours by its vtable.
                 find(names.out_of_memory).or_else(|| find(names.error))?,
                 find(c"_ZTIN3c1016OutOfMemoryErrorE")?,
                 find(c"_ZTVN3c1016OutOfMemoryErrorE")?,
             ),
-            Kind::Other => (find(names.error)?, find(c"_ZTIN3c105ErrorE")?, find(c"_ZTVN3c105ErrorE")?),
+            ExceptionKind::Other => (find(names.error)?, find(c"_ZTIN3c105ErrorE")?, find(c"_ZTVN3c105ErrorE")?),
         };
         let (make_string, allocate) = (find(names.make_string)?, find(c"__cxa_allocate_exception")?);
         let throw = find(c"__cxa_throw")?;
@@ -157,7 +157,7 @@ unsafe extern "C" fn destroy(exception: *mut c_void) {
 /// # Safety
 /// Only C++ frames that expect exceptions, and Rust frames of the "C-unwind" ABI without anything left to drop, may lie
 /// between here and PyTorch.
-pub unsafe fn throw(kind: Kind, message: String) -> ! {
+pub unsafe fn throw(kind: ExceptionKind, message: String) -> ! {
     let Some(parts) = Parts::find(kind) else {
         say(&message);
         std::process::abort();

@@ -25,20 +25,20 @@ use crate::registry::{self, HOST};
 mod environment;
 mod exception;
 
-pub use exception::Kind;
+pub use exception::ExceptionKind;
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The exception to raise.
-    pub kind: Kind,
+    pub kind: ExceptionKind,
     /// What it says.
     pub text: String,
 }
 
 impl Refusal {
     fn other(text: &str) -> Self {
-        Refusal { kind: Kind::Other, text: format!("stalloc: {text}") }
+        Refusal { kind: ExceptionKind::Other, text: format!("stalloc: {text}") }
     }
 }
 
@@ -106,7 +106,7 @@ pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal
     }
     if size >= LARGEST {
         let text = "CUDA out of memory. Tried to allocate more than 1EB memory.".to_owned();
-        return Err(Refusal { kind: Kind::OutOfMemory, text });
+        return Err(Refusal { kind: ExceptionKind::OutOfMemory, text });
     }
     if let Some(served) = arenas::serve(device, size, stream) {
         return Ok(served.address);
@@ -136,7 +136,7 @@ pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal
                 bytes(held.1),
                 bytes(arena + held.0)
             );
-            Refusal { kind: Kind::OutOfMemory, text }
+            Refusal { kind: ExceptionKind::OutOfMemory, text }
         }
         error => Refusal::other(&format!("GPU {device}: {error}")),
     })

@@ -22,7 +22,7 @@ use crate::program::{Op, Step, compile, next_request};
 use crate::{Error, actual_peak_reserved, adopt};
 
 pub use script::Mismatch;
-use script::Script;
+use script::ScriptedDevice;
 
 /// Whose rules a recording follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ fn compare_as(trace: &Trace, dialect: Dialect, memory_limit: Option<u64>) -> Res
         Dialect::PytorchByAge => Settings { older_segments_first: true, ..settings },
         Dialect::TorchNpu => settings.torch_npu(),
     };
-    let script = Script::new(trace, initial.reserved());
+    let script = ScriptedDevice::new(trace, initial.reserved());
     let mut caching = Caching::new(script.clone(), settings.clone());
     let mut last = 0;
     for segment in &initial.segments {
@@ -152,8 +152,8 @@ type Compared = Result<(), (Time, Mismatch)>;
 
 struct Walk<'a> {
     trace: &'a Trace,
-    caching: Caching<Script>,
-    script: Script,
+    caching: Caching<ScriptedDevice>,
+    script: ScriptedDevice,
     /// Where live requests are.
     addresses: Vec<Option<u64>>,
     busy: FxHashMap<RequestId, Stream>,

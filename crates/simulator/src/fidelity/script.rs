@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use stalloc_device::{Address, Device, Error, MemoryInfo, Stream};
-use stalloc_trace::{Event as TraceEvent, SegmentAction, SegmentEvent, Time, Trace};
+use stalloc_trace::{Event, SegmentAction, SegmentEvent, Time, Trace};
 use thiserror::Error as ThisError;
 
-use crate::busy::{BusyStreams, Event};
+use crate::busy::{BusyStreams, SimulatedEvent};
 use crate::device::UNLIMITED;
 
 /// What the allocator's code did and the recording did not, or the other way round.
@@ -65,9 +65,9 @@ fn recorded(event: &Option<SegmentEvent>) -> String {
 
 /// The device; clones are handles to the same one.
 #[derive(Clone)]
-pub(super) struct Script(Rc<RefCell<State>>);
+pub(super) struct ScriptedDevice(Rc<RefCell<ScriptState>>);
 
-struct State {
+struct ScriptState {
     events: Vec<(Time, SegmentEvent)>,
     /// The event that comes next.
     next: usize,
@@ -85,14 +85,14 @@ struct State {
     busy: BusyStreams,
 }
 
-impl Script {
+impl ScriptedDevice {
     /// The script of a trace; `used` bytes are reserved before it starts.
     pub fn new(trace: &Trace, used: u64) -> Self {
         let events = trace.events.iter().enumerate().filter_map(|(time, event)| match event {
-            TraceEvent::Segment(event) => Some((time as Time, *event)),
+            Event::Segment(event) => Some((time as Time, *event)),
             _ => None,
         });
-        Script(Rc::new(RefCell::new(State {
+        ScriptedDevice(Rc::new(RefCell::new(ScriptState {
             events: events.collect(),
             next: 0,
             mapped: 0,
@@ -144,7 +144,7 @@ impl Script {
     }
 }
 
-impl State {
+impl ScriptState {
     fn now(&self) -> Option<SegmentEvent> {
         self.events.get(self.next).filter(|(time, _)| *time < self.until).map(|(_, event)| *event)
     }
@@ -183,8 +183,8 @@ impl State {
     }
 }
 
-impl Device for Script {
-    type Event = Event;
+impl Device for ScriptedDevice {
+    type Event = SimulatedEvent;
 
     fn alloc(&mut self, bytes: u64) -> Result<Address, Error> {
         let state = &mut *self.0.borrow_mut();
@@ -249,19 +249,19 @@ impl Device for Script {
         Ok(MemoryInfo { free: UNLIMITED, total: UNLIMITED })
     }
 
-    fn record(&mut self, stream: Stream) -> Result<Event, Error> {
+    fn record(&mut self, stream: Stream) -> Result<SimulatedEvent, Error> {
         Ok(self.0.borrow().busy.record(stream))
     }
 
-    fn completed(&mut self, event: &Event) -> Result<bool, Error> {
+    fn completed(&mut self, event: &SimulatedEvent) -> Result<bool, Error> {
         Ok(self.0.borrow().busy.completed(event))
     }
 
-    fn wait(&mut self, _event: &Event) -> Result<(), Error> {
+    fn wait(&mut self, _event: &SimulatedEvent) -> Result<(), Error> {
         Ok(())
     }
 
-    fn queue_wait(&mut self, _stream: Stream, _event: &Event) -> Result<(), Error> {
+    fn queue_wait(&mut self, _stream: Stream, _event: &SimulatedEvent) -> Result<(), Error> {
         Ok(())
     }
 

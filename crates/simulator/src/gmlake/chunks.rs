@@ -6,65 +6,65 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stalloc_device::{Address, Stream};
 
-use super::range::Range;
+use super::range::SegmentRange;
 use super::stitched::{StitchedBlocks, StitchedId};
 
 #[derive(Debug)]
-struct Segment {
+struct GmlakeSegment {
     address: Address,
     bytes: u64,
     stream: Stream,
     /// By offset: length, and whether it is in use.
     runs: BTreeMap<u64, (u64, bool)>,
     /// Parts that stitched blocks are made of.
-    links: Vec<(StitchedId, Range)>,
+    links: Vec<(StitchedId, SegmentRange)>,
 }
 
 /// All segments.
 #[derive(Debug, Default)]
-pub(super) struct Chunks {
-    segments: Vec<Option<Segment>>,
+pub(super) struct GmlakeSegments {
+    segments: Vec<Option<GmlakeSegment>>,
     vacant: Vec<usize>,
     /// Free runs by (stream, bytes, address), with their segment.
     free: BTreeSet<(Stream, u64, Address, usize)>,
 }
 
-impl Chunks {
+impl GmlakeSegments {
     /// A new segment, free.
-    pub fn add(&mut self, address: Address, bytes: u64, stream: Stream) -> Range {
+    pub fn add(&mut self, address: Address, bytes: u64, stream: Stream) -> SegmentRange {
         let runs = BTreeMap::from([(0, (bytes, false))]);
-        let segment = Segment { address, bytes, stream, runs, links: Vec::new() };
+        let segment = GmlakeSegment { address, bytes, stream, runs, links: Vec::new() };
         let place = self.vacant.pop().unwrap_or_else(|| {
             self.segments.push(None);
             self.segments.len() - 1
         });
         self.segments[place] = Some(segment);
         self.free.insert((stream, bytes, address, place));
-        Range { segment: place, offset: 0, bytes }
+        SegmentRange { segment: place, offset: 0, bytes }
     }
 
     /// Where a range lies.
-    pub fn address(&self, range: Range) -> Address {
+    pub fn address(&self, range: SegmentRange) -> Address {
         self.segment(range.segment).map_or(0, |segment| segment.address + range.offset)
     }
 
-    fn segment(&self, place: usize) -> Option<&Segment> {
+    fn segment(&self, place: usize) -> Option<&GmlakeSegment> {
         self.segments.get(place)?.as_ref()
     }
 
     /// The smallest free run of at least `bytes` bytes, among equals the lowest.
-    pub fn best_fit(&self, stream: Stream, bytes: u64) -> Option<Range> {
+    pub fn best_fit(&self, stream: Stream, bytes: u64) -> Option<SegmentRange> {
         let &(found, bytes, address, segment) = self.free.range((stream, bytes, 0, 0)..).next()?;
         (found == stream).then(|| self.run(segment, address, bytes))
     }
 
-    fn run(&self, segment: usize, address: Address, bytes: u64) -> Range {
+    fn run(&self, segment: usize, address: Address, bytes: u64) -> SegmentRange {
         let start = self.segment(segment).map_or(0, |segment| segment.address);
-        Range { segment, offset: address - start, bytes }
+        SegmentRange { segment, offset: address - start, bytes }
     }
 
     /// The largest free runs that make exactly `bytes` bytes together, the last one cut; `None` if all are too few.
-    pub fn largest(&self, stream: Stream, bytes: u64) -> Option<Vec<Range>> {
+    pub fn largest(&self, stream: Stream, bytes: u64) -> Option<Vec<SegmentRange>> {
         let mut missing = bytes;
         let mut ranges = Vec::new();
         let all = (stream, 0, 0, 0)..=(stream, u64::MAX, u64::MAX, usize::MAX);
@@ -80,7 +80,7 @@ impl Chunks {
     }
 
     /// A free range is in use from now on.
-    pub fn take(&mut self, range: Range, stitched: &mut StitchedBlocks) {
+    pub fn take(&mut self, range: SegmentRange, stitched: &mut StitchedBlocks) {
         let Some(Some(segment)) = self.segments.get_mut(range.segment) else { return };
         let Some((&offset, &(bytes, _))) = segment.runs.range(..=range.offset).next_back() else { return };
         self.free.remove(&(segment.stream, bytes, segment.address + offset, range.segment));
@@ -100,7 +100,7 @@ impl Chunks {
     }
 
     /// A range that was taken is free again.
-    pub fn give(&mut self, range: Range, stitched: &mut StitchedBlocks) {
+    pub fn give(&mut self, range: SegmentRange, stitched: &mut StitchedBlocks) {
         let Some(Some(segment)) = self.segments.get_mut(range.segment) else { return };
         segment.runs.remove(&range.offset);
         let (mut from, mut to) = (range.offset, range.offset + range.bytes);
@@ -122,14 +122,14 @@ impl Chunks {
     }
 
     /// A stitched block is made of this range, among others.
-    pub fn link(&mut self, range: Range, id: StitchedId) {
+    pub fn link(&mut self, range: SegmentRange, id: StitchedId) {
         if let Some(Some(segment)) = self.segments.get_mut(range.segment) {
             segment.links.push((id, range));
         }
     }
 
     /// A stitched block is no more.
-    pub fn unlink(&mut self, ranges: &[Range], id: StitchedId) {
+    pub fn unlink(&mut self, ranges: &[SegmentRange], id: StitchedId) {
         for range in ranges {
             if let Some(Some(segment)) = self.segments.get_mut(range.segment) {
                 segment.links.retain(|(linked, _)| *linked != id);
@@ -141,7 +141,7 @@ impl Chunks {
     pub fn remove_unused(&mut self) -> Vec<(Address, u64)> {
         let mut removed = Vec::new();
         for place in 0..self.segments.len() {
-            let unused = |s: &&mut Segment| s.links.is_empty() && s.runs.get(&0) == Some(&(s.bytes, false));
+            let unused = |s: &&mut GmlakeSegment| s.links.is_empty() && s.runs.get(&0) == Some(&(s.bytes, false));
             if let Some(segment) = self.segments[place].as_mut().filter(|s| unused(s)) {
                 self.free.remove(&(segment.stream, segment.bytes, segment.address, place));
                 removed.push((segment.address, segment.bytes));

@@ -30,8 +30,8 @@ mod chunks;
 mod range;
 mod stitched;
 
-use chunks::Chunks;
-use range::Range;
+use chunks::GmlakeSegments;
+use range::SegmentRange;
 use stitched::{StitchedBlocks, StitchedId};
 
 /// Physical memory comes in pieces of this size.
@@ -39,7 +39,7 @@ const CHUNK: u64 = 2 << 20;
 
 /// GMLake's options, with its defaults.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct GmlakeSettings {
     /// `fragLimit`: smaller requests get no new stitched block, bytes.
     pub fragment_limit: u64,
     /// `reuseLimit`: how many times larger than its request a stitched block may be.
@@ -48,21 +48,21 @@ pub struct Settings {
     pub address_space: u64,
 }
 
-impl Default for Settings {
+impl Default for GmlakeSettings {
     fn default() -> Self {
-        Settings { fragment_limit: 512 << 20, reuse_limit: 10.0, address_space: 1000 << 30 }
+        GmlakeSettings { fragment_limit: 512 << 20, reuse_limit: 10.0, address_space: 1000 << 30 }
     }
 }
 
 /// What lives at an address.
 #[derive(Clone, Copy, Debug)]
 enum VirtualBlock {
-    Primitive(Range),
+    Primitive(SegmentRange),
     Stitched(StitchedId),
 }
 
 #[derive(Debug)]
-struct Live {
+struct HeldRequest {
     held: VirtualBlock,
     /// Bytes that it counts for.
     bytes: u64,
@@ -72,12 +72,12 @@ struct Live {
 
 /// The model.
 pub struct Gmlake<D: Device> {
-    settings: Settings,
+    settings: GmlakeSettings,
     device: D,
     small: Caching<D>,
-    chunks: Chunks,
+    chunks: GmlakeSegments,
     stitched: StitchedBlocks,
-    live: FxHashMap<Address, Live>,
+    live: FxHashMap<Address, HeldRequest>,
     /// Released, but used by other streams until these events have completed.
     waiting: VecDeque<(Vec<D::Event>, VirtualBlock)>,
     allocated: u64,
@@ -86,12 +86,12 @@ pub struct Gmlake<D: Device> {
 
 impl<D: Device + Clone> Gmlake<D> {
     /// An empty one.
-    pub fn new(device: D, settings: Settings) -> Self {
+    pub fn new(device: D, settings: GmlakeSettings) -> Self {
         Gmlake {
             settings,
             small: Caching::new(device.clone(), CachingSettings::default()),
             device,
-            chunks: Chunks::default(),
+            chunks: GmlakeSegments::default(),
             stitched: StitchedBlocks::default(),
             live: FxHashMap::default(),
             waiting: VecDeque::new(),
@@ -123,7 +123,7 @@ impl<D: Device + Clone> Gmlake<D> {
         self.stitch(bytes, stream)
     }
 
-    fn take(&mut self, range: Range) -> (Address, VirtualBlock) {
+    fn take(&mut self, range: SegmentRange) -> (Address, VirtualBlock) {
         self.chunks.take(range, &mut self.stitched);
         (self.chunks.address(range), VirtualBlock::Primitive(range))
     }
@@ -158,7 +158,7 @@ impl<D: Device + Clone> Gmlake<D> {
     }
 
     /// New memory for `bytes` bytes.
-    fn grow(&mut self, bytes: u64, stream: Stream) -> Result<Option<Range>, Error> {
+    fn grow(&mut self, bytes: u64, stream: Stream) -> Result<Option<SegmentRange>, Error> {
         let segment = if bytes < 10 << 20 { 20 << 20 } else { bytes };
         match self.device.alloc(segment) {
             Ok(address) => {
@@ -222,7 +222,7 @@ impl<D: Device + Clone> Allocator for Gmlake<D> {
         };
         let bytes = rounded(size);
         self.allocated += bytes;
-        self.live.insert(address, Live { held, bytes, stream, others: Vec::new() });
+        self.live.insert(address, HeldRequest { held, bytes, stream, others: Vec::new() });
         Ok(address)
     }
 

@@ -2,16 +2,16 @@
 
 /// Part of a segment, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Range {
+pub(super) struct SegmentRange {
     pub segment: usize,
     pub offset: u64,
     pub bytes: u64,
 }
 
-impl Range {
+impl SegmentRange {
     /// Its first `bytes` bytes.
     pub fn front(self, bytes: u64) -> Self {
-        Range { bytes, ..self }
+        SegmentRange { bytes, ..self }
     }
 
     /// Bytes that it shares with a part of the same segment.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use stalloc_device::{Address, Stream};
 
-use super::range::Range;
+use super::range::SegmentRange;
 
 /// Index of a stitched block.
 pub(super) type StitchedId = usize;
@@ -14,7 +14,7 @@ struct Stitched {
     address: Address,
     bytes: u64,
     stream: Stream,
-    parts: Vec<Range>,
+    parts: Vec<SegmentRange>,
     /// Bytes of its chunks that somebody uses.
     used: u64,
     /// Bytes at its front that it uses itself.
@@ -47,7 +47,7 @@ impl StitchedBlocks {
     }
 
     /// A new one of free ranges.
-    pub fn add(&mut self, address: Address, stream: Stream, parts: &[Range]) -> StitchedId {
+    pub fn add(&mut self, address: Address, stream: Stream, parts: &[SegmentRange]) -> StitchedId {
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let block = Stitched { address, bytes, stream, parts: parts.to_vec(), used: 0, active: None };
         let id = self.vacant.pop().unwrap_or_else(|| {
@@ -67,14 +67,14 @@ impl StitchedBlocks {
     }
 
     /// Marks one as used by itself: the ranges that make its first `bytes` bytes.
-    pub fn activate(&mut self, id: StitchedId, bytes: u64) -> Vec<Range> {
+    pub fn activate(&mut self, id: StitchedId, bytes: u64) -> Vec<SegmentRange> {
         let Some(Some(block)) = self.slab.get_mut(id) else { return Vec::new() };
         block.active = Some(bytes);
         front(block, bytes)
     }
 
     /// Marks one as no longer used by itself: the ranges that it used.
-    pub fn deactivate(&mut self, id: StitchedId) -> Vec<Range> {
+    pub fn deactivate(&mut self, id: StitchedId) -> Vec<SegmentRange> {
         let Some(Some(block)) = self.slab.get_mut(id) else { return Vec::new() };
         let bytes = block.active.take().unwrap_or(0);
         front(block, bytes)
@@ -99,7 +99,7 @@ impl StitchedBlocks {
     }
 
     /// Removes those that do not use their chunks: id, address and parts of each.
-    pub fn forget_idle(&mut self) -> Vec<(StitchedId, Address, Vec<Range>)> {
+    pub fn forget_idle(&mut self) -> Vec<(StitchedId, Address, Vec<SegmentRange>)> {
         let mut forgotten = Vec::new();
         for id in 0..self.slab.len() {
             if let Some(block) = self.slab[id].take_if(|block| block.active.is_none()) {
@@ -114,7 +114,7 @@ impl StitchedBlocks {
 }
 
 /// The parts that make the first `bytes` bytes of a block.
-fn front(block: &Stitched, bytes: u64) -> Vec<Range> {
+fn front(block: &Stitched, bytes: u64) -> Vec<SegmentRange> {
     let mut missing = bytes;
     let mut ranges = Vec::new();
     for &part in &block.parts {

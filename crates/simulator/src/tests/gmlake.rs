@@ -2,16 +2,16 @@
 
 use stalloc_allocator::{Allocator, Error};
 
-use crate::device::Recorder;
-use crate::gmlake::{Gmlake, Settings};
+use crate::device::SimGpu;
+use crate::gmlake::{Gmlake, GmlakeSettings};
 
 const MIB: u64 = 1 << 20;
 
-fn gmlake(capacity: u64) -> Gmlake<Recorder> {
-    Gmlake::new(Recorder::new(capacity), Settings { fragment_limit: 100 * MIB, ..Settings::default() })
+fn gmlake(capacity: u64) -> Gmlake<SimGpu> {
+    Gmlake::new(SimGpu::new(capacity), GmlakeSettings { fragment_limit: 100 * MIB, ..GmlakeSettings::default() })
 }
 
-fn two_free_blocks(allocator: &mut Gmlake<Recorder>) {
+fn two_free_blocks(allocator: &mut Gmlake<SimGpu>) {
     let blocks = [100 * MIB, 60 * MIB].map(|size| allocator.malloc(size, 0).unwrap());
     blocks.iter().for_each(|&address| allocator.free(address).unwrap());
 }
@@ -59,8 +59,9 @@ fn what_is_given_back_is_given_back_whole() {
 
 #[test]
 fn a_stitched_block_that_another_stream_uses_keeps_its_chunks() {
-    let device = Recorder::new(1 << 40);
-    let mut allocator = Gmlake::new(device.clone(), Settings { fragment_limit: 100 * MIB, ..Settings::default() });
+    let device = SimGpu::new(1 << 40);
+    let mut allocator =
+        Gmlake::new(device.clone(), GmlakeSettings { fragment_limit: 100 * MIB, ..GmlakeSettings::default() });
     two_free_blocks(&mut allocator);
     let stitched = allocator.malloc(160 * MIB, 0).unwrap();
     let busy = device.start(0);

@@ -145,7 +145,7 @@ proptest! {
     ) {
         let trace = trace(&steps, initial);
         let plan = Plan { alignment: 512, ..Plan::default() };
-        let gmlake = gmlake::Settings { fragment_limit, ..Default::default() };
+        let gmlake = gmlake::GmlakeSettings { fragment_limit, ..Default::default() };
         let options = Options { capacity, plan: Some(&plan), gmlake, ..Options::default() };
         for kind in Kind::ALL {
             let replay = replay(&trace, kind, &options, &mut |_, _| {}).unwrap();

@@ -12,7 +12,7 @@ use super::budget::Work;
 use super::{ALIGNMENT, Item, Stage};
 
 /// Where sections (or the beginnings of some) lie on the clock of an instance.
-struct Timeline {
+struct SectionTimeline {
     /// For each section on it: where it begins and how much of it is there.
     spans: FxHashMap<usize, (u64, u64)>,
     /// Its length.
@@ -21,10 +21,10 @@ struct Timeline {
     windows: u64,
 }
 
-impl Timeline {
+impl SectionTimeline {
     /// An empty one.
     fn new() -> Self {
-        Timeline { spans: FxHashMap::default(), length: 0, windows: u64::MAX }
+        SectionTimeline { spans: FxHashMap::default(), length: 0, windows: u64::MAX }
     }
 
     /// Appends the first `length` instants of a section.
@@ -51,7 +51,7 @@ impl Stage<'_> {
     /// made.
     pub(super) fn plan_part(&mut self, sections: &[usize], budget: &mut Work) -> Result<(), Error> {
         let own: Vec<usize> = self.own.iter().copied().filter(|&i| sections.contains(&self.items[i].section)).collect();
-        let mut timeline = Timeline::new();
+        let mut timeline = SectionTimeline::new();
         for &section in sections {
             timeline.push(section, u64::from(self.shapes[section].period));
         }
@@ -91,7 +91,7 @@ impl Stage<'_> {
     }
 
     /// Windows for what `items` reach beyond the sections that are on the timeline: repeating sections only.
-    fn add_windows(&self, timeline: &mut Timeline, items: &[usize]) {
+    fn add_windows(&self, timeline: &mut SectionTimeline, items: &[usize]) {
         let mut windows = vec![0; self.shapes.len()];
         for &i in items.iter().filter(|&&i| !self.always[i]) {
             for &(section, until) in &self.items[i].reach {
@@ -107,7 +107,7 @@ impl Stage<'_> {
     }
 
     /// From when to when an item lives on the timeline of sections that run once.
-    fn whole_span(&self, timeline: &Timeline, item: usize) -> (u64, u64) {
+    fn whole_span(&self, timeline: &SectionTimeline, item: usize) -> (u64, u64) {
         let (mut lower, mut upper) = (u64::MAX, 0);
         self.pieces(
             timeline,
@@ -125,7 +125,7 @@ impl Stage<'_> {
     /// where they begin is of interest.
     fn pieces(
         &self,
-        timeline: &Timeline,
+        timeline: &SectionTimeline,
         item: usize,
         of_interest: impl Fn(u64) -> bool,
         mut each: impl FnMut(u64, u64),
@@ -145,14 +145,14 @@ impl Stage<'_> {
     /// Where on a timeline a placed item is in the way of what is to be placed. What one repeating section hands to
     /// another is not in a window's way: into a window lives only what comes from the sections before the windows,
     /// and no step has two predecessors.
-    fn blocks_on(&self, timeline: &Timeline, item: usize, each: impl FnMut(u64, u64)) {
+    fn blocks_on(&self, timeline: &SectionTimeline, item: usize, each: impl FnMut(u64, u64)) {
         let repeats = self.repeats(self.items[item].section);
         self.pieces(timeline, item, |from| !(repeats && from >= timeline.windows), each);
     }
 }
 
 /// An item's lifetime on a cyclic timeline: from where it is made onward until all that it reaches is covered.
-fn arc(item: &Item, timeline: &Timeline) -> (u64, u64) {
+fn arc(item: &Item, timeline: &SectionTimeline) -> (u64, u64) {
     let (start, _) = timeline.span(item.section).unwrap_or((0, 0));
     let lower = start + u64::from(item.lower);
     let mut upper = start + u64::from(item.upper);

@@ -143,21 +143,21 @@ fn each_refusal_of_a_draft_doubles_what_must_come_before_the_next() {
 #[test]
 fn a_step_that_is_cut_in_two_keeps_every_request_and_every_end() {
     let key = |size| RequestKey { size, stream: 0 };
-    let old = Block { step: 1, kind: 7, entry: 3, run: 0, size: 512 };
-    let open = Open {
+    let old = LiveRequest { step: 1, kind: 7, entry: 3, run: 0, size: 512 };
+    let open = OpenStep {
         keys: (1..=5).map(key).collect(),
         ids: (11..=15).collect(),
         own: vec![2, 5, 0, 4, 0],
-        freed: vec![(old, 2), (Block { entry: 4, ..old }, 3)],
+        freed: vec![(old, 2), (LiveRequest { entry: 4, ..old }, 3)],
         lost: 0,
     };
-    let made = Block { step: 8, kind: 9, entry: 0, run: 2, size: 0 };
+    let made = LiveRequest { step: 8, kind: 9, entry: 0, run: 2, size: 0 };
     let (first, rest) = open.split(2, made);
     assert_eq!((first.keys, first.ids, first.own), (vec![key(1), key(2)], vec![11, 12], vec![2, 0]));
     assert_eq!((rest.keys, rest.ids), ((3..=5).map(key).collect(), vec![13, 14, 15]));
     assert_eq!(rest.own, [0, 2, 0]);
     let freed =
-        |open: &[(Block, u32)]| open.iter().map(|(block, at)| (block.kind, block.entry, *at)).collect::<Vec<_>>();
+        |open: &[(LiveRequest, u32)]| open.iter().map(|(block, at)| (block.kind, block.entry, *at)).collect::<Vec<_>>();
     assert_eq!(freed(&first.freed), [(7, 3, 2)]);
     // The second request of the first step is freed in the rest.
     assert_eq!(freed(&rest.freed), [(7, 4, 1), (9, 1, 3)]);
