@@ -94,7 +94,7 @@ fn stub<'a>(
         code,
         "#[unsafe(no_mangle)]\nextern \"C\" fn {name}({parameters}) -> usize {{\n    \
          static LOGGED: AtomicBool = AtomicBool::new(false);\n    \
-         answer(Library::{library}, {name:?}, &LOGGED, Outcome::{result}, &[{writes}])\n}}"
+         answer(StubLibrary::{library}, {name:?}, &LOGGED, StubOutcome::{result}, &[{writes}])\n}}"
     )?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// How a command that worked ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Ending {
     /// Done: exit 0.
     Done,
     /// The answer is no (verification failed, does not fit, differs): exit 1.

@@ -1,7 +1,7 @@
 //! The `stalloc` command: arguments, tables, progress; no logic.
 //!
 //! A command is a module of [`commands`]: an `Args` that clap fills and a `run` that calls one library function and
-//! prints what it returns. Results go to standard output, everything else to standard error. `Outcome` and
+//! prints what it returns. Results go to standard output, everything else to standard error. `Ending` and
 //! [`error::Error`] decide the exit status: 0 done, 1 the answer is no, 2 bad input or usage.
 
 #![forbid(unsafe_code)]
@@ -21,7 +21,7 @@ use stalloc_common::settings;
 use stalloc_dryrun_setup::nvidia_smi;
 
 use crate::commands::Command;
-use crate::error::Outcome;
+use crate::error::Ending;
 
 /// Planned GPU memory for PyTorch training.
 #[derive(Parser)]
@@ -65,9 +65,9 @@ fn main() -> ExitCode {
         settings::unknown(std::env::vars_os().map(|(name, _)| name)).iter().for_each(|line| output::say(line));
     }
     match command.map_or_else(commands::settings::run, Command::run) {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::No) => ExitCode::from(1),
-        Ok(Outcome::Exit(code)) => ExitCode::from(code),
+        Ok(Ending::Done) => ExitCode::SUCCESS,
+        Ok(Ending::No) => ExitCode::from(1),
+        Ok(Ending::Exit(code)) => ExitCode::from(code),
         Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             output::say(&error.to_string());

@@ -8,16 +8,16 @@ use stalloc_jobs::Watch;
 use crate::output;
 
 /// A bar that shows itself only once its work has taken a while, and only on a terminal.
-pub struct Progress {
+pub struct DelayedBar {
     bar: Option<ProgressBar>,
     started: std::time::Instant,
     label: String,
 }
 
-impl Progress {
+impl DelayedBar {
     /// Work that is called `label`.
     pub fn new(label: impl Into<String>) -> Self {
-        Progress { bar: None, started: std::time::Instant::now(), label: label.into() }
+        DelayedBar { bar: None, started: std::time::Instant::now(), label: label.into() }
     }
 
     /// `done` of `total` units are done; a `total` of 0: nobody knows how many there are.
@@ -38,7 +38,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for DelayedBar {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -50,7 +50,7 @@ impl Drop for Progress {
 pub struct Terminal {
     /// Said before the name of each piece of work.
     prefix: String,
-    work: Option<(String, Progress)>,
+    work: Option<(String, DelayedBar)>,
 }
 
 impl Terminal {
@@ -69,7 +69,7 @@ impl Watch for Terminal {
     fn progress(&mut self, work: &str, done: u64, total: u64) {
         let (_, bar) = match self.work.take() {
             Some((label, bar)) if label == work => self.work.insert((label, bar)),
-            _ => self.work.insert((work.to_owned(), Progress::new(format!("{}{work}", self.prefix)))),
+            _ => self.work.insert((work.to_owned(), DelayedBar::new(format!("{}{work}", self.prefix)))),
         };
         bar.update(done, total);
     }

@@ -48,9 +48,9 @@ pub const CAPTURE_INVALIDATED: Status = 901;
 pub const CAPTURE_UNMATCHED: Status = 903;
 
 /// number, runtime's name, driver's name, sentence
-type Row = (Status, &'static CStr, &'static CStr, &'static CStr);
+type ErrorRow = (Status, &'static CStr, &'static CStr, &'static CStr);
 
-const TABLE: &[Row] = &[
+const TABLE: &[ErrorRow] = &[
     (SUCCESS, c"cudaSuccess", c"CUDA_SUCCESS", c"no error"),
     (INVALID_VALUE, c"cudaErrorInvalidValue", c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
     (OUT_OF_MEMORY, c"cudaErrorMemoryAllocation", c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
@@ -130,9 +130,9 @@ const TABLE: &[Row] = &[
     ),
 ];
 
-const UNKNOWN: Row = (-1, c"unrecognized error code", c"unrecognized error code", c"unrecognized error code");
+const UNKNOWN: ErrorRow = (-1, c"unrecognized error code", c"unrecognized error code", c"unrecognized error code");
 
-fn row(status: Status) -> &'static Row {
+fn row(status: Status) -> &'static ErrorRow {
     TABLE.iter().find(|row| row.0 == status).unwrap_or(&UNKNOWN)
 }
 

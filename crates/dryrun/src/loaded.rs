@@ -54,7 +54,7 @@ fn symbol(library: &str, function: &CStr) -> Option<*mut c_void> {
 
 /// The path of the loaded library whose file name begins with `prefix` (`libcudart.so.13`, `libcudart-e409450e.so.11.0`).
 pub fn path(prefix: &str) -> Option<CString> {
-    struct Search<'a> {
+    struct PrefixSearch<'a> {
         prefix: &'a str,
         found: Option<CString>,
     }
@@ -65,7 +65,7 @@ pub fn path(prefix: &str) -> Option<CString> {
             if name.is_null() {
                 return 0;
             }
-            (CStr::from_ptr(name), &mut *search.cast::<Search>())
+            (CStr::from_ptr(name), &mut *search.cast::<PrefixSearch>())
         };
         let file = name.to_str().unwrap_or("").rsplit('/').next().unwrap_or("");
         let rest = file.strip_prefix(search.prefix).unwrap_or("");
@@ -75,7 +75,7 @@ pub fn path(prefix: &str) -> Option<CString> {
         }
         0
     }
-    let mut search = Search { prefix, found: None };
+    let mut search = PrefixSearch { prefix, found: None };
     // SAFETY: `look` keeps to the signature, and only uses `search` during the call.
     unsafe { libc::dl_iterate_phdr(Some(look), ptr::from_mut(&mut search).cast()) };
     search.found

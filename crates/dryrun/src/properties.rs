@@ -102,7 +102,7 @@ pub fn limit(gpu: &Gpu, number: i32) -> Option<u64> {
 pub fn structure(device: u32, cuda: u32) -> Vec<u8> {
     let gpu = &config().gpu;
     let attribute = |number| attribute(number, device);
-    let mut image = Image::default();
+    let mut image = StructImage::default();
     let mut name = [0; 256];
     let product = gpu.product.as_bytes();
     name[..product.len()].copy_from_slice(product);
@@ -158,11 +158,11 @@ pub fn structure(device: u32, cuda: u32) -> Vec<u8> {
 
 /// Bytes laid out as C lays out a structure.
 #[derive(Default)]
-struct Image {
+struct StructImage {
     content: Vec<u8>,
 }
 
-impl Image {
+impl StructImage {
     fn align(&mut self, alignment: usize) {
         self.content.resize(self.content.len().next_multiple_of(alignment), 0);
     }

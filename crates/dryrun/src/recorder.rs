@@ -26,7 +26,7 @@ use crate::{
     ffi::{Out, TextOut},
     libraries::{cudnn, nccl},
     log,
-    memory::{Source, counted_calls, host_bytes, host_bytes_mut, memory},
+    memory::{Provenance, counted_calls, host_bytes, host_bytes_mut, memory},
 };
 use serde_json::json;
 use std::{
@@ -40,12 +40,12 @@ use std::{
 /// `int callback(void *user, void *destination, uint64 bytes, uint64 source, int device, uint64 stream, int flags)`, with flags 1: the bytes
 /// are known, 2: an asynchronous copy to page-locked memory, 4: the outcome of a check, 8: drawn at random. One that writes another answer to
 /// `destination` returns 1.
-type Callback = extern "C" fn(*mut c_void, *mut u8, u64, u64, c_int, u64, c_int) -> c_int;
+type ReadCallback = extern "C" fn(*mut c_void, *mut u8, u64, u64, c_int, u64, c_int) -> c_int;
 
 /// A callback with the pointer that it wants back; the pointer's owner promises that any thread may use it.
 #[derive(Clone, Copy)]
 struct Listener {
-    callback: Callback,
+    callback: ReadCallback,
     user: usize,
 }
 
@@ -57,7 +57,7 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// Where a read comes from.
-pub struct Origin {
+pub struct ReadOrigin {
     /// Device address.
     pub source: u64,
     /// Its device.
@@ -81,12 +81,12 @@ pub enum Bytes {
     Unknown,
 }
 
-impl From<Source> for Bytes {
-    fn from(source: Source) -> Self {
+impl From<Provenance> for Bytes {
+    fn from(source: Provenance) -> Self {
         match source {
-            Source::Computed => Self::Known,
-            Source::Check => Self::Check,
-            Source::Drawn => Self::Drawn,
+            Provenance::Computed => Self::Known,
+            Provenance::Check => Self::Check,
+            Provenance::Drawn => Self::Drawn,
         }
     }
 }
@@ -97,7 +97,7 @@ pub fn host_write(bytes: usize) {
 }
 
 /// Tells of a read; `target` holds what the program will see, and the callback may change it.
-pub fn host_read(target: &mut [u8], origin: Origin, bytes: Bytes) {
+pub fn host_read(target: &mut [u8], origin: ReadOrigin, bytes: Bytes) {
     BYTES.fetch_add(target.len() as u64, Relaxed);
     let listener = *LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
     let answered = listener.is_some_and(|Listener { callback, user }| {
@@ -133,7 +133,7 @@ exports! {
         1
     }
 
-    fn stalloc_dryrun_on_host_read(callback: Option<Callback>, user: usize) {
+    fn stalloc_dryrun_on_host_read(callback: Option<ReadCallback>, user: usize) {
         let listener = callback.map(|callback| Listener { callback, user });
         *LISTENER.lock().unwrap_or_else(PoisonError::into_inner) = listener;
     }
@@ -170,17 +170,17 @@ exports! {
         };
         match source {
             None => 0,
-            Some(Source::Computed) => 1,
-            Some(Source::Drawn) => 2,
-            Some(Source::Check) => 3,
+            Some(Provenance::Computed) => 1,
+            Some(Provenance::Drawn) => 2,
+            Some(Provenance::Check) => 3,
         }
     }
 
     fn stalloc_dryrun_write(start: u64, bytes: usize, from: u64, how: c_int) {
         let source = match how {
-            1 => Source::Computed,
-            3 => Source::Check,
-            _ => Source::Drawn,
+            1 => Provenance::Computed,
+            3 => Provenance::Check,
+            _ => Provenance::Drawn,
         };
         memory().known().write(start, host_bytes(from, bytes), source);
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// The library that a function belongs to: each has its own numbers for errors.
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Library {
+enum StubLibrary {
     cublas,
     cuda,
     cudart,
@@ -24,7 +24,7 @@ enum Library {
     nccl,
 }
 
-impl Library {
+impl StubLibrary {
     /// "Not supported", as this library says it.
     fn refusal(self) -> usize {
         match self {
@@ -50,7 +50,7 @@ impl Library {
 
 /// How a function ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum StubOutcome {
     Succeed,
     Fail,
     Text,
@@ -65,14 +65,14 @@ enum Write {
 }
 
 fn answer(
-    library: Library,
+    library: StubLibrary,
     name: &'static str,
     logged: &AtomicBool,
-    outcome: Outcome,
+    outcome: StubOutcome,
     writes: &[(Write, usize)],
 ) -> usize {
     let first = !logged.swap(true, Relaxed);
-    if outcome == Outcome::Fail {
+    if outcome == StubOutcome::Fail {
         if first {
             log::not_imitated(name, "answered that it is not supported");
         }
@@ -100,7 +100,7 @@ fn answer(
         }
     }
     match outcome {
-        Outcome::Text => c"not imitated by the stalloc dry run".as_ptr().addr(),
+        StubOutcome::Text => c"not imitated by the stalloc dry run".as_ptr().addr(),
         _ => 0,
     }
 }

@@ -65,7 +65,7 @@ pub fn of_rank(folder: &Path, wanted: Option<u32>, watch: &mut dyn Watch) -> Res
 
 /// Traces of a folder that are alike: the ranks of a job that do the same on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct AlikeTraces {
     /// The device within each process.
     pub device: u32,
     /// The ranks, in their order.
@@ -74,9 +74,9 @@ pub struct Kind {
 
 /// Every rank in a folder as one recording, in the order of ranks and devices: of traces that are alike the first, so that the
 /// ranks of a large job take the memory of a few. The kinds are in the order of the recording's traces.
-pub fn of_all_ranks(folder: &Path, watch: &mut dyn Watch) -> Result<(Recording, Vec<Kind>), Error> {
+pub fn of_all_ranks(folder: &Path, watch: &mut dyn Watch) -> Result<(Recording, Vec<AlikeTraces>), Error> {
     let mut all: Option<Recording> = None;
-    let mut kinds: Vec<Kind> = Vec::new();
+    let mut kinds: Vec<AlikeTraces> = Vec::new();
     let mut known: Alike<usize> = Alike::default();
     for path in recorded::traces(folder)? {
         let rank = recorded::rank(&path).unwrap_or(0);
@@ -96,7 +96,7 @@ pub fn of_all_ranks(folder: &Path, watch: &mut dyn Watch) -> Result<(Recording, 
         if let Some(content) = content {
             known.add(&path, content, kinds.len());
         }
-        kinds.extend(one.traces.iter().map(|trace| Kind { device: trace.device, ranks: vec![rank] }));
+        kinds.extend(one.traces.iter().map(|trace| AlikeTraces { device: trace.device, ranks: vec![rank] }));
         match &mut all {
             Some(all) => {
                 all.traces.append(&mut one.traces);

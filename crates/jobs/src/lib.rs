@@ -27,4 +27,4 @@ mod watch;
 
 pub use crate::error::Error;
 pub use crate::gpu_class::GpuClass;
-pub use crate::watch::{Notes, Silent, Watch};
+pub use crate::watch::{KeptSentences, Silent, Watch};

@@ -11,9 +11,9 @@ pub trait Watch {
 
 /// Keeps the sentences, for whoever asks later.
 #[derive(Debug, Default)]
-pub struct Notes(pub Vec<String>);
+pub struct KeptSentences(pub Vec<String>);
 
-impl Watch for Notes {
+impl Watch for KeptSentences {
     fn progress(&mut self, _work: &str, _done: u64, _total: u64) {}
 
     fn note(&mut self, text: &str) {

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use stalloc_jobs::refresh::{self, Wanted};
-use stalloc_jobs::{Error, Notes, inputs, planning};
+use stalloc_jobs::{Error, KeptSentences, inputs, planning};
 use stalloc_trace::{Format, Mark, RawEvent, Recording, StackId, TraceBuilder};
 
 /// A trace of four equal steps of two requests each, one of them of `size` bytes.
@@ -33,7 +33,7 @@ fn write_trace(path: &Path, size: u64) {
 }
 
 fn refresh_as(folder: &Path, rank: Option<u32>) -> (Vec<PathBuf>, Vec<String>) {
-    let (mut planned, mut notes) = (Vec::new(), Notes::default());
+    let (mut planned, mut notes) = (Vec::new(), KeptSentences::default());
     let wanted = Wanted { folder, out: folder, rank, frozen: false };
     refresh::folder(wanted, &planning::usual_effort(), &mut notes, &mut |plan, _| planned.push(plan.to_owned()))
         .unwrap();
@@ -116,7 +116,7 @@ fn a_folder_to_follow_alone_must_hold_something() {
     let folder = tempfile::tempdir().unwrap();
     let frozen = |folder: &Path| {
         let wanted = Wanted { folder, out: folder, rank: None, frozen: true };
-        refresh::folder(wanted, &planning::usual_effort(), &mut Notes::default(), &mut |_, _| {})
+        refresh::folder(wanted, &planning::usual_effort(), &mut KeptSentences::default(), &mut |_, _| {})
     };
     assert!(matches!(frozen(folder.path()), Err(Error::NothingToFollow(_))));
     assert!(matches!(frozen(&folder.path().join("none")), Err(Error::NoFolder(_))));

@@ -41,7 +41,7 @@ pub struct Ended {
 /// Is told now and then how many processes run and how many have ended.
 pub type ProcessWatch<'a> = &'a mut dyn FnMut(usize, usize);
 
-struct Running {
+struct RunningProcess {
     rank: Option<Rank>,
     child: Child,
     output: Option<PathBuf>,
@@ -76,7 +76,7 @@ fn run_all(
     let _listening = Listening::begin().map_err(Error::Wait)?;
     let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON).map_err(Error::Wait)?;
     let mut waiting = ranks.iter();
-    let mut running: Vec<Running> = Vec::new();
+    let mut running: Vec<RunningProcess> = Vec::new();
     let mut ended = Vec::new();
     loop {
         while running.len() < at_once.max(1) {
@@ -106,7 +106,7 @@ fn run_all(
         while index < running.len() {
             match running[index].child.try_wait() {
                 Ok(Some(status)) => {
-                    let Running { rank, output, .. } = running.remove(index);
+                    let RunningProcess { rank, output, .. } = running.remove(index);
                     ended.push(Ended { rank, code: code(status), output });
                 }
                 Ok(None) => index += 1,
@@ -161,7 +161,7 @@ fn never_started(rank: Option<Rank>, signal: c_int) -> Ended {
     Ended { rank, code: signal_code(signal), output: None }
 }
 
-fn start(job: &Job, rank: Option<Rank>, logged: bool, quiet: bool) -> Result<Running, Error> {
+fn start(job: &Job, rank: Option<Rank>, logged: bool, quiet: bool) -> Result<RunningProcess, Error> {
     let mut command = job.process(rank)?;
     let mut output = None;
     if let (true, Some(rank)) = (logged, rank) {
@@ -177,7 +177,7 @@ fn start(job: &Job, rank: Option<Rank>, logged: bool, quiet: bool) -> Result<Run
     }
     let program = command.get_program().to_string_lossy().into_owned();
     let child = command.spawn().map_err(|source| Error::Start { program, source })?;
-    Ok(Running { rank, child, output })
+    Ok(RunningProcess { rank, child, output })
 }
 
 /// Sends a signal to a child that has not been waited for: its number is no other process's.
@@ -188,7 +188,7 @@ fn pass_on(signal: c_int, child: &Child) {
     }
 }
 
-fn stop(running: &mut Vec<Running>) {
+fn stop(running: &mut Vec<RunningProcess>) {
     for mut process in running.drain(..) {
         // Failure means that it has ended by itself.
         let _ = process.child.kill();

@@ -19,7 +19,7 @@ unsafe extern "C" {
 }
 
 /// What is known where the plan is left.
-struct Note {
+struct DepartureNote {
     device: i32,
     thread: c_ulong,
 }
@@ -40,17 +40,17 @@ fn leave_note(device: i32) {
     }
     // SAFETY: asks the C library which thread this is; needs no interpreter.
     let thread = unsafe { PyThread_get_thread_ident() };
-    let note = Box::into_raw(Box::new(Note { device, thread })).cast();
+    let note = Box::into_raw(Box::new(DepartureNote { device, thread })).cast();
     // SAFETY: any thread may call it, with or without the interpreter's lock; `read_note` takes what the pointer owns.
     if unsafe { ffi::Py_AddPendingCall(Some(read_note), note) } != 0 {
         // SAFETY: the queue was full, so the pointer is still ours.
-        drop(unsafe { Box::from_raw(note.cast::<Note>()) });
+        drop(unsafe { Box::from_raw(note.cast::<DepartureNote>()) });
     }
 }
 
 extern "C" fn read_note(note: *mut c_void) -> c_int {
     // SAFETY: `leave_note` made it, and each note is read once.
-    let note = unsafe { Box::from_raw(note.cast::<Note>()) };
+    let note = unsafe { Box::from_raw(note.cast::<DepartureNote>()) };
     let tell = || {
         Python::attach(|py| {
             if let Some(callback) = CALLBACK.get(py)

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes};
 use stalloc_jobs::refresh::{self, Wanted};
 use stalloc_jobs::simulating::{Replays, simulate};
-use stalloc_jobs::{Notes, inputs, planning};
+use stalloc_jobs::{KeptSentences, inputs, planning};
 use stalloc_simulator::Kind;
 
 fn failed(error: impl ToString) -> PyErr {
@@ -27,7 +27,7 @@ pub fn plan_file(
     let time_limit = Duration::try_from_secs_f64(seconds)
         .map_err(|_| failed(format!("time_limit={seconds}: a number of seconds, such as 0.5 or 60")))?;
     py.detach(|| {
-        let mut notes = Notes::default();
+        let mut notes = KeptSentences::default();
         let trace = inputs::trace(&path, device, &mut notes)?;
         let effort = stalloc_planner::SolveOptions { time_limit, ..planning::usual_effort() };
         let (plan, summary) = planning::trace(&trace, effort, &mut notes)?;
@@ -49,7 +49,7 @@ type PlansAndNotes = (Vec<(PathBuf, String)>, Vec<String>);
 #[pyfunction]
 pub fn plan_folder(py: Python<'_>, folder: PathBuf, out: PathBuf, rank: Option<u32>) -> PyResult<PlansAndNotes> {
     py.detach(|| {
-        let (mut notes, mut planned) = (Notes::default(), Vec::new());
+        let (mut notes, mut planned) = (KeptSentences::default(), Vec::new());
         let wanted = Wanted { folder: &folder, out: &out, rank, frozen: false };
         let mut tell = |plan: &Path, summary: &planning::PlanSummary| {
             let (requests, peak) = (summary.planned.requests, summary.planned_reserved);
@@ -76,7 +76,7 @@ pub fn simulate_file(
     let kinds = allocators.iter().map(|name| name.parse()).collect::<Result<Vec<Kind>, String>>().map_err(failed)?;
     let kinds = if kinds.is_empty() { Kind::ALL.to_vec() } else { kinds };
     py.detach(|| {
-        let mut notes = Notes::default();
+        let mut notes = KeptSentences::default();
         let trace = inputs::trace(&path, device, &mut notes)?;
         let plan = plan.as_deref().map(inputs::plan).transpose()?;
         let comparison = simulate(&trace, &kinds, Replays { plan, capacity, smallest }, &mut notes)?;
@@ -99,7 +99,7 @@ pub fn redacted(words: Vec<String>) -> String {
 }
 
 /// When a buffer is not there, or only a window of it: the buffer, from, to, and the window.
-type Gap = (usize, u64, u64, Option<(u64, u64)>);
+type BufferGap = (usize, u64, u64, Option<(u64, u64)>);
 
 /// What `stalloc.plan_buffers` asks for. Numbers are bytes of native unsigned 64-bit ones.
 #[derive(FromPyObject)]
@@ -112,7 +112,7 @@ pub struct Buffers {
     fixed: Option<Vec<Option<u64>>>,
     period: Option<u64>,
     conflicts: Vec<(usize, usize)>,
-    gaps: Vec<Gap>,
+    gaps: Vec<BufferGap>,
     capacity: Option<u64>,
     seconds: f64,
     work_limit: Option<u64>,

@@ -15,12 +15,12 @@ const STREAM: u64 = 0;
 
 /// `StallocHostLog` in Rust. Change both together.
 #[repr(C)]
-struct Log {
+struct HostLog {
     allocated: extern "C" fn(*const c_void, usize),
     freed: extern "C" fn(*const c_void),
 }
 
-static LOG: Log = Log { allocated, freed };
+static LOG: HostLog = HostLog { allocated, freed };
 
 /// Address of the table of functions that the shim of the host reports to.
 #[pyfunction]

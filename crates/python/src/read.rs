@@ -20,7 +20,7 @@ pub fn read_trace<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, Py
         dict.set_item("device", trace.device)?;
         dict.set_item("metadata", trace.metadata.clone())?;
         dict.set_item("peak_allocated", trace.peak_allocated())?;
-        dict.set_item("entries", Entries { py, trace, stacks: Vec::new() }.list()?)?;
+        dict.set_item("entries", EntryList { py, trace, stacks: Vec::new() }.list()?)?;
         traces.append(dict)?;
     }
     let dict = PyDict::new(py);
@@ -29,14 +29,14 @@ pub fn read_trace<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, Py
     Ok(dict)
 }
 
-struct Entries<'py, 'a> {
+struct EntryList<'py, 'a> {
     py: Python<'py>,
     trace: &'a Trace,
     /// The stacks that have been translated, by their number.
     stacks: Vec<Option<Bound<'py, PyList>>>,
 }
 
-impl<'py> Entries<'py, '_> {
+impl<'py> EntryList<'py, '_> {
     fn list(mut self) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(self.py);
         for (index, event) in self.trace.events.iter().enumerate() {

@@ -8,9 +8,9 @@ use pyo3::types::{PyDict, PyType};
 use stalloc_runtime::{self as runtime, ArenaError, Moved};
 
 /// Ranges of memory: where each begins, and its bytes.
-type Named = Vec<(u64, u64)>;
+type Spans = Vec<(u64, u64)>;
 
-fn ranges(named: Named) -> Vec<Range<u64>> {
+fn ranges(named: Spans) -> Vec<Range<u64>> {
     named.into_iter().map(|(start, bytes)| start..start.saturating_add(bytes)).collect()
 }
 
@@ -52,14 +52,14 @@ pub fn serve_can_sleep(py: Python<'_>, device: i32) -> PyResult<()> {
 
 /// Has the arena of a device sleep; None if it has none.
 #[pyfunction]
-pub fn serve_sleep(py: Python<'_>, device: i32, keep: Named, discard: Named) -> PyResult<Option<Bound<'_, PyDict>>> {
+pub fn serve_sleep(py: Python<'_>, device: i32, keep: Spans, discard: Spans) -> PyResult<Option<Bound<'_, PyDict>>> {
     let (keep, discard) = (ranges(keep), ranges(discard));
     figures(py, py.detach(|| runtime::sleep(device, &keep, &discard)))
 }
 
 /// Has the arena of a device wake; None if it has none.
 #[pyfunction]
-pub fn serve_wake(py: Python<'_>, device: i32, first: Named) -> PyResult<Option<Bound<'_, PyDict>>> {
+pub fn serve_wake(py: Python<'_>, device: i32, first: Spans) -> PyResult<Option<Bound<'_, PyDict>>> {
     let first = ranges(first);
     figures(py, py.detach(|| runtime::wake(device, &first)))
 }

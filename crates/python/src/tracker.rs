@@ -34,9 +34,9 @@ const OVERRIDES: [&str; 2] = [
 ];
 
 /// What to call at each event, with its device.
-pub type Callback = fn(device: u32, event: RawEvent);
+pub type EventCallback = fn(device: u32, event: RawEvent);
 
-static CALLBACK: OnceLock<Callback> = OnceLock::new();
+static CALLBACK: OnceLock<EventCallback> = OnceLock::new();
 
 /// The fields of `c10::CachingDeviceAllocator::TraceEntry` that are read.
 #[repr(C)]
@@ -101,7 +101,7 @@ fn translate(entry: &TraceEntry) -> Option<RawEvent> {
 ///
 /// # Safety
 /// PyTorch's CUDA side must have been initialised with its native allocator; others throw.
-pub unsafe fn attach(libraries: &Path, callback: Callback) -> Result<(), String> {
+pub unsafe fn attach(libraries: &Path, callback: EventCallback) -> Result<(), String> {
     if CALLBACK.set(callback).is_err() {
         return Err("a tracker is attached already".to_owned());
     }

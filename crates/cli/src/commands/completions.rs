@@ -3,7 +3,7 @@
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::{Cli, output};
 
 /// Arguments of `stalloc completions`.
@@ -20,9 +20,9 @@ pub struct Args {
 }
 
 /// Runs `stalloc completions`.
-pub fn run(args: &Args) -> Result<Outcome, Error> {
+pub fn run(args: &Args) -> Result<Ending, Error> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "stalloc", &mut script);
     output::line(String::from_utf8_lossy(&script).trim_end())?;
-    Ok(Outcome::Done)
+    Ok(Ending::Done)
 }

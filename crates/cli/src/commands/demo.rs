@@ -10,7 +10,7 @@ use stalloc_simulator::Kind;
 use stalloc_trace::{Input, MEMORY_LIMIT};
 
 use crate::commands::{plan, report, simulate};
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::output;
 use crate::progress::Terminal;
 
@@ -34,7 +34,7 @@ pub struct Args {
 }
 
 /// Runs `stalloc demo`.
-pub fn run(args: &Args) -> Result<Outcome, Error> {
+pub fn run(args: &Args) -> Result<Ending, Error> {
     std::fs::create_dir_all(&args.out).map_err(|source| Error::write(&args.out, source))?;
     let Ok(Input::Recording(recording)) = stalloc_trace::read_bytes(TRACE, MEMORY_LIMIT) else {
         return Err(Error::message("the built-in trace cannot be read: this program is damaged, install it again"));
@@ -64,5 +64,5 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         "stalloc trace --dry-run h100-80gb -o traces -- python train.py",
         "records a job of yours, with no GPU",
     )?;
-    Ok(if verdict.ok { Outcome::Done } else { Outcome::No })
+    Ok(if verdict.ok { Ending::Done } else { Ending::No })
 }

@@ -2,12 +2,12 @@
 
 use stalloc_dryrun_setup::{Gpu, find_all};
 use stalloc_jobs::fit::{
-    self, ALLOCATORS, Answer, Candidate, CardVerdict, FailureKind, FitsGpu, Frontier, Question, Variable, WorldSize,
+    self, ALLOCATORS, Candidate, CardVerdict, FailureKind, FitAnswer, FitsGpu, Frontier, Question, Variable, WorldSize,
 };
 
 use crate::commands::levers;
 use crate::commands::trials::{Trials, happened, summary};
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::output::{self, Table};
 use crate::progress::Spinner;
 
@@ -65,7 +65,7 @@ pub struct Args {
 }
 
 /// Runs `stalloc fit`.
-pub fn run(args: Args) -> Result<Outcome, Error> {
+pub fn run(args: Args) -> Result<Ending, Error> {
     let message = |error: fit::Error| Error::message(error.to_string());
     if args.levers {
         return levers::run(as_levers(args)?);
@@ -95,16 +95,16 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     let stop =
         stalloc_launcher::stop_flag().map_err(|error| Error::message(format!("cannot listen to signals: {error}")))?;
     let mut spinner = Spinner::new();
-    let mut watch = |event: fit::Event<'_>| match event {
-        fit::Event::Tick { running, done, oldest } => {
+    let mut watch = |event: fit::FitEvent<'_>| match event {
+        fit::FitEvent::Tick { running, done, oldest } => {
             let longest =
                 oldest.map_or(String::new(), |(values, time)| format!(": {} for {} s", words(values), time.as_secs()));
             spinner.update(&format!("{done} trials done, {running} running{longest}"));
         }
-        fit::Event::Tried { gpu, values, tried, is_cached, .. } => {
+        fit::FitEvent::Tried { gpu, values, tried, is_cached, .. } => {
             spinner.line(&format!("{} {}: {}", label(gpu), words(values), summary(tried, is_cached)));
         }
-        fit::Event::Levers { .. } => {}
+        fit::FitEvent::Levers { .. } => {}
     };
     let answer = fit::fit(&question, &mut watch, &stop).map_err(message)?;
     drop(spinner);
@@ -123,12 +123,12 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     }
     if answer.is_interrupted {
         output::say("stopped; this is what was found so far");
-        return Ok(Outcome::Exit(130));
+        return Ok(Ending::Exit(130));
     }
     match answer.trouble {
         Some(fit::Trouble::NothingRan) => Err(Error::message(nothing_ran(&answer))),
-        _ if answer.anything_fits() => Ok(Outcome::Done),
-        _ => Ok(Outcome::No),
+        _ if answer.anything_fits() => Ok(Ending::Done),
+        _ => Ok(Ending::No),
     }
 }
 
@@ -164,7 +164,7 @@ fn words(values: &fit::Assignment) -> String {
 }
 
 /// Why there is no answer, with the program's last words.
-fn nothing_ran(answer: &Answer) -> String {
+fn nothing_ran(answer: &FitAnswer) -> String {
     let Some((candidate, (rank, failure))) = answer.candidates.iter().find_map(|c| Some((c, c.failure.as_ref()?)))
     else {
         return "nothing was tried".to_owned();
@@ -184,7 +184,7 @@ fn nothing_ran(answer: &Answer) -> String {
     format!("{what} {text}{of_rank}; nothing is known about its memory.{lines}")
 }
 
-fn print(question: &Question, answer: &Answer) -> Result<(), Error> {
+fn print(question: &Question, answer: &FitAnswer) -> Result<(), Error> {
     for candidate in answer.candidates.iter().filter(|one| question.variables.is_empty() && one.failure.is_none()) {
         let of = if question.gpus.len() > 1 { format!("{}: ", label(&candidate.gpu)) } else { String::new() };
         output::line(&format!("{of}{}\n", yes_or_no(question, candidate)))?;
@@ -254,7 +254,7 @@ fn yes_or_no(question: &Question, candidate: &Candidate) -> String {
     )
 }
 
-fn print_ranks(answer: &Answer) -> Result<(), Error> {
+fn print_ranks(answer: &FitAnswer) -> Result<(), Error> {
     // Combinations whose ranks are alike in the same way are named together.
     let mut worlds: Vec<(&Frontier, Vec<String>)> = Vec::new();
     for row in
@@ -296,7 +296,7 @@ fn print_one(candidate: &Candidate) -> Result<(), Error> {
 }
 
 /// The largest job that fits, under the first allocator that it fits under; else how to see what it needs.
-fn print_next(question: &Question, answer: &Answer) -> Result<(), Error> {
+fn print_next(question: &Question, answer: &FitAnswer) -> Result<(), Error> {
     let ways = ["", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True ", "stalloc run -- "];
     let fits = |candidate: &&Candidate| candidate.verdicts.iter().any(|verdict| verdict.fits == FitsGpu::Yes);
     let command = |values: &fit::Assignment| fit::substitute(&question.command, values);
@@ -337,7 +337,7 @@ fn margin(candidate: &Candidate, verdict: &CardVerdict) -> String {
 }
 
 /// The largest value of each row of the frontier.
-fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), Error> {
+fn print_largest(question: &Question, answer: &FitAnswer, gpu: &Gpu) -> Result<(), Error> {
     let Some(searched) = question.variables.iter().position(|v| matches!(v.values, fit::Values::Range { .. })) else {
         return Ok(());
     };
@@ -377,7 +377,7 @@ fn print_largest(question: &Question, answer: &Answer, gpu: &Gpu) -> Result<(), 
 }
 
 /// The host memory that sleeping takes.
-fn print_asleep(answer: &Answer) -> Result<(), Error> {
+fn print_asleep(answer: &FitAnswer) -> Result<(), Error> {
     for candidate in answer.candidates.iter().filter(|one| one.failure.is_none()) {
         let needed = candidate.asleep.map_or("no step was seen".to_owned(), |asleep| {
             let [least, most] = [asleep.between_steps, asleep.at_step_end].map(output::bytes);
@@ -465,7 +465,7 @@ fn signed(bytes: i64) -> String {
 }
 
 /// Values with which the command did not run, where it ran with others.
-fn print_failures(answer: &Answer) -> Result<(), Error> {
+fn print_failures(answer: &FitAnswer) -> Result<(), Error> {
     if answer.trouble != Some(fit::Trouble::SomeFailed) {
         return Ok(());
     }

@@ -9,7 +9,7 @@ use stalloc_jobs::describing::{self, DeviceInfo};
 use stalloc_jobs::inputs;
 use stalloc_trace::{Input, InstanceTable, Recording};
 
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::input;
 use crate::output::{self, Table};
 use crate::progress::Terminal;
@@ -33,20 +33,20 @@ pub struct Args {
 }
 
 /// Does it.
-pub fn run(args: &Args) -> Result<Outcome, Error> {
+pub fn run(args: &Args) -> Result<Ending, Error> {
     match (args.inputs.as_slice(), args.compare) {
         ([a, b], true) => compare::run(a, b, args.json),
         (_, true) => Err(Error::message("--compare takes two recordings: stalloc info --compare A B")),
         ([path], false) => {
             if inputs::is_plan(path) {
                 plan::print(path, &inputs::plan(path)?, args.json)?;
-                return Ok(Outcome::Done);
+                return Ok(Ending::Done);
             }
             match inputs::open(path, &mut Terminal::new())? {
                 Input::Recording(recording) => print_recording(path, &recording, args.json)?,
                 Input::Instance(instance) => print_instance(path, &instance, args.json)?,
             }
-            Ok(Outcome::Done)
+            Ok(Ending::Done)
         }
         _ => Err(Error::message("info takes one input, or two with --compare")),
     }

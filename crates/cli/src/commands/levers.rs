@@ -3,10 +3,10 @@
 use stalloc_common::CommandLine;
 use stalloc_dryrun_setup::find;
 use stalloc_jobs::fit::{self, FailureKind, Variable};
-use stalloc_jobs::levers::{self, Answer, FoundLever, LeverFigures, Question, Row};
+use stalloc_jobs::levers::{self, Answer, FoundLever, LeverFigures, LeverQuestion, Row};
 
 use crate::commands::trials::{Trials, happened, summary};
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::output::{self, Table};
 use crate::progress::Spinner;
 
@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 /// Runs `stalloc levers`.
-pub fn run(args: Args) -> Result<Outcome, Error> {
+pub fn run(args: Args) -> Result<Ending, Error> {
     let message = |error: fit::Error| Error::message(error.to_string());
     if args.trials.steps < 2 {
         return Err(Error::message("--steps: levers are tried with 2 or more: the first makes the optimizer's states"));
@@ -53,7 +53,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
     let gpu = find(&args.dry_run).map_err(|error| Error::message(error.to_string()))?;
     let goal = |text: &String| output::parse_memory(text).map_err(|why| Error::message(format!("--goal: {why}")));
     let variables = args.vary.iter().map(|text| Variable::parse(text)).collect::<Result<_, _>>().map_err(message)?;
-    let question = Question {
+    let question = LeverQuestion {
         fit: fit::Question {
             command: args.trials.command.iter().collect(),
             gpus: vec![gpu],
@@ -92,24 +92,24 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         output::say(&format!("wrote {}", path.display()));
     }
     Ok(match &answer.combination {
-        _ if answer.is_interrupted => Outcome::Exit(130),
-        Some(combination) if combination.figures.fits => Outcome::Done,
-        _ => Outcome::No,
+        _ if answer.is_interrupted => Ending::Exit(130),
+        Some(combination) if combination.figures.fits => Ending::Done,
+        _ => Ending::No,
     })
 }
 
 /// Trials as they end, on a line each, and how many are done.
-pub fn watching(spinner: &mut Spinner) -> impl FnMut(&'static str, fit::Event<'_>) {
+pub fn watching(spinner: &mut Spinner) -> impl FnMut(&'static str, fit::FitEvent<'_>) {
     move |stage, event| match event {
-        fit::Event::Tick { running, done, .. } => {
+        fit::FitEvent::Tick { running, done, .. } => {
             spinner.update(&format!("{stage}: {done} trials done, {running} running"));
         }
-        fit::Event::Levers { trials, needed, goal } => {
+        fit::FitEvent::Levers { trials, needed, goal } => {
             let fits = if needed.is_some_and(|needed| needed <= goal) { "fits" } else { "does not fit" };
             let needed = needed.map_or("an unknown amount".to_owned(), output::bytes);
             spinner.line(&format!("It {fits} as it is: {needed} of {}. Levers to try: {trials}.", output::bytes(goal)));
         }
-        fit::Event::Tried { levers, values, tried, is_cached, .. } => {
+        fit::FitEvent::Tried { levers, values, tried, is_cached, .. } => {
             let mut words: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
             words.push(if levers.is_empty() { "as it is".to_owned() } else { names(levers) });
             spinner.line(&format!("{}: {}", words.join(" "), summary(tried, is_cached)));

@@ -19,7 +19,7 @@ mod verify;
 
 use clap::Subcommand;
 
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 
 /// What to do.
 #[derive(Subcommand)]
@@ -52,7 +52,7 @@ pub enum Command {
 
 impl Command {
     /// Does it.
-    pub fn run(self) -> Result<Outcome, Error> {
+    pub fn run(self) -> Result<Ending, Error> {
         match self {
             Command::Completions(args) => completions::run(&args),
             Command::Demo(args) => demo::run(&args),

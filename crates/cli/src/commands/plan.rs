@@ -8,7 +8,7 @@ use stalloc_planner::{SolveOptions, Stop};
 use stalloc_synthesizer::PlanSummary;
 use stalloc_trace::{Input, InstanceTable, Trace};
 
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::input;
 use crate::output::{self, Table};
 use crate::progress::Terminal;
@@ -85,10 +85,10 @@ impl EffortArguments {
 }
 
 /// Runs `stalloc plan`.
-pub fn run(args: &Args) -> Result<Outcome, Error> {
+pub fn run(args: &Args) -> Result<Ending, Error> {
     if args.input.is_dir() {
         args.folder()?;
-        return Ok(Outcome::Done);
+        return Ok(Ending::Done);
     }
     match inputs::open(&args.input, &mut Terminal::new())? {
         Input::Recording(recording) => {
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
                 return Err(Error::message("--capacity is for instances; stalloc simulate has it for recordings"));
             }
             args.trace(&inputs::device(&args.input, recording, args.device, &mut Terminal::new())?)?;
-            Ok(Outcome::Done)
+            Ok(Ending::Done)
         }
         Input::Instance(instance) => args.instance(&instance),
     }
@@ -137,11 +137,11 @@ impl Args {
         output::next(&format!("stalloc run --plan {} -- COMMAND", out.display()), "serves the job from these plans")
     }
 
-    fn instance(&self, instance: &InstanceTable) -> Result<Outcome, Error> {
+    fn instance(&self, instance: &InstanceTable) -> Result<Ending, Error> {
         let effort = SolveOptions { stop: Some(stop()?), enough: self.capacity.unwrap_or(0), ..self.effort.options() };
         let solved = planning::instance(&self.input, instance, &effort)?;
         let outcome =
-            if self.capacity.is_some_and(|capacity| solved.peak > capacity) { Outcome::No } else { Outcome::Done };
+            if self.capacity.is_some_and(|capacity| solved.peak > capacity) { Ending::No } else { Ending::Done };
         if let Some(path) = &self.output {
             output::whole_file(path, |out| instance.write(out, &solved.offsets))?;
         }

@@ -1,7 +1,7 @@
 //! A job of several ranks in a few figures.
 
 use serde::Serialize;
-use stalloc_jobs::inputs::Kind;
+use stalloc_jobs::inputs::AlikeTraces;
 use stalloc_report::DeviceFigures;
 
 use crate::error::Error;
@@ -17,7 +17,7 @@ pub struct Ranks {
     /// The one that needs most.
     largest: Largest,
     /// Those that an exception ended.
-    failed: Vec<Failed>,
+    failed: Vec<FailedRanks>,
     /// Efficiency over all ranks, for each allocator.
     efficiency: Vec<Spread>,
 }
@@ -30,7 +30,7 @@ struct Largest {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Failed {
+struct FailedRanks {
     ranks: Vec<u32>,
     ended_by: String,
     steps: usize,
@@ -48,7 +48,7 @@ struct Spread {
 
 impl Ranks {
     /// From kinds of ranks and the figures of one of each; none if that is one rank alone. O(ranks log ranks).
-    pub fn of(kinds: &[Kind], devices: &[DeviceFigures]) -> Option<Self> {
+    pub fn of(kinds: &[AlikeTraces], devices: &[DeviceFigures]) -> Option<Self> {
         let count = kinds.iter().map(|kind| kind.ranks.len()).sum();
         if count < 2 || kinds.len() != devices.len() {
             return None;
@@ -73,7 +73,7 @@ impl Ranks {
         }
         let failed = kinds.iter().zip(devices).filter_map(|(kind, of_it)| {
             let ended_by = of_it.known.get("ended_by")?.as_str()?.to_owned();
-            Some(Failed { ranks: kind.ranks.clone(), ended_by, steps: of_it.steps })
+            Some(FailedRanks { ranks: kind.ranks.clone(), ended_by, steps: of_it.steps })
         });
         let (failed, kinds) = (failed.collect(), kinds.iter().map(|kind| kind.ranks.clone()).collect());
         Some(Ranks { count, kinds, largest, failed, efficiency })
@@ -81,7 +81,7 @@ impl Ranks {
 
     /// How many ranks an exception ended, in which step and which one; none if that is no rank.
     pub fn failed(&self) -> Option<String> {
-        let how = |one: &Failed| format!("{} in step {}", one.ended_by, one.steps + 1);
+        let how = |one: &FailedRanks| format!("{} in step {}", one.ended_by, one.steps + 1);
         let first = self.failed.first()?;
         let all: usize = self.failed.iter().map(|one| one.ranks.len()).sum();
         let others = self.failed.iter().any(|one| how(one) != how(first));

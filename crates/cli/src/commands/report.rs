@@ -5,12 +5,12 @@ use std::process::{Command, Stdio};
 
 use serde::Serialize;
 use stalloc_jobs::Watch;
-use stalloc_jobs::inputs::{self, Kind};
+use stalloc_jobs::inputs::{self, AlikeTraces};
 use stalloc_report::{Report, ReportInput, Screen, prepare};
 use stalloc_trace::Recording;
 
 use crate::commands::ranks::Ranks;
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::input;
 use crate::output;
 use crate::progress::Terminal;
@@ -69,13 +69,13 @@ struct WithRanks<'a> {
 }
 
 /// Reads, plans and replays once; writes whatever was asked for.
-pub fn run(args: &Args) -> Result<Outcome, Error> {
+pub fn run(args: &Args) -> Result<Ending, Error> {
     for input in &args.inputs {
         let outputs = [&args.output, &args.svg, &args.png, &args.snapshot];
         outputs.into_iter().try_for_each(|output| input::keep(input, output.as_deref()))?;
     }
     let read = args.inputs.iter().map(|path| read(path, args)).collect::<Result<Vec<_>, Error>>()?;
-    let (inputs, kinds): (Vec<ReportInput>, Vec<Option<Vec<Kind>>>) = read.into_iter().unzip();
+    let (inputs, kinds): (Vec<ReportInput>, Vec<Option<Vec<AlikeTraces>>>) = read.into_iter().unzip();
     let report = Report::new(&inputs);
     let first = report.figures().inputs.first().zip(kinds.first().and_then(Option::as_ref));
     let ranks = first.and_then(|(figures, kinds)| Ranks::of(kinds, &figures.devices));
@@ -110,7 +110,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     }
     // Last, for an input without a history has everything but a plan.
     write(args.snapshot.as_deref(), || report.snapshot())?;
-    Ok(Outcome::Done)
+    Ok(Ending::Done)
 }
 
 /// The size of the terminal; where there is none, COLUMNS says the width, else it is one which shows a good part.
@@ -163,7 +163,7 @@ fn write(path: Option<&Path>, make: impl FnOnce() -> Result<Vec<u8>, stalloc_rep
     Ok(())
 }
 
-fn read(path: &Path, args: &Args) -> Result<(ReportInput, Option<Vec<Kind>>), Error> {
+fn read(path: &Path, args: &Args) -> Result<(ReportInput, Option<Vec<AlikeTraces>>), Error> {
     let terminal = &mut Terminal::new();
     // Of a folder every rank: which one ran out of memory is part of the answer.
     let (mut recording, mut kinds) = match args.rank {

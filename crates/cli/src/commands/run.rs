@@ -10,7 +10,7 @@ use stalloc_synthesizer::PlanSummary;
 use crate::commands::plan;
 use crate::commands::run_fit::{self, Decision};
 use crate::commands::trace::{Answers, failed, ranks, stand_in};
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::output;
 use crate::progress::Terminal;
 
@@ -72,7 +72,7 @@ pub struct Args {
 }
 
 /// Runs `stalloc run`: becomes the command, unless that cannot be started at all.
-pub fn run(args: &Args) -> Result<Outcome, Error> {
+pub fn run(args: &Args) -> Result<Ending, Error> {
     let rank = args.world_size.map(|world_size| ranks(world_size, vec![args.rank.unwrap_or(0)])).transpose()?;
     let rank = rank.and_then(|ranks| ranks.first().copied());
     if let Some(directory) = &args.plan {
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         output::line(job.fit.as_deref().unwrap_or(""))?;
         let plans = job.plans.filter(|_| job.fit.is_some()).unwrap_or_default();
         output::line(&plans.to_string_lossy())?;
-        return Ok(Outcome::Done);
+        return Ok(Ending::Done);
     }
     if let Some(why) = stalloc_launcher::out_of_reach(job.command.words(), &job.package) {
         output::say(&why);

@@ -11,12 +11,12 @@ use serde_json::json;
 use stalloc_common::settings;
 use stalloc_dryrun_setup::{GPUS, Gpu, MIB, find};
 use stalloc_jobs::fit::{self, TrialSetting};
-use stalloc_jobs::levers::{self, Answer, Combination, Question, first_plan};
+use stalloc_jobs::levers::{self, Answer, Combination, LeverQuestion, first_plan};
 
 use crate::commands::levers::{own, step, watching};
 use crate::commands::trace::{Answers, failed};
 use crate::commands::trials::happened;
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::output;
 use crate::progress::Spinner;
 
@@ -33,7 +33,7 @@ pub enum Decision {
     /// With levers: what its processes are told, and the folder of the plan that it starts with, where there is one.
     With(String, Option<PathBuf>),
     /// Not at all.
-    Not(Outcome),
+    Not(Ending),
 }
 
 /// The levers to choose among: `only` these, or all that change no numbers, and those that are `allowed` to.
@@ -68,7 +68,7 @@ pub fn decide(
         "" => gpu.total.saturating_sub(used),
         size => output::parse_memory(size).map_err(|why| Error::message(format!("--fit: {why}")))?,
     };
-    let question = Question {
+    let question = LeverQuestion {
         fit: fit::Question {
             // Braces in the command are the job's own.
             command: command.iter().map(with_braces).collect(),
@@ -100,7 +100,7 @@ pub fn decide(
     let answer = levers::levers(&question, &mut watching(&mut spinner), &stop).map_err(message)?;
     drop(spinner);
     if answer.is_interrupted {
-        return Ok(Decision::Not(Outcome::Exit(130)));
+        return Ok(Decision::Not(Ending::Exit(130)));
     }
     if let Err(failure) = &answer.base.outcome {
         output::say(&format!("--fit: without a GPU the command {}; the job runs as it is", happened(failure)));
@@ -125,7 +125,7 @@ pub fn decide(
                 first_plan::plan(&question.fit, &command, &told, &folder, &stop).map(|()| folder)
             });
             if stop.load(Ordering::Relaxed) {
-                return Ok(Decision::Not(Outcome::Exit(130)));
+                return Ok(Decision::Not(Ending::Exit(130)));
             }
             if let Err(why) = &planned {
                 output::say(&format!("--fit: the job starts without a plan and learns its own: {why}"));
@@ -143,7 +143,7 @@ pub fn decide(
                 output::bytes(goal),
                 levers::CHANGING_FROM_OUTSIDE[0],
             ));
-            Ok(Decision::Not(Outcome::No))
+            Ok(Decision::Not(Ending::No))
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use stalloc_common::settings::{ALL, SetBy};
 
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::output;
 
 /// Prints them.
-pub fn run() -> Result<Outcome, Error> {
+pub fn run() -> Result<Ending, Error> {
     let parts = [
         (SetBy::User, "Settings, by variables of the environment:"),
         (SetBy::Stalloc, "What stalloc tells the processes that it starts:"),
@@ -19,5 +19,5 @@ pub fn run() -> Result<Outcome, Error> {
             output::line(&format!("  {one}{}\n      {}", now.unwrap_or_default(), one.says.replace('`', "")))?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(Ending::Done)
 }

@@ -6,7 +6,7 @@ use stalloc_jobs::inputs;
 use stalloc_jobs::simulating::{Replays, simulate};
 use stalloc_simulator::{AllocatorComparison, Kind};
 
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::input;
 use crate::output::{self, Table};
 use crate::progress::Terminal;
@@ -48,7 +48,7 @@ pub struct Args {
 }
 
 /// Runs `stalloc simulate`.
-pub fn run(args: &Args) -> Result<Outcome, Error> {
+pub fn run(args: &Args) -> Result<Ending, Error> {
     let trace = inputs::trace(&args.input, args.device, &mut Terminal::new())?;
     let kinds = if args.allocators.is_empty() { Kind::ALL.to_vec() } else { args.allocators.clone() };
     let plan = args.plan.as_deref().map(inputs::plan).transpose()?;
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         output::next(&format!("stalloc report {}", args.input.display()), "who holds the memory, and what to do")?;
     }
     let nothing_fits = comparison.results.iter().all(|result| result.oom);
-    Ok(if args.capacity.is_some() && nothing_fits { Outcome::No } else { Outcome::Done })
+    Ok(if args.capacity.is_some() && nothing_fits { Ending::No } else { Ending::Done })
 }
 
 /// Prints what each allocator makes of a trace.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use stalloc_common::PrivateFolder;
 
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::output;
 
 /// The folder, as `live.py` of the Python package names it, and the longest file in it that is read.
@@ -36,16 +36,16 @@ pub struct Args {
 /// What a job says of itself.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Job {
+struct JobStatus {
     command: String,
     seconds: f64,
     written: f64,
-    devices: Vec<Device>,
+    devices: Vec<DeviceStatus>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Device {
+struct DeviceStatus {
     device: u32,
     name: String,
     live: u64,
@@ -60,7 +60,7 @@ struct Device {
 }
 
 /// Shows a job until it ends.
-pub fn run(args: &Args) -> Result<Outcome, Error> {
+pub fn run(args: &Args) -> Result<Ending, Error> {
     let folder = PrivateFolder::of_machine(FOLDER).map_err(|error| Error::message(error.to_string()))?;
     let jobs = jobs(&folder)?;
     let pid = match (args.pid, &jobs[..]) {
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
                 output::line(&format!("{pid:>9}  {}", printable(&job.command)))?;
             }
             output::next("stalloc top PID", "shows one of them")?;
-            return Ok(Outcome::Done);
+            return Ok(Ending::Done);
         }
     };
     let live = std::io::stdout().is_terminal() && !args.once;
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
     loop {
         if !is_alive(pid) {
             return if last > f64::NEG_INFINITY {
-                output::line(&format!("process {pid} has ended")).map(|()| Outcome::Done)
+                output::line(&format!("process {pid} has ended")).map(|()| Ending::Done)
             } else {
                 Err(Error::message(format!(
                     "process {pid} is none of a job under stalloc: `stalloc top` lists those there are"
@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> Result<Outcome, Error> {
         let frame = shown(pid, &job);
         if !live {
             output::line(frame.trim_end())?;
-            return Ok(Outcome::Done);
+            return Ok(Ending::Done);
         }
         output::line(&format!("\u{1b}[H\u{1b}[J{frame}"))?;
     }
@@ -119,7 +119,7 @@ fn look_of(pid: u32) -> OsString {
     format!("{pid}.look").into()
 }
 
-fn read(folder: &PrivateFolder, pid: u32) -> Option<Job> {
+fn read(folder: &PrivateFolder, pid: u32) -> Option<JobStatus> {
     serde_json::from_slice(&folder.read(pid.to_string().as_ref(), LONGEST).ok()?).ok()
 }
 
@@ -148,7 +148,7 @@ fn printable(text: &str) -> String {
     stalloc_common::printable(text).into_owned()
 }
 
-fn shown(pid: u32, job: &Job) -> String {
+fn shown(pid: u32, job: &JobStatus) -> String {
     let mut out = format!("{pid}  {}  ({:.0} s)\n", printable(&job.command), job.seconds);
     for one in &job.devices {
         let share = |bytes: u64| output::percent(bytes as f64 / one.total.max(1) as f64);

@@ -12,9 +12,9 @@ use stalloc_dryrun_setup::DryRun;
 use stalloc_jobs::recorded::{self, HostReadSite, Summary};
 use stalloc_launcher::{Ended, Error as LaunchError, Job, Purpose, Rank};
 
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::output::{self, Table};
-use crate::progress::{Progress, Terminal};
+use crate::progress::{DelayedBar, Terminal};
 
 /// Lines of a call stack that are shown.
 const FRAMES_SHOWN: usize = 3;
@@ -92,14 +92,14 @@ pub struct Answers {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct TraceOutput<'a> {
     directory: &'a Path,
     exit: u8,
     traces: &'a [Summary],
 }
 
 /// Runs it.
-pub fn run(args: Args) -> Result<Outcome, Error> {
+pub fn run(args: Args) -> Result<Ending, Error> {
     let stores_once = matches!(args.ranks, Some(Chosen::All));
     let wanted = match args.ranks {
         Some(Chosen::All) if args.world_size > Some(stalloc_launcher::MOST_RANKS_RUN) => {
@@ -139,7 +139,7 @@ pub fn run(args: Args) -> Result<Outcome, Error> {
         output::say(&why);
     }
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut progress = Progress::new("recording");
+    let mut progress = DelayedBar::new("recording");
     let mut watch = |_running: usize, ended: usize| {
         if several {
             progress.update(ended as u64, ranks.len() as u64);
@@ -202,13 +202,13 @@ pub fn ranks(world_size: u32, mut wanted: Vec<u32>) -> Result<Vec<Rank>, Error> 
 }
 
 /// Says how it went.
-fn finish(job: &Job, ended: &[Ended], summaries: &[Summary], json: bool, stores_once: bool) -> Result<Outcome, Error> {
+fn finish(job: &Job, ended: &[Ended], summaries: &[Summary], json: bool, stores_once: bool) -> Result<Ending, Error> {
     if stores_once {
         recorded::store_once(&job.directory, summaries);
     }
     let exit = ended.iter().map(|process| process.code).find(|&code| code != 0).unwrap_or(0);
     if json {
-        output::json(&Report { directory: &job.directory, exit, traces: summaries })?;
+        output::json(&TraceOutput { directory: &job.directory, exit, traces: summaries })?;
     } else if !summaries.is_empty() {
         print(&job.directory, summaries)?;
     }
@@ -218,7 +218,7 @@ fn finish(job: &Job, ended: &[Ended], summaries: &[Summary], json: bool, stores_
         output::say(&format!("the command{rank} ended with status {}{log}", process.code));
     }
     if exit != 0 {
-        return Ok(Outcome::Exit(exit));
+        return Ok(Ending::Exit(exit));
     }
     if summaries.is_empty() {
         let hint = if job.dry_run.is_some() { "" } else { "; on a machine without one, add --dry-run h100-80gb" };
@@ -233,9 +233,9 @@ fn finish(job: &Job, ended: &[Ended], summaries: &[Summary], json: bool, stores_
             "the recording is not complete: {} events could not be written, so the traces end before them; make room and record again",
             output::count(lost)
         ));
-        return Ok(Outcome::No);
+        return Ok(Ending::No);
     }
-    Ok(Outcome::Done)
+    Ok(Ending::Done)
 }
 
 fn print(directory: &Path, summaries: &[Summary]) -> Result<(), Error> {

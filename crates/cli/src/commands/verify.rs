@@ -6,7 +6,7 @@ use stalloc_jobs::inputs;
 use stalloc_jobs::verifying::verify;
 use stalloc_plan::Findings;
 
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::input;
 use crate::output;
 use crate::progress::Terminal;
@@ -30,14 +30,14 @@ pub struct Args {
 }
 
 /// Runs `stalloc verify`.
-pub fn run(args: &Args) -> Result<Outcome, Error> {
+pub fn run(args: &Args) -> Result<Ending, Error> {
     let findings = verify(&args.plan, args.input.as_deref(), &mut Terminal::new())?;
     if args.json {
         output::json(&findings)?;
     } else {
         args.print(&findings)?;
     }
-    Ok(if findings.ok { Outcome::Done } else { Outcome::No })
+    Ok(if findings.ok { Ending::Done } else { Ending::No })
 }
 
 impl Args {

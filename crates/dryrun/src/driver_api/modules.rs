@@ -16,7 +16,7 @@ const VARIABLE: usize = 64 << 10;
 /// `CUlaunchConfig`, as far as it is read.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct LaunchConfiguration {
+pub struct DriverLaunchConfiguration {
     grid: Dim3,
     block: Dim3,
     shared: c_uint,
@@ -94,8 +94,8 @@ exports! {
         launched(Dim3 { x, y, z }, Dim3 { x: block_x, y: block_y, z: block_z }, stream)
     }
 
-    fn cuLaunchKernelEx(configuration: In<LaunchConfiguration>, _function: Handle) -> Status {
-        configuration.get().map_or(INVALID_VALUE, |LaunchConfiguration { grid, block, stream, .. }| launched(grid, block, stream))
+    fn cuLaunchKernelEx(configuration: In<DriverLaunchConfiguration>, _function: Handle) -> Status {
+        configuration.get().map_or(INVALID_VALUE, |DriverLaunchConfiguration { grid, block, stream, .. }| launched(grid, block, stream))
     }
 
     fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<c_int>, _function: Handle, threads: c_int, shared: usize) -> Status {

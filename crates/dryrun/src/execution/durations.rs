@@ -155,7 +155,7 @@ pub fn operation(gpu: &Gpu, class: OperationClass, kind: u16, reduced: bool, ope
 
 /// Where a copy goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum CopyWay {
     /// Within a device, or a fill: bytes read and written count.
     Device,
     /// Between the device and page-locked memory.
@@ -165,11 +165,11 @@ pub enum Way {
 }
 
 /// How long a copy takes.
-pub fn copy(gpu: &Gpu, way: Way, bytes: u64) -> u64 {
+pub fn copy(gpu: &Gpu, way: CopyWay, bytes: u64) -> u64 {
     match way {
-        Way::Device => at(bytes, bandwidth(gpu), 80).max(FLOOR),
-        Way::Pinned => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 78)),
-        Way::Paged => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 78).max(at(bytes, 1, PAGED))),
+        CopyWay::Device => at(bytes, bandwidth(gpu), 80).max(FLOOR),
+        CopyWay::Pinned => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 78)),
+        CopyWay::Paged => LINK_LATENCY.saturating_add(at(bytes, gpu.link.into(), 78).max(at(bytes, 1, PAGED))),
     }
 }
 
@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn copies_take_the_link_and_page_locked_memory_is_fast() {
         let gpu = h100();
-        let [device, pinned, paged] = [Way::Device, Way::Pinned, Way::Paged].map(|way| copy(&gpu, way, 1 << 30));
+        let [device, pinned, paged] =
+            [CopyWay::Device, CopyWay::Pinned, CopyWay::Paged].map(|way| copy(&gpu, way, 1 << 30));
         assert!(device < pinned && pinned < paged);
         assert!((20_000_000..24_000_000).contains(&pinned), "{pinned}");
         assert!((135_000_000..145_000_000).contains(&paged), "{paged}");
@@ -256,7 +257,7 @@ mod tests {
                     assert!(operation(gpu, class, kind, true, u64::MAX, u64::MAX) > FLOOR);
                 }
             }
-            assert!(collective(gpu, u64::MAX) > 0 && copy(gpu, Way::Paged, u64::MAX) > 0);
+            assert!(collective(gpu, u64::MAX) > 0 && copy(gpu, CopyWay::Paged, u64::MAX) > 0);
         }
     }
 }

@@ -9,7 +9,7 @@ const LEAST: u64 = 1_000;
 
 /// An event.
 #[derive(Debug, Clone, Default)]
-pub struct Event {
+pub struct EventState {
     /// When it is complete, once it was recorded, nanoseconds.
     pub(super) complete: Option<u64>,
     /// Capture in which it was recorded.
@@ -22,7 +22,7 @@ impl Execution {
     /// A new event.
     pub fn create_event(&mut self) -> Handle {
         let handle = new_handle();
-        self.events.insert(handle, Event::default());
+        self.events.insert(handle, EventState::default());
         handle
     }
 
@@ -38,7 +38,7 @@ impl Execution {
         self.timeline.spend(EVENT);
         let complete = Some(self.timeline.record(Self::line(stream)));
         let event = self.events.get_mut(&event).ok_or(INVALID_HANDLE)?;
-        *event = Event { complete, capture, moment };
+        *event = EventState { complete, capture, moment };
         Ok(())
     }
 
@@ -57,7 +57,7 @@ impl Execution {
         Ok(())
     }
 
-    fn outside_captures(&self, event: Handle) -> Result<Event, Status> {
+    fn outside_captures(&self, event: Handle) -> Result<EventState, Status> {
         let event = self.events.get(&event).ok_or(INVALID_HANDLE)?;
         // An event of a capture is a place in a graph, and never complete.
         if event.capture.is_some_and(|capture| self.captures.contains_key(&capture)) {
@@ -69,7 +69,7 @@ impl Execution {
     /// Lets a stream wait for an event; a captured event draws the stream into its capture.
     pub fn wait_event(&mut self, stream: Handle, event: Handle) -> Result<(), Status> {
         self.stream(stream)?;
-        let Event { capture, moment, complete } = self.events.get(&event).ok_or(INVALID_HANDLE)?.clone();
+        let EventState { capture, moment, complete } = self.events.get(&event).ok_or(INVALID_HANDLE)?.clone();
         self.order_wait(stream, moment.as_ref());
         self.timeline.spend(EVENT);
         self.timeline.wait_on(Self::line(stream), complete.unwrap_or(0));

@@ -15,15 +15,15 @@ mod timeline;
 use crate::{checks, config::config};
 use capture::Capture;
 pub use capture::{CaptureInfo, Mode, exchange_thread_mode};
-pub use durations::{NEW_CONVOLUTION, NEW_GRAPH, OperationClass, PIN, UNPIN, Way};
+pub use durations::{CopyWay, NEW_CONVOLUTION, NEW_GRAPH, OperationClass, PIN, UNPIN};
 use graphs::Graph;
 pub use graphs::INSTANTIATED;
 pub use order::{accessed, tally, unmapped};
 use stalloc_order::WorkOrder;
-pub use streams::Stream;
+pub use streams::StreamState;
 use timeline::Timelines;
 
-use events::Event;
+use events::EventState;
 use std::{
     cell::Cell,
     collections::HashMap,
@@ -137,7 +137,7 @@ pub fn reduce_fractions(reduce: bool) {
 
 /// A copy or fill was started on `stream`, over one way of a link to the host or none; `waits`: the host can go on when it is done, and
 /// not at once.
-pub fn copied(stream: Handle, way: Way, bytes: u64, link: Option<u64>, waits: bool) {
+pub fn copied(stream: Handle, way: CopyWay, bytes: u64, link: Option<u64>, waits: bool) {
     let mut execution = execution();
     let took = durations::copy(&config().gpu, way, bytes);
     match link {
@@ -191,8 +191,8 @@ pub fn new_handle() -> Handle {
 /// Streams, events and graphs of the process.
 #[derive(Default)]
 pub struct Execution {
-    streams: HashMap<Handle, Stream>,
-    events: HashMap<Handle, Event>,
+    streams: HashMap<Handle, StreamState>,
+    events: HashMap<Handle, EventState>,
     graphs: HashMap<Handle, Graph>,
     executables: HashMap<Handle, Graph>,
     captures: HashMap<u64, Capture>,

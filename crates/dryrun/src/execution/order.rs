@@ -3,7 +3,7 @@
 //! An allocator tells of its blocks (`stalloc_dryrun_block`); what the program does with streams and events is seen anyway. A
 //! complaint says which memory was handed out, used, or taken away while somebody else may still use it.
 
-use super::{Execution, Handle, events::Event, execution, streams::LEGACY};
+use super::{Execution, Handle, events::EventState, execution, streams::LEGACY};
 use crate::{
     config::config,
     log,
@@ -63,7 +63,7 @@ impl Execution {
     }
 
     /// Whether an event is complete: by the clock, or by chance where order is kept.
-    pub(super) fn is_past(&mut self, event: &Event) -> bool {
+    pub(super) fn is_past(&mut self, event: &EventState) -> bool {
         match (&mut self.order, &event.moment) {
             (Some(order), Some(moment)) => order.completed(moment),
             _ => self.timeline.is_past(event.complete.unwrap_or(0)),

@@ -11,7 +11,7 @@ const NON_BLOCKING: u32 = 1;
 
 /// A stream.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Stream {
+pub struct StreamState {
     /// Its device.
     pub device: u32,
     /// Lower is more urgent.
@@ -30,7 +30,7 @@ impl Execution {
             self.order_stream(handle, device);
             self.timeline.take_turns(handle, device);
         }
-        let stream = Stream { device, priority, flags, capture: None };
+        let stream = StreamState { device, priority, flags, capture: None };
         self.streams.insert(handle, stream);
         handle
     }
@@ -43,9 +43,9 @@ impl Execution {
     }
 
     /// A stream; the default one takes part in no capture.
-    pub fn stream(&self, handle: Handle) -> Result<Stream, Status> {
+    pub fn stream(&self, handle: Handle) -> Result<StreamState, Status> {
         if LEGACY.contains(&handle) {
-            return Ok(Stream { device: crate::runtime_api::current_device(), ..Stream::default() });
+            return Ok(StreamState { device: crate::runtime_api::current_device(), ..StreamState::default() });
         }
         self.streams.get(&handle).copied().ok_or(INVALID_HANDLE)
     }
@@ -84,7 +84,7 @@ impl Execution {
         self.timeline.moment(line)
     }
 
-    pub(super) fn stream_mut(&mut self, handle: Handle) -> Option<&mut Stream> {
+    pub(super) fn stream_mut(&mut self, handle: Handle) -> Option<&mut StreamState> {
         self.streams.get_mut(&handle)
     }
 }

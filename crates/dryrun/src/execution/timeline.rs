@@ -23,7 +23,7 @@ const FREE_QUESTIONS: u32 = 64;
 
 /// A stream's line.
 #[derive(Debug, Default)]
-struct Line {
+struct StreamLine {
     /// When all its work is done.
     done: u64,
     /// Ends of the commands that may be waiting, in order.
@@ -37,7 +37,7 @@ struct Line {
 pub struct Timelines {
     host: u64,
     waited: u64,
-    lines: HashMap<Handle, Line>,
+    lines: HashMap<Handle, StreamLine>,
     /// When each way of each device's link to the host is done with the copies that it was given.
     links: HashMap<u64, u64>,
     /// Lines that take turns with a default stream.

@@ -3,7 +3,7 @@
 //! Between places of the host they are real. To a device, the bytes are remembered while they are exact ([`super::Known`]). From a
 //! device come those bytes, or zeros, and the recorder is told.
 
-use super::{HostKind, Owner, Source, is_device, memory};
+use super::{HostKind, Owner, Provenance, is_device, memory};
 use crate::{
     checks,
     errors::{INVALID_VALUE, Status},
@@ -127,7 +127,7 @@ fn read(rows: Rows, stream: u64, asynchronous: bool) {
         let locked = matches!(target, Owner::Host { kind: HostKind::Locked | HostKind::Registered, .. });
         (device, locked)
     };
-    let origin = recorder::Origin { source: rows.source, device, stream, offload: locked && asynchronous };
+    let origin = recorder::ReadOrigin { source: rows.source, device, stream, offload: locked && asynchronous };
     if rows.height == 1 {
         let target = host_bytes_mut(rows.destination, rows.width);
         let known = memory().known().read(rows.source, target);
@@ -145,7 +145,7 @@ fn read(rows: Rows, stream: u64, asynchronous: bool) {
     }
     // The recorder sees the rows in one piece.
     let mut packed = vec![0; rows.width.saturating_mul(rows.height)];
-    let mut known = Some(Source::Computed);
+    let mut known = Some(Provenance::Computed);
     for ((_, from), row) in rows.starts().zip(packed.chunks_exact_mut(rows.width)) {
         known = known.and_then(|source| Some(memory().known().read(from, row)?.max(source)));
     }

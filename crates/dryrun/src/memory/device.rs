@@ -13,7 +13,7 @@ const SMALL: u64 = 1 << 20;
 const SMALL_ALIGNMENT: u64 = 512;
 
 /// One device's memory.
-pub struct Device {
+pub struct DeviceMemory {
     base: u64,
     total: u64,
     /// What can be used: `total`, unless memory is ample.
@@ -30,7 +30,7 @@ pub struct Device {
     places: DriverPlaces,
 }
 
-impl Device {
+impl DeviceMemory {
     /// A device whose addresses begin at `base`.
     pub fn new(base: u64, total: u64, context: u64) -> Self {
         Self {
@@ -185,7 +185,7 @@ impl Device {
     }
 }
 
-impl Drop for Device {
+impl Drop for DeviceMemory {
     fn drop(&mut self) {
         let granules = self.granules.iter().map(|(start, bytes, _)| (start, bytes));
         for (start, bytes) in granules.chain(self.opened.iter().map(|(start, bytes, ())| (start, bytes))) {

@@ -1,13 +1,13 @@
 //! What is known about the content of device memory.
 //!
 //! Kernels compute nothing here, so most of it is unknown. Known are the bytes that the program itself copied from the host or set
-//! with memset, and what an observer of the program's operations computed on the host and told us ([`Known::write`]). What ends the
+//! with memset, and what an observer of the program's operations computed on the host and told us ([`KnownBytes::write`]). What ends the
 //! knowledge of a place is a write to it. A kernel that was launched outside of any observed operation may have written anywhere: it
 //! ends all knowledge, as do calls of libraries, unless whoever launched it tells what it may have written.
 
 use super::{
     ranges::Ranges,
-    shared::{IpcHandle, Shared},
+    shared::{IpcHandle, SharedBytes},
 };
 use crate::execution::unknown_writes;
 use std::{
@@ -22,7 +22,7 @@ pub(super) const KEPT: usize = 512 << 20;
 
 /// How a place's bytes are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum Provenance {
     /// As they would be on a GPU.
     Computed,
     /// From a check, which is taken to hold.
@@ -31,35 +31,35 @@ pub enum Source {
     Drawn,
 }
 
-enum Content {
+enum Payload {
     Bytes(Vec<u8>),
     Fill(u8),
     /// Not computed yet: the number that an observer gave to what would be, and bytes of it before these.
     Later(u64, u64),
 }
 
-struct Piece {
+struct KnownPiece {
     /// One past its last byte.
     end: u64,
-    content: Content,
-    source: Source,
+    content: Payload,
+    source: Provenance,
     age: u64,
 }
 
-impl Piece {
+impl KnownPiece {
     fn kept(&self) -> usize {
         match &self.content {
-            Content::Bytes(bytes) => bytes.len(),
-            Content::Fill(_) | Content::Later(..) => 0,
+            Payload::Bytes(bytes) => bytes.len(),
+            Payload::Fill(_) | Payload::Later(..) => 0,
         }
     }
 
     /// The part of it, which begins at `start`, between two addresses inside.
     fn part(&self, start: u64, from: u64, to: u64) -> Self {
         let content = match &self.content {
-            Content::Bytes(bytes) => Content::Bytes(bytes[(from - start) as usize..(to - start) as usize].to_vec()),
-            Content::Fill(value) => Content::Fill(*value),
-            Content::Later(what, before) => Content::Later(*what, before + (from - start)),
+            Payload::Bytes(bytes) => Payload::Bytes(bytes[(from - start) as usize..(to - start) as usize].to_vec()),
+            Payload::Fill(value) => Payload::Fill(*value),
+            Payload::Later(what, before) => Payload::Later(*what, before + (from - start)),
         };
         Self { end: to, content, source: self.source, age: self.age }
     }
@@ -67,28 +67,28 @@ impl Piece {
 
 /// Known bytes: pieces that do not overlap, by their first address.
 #[derive(Default)]
-pub struct Known {
-    pieces: BTreeMap<u64, Piece>,
+pub struct KnownBytes {
+    pieces: BTreeMap<u64, KnownPiece>,
     /// Age and address of every piece, oldest first; pieces that are gone or were replaced may still be in it.
     ages: VecDeque<(u64, u64)>,
     age: u64,
     kept: usize,
     unknown_writes: u64,
     /// Memory that other processes use too: what is known of it lies there.
-    shared: Ranges<Arc<Shared>>,
+    shared: Ranges<Arc<SharedBytes>>,
 }
 
 /// A part of a range: in one piece of shared memory, at an offset of it, or in none.
-struct Part {
+struct RangePart {
     start: u64,
     bytes: u64,
-    shared: Option<(Arc<Shared>, u64)>,
+    shared: Option<(Arc<SharedBytes>, u64)>,
 }
 
-impl Known {
+impl KnownBytes {
     /// The host's bytes were copied to `start`.
     pub fn copied(&mut self, start: u64, bytes: &[u8]) {
-        self.write(start, bytes, Source::Computed);
+        self.write(start, bytes, Provenance::Computed);
     }
 
     /// Shares the allocation of `bytes` at `start` with other processes, if it is not yet.
@@ -96,23 +96,23 @@ impl Known {
         if let Some((_, shared)) = self.shared.at(start) {
             return Ok(shared.handle());
         }
-        let shared = Arc::new(Shared::new(bytes)?);
+        let shared = Arc::new(SharedBytes::new(bytes)?);
         let handle = shared.handle();
         self.hand_over(start, shared);
         Ok(handle)
     }
 
     /// What is known at `start`, and all that comes to be known there, lies in `shared` from now on.
-    pub fn hand_over(&mut self, start: u64, shared: Arc<Shared>) {
+    pub fn hand_over(&mut self, start: u64, shared: Arc<SharedBytes>) {
         self.catch_up();
         let bytes = shared.bytes();
         let end = start.saturating_add(bytes);
         for (&first, piece) in self.pieces.range(..end).rev().take_while(|(_, piece)| piece.end > start) {
             let (from, to) = (first.max(start), piece.end.min(end));
             match piece.part(first, from, to).content {
-                Content::Bytes(bytes) => shared.write(from - start, &bytes),
-                Content::Fill(value) => shared.fill(from - start, to - from, value),
-                Content::Later(..) => {}
+                Payload::Bytes(bytes) => shared.write(from - start, &bytes),
+                Payload::Fill(value) => shared.fill(from - start, to - from, value),
+                Payload::Later(..) => {}
             }
         }
         self.forget_own(start, bytes);
@@ -120,7 +120,7 @@ impl Known {
     }
 
     /// Memory that another process shares is at `start` now.
-    pub fn open(&mut self, start: u64, shared: Arc<Shared>) {
+    pub fn open(&mut self, start: u64, shared: Arc<SharedBytes>) {
         self.catch_up();
         self.shared.insert(start, shared.bytes(), shared);
     }
@@ -130,7 +130,7 @@ impl Known {
         self.shared.remove(start);
     }
 
-    fn parts(&self, start: u64, bytes: u64) -> Vec<Part> {
+    fn parts(&self, start: u64, bytes: u64) -> Vec<RangePart> {
         let (mut at, end) = (start, start.saturating_add(bytes));
         let mut parts = Vec::new();
         while at < end {
@@ -139,14 +139,14 @@ impl Known {
                 None => (self.shared.next_start(at).unwrap_or(end), None),
             };
             let until = until.min(end);
-            parts.push(Part { start: at, bytes: until - at, shared });
+            parts.push(RangePart { start: at, bytes: until - at, shared });
             at = until;
         }
         parts
     }
 
     /// `bytes` are at `start` now.
-    pub fn write(&mut self, start: u64, bytes: &[u8], source: Source) {
+    pub fn write(&mut self, start: u64, bytes: &[u8], source: Provenance) {
         self.catch_up();
         if self.shared.is_empty() {
             return self.write_own(start, bytes, source);
@@ -161,12 +161,12 @@ impl Known {
         }
     }
 
-    fn write_own(&mut self, start: u64, bytes: &[u8], source: Source) {
+    fn write_own(&mut self, start: u64, bytes: &[u8], source: Provenance) {
         let end = start.saturating_add(bytes.len() as u64);
         if let Some((first, piece)) = self.pieces.range_mut(..=start).next_back()
             && piece.end >= end
             && piece.source == source
-            && let Content::Bytes(kept) = &mut piece.content
+            && let Payload::Bytes(kept) = &mut piece.content
         {
             let from = (start - first) as usize;
             kept[from..from + bytes.len()].copy_from_slice(bytes);
@@ -174,7 +174,7 @@ impl Known {
         }
         self.forget_own(start, bytes.len() as u64);
         if !bytes.is_empty() && bytes.len() <= LARGEST {
-            self.insert(start, end, Content::Bytes(bytes.to_vec()), source);
+            self.insert(start, end, Payload::Bytes(bytes.to_vec()), source);
         }
     }
 
@@ -187,7 +187,7 @@ impl Known {
             } else {
                 self.forget_own(part.start, part.bytes);
                 let end = part.start.saturating_add(part.bytes);
-                self.insert(part.start, end, Content::Fill(value), Source::Computed);
+                self.insert(part.start, end, Payload::Fill(value), Provenance::Computed);
             }
         }
     }
@@ -196,7 +196,7 @@ impl Known {
     pub fn write_later(&mut self, start: u64, bytes: u64, (what, before): (u64, u64)) {
         self.forget(start, bytes);
         if self.shared.is_empty() && bytes > 0 {
-            self.insert(start, start.saturating_add(bytes), Content::Later(what, before), Source::Computed);
+            self.insert(start, start.saturating_add(bytes), Payload::Later(what, before), Provenance::Computed);
         }
     }
 
@@ -205,7 +205,7 @@ impl Known {
         self.catch_up();
         let (first, piece) = self.pieces.range(..=start).next_back()?;
         match piece.content {
-            Content::Later(what, before) if piece.end >= start.saturating_add(bytes) => {
+            Payload::Later(what, before) if piece.end >= start.saturating_add(bytes) => {
                 Some((what, before + (start - first)))
             }
             _ => None,
@@ -250,22 +250,22 @@ impl Known {
     }
 
     /// How `bytes` at `start` are known, if all of them are. O(log n) where the first is not.
-    pub fn source(&mut self, start: u64, bytes: u64) -> Option<Source> {
+    pub fn source(&mut self, start: u64, bytes: u64) -> Option<Provenance> {
         self.catch_up();
         if self.shared.is_empty() {
             return self.own_source(start, bytes);
         }
-        self.parts(start, bytes).into_iter().try_fold(Source::Computed, |source, part| match part.shared {
+        self.parts(start, bytes).into_iter().try_fold(Provenance::Computed, |source, part| match part.shared {
             Some((shared, offset)) => shared.is_known(offset, part.bytes).then_some(source),
             None => Some(source.max(self.own_source(part.start, part.bytes)?)),
         })
     }
 
-    fn own_source(&self, start: u64, bytes: u64) -> Option<Source> {
+    fn own_source(&self, start: u64, bytes: u64) -> Option<Provenance> {
         let end = start.saturating_add(bytes);
-        let (mut at, mut source) = (start, Source::Computed);
+        let (mut at, mut source) = (start, Provenance::Computed);
         while at < end {
-            let is_known = |piece: &Piece| piece.end > at && !matches!(piece.content, Content::Later(..));
+            let is_known = |piece: &KnownPiece| piece.end > at && !matches!(piece.content, Payload::Later(..));
             let (_, piece) = self.pieces.range(..=at).next_back().filter(|(_, piece)| is_known(piece))?;
             source = source.max(piece.source);
             at = piece.end;
@@ -274,12 +274,12 @@ impl Known {
     }
 
     /// Reads `target.len()` bytes at `start`; none, and what is in `target` means nothing, unless all of them are known.
-    pub fn read(&mut self, start: u64, target: &mut [u8]) -> Option<Source> {
+    pub fn read(&mut self, start: u64, target: &mut [u8]) -> Option<Provenance> {
         self.catch_up();
         if self.shared.is_empty() {
             return self.read_own(start, target);
         }
-        self.parts(start, target.len() as u64).into_iter().try_fold(Source::Computed, |source, part| {
+        self.parts(start, target.len() as u64).into_iter().try_fold(Provenance::Computed, |source, part| {
             let from = (part.start - start) as usize;
             let target = &mut target[from..from + part.bytes as usize];
             match part.shared {
@@ -289,9 +289,9 @@ impl Known {
         })
     }
 
-    fn read_own(&self, start: u64, target: &mut [u8]) -> Option<Source> {
+    fn read_own(&self, start: u64, target: &mut [u8]) -> Option<Provenance> {
         let end = start.saturating_add(target.len() as u64);
-        let (mut at, mut source) = (start, Source::Computed);
+        let (mut at, mut source) = (start, Provenance::Computed);
         while at < end {
             let (&first, piece) = self.pieces.range(..=at).next_back()?;
             if piece.end <= at {
@@ -300,9 +300,9 @@ impl Known {
             let to = piece.end.min(end);
             let part = &mut target[(at - start) as usize..(to - start) as usize];
             match &piece.content {
-                Content::Bytes(bytes) => part.copy_from_slice(&bytes[(at - first) as usize..(to - first) as usize]),
-                Content::Fill(value) => part.fill(*value),
-                Content::Later(..) => return None,
+                Payload::Bytes(bytes) => part.copy_from_slice(&bytes[(at - first) as usize..(to - first) as usize]),
+                Payload::Fill(value) => part.fill(*value),
+                Payload::Later(..) => return None,
             }
             source = source.max(piece.source);
             at = to;
@@ -341,9 +341,9 @@ impl Known {
         }
     }
 
-    fn insert(&mut self, start: u64, end: u64, content: Content, source: Source) {
+    fn insert(&mut self, start: u64, end: u64, content: Payload, source: Provenance) {
         self.age += 1;
-        let piece = Piece { end, content, source, age: self.age };
+        let piece = KnownPiece { end, content, source, age: self.age };
         self.kept += piece.kept();
         self.ages.push_back((self.age, start));
         self.pieces.insert(start, piece);

@@ -16,9 +16,9 @@ mod virtual_memory;
 mod tests;
 
 pub use copy::{Rows, copy, fill, host_bytes, host_bytes_mut, is_kept, plain};
-pub use device::{Device, GRANULE};
+pub use device::{DeviceMemory, GRANULE};
 pub use host::HostKind;
-pub use known::{Known, Source};
+pub use known::{KnownBytes, Provenance};
 pub use shared::IpcHandle;
 pub use virtual_memory::PhysicalHandle;
 
@@ -28,7 +28,7 @@ use crate::{
     execution, forks,
 };
 use host::HostBlocks;
-use shared::Shared;
+use shared::SharedBytes;
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
     sync::{
@@ -92,33 +92,33 @@ pub enum Owner {
 }
 
 /// All memory of the process.
-pub struct Memory {
-    devices: Vec<Device>,
+pub struct ProcessMemory {
+    devices: Vec<DeviceMemory>,
     host: HostBlocks,
     virtual_memory: VirtualMemory,
-    known: Known,
+    known: KnownBytes,
 }
 
-impl Memory {
+impl ProcessMemory {
     /// Devices of `total` bytes each, of which the context has taken `context`.
     pub fn new(devices: u32, total: u64, context: u64) -> Self {
         Self {
             devices: (0..devices)
-                .map(|index| Device::new(DEVICE_BASE + u64::from(index) * DEVICE_SPAN, total, context))
+                .map(|index| DeviceMemory::new(DEVICE_BASE + u64::from(index) * DEVICE_SPAN, total, context))
                 .collect(),
             host: HostBlocks::default(),
             virtual_memory: VirtualMemory::default(),
-            known: Known::default(),
+            known: KnownBytes::default(),
         }
     }
 
     /// A device's memory.
-    pub fn device(&mut self, index: u32) -> Result<&mut Device, Status> {
+    pub fn device(&mut self, index: u32) -> Result<&mut DeviceMemory, Status> {
         self.devices.get_mut(index as usize).ok_or(crate::errors::INVALID_DEVICE)
     }
 
     /// All devices, in order.
-    pub fn devices(&self) -> &[Device] {
+    pub fn devices(&self) -> &[DeviceMemory] {
         &self.devices
     }
 
@@ -128,7 +128,7 @@ impl Memory {
     }
 
     /// What is known about the content of device memory.
-    pub fn known(&mut self) -> &mut Known {
+    pub fn known(&mut self) -> &mut KnownBytes {
         &mut self.known
     }
 
@@ -164,7 +164,7 @@ impl Memory {
         if handle.fields()[0] == u64::from(std::process::id()) {
             return Err(INVALID_CONTEXT); // a process knows its own memory already
         }
-        let shared = Shared::open(handle).map_err(|_| INVALID_HANDLE)?;
+        let shared = SharedBytes::open(handle).map_err(|_| INVALID_HANDLE)?;
         let address = self.device(device)?.open(shared.bytes())?;
         self.known.open(address, Arc::new(shared));
         Ok(address)
@@ -188,7 +188,7 @@ impl Memory {
 
     /// A handle of the memory that another process exported.
     pub fn import(&mut self, descriptor: BorrowedFd<'_>) -> Result<PhysicalHandle, Status> {
-        let (content, device) = Shared::import(descriptor).map_err(|_| INVALID_VALUE)?;
+        let (content, device) = SharedBytes::import(descriptor).map_err(|_| INVALID_VALUE)?;
         self.device(device)?;
         Ok(self.virtual_memory.import(device, content))
     }
@@ -228,22 +228,22 @@ impl Memory {
     }
 
     /// Virtual memory with the devices that it takes its physical memory from.
-    pub fn virtual_memory(&mut self) -> (&mut VirtualMemory, &mut [Device]) {
+    pub fn virtual_memory(&mut self) -> (&mut VirtualMemory, &mut [DeviceMemory]) {
         (&mut self.virtual_memory, &mut self.devices)
     }
 }
 
-static MEMORY: LazyLock<Mutex<Memory>> = LazyLock::new(|| {
+static MEMORY: LazyLock<Mutex<ProcessMemory>> = LazyLock::new(|| {
     let config = config();
-    let mut memory = Memory::new(config.devices, config.gpu.total, config.gpu.context);
+    let mut memory = ProcessMemory::new(config.devices, config.gpu.total, config.gpu.context);
     if config.ample {
-        memory.devices.iter_mut().for_each(Device::make_ample);
+        memory.devices.iter_mut().for_each(DeviceMemory::make_ample);
     }
     forks::wait_for(|| forks::taken(MEMORY.try_lock()));
     Mutex::new(memory)
 });
 
 /// The memory of this process.
-pub fn memory() -> MutexGuard<'static, Memory> {
+pub fn memory() -> MutexGuard<'static, ProcessMemory> {
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }

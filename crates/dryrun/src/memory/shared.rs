@@ -13,11 +13,11 @@ use std::{io, process};
 pub struct IpcHandle([u8; 64]);
 
 /// Numbers that a handle holds.
-pub type Fields = [u64; 5];
+pub type HandleFields = [u64; 5];
 
 impl IpcHandle {
     /// A handle that holds these numbers.
-    pub fn new(fields: Fields) -> Self {
+    pub fn new(fields: HandleFields) -> Self {
         let mut bytes = [0; 64];
         for (place, field) in bytes.chunks_exact_mut(8).zip(fields) {
             place.copy_from_slice(&field.to_ne_bytes());
@@ -26,8 +26,8 @@ impl IpcHandle {
     }
 
     /// The numbers in it.
-    pub fn fields(&self) -> Fields {
-        let mut fields = Fields::default();
+    pub fn fields(&self) -> HandleFields {
+        let mut fields = HandleFields::default();
         for (field, place) in fields.iter_mut().zip(self.0.chunks_exact(8)) {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(place);
@@ -39,7 +39,7 @@ impl IpcHandle {
 
 /// The content of an allocation: its bytes, and behind them for each whether it is known. Takes room only where something is known.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedBytes {
     file: File,
     bytes: u64,
     inode: u64,
@@ -51,7 +51,7 @@ const CHUNK: usize = 1 << 20;
 /// What the files of pages are called, with the number of their device behind it.
 const PAGE: &str = "stalloc-dryrun-page-";
 
-impl Shared {
+impl SharedBytes {
     /// A new one, of which nothing is known.
     pub fn new(bytes: u64) -> io::Result<Self> {
         Self::create(bytes, c"stalloc-dryrun")

@@ -1,10 +1,10 @@
 //! Capacity, addresses, virtual memory, and what is known about content.
 use super::{
-    DEVICE_BASE, DEVICE_SPAN, Device, GRANULE, HostKind, Memory, Owner, copy, fill, is_device,
-    known::{KEPT, Known, LARGEST, Source},
+    DEVICE_BASE, DEVICE_SPAN, DeviceMemory, GRANULE, HostKind, Owner, ProcessMemory, copy, fill, is_device,
+    known::{KEPT, KnownBytes, LARGEST, Provenance},
     memory, plain,
     ranges::Ranges,
-    shared::{IpcHandle, Shared},
+    shared::{IpcHandle, SharedBytes},
     virtual_memory::VirtualMemory,
 };
 use crate::{
@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use std::{collections::BTreeMap, fs::File, os::fd::AsFd};
 
 /// A device of its own: `index` is not used by any other test; the process's own memory is at 0.
-fn device(index: u64, total: u64, context: u64) -> Device {
-    Device::new(DEVICE_BASE + index * DEVICE_SPAN, total, context)
+fn device(index: u64, total: u64, context: u64) -> DeviceMemory {
+    DeviceMemory::new(DEVICE_BASE + index * DEVICE_SPAN, total, context)
 }
 
 #[test]
@@ -140,19 +140,19 @@ fn page_locked_memory_is_real_and_told_apart_from_registered() {
 #[test]
 fn what_was_copied_in_is_read_back_until_a_kernel_runs() {
     let _alone = alone();
-    let mut known = Known::default();
+    let mut known = KnownBytes::default();
     let mut target = [9; 4];
     known.copied(1000, &[1, 2, 3, 4, 5, 6]);
     assert!(known.read(1001, &mut target).is_some());
     assert_eq!(target, [2, 3, 4, 5]);
     known.copied(1002, &[0]);
-    assert_eq!(known.read(1001, &mut target), Some(Source::Computed));
+    assert_eq!(known.read(1001, &mut target), Some(Provenance::Computed));
     assert_eq!(target, [2, 0, 4, 5], "two writes");
-    known.write(1003, &[8, 8], Source::Drawn);
-    assert_eq!(known.read(1001, &mut target), Some(Source::Drawn), "a part of it was drawn");
+    known.write(1003, &[8, 8], Provenance::Drawn);
+    assert_eq!(known.read(1001, &mut target), Some(Provenance::Drawn), "a part of it was drawn");
     assert_eq!(target, [2, 0, 8, 8]);
     known.filled(900, 500, 7);
-    assert_eq!(known.read(1001, &mut target), Some(Source::Computed));
+    assert_eq!(known.read(1001, &mut target), Some(Provenance::Computed));
     assert_eq!(target, [7; 4]);
     known.forget(1004, 1);
     assert_eq!(known.read(1001, &mut target), None);
@@ -167,7 +167,7 @@ fn what_was_copied_in_is_read_back_until_a_kernel_runs() {
 #[test]
 fn kernels_of_an_operation_leave_what_is_known_to_its_observer() {
     let _alone = alone();
-    let mut known = Known::default();
+    let mut known = KnownBytes::default();
     known.copied(0, &[1]);
     operations::begin();
     operations::begin();
@@ -187,7 +187,7 @@ fn kernels_of_an_operation_leave_what_is_known_to_its_observer() {
 #[test]
 fn known_bytes_move_with_copies_between_places_of_a_device() {
     let _alone = alone();
-    let mut known = Known::default();
+    let mut known = KnownBytes::default();
     let mut target = [0; 3];
     known.copied(0, &[1, 2, 3]);
     known.moved(0, 500, 3);
@@ -200,7 +200,7 @@ fn known_bytes_move_with_copies_between_places_of_a_device() {
 #[test]
 fn what_is_kept_does_not_grow_without_end() {
     let _alone = alone();
-    let mut known = Known::default();
+    let mut known = KnownBytes::default();
     let much = vec![1; 8 << 20];
     let last = (KEPT / much.len()) as u64 + 8;
     for at in 0..=last {
@@ -285,14 +285,14 @@ proptest! {
 #[test]
 fn what_one_process_writes_into_shared_memory_the_other_reads() {
     let _alone = alone();
-    let (mut ours, mut theirs) = (Known::default(), Known::default());
+    let (mut ours, mut theirs) = (KnownBytes::default(), KnownBytes::default());
     let (here, there) = (DEVICE_BASE, DEVICE_BASE + (1 << 40));
     ours.copied(here + 100, &[1, 2, 3]);
     ours.filled(here + 4096, 3 << 20, 9);
     let handle = ours.share(here, 8 << 20).unwrap();
     assert_eq!(ours.share(here, 8 << 20).unwrap(), handle, "a second wish is for the same");
-    theirs.open(there, Shared::open(handle).unwrap().into());
-    let read = |known: &mut Known, start: u64, bytes: usize| {
+    theirs.open(there, SharedBytes::open(handle).unwrap().into());
+    let read = |known: &mut KnownBytes, start: u64, bytes: usize| {
         let mut target = vec![0; bytes];
         known.read(start, &mut target).map(|_| target)
     };
@@ -304,18 +304,18 @@ fn what_one_process_writes_into_shared_memory_the_other_reads() {
     assert_eq!(read(&mut ours, here + 200, 3), Some(vec![1, 7, 3]));
     ours.forget(here + 200, 1);
     assert_eq!(theirs.source(there + 200, 3), None);
-    assert_eq!(theirs.source(there + 201, 2), Some(Source::Computed));
+    assert_eq!(theirs.source(there + 201, 2), Some(Provenance::Computed));
     ours.unshare(here);
     assert_eq!(read(&mut ours, here + 100, 3), None, "the allocation is gone");
     assert_eq!(read(&mut theirs, there + 100, 3), Some(vec![1, 7, 3]), "who has it open keeps it");
-    assert!(Shared::open(handle).is_err());
+    assert!(SharedBytes::open(handle).is_err());
 }
 
 #[test]
 fn who_imports_the_pages_of_another_process_reads_and_writes_what_it_does() {
     let _alone = alone();
-    let mut ours = Memory::new(1, 4 * GRANULE, 0);
-    let mut theirs = Memory::new(1, 4 * GRANULE, 0);
+    let mut ours = ProcessMemory::new(1, 4 * GRANULE, 0);
+    let mut theirs = ProcessMemory::new(1, 4 * GRANULE, 0);
     let [here, there] = [&mut ours, &mut theirs].map(|memory| memory.virtual_memory.reserve(4 * GRANULE, 0).unwrap());
     let pages = [0, 1, 2].map(|_| ours.virtual_memory.create(&mut ours.devices, 0, GRANULE, true).unwrap());
     let private = ours.virtual_memory.create(&mut ours.devices, 0, GRANULE, false).unwrap();
@@ -334,12 +334,12 @@ fn who_imports_the_pages_of_another_process_reads_and_writes_what_it_does() {
     assert_eq!(theirs.devices[0].used(), 0, "memory of another process counts there");
     let own = theirs.virtual_memory.create(&mut theirs.devices, 0, GRANULE, false).unwrap();
     theirs.map(there, GRANULE, own).unwrap();
-    let read = |memory: &mut Memory, start: u64, bytes: usize| {
+    let read = |memory: &mut ProcessMemory, start: u64, bytes: usize| {
         let mut target = vec![0; bytes];
         memory.known().read(start, &mut target).map(|_| target)
     };
     assert_eq!(read(&mut theirs, there + GRANULE + border, 4), Some(vec![1, 2, 3, 4]));
-    assert_eq!(theirs.known().source(there + GRANULE + border, 4), Some(Source::Computed));
+    assert_eq!(theirs.known().source(there + GRANULE + border, 4), Some(Provenance::Computed));
     assert_eq!(theirs.known().source(there + GRANULE + border, 5), None);
     theirs.known().copied(there + GRANULE - 1, &[7, 8]);
     assert_eq!(read(&mut theirs, there + GRANULE - 1, 2), Some(vec![7, 8]), "of two pages one is the importer's own");
@@ -369,5 +369,5 @@ fn only_whole_allocations_of_another_process_can_be_opened() {
     assert_eq!((device.close(allocated), device.close(opened)), (None, Some(())));
     assert_eq!(device.find(opened), None);
     let nobody = IpcHandle::new([u64::from(std::process::id()), 1 << 20, 4096, 1, 0]);
-    assert!(Shared::open(nobody).is_err());
+    assert!(SharedBytes::open(nobody).is_err());
 }

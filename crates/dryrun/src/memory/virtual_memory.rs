@@ -2,7 +2,7 @@
 //!
 //! Physical memory is only counted. It is given back when its handle is released and its last mapping is gone, whichever comes last.
 
-use super::{Device, VIRTUAL_BASE, VIRTUAL_SPAN, device::GRANULE, ranges::Ranges, reserve, shared::Shared};
+use super::{DeviceMemory, VIRTUAL_BASE, VIRTUAL_SPAN, device::GRANULE, ranges::Ranges, reserve, shared::SharedBytes};
 use crate::errors::{INVALID_DEVICE, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Status};
 use std::{collections::HashMap, sync::Arc};
 
@@ -25,11 +25,11 @@ struct Physical {
     /// It is another process's, which pays for it.
     is_foreign: bool,
     /// What is known of it, once other processes may have it.
-    content: Option<Arc<Shared>>,
+    content: Option<Arc<SharedBytes>>,
 }
 
 #[derive(Debug)]
-struct Mapping {
+struct HandleMapping {
     handle: PhysicalHandle,
     /// What each device may do with it: "all mappings start with no accessibility setup".
     access: Vec<(u32, u64)>,
@@ -39,7 +39,7 @@ struct Mapping {
 #[derive(Debug, Default)]
 pub struct VirtualMemory {
     reservations: Ranges<()>,
-    mappings: Ranges<Mapping>,
+    mappings: Ranges<HandleMapping>,
     physical: HashMap<PhysicalHandle, Physical>,
     created: u64,
     created_bytes: u64,
@@ -81,7 +81,7 @@ impl VirtualMemory {
     /// Creates physical memory on a device, of which other processes may get a descriptor or not.
     pub fn create(
         &mut self,
-        devices: &mut [Device],
+        devices: &mut [DeviceMemory],
         device: u32,
         bytes: u64,
         is_exportable: bool,
@@ -111,27 +111,27 @@ impl VirtualMemory {
     }
 
     /// A handle of memory that another process created on a device.
-    pub fn import(&mut self, device: u32, content: Shared) -> PhysicalHandle {
+    pub fn import(&mut self, device: u32, content: SharedBytes) -> PhysicalHandle {
         let (bytes, place, content) = (content.bytes(), self.created_bytes, Some(Arc::new(content)));
         let (is_exportable, is_foreign) = (true, true);
         self.add(Physical { device, bytes, handles: 1, mappings: 0, place, is_exportable, is_foreign, content })
     }
 
     /// What is known of a handle's memory, from now on shared with other processes; and where it is mapped if it was not shared before.
-    pub fn export(&mut self, handle: PhysicalHandle) -> Result<(Arc<Shared>, Vec<u64>), Status> {
+    pub fn export(&mut self, handle: PhysicalHandle) -> Result<(Arc<SharedBytes>, Vec<u64>), Status> {
         let physical = self.physical.get_mut(&handle).filter(|physical| physical.is_exportable && physical.handles > 0);
         let physical = physical.ok_or(INVALID_VALUE)?;
         if let Some(content) = &physical.content {
             return Ok((Arc::clone(content), Vec::new()));
         }
-        let content = Shared::page(physical.bytes, physical.device).map_err(|_| OPERATING_SYSTEM)?;
+        let content = SharedBytes::page(physical.bytes, physical.device).map_err(|_| OPERATING_SYSTEM)?;
         let content = physical.content.insert(Arc::new(content));
         let mappings = self.mappings.iter().filter(|(_, _, mapping)| mapping.handle == handle);
         Ok((Arc::clone(content), mappings.map(|(start, _, _)| start).collect()))
     }
 
     /// See [`Self::export`]: `None` as long as no other process may have it.
-    pub fn content(&self, handle: PhysicalHandle) -> Option<Arc<Shared>> {
+    pub fn content(&self, handle: PhysicalHandle) -> Option<Arc<SharedBytes>> {
         self.physical.get(&handle)?.content.clone()
     }
 
@@ -141,7 +141,7 @@ impl VirtualMemory {
     }
 
     /// Releases a handle.
-    pub fn release(&mut self, devices: &mut [Device], handle: PhysicalHandle) -> Result<(), Status> {
+    pub fn release(&mut self, devices: &mut [DeviceMemory], handle: PhysicalHandle) -> Result<(), Status> {
         let physical = self.physical.get_mut(&handle).ok_or(INVALID_VALUE)?;
         physical.handles = physical.handles.checked_sub(1).ok_or(INVALID_VALUE)?;
         self.drop_unused(devices, handle);
@@ -159,7 +159,7 @@ impl VirtualMemory {
         let physical =
             self.physical.get_mut(&handle).filter(|physical| physical.bytes == bytes && physical.handles > 0);
         let physical = physical.ok_or(INVALID_VALUE)?;
-        let mapping = Mapping { handle, access: Vec::new() };
+        let mapping = HandleMapping { handle, access: Vec::new() };
         if !inside || !start.is_multiple_of(GRANULE) || !self.mappings.insert(start, bytes, mapping) {
             return Err(INVALID_VALUE);
         }
@@ -203,10 +203,10 @@ impl VirtualMemory {
 
     /// Unmaps the mappings that make up `[start, start + bytes)`: where each began. "::cuMemUnmap cannot unmap a sub-range of an address
     /// range mapped by ::cuMemCreate / ::cuMemMap."
-    pub fn unmap(&mut self, devices: &mut [Device], start: u64, bytes: u64) -> Result<Vec<u64>, Status> {
+    pub fn unmap(&mut self, devices: &mut [DeviceMemory], start: u64, bytes: u64) -> Result<Vec<u64>, Status> {
         let mappings = self.whole_mappings(start, bytes)?;
         for &at in &mappings {
-            if let Some((_, Mapping { handle, .. })) = self.mappings.remove(at) {
+            if let Some((_, HandleMapping { handle, .. })) = self.mappings.remove(at) {
                 if let Some(physical) = self.physical.get_mut(&handle) {
                     physical.mappings -= 1;
                 }
@@ -218,7 +218,7 @@ impl VirtualMemory {
 
     /// The handle that is mapped at `address`, retained once more.
     pub fn retain(&mut self, address: u64) -> Result<PhysicalHandle, Status> {
-        let (_, _, &Mapping { handle, .. }) = self.mappings.find(address).ok_or(INVALID_VALUE)?;
+        let (_, _, &HandleMapping { handle, .. }) = self.mappings.find(address).ok_or(INVALID_VALUE)?;
         self.physical.get_mut(&handle).ok_or(INVALID_VALUE)?.handles += 1;
         Ok(handle)
     }
@@ -250,7 +250,7 @@ impl VirtualMemory {
         pieces
     }
 
-    fn drop_unused(&mut self, devices: &mut [Device], handle: PhysicalHandle) {
+    fn drop_unused(&mut self, devices: &mut [DeviceMemory], handle: PhysicalHandle) {
         let unused = self.physical.get(&handle).is_some_and(|physical| physical.handles == 0 && physical.mappings == 0);
         if !unused {
             return;

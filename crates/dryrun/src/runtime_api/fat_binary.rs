@@ -34,7 +34,7 @@ struct Head {
 /// What stands before each part, as far as it is read.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Part {
+struct PartHead {
     kind: u16,
     _version: u16,
     size: u32,
@@ -70,9 +70,9 @@ impl FatBinary {
             return parts;
         }
         let (mut offset, end) = (usize::from(head.size), usize::from(head.size) + head.parts as usize);
-        while offset + size_of::<Part>() <= end && parts.len() < MOST_PARTS {
+        while offset + size_of::<PartHead>() <= end && parts.len() < MOST_PARTS {
             // SAFETY: as above; the part lies within the bytes that the head promises.
-            let part = unsafe { at(offset).cast::<Part>().read_unaligned() };
+            let part = unsafe { at(offset).cast::<PartHead>().read_unaligned() };
             parts.push((part.kind, part.architecture));
             let size = part.size as usize + part.code as usize;
             if size == 0 {

@@ -3,7 +3,7 @@
 use super::{current_device, end};
 use crate::{
     errors::{INVALID_VALUE, NOT_READY, SUCCESS, Status},
-    execution::{self, Handle, Way, accessed, cuda_major, execution, unmapped},
+    execution::{self, CopyWay, Handle, accessed, cuda_major, execution, unmapped},
     ffi::Out,
     memory::{HostKind, IpcHandle, Owner, Rows, copy, count_call, fill, is_device, is_kept, memory, plain},
 };
@@ -61,13 +61,13 @@ pub fn allocate_host(bytes: usize, kind: HostKind) -> Result<u64, Status> {
 const WITH_COMMAND: u64 = 64 << 10;
 
 /// The way that a copy takes.
-fn way(rows: Rows) -> Way {
+fn way(rows: Rows) -> CopyWay {
     let host = [rows.destination, rows.source].into_iter().filter(|address| !is_device(*address));
     let owners: Vec<Owner> = host.map(|address| memory().owner(address)).collect();
     match owners[..] {
-        [] => Way::Device,
-        _ if owners.contains(&Owner::Unknown) => Way::Paged,
-        _ => Way::Pinned,
+        [] => CopyWay::Device,
+        _ if owners.contains(&Owner::Unknown) => CopyWay::Paged,
+        _ => CopyWay::Pinned,
     }
 }
 
@@ -77,10 +77,10 @@ fn takes_time(stream: Handle, rows: Rows) {
     let bytes = (rows.width as u64).saturating_mul(rows.height as u64);
     // What is small goes to the device with the command, whatever memory it comes from.
     let to_device = is_device(rows.destination);
-    let waits = way == Way::Paged && !(to_device && bytes <= WITH_COMMAND);
+    let waits = way == CopyWay::Paged && !(to_device && bytes <= WITH_COMMAND);
     let link = || 2 * u64::from(current_device()) + u64::from(to_device);
-    let link = (way != Way::Device && bytes > WITH_COMMAND).then(link);
-    execution::copied(stream, way, if way == Way::Device { bytes.saturating_mul(2) } else { bytes }, link, waits);
+    let link = (way != CopyWay::Device && bytes > WITH_COMMAND).then(link);
+    execution::copied(stream, way, if way == CopyWay::Device { bytes.saturating_mul(2) } else { bytes }, link, waits);
 }
 
 /// A copy that the program does not wait for; in a capture it is only a node.
@@ -115,7 +115,7 @@ pub fn fill_on(stream: Handle, start: u64, value: u8, bytes: usize) -> Result<()
         return Ok(());
     }
     accessed(start, bytes as u64, stream);
-    execution::copied(stream, Way::Device, bytes as u64, None, false);
+    execution::copied(stream, CopyWay::Device, bytes as u64, None, false);
     fill(start, value, bytes)
 }
 

@@ -48,7 +48,7 @@ const MOST_BYTES: u64 = 64 << 20;
 pub struct TrialCache(Option<PrivateFolder>);
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct CacheEntry {
     key: String,
     sources: Vec<Source>,
     outcome: Outcome,
@@ -63,14 +63,14 @@ impl TrialCache {
     /// What came out when this was tried, if nothing has changed since.
     pub fn get(&self, key: &str) -> Option<Outcome> {
         let bytes = self.0.as_ref()?.read(name(key).as_ref(), MOST_BYTES).ok()?;
-        let entry: Entry = serde_json::from_slice(&bytes).ok()?;
+        let entry: CacheEntry = serde_json::from_slice(&bytes).ok()?;
         (entry.key == key && entry.sources.iter().all(Source::is_same)).then_some(entry.outcome)
     }
 
     /// Keeps what came out. Only of programs that told what they were made of; failure to write costs a trial next time.
     pub fn put(&self, key: &str, outcome: &Outcome, notes: &Notes) {
         let (Some(folder), Some(sources)) = (&self.0, &notes.sources) else { return };
-        let entry = Entry { key: key.to_owned(), sources: sources.clone(), outcome: outcome.clone() };
+        let entry = CacheEntry { key: key.to_owned(), sources: sources.clone(), outcome: outcome.clone() };
         let Ok(text) = serde_json::to_vec(&entry) else { return };
         let _ = folder.write(name(key).as_ref(), |out| out.write_all(&text));
     }

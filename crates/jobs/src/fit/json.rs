@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::fit::evaluate::{ALLOCATORS, FitsGpu};
-use crate::fit::report::{Answer, Candidate, Frontier};
+use crate::fit::report::{Candidate, FitAnswer, Frontier};
 use crate::fit::values::Assignment;
 use crate::fit::verdict::CardVerdict;
 use crate::fit::{Outside, Question};
@@ -12,7 +12,7 @@ use crate::fit::{Outside, Question};
 ///
 /// `fits` is true where the job gets through even if the most is taken outside PyTorch; where it does so only if the least is taken,
 /// it is false and `edge` is true.
-pub fn json(question: &Question, answer: &Answer) -> Value {
+pub fn json(question: &Question, answer: &FitAnswer) -> Value {
     let largest = |gpu| {
         let of = |(index, kind): (usize, &stalloc_simulator::Kind)| {
             let values = answer.largest(question, gpu, index);
@@ -59,7 +59,7 @@ fn same_ranks(row: &Frontier) -> Vec<&Vec<u32>> {
     row.classes.iter().map(|class| &class.members).collect()
 }
 
-fn all_have(answer: &Answer, is_so: impl Fn(&Frontier) -> bool) -> bool {
+fn all_have(answer: &FitAnswer, is_so: impl Fn(&Frontier) -> bool) -> bool {
     answer.frontier.iter().all(is_so)
 }
 

@@ -30,10 +30,10 @@ pub use caught::{Caught, Refused};
 pub use evaluate::{ALLOCATORS, Device, FitsGpu, Need};
 pub use found::Tried;
 pub use json::json;
-pub use outside::{Outside, Part};
+pub use outside::{Outside, Share};
 pub use picture::page;
-pub use report::{Answer, Candidate, Frontier, Trouble};
-pub use scheduler::Event;
+pub use report::{Candidate, FitAnswer, Frontier, Trouble};
+pub use scheduler::FitEvent;
 pub use trial::{FailureKind, Outcome, TrialFailure, TrialSetting};
 pub use values::{Assignment, Values, Variable, substitute};
 pub use verdict::CardVerdict;
@@ -135,7 +135,7 @@ impl From<stalloc_dryrun_setup::SetupError> for Error {
 }
 
 /// Answers a question. `watch` is told of every trial; when `stop` is set, what was found so far is the answer.
-pub fn fit(question: &Question, watch: &mut dyn FnMut(Event<'_>), stop: &AtomicBool) -> Result<Answer, Error> {
+pub fn fit(question: &Question, watch: &mut dyn FnMut(FitEvent<'_>), stop: &AtomicBool) -> Result<FitAnswer, Error> {
     values::check(&question.variables, question.command.words(), question.world_size.as_ref())?;
     if question.gpus.is_empty() {
         return Err(Error::NoGpu);

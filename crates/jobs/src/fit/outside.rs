@@ -76,7 +76,7 @@ pub struct Groups {
 
 /// A share of the memory outside PyTorch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct Share {
     /// What takes it.
     pub name: String,
     /// The least that is known, bytes.
@@ -87,13 +87,13 @@ pub struct Part {
     pub source: String,
 }
 
-impl Part {
+impl Share {
     fn new(name: &str, (low, high): (u64, u64), source: &str) -> Self {
-        Part { name: name.to_owned(), low, high, source: source.to_owned() }
+        Share { name: name.to_owned(), low, high, source: source.to_owned() }
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for Share {
     /// `cuDNN's workspaces 0 to 130.0 MiB (a recording of ResNet-50)`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (low, high) = (bytes(self.low), bytes(self.high));
@@ -114,7 +114,7 @@ pub struct Outside {
     /// The most, bytes.
     pub high: u64,
     /// What it is made of.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Share>,
 }
 
 impl Outside {
@@ -131,18 +131,18 @@ impl Outside {
             "a10" | "a40" | "rtx3080" | "l4" | "rtx4080" | "gb200" | "gb300" => "inferred from cards of its kind",
             _ => "inferred from public out-of-memory messages",
         };
-        let mut parts = vec![Part::new("CUDA context and libraries", gpu.context_range, source)];
+        let mut parts = vec![Share::new("CUDA context and libraries", gpu.context_range, source)];
         if groups.is_some_and(|groups| groups.eager) {
-            parts.push(Part::new("all kernels loaded at once", EAGER, "pytorch#86509, RTX 3090 before CUDA 11.7"));
+            parts.push(Share::new("all kernels loaded at once", EAGER, "pytorch#86509, RTX 3090 before CUDA 11.7"));
         }
         if groups.is_some_and(|groups| groups.convolutions) {
-            parts.push(Part::new("cuDNN's workspaces", (0, CONVOLUTION), "a recording of ResNet-50"));
+            parts.push(Share::new("cuDNN's workspaces", (0, CONVOLUTION), "a recording of ResNet-50"));
         } else if groups.is_some_and(|groups| groups.named) {
-            parts.push(Part::new("cuDNN's partial sums", (0, PARTIAL_SUMS), "21 jobs on an H200"));
+            parts.push(Share::new("cuDNN's partial sums", (0, PARTIAL_SUMS), "21 jobs on an H200"));
         }
         for (name, most) in LOADED {
             if groups.is_some_and(|groups| groups.loaded.iter().any(|used| used == name)) {
-                parts.push(Part::new(name, (0, most), "an H200, driver 580"));
+                parts.push(Share::new(name, (0, most), "an H200, driver 580"));
             }
         }
         let groups = groups.filter(|groups| !groups.used.is_empty() || !groups.unused.is_empty());
@@ -152,14 +152,14 @@ impl Outside {
         let all_to_all = groups.map_or(0, |groups| groups.all_to_all);
         if all_to_all > 2 && gpu.nvlink {
             let most = ALL_TO_ALL_OF_8 * u64::from(all_to_all.min(MACHINE)) / u64::from(MACHINE);
-            parts.push(Part::new(&format!("NCCL, all-to-all of {all_to_all} ranks"), (0, most), "NVIDIA/nccl#1685"));
+            parts.push(Share::new(&format!("NCCL, all-to-all of {all_to_all} ranks"), (0, most), "NVIDIA/nccl#1685"));
         }
         Outside { low: parts.iter().map(|part| part.low).sum(), high: parts.iter().map(|part| part.high).sum(), parts }
     }
 }
 
 /// NCCL's buffers; none where it has none.
-fn communicators(gpu: &Gpu, groups: &Groups, is_assumed: bool) -> Option<Part> {
+fn communicators(gpu: &Gpu, groups: &Groups, is_assumed: bool) -> Option<Share> {
     let range = |&ranks: &u32| match (gpu.nvlink, ranks) {
         (true, 0..=1) => ALONE,
         (true, 2) => LINKED_PAIR,
@@ -183,7 +183,7 @@ fn communicators(gpu: &Gpu, groups: &Groups, is_assumed: bool) -> Option<Part> {
     };
     let low = all().map(|ranks| range(ranks).0).find(|&low| low > 0).unwrap_or(0);
     let high = all().map(most).sum();
-    (high > 0).then(|| Part::new(&name, (low, high), source))
+    (high > 0).then(|| Share::new(&name, (low, high), source))
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@ use stalloc_report::frontier::{Chart, FrontierLine, FrontierPoint};
 use stalloc_simulator::Kind;
 
 use crate::fit::evaluate::{ALLOCATORS, FitsGpu};
-use crate::fit::report::{Answer, Candidate, Frontier};
+use crate::fit::report::{Candidate, FitAnswer, Frontier};
 use crate::fit::scheduler::words;
 use crate::fit::values::{Assignment, Values};
-use crate::fit::{Part, Question, Variable};
+use crate::fit::{Question, Share, Variable};
 
 /// The page of a question's answer: where a range was searched within lists, the largest value for each value of one list; else what
 /// each value that was tried needs, next to what the card has.
-pub fn page(question: &Question, answer: &Answer) -> String {
+pub fn page(question: &Question, answer: &FitAnswer) -> String {
     let searched = question.variables.iter().find(|variable| matches!(variable.values, Values::Range { .. }));
     let list = longest_list(&question.variables);
     let (title, charts) = match (searched, list) {
@@ -31,7 +31,7 @@ pub fn page(question: &Question, answer: &Answer) -> String {
     );
     let ran = |gpu: &Gpu| answer.candidates.iter().find(|one| one.gpu == *gpu && one.failure.is_none());
     for one in question.gpus.iter().filter_map(ran) {
-        let parts = one.outside.parts.iter().map(Part::to_string).collect::<Vec<_>>().join("; ");
+        let parts = one.outside.parts.iter().map(Share::to_string).collect::<Vec<_>>().join("; ");
         about.push(format!("Outside PyTorch on {}: {parts}.", one.gpu.product));
     }
     let failed: Vec<String> =
@@ -77,7 +77,7 @@ fn lines(values: &[String], point: impl Fn(usize, &str) -> Option<FrontierPoint>
     ALLOCATORS.iter().enumerate().map(line).collect()
 }
 
-fn largest(searched: &Variable, list: &Variable, answer: &Answer) -> Vec<Chart> {
+fn largest(searched: &Variable, list: &Variable, answer: &FitAnswer) -> Vec<Chart> {
     let mut charts: Vec<Chart> = Vec::new();
     let mut done: Vec<(&str, Assignment)> = Vec::new();
     for first in &answer.frontier {
@@ -113,7 +113,7 @@ fn largest(searched: &Variable, list: &Variable, answer: &Answer) -> Vec<Chart> 
     charts
 }
 
-fn needs(variable: &Variable, answer: &Answer) -> Vec<Chart> {
+fn needs(variable: &Variable, answer: &FitAnswer) -> Vec<Chart> {
     let mut charts: Vec<Chart> = Vec::new();
     let mut done: Vec<(&str, Assignment)> = Vec::new();
     for first in &answer.candidates {
@@ -132,7 +132,7 @@ fn needs(variable: &Variable, answer: &Answer) -> Vec<Chart> {
     charts
 }
 
-fn needs_as_it_is(answer: &Answer) -> Vec<Chart> {
+fn needs_as_it_is(answer: &FitAnswer) -> Vec<Chart> {
     let chart = |one| needed(one, &Vec::new(), "the command", &[one], |_| "as it is".to_owned());
     answer.candidates.iter().map(chart).collect()
 }

@@ -83,7 +83,7 @@ pub enum Trouble {
 
 /// All that was found.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct FitAnswer {
     /// What was tried, in the order of GPUs and values.
     pub candidates: Vec<Candidate>,
     /// The largest values, a row for each GPU and combination of the lists.
@@ -94,7 +94,7 @@ pub struct Answer {
     pub trouble: Option<Trouble>,
 }
 
-impl Answer {
+impl FitAnswer {
     /// The largest values that fit `gpu` under an allocator: of the searched variable first, then of the others in their order
     /// (numbers by size, words by their place in the list).
     pub fn largest(&self, question: &Question, gpu: &Gpu, allocator: usize) -> Option<Assignment> {
@@ -126,7 +126,7 @@ impl Answer {
 }
 
 /// Puts the answer together.
-pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicBool) -> Answer {
+pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicBool) -> FitAnswer {
     let mut candidates = Vec::new();
     let mut frontier = Vec::new();
     for (index, line) in lines.iter().enumerate() {
@@ -175,7 +175,7 @@ pub fn answer(question: &Question, lines: &[Line], found: &Found, stop: &AtomicB
         _ if failed == candidates.len() => Some(Trouble::NothingRan),
         _ => Some(Trouble::SomeFailed),
     };
-    Answer { is_interrupted: stop.load(Ordering::Relaxed), candidates, frontier, trouble }
+    FitAnswer { is_interrupted: stop.load(Ordering::Relaxed), candidates, frontier, trouble }
 }
 
 /// The values of which nothing is known, above the largest that was seen to fit.

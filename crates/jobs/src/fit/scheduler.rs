@@ -96,7 +96,7 @@ pub fn words(values: &Assignment) -> String {
 
 /// What happens meanwhile.
 #[derive(Clone, Debug)]
-pub enum Event<'a> {
+pub enum FitEvent<'a> {
     /// Time passes; so many trials run and so many are done.
     Tick {
         /// How many run.
@@ -130,20 +130,20 @@ pub enum Event<'a> {
     },
 }
 
-struct Shared {
+struct TrialState {
     found: Found,
     running: HashMap<(usize, u64), Instant>,
     error: Option<Error>,
 }
 
-struct Work<'a> {
+struct Scheduler<'a> {
     question: &'a Question,
     stand_ins: &'a [DryRun],
     lines: &'a [Line],
     cache: TrialCache,
     at_once: usize,
     stop: &'a AtomicBool,
-    shared: Mutex<Shared>,
+    shared: Mutex<TrialState>,
     changed: Condvar,
 }
 
@@ -152,19 +152,19 @@ pub fn run(
     question: &Question,
     stand_ins: &[DryRun],
     lines: &[Line],
-    watch: &mut dyn FnMut(Event<'_>),
+    watch: &mut dyn FnMut(FitEvent<'_>),
     stop: &AtomicBool,
 ) -> Result<Found, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let at_once = if question.at_once == 0 { cores.min(MOST_AT_ONCE) } else { question.at_once };
-    let work = Work {
+    let work = Scheduler {
         question,
         stand_ins,
         lines,
         cache: TrialCache::new(question.keeps.then(|| PrivateFolder::kept("fit").ok()).flatten()),
         at_once,
         stop,
-        shared: Mutex::new(Shared { found: Found::default(), running: HashMap::new(), error: None }),
+        shared: Mutex::new(TrialState { found: Found::default(), running: HashMap::new(), error: None }),
         changed: Condvar::new(),
     };
     work.cache.tidy();
@@ -193,22 +193,22 @@ pub fn run(
     }
 }
 
-type Report = (usize, u64, Arc<Tried>, bool);
+type TrialReport = (usize, u64, Arc<Tried>, bool);
 
-impl Work<'_> {
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+impl Scheduler<'_> {
+    fn lock(&self) -> MutexGuard<'_, TrialState> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells the watcher until the workers are done.
-    fn watch(&self, receiver: &Receiver<Report>, watch: &mut dyn FnMut(Event<'_>)) {
+    fn watch(&self, receiver: &Receiver<TrialReport>, watch: &mut dyn FnMut(FitEvent<'_>)) {
         loop {
             match receiver.recv_timeout(TICK) {
                 Ok((line, place, tried, is_cached)) => {
                     let values = self.lines[line].values(&self.question.variables, place);
                     let gpu = &self.question.gpus[self.lines[line].gpu];
                     let levers = self.lines[line].levers.as_deref().unwrap_or_default();
-                    watch(Event::Tried { gpu, values: &values, levers, tried: &tried, is_cached });
+                    watch(FitEvent::Tried { gpu, values: &values, levers, tried: &tried, is_cached });
                 }
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
@@ -222,12 +222,12 @@ impl Work<'_> {
             let oldest =
                 oldest.map(|(line, place, time)| (self.lines[line].values(&self.question.variables, place), time));
             let oldest = oldest.as_ref().map(|(values, time)| (values, *time));
-            watch(Event::Tick { running, done, oldest });
+            watch(FitEvent::Tick { running, done, oldest });
         }
     }
 
     /// Takes trials until none is needed.
-    fn work(&self, sender: &Sender<Report>) {
+    fn work(&self, sender: &Sender<TrialReport>) {
         loop {
             let mut shared = self.lock();
             let (line, place) = loop {
@@ -271,7 +271,7 @@ impl Work<'_> {
     }
 
     /// The trial that is needed most and does not run: first what a search waits for, then what it will probably ask next.
-    fn choose(&self, shared: &Shared) -> Option<(usize, u64)> {
+    fn choose(&self, shared: &TrialState) -> Option<(usize, u64)> {
         let mut later = None;
         for (index, line) in self.lines.iter().enumerate() {
             // Which ranks differ is found once; only then is the rest worth starting.

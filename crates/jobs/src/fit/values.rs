@@ -158,8 +158,8 @@ pub fn substitute(command: &CommandLine, values: &Assignment) -> CommandLine {
     let word = |word: &OsString| match word.to_str() {
         Some(text) => pieces(text)
             .map(|piece| match piece {
-                Piece::Text(text) => text,
-                Piece::Name(name) => value(name).unwrap_or(name),
+                TemplatePiece::Text(text) => text,
+                TemplatePiece::Name(name) => value(name).unwrap_or(name),
             })
             .collect::<String>()
             .into(),
@@ -171,20 +171,20 @@ pub fn substitute(command: &CommandLine, values: &Assignment) -> CommandLine {
 /// The names in a word; none in one that is not UTF-8.
 fn names(word: &OsStr) -> Vec<String> {
     let name = |piece| match piece {
-        Piece::Name(name) => Some(name.to_owned()),
-        Piece::Text(_) => None,
+        TemplatePiece::Name(name) => Some(name.to_owned()),
+        TemplatePiece::Text(_) => None,
     };
     word.to_str().map_or(Vec::new(), |text| pieces(text).filter_map(name).collect())
 }
 
-enum Piece<'a> {
+enum TemplatePiece<'a> {
     Text(&'a str),
     Name(&'a str),
 }
 
 /// Splits `--size={N}x{{M}}` into text and names; doubled braces around a name are text with single ones. All other braces are
 /// text as they are: commands have them in JSON.
-fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+fn pieces(text: &str) -> impl Iterator<Item = TemplatePiece<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -194,16 +194,16 @@ fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
             // The inner pair, without the outer one.
             let piece = &rest[1..name.len() + 3];
             rest = after;
-            return Some(Piece::Text(piece));
+            return Some(TemplatePiece::Text(piece));
         }
         if let Some((name, after)) = braced(rest, "{", "}") {
             rest = after;
-            return Some(Piece::Name(name));
+            return Some(TemplatePiece::Name(name));
         }
         let next = rest.char_indices().skip(1).find(|&(_, c)| c == '{').map_or(rest.len(), |(at, _)| at);
         let (piece, after) = rest.split_at(next);
         rest = after;
-        Some(Piece::Text(piece))
+        Some(TemplatePiece::Text(piece))
     })
 }
 

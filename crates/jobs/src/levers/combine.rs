@@ -176,7 +176,7 @@ fn with<'a>(levers: &[&'a FoundLever], more: &[&'a FoundLever]) -> Vec<&'a Found
 }
 
 /// Sets that were tried.
-struct Tried<'a, 'b> {
+struct TriedSets<'a, 'b> {
     ranked: &'b [Alone<'a>],
     /// The cheapest that fits, or what came nearest.
     levers: Vec<&'a FoundLever>,
@@ -184,7 +184,7 @@ struct Tried<'a, 'b> {
     failed: Vec<Vec<&'a FoundLever>>,
 }
 
-impl<'a> Tried<'a, '_> {
+impl<'a> TriedSets<'a, '_> {
     fn cost(&self, answer: &Answer) -> Option<f64> {
         self.figures.as_ref().filter(|best| best.fits).map(|best| seconds(answer, best))
     }
@@ -235,7 +235,7 @@ fn cheapest<'a>(
 ) -> Result<(Vec<&'a FoundLever>, Option<LeverFigures>), Error> {
     let paying: Vec<&Alone<'a>> = ranked.iter().filter(|one| !one.is_free() && one.is_same()).collect();
     let (spared, worth) = (spared(ranked, free), step(search.answer) * WORTH);
-    let mut tried = Tried { ranked, levers: free.to_vec(), figures: best, failed: Vec::new() };
+    let mut tried = TriedSets { ranked, levers: free.to_vec(), figures: best, failed: Vec::new() };
     // One that fits alone needs no trial.
     for one in ranked.iter().filter(|one| one.figures.fits && one.is_same()) {
         tried.fits(search, &[one.lever])?;

@@ -65,7 +65,7 @@ const SHARDED: &str = "fsdp2_over_";
 
 /// What is asked.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct LeverQuestion {
     /// As for `fit`, with one GPU and at most one variable, a range.
     pub fit: fit::Question,
     /// The ranks of the script, one of which is run alone; none: it has no process groups.
@@ -172,12 +172,12 @@ fn difference(with: Option<u64>, without: Option<u64>) -> Option<i64> {
 
 /// Runs trials for the rest of this module.
 struct Bench<'a> {
-    question: Question,
+    question: LeverQuestion,
     stand_ins: Vec<DryRun>,
     goal: u64,
     /// What the lever `spill` is told; none: nothing is known of the script as it is.
     spill: Option<Aim>,
-    watch: &'a mut dyn FnMut(&'static str, fit::Event<'_>),
+    watch: &'a mut dyn FnMut(&'static str, fit::FitEvent<'_>),
     stop: &'a AtomicBool,
 }
 
@@ -187,7 +187,7 @@ impl Bench<'_> {
     }
 
     fn run(&mut self, lines: &[Line], stage: &'static str) -> Result<Found, Error> {
-        let watch = &mut |event: fit::Event<'_>| (self.watch)(stage, event);
+        let watch = &mut |event: fit::FitEvent<'_>| (self.watch)(stage, event);
         scheduler::run(&self.question.fit, &self.stand_ins, lines, watch, self.stop)
     }
 
@@ -260,8 +260,8 @@ impl Bench<'_> {
 
 /// Answers a question. `watch` is told of every trial, and what it is for; when `stop` is set, what was found so far is the answer.
 pub fn levers(
-    question: &Question,
-    watch: &mut dyn FnMut(&'static str, fit::Event<'_>),
+    question: &LeverQuestion,
+    watch: &mut dyn FnMut(&'static str, fit::FitEvent<'_>),
     stop: &AtomicBool,
 ) -> Result<Answer, Error> {
     let asked = &question.fit;
@@ -328,7 +328,7 @@ pub fn levers(
     } else if is_needed {
         bench.question.fit.setting.shared_start = meeting;
         let needed = answer.base.outcome.as_ref().ok().and_then(|base| base.needed);
-        (bench.watch)("each lever", fit::Event::Levers { trials: usable.len(), needed, goal });
+        (bench.watch)("each lever", fit::FitEvent::Levers { trials: usable.len(), needed, goal });
         try_each(&mut bench, &mut answer, usable)?;
         if !bench.is_stopped() {
             answer.combination = combine::combine(&mut bench, &answer)?;

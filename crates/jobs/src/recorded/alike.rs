@@ -11,18 +11,18 @@ use super::summary;
 
 /// What two traces have in common if they are alike: a hash of their events, GPUs, addresses and times aside, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Content(u64, usize);
+pub struct TraceContent(u64, usize);
 
 /// What a trace holds. O(events).
-pub fn content(trace: &Trace) -> Content {
-    Content(summary::content(trace), trace.events.len())
+pub fn content(trace: &Trace) -> TraceContent {
+    TraceContent(summary::content(trace), trace.events.len())
 }
 
 /// What was made of traces, found again by a trace that is alike.
 #[derive(Debug)]
 pub struct Alike<T> {
     files: FxHashMap<(u64, u64), T>,
-    contents: FxHashMap<Content, T>,
+    contents: FxHashMap<TraceContent, T>,
 }
 
 impl<T> Default for Alike<T> {
@@ -38,14 +38,14 @@ impl<T: Clone> Alike<T> {
     }
 
     /// What was made of a trace of this content; the next one finds it by `path` too.
-    pub fn of_content(&mut self, path: &Path, content: Content) -> Option<T> {
+    pub fn of_content(&mut self, path: &Path, content: TraceContent) -> Option<T> {
         let made = self.contents.get(&content).cloned()?;
         self.note_file(path, made.clone());
         Some(made)
     }
 
     /// Remembers what was made of a trace.
-    pub fn add(&mut self, path: &Path, content: Content, made: T) {
+    pub fn add(&mut self, path: &Path, content: TraceContent, made: T) {
         self.note_file(path, made.clone());
         self.contents.insert(content, made);
     }
@@ -77,18 +77,18 @@ pub(super) fn link(first: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// Where ranks of one job, each in a process of its own, keep the plan of traces that are alike: one plans, the others wait for it.
-pub struct Shared {
+pub struct SharedPlan {
     /// The plan, if somebody was first.
     pub plan: PathBuf,
     _lock: Option<File>,
 }
 
 /// Waits until nobody else plans this content in `folder`. Where files cannot be locked nobody waits, and two may do the same work.
-pub fn shared(folder: &Path, content: Content) -> Shared {
+pub fn shared(folder: &Path, content: TraceContent) -> SharedPlan {
     let name = format!(".shared-{:016x}-{}", content.0, content.1);
     let lock = stalloc_common::lock_file(&folder.join(format!("{name}.lock")));
     let lock = lock.and_then(|file| file.lock().map(|()| file)).ok();
-    Shared { plan: folder.join(format!("{name}.plan")), _lock: lock }
+    SharedPlan { plan: folder.join(format!("{name}.plan")), _lock: lock }
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::Layout;
-use super::layout::{Place, TENSOR, VALUE, View, bytes_of, tag, word};
+use super::ObserverLayout;
+use super::layout::{Located, TENSOR, VALUE, View, bytes_of, tag, word};
 use super::work::WorkClass;
 
 static TOTAL: AtomicU64 = AtomicU64::new(0);
@@ -72,7 +72,7 @@ impl Product {
     ///
     /// # Safety
     /// They must be values that live while this runs.
-    pub unsafe fn begins(self, inputs: (usize, usize), layout: &Layout) -> Option<(u64, u16)> {
+    pub unsafe fn begins(self, inputs: (usize, usize), layout: &ObserverLayout) -> Option<(u64, u16)> {
         // SAFETY: by the contract of this function.
         let view = |index: usize| unsafe { tensor(inputs, index, layout) };
         let sizes = |index: usize| view(index).map(|view| view.sizes);
@@ -98,7 +98,7 @@ impl Product {
     ///
     /// # Safety
     /// As [`Self::begins`].
-    pub unsafe fn weight(self, inputs: (usize, usize), layout: &Layout) -> u64 {
+    pub unsafe fn weight(self, inputs: (usize, usize), layout: &ObserverLayout) -> u64 {
         match self {
             Self::Attention(.., causal) | Self::AttentionOfRows(.., causal) if causal < inputs.1 => {
                 let value = inputs.0 + causal * VALUE;
@@ -119,7 +119,7 @@ impl Product {
     ///
     /// # Safety
     /// As [`Self::begins`].
-    pub unsafe fn class_of(self, inputs: (usize, usize), layout: &Layout) -> WorkClass {
+    pub unsafe fn class_of(self, inputs: (usize, usize), layout: &ObserverLayout) -> WorkClass {
         let input = match self {
             Self::Convolution => 0,
             Self::ConvolutionBackward => 1,
@@ -139,7 +139,7 @@ impl Product {
     ///
     /// # Safety
     /// They must be values that live while this runs.
-    pub unsafe fn ends(self, begun: u64, outputs: (usize, usize), layout: &Layout) -> u64 {
+    pub unsafe fn ends(self, begun: u64, outputs: (usize, usize), layout: &ObserverLayout) -> u64 {
         let times = match self {
             // SAFETY: by the contract of this function.
             Self::Convolution => unsafe { tensor(outputs, 0, layout) }.map_or(0, |view| product(&view.sizes)),
@@ -169,7 +169,7 @@ fn has_channels_first(input: &View) -> bool {
 ///
 /// # Safety
 /// The inputs must be values at an address, so many.
-pub unsafe fn elements_by_channel(inputs: (usize, usize), layout: &Layout) -> Option<u64> {
+pub unsafe fn elements_by_channel(inputs: (usize, usize), layout: &ObserverLayout) -> Option<u64> {
     // SAFETY: by the contract of this function.
     let input = unsafe { tensor(inputs, 0, layout) }.filter(has_channels_first)?;
     Some(input.numel as u64 / input.sizes[1] as u64)
@@ -184,7 +184,7 @@ pub fn total() -> u64 {
 ///
 /// # Safety
 /// The inputs must be values at an address, so many.
-unsafe fn tensor(inputs: (usize, usize), index: usize, layout: &Layout) -> Option<View> {
+unsafe fn tensor(inputs: (usize, usize), index: usize, layout: &ObserverLayout) -> Option<View> {
     if index >= inputs.1 {
         return None;
     }
@@ -192,7 +192,7 @@ unsafe fn tensor(inputs: (usize, usize), index: usize, layout: &Layout) -> Optio
     // SAFETY: by the contract of this function; a tag says what the first word is.
     unsafe {
         let tensor = word(value, 0);
-        (tag(value) == TENSOR && layout.is_plain(tensor)).then(|| layout.tensor.view(tensor, Place::Device)).flatten()
+        (tag(value) == TENSOR && layout.is_plain(tensor)).then(|| layout.tensor.view(tensor, Located::Device)).flatten()
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// What the observer does for an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Duty {
     /// Nothing but forget what it writes.
     Other,
     /// Compute it.
@@ -31,7 +31,7 @@ pub enum Kind {
     Coalesced,
 }
 
-impl Kind {
+impl Duty {
     /// As Python has it.
     pub fn from_number(number: u32) -> Self {
         match number {

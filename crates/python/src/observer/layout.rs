@@ -55,7 +55,7 @@ pub struct Probe {
 
 /// Where memory is, as `c10::DeviceType` counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Located {
     /// The host's.
     Host = 0,
     /// A device's.
@@ -150,7 +150,7 @@ impl TensorLayout {
     ///
     /// # Safety
     /// As [`Self::keys`].
-    pub unsafe fn storage(self, tensor: usize, place: Place) -> Option<(usize, usize)> {
+    pub unsafe fn storage(self, tensor: usize, place: Located) -> Option<(usize, usize)> {
         // SAFETY: by the contract of this function; the device of a tensor is behind its type, and there is one if a byte says so.
         unsafe {
             let (device, storage) = (word(tensor, self.sizes + 13) >> 16, word(tensor, self.storage));
@@ -205,7 +205,7 @@ impl TensorLayout {
     ///
     /// # Safety
     /// As [`Self::keys`], of a tensor that has sizes and strides.
-    pub unsafe fn view(self, tensor: usize, place: Place) -> Option<View> {
+    pub unsafe fn view(self, tensor: usize, place: Located) -> Option<View> {
         // SAFETY: by the contract of this function; more than five dimensions lie elsewhere, all lengths first.
         unsafe {
             let (storage, bytes) = self.storage(tensor, place)?;
@@ -234,7 +234,7 @@ impl TensorLayout {
     /// As [`Self::keys`].
     pub unsafe fn all_of(self, tensor: usize) -> Option<View> {
         // SAFETY: by the contract of this function.
-        let (data, numel) = unsafe { self.storage(tensor, Place::Device) }.filter(|(_, bytes)| *bytes > 0)?;
+        let (data, numel) = unsafe { self.storage(tensor, Located::Device) }.filter(|(_, bytes)| *bytes > 0)?;
         Some(View { kind: NO_KIND, sizes: vec![numel], strides: vec![1], data, numel })
     }
 

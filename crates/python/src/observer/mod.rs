@@ -26,7 +26,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use flops::Product;
 use layout::{Probe, TensorLayout, find_inputs, find_outputs, tag, word};
-use operation::{Kind, Operation, Running};
+use operation::{Duty, Operation, Running};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use stalloc_runtime::contained;
@@ -59,7 +59,7 @@ struct Callback {
 
 /// Places that are not the tensors'.
 #[derive(Clone, Copy)]
-struct Layout {
+struct ObserverLayout {
     tensor: TensorLayout,
     inputs: usize,
     outputs: usize,
@@ -81,7 +81,7 @@ struct Tags {
 
 /// What the callbacks found while the layout was looked for.
 #[derive(Default)]
-struct Found {
+struct Sightings {
     tensor: usize,
     inputs: Option<(usize, Tags)>,
     outputs: Option<usize>,
@@ -100,10 +100,10 @@ struct Functions {
 }
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
-static LAYOUT: OnceLock<Layout> = OnceLock::new();
+static LAYOUT: OnceLock<ObserverLayout> = OnceLock::new();
 /// Answers reads from the device.
 static ANSWER: OnceLock<Py<PyAny>> = OnceLock::new();
-static FOUND: Mutex<Option<Found>> = Mutex::new(None);
+static FOUND: Mutex<Option<Sightings>> = Mutex::new(None);
 
 thread_local! {
     /// Operations that run on this thread, innermost last.
@@ -218,7 +218,7 @@ fn operation_of(function: *const c_void) -> Option<&'static Operation> {
         // Kept for ever, once for each operation that is used: a few kilobytes.
         &*Box::leak(Box::new(Operation {
             key: name.addr(),
-            kind: Kind::from_number(kind),
+            kind: Duty::from_number(kind),
             writes,
             fresh,
             product,
@@ -323,7 +323,7 @@ pub fn observe_operations(
             std::mem::transmute::<*const c_void, extern "C" fn(*mut [usize; 2])>(keep),
         )
     };
-    *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(Found { tensor: called, ..Found::default() });
+    *FOUND.lock().unwrap_or_else(PoisonError::into_inner) = Some(Sightings { tensor: called, ..Sightings::default() });
     let mut scopes = [false; 10];
     scopes[0] = true;
     let handle = add(Callback {
@@ -343,7 +343,7 @@ pub fn observe_operations(
         return Err(refused("this PyTorch's calls have an unknown layout"));
     };
     _ = FUNCTIONS.set(Functions { name, operator, enable, kept, keep, classify, compute });
-    _ = LAYOUT.set(Layout { tensor, inputs, outputs, tags, device, host });
+    _ = LAYOUT.set(ObserverLayout { tensor, inputs, outputs, tags, device, host });
     _ = python;
     Ok(())
 }
@@ -391,7 +391,7 @@ extern "C" fn read(
 pub fn operation_reads(bytes: usize) -> Option<(usize, bool, bool)> {
     let (number, source) =
         RUNNING.with_borrow(|all| all.iter().rev().flatten().find_map(|running| running.read(bytes)))?;
-    Some((number, source.is_some(), source == Some(stand_in::Source::Drawn)))
+    Some((number, source.is_some(), source == Some(stand_in::ByteOrigin::Drawn)))
 }
 
 /// The type of the numbers that the innermost operation on this thread reads from the device; none if it reads no tensor.

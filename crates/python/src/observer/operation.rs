@@ -4,11 +4,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use super::flops::{self, Product};
-pub use super::kind::Kind;
-use super::layout::{DOUBLE, Place, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
-use super::stand_in::Source;
+pub use super::kind::Duty;
+use super::layout::{DOUBLE, Located, TENSOR, VALUE, View, bytes_of, is_float, tag, word};
+use super::stand_in::ByteOrigin;
 use super::work::{Traffic, WorkClass};
-use super::{FUNCTIONS, Layout, calls, host_memory, sparse, stand_in};
+use super::{FUNCTIONS, ObserverLayout, calls, host_memory, sparse, stand_in};
 
 /// Bytes of the largest tensor that is read, as the stand-in keeps them; what is computed of several may be larger, and is computed when it
 /// is asked for (`_dry_run/later.py`).
@@ -26,7 +26,7 @@ pub struct Operation {
     /// The address of its name.
     pub key: usize,
     /// What to do for it.
-    pub kind: Kind,
+    pub kind: Duty,
     /// Bits of the inputs that it writes to.
     pub writes: u64,
     /// Bits of the inputs that it writes to and does not read.
@@ -41,7 +41,7 @@ pub struct Operation {
 pub struct Running {
     operation: &'static Operation,
     /// Type, sizes and bytes of each output, where they were computed, and from what.
-    results: Option<(Computed, Source)>,
+    results: Option<(Computed, ByteOrigin)>,
     /// The inputs that it writes to.
     written: Vec<View>,
     /// Elements of the first input.
@@ -60,7 +60,7 @@ pub struct Running {
     places: Option<View>,
 }
 
-enum Input {
+enum Operand {
     None,
     /// A tensor and what it holds; nothing: that does not matter.
     Tensor(View, Option<Content>),
@@ -68,7 +68,7 @@ enum Input {
     Float(f64),
     Bool(bool),
     Text(String),
-    List(Vec<Input>),
+    List(Vec<Operand>),
     /// A device, a generator, and the like.
     Other,
 }
@@ -82,13 +82,13 @@ enum Content {
 }
 
 /// Inputs as they are read, with what was found on the way.
-struct Reader<'a> {
-    layout: &'a Layout,
+struct ReadInputs<'a> {
+    layout: &'a ObserverLayout,
     /// Whether a tensor is unknown, too large or of an unusual kind.
     is_unknown: bool,
     /// Whether what is unknown does not matter: indices are drawn.
     draws: bool,
-    source: Source,
+    source: ByteOrigin,
     /// Whether large fractions are written, and whether they follow from what is computed later: of others nobody asks for the values.
     is_large: bool,
     has_later: bool,
@@ -99,7 +99,7 @@ impl Running {
     ///
     /// # Safety
     /// They must be values that live while this runs.
-    pub unsafe fn start(operation: &'static Operation, inputs: (usize, usize), layout: &Layout) -> Self {
+    pub unsafe fn start(operation: &'static Operation, inputs: (usize, usize), layout: &ObserverLayout) -> Self {
         let mut running = Self {
             operation,
             results: None,
@@ -126,7 +126,7 @@ impl Running {
         }
         // SAFETY: as above.
         running.traffic = unsafe { Traffic::begins(inputs, operation.writes, operation.fresh, layout) };
-        if operation.kind == Kind::Other && operation.writes == 0 {
+        if operation.kind == Duty::Other && operation.writes == 0 {
             return running;
         }
         let value = |index: usize| inputs.0 + index * VALUE;
@@ -136,8 +136,8 @@ impl Running {
                 collect(value(index), layout, &mut running.written);
             }
             let copied = match operation.kind {
-                Kind::Read => Some(0),
-                Kind::Copied => Some(1),
+                Duty::Read => Some(0),
+                Duty::Copied => Some(1),
                 _ => None,
             };
             if let Some(index) = copied.filter(|index| *index < inputs.1) {
@@ -145,7 +145,7 @@ impl Running {
                 collect(value(index), layout, &mut tensors);
                 running.numbers = tensors.first().map(|view| view.kind);
             }
-            if matches!(operation.kind, Kind::Other | Kind::Check | Kind::Made | Kind::Read | Kind::Coalesced) {
+            if matches!(operation.kind, Duty::Other | Duty::Check | Duty::Made | Duty::Read | Duty::Coalesced) {
                 return running;
             }
             if !(0..inputs.1).any(|index| is_on_device(value(index), layout)) {
@@ -153,22 +153,22 @@ impl Running {
             }
             if tag(value(0)) == TENSOR && layout.is_plain(word(value(0), 0)) {
                 running.numel = layout.tensor.numel(word(value(0), 0));
-                if operation.kind == Kind::CountedRows && inputs.1 > 1 && tag(value(1)) == layout.tags.int {
-                    let sizes = layout.tensor.view(word(value(0), 0), Place::Device).map(|view| view.sizes);
+                if operation.kind == Duty::CountedRows && inputs.1 > 1 && tag(value(1)) == layout.tags.int {
+                    let sizes = layout.tensor.view(word(value(0), 0), Located::Device).map(|view| view.sizes);
                     let dimension =
                         |sizes: &Vec<usize>| (word(value(1), 0) as i64).rem_euclid(sizes.len().max(1) as i64);
                     let rows = sizes.and_then(|sizes| sizes.get(dimension(&sizes) as usize).copied());
                     running.numel = rows.unwrap_or(running.numel);
                 }
             }
-            let draws = matches!(operation.kind, Kind::Drawn | Kind::Random | Kind::Assumed);
-            let source = Source::Computed;
-            let mut reader = Reader { layout, is_unknown: false, draws, source, is_large: false, has_later: false };
+            let draws = matches!(operation.kind, Duty::Drawn | Duty::Random | Duty::Assumed);
+            let source = ByteOrigin::Computed;
+            let mut reader = ReadInputs { layout, is_unknown: false, draws, source, is_large: false, has_later: false };
             let mut all = Vec::with_capacity(inputs.1);
             for index in 0..inputs.1 {
                 let is_fresh = operation.fresh >> index & 1 == 1;
                 all.push(reader.read(value(index), is_fresh || reader.is_unknown && draws));
-                if reader.is_unknown && operation.kind == Kind::Placed && index == 0 {
+                if reader.is_unknown && operation.kind == Duty::Placed && index == 0 {
                     reader.is_unknown = false;
                     all = vec![reader.read(value(0), true)];
                 }
@@ -181,13 +181,13 @@ impl Running {
             }
             let results = compute(operation, &all, reader.is_unknown);
             let source = match (reader.is_unknown, operation.kind) {
-                (_, Kind::Random) => Source::Drawn,
+                (_, Duty::Random) => ByteOrigin::Drawn,
                 (false, _) => reader.source,
-                (true, Kind::Assumed) => Source::Check,
-                (true, _) => Source::Drawn,
+                (true, Duty::Assumed) => ByteOrigin::Check,
+                (true, _) => ByteOrigin::Drawn,
             };
             // How many hold of what is assumed of unknown values is a guess.
-            let is_guess = running.counts() && source == Source::Check;
+            let is_guess = running.counts() && source == ByteOrigin::Check;
             running.results = results.filter(|_| !is_guess).map(|results| (results, source));
         }
         running
@@ -197,7 +197,7 @@ impl Running {
     ///
     /// # Safety
     /// They must be values that live while this runs.
-    pub unsafe fn tell_work(&self, outputs: (usize, usize), layout: &Layout) {
+    pub unsafe fn tell_work(&self, outputs: (usize, usize), layout: &ObserverLayout) {
         let (product, class, (begun, kind)) = (self.operation.product, self.class, self.flops);
         // SAFETY: by the contract of this function.
         unsafe {
@@ -211,8 +211,8 @@ impl Running {
     ///
     /// # Safety
     /// As [`Self::end`].
-    pub unsafe fn tell_host_work(&self, outputs: (usize, usize), layout: &Layout) {
-        let is_alone = !self.has_parts && self.operation.kind != Kind::Made;
+    pub unsafe fn tell_host_work(&self, outputs: (usize, usize), layout: &ObserverLayout) {
+        let is_alone = !self.has_parts && self.operation.kind != Duty::Made;
         // SAFETY: by the contract of this function.
         let bytes = if is_alone { unsafe { self.traffic.on_host(outputs, layout) } } else { 0 };
         if bytes > 0 {
@@ -223,14 +223,14 @@ impl Running {
 
     /// Whether its outputs are told whatever it launched: `all` of one element is a copy.
     pub fn makes(&self) -> bool {
-        self.operation.kind == Kind::Made || self.operation.kind == Kind::Assumed && self.results.is_some()
+        self.operation.kind == Duty::Made || self.operation.kind == Duty::Assumed && self.results.is_some()
     }
 
     /// It ends with so many outputs at an address, which it wrote.
     ///
     /// # Safety
     /// They must be values that live while this runs.
-    pub unsafe fn end(self, outputs: (usize, usize), layout: &Layout) {
+    pub unsafe fn end(self, outputs: (usize, usize), layout: &ObserverLayout) {
         let mut tensors = Vec::new();
         // SAFETY: by the contract of this function.
         unsafe { (0..outputs.1).for_each(|index| collect(outputs.0 + index * VALUE, layout, &mut tensors)) };
@@ -242,7 +242,7 @@ impl Running {
             _ => {
                 // What it writes to may have gaps, whose values it leaves: nobody looks at where they are.
                 others.iter().for_each(forget);
-                (Vec::new().into_iter(), Source::Computed)
+                (Vec::new().into_iter(), ByteOrigin::Computed)
             }
         };
         for view in outputs {
@@ -250,7 +250,7 @@ impl Running {
                 Some((kind, sizes, Content::Bytes(bytes))) if kind == view.kind && sizes == view.sizes => {
                     store(view, &bytes, source);
                 }
-                Some((_, _, Content::Later((what, _)))) if source == Source::Computed && view.is_contiguous() => {
+                Some((_, _, Content::Later((what, _)))) if source == ByteOrigin::Computed && view.is_contiguous() => {
                     stand_in::write_later(view.data, view.span().unwrap_or(0), what);
                 }
                 _ => forget(view),
@@ -265,20 +265,20 @@ impl Running {
 
     /// Whether what it reads is its own: all but the operations that copy to the host, and those of [`Running::read`].
     pub fn reads_its_own(&self) -> bool {
-        !matches!(self.operation.kind, Kind::Read | Kind::Copied | Kind::Check) && !self.counts()
+        !matches!(self.operation.kind, Duty::Read | Duty::Copied | Duty::Check) && !self.counts()
     }
 
     /// Whether it reads how many elements it found.
     fn counts(&self) -> bool {
-        matches!(self.operation.kind, Kind::Counted | Kind::CountedRows)
+        matches!(self.operation.kind, Duty::Counted | Duty::CountedRows)
     }
 
     /// A part of it ended with so many outputs at an address.
     ///
     /// # Safety
     /// As [`Self::end`].
-    pub unsafe fn has_part(&mut self, outputs: (usize, usize), layout: &Layout) {
-        if self.operation.kind == Kind::Coalesced {
+    pub unsafe fn has_part(&mut self, outputs: (usize, usize), layout: &ObserverLayout) {
+        if self.operation.kind == Duty::Coalesced {
             let mut tensors = Vec::new();
             // SAFETY: by the contract of this function.
             unsafe { (0..outputs.1).for_each(|index| collect(outputs.0 + index * VALUE, layout, &mut tensors)) };
@@ -287,10 +287,10 @@ impl Running {
     }
 
     /// What it reads from the device in so many bytes: a number, and how it is known; not at all: it is the most that it can be.
-    pub fn read(&self, bytes: usize) -> Option<(usize, Option<Source>)> {
+    pub fn read(&self, bytes: usize) -> Option<(usize, Option<ByteOrigin>)> {
         match self.operation.kind {
-            Kind::Check if bytes == 1 => Some((1, None)),
-            Kind::Coalesced if matches!(bytes, 4 | 8) => self.places.as_ref().map(sparse::different),
+            Duty::Check if bytes == 1 => Some((1, None)),
+            Duty::Coalesced if matches!(bytes, 4 | 8) => self.places.as_ref().map(sparse::different),
             _ if self.counts() && (bytes == 4 || bytes == 8) => match &self.results {
                 Some((results, source)) => Some((*results.first()?.1.first()?, Some(*source))),
                 None => Some((self.numel, None)),
@@ -304,13 +304,13 @@ impl Running {
 ///
 /// # Safety
 /// A value must be at `value`.
-unsafe fn collect(value: usize, layout: &Layout, tensors: &mut Vec<View>) {
+unsafe fn collect(value: usize, layout: &ObserverLayout, tensors: &mut Vec<View>) {
     // SAFETY: by the contract of this function; a tag says what the first word is.
     unsafe {
         let first = word(value, 0);
         match tag(value) {
             TENSOR => {
-                let exact = layout.is_plain(first).then(|| layout.tensor.view(first, Place::Device)).flatten();
+                let exact = layout.is_plain(first).then(|| layout.tensor.view(first, Located::Device)).flatten();
                 tensors.extend(exact.or_else(|| layout.tensor.all_of(first)));
             }
             tag if tag == layout.tags.list => {
@@ -326,12 +326,12 @@ unsafe fn collect(value: usize, layout: &Layout, tensors: &mut Vec<View>) {
 ///
 /// # Safety
 /// A value must be at `value`.
-unsafe fn is_on_device(value: usize, layout: &Layout) -> bool {
+unsafe fn is_on_device(value: usize, layout: &ObserverLayout) -> bool {
     // SAFETY: by the contract of this function; a tag says what the first word is.
     unsafe {
         let first = word(value, 0);
         match tag(value) {
-            TENSOR => layout.is_plain(first) && layout.tensor.storage(first, Place::Device).is_some(),
+            TENSOR => layout.is_plain(first) && layout.tensor.storage(first, Located::Device).is_some(),
             tag if tag == layout.tags.list => {
                 let (begin, count) = layout.tensor.list(first);
                 (0..count).any(|index| is_on_device(begin + index * VALUE, layout))
@@ -341,29 +341,29 @@ unsafe fn is_on_device(value: usize, layout: &Layout) -> bool {
     }
 }
 
-impl Reader<'_> {
+impl ReadInputs<'_> {
     /// Reads an input; the bytes of a tensor only where they matter.
     ///
     /// # Safety
     /// A value must be at `value`.
-    unsafe fn read(&mut self, value: usize, is_fresh: bool) -> Input {
+    unsafe fn read(&mut self, value: usize, is_fresh: bool) -> Operand {
         // SAFETY: by the contract of this function; a tag says what the first word is.
         unsafe {
             let first = word(value, 0);
             let tags = self.layout.tags;
             match tag(value) {
-                0 => Input::None,
+                0 => Operand::None,
                 TENSOR => self.tensor(first, is_fresh),
-                DOUBLE => Input::Float(f64::from_bits(first as u64)),
-                tag if tag == tags.int => Input::Int(first as i64),
-                tag if tag == tags.bool => Input::Bool(first & 1 == 1),
+                DOUBLE => Operand::Float(f64::from_bits(first as u64)),
+                tag if tag == tags.int => Operand::Int(first as i64),
+                tag if tag == tags.bool => Operand::Bool(first & 1 == 1),
                 tag if tag == tags.string => {
                     let (begin, length) = self.layout.tensor.string(first);
                     if length > 64 {
-                        return Input::Other; // of another kind than strings are today
+                        return Operand::Other; // of another kind than strings are today
                     }
                     let text = std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(begin), length);
-                    Input::Text(String::from_utf8_lossy(text).into_owned())
+                    Operand::Text(String::from_utf8_lossy(text).into_owned())
                 }
                 tag if tag == tags.list => {
                     let (begin, count) = self.layout.tensor.list(first);
@@ -374,41 +374,41 @@ impl Reader<'_> {
                             break;
                         }
                     }
-                    Input::List(list)
+                    Operand::List(list)
                 }
-                _ => Input::Other,
+                _ => Operand::Other,
             }
         }
     }
 
     /// # Safety
     /// `tensor` must be the address of a `TensorImpl`.
-    unsafe fn tensor(&mut self, tensor: usize, is_fresh: bool) -> Input {
+    unsafe fn tensor(&mut self, tensor: usize, is_fresh: bool) -> Operand {
         // SAFETY: by the contract of this function; a plain tensor has sizes and strides, and its elements are in its storage.
         unsafe {
             let layout = self.layout;
             // Of no device: an undefined tensor, as in place of a whole dimension in a list of indices.
             if layout.tensor.keys(tensor) & DEVICES == 0 {
-                return Input::None;
+                return Operand::None;
             }
             let on_host = layout.is_on_host(tensor);
             let on_device = layout.is_plain(tensor);
-            let place = if on_host { Place::Host } else { Place::Device };
+            let place = if on_host { Located::Host } else { Located::Device };
             let is_usual = on_host || on_device;
             let Some(view) = is_usual.then(|| layout.tensor.view(tensor, place)).flatten() else {
                 self.is_unknown = true;
-                return Input::Other;
+                return Operand::Other;
             };
             let is_large = is_float(view.kind) && view.numel > MOST_FRACTIONS;
             if is_fresh {
                 self.is_large |= is_large;
-                return Input::Tensor(view, None);
+                return Operand::Tensor(view, None);
             }
             let span = view.span();
             let small = span.filter(|bytes| !is_large && *bytes <= MOST_BYTES);
             let read = match place {
-                Place::Host => small.and_then(|bytes| host_memory::copy(view.data, bytes)).map(Content::Bytes),
-                Place::Device => {
+                Located::Host => small.and_then(|bytes| host_memory::copy(view.data, bytes)).map(Content::Bytes),
+                Located::Device => {
                     let known = small.and_then(|bytes| stand_in::known(view.data, bytes));
                     self.source = known.as_ref().map_or(self.source, |(_, source)| self.source.max(*source));
                     let later = || Some(Content::Later(stand_in::later(view.data, span?)?));
@@ -417,7 +417,7 @@ impl Reader<'_> {
             };
             self.is_unknown |= read.is_none();
             self.has_later |= matches!(read, Some(Content::Later(_)));
-            Input::Tensor(view, read)
+            Operand::Tensor(view, read)
         }
     }
 }
@@ -429,7 +429,7 @@ fn forget(view: &View) {
 }
 
 /// Writes `bytes`, the elements in order, to where a tensor has them.
-fn store(view: &View, bytes: &[u8], source: Source) {
+fn store(view: &View, bytes: &[u8], source: ByteOrigin) {
     let Some(width) = bytes_of(view.kind) else { return forget(view) };
     // The innermost dimensions that lie in one piece.
     let (mut piece, mut dimensions) = (width, view.sizes.len());
@@ -457,7 +457,7 @@ fn store(view: &View, bytes: &[u8], source: Source) {
 /// What Python gives for each output: type, sizes, what it holds.
 type Computed = Vec<(u16, Vec<usize>, Content)>;
 
-fn compute(operation: &Operation, inputs: &[Input], is_unknown: bool) -> Option<Computed> {
+fn compute(operation: &Operation, inputs: &[Operand], is_unknown: bool) -> Option<Computed> {
     let functions = FUNCTIONS.get()?;
     calls::call(|python| {
         let inputs: Vec<_> = inputs.iter().map(|input| object(python, input)).collect::<PyResult<_>>()?;
@@ -467,10 +467,10 @@ fn compute(operation: &Operation, inputs: &[Input], is_unknown: bool) -> Option<
 }
 
 /// An input as Python has it; a tensor is a tuple, what has no value here `...`.
-fn object<'py>(python: Python<'py>, input: &Input) -> PyResult<Bound<'py, PyAny>> {
+fn object<'py>(python: Python<'py>, input: &Operand) -> PyResult<Bound<'py, PyAny>> {
     Ok(match input {
-        Input::None => python.None().into_bound(python),
-        Input::Tensor(view, bytes) => {
+        Operand::None => python.None().into_bound(python),
+        Operand::Tensor(view, bytes) => {
             let bytes = match bytes {
                 None => python.None().into_bound(python),
                 Some(Content::Bytes(bytes)) => PyBytes::new(python, bytes).into_any(),
@@ -487,14 +487,14 @@ fn object<'py>(python: Python<'py>, input: &Input) -> PyResult<Bound<'py, PyAny>
             )?
             .into_any()
         }
-        Input::Int(value) => value.into_pyobject(python)?.into_any(),
-        Input::Float(value) => value.into_pyobject(python)?.into_any(),
-        Input::Bool(value) => value.into_pyobject(python)?.to_owned().into_any(),
-        Input::Text(text) => text.into_pyobject(python)?.into_any(),
-        Input::List(list) => {
+        Operand::Int(value) => value.into_pyobject(python)?.into_any(),
+        Operand::Float(value) => value.into_pyobject(python)?.into_any(),
+        Operand::Bool(value) => value.into_pyobject(python)?.to_owned().into_any(),
+        Operand::Text(text) => text.into_pyobject(python)?.into_any(),
+        Operand::List(list) => {
             let list: PyResult<Vec<_>> = list.iter().map(|input| object(python, input)).collect();
             PyList::new(python, list?)?.into_any()
         }
-        Input::Other => python.Ellipsis().into_bound(python),
+        Operand::Other => python.Ellipsis().into_bound(python),
     })
 }

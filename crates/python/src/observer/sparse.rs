@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use super::layout::View;
-use super::stand_in::{self, Source};
+use super::stand_in::{self, ByteOrigin};
 
 /// The type of indices.
 const INT64: u16 = 4;
@@ -16,7 +16,7 @@ pub fn are_places(view: &View) -> bool {
 }
 
 /// How many places differ, and how that is known; not at all: as many as there are.
-pub fn different(places: &View) -> (usize, Option<Source>) {
+pub fn different(places: &View) -> (usize, Option<ByteOrigin>) {
     let known = places.span().and_then(|bytes| stand_in::known(places.data, bytes));
     let Some((bytes, source)) = known.filter(|_| places.numel > 0) else { return (places.sizes[1], None) };
     let numbers = bytes.as_chunks::<8>().0;

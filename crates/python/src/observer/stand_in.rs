@@ -9,7 +9,7 @@ use super::work::WorkClass;
 
 /// How the bytes at an address are known, as the stand-in numbers it; what follows from several is known as the last of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum ByteOrigin {
     /// As they would be on a GPU.
     Computed,
     /// From a check, which is taken to hold.
@@ -18,7 +18,7 @@ pub enum Source {
     Drawn,
 }
 
-struct Functions {
+struct StandInFunctions {
     begin: extern "C" fn(),
     end: extern "C" fn() -> c_int,
     took: extern "C" fn(c_int, c_int, u64, u64),
@@ -29,15 +29,15 @@ struct Functions {
     forget: extern "C" fn(usize, usize),
 }
 
-static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+static FUNCTIONS: OnceLock<StandInFunctions> = OnceLock::new();
 
 /// Finds them.
 pub fn find() -> Result<(), String> {
     let process = Library::this();
     // SAFETY: the functions are declared as here, in C's terms.
     let functions = unsafe {
-        let get = || -> Result<Functions, libloading::Error> {
-            Ok(Functions {
+        let get = || -> Result<StandInFunctions, libloading::Error> {
+            Ok(StandInFunctions {
                 begin: *process.get(b"stalloc_dryrun_operation_begin")?,
                 end: *process.get(b"stalloc_dryrun_operation_end")?,
                 took: *process.get(b"stalloc_dryrun_operation_took")?,
@@ -86,7 +86,7 @@ pub fn operation_took(class: WorkClass, kind: u16, operations: u64, bytes: u64) 
 }
 
 /// The bytes at an address of a device, if they are known, and how.
-pub fn known(address: usize, bytes: usize) -> Option<(Vec<u8>, Source)> {
+pub fn known(address: usize, bytes: usize) -> Option<(Vec<u8>, ByteOrigin)> {
     let known = FUNCTIONS.get()?.known;
     // Most places are unknown: no room is made for their bytes.
     if known(address, bytes, std::ptr::null_mut()) == 0 {
@@ -94,19 +94,19 @@ pub fn known(address: usize, bytes: usize) -> Option<(Vec<u8>, Source)> {
     }
     let mut target = vec![0; bytes];
     match known(address, bytes, target.as_mut_ptr()) {
-        1 => Some((target, Source::Computed)),
-        2 => Some((target, Source::Drawn)),
-        3 => Some((target, Source::Check)),
+        1 => Some((target, ByteOrigin::Computed)),
+        2 => Some((target, ByteOrigin::Drawn)),
+        3 => Some((target, ByteOrigin::Check)),
         _ => None, // another thread wrote there in between
     }
 }
 
 /// These bytes are at an address of a device from now on.
-pub fn write(address: usize, bytes: &[u8], source: Source) {
+pub fn write(address: usize, bytes: &[u8], source: ByteOrigin) {
     let how = match source {
-        Source::Computed => 1,
-        Source::Drawn => 2,
-        Source::Check => 3,
+        ByteOrigin::Computed => 1,
+        ByteOrigin::Drawn => 2,
+        ByteOrigin::Check => 3,
     };
     if let Some(functions) = FUNCTIONS.get() {
         (functions.write)(address, bytes.len(), bytes.as_ptr(), how);

@@ -1,7 +1,7 @@
 //! What an operation has the GPU do, for the clock of the stand-in: its class and the bytes that it reads and writes.
 
-use super::Layout;
-use super::layout::{Place, TENSOR, VALUE, bytes_of, tag, word};
+use super::ObserverLayout;
+use super::layout::{Located, TENSOR, VALUE, bytes_of, tag, word};
 
 /// A class of operations, by the stand-in's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +68,7 @@ impl Traffic {
     ///
     /// # Safety
     /// They must be values that live while this runs.
-    pub unsafe fn begins(inputs: (usize, usize), writes: u64, fresh: u64, layout: &Layout) -> Self {
+    pub unsafe fn begins(inputs: (usize, usize), writes: u64, fresh: u64, layout: &ObserverLayout) -> Self {
         let mut traffic = Self::default();
         for index in 0..inputs.1 {
             let is = |bits: u64| index < 64 && bits >> index & 1 == 1;
@@ -99,7 +99,7 @@ impl Traffic {
     ///
     /// # Safety
     /// As [`Self::begins`].
-    pub unsafe fn on_host(self, outputs: (usize, usize), layout: &Layout) -> u64 {
+    pub unsafe fn on_host(self, outputs: (usize, usize), layout: &ObserverLayout) -> u64 {
         // SAFETY: by the contract of this function.
         let made = (0..outputs.1).filter_map(|index| unsafe { host_bytes_in(outputs.0 + index * VALUE, layout) });
         let (bytes, is_new) =
@@ -111,7 +111,7 @@ impl Traffic {
     ///
     /// # Safety
     /// As [`Self::begins`].
-    pub unsafe fn ends(self, class: WorkClass, outputs: (usize, usize), layout: &Layout) -> u64 {
+    pub unsafe fn ends(self, class: WorkClass, outputs: (usize, usize), layout: &ObserverLayout) -> u64 {
         // SAFETY: by the contract of this function.
         let made: u64 = (0..outputs.1).map(|index| unsafe { bytes_in(outputs.0 + index * VALUE, layout) }).sum();
         let written = self.written.max(made);
@@ -123,7 +123,7 @@ impl Traffic {
     }
 }
 
-impl Layout {
+impl ObserverLayout {
     /// Whether a tensor is a plain one of the host.
     ///
     /// # Safety
@@ -149,7 +149,7 @@ impl Layout {
 ///
 /// # Safety
 /// A value must be at `value`.
-unsafe fn host_bytes_in(value: usize, layout: &Layout) -> Option<(u64, usize)> {
+unsafe fn host_bytes_in(value: usize, layout: &ObserverLayout) -> Option<(u64, usize)> {
     // SAFETY: by the contract of this function; a tag says what the first word is.
     unsafe {
         let tensor = word(value, 0);
@@ -157,7 +157,7 @@ unsafe fn host_bytes_in(value: usize, layout: &Layout) -> Option<(u64, usize)> {
             return None;
         }
         let (kind, elements) = layout.tensor.elements(tensor);
-        let (memory, _) = layout.tensor.storage(tensor, Place::Host)?;
+        let (memory, _) = layout.tensor.storage(tensor, Located::Host)?;
         Some((elements.saturating_mul(bytes_of(kind)? as u64), memory))
     }
 }
@@ -166,12 +166,12 @@ unsafe fn host_bytes_in(value: usize, layout: &Layout) -> Option<(u64, usize)> {
 ///
 /// # Safety
 /// A value must be at `value`.
-unsafe fn bytes_in(value: usize, layout: &Layout) -> u64 {
+unsafe fn bytes_in(value: usize, layout: &ObserverLayout) -> u64 {
     // SAFETY: by the contract of this function; a tag says what the first word is.
     unsafe {
         let first = word(value, 0);
         match tag(value) {
-            TENSOR if layout.is_plain(first) && layout.tensor.storage(first, Place::Device).is_some() => {
+            TENSOR if layout.is_plain(first) && layout.tensor.storage(first, Located::Device).is_some() => {
                 let (kind, elements) = layout.tensor.elements(first);
                 elements.saturating_mul(bytes_of(kind).unwrap_or(match kind {
                     9 => 8,

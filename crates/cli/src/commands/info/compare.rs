@@ -5,7 +5,7 @@ use std::path::Path;
 use stalloc_jobs::comparing::{RecordingComparison, RequestInfo, compare};
 use stalloc_jobs::inputs;
 
-use crate::error::{Error, Outcome};
+use crate::error::{Ending, Error};
 use crate::output;
 use crate::progress::Terminal;
 
@@ -15,11 +15,11 @@ const SHOWN: usize = 10;
 const FRAMES: usize = 4;
 
 /// Compares two recordings device by device.
-pub fn run(path_a: &Path, path_b: &Path, json: bool) -> Result<Outcome, Error> {
+pub fn run(path_a: &Path, path_b: &Path, json: bool) -> Result<Ending, Error> {
     let a = inputs::recording(path_a, &mut Terminal::new())?;
     let b = inputs::recording(path_b, &mut Terminal::new())?;
     let info = compare(&a, &b, SHOWN);
-    let outcome = if info.same { Outcome::Done } else { Outcome::No };
+    let outcome = if info.same { Ending::Done } else { Ending::No };
     if json {
         output::json(&info)?;
     } else {

@@ -12,7 +12,7 @@ fn a_launch_of_more_than_a_gpu_takes_is_an_invalid_value_to_the_driver() {
         assert_eq!(cuLaunchKernel(0, x, y, z, threads, 1, 1, 0, 0), expected, "{grid:?}, {threads}");
         assert_eq!(cuLaunchCooperativeKernel(0, x, y, z, threads, 1, 1, 0, 0), expected, "{grid:?}, {threads}");
         let block = Dim3 { x: threads, y: 1, z: 1 };
-        let configuration = LaunchConfiguration { grid: Dim3 { x, y, z }, block, shared: 0, stream: 0 };
+        let configuration = DriverLaunchConfiguration { grid: Dim3 { x, y, z }, block, shared: 0, stream: 0 };
         assert_eq!(cuLaunchKernelEx(In::of(&configuration), 0), expected, "{grid:?}, {threads}");
     }
     assert!(driver_name(INVALID_CONFIGURATION).is_none() && driver_name(INVALID_VALUE).is_some());

@@ -62,13 +62,13 @@ struct Installed {
     device: u64,
 }
 
-enum State {
+enum LibraryState {
     Unasked,
     Absent,
     Present(Box<Installed>),
 }
 
-static STATE: Mutex<(State, u32)> = Mutex::new((State::Unasked, 0));
+static STATE: Mutex<(LibraryState, u32)> = Mutex::new((LibraryState::Unasked, 0));
 static STARTED: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
 static IMITATED: AtomicU64 = AtomicU64::new(0);
@@ -94,7 +94,7 @@ fn imitate(why: &str) {
     }
 }
 
-fn state() -> MutexGuard<'static, (State, u32)> {
+fn state() -> MutexGuard<'static, (LibraryState, u32)> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -104,31 +104,31 @@ fn with<T>(ask: impl FnOnce(&mut Installed) -> Option<T>) -> Option<T> {
     let (state, owner) = &mut *guard;
     // A forked process shares the socket with its parent: it asks nobody.
     if *owner != std::process::id() {
-        *state = match (std::mem::replace(state, State::Absent), *owner) {
-            (State::Unasked, 0) => State::Unasked,
-            (State::Present(mut installed), _) => {
+        *state = match (std::mem::replace(state, LibraryState::Absent), *owner) {
+            (LibraryState::Unasked, 0) => LibraryState::Unasked,
+            (LibraryState::Present(mut installed), _) => {
                 std::mem::forget(installed.client.take());
-                State::Absent
+                LibraryState::Absent
             }
-            _ => State::Absent,
+            _ => LibraryState::Absent,
         };
         *owner = std::process::id();
     }
-    if matches!(state, State::Unasked) {
+    if matches!(state, LibraryState::Unasked) {
         *state = match available() {
             Ok(()) => {
                 let card = card();
                 let answers = AnswerFile::open(version(), &card);
-                State::Present(Box::new(Installed { answers, client: None, has_failed: false, device: 0 }))
+                LibraryState::Present(Box::new(Installed { answers, client: None, has_failed: false, device: 0 }))
             }
             Err(why) => {
                 imitate(why);
-                State::Absent
+                LibraryState::Absent
             }
         };
     }
     match state {
-        State::Present(installed) => ask(installed),
+        LibraryState::Present(installed) => ask(installed),
         _ => None,
     }
 }

@@ -26,7 +26,7 @@ pub struct Network {
 
 /// A matrix or a bias: where it begins, in elements, and its shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct WeightSlice {
     start: u64,
     rows: u64,
     columns: u64,
@@ -63,7 +63,7 @@ impl Network {
     }
 
     /// A matrix of a layer, if there is such a one.
-    pub fn matrix(&self, layer: u64, matrix: u64) -> Option<Part> {
+    pub fn matrix(&self, layer: u64, matrix: u64) -> Option<WeightSlice> {
         if layer >= self.all_layers() || matrix >= self.matrices() {
             return None;
         }
@@ -71,17 +71,17 @@ impl Network {
         let within: u64 =
             (0..matrix).map(|before| self.shape(layer, before)).map(|(rows, columns)| rows * columns).sum();
         let (rows, columns) = self.shape(layer, matrix);
-        Some(Part { start: layers + within, rows, columns })
+        Some(WeightSlice { start: layers + within, rows, columns })
     }
 
     /// A bias of a layer, if there is such a one; the projection has none.
-    pub fn bias(&self, layer: u64, bias: u64) -> Option<Part> {
+    pub fn bias(&self, layer: u64, bias: u64) -> Option<WeightSlice> {
         if !self.biased || layer >= self.all_layers() || bias >= 2 * self.gates {
             return None;
         }
         let matrices: u64 = (0..self.all_layers()).map(|layer| self.layer(layer)).sum();
         let start = matrices + (layer * 2 * self.gates + bias) * self.hidden;
-        Some(Part { start, rows: self.hidden, columns: 1 })
+        Some(WeightSlice { start, rows: self.hidden, columns: 1 })
     }
 
     /// Bytes of all weights.
@@ -149,7 +149,7 @@ fn network(handle: Handle) -> Option<Network> {
 }
 
 /// Describes a part as a tensor and tells its address.
-fn describe(part: Option<Part>, network: &Network, weights: u64, tensor: Handle, place: Out<u64>) {
+fn describe(part: Option<WeightSlice>, network: &Network, weights: u64, tensor: Handle, place: Out<u64>) {
     let Some(part) = part else {
         place.set(0);
         return;

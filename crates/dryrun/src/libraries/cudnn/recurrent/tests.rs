@@ -1,4 +1,4 @@
-use super::{Network, Part};
+use super::{Network, WeightSlice};
 
 const LSTM: Network =
     Network { gates: 4, biased: true, directions: 2, data_type: 0, input: 16, hidden: 32, projection: 0, layers: 2 };
@@ -14,7 +14,7 @@ fn weights_lie_one_behind_the_other_and_fill_the_buffer() {
         let mut next = 0;
         let matrices = (0..network.all_layers()).flat_map(|layer| (0..9).map(move |part| (layer, part)));
         let biases = matrices.clone().map(|(layer, part)| network.bias(layer, part));
-        for Part { start, rows, columns } in
+        for WeightSlice { start, rows, columns } in
             matrices.clone().map(|(layer, part)| network.matrix(layer, part)).chain(biases).flatten()
         {
             assert_eq!(start, next, "{network:?}");
