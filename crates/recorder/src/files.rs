@@ -29,12 +29,12 @@ pub struct Files {
     directory: PathBuf,
     process: Process,
     /// By device; `None` where no file could be made.
-    open: BTreeMap<u32, Option<TraceFile>>,
+    open: BTreeMap<u32, Option<OpenTrace>>,
     /// Events that no file holds.
     lost: u64,
 }
 
-struct TraceFile {
+struct OpenTrace {
     path: PathBuf,
     writer: Writer<Chunks>,
     /// The file's ids of the process's strings and stacks.
@@ -72,7 +72,7 @@ impl Files {
         for (device, events) in events {
             let (directory, process) = (&self.directory, &self.process);
             let trace = self.open.entry(device).or_insert_with(|| {
-                TraceFile::create(directory, process, device).map_err(|error| failed = Err(error)).ok()
+                OpenTrace::create(directory, process, device).map_err(|error| failed = Err(error)).ok()
             });
             let Some(trace) = trace else {
                 self.lost += events.len() as u64;
@@ -107,7 +107,7 @@ impl Files {
     }
 }
 
-impl TraceFile {
+impl OpenTrace {
     fn create(directory: &Path, process: &Process, device: u32) -> Result<Self, Error> {
         let named = |source| Error { path: directory.join(format!("rank{}_dev{device}.trace", process.rank)), source };
         let (path, file) = create(directory, process.rank, device).map_err(named)?;
@@ -122,7 +122,7 @@ impl TraceFile {
         match begin(file) {
             Ok(writer) => {
                 let (strings, stacks) = (FxHashMap::default(), FxHashMap::default());
-                Ok(TraceFile { path, writer, strings, stacks, last: (0, 0), lost: 0 })
+                Ok(OpenTrace { path, writer, strings, stacks, last: (0, 0), lost: 0 })
             }
             Err(source) => {
                 // It holds nothing yet, and would be in the way of the next try.

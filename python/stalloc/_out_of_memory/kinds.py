@@ -1,4 +1,4 @@
-"""What holds memory can be: the names that the report knows (`Kind` in `crates/report/src/facts.rs`)."""
+"""What holds memory can be: the names that the report knows (`Role` in `crates/report/src/facts.rs`)."""
 
 from __future__ import annotations
 
