@@ -25,12 +25,11 @@ def plan_buffers(wanted: dict[str, Any], callback: Optional[Callable[[int, int],
 
 def spill_plan(
     moments: list[tuple[int, int]], candidates: list[tuple[int, int, int, int]], capacity: int, host: int, link: int
-) -> tuple[list[tuple[int, int, int, int]], int, int, int]:
+) -> tuple[list[tuple[int, int, int, int]], int]:
     """Plan what waits in host memory; ``moments``: nanoseconds up to the next, and largest live bytes meanwhile with every candidate away;
     ``candidates``: bytes, and the moments at which each is packed, held by nothing else, and needed; ``link``: bytes a second each way.
 
-    The victims (candidate, moment of its release, of the copy back, host offset), host bytes, peak, nanoseconds that a step takes longer.
-    ValueError if the moments are not in order.
+    The victims (candidate, moment of its release, of the copy back, host offset) and host bytes. ValueError if the moments are not in order.
     """
 
 def host_memory_left() -> Optional[int]:

@@ -94,6 +94,14 @@ impl Spinner {
         Spinner(bar)
     }
 
+    /// Says what goes on until it is dropped, by itself.
+    pub fn steady(text: &'static str) -> Self {
+        let spinner = Self::new();
+        spinner.0.set_message(text);
+        spinner.0.enable_steady_tick(Duration::from_millis(100));
+        spinner
+    }
+
     /// Says what goes on.
     pub fn update(&mut self, text: &str) {
         self.0.set_message(text.to_owned());

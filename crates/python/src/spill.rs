@@ -14,8 +14,8 @@ pub fn host_memory_left() -> Option<u64> {
 type SpilledTensor = (usize, usize, usize, u64);
 
 /// Plans what waits in host memory. `moments`: nanoseconds up to the next, and largest live bytes meanwhile with every candidate away;
-/// `candidates`: bytes, and the moments at which each is packed, held by nothing else, and needed. Returns the victims, their host
-/// bytes, the peak, and nanoseconds that the step takes longer.
+/// `candidates`: bytes, and the moments at which each is packed, held by nothing else, and needed. Returns the victims and their host
+/// bytes.
 #[pyfunction]
 pub fn spill_plan(
     py: Python<'_>,
@@ -24,7 +24,7 @@ pub fn spill_plan(
     capacity: u64,
     host: u64,
     link: u64,
-) -> PyResult<(Vec<SpilledTensor>, u64, u64, u64)> {
+) -> PyResult<(Vec<SpilledTensor>, u64)> {
     let moments = moments.into_iter().map(|(nanoseconds, live)| StepMoment { nanoseconds, live }).collect();
     let candidates = candidates.into_iter();
     let candidates =
@@ -32,5 +32,5 @@ pub fn spill_plan(
     let problem = SpillProblem { moments, candidates, capacity, host, out_rate: link, in_rate: link };
     let plan = py.detach(|| stalloc_spill::plan(&problem)).map_err(|error| PyValueError::new_err(error.to_string()))?;
     let victims = plan.victims.iter().map(|one| (one.candidate, one.release, one.copy_in, one.offset)).collect();
-    Ok((victims, plan.host, plan.peak, plan.added))
+    Ok((victims, plan.host))
 }

@@ -230,7 +230,7 @@ class Rehearsal(Spiller):
         most = 0
         for first, (notes, found) in sections.items():
             blocks = [(_block(size), packed, gone, needed) for size, packed, gone, needed in found]
-            victims, bytes_, _peak, _added = _native.spill_plan(list(zip(notes.work(), notes.live)), blocks, allowed, spill.host_memory(), link)
+            victims, bytes_ = _native.spill_plan(list(zip(notes.work(), notes.live)), blocks, allowed, spill.host_memory(), link)
             most = max(most, bytes_)
             for candidate, release, fetch, offset in victims:
                 for act, moment in ((OUT, found[candidate][1]), (RELEASE, release), (FETCH, fetch)):

@@ -118,12 +118,14 @@ pub fn decide(
             let told =
                 json!({"levers": names, "models": answer.models, "peak": found.figures.peak_allocated, "spill": spill})
                     .to_string();
+            let spinner = Spinner::steady("planning the job's first steps");
             let own = plans.map(Path::to_owned);
             let folder = own.or_else(|| first_plan::folder(&question.fit, &told, &found.figures));
             let planned = folder.ok_or_else(|| "no folder can be had for it".to_owned()).and_then(|folder| {
                 let command = command.iter().collect();
                 first_plan::plan(&question.fit, &command, &told, &folder, &stop).map(|()| folder)
             });
+            drop(spinner);
             if stop.load(Ordering::Relaxed) {
                 return Ok(Decision::Not(Ending::Exit(130)));
             }

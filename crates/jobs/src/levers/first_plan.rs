@@ -33,11 +33,8 @@ pub fn plan(
     out: &Path,
     stop: &AtomicBool,
 ) -> Result<(), String> {
-    let has_plan = || {
-        let mut files = std::fs::read_dir(out).into_iter().flatten().flatten();
-        files.any(|file| file.path().extension().is_some_and(|kind| kind == "plan"))
-    };
-    if has_plan() {
+    let mut there = std::fs::read_dir(out).into_iter().flatten().flatten();
+    if there.any(|file| file.path().extension().is_some_and(|kind| kind == "plan")) {
         return Ok(());
     }
     let failed = |error: &dyn std::error::Error| error.to_string();
@@ -57,6 +54,7 @@ pub fn plan(
     }
     let wanted = Wanted { folder: &job.directory, out, rank: None, frozen: false };
     let effort = planning::usual_effort();
-    refresh::folder(wanted, &effort, &mut Silent, &mut |_, _| {}).map_err(|error| failed(&error))?;
-    if has_plan() { Ok(()) } else { Err("nothing was recorded".to_owned()) }
+    let mut is_planned = false;
+    refresh::folder(wanted, &effort, &mut Silent, &mut |_, _| is_planned = true).map_err(|error| failed(&error))?;
+    if is_planned { Ok(()) } else { Err("nothing was recorded".to_owned()) }
 }
