@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
-use stalloc_device::{Device, Stream};
+use stalloc_device::{Device, Error, Stream};
 
 use crate::streams::{Owners, Streams};
 
@@ -70,6 +70,22 @@ impl<D: Device> Order<D> {
     #[inline]
     pub fn is_alone(&self, stream: u16) -> bool {
         self.owners.is_alone(stream)
+    }
+
+    /// A stream is going to use memory: as long as it is the only one, nothing is noted. With another one, all memory is the first one's:
+    /// the parts that are `mapped`.
+    #[inline]
+    pub fn admit<I: Iterator<Item = Range<u32>>>(&mut self, stream: u16, mapped: impl FnOnce() -> I) {
+        if !self.is_alone(stream) {
+            self.admit_another(stream, mapped);
+        }
+    }
+
+    /// Lets a stream follow whoever used a range last: what it is given from now on runs after what they were given
+    /// until now. One wait for each stream, whatever the range consists of. Whether there is one.
+    #[inline]
+    pub fn take_over(&mut self, device: &mut D, range: &Range<u32>, stream: u16) -> Result<bool, Error> {
+        if self.is_alone(stream) { Ok(false) } else { self.follow_users(device, range, stream) }
     }
 
     /// True while some stream is captured: no event is used then.

@@ -15,3 +15,12 @@ mod random;
 mod sleep;
 mod streams;
 mod threads;
+
+/// So many random cases, ten times as many where all tests are run (`scripts/test all`).
+fn cases(usual: u32) -> u32 {
+    match std::env::var_os("STALLOC_TESTS") {
+        _ if cfg!(miri) => 3,
+        Some(tests) if tests == "all" => 10 * usual,
+        _ => usual,
+    }
+}

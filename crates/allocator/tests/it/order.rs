@@ -280,13 +280,14 @@ fn play(plan: &Plan, acts: &[Act], mib: u64, more: Option<u64>, seed: u64, scale
     (device.wrong.clone(), [event, queued, all, device.aliases])
 }
 
-fn cases() -> u32 {
+/// So many cases; STALLOC_ORDER_CASES asks for others.
+fn cases(usual: u32) -> u32 {
     let asked = std::env::var("STALLOC_ORDER_CASES").ok().and_then(|cases| cases.parse().ok());
-    if cfg!(miri) { 3 } else { asked.unwrap_or(3000) }
+    asked.unwrap_or_else(|| crate::cases(usual))
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(cases(3000)))]
 
     #[test]
     fn memory_passes_from_stream_to_stream_in_order(
@@ -299,6 +300,11 @@ proptest! {
         let (wrong, _) = play(&plan, &acts, mib, more, seed, 1);
         prop_assert!(wrong.is_empty(), "{wrong:?}");
     }
+}
+
+proptest! {
+    // Each takes ten times as long.
+    #![proptest_config(ProptestConfig::with_cases(cases(300)))]
 
     #[test]
     fn memory_in_large_handles_passes_from_stream_to_stream_in_order(

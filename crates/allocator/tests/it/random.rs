@@ -169,7 +169,7 @@ fn play(plans: &[Plan], acts: &[Act], bytes: u64, memory: Memory, scale: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 3000 }))]
+    #![proptest_config(ProptestConfig::with_cases(crate::cases(3000)))]
 
     #[test]
     fn no_two_live_blocks_overlap(
@@ -180,6 +180,10 @@ proptest! {
     ) {
         play(&plans, &acts, mib * MIB, memory, 1);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::cases(600)))]
 
     #[test]
     fn no_two_live_blocks_overlap_in_large_handles(

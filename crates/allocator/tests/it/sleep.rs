@@ -497,9 +497,9 @@ fn play(acts: &[Act]) -> Program {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 1000 }))]
+    #![proptest_config(ProptestConfig::with_cases(crate::cases(250)))]
 
-    /// 10^5 operations in all.
+    /// 25,000 operations in all, 250,000 nightly.
     #[test]
     fn values_are_what_they_were_over_random_programs(
         acts in proptest::collection::vec(act(), if cfg!(miri) { 1..20 } else { 50..150 }),

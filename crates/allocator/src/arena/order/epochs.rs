@@ -25,16 +25,8 @@ impl<E> Clone for Flying<E> {
 }
 
 impl<D: Device> Order<D> {
-    /// A stream is going to use memory: as long as it is the only one, nothing is noted. With another one, all memory is the first one's:
-    /// the parts that are `mapped`.
-    #[inline]
-    pub fn admit<I: Iterator<Item = Range<u32>>>(&mut self, stream: u16, mapped: impl FnOnce() -> I) {
-        if !self.owners.is_alone(stream) {
-            self.admit_another(stream, mapped);
-        }
-    }
-
-    fn admit_another<I: Iterator<Item = Range<u32>>>(&mut self, stream: u16, mapped: impl FnOnce() -> I) {
+    /// As [`Order::admit`], where other streams are known of.
+    pub(super) fn admit_another<I: Iterator<Item = Range<u32>>>(&mut self, stream: u16, mapped: impl FnOnce() -> I) {
         if let Some(alone) = self.owners.admit(stream) {
             for part in mapped() {
                 self.owners.note(part, alone);

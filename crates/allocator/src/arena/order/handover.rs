@@ -9,14 +9,9 @@ use super::Order;
 use super::epochs::Flying;
 
 impl<D: Device> Order<D> {
-    /// Lets a stream follow whoever used a range last: what it is given from now on runs after what they were given
-    /// until now. One wait for each stream, whatever the range consists of. Whether there is one.
-    #[inline]
-    pub fn take_over(&mut self, device: &mut D, range: &Range<u32>, stream: u16) -> Result<bool, Error> {
+    /// As [`Order::take_over`], where other streams are known of.
+    pub(super) fn follow_users(&mut self, device: &mut D, range: &Range<u32>, stream: u16) -> Result<bool, Error> {
         let mut waits = false;
-        if self.owners.is_alone(stream) {
-            return Ok(waits);
-        }
         for (user, tick) in self.owners.users(range, stream, false) {
             self.poll_stream(device, user);
             if !self.owners.is_completed(user, tick) {
