@@ -40,7 +40,7 @@ const MAX_GRANULES: u64 = u32::MAX as u64;
 
 /// A request.
 #[derive(Clone, Copy)]
-struct Request {
+struct KeyRequest {
     key: Key,
     /// What rounding added to its bytes.
     padding: u16,
@@ -169,7 +169,7 @@ impl<D: Device> Arena<D> {
             return None;
         };
         let key = Key::new(granules, ordinal);
-        let request = Request { key, padding: (u64::from(granules) * GRANULE - size) as u16 };
+        let request = KeyRequest { key, padding: (u64::from(granules) * GRANULE - size) as u16 };
         self.poll();
         self.order.admit(ordinal, || self.memory.frames().mapped_parts(0..u32::MAX));
         match self.place.guess(key) {

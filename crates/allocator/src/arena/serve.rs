@@ -6,13 +6,13 @@ use stalloc_device::{Device, Stream};
 
 use super::memory::OverBudget;
 use super::place::Block;
-use super::{Arena, Request};
+use super::{Arena, KeyRequest};
 use crate::script::Guess;
 use crate::statistics::{ServedBy, Statistics};
 
 impl<D: Device> Arena<D> {
     #[inline]
-    pub(super) fn serve_planned(&mut self, start: u32, request: Request) -> Option<(u32, ServedBy)> {
+    pub(super) fn serve_planned(&mut self, start: u32, request: KeyRequest) -> Option<(u32, ServedBy)> {
         let range = start..start + request.key.granules();
         if (self.place.is_free(&range) || self.is_free_after_polling(&range))
             && self.claim(start, request, false, OverBudget::Remap)
@@ -31,14 +31,19 @@ impl<D: Device> Arena<D> {
 
     /// Serves a planned request whose address is taken, or finds no memory.
     #[cold]
-    fn serve_displaced(&mut self, range: &Range<u32>, request: Request) -> Option<(u32, ServedBy)> {
+    fn serve_displaced(&mut self, range: &Range<u32>, request: KeyRequest) -> Option<(u32, ServedBy)> {
         let is_taken = !self.place.is_free(range);
         self.ledger.count(1, |Statistics { misses, .. }| if is_taken { &mut misses.taken } else { &mut misses.device });
         self.serve_fitting(request)
     }
 
     /// Serves a request that is not a planned one.
-    pub(super) fn serve_best_fit(&mut self, guess: Guess, request: Request, stream: Stream) -> Option<(u32, ServedBy)> {
+    pub(super) fn serve_best_fit(
+        &mut self,
+        guess: Guess,
+        request: KeyRequest,
+        stream: Stream,
+    ) -> Option<(u32, ServedBy)> {
         self.ledger.count(1, |Statistics { unplanned, .. }| match guess {
             Guess::WithoutOffset => &mut unplanned.without_offset,
             Guess::NotInPlan | Guess::Planned(_) => &mut unplanned.not_in_plan,
@@ -52,7 +57,7 @@ impl<D: Device> Arena<D> {
 
     /// The tightest fit above the planned addresses; where that would need more
     /// memory than may be held, one on mapped memory; where there is none either, memory is remapped.
-    fn serve_fitting(&mut self, request: Request) -> Option<(u32, ServedBy)> {
+    fn serve_fitting(&mut self, request: KeyRequest) -> Option<(u32, ServedBy)> {
         if self.planned_only {
             return None;
         }
@@ -74,7 +79,7 @@ impl<D: Device> Arena<D> {
     /// A place in the `first` addresses on mapped memory; where there is none, on new memory; where that would be too much, on mapped
     /// memory among its `own`, or memory is remapped there. Memory of other streams, for which this one has to wait, comes after new
     /// memory, unless the device itself has little.
-    fn claim_within(&mut self, first: Range<u32>, own: Range<u32>, request: Request) -> Option<u32> {
+    fn claim_within(&mut self, first: Range<u32>, own: Range<u32>, request: KeyRequest) -> Option<u32> {
         let (is_scarce, is_alone) = (self.memory.is_scarce(&self.ledger), self.order.is_alone(request.key.stream()));
         let mapped = |arena: &mut Self, others| arena.claim_mapped(&first, request, others);
         let new_with = |arena: &mut Self, others, over_budget| {
@@ -107,21 +112,21 @@ impl<D: Device> Arena<D> {
     }
 
     /// A place on mapped memory.
-    fn claim_mapped(&mut self, window: &Range<u32>, request: Request, allow_others: bool) -> Option<u32> {
+    fn claim_mapped(&mut self, window: &Range<u32>, request: KeyRequest, allow_others: bool) -> Option<u32> {
         let (frames, owners) = (self.memory.frames(), self.order.search());
         let start = self.place.on_mapped(frames, owners, window, request.key, allow_others)?;
         self.claim_found(start, request, OverBudget::Refuse)
     }
 
     /// Claims what a search found.
-    fn claim_found(&mut self, start: u32, request: Request, over_budget: OverBudget) -> Option<u32> {
+    fn claim_found(&mut self, start: u32, request: KeyRequest, over_budget: OverBudget) -> Option<u32> {
         self.claim(start, request, true, over_budget).then_some(start)
     }
 
     /// Makes a free range a block: behind an event if another stream used it last, with memory behind it. If the
     /// device refuses, it stays free and the answer is `false`. `found`: by a search of the gaps, which are up to date.
     #[inline]
-    fn claim(&mut self, start: u32, request: Request, found: bool, over_budget: OverBudget) -> bool {
+    fn claim(&mut self, start: u32, request: KeyRequest, found: bool, over_budget: OverBudget) -> bool {
         let range = start..start + request.key.granules();
         // What is free is decided by the taken ranges alone, however a place was found.
         if found && !self.place.is_free(&range) {

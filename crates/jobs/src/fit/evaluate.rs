@@ -65,7 +65,7 @@ impl Need {
 
 /// What one rank needs on one of its devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Device {
+pub struct RankDevice {
     /// The rank; 0 for a program that has one process.
     pub rank: u32,
     /// The device within the process.
@@ -105,7 +105,7 @@ pub struct Device {
     pub elsewhere: Vec<OnCard>,
 }
 
-/// What of a [`Device`] hangs on the card.
+/// What of a [`RankDevice`] hangs on the card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OnCard {
     /// The card's name.
@@ -116,11 +116,11 @@ pub struct OnCard {
     pub needs: Vec<Need>,
 }
 
-impl Device {
+impl RankDevice {
     /// The same recording on another GPU; none where that was not asked about.
     pub fn on(&self, gpu: &Gpu) -> Option<Self> {
         let OnCard { outside, needs, .. } = self.elsewhere.iter().find(|card| card.gpu == gpu.name)?.clone();
-        Some(Device { outside, needs, elsewhere: Vec::new(), ..self.clone() })
+        Some(RankDevice { outside, needs, elsewhere: Vec::new(), ..self.clone() })
     }
 }
 
@@ -156,7 +156,7 @@ impl Asleep {
     }
 }
 
-/// What is known of a recording but its requests, each as in [`Device`].
+/// What is known of a recording but its requests, each as in [`RankDevice`].
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded {
     pub rank: u32,
@@ -177,7 +177,7 @@ pub fn evaluate(
     (gpu, others): (&Gpu, &[Gpu]),
     world_size: u32,
     groups: Option<&Groups>,
-) -> Result<Device, String> {
+) -> Result<RankDevice, String> {
     let Recorded { rank, steps, content, is_cut, is_priced } = recorded;
     let planner = stalloc_planner::SolveOptions {
         time_limit: Duration::from_secs(60),
@@ -242,7 +242,7 @@ pub fn evaluate(
         Ok(OnCard { gpu: gpu.name.to_owned(), outside, needs })
     };
     let OnCard { outside, needs, .. } = on(gpu)?;
-    Ok(Device {
+    Ok(RankDevice {
         rank,
         device: trace.device,
         steps,

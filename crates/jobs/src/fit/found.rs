@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stalloc_dryrun_setup::Gpu;
 
 use crate::fit::caught::Caught;
-use crate::fit::evaluate::{Device, FitsGpu};
+use crate::fit::evaluate::{FitsGpu, RankDevice};
 use crate::fit::notes::LeverNotes;
 use crate::fit::ranks::{Class, classes};
 use crate::fit::search::Point;
@@ -17,7 +17,7 @@ use crate::fit::verdict::verdict;
 #[derive(Clone, Debug)]
 pub struct Tried {
     /// What each device of each rank needs, of each class one rank.
-    pub devices: Vec<Device>,
+    pub devices: Vec<RankDevice>,
     /// Why the command did not run, of the first rank that did not.
     pub failure: Option<(u32, TrialFailure)>,
     /// What the program said of levers, where it was asked.

@@ -27,7 +27,7 @@ use stalloc_common::CommandLine;
 use stalloc_dryrun_setup::{DryRun, Gpu};
 
 pub use caught::{Caught, Refused};
-pub use evaluate::{ALLOCATORS, Device, FitsGpu, Need};
+pub use evaluate::{ALLOCATORS, FitsGpu, Need, RankDevice};
 pub use found::Tried;
 pub use json::json;
 pub use outside::{Outside, Share};

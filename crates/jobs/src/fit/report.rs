@@ -7,7 +7,7 @@ use stalloc_dryrun_setup::Gpu;
 
 use crate::fit::Question;
 use crate::fit::caught::Refused;
-use crate::fit::evaluate::{ALLOCATORS, Asleep, Device, FitsGpu};
+use crate::fit::evaluate::{ALLOCATORS, Asleep, FitsGpu, RankDevice};
 use crate::fit::found::{Found, Tried, points};
 use crate::fit::outside::Outside;
 use crate::fit::ranks::Class;
@@ -205,7 +205,7 @@ fn is_unused(found: &Found, index: usize) -> bool {
 }
 
 fn candidate(gpu: Gpu, values: Assignment, tried: &Tried) -> Candidate {
-    let devices: &[Device] = if tried.failure.is_some() { &[] } else { &tried.devices };
+    let devices: &[RankDevice] = if tried.failure.is_some() { &[] } else { &tried.devices };
     let fullest = devices.iter().max_by_key(|device| (device.peak_allocated, std::cmp::Reverse(device.rank)));
     Candidate {
         gpu,

@@ -14,7 +14,7 @@ use stalloc_trace::Input;
 use tempfile::TempDir;
 
 use crate::fit::Error;
-use crate::fit::evaluate::{Device, MORE_STEPS, Recorded, evaluate};
+use crate::fit::evaluate::{MORE_STEPS, RankDevice, Recorded, evaluate};
 use crate::fit::notes::{LeverNotes, Notes, read_lever_notes, read_notes};
 use crate::recorded;
 
@@ -48,7 +48,7 @@ pub struct TrialSetting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It ran: what each of its devices needs, and what it said of levers.
-    Ran(Vec<Device>, Option<Box<LeverNotes>>),
+    Ran(Vec<RankDevice>, Option<Box<LeverNotes>>),
     /// It did not.
     Failed(TrialFailure),
 }
@@ -191,7 +191,7 @@ fn devices(
     gpus: (&Gpu, &[Gpu]),
     rank: Option<Rank>,
     of_levers: Option<&LeverNotes>,
-) -> Result<(Vec<Device>, bool), String> {
+) -> Result<(Vec<RankDevice>, bool), String> {
     let (mut devices, mut is_guessed) = (Vec::new(), false);
     for path in recorded::traces_of(&job.directory, &job.launch).map_err(|error| error.to_string())? {
         let input = stalloc_trace::open(&path, &mut |_, _| {}).map_err(|error| error.to_string())?;

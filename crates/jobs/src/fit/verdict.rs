@@ -3,7 +3,7 @@
 use stalloc_dryrun_setup::{GPUS, Gpu};
 
 use crate::fit::Need;
-use crate::fit::evaluate::{Device, FitsGpu};
+use crate::fit::evaluate::{FitsGpu, RankDevice};
 
 /// What is to be said about one allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,9 @@ pub struct CardVerdict {
 }
 
 /// What several devices say together about an allocator on a card: the worst of them. Which card would do is not looked for.
-pub fn verdict(devices: &[Device], allocator: usize, gpu: &Gpu) -> CardVerdict {
+pub fn verdict(devices: &[RankDevice], allocator: usize, gpu: &Gpu) -> CardVerdict {
     let needs = || devices.iter().map(|device| (device, &device.needs[allocator]));
-    let needed = |(device, need): (&Device, &Need)| Some(need.smallest?.saturating_add(device.outside.high));
+    let needed = |(device, need): (&RankDevice, &Need)| Some(need.smallest?.saturating_add(device.outside.high));
     // What cannot be found is more than what can; of equals the first rank.
     let most = needs().max_by_key(|&(device, need)| {
         let needed = needed((device, need));
@@ -50,7 +50,7 @@ pub fn verdict(devices: &[Device], allocator: usize, gpu: &Gpu) -> CardVerdict {
 }
 
 /// The preset with the least memory that would do. Its number of multiprocessors may change what the job needs by a little.
-pub fn smallest_gpu(devices: &[Device], allocator: usize) -> Option<&'static str> {
+pub fn smallest_gpu(devices: &[RankDevice], allocator: usize) -> Option<&'static str> {
     let would_do = |card: &&Gpu| {
         devices.iter().all(|device| {
             // What the card's own context takes, and what the groups take here.

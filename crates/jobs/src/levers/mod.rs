@@ -21,7 +21,7 @@ use crate::fit::search::{self, Next, Point};
 use crate::fit::trial::scratch;
 use crate::fit::values::{self, Assignment, Values, Variable};
 use crate::fit::verdict::{CardVerdict, verdict};
-use crate::fit::{self, Device, Error, TrialFailure};
+use crate::fit::{self, Error, RankDevice, TrialFailure};
 pub use combine::Combination;
 pub use json::json;
 pub use picture::page;
@@ -224,7 +224,8 @@ impl Bench<'_> {
             return Some(Err(failure.clone()));
         }
         let CardVerdict { needed, .. } = verdict(&tried.devices, OURS, &self.question.fit.gpus[0]);
-        let step_us = |device: &Device| device.needs[OURS].step_within(self.goal.saturating_sub(device.outside.high));
+        let step_us =
+            |device: &RankDevice| device.needs[OURS].step_within(self.goal.saturating_sub(device.outside.high));
         let reserved = |kind: usize| {
             tried.devices.iter().filter_map(|device| device.needs.get(kind)).map(|need| need.peak_reserved).max()
         };
