@@ -1,5 +1,5 @@
-//! Every variable of the environment that is ours, in one table: `stalloc --settings` and the docs' page of them are printed from it, all
-//! Rust reads them through it, and a test holds the names in Python, tests and scripts against it.
+//! Every variable of the environment that the package reads, in one table: `stalloc --settings` and the docs' page of them are printed from
+//! it, all Rust reads them through it, and a test holds the names in Python's sources against it. What tests and scripts alone read, they name.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -17,7 +17,7 @@ mod search;
 /// This part of the addresses beyond the plan is for small blocks.
 const SMALL_PART: u64 = 16;
 
-/// A block in the arena.
+/// A block in the arena, kept by its first granule: live, or given back and still used by another stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     granules: u32,

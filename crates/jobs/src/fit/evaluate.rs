@@ -63,7 +63,7 @@ impl Need {
     }
 }
 
-/// What one rank needs on one of its devices.
+/// What a trial found of one rank on one of its devices: what was recorded, and what each allocator needs for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankDevice {
     /// The rank; 0 for a program that has one process.

@@ -21,7 +21,7 @@ pub use rectangles::{Rectangle, check_rectangles};
 /// At most this many problems are put in words.
 const MAX_PROBLEMS: usize = 20;
 
-/// What a check found. All counts are zero if and only if all is well.
+/// What a check found. All counts of faults are zero if and only if all is well.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Findings {
     /// Whether all is well.
