@@ -75,7 +75,7 @@ def installed(name: str, file: str) -> type:
     import importlib.util
     import types
 
-    place = importlib.util.find_spec(name).submodule_search_locations[0]
+    place, before = importlib.util.find_spec(name).submodule_search_locations[0], set(sys.modules)
     if name == "torchtune":  # 0.6.1 imports functions that torchao no longer has; its file needs none of them
         names = {"torchao.dtypes.nf4tensor": "NF4Tensor", "torchtune.modules": "TiedLinear", "torchtune.utils": "get_logger"}
         for one in ("torchao", "torchao.dtypes", "torchtune", *names):
@@ -85,6 +85,8 @@ def installed(name: str, file: str) -> type:
     spec = importlib.util.spec_from_file_location("offload", f"{place}/{file}")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    for one in [one for one in sys.modules if one not in before and one.partition(".")[0] in ("torchao", "torchtune")]:
+        del sys.modules[one]  # for a script that looks for the true ones
     return module.OffloadActivations
 
 
