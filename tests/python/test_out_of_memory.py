@@ -123,7 +123,7 @@ DEATHS = {
 }
 if os.environ.get("STALLOC_TESTS") != "all":  # two of each kind are enough where it is not nightly
     KINDS = [(verdict, cause) for verdict, cause, _, _ in DEATHS.values()]
-    DEATHS = {name: told for place, (name, told) in enumerate(DEATHS.items()) if KINDS[:place].count(KINDS[place]) < 2 or name in ("futures_kept",)}
+    DEATHS = {name: told for place, (name, told) in enumerate(DEATHS.items()) if KINDS[:place].count(KINDS[place]) < 2 or name == "futures_kept"}
 #: What the advice comes to in each program: the change of a line or two after which it runs.
 CHANGES = {
     "cache_by_cat": [
