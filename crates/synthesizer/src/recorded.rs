@@ -34,10 +34,9 @@ pub(crate) fn sequence(trace: &Trace) -> Sequence {
 /// index. O(events).
 pub(crate) fn learner(trace: &Trace, starts: &[u32]) -> Learner {
     let mut learner = Learner::with(Limits::RECORDING);
-    let last_start = starts.last().copied().unwrap_or(0);
-    let mut starts = starts.iter().copied().peekable();
+    let mut begins = starts.iter().copied().peekable();
     let mut alloc = |learner: &mut Learner, index: usize| {
-        if starts.next_if(|&start| start as usize == index).is_some() {
+        if begins.next_if(|&start| start as usize == index).is_some() {
             learner.step_begin();
         }
         let request = &trace.requests[index];
@@ -47,17 +46,38 @@ pub(crate) fn learner(trace: &Trace, starts: &[u32]) -> Learner {
         alloc(&mut learner, index);
     }
     let last = trace.events.iter().rposition(|event| matches!(event, Event::Alloc(_))).unwrap_or(0);
+    let is_kept = kept_by_steps(trace, starts, &trace.events[..=last.min(trace.events.len().saturating_sub(1))]);
     for (time, event) in trace.events.iter().enumerate() {
         match event {
             Event::Alloc(id) => alloc(&mut learner, id.index()),
-            // What earlier steps kept and is freed after the last request, the end of the program frees: it has no end.
-            Event::FreeCompleted(id) if time > last && id.0 < last_start => {}
+            // It has no end: the program's end frees it.
+            Event::FreeCompleted(id) if time > last && is_kept(id.index()) => {}
             Event::FreeCompleted(id) => learner.free(id.0.into()),
             _ => {}
         }
     }
     learner.finish();
     learner
+}
+
+/// Whether steps keep a request, of those that live after some events: it is of an earlier step than the last, or an earlier step made the
+/// same request at the same place, which lives too. O(events) at once, O(steps) for each request.
+fn kept_by_steps(trace: &Trace, starts: &[u32], before: &[Event]) -> impl Fn(usize) -> bool {
+    let mut lives = vec![true; trace.requests.len()];
+    for event in before {
+        if let Event::FreeCompleted(id) = event {
+            lives[id.index()] = false;
+        }
+    }
+    let last_start = starts.last().map_or(0, |&start| start as usize);
+    let key = |index: usize| (trace.requests[index].size, trace.requests[index].stream);
+    move |index| {
+        let is_like = |start: &u32| {
+            let earlier = *start as usize + index.saturating_sub(last_start);
+            earlier < last_start && lives[earlier] && key(earlier) == key(index)
+        };
+        index < last_start || starts.iter().any(is_like)
+    }
 }
 
 /// Most live bytes at once of the requests that count, each until its memory can be used again. O(events).

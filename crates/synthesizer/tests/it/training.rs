@@ -268,6 +268,29 @@ fn what_every_step_keeps_for_ever_is_expected_without_an_offset() {
 }
 
 #[test]
+fn what_steps_keep_has_no_offset_though_the_programs_end_frees_it() {
+    for steps in [3, 4] {
+        let mut builder = TraceBuilder::new(0);
+        let alloc = |address, size| RawEvent::Alloc { address, size, stream: 0, stack: StackId::NONE };
+        let free = |address| RawEvent::FreeCompleted { address, size: 0, stream: 0 };
+        for step in 0..steps {
+            builder.push(RawEvent::Mark(Mark::StepBegin), None);
+            let state = (step == 0).then(|| alloc(3, 1 << 20));
+            let all = [alloc(1, 8192), alloc(1000 + step, 512), free(1), alloc(2, 4096), free(2)];
+            for event in all.into_iter().chain(state) {
+                builder.push(event, None);
+            }
+        }
+        for address in (0..steps).map(|step| 1000 + step).chain([3]) {
+            builder.push(free(address), None);
+        }
+        let (plan, _) = planned(&builder.finish());
+        let step = plan.sections.iter().find(|section| section.kind == SectionKind::Repeating).expect("a step");
+        assert!(matches!(step.entries[1], Entry::WithoutOffset { size: 512, stream: 0 }), "{steps} steps: {step:?}");
+    }
+}
+
+#[test]
 fn what_is_kept_for_a_few_steps_has_an_address_for_each_of_them() {
     // Four steps keep 2 KiB at once, which is less than a part in 1024 of the most live bytes from 2 MiB on.
     for large in [8192, 7 << 18] {
