@@ -16,6 +16,28 @@ def chunked_loss(head: Any) -> None:
     What the layer gives can be viewed, sliced and handed to ``cross_entropy``; everything else makes the logits as ever.
     """
     apply(head, _lazily)
+    _make_for_functions()
+
+
+class _MakingLogits(classmethod):
+    """``apply`` of all functions, with logits made first."""
+
+
+def _make_for_functions() -> None:
+    """Have what is handed to a function with a backward pass of its own made first: it asks no argument what it is, so that one that is
+    no tensor would get no gradient."""
+    import torch
+
+    Function = torch.autograd.Function
+    own = vars(Function).get("apply")  # in some versions its base has it
+    if isinstance(own, _MakingLogits):
+        return
+
+    def call(cls: Any, *arguments: Any, **options: Any) -> Any:
+        before = super(Function, cls).apply if own is None else own.__get__(None, cls)
+        return before(*map(_made_of, arguments), **{name: _made_of(value) for name, value in options.items()})
+
+    Function.apply = _MakingLogits(call)
 
 
 def _lazily(applied: Applied, arguments: Any, options: Any) -> Any:
