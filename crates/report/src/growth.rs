@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use stalloc_trace::growth::{Climb, climb};
+use stalloc_trace::growth::{Climb, climb, kept, lifetime};
 use stalloc_trace::site::is_python;
 use stalloc_trace::{Event, Mark, Request, StackId, Time, Trace};
 
@@ -136,34 +136,6 @@ fn climbing(trace: &Trace, begins: &[Time], steps: &[StepSpan], peak: u64, sites
     let number = last as u64;
     let sites = by_site(sites, trace.requests.iter().filter(stays));
     Some(Growth { bytes_per_step, steps, bytes, number, turns_of: None, sites })
-}
-
-/// At each boundary the bytes that have lived for a whole step or longer: what the last step has just left behind is not
-/// among them, and may be of any size.
-fn kept(trace: &Trace, begins: &[Time]) -> Vec<u64> {
-    // Changes from one boundary to the next.
-    let mut more = vec![0u64; begins.len() + 1];
-    let mut less = more.clone();
-    for request in &trace.requests {
-        let (begin, end) = lifetime(request);
-        let from = begins.partition_point(|&boundary| boundary <= begin) + 1;
-        let until = begins.partition_point(|&boundary| boundary < end);
-        if from < until {
-            more[from] = more[from].saturating_add(request.rounded());
-            less[until] = less[until].saturating_add(request.rounded());
-        }
-    }
-    let mut now = 0u64;
-    (0..begins.len())
-        .map(|at| {
-            now = now.saturating_add(more[at]).saturating_sub(less[at]);
-            now
-        })
-        .collect()
-}
-
-fn lifetime(request: &Request) -> (Time, Time) {
-    (request.alloc.unwrap_or(0), request.free_requested.unwrap_or(Time::MAX))
 }
 
 /// What holds many tensors and a good part, and came one by one; or in a program whose live memory has climbed all along.

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use rustc_hash::FxHashMap;
 use stalloc_common::figures::bytes;
 
-use crate::{ROUNDING, StackId, Whose};
+use crate::{Mark, ROUNDING, Request, StackId, Time, Trace, Whose};
 
 /// Steps in a row over which live bytes must climb.
 const CLIMBING: usize = 3;
@@ -25,6 +25,9 @@ const STAIRS: usize = 5;
 
 /// A step that adds less than this share of the peak is not worth a word: it would take ten thousand steps to double it.
 const NOTHING: u64 = 10_000;
+
+/// What one step alone has added must be this share of the peak: what is made once in a second step, as a mask is, is less.
+const MUCH: u64 = 1000;
 
 /// A job that runs must climb for so many steps before anything is said. Unlike a recording it has no end to judge by, and
 /// what is filled once (a cache, a buffer of samples) climbs too: most are full by then.
@@ -76,6 +79,51 @@ pub fn climb(kept: &[u64], peak: u64) -> Option<Climb> {
     let steps = found.steps();
     let counts = steps >= CLIMBING && (is_stairs || rises.len() as f64 >= steps as f64 * ADDING);
     (counts && falls < 2 && found.bytes_per_step() >= (peak / NOTHING).max(1)).then_some(found)
+}
+
+/// At each boundary the bytes that have lived for a whole step or longer: what the last step has just left behind is not
+/// among them, and may be of any size.
+pub fn kept(trace: &Trace, begins: &[Time]) -> Vec<u64> {
+    // Changes from one boundary to the next.
+    let mut more = vec![0u64; begins.len() + 1];
+    let mut less = more.clone();
+    for request in &trace.requests {
+        let (begin, end) = lifetime(request);
+        let from = begins.partition_point(|&boundary| boundary <= begin) + 1;
+        let until = begins.partition_point(|&boundary| boundary < end);
+        if from < until {
+            more[from] = more[from].saturating_add(request.rounded());
+            less[until] = less[until].saturating_add(request.rounded());
+        }
+    }
+    let mut now = 0u64;
+    (0..begins.len())
+        .map(|at| {
+            now = now.saturating_add(more[at]).saturating_sub(less[at]);
+            now
+        })
+        .collect()
+}
+
+/// When a request was made, and when the program gave it back.
+pub fn lifetime(request: &Request) -> (Time, Time) {
+    (request.alloc.unwrap_or(0), request.free_requested.unwrap_or(Time::MAX))
+}
+
+/// What each of the last steps adds to what stays, where all that were recorded after the warm-up do: a recording of three steps is too
+/// short for [`climb`], and its peak is not the job's. O(events).
+pub fn rise(trace: &Trace) -> Option<u64> {
+    let begins = trace.marks().filter(|(_, mark)| **mark == Mark::StepBegin);
+    let mut boundaries: Vec<Time> = begins.map(|(time, _)| time).collect();
+    // Later the program's end frees what stays.
+    let end = trace.marks().filter(|(_, mark)| **mark == Mark::StepEnd).last().map(|(time, _)| time);
+    boundaries.extend(end.filter(|end| boundaries.last() < Some(end)));
+    let kept = kept(trace, &boundaries);
+    let (first, last) = (kept.get(WARM_UP)?, kept.last()?);
+    let steps = (kept.len() - 1 - WARM_UP) as u64;
+    let rises = kept[WARM_UP..].windows(2).all(|pair| pair[0] < pair[1]);
+    let bytes = (last - first).checked_div(steps)?;
+    (rises && bytes >= (trace.peak_allocated() / MUCH).max(1)).then_some(bytes)
 }
 
 /// A block that lives.

@@ -227,6 +227,12 @@ fn print(question: &Question, answer: &FitAnswer) -> Result<(), Error> {
             "Trials ended after {steps} steps: what comes then (an evaluation, a save, the end of the script) was not seen. More: --steps N."
         ))?;
     }
+    if let Some(rising) = answer.candidates.iter().filter(|one| one.failure.is_none()).max_by_key(|one| one.rise)
+        && let Some(rise) = rising.rise
+    {
+        let fitting = rising.verdicts.iter().filter(|verdict| verdict.fits == FitsGpu::Yes);
+        output::line(&output::rising(rise, fitting.filter_map(|verdict| verdict.left).max()))?;
+    }
     print_failures(answer)
 }
 
@@ -235,7 +241,9 @@ fn yes_or_no(question: &Question, candidate: &Candidate) -> String {
     const UNDER: [&str; 3] = ["", ", with expandable segments", ", under `stalloc run`"];
     let total = output::bytes(candidate.gpu.total);
     let needed = |verdict: &CardVerdict| verdict.needed.map_or("an unknown amount".to_owned(), output::bytes);
-    let seen = if candidate.is_cut { format!(", in its first {} steps", candidate.steps) } else { String::new() };
+    let rising = if candidate.rise.is_some() { ", and it rises" } else { "" };
+    let seen =
+        if candidate.is_cut { format!(", in its first {} steps{rising}", candidate.steps) } else { String::new() };
     let guessed = if candidate.peak_if_none.is_some() { ", where guessed sizes hold" } else { "" };
     for (fits, word) in
         [(FitsGpu::Yes, "Yes"), (FitsGpu::Edge, "Only if CUDA and its libraries take the least that is known")]

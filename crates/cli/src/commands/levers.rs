@@ -82,6 +82,7 @@ pub fn run(args: Args) -> Result<Ending, Error> {
         let lines: String = failure.lines.iter().map(|line| format!("\n    {line}")).collect();
         return Err(Error::message(format!("the command {}; no lever was tried{lines}", happened(failure))));
     }
+    say_rising(&answer);
     if args.trials.json {
         output::json(&levers::json(&answer))?;
     } else {
@@ -114,6 +115,13 @@ pub fn watching(spinner: &mut Spinner) -> impl FnMut(&'static str, fit::FitEvent
             words.push(if levers.is_empty() { "as it is".to_owned() } else { names(levers) });
             spinner.line(&format!("{}: {}", words.join(" "), summary(tried, is_cached)));
         }
+    }
+}
+
+/// Says so where the script as it is needs more with each step.
+pub fn say_rising(answer: &Answer) {
+    if let Some(rise) = answer.base.outcome.as_ref().ok().and_then(|base| base.rise) {
+        output::say(&output::rising(rise, None));
     }
 }
 

@@ -13,7 +13,7 @@ use stalloc_dryrun_setup::{GPUS, Gpu, MIB, find};
 use stalloc_jobs::fit::{self, TrialSetting};
 use stalloc_jobs::levers::{self, Answer, Combination, LeverQuestion, first_plan};
 
-use crate::commands::levers::{own, step, watching};
+use crate::commands::levers::{own, say_rising, step, watching};
 use crate::commands::trace::{Answers, failed};
 use crate::commands::trials::happened;
 use crate::error::{Ending, Error};
@@ -106,6 +106,7 @@ pub fn decide(
         output::say(&format!("--fit: without a GPU the command {}; the job runs as it is", happened(failure)));
         return Ok(Decision::AsItIs);
     }
+    say_rising(&answer);
     if let Some(own) = own(&answer) {
         output::say(&format!("--fit: {own}"));
     }

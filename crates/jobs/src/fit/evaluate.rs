@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use stalloc_dryrun_setup::Gpu;
 use stalloc_report::Category;
 use stalloc_simulator::{Kind, Options, Replay, Return, continued, replay, returning, smallest_capacity};
+use stalloc_trace::growth::rise;
 use stalloc_trace::{Mark, Trace};
 
 use crate::fit::caught::{self, Refused};
@@ -75,6 +76,9 @@ pub struct RankDevice {
     /// Whether the program was ended after these, so that what comes then was not seen.
     #[serde(default)]
     pub is_cut: bool,
+    /// What each of the last steps added to what stays, if the program goes on and they did; bytes.
+    #[serde(default)]
+    pub rise: Option<u64>,
     /// Requests that were recorded.
     pub requests: u64,
     /// Requests that the card refused and the program lived on without.
@@ -247,6 +251,7 @@ pub fn evaluate(
         device: trace.device,
         steps,
         is_cut,
+        rise: is_cut.then(|| rise(trace)).flatten(),
         requests: trace.requests.len() as u64,
         refused: caught::refused(trace),
         content,

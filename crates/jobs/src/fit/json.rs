@@ -82,6 +82,7 @@ fn candidate(candidate: &Candidate) -> Value {
         "asleep": candidate.asleep,
         "steps": candidate.steps,
         "is_cut": candidate.is_cut,
+        "rise": candidate.rise,
         "allocators": ALLOCATORS.iter().enumerate().map(allocator).collect::<Map<_, _>>(),
         "outside": outside(&candidate.outside),
         "ranks": ranks.collect::<Vec<_>>(),

@@ -38,6 +38,8 @@ pub struct Candidate {
     pub steps: u64,
     /// Whether a rank was ended after them.
     pub is_cut: bool,
+    /// What each of the last steps added to what stays, on the device where it was most; bytes.
+    pub rise: Option<u64>,
     /// One for each of [`ALLOCATORS`]; none where the command did not run.
     pub verdicts: Vec<CardVerdict>,
     /// Each rank's own peak: rank, device, largest live bytes.
@@ -217,6 +219,7 @@ fn candidate(gpu: Gpu, values: Assignment, tried: &Tried) -> Candidate {
         outside: fullest.map_or_else(Outside::default, |device| device.outside.clone()),
         steps: devices.iter().map(|device| device.steps).min().unwrap_or(0),
         is_cut: devices.iter().any(|device| device.is_cut),
+        rise: devices.iter().filter_map(|device| device.rise).max(),
         verdicts: match devices {
             [] => Vec::new(),
             _ => {

@@ -97,6 +97,8 @@ pub struct LeverFigures {
     pub host_bytes: Option<u64>,
     /// What was planned to be spilled.
     pub spill: Option<Spill>,
+    /// See [`RankDevice::rise`].
+    pub rise: Option<u64>,
 }
 
 /// One lever, or none.
@@ -241,6 +243,7 @@ impl Bench<'_> {
             step_us: tried.devices.iter().filter_map(step_us).max(),
             host_bytes: notes.and_then(|notes| notes.host_bytes),
             spill: notes.and_then(|notes| notes.spill.clone()),
+            rise: tried.devices.iter().filter_map(|device| device.rise).max(),
         }))
     }
 

@@ -179,3 +179,39 @@ fn what_has_risen_as_far_and_was_let_go_twice_before_is_no_growth() {
     let found = climb(&epochs(&[12, 12, 40]), 64 * MIB);
     assert_eq!(found.map(|climb| climb.bytes), Some(40 * MIB), "it has never risen as far");
 }
+
+/// A recording of so many steps of a job that keeps so many bytes of each step, and 64 MiB from the first one on.
+fn recorded(steps: u64, keeps: impl Fn(u64) -> u64) -> Trace {
+    let mut builder = crate::TraceBuilder::new(0);
+    let alloc = |address, size| crate::RawEvent::Alloc { address, size, stream: 0, stack: StackId::NONE };
+    let free = |address| crate::RawEvent::FreeCompleted { address, size: 0, stream: 0 };
+    let mut say = |event| builder.push(event, None);
+    say(alloc(1, 64 * MIB));
+    for step in 0..steps {
+        say(crate::RawEvent::Mark(Mark::StepBegin));
+        let activations = 1000 + step;
+        say(alloc(activations, (8 + 5 * step % 13) * MIB));
+        if step == 0 {
+            say(alloc(2, 128 * MIB));
+        }
+        if keeps(step) > 0 {
+            say(alloc(2000 + step, keeps(step)));
+        }
+        say(free(activations));
+        say(crate::RawEvent::Mark(Mark::StepEnd));
+    }
+    (0..steps).for_each(|step| drop(say(free(2000 + step))));
+    builder.finish()
+}
+
+#[test]
+fn three_steps_show_what_each_adds_to_what_stays() {
+    for steps in [3, 4, 8] {
+        assert_eq!(rise(&recorded(steps, |_| 4 * MIB)), Some(4 * MIB), "{steps} steps");
+        assert_eq!(rise(&recorded(steps, |_| 0)), None, "{steps} steps");
+        assert_eq!(rise(&recorded(steps, |step| if step == 0 { 90 * MIB } else { 0 })), None, "what comes late once");
+        assert_eq!(rise(&recorded(steps, |_| 512)), None, "losses");
+    }
+    assert_eq!(rise(&recorded(8, |step| if step < 6 { 4 * MIB } else { 0 })), None, "full by now");
+    assert_eq!(rise(&recorded(2, |_| 4 * MIB)), None, "too few to say");
+}
