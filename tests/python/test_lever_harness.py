@@ -57,6 +57,10 @@ CELLS: dict[str, dict[str, str]] = {
     "onecycle": {"step_in_backward": "bitwise"},
     "own_checkpoint": {"spill": "bitwise", "checkpoint": "bitwise"},
     "own_clip": {"step_in_backward": "refused: the script clips", "offload": "bitwise", "spill": "bitwise"},
+    "own_every_second": {
+        "offload_first_half": "bitwise", "offload": "bitwise", "spill": "bitwise", "without_own": "bitwise",
+        "checkpoint": "refused: the script checkpoints already", "chunked_loss": "rounding",
+    },
     "own_function": {"chunked_loss": "rounding", "checkpoint": "bitwise", "spill": "bitwise"},
     "pairs": {"checkpoint_keep_matmuls+spill": "bitwise", "checkpoint": "bitwise", "chunked_loss": "rounding", "no_unused_gradients": "bitwise"},
     "parts_first": {"checkpoint": "bitwise", "states_on_host": "bitwise", "step_in_backward": "bitwise"},

@@ -55,6 +55,15 @@ impl Trace {
         Some(Pace { clock, step_us, waited_us })
     }
 
+    /// Has its pace be that of the first so many steps, as of a recording that ended after them: one that went on to show something is
+    /// held against others that did not, and steps may take turns.
+    pub fn pace_first(&mut self, steps: u32) {
+        if let Some(told) = self.metadata.get_mut(STEP_TIMES) {
+            let first: Vec<&str> = told.split_whitespace().take(steps as usize + 1).collect();
+            *told = first.join(" ");
+        }
+    }
+
     /// When each step began, and the last one's end, by the marks; the host's waiting is not known.
     fn moments_of_steps(&self) -> Vec<(u64, u64)> {
         let mut moments = Vec::new();
@@ -86,6 +95,15 @@ mod tests {
     fn trace(begins: &[u64], end: u64) -> Trace {
         let marks = begins.iter().map(|_| Event::Mark(Mark::StepBegin)).chain([Event::Mark(Mark::StepEnd)]);
         Trace { events: marks.collect(), times_us: begins.iter().copied().chain([end]).collect(), ..Trace::default() }
+    }
+
+    #[test]
+    fn of_a_recording_that_went_on_the_first_steps_can_be_asked_for() {
+        let mut trace = trace(&[0], 1);
+        trace.metadata.insert(STEP_TIMES.to_owned(), "0:0 900:0 1000:0 1300:0 1350:0".to_owned());
+        assert_eq!(trace.pace().map(|pace| pace.step_us), Some(100));
+        trace.pace_first(3);
+        assert_eq!(trace.pace().map(|pace| pace.step_us), Some(300));
     }
 
     #[test]

@@ -197,6 +197,8 @@ def offload(*modules: Any) -> None:
 def _offloaded(applied: Applied, arguments: Any, options: Any) -> Any:
     import torch
 
+    if has_hooks(torch):  # a checkpoint of the program's own counts what is saved in it
+        return applied.__wrapped__(*arguments, **options)
     module = owner_of(applied)
     tensors = [*module.parameters(), *module.buffers()] if module is not None else []
     kept = {_address(tensor) for tensor in tensors}
@@ -218,6 +220,15 @@ def _offloaded(applied: Applied, arguments: Any, options: Any) -> Any:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
         return applied.__wrapped__(*arguments, **options)
+
+
+def has_hooks(torch: Any) -> bool:
+    """Whether the program has hooks of saved tensors here; PyTorch says so from 2.5 on."""
+    top: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _ignores_tracing: None)
+    try:
+        return top(False) is not None
+    except TypeError:
+        return top() is not None
 
 
 def owner_of(applied: Any) -> Any:

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Iterator
 
 from stalloc._levers.applied import called, take_off
-from stalloc._levers.source import Call, place_in, program_frames
+from stalloc._levers.source import Call, loop_names, place_in, program_frames
 
 #: Variables of a frame that are looked through for the program's name of an object.
 _MOST_VARIABLES = 2000
@@ -381,11 +381,15 @@ def names_in(frames: list[Any], models: list[Any], optimizers: list[Any], made: 
 
 def _name(frame: Any, value: Any, is_own: bool) -> str | None:
     """A variable of a frame, or an attribute of one: of ``self`` alone, or of any."""
+    turning = None
     for variables in (frame.f_locals, frame.f_globals):
         held = list(variables.items())[:_MOST_VARIABLES]
         for name, one in held:
             if one is value and not name.startswith("_"):
-                return str(name)
+                # What a loop gives other values has its name among what the loop goes through, if it has one.
+                if name not in loop_names(frame.f_code.co_filename):
+                    return str(name)
+                turning = str(name)
         for name, one in held:
             if not name.startswith("_") and (key := _key(one, value)):
                 return f"{name}{key}"
@@ -396,11 +400,13 @@ def _name(frame: Any, value: Any, is_own: bool) -> str | None:
                         return f"{name}.{attribute}"
                     if key := _key(inner, value):
                         return f"{name}.{attribute}{key}"
-    return None
+    return turning
 
 
 def _key(held: Any, value: Any) -> str | None:
-    """What follows the name of a list or dictionary of Python's for what it holds: ``[3]``."""
+    """What follows the name of a list or dictionary, of Python's or of modules, for what it holds: ``[3]``."""
+    if type(held).__name__ in ("ModuleList", "ModuleDict"):
+        held = dict(held.items()) if type(held).__name__ == "ModuleDict" else list(held)
     if type(held) not in (list, tuple, dict) or len(held) > _MOST_VARIABLES:
         return None
     return next((f"[{key!r}]" for key, one in (held.items() if type(held) is dict else enumerate(held)) if one is value), None)

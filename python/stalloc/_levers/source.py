@@ -56,6 +56,7 @@ def place_in(code: Any, line: int, names: list[str], making: set[int], is_before
     """
     text = _text(code.co_filename)
     lines = text.split("\n")
+    named = {*names, *(name.partition("[")[0] for name in names)}
     inside: Any = ast.parse(text)
     if code.co_name != "<module>":
         inside = next((node for node in ast.walk(inside) if _is_function(node, code)), None)
@@ -65,13 +66,20 @@ def place_in(code: Any, line: int, names: list[str], making: set[int], is_before
         body = next((body for body in bodies if any(_spans(part, line) for part in body)), [])
         index = next((index for index, part in enumerate(body) if _spans(part, line)), None)
         inside = None if index is None else body[index]
-        if inside is None or _assigned(inside) & {*names} or not _begins_line(inside, lines) or any(_spans(inside, at) for at in making):
+        if inside is None or _assigned(inside) & named or not _begins_line(inside, lines) or any(_spans(inside, at) for at in making):
             continue
-        while is_before_parameters and index and not _assigned(body[index - 1]) & {*names}:
+        while is_before_parameters and index and not _assigned(body[index - 1]) & named:
             index -= 1
             inside = body[index] if "parameters(" in ast.unparse(body[index]) else inside
         return f"before {_where(code.co_filename, inside.lineno, 0)}"
     return None
+
+
+@functools.lru_cache(maxsize=64)
+def loop_names(file: str) -> frozenset[str]:
+    """What loops and comprehensions of a file give values to."""
+    loops = (node.target for node in ast.walk(ast.parse(_text(file))) if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)))
+    return frozenset(name.id for target in loops for name in ast.walk(target) if isinstance(name, ast.Name))
 
 
 def _is_function(node: ast.AST, code: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from stalloc import _native
 from stalloc._common.output import say
-from stalloc._levers.applied import Applied, apply, owner_of
+from stalloc._levers.applied import Applied, apply, has_hooks, owner_of
 from stalloc._levers.away import Away, Version, page_locked, weak
 from stalloc._levers.host_states import LEAST as LEAST
 
@@ -220,6 +220,8 @@ class Spiller:
         #: What is to be released yet.
         self._pending: dict[Away, None] = {}
         self._has_said = False
+        #: Whether the script has hooks of its own around a call.
+        self._has_met_hooks = False
         #: Whether what it keeps may go when memory runs out, and tensors that did.
         self.is_insured, self._is_relieving, self._went = False, False, 0
         #: Host memory of victims that the plan has not.
@@ -242,8 +244,8 @@ class Spiller:
         """Whether this call of the model is one to spill in: only the innermost pair of hooks acts, and it is the program's."""
         if self.is_idle() or self.is_inside:
             return False
-        if not torch._C._autograd._saved_tensors_hooks_is_enabled() or _has_hooks(torch):
-            self._say("the script has hooks of saved tensors around its model, which go first; nothing is spilled")
+        if not torch._C._autograd._saved_tensors_hooks_is_enabled() or has_hooks(torch):
+            self._has_met_hooks = True
             return False
         return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
@@ -369,19 +371,12 @@ class Spiller:
     def stepped(self) -> None:
         """The optimizer has stepped: the plan is another script's if nothing went by now."""
         if not self.is_idle() and not any(self._lying):
+            if self._has_met_hooks:
+                self._say("the script has hooks of saved tensors around its model, which go first; nothing is spilled")
             self.say_differs()
 
     def say_differs(self) -> None:
         self._say("the script's tensors are not those of the plan; what differs stays on the device")
-
-
-def _has_hooks(torch: Any) -> bool:
-    """Whether the program has hooks of saved tensors here; PyTorch says so from 2.5 on."""
-    top: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _ignores_tracing: None)
-    try:
-        return top(False) is not None
-    except TypeError:
-        return top() is not None
 
 
 def host_memory() -> int:
