@@ -83,13 +83,15 @@ class _Candidate(TypedDict):
     asleep: HostBytes | None
     steps: int
     is_cut: bool
+    rise: int | None
     allocators: dict[str, Verdict]
     outside: Outside
     ranks: list[RankPeak]
 
 
 class Candidate(_Candidate, total=False):
-    """Values that were tried on a GPU. ``peak_if_none``: the peak with the least that guessed sizes can be. ``error``: the program did not run."""
+    """Values that were tried on a GPU. ``peak_if_none``: the peak with the least that guessed sizes can be. ``rise``: bytes that
+    the last step of a trial that was cut left behind, if many. ``error``: the program did not run."""
 
     error: RankFailure
 
