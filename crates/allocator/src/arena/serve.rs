@@ -10,6 +10,44 @@ use super::{Arena, KeyRequest};
 use crate::script::Guess;
 use crate::statistics::{ServedBy, Statistics};
 
+/// Whose addresses are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// Those that no other stream used last: nothing has to be waited for.
+    Own,
+    /// Others' too.
+    All,
+}
+
+/// How a place is looked for.
+#[derive(Clone, Copy, Debug)]
+enum Try {
+    /// On memory that is mapped.
+    Mapped(Of),
+    /// Where it fits best, on new memory as far as it may be had.
+    New(Of, OverBudget),
+}
+
+/// In this order, where no other stream allocates;
+const ALONE: [Try; 2] = [Try::Mapped(Of::Own), Try::New(Of::Own, OverBudget::Refuse)];
+
+/// where others do: new memory before a wait, and more of it than is held else;
+const WITH_ROOM: [Try; 5] = [
+    Try::Mapped(Of::Own),
+    Try::New(Of::Own, OverBudget::Refuse),
+    Try::New(Of::Own, OverBudget::Raise),
+    Try::Mapped(Of::All),
+    Try::New(Of::All, OverBudget::Refuse),
+];
+
+/// and where the device itself has little: a wait before new memory.
+const SCARCE: [Try; 4] = [
+    Try::Mapped(Of::Own),
+    Try::Mapped(Of::All),
+    Try::New(Of::Own, OverBudget::Refuse),
+    Try::New(Of::All, OverBudget::Refuse),
+];
+
 impl<D: Device> Arena<D> {
     #[inline]
     pub(super) fn serve_planned(&mut self, start: u32, request: KeyRequest) -> Option<(u32, ServedBy)> {
@@ -76,46 +114,44 @@ impl<D: Device> Arena<D> {
         Some((start, ServedBy::BestFit))
     }
 
-    /// A place in the `first` addresses on mapped memory; where there is none, on new memory; where that would be too much, on mapped
-    /// memory among its `own`, or memory is remapped there. Memory of other streams, for which this one has to wait, comes after new
-    /// memory, unless the device itself has little.
+    /// A place in the `first` addresses; where there is none, on mapped memory among its `own`, or memory is remapped there.
     fn claim_within(&mut self, first: Range<u32>, own: Range<u32>, request: KeyRequest) -> Option<u32> {
         let (is_scarce, is_alone) = (self.memory.is_scarce(&self.ledger), self.order.is_alone(request.key.stream()));
-        let mapped = |arena: &mut Self, others| arena.claim_mapped(&first, request, others);
-        let new_with = |arena: &mut Self, others, over_budget| {
-            let start = arena.place.tightest(arena.order.search(), first.clone(), request.key, others)?;
-            arena.claim_found(start, request, over_budget)
+        let tries: &[Try] = match (is_alone, is_scarce) {
+            (true, _) => &ALONE,
+            (false, true) => &SCARCE,
+            (false, false) => &WITH_ROOM,
         };
-        let new = |arena: &mut Self, others| new_with(arena, others, OverBudget::Refuse);
-        let unwaited = |arena: &mut Self| if is_alone { None } else { new_with(arena, false, OverBudget::Raise) };
-        let of_others = |arena: &mut Self| if is_alone { None } else { mapped(arena, true) };
-        let claimed = mapped(self, false).or_else(|| {
-            if is_scarce {
-                of_others(self).or_else(|| new(self, false))
-            } else {
-                new(self, false).or_else(|| unwaited(self)).or_else(|| of_others(self))
-            }
-        });
-        claimed
-            .or_else(|| if is_alone { None } else { new(self, true) })
-            .or_else(|| if first == own { None } else { self.claim_mapped(&own, request, true) })
-            .or_else(|| {
-                let mut find = |others| {
-                    let (place, frames, owners) = (&mut self.place, self.memory.frames(), self.order.search());
-                    let (key, own) = (request.key, || own.clone());
-                    let cheapest = if is_scarce { None } else { place.cheapest(frames, owners, own(), key, others) };
-                    cheapest.or_else(|| place.tightest(owners, own(), key, others))
-                };
-                let start = find(false).or_else(|| find(true))?;
-                self.claim_found(start, request, OverBudget::Remap)
-            })
+        tries
+            .iter()
+            .find_map(|&one| self.claim_by(one, &first, request))
+            .or_else(|| if first == own { None } else { self.claim_by(Try::Mapped(Of::All), &own, request) })
+            .or_else(|| self.claim_remapped(&own, request, is_scarce))
     }
 
-    /// A place on mapped memory.
-    fn claim_mapped(&mut self, window: &Range<u32>, request: KeyRequest, allow_others: bool) -> Option<u32> {
-        let (frames, owners) = (self.memory.frames(), self.order.search());
-        let start = self.place.on_mapped(frames, owners, window, request.key, allow_others)?;
-        self.claim_found(start, request, OverBudget::Refuse)
+    fn claim_by(&mut self, one: Try, window: &Range<u32>, request: KeyRequest) -> Option<u32> {
+        let (owners, key) = (self.order.search(), request.key);
+        let (start, over_budget) = match one {
+            Try::Mapped(of) => {
+                let start = self.place.on_mapped(self.memory.frames(), owners, window, key, of == Of::All)?;
+                (start, OverBudget::Refuse)
+            }
+            Try::New(of, over_budget) => {
+                (self.place.tightest(owners, window.clone(), key, of == Of::All)?, over_budget)
+            }
+        };
+        self.claim_found(start, request, over_budget)
+    }
+
+    /// Where the fewest pages have to be remapped; where the device has little, in the tightest gap.
+    fn claim_remapped(&mut self, own: &Range<u32>, request: KeyRequest, is_scarce: bool) -> Option<u32> {
+        let (place, frames, owners, key) = (&mut self.place, self.memory.frames(), self.order.search(), request.key);
+        let mut find = |others| {
+            let cheapest = if is_scarce { None } else { place.cheapest(frames, owners, own.clone(), key, others) };
+            cheapest.or_else(|| place.tightest(owners, own.clone(), key, others))
+        };
+        let start = find(false).or_else(|| find(true))?;
+        self.claim_found(start, request, OverBudget::Remap)
     }
 
     /// Claims what a search found.
