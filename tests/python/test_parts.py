@@ -17,7 +17,6 @@ MAY_IMPORT = {
     "_dry_run": {"_common", "_frameworks", "_native"},
     "_record": {"_common", "_steps", "_dry_run", "_native"},
     "_serve": {"_common", "_steps", "_dry_run", "_native", "results"},
-    "_host": {"_steps", "_serve", "_native", "results"},
     "_out_of_memory": {"_common", "_native", "_report"},
     "_enable": {"_common", "_levers", "_out_of_memory", "_record", "_serve", "results"},
     "integrations": {"_common", "_enable", "_steps"},

@@ -1,4 +1,4 @@
-//! PyTorch's CPU tensors, recorded: what `python/stalloc/shim/host.cpp` calls at each request.
+//! PyTorch's CPU tensors, recorded: what `tests/python/programs/host_memory.cpp` calls at each request.
 
 use std::ffi::c_void;
 

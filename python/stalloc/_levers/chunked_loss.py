@@ -19,7 +19,7 @@ def chunked_loss(head: Any) -> None:
     _make_for_functions()
 
 
-class _MakingLogits(classmethod):
+class _MakingLogits(classmethod):  # type: ignore[type-arg]
     """``apply`` of all functions, with logits made first."""
 
 

@@ -205,7 +205,7 @@ def _flags(gpu: bool) -> list[str]:
     flags = [standard, "-O2", "-fPIC", "-shared", "-DNDEBUG", f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi()}"]
     if is_hip:
         flags += ["-D__HIP_PLATFORM_AMD__=1", "-DUSE_ROCM=1"]
-    return flags + [f"-isystem{path}" for path in includes]
+    return flags + [f"-I{SOURCES}", *(f"-isystem{path}" for path in includes)]
 
 
 def _cxx11_abi() -> int:

@@ -22,8 +22,8 @@ import torch
 import torch._dynamo  # as optimizers do
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from stalloc import _host, _native
+import host_memory
+from stalloc import _native
 
 RECORDED, STEPS = 6, 20
 #: Seconds after each step: what learns in a thread of its own would be too late for steps as short as these.
@@ -63,7 +63,7 @@ class Images(torch.utils.data.Dataset):
 
 def train(net, optimizer, loss_of, batches, shares=None):
     """Losses, exactly; and the share of each step's requests that came from the plan."""
-    losses, before = [], _host.stats()
+    losses, before = [], host_memory.stats()
     for batch in batches:
         optimizer.zero_grad()
         loss = loss_of(net, *batch)
@@ -73,10 +73,10 @@ def train(net, optimizer, loss_of, batches, shares=None):
         losses.append(loss.item().hex())
         time.sleep(PAUSE)
         for _ in range(PATIENCE if len(losses) == ANOTHER_SIZE else 0):
-            if _host.stats()["plans"]:
+            if host_memory.stats()["plans"]:
                 break
             time.sleep(PAUSE)
-        after = _host.stats()
+        after = host_memory.stats()
         if before and shares is not None:
             shares.append((after["planned"] - before["planned"]) / (after["requests"] - before["requests"]))
         before = after
@@ -159,23 +159,23 @@ def child(run, how, folder):
     global PAUSE, PATIENCE
     context = contextlib.nullcontext()
     if how == "record":
-        _host.record(folder)
+        host_memory.record(folder)
     elif how == "serve":
-        _host.serve(folder / "rank0_dev0.plan", folder / "log")
+        host_memory.serve(folder / "rank0_dev0.plan", folder / "log")
     elif how == "learn":
         PAUSE = 0.05
         PATIENCE = 6000 if run in (run_mlp, run_transformer) else 0  # those whose steps repeat
-        _host.learn(folder / "learned")
+        host_memory.learn(folder / "learned")
     elif how == "sleep":
         os.environ["STALLOC_HOST_PAGES"] = "1"
-        _host.learn()
+        host_memory.learn()
         context = Sleeps()
     torch.manual_seed(1)
     torch.set_num_threads(2)
     shares = []
     with context:
         losses, weights = run(RECORDED if how == "record" else STEPS, shares)
-    figures = {"losses": losses, "weights": weights, "shares": shares, "stats": _host.stats(), "sleeps": Sleeps.count}
+    figures = {"losses": losses, "weights": weights, "shares": shares, "stats": host_memory.stats(), "sleeps": Sleeps.count}
     (folder / f"{how}.json").write_text(json.dumps(figures))
 
 

@@ -13,8 +13,8 @@ import time
 
 os.environ["STALLOC_HOST_PAGES"] = "1"
 import torch
-
-from stalloc import _host, _native
+import host_memory
+from stalloc import _native
 
 MIB = 1 << 20
 chance = random.Random(5)
@@ -41,7 +41,7 @@ def wake():
 
 def serve_for_ever(ready):
     """Until it is killed: its parent knows by a byte that it sleeps and wakes now."""
-    _host.learn()
+    host_memory.learn()
     made, sums = tensors(4)
     while True:
         sleep()
@@ -51,7 +51,7 @@ def serve_for_ever(ready):
 
 def limited(share, grows):
     """Finds a share of the host memory that it needs. All is where it was, and with more memory it goes on."""
-    _host.learn()
+    host_memory.learn()
     made, sums = tensors(2)
     lives = needed = sum(values.nbytes for values in made)
     if grows:  # what there is does not suffice for more
@@ -75,7 +75,7 @@ def limited(share, grows):
 
 def random_program():
     """10^5 operations on tensors whose values are known, with sleeps between them; how many sleeps."""
-    _host.learn()
+    host_memory.learn()
     live, sleeps = [], 0
     for number in range(100_000):
         draw = chance.random()

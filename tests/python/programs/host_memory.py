@@ -99,7 +99,7 @@ def _start_recording(directory: Path) -> None:
 def _install(serves: bool, records: bool) -> None:
     import torch
 
-    install = shim.load("host", gpu=False).stalloc_host_install
+    install = shim.load("host_memory", Path(__file__).parent, gpu=False).stalloc_host_install
     install.restype = ctypes.c_char_p
     install.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     problem = install(_native.serve_table() if serves else None, _native.host_log() if records else None)
