@@ -18,6 +18,9 @@ const STEP: Duration = Duration::from_millis(100);
 /// and so long a request where no step is marked.
 const REQUEST: Duration = Duration::from_micros(10);
 
+/// Steps of a job that starts with a plan until one has two like it before: the first is of a kind of its own.
+const FIRST_STEPS: u64 = 4;
+
 /// Counts what the other organs do.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -45,7 +48,7 @@ impl Ledger {
             rivals: 0,
             given_back: 0,
             unmarked: 0,
-            counts_from: 0,
+            counts_from: if planned > 0 { FIRST_STEPS } else { 0 },
             most_lately: 0,
         }
     }
@@ -159,7 +162,8 @@ impl Ledger {
 
     /// Whether the time of remaps counts, and is not what a plan's adoption costs once.
     pub fn is_settled(&self) -> bool {
-        self.statistics.steps >= self.counts_from
+        let Statistics { steps, plans, .. } = self.statistics;
+        steps >= self.counts_from || steps == 0 && plans == 0
     }
 
     /// See [`Arena::rivals_hold`](super::Arena::rivals_hold). Who has not heard yet that what is cached was given back says nothing.

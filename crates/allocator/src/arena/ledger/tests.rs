@@ -47,6 +47,15 @@ fn remaps_count_from_the_second_step_after_a_plan_was_adopted() {
 }
 
 #[test]
+fn of_a_job_that_starts_with_a_plan_remaps_count_once_it_has_followed_two_steps_that_repeat() {
+    let mut ledger = Ledger::new(7 * GRANULE, 0);
+    for settled in [true, false, false, false, true] {
+        assert_eq!(ledger.is_settled(), settled, "step {}", ledger.statistics().steps);
+        ledger.step_begin();
+    }
+}
+
+#[test]
 fn only_the_first_departure_is_kept() {
     let mut ledger = Ledger::new(0, 0);
     ledger.request(None);
