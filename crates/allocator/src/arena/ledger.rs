@@ -18,9 +18,6 @@ const STEP: Duration = Duration::from_millis(100);
 /// and so long a request where no step is marked.
 const REQUEST: Duration = Duration::from_micros(10);
 
-/// Steps of a job that starts with a plan until one has two like it before: the first is of a kind of its own.
-const FIRST_STEPS: u64 = 4;
-
 /// Counts what the other organs do.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -48,7 +45,8 @@ impl Ledger {
             rivals: 0,
             given_back: 0,
             unmarked: 0,
-            counts_from: if planned > 0 { FIRST_STEPS } else { 0 },
+            // The first step of a job that starts with a plan is of a kind of its own; then it counts as for one that is adopted.
+            counts_from: if planned > 0 { 2 + 2 } else { 0 },
             most_lately: 0,
         }
     }

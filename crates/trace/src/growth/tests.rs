@@ -200,7 +200,9 @@ fn recorded(steps: u64, keeps: impl Fn(u64) -> u64) -> Trace {
         say(free(activations));
         say(crate::RawEvent::Mark(Mark::StepEnd));
     }
-    (0..steps).for_each(|step| drop(say(free(2000 + step))));
+    for step in 0..steps {
+        say(free(2000 + step));
+    }
     builder.finish()
 }
 
