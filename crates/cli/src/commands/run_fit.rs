@@ -88,6 +88,7 @@ pub fn decide(
                 answers: answers.answers.clone(),
                 answers_file: answers.answers_file.clone(),
                 shared_start: None,
+                priced_on: None,
             },
         },
         world_size: None,

@@ -48,6 +48,7 @@ impl Trials {
             answers: self.answers.answers.clone(),
             answers_file: self.answers.answers_file.clone(),
             shared_start: None,
+            priced_on: None,
         })
     }
 }

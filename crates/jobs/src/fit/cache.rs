@@ -107,6 +107,8 @@ pub struct TrialKey<'a> {
     pub answers_file: Option<&'a Path>,
     /// The levers that are applied to it.
     pub levers: Option<&'a [String]>,
+    /// The size of a card on which its steps are timed.
+    pub priced_on: Option<u64>,
 }
 
 impl TrialKey<'_> {
@@ -119,7 +121,8 @@ impl TrialKey<'_> {
         for source in files.into_iter().flatten().filter_map(Source::of) {
             let _ = writeln!(text, "{source:?}");
         }
-        let _ = writeln!(text, "{:?} {:?} {} {:?}", self.dry_run, self.rank, self.steps, self.levers);
+        let _ =
+            writeln!(text, "{:?} {:?} {} {:?} {:?}", self.dry_run, self.rank, self.steps, self.levers, self.priced_on);
         let _ = writeln!(text, "{:?}\n{:?}\n{:?}", self.command, self.answers, std::env::current_dir().ok());
         // Secrets among them are not to lie in the cache.
         let mut variables: Vec<_> = std::env::vars_os().filter(|(name, _)| is_of_interest(name)).collect();

@@ -21,9 +21,6 @@ const PLANNER_WORK: u64 = 30_000_000;
 /// Steps that are replayed after those that were recorded of a program that goes on: what an allocator holds may still grow in the fourth.
 pub const MORE_STEPS: u32 = 3;
 
-/// Sizes of a card between the least that will do and what is held with room, at which steps are timed.
-const SIZES: u64 = 8;
-
 /// Whether a recording fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -51,17 +48,9 @@ pub struct Need {
     /// How long a step takes by the dry run's clock, microseconds.
     #[serde(default)]
     pub step_us: Option<u64>,
-    /// The same of our allocator where it has less than it would hold, as each remap takes time: bytes and microseconds, the least first.
+    /// The same of our allocator on a card of the size that was asked about, where that leaves less than it would hold: a remap takes time.
     #[serde(default)]
-    pub steps_on_less: Vec<(u64, u64)>,
-}
-
-impl Need {
-    /// How long a step takes with so many bytes for PyTorch, or a little less; microseconds.
-    pub fn step_within(&self, bytes: u64) -> Option<u64> {
-        let on_less = self.steps_on_less.iter().rfind(|(capacity, _)| *capacity <= bytes);
-        on_less.filter(|_| bytes < self.peak_reserved).map(|(_, step)| *step).or(self.step_us)
-    }
+    pub step_us_asked: Option<u64>,
 }
 
 /// What a trial found of one rank on one of its devices: what was recorded, and what each allocator needs for it.
@@ -167,8 +156,8 @@ pub struct Recorded {
     pub steps: u64,
     pub content: u64,
     pub is_cut: bool,
-    /// Whether it is asked how long steps take on a card that is just large enough.
-    pub is_priced: bool,
+    /// The size of a card, bytes, on which it is asked how long steps take.
+    pub priced_on: Option<u64>,
 }
 
 /// Replays a recording on what `gpu` and others leave, and some steps more if the program goes on and repeats itself.
@@ -182,7 +171,7 @@ pub fn evaluate(
     world_size: u32,
     groups: Option<&Groups>,
 ) -> Result<RankDevice, String> {
-    let Recorded { rank, steps, content, is_cut, is_priced } = recorded;
+    let Recorded { rank, steps, content, is_cut, priced_on } = recorded;
     let planner = stalloc_planner::SolveOptions {
         time_limit: Duration::from_secs(60),
         work_limit: Some(PLANNER_WORK),
@@ -205,21 +194,13 @@ pub fn evaluate(
         let unlimited = run(replayed, kind, None)?;
         let smallest =
             smallest_capacity(replayed, kind, &with(None), &mut |_, _| {}).map_err(|error| error.to_string())?;
-        let mut steps_on_less = Vec::new();
-        if let Some(least) = smallest.filter(|_| is_priced && kind == Kind::Stalloc) {
-            let more = unlimited.peak_reserved.saturating_sub(least);
-            for part in (0..SIZES).take_while(|_| more > 0) {
-                let capacity = least + more / SIZES * part;
-                steps_on_less.extend(step_us(&run(replayed, kind, Some(capacity))?).map(|step| (capacity, step)));
-            }
-        }
         let need = Need {
             fits: FitsGpu::No,
             peak_reserved: unlimited.peak_reserved,
             peak_reserved_late: None,
             step_us: step_us(&unlimited),
             smallest,
-            steps_on_less,
+            step_us_asked: None,
         };
         Ok((kind, need))
     };
@@ -237,6 +218,12 @@ pub fn evaluate(
                     room = left;
                     break;
                 }
+            }
+            if let (Some(card), Some(least), Kind::Stalloc) = (priced_on, need.smallest, kind)
+                && let capacity = card.saturating_sub(outside.high).max(least)
+                && capacity < need.peak_reserved
+            {
+                need.step_us_asked = step_us(&run(replayed, kind, Some(capacity))?);
             }
             if let Some(late) = late.as_ref().filter(|_| kind.is_pytorch()) {
                 need.peak_reserved_late = Some(run(late, kind, room)?.peak_reserved);

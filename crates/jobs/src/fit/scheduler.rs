@@ -447,6 +447,7 @@ impl Scheduler<'_> {
             answers: &setting.answers,
             answers_file: setting.answers_file.as_deref(),
             levers,
+            priced_on: setting.priced_on(levers, stand_in.gpu()),
         };
         let key = key.text();
         if let Some(outcome) = self.cache.get(&key) {

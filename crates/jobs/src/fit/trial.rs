@@ -42,6 +42,16 @@ pub struct TrialSetting {
     pub answers_file: Option<PathBuf>,
     /// The folder where trials of levers meet that share their start; none: each starts by itself.
     pub shared_start: Option<PathBuf>,
+    /// The size of a card, bytes, on which steps with levers are timed.
+    pub priced_on: Option<u64>,
+}
+
+impl TrialSetting {
+    /// That size for a trial, a little rounded down: what others use of a card differs from day to day, and a trial is kept.
+    pub fn priced_on(&self, levers: Option<&[String]>, gpu: &Gpu) -> Option<u64> {
+        let unit = (gpu.total / 4096).max(1);
+        self.priced_on.filter(|_| levers.is_some_and(|levers| !levers.is_empty())).map(|bytes| bytes / unit * unit)
+    }
 }
 
 /// How a trial of one rank went.
@@ -136,7 +146,8 @@ pub fn run(
     if status != 0 {
         return failed(kind_of(status, &log), Some(status));
     }
-    match devices(&job, &notes, (dry_run.gpu(), others), rank, of_levers.as_deref()) {
+    let priced_on = setting.priced_on(levers, dry_run.gpu());
+    match devices(&job, &notes, (dry_run.gpu(), others), rank, (of_levers.as_deref(), priced_on)) {
         Ok((devices, _)) if devices.is_empty() => failed(FailureKind::NothingRecorded, None),
         Ok((mut devices, is_guessed)) => {
             if is_guessed && levers.is_none() && !dry_run.chooses_fewest() {
@@ -190,7 +201,7 @@ fn devices(
     notes: &Notes,
     gpus: (&Gpu, &[Gpu]),
     rank: Option<Rank>,
-    of_levers: Option<&LeverNotes>,
+    (of_levers, priced_on): (Option<&LeverNotes>, Option<u64>),
 ) -> Result<(Vec<RankDevice>, bool), String> {
     let (mut devices, mut is_guessed) = (Vec::new(), false);
     for path in recorded::traces_of(&job.directory, &job.launch).map_err(|error| error.to_string())? {
@@ -210,7 +221,7 @@ fn devices(
                 steps: about.steps,
                 content: about.content,
                 is_cut: notes.is_cut,
-                is_priced: of_levers.is_some(),
+                priced_on,
             };
             let mut device = evaluate(trace, recorded, gpus, world_size, notes.groups.as_ref())?;
             device.holders = of_levers.map(|notes| stalloc_report::at_peak(trace, &notes.places)).unwrap_or_default();

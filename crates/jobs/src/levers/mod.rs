@@ -226,8 +226,7 @@ impl Bench<'_> {
             return Some(Err(failure.clone()));
         }
         let CardVerdict { needed, .. } = verdict(&tried.devices, OURS, &self.question.fit.gpus[0]);
-        let step_us =
-            |device: &RankDevice| device.needs[OURS].step_within(self.goal.saturating_sub(device.outside.high));
+        let step_us = |device: &RankDevice| device.needs[OURS].step_us_asked.or(device.needs[OURS].step_us);
         let reserved = |kind: usize| {
             tried.devices.iter().filter_map(|device| device.needs.get(kind)).map(|need| need.peak_reserved).max()
         };
@@ -281,6 +280,7 @@ pub fn levers(
     stand_in.environment()?;
     let goal = asked.goal.unwrap_or(gpu.total);
     let mut bench = Bench { question: question.clone(), stand_ins: vec![stand_in], goal, spill: None, watch, stop };
+    bench.question.fit.setting.priced_on = Some(goal);
     let folder = scratch()?;
     let meeting = Some(folder.path().to_owned());
     // Where a range is searched it is open yet which trial has the levers' values.

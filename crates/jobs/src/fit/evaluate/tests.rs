@@ -46,7 +46,7 @@ fn steps_and_more(count: u64, more: Option<u64>) -> Trace {
 fn what_a_later_step_adds_is_foreseen_of_a_program_that_goes_on() {
     let gpu = stalloc_dryrun_setup::find("h100-80gb").unwrap();
     let reserved = |count, is_cut| {
-        let recorded = Recorded { rank: 0, steps: count, content: 0, is_cut, is_priced: false };
+        let recorded = Recorded { rank: 0, steps: count, content: 0, is_cut, priced_on: None };
         let device = evaluate(&steps(count), recorded, (&gpu, &[]), 1, None).unwrap();
         device.needs.iter().map(|need| need.peak_reserved >> 20).collect::<Vec<_>>()
     };
@@ -58,7 +58,7 @@ fn what_a_later_step_adds_is_foreseen_of_a_program_that_goes_on() {
 #[test]
 fn what_is_made_as_the_program_ends_counts_too() {
     let gpu = stalloc_dryrun_setup::find("h100-80gb").unwrap();
-    let recorded = Recorded { rank: 0, steps: 3, content: 0, is_cut: true, is_priced: false };
+    let recorded = Recorded { rank: 0, steps: 3, content: 0, is_cut: true, priced_on: None };
     let device = evaluate(&steps_and_more(3, Some(500)), recorded, (&gpu, &[]), 1, None).unwrap();
     assert!(device.needs.iter().all(|need| need.peak_reserved >= 500 << 20), "{:?}", device.needs);
 }
@@ -79,10 +79,17 @@ fn a_step_takes_longer_on_a_card_that_has_to_wait_for_memory() {
         builder.push(RawEvent::FreeCompleted { address: 2 << 40, size, stream: 0 }, at(160));
         builder.push(RawEvent::Mark(Mark::StepEnd), at(900));
     }
-    let recorded = Recorded { rank: 0, steps: 3, content: 0, is_cut: false, is_priced: true };
-    let device = evaluate(&builder.finish(), recorded, (&gpu, &[]), 1, None).unwrap();
+    let trace = builder.finish();
+    let on = |card| {
+        let recorded = Recorded { rank: 0, steps: 3, content: 0, is_cut: false, priced_on: card };
+        evaluate(&trace, recorded, (&gpu, &[]), 1, None).unwrap()
+    };
+    let (device, size) = (on(None), |bytes| Some(bytes + on(None).outside.high));
     let need = &device.needs[2];
-    let ms = |bytes| need.step_within(bytes).unwrap() / 1_000;
     assert_eq!((need.smallest, need.peak_reserved), (Some(100 << 20), 200 << 20));
-    assert_eq!((ms(u64::MAX), ms(200 << 20), ms(199 << 20), ms(100 << 20)), (1_000, 1_000, 1_040, 1_040));
+    assert_eq!((need.step_us, need.step_us_asked), (Some(1_000_000), None));
+    for (bytes, ms) in [(200 << 20, None), (199 << 20, Some(1_040)), (100 << 20, Some(1_040)), (1, Some(1_040))] {
+        let need = &on(size(bytes)).needs[2];
+        assert_eq!(need.step_us_asked.map(|step| step / 1_000), ms, "{bytes} bytes are left");
+    }
 }
