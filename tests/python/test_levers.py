@@ -399,3 +399,13 @@ def test_ctrl_c_prints_what_was_found_so_far(cache, tmp_path):
 def test_an_invalid_question_is_told(cache, arguments, said):
     process = run("levers", "--dry-run", GPU, *arguments, env=cache)
     assert process.returncode == 2 and process.stdout == "" and said in process.stderr
+
+
+def test_a_script_that_is_edited_while_it_runs_is_no_fault(tmp_path):
+    from stalloc._levers import source
+
+    script = tmp_path / "train.py"
+    for text in ("for block in (\n", "x = \x00\n", "(" * 100_000):
+        script.write_text(text)
+        source.loop_names.cache_clear()
+        assert source.loop_names(str(script)) == frozenset() and source._statement(str(script), 1) is None

@@ -122,7 +122,7 @@ pub fn rise(trace: &Trace) -> Option<u64> {
     let (first, last) = (kept.get(WARM_UP)?, kept.last()?);
     let steps = (kept.len() - 1 - WARM_UP) as u64;
     let rises = kept[WARM_UP..].windows(2).all(|pair| pair[0] < pair[1]);
-    let bytes = (last - first).checked_div(steps)?;
+    let bytes = last.saturating_sub(*first).checked_div(steps)?;
     (rises && bytes >= (trace.peak_allocated() / MUCH).max(1)).then_some(bytes)
 }
 

@@ -39,9 +39,17 @@ def _text(file: str) -> str:
         return ""
 
 
+def _tree(file: str) -> ast.Module:
+    """What a source file says; nothing of one that is no longer what runs."""
+    try:
+        return ast.parse(_text(file))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
 def _statement(file: str, line: int) -> ast.stmt | None:
     """The innermost statement of a file at a line."""
-    inside = [s for s in ast.walk(ast.parse(_text(file))) if isinstance(s, ast.stmt) and s.lineno <= line <= (s.end_lineno or 0)]
+    inside = [s for s in ast.walk(_tree(file)) if isinstance(s, ast.stmt) and s.lineno <= line <= (s.end_lineno or 0)]
     return max(inside, key=lambda s: (s.lineno, s.col_offset), default=None)
 
 
@@ -57,7 +65,7 @@ def place_in(code: Any, line: int, names: list[str], making: set[int], is_before
     text = _text(code.co_filename)
     lines = text.split("\n")
     named = {*names, *(name.partition("[")[0] for name in names)}
-    inside: Any = ast.parse(text)
+    inside: Any = _tree(code.co_filename)
     if code.co_name != "<module>":
         inside = next((node for node in ast.walk(inside) if _is_function(node, code)), None)
     while inside is not None:
@@ -78,7 +86,7 @@ def place_in(code: Any, line: int, names: list[str], making: set[int], is_before
 @functools.lru_cache(maxsize=64)
 def loop_names(file: str) -> frozenset[str]:
     """What loops and comprehensions of a file give values to."""
-    loops = (node.target for node in ast.walk(ast.parse(_text(file))) if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)))
+    loops = (node.target for node in ast.walk(_tree(file)) if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)))
     return frozenset(name.id for target in loops for name in ast.walk(target) if isinstance(name, ast.Name))
 
 

@@ -15,7 +15,7 @@ use crate::fit::caught;
 use crate::fit::found::{Found, Tried, alike, points};
 use crate::fit::ranks::{Class, to_try};
 use crate::fit::search::{self, Next, Point};
-use crate::fit::trial::{self, Outcome};
+use crate::fit::trial::{self, Outcome, TrialFailure};
 use crate::fit::values::{self, Assignment, Values, Variable};
 use crate::fit::{Error, Question};
 
@@ -362,8 +362,8 @@ impl Scheduler<'_> {
                 started.into_iter().map(|(rank, thread)| (rank, thread.join())).collect()
             });
             for (rank, outcome) in outcomes {
-                // A thread of ours does not panic; if one did, its trial says nothing.
-                let Ok(outcome) = outcome else { return Ok(None) };
+                // A thread of ours does not panic; of one that did, nothing more is asked.
+                let outcome = outcome.unwrap_or_else(|_| Ok(Some((Outcome::Failed(TrialFailure::internal()), false))));
                 let Some((outcome, is_cached)) = outcome? else { return Ok(None) };
                 all_cached &= is_cached;
                 match outcome {

@@ -81,6 +81,14 @@ pub struct TrialFailure {
     pub lines: Vec<String>,
 }
 
+impl TrialFailure {
+    /// A fault of ours.
+    pub fn internal() -> Self {
+        let lines = vec!["internal error of stalloc, which its output above describes".to_owned()];
+        TrialFailure { kind: FailureKind::Unreadable, status: None, lines }
+    }
+}
+
 /// What happened instead of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
