@@ -220,8 +220,8 @@ class Spiller:
         #: What is to be released yet.
         self._pending: dict[Away, None] = {}
         self._has_said = False
-        #: Whether the script has hooks of its own around a call.
-        self._has_met_hooks = False
+        #: Calls in a row with hooks of the script's own around them.
+        self._refused = 0
         #: Whether what it keeps may go when memory runs out, and tensors that did.
         self.is_insured, self._is_relieving, self._went = False, False, 0
         #: Host memory of victims that the plan has not.
@@ -245,7 +245,9 @@ class Spiller:
         if self.is_idle() or self.is_inside:
             return False
         if not torch._C._autograd._saved_tensors_hooks_is_enabled() or has_hooks(torch):
-            self._has_met_hooks = True
+            self._refused += 1
+            if self._refused > len(self.plan["calls"]):  # none of those that the plan knows has come
+                self._say("the script has hooks of saved tensors around calls of its model, which go first; nothing of these is spilled")
             return False
         return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
@@ -259,6 +261,7 @@ class Spiller:
 
     def begin(self, torch: Any, model: Any, number: int) -> Call:
         """The script's ``number``-th model is called."""
+        self._refused = 0
         calls = (call() for call in reversed(self._calls))
         if all(call is None or call.is_used for call in calls):
             self.section_begins(torch, number)
@@ -371,8 +374,6 @@ class Spiller:
     def stepped(self) -> None:
         """The optimizer has stepped: the plan is another script's if nothing went by now."""
         if not self.is_idle() and not any(self._lying):
-            if self._has_met_hooks:
-                self._say("the script has hooks of saved tensors around its model, which go first; nothing is spilled")
             self.say_differs()
 
     def say_differs(self) -> None:
