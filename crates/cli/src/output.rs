@@ -59,14 +59,14 @@ pub fn why_a_range(mut reserved: impl Iterator<Item = (u64, Option<u64>)>) -> Re
     if reserved.any(|(low, high)| high.is_some_and(|high| high > low)) { line(&format!("\n{WHY}")) } else { Ok(()) }
 }
 
-/// Says that what stays rose by so many bytes in a trial's last step, with so many left.
+/// Says that what stays rises by so many bytes a step, with so many left.
 pub fn rising(rise: u64, left: Option<i64>) -> String {
     let then = match left.and_then(|left| u64::try_from(left).ok()?.checked_div(rise)) {
         Some(steps) => format!("memory is full after about {} more", count(steps)),
         None => "the job needs more the longer it runs".to_owned(),
     };
     format!(
-        "What stays rose by {} in a trial's last step. If that goes on, {then}: `stalloc fit --steps 12` shows whether it does.",
+        "What stays rises by {} a step, as far as trials went. If that goes on, {then}: `stalloc fit --steps 30` goes further.",
         bytes(rise)
     )
 }

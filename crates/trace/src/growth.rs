@@ -26,9 +26,6 @@ const STAIRS: usize = 5;
 /// A step that adds less than this share of the peak is not worth a word: it would take ten thousand steps to double it.
 const NOTHING: u64 = 10_000;
 
-/// What one step alone has added must be this share of the peak: what is made once in a second step, as a mask is, is less.
-const MUCH: u64 = 1000;
-
 /// A job that runs must climb for so many steps before anything is said. Unlike a recording it has no end to judge by, and
 /// what is filled once (a cache, a buffer of samples) climbs too: most are full by then.
 const CLIMBING_LIVE: usize = 20;
@@ -110,20 +107,13 @@ pub fn lifetime(request: &Request) -> (Time, Time) {
     (request.alloc.unwrap_or(0), request.free_requested.unwrap_or(Time::MAX))
 }
 
-/// What each of the last steps adds to what stays, where all that were recorded after the warm-up do: a recording of three steps is too
-/// short for [`climb`], and its peak is not the job's. O(events).
+/// What each of the last steps of a recording adds to what stays, if they climb. O(events).
 pub fn rise(trace: &Trace) -> Option<u64> {
-    let begins = trace.marks().filter(|(_, mark)| **mark == Mark::StepBegin);
-    let mut boundaries: Vec<Time> = begins.map(|(time, _)| time).collect();
+    let mut boundaries = trace.step_begins();
     // Later the program's end frees what stays.
     let end = trace.marks().filter(|(_, mark)| **mark == Mark::StepEnd).last().map(|(time, _)| time);
     boundaries.extend(end.filter(|end| boundaries.last() < Some(end)));
-    let kept = kept(trace, &boundaries);
-    let (first, last) = (kept.get(WARM_UP)?, kept.last()?);
-    let steps = (kept.len() - 1 - WARM_UP) as u64;
-    let rises = kept[WARM_UP..].windows(2).all(|pair| pair[0] < pair[1]);
-    let bytes = last.saturating_sub(*first).checked_div(steps)?;
-    (rises && bytes >= (trace.peak_allocated() / MUCH).max(1)).then_some(bytes)
+    climb(&kept(trace, &boundaries), trace.peak_allocated()).map(|climb| climb.bytes_per_step())
 }
 
 /// A block that lives.

@@ -52,6 +52,11 @@ impl Trace {
         })
     }
 
+    /// When each step began.
+    pub fn step_begins(&self) -> Vec<Time> {
+        self.marks().filter(|(_, mark)| **mark == Mark::StepBegin).map(|(time, _)| time).collect()
+    }
+
     /// Where the program read values back from the device: what was guessed first, then what was not answered, of that what may decide about memory
     /// first, then what was read most often.
     pub fn host_reads(&self) -> Vec<HostReads> {

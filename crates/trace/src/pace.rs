@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use crate::Time;
-use crate::model::{Event, Mark, Request, Trace};
+use crate::model::{Event, Mark, Trace};
 
 /// Metadata: `modelled` where times are those of a dry run's clock.
 pub const CLOCK: &str = "clock";
@@ -57,32 +56,13 @@ impl Trace {
     }
 
     /// Has its pace be that of the first so many steps, as of a recording that ended after them: one that went on to show something is
-    /// held against others that did not, and steps may take turns. The last of them lasts as long as the next one where that asks for
-    /// the same: what is done once, as locking pages, was done by then. O(events).
+    /// held against others that did not, and steps may take turns.
     pub fn pace_first(&mut self, steps: u32) {
-        let Some(mut moments) = self.metadata.get(STEP_TIMES).and_then(|told| read(told)) else { return };
-        let last = steps as usize;
-        if let [begin, end, next, ..] = moments[last.saturating_sub(1).min(moments.len())..]
-            && self.asks_again(last)
+        if let Some(told) = self.metadata.get_mut(STEP_TIMES)
+            && let Some((end, _)) = told.match_indices(' ').nth(steps as usize)
         {
-            let lasts = |from: u64, until: u64| until.saturating_sub(from);
-            moments[last] = (begin.0 + lasts(end.0, next.0), begin.1 + lasts(end.1, next.1));
+            told.truncate(end);
         }
-        let first: Vec<String> =
-            moments.iter().take(last + 1).map(|(done, waited)| format!("{done}:{waited}")).collect();
-        self.metadata.insert(STEP_TIMES.to_owned(), first.join(" "));
-    }
-
-    /// Whether a step asks for the same sizes in the same order as the one before it.
-    fn asks_again(&self, step: usize) -> bool {
-        let begins: Vec<Time> =
-            self.marks().filter(|(_, mark)| **mark == Mark::StepBegin).map(|(time, _)| time).collect();
-        let asked = |step: usize| {
-            let (from, until) = (begins.get(step).copied(), begins.get(step + 1).copied().unwrap_or(Time::MAX));
-            let is_of = move |request: &&Request| request.alloc >= from && request.alloc < Some(until);
-            from.map(|_| self.requests.iter().filter(is_of).map(|request| request.size).collect::<Vec<u64>>())
-        };
-        step > 0 && asked(step).is_some_and(|sizes| asked(step - 1) == Some(sizes))
     }
 
     /// When each step began, and the last one's end, by the marks; the host's waiting is not known.
@@ -112,7 +92,6 @@ fn read(told: &str) -> Option<Vec<(u64, u64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{RawEvent, StackId};
 
     fn trace(begins: &[u64], end: u64) -> Trace {
         let marks = begins.iter().map(|_| Event::Mark(Mark::StepBegin)).chain([Event::Mark(Mark::StepEnd)]);
@@ -121,23 +100,16 @@ mod tests {
 
     #[test]
     fn of_a_recording_that_went_on_the_first_steps_can_be_asked_for() {
-        let pace = |sizes: [u64; 4], steps| {
-            let mut builder = crate::TraceBuilder::new(0);
-            for (step, size) in (1..).zip(sizes) {
-                builder.push(RawEvent::Mark(Mark::StepBegin), Some(0));
-                builder.push(RawEvent::Alloc { address: step << 30, size, stream: 0, stack: StackId::NONE }, Some(0));
-            }
-            let mut trace = builder.finish();
+        let pace = |steps| {
+            let mut trace = trace(&[0], 0);
             let told = [(CLOCK, "modelled"), (STEP_TIMES, "0:0 900:0 1000:0 1300:0 1450:0")];
             trace.metadata.extend(told.map(|(name, value)| (name.to_owned(), value.to_owned())));
             trace.pace_first(steps);
             trace.pace().map(|pace| pace.step_us)
         };
-        assert_eq!(pace([1, 2, 3, 4], 4), Some(150), "the median of 100, 300 and 150");
-        assert_eq!(pace([1, 2, 3, 4], 3), Some(300), "the longer of 100 and 300");
-        assert_eq!(pace([1, 2, 3, 3], 3), Some(150), "the third did something once that the fourth did not");
-        for steps in [0, 1, 2, 5, u32::MAX] {
-            pace([1, 2, 3, 3], steps);
+        let expected = [(3, Some(300)), (4, Some(150)), (5, Some(150)), (u32::MAX, Some(150)), (1, Some(900)), (0, None)];
+        for (steps, step_us) in expected {
+            assert_eq!(pace(steps), step_us, "{steps} steps");
         }
     }
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from typing import Callable
+
 from stalloc import _native
 from stalloc._record.history import History
 from stalloc._steps import marks as script
 from stalloc._steps.step_detection import StepDetector
+
+
+#: A trial whose live memory still rises goes on until it does not, or for so many steps or seconds: three steps cannot tell what grows from
+#: what is made late, as the states of a second optimizer.
+_MOST_STEPS, _MOST_SECONDS = 12, 60
+#: A rise by less than this part of what lives is none: a loss that is kept.
+_NOTHING = 10_000
 
 
 class Steps:
@@ -13,11 +23,16 @@ class Steps:
 
     #: Whether the program was ended because as many steps were done as were asked for.
     is_cut = False
+    #: The live bytes of each device; of a trial alone.
+    live_bytes: Callable[[], list[int]] | None = None
 
     def __init__(self, history: History, last: int | None) -> None:
         self._history = history
         self._last = last
         self._done = 0
+        self._started = time.monotonic()
+        #: What lived as the last two steps ended.
+        self._lived: tuple[list[int], list[int]] = ([], [])
         self.is_open = False
 
     def begin(self) -> None:
@@ -36,6 +51,8 @@ class Steps:
         self._done += 1
         self.extend()
         self._history.step_done(self._done)
+        if Steps.live_bytes is not None:
+            self._lived = (self._lived[1], Steps.live_bytes())
 
     def extend(self) -> None:
         """The step that was said to end went on until here."""
@@ -44,9 +61,14 @@ class Steps:
 
     def stop_if_done(self) -> None:
         """Ends the program if as many steps are done as were asked for."""
-        if self._last is not None and self._done == self._last + script.more_steps:
+        if self._last is not None and self._done >= self._last + script.more_steps and not self._rises():
             Steps.is_cut = True
             raise SystemExit(0)
+
+    def _rises(self) -> bool:
+        """Whether the last step has left more than the one before it. The first two make the optimizer's states."""
+        may = 2 < self._done < _MOST_STEPS and time.monotonic() < self._started + _MOST_SECONDS
+        return may and any(now - before > now // _NOTHING for before, now in zip(*self._lived))
 
 
 class Early(script.Listener):

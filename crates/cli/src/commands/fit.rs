@@ -241,7 +241,7 @@ fn yes_or_no(question: &Question, candidate: &Candidate) -> String {
     const UNDER: [&str; 3] = ["", ", with expandable segments", ", under `stalloc run`"];
     let total = output::bytes(candidate.gpu.total);
     let needed = |verdict: &CardVerdict| verdict.needed.map_or("an unknown amount".to_owned(), output::bytes);
-    let rising = if candidate.rise.is_some() { ", and what stays rose in the last" } else { "" };
+    let rising = if candidate.rise.is_some() { ", and what stays rises" } else { "" };
     let seen =
         if candidate.is_cut { format!(", in its first {} steps{rising}", candidate.steps) } else { String::new() };
     let guessed = if candidate.peak_if_none.is_some() { ", where guessed sizes hold" } else { "" };

@@ -13,7 +13,7 @@ use crate::output;
 /// How trials are run, of what, and how the answer is given.
 #[derive(clap::Args)]
 pub struct Trials {
-    /// Training steps of each trial: the first makes the optimizer's states, the later ones show the peak
+    /// Training steps of each trial: the first makes the optimizer's states, the later ones show the peak; up to 12 while what stays rises
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub steps: u32,
     /// Trials at once; by default as many as there are cores, at most eight

@@ -7,7 +7,7 @@ use stalloc_dryrun_setup::Gpu;
 use stalloc_report::Category;
 use stalloc_simulator::{Kind, Options, Replay, Return, continued, replay, returning, smallest_capacity};
 use stalloc_trace::growth::rise;
-use stalloc_trace::{Mark, Trace};
+use stalloc_trace::Trace;
 
 use crate::fit::caught::{self, Refused};
 use crate::fit::outside::{Groups, Outside};
@@ -65,7 +65,7 @@ pub struct RankDevice {
     /// Whether the program was ended after these, so that what comes then was not seen.
     #[serde(default)]
     pub is_cut: bool,
-    /// What each of the last steps added to what stays, if the program goes on and they did; bytes.
+    /// What each of the last steps added to what stays, if the program goes on and that climbed; bytes.
     #[serde(default)]
     pub rise: Option<u64>,
     /// Requests that were recorded.
@@ -130,7 +130,7 @@ impl Asleep {
     fn of(trace: &Trace) -> Option<Asleep> {
         let curve = trace.live_curve();
         // The first step begins before there are optimizer states.
-        let begins = trace.marks().filter(|(_, mark)| **mark == Mark::StepBegin).map(|(time, _)| time).skip(1);
+        let begins = trace.step_begins().into_iter().skip(1);
         let begins: Vec<usize> = begins.map(|time| curve.partition_point(|point| point.0 <= time) - 1).collect();
         let at_step_end = begins.iter().map(|&point| curve[point].1).max()?;
         let least = |step: &[usize]| curve[step[0]..=step[1]].iter().map(|point| point.1).min();

@@ -38,7 +38,7 @@ pub struct Candidate {
     pub steps: u64,
     /// Whether a rank was ended after them.
     pub is_cut: bool,
-    /// What each of the last steps added to what stays, on the device where it was most; bytes.
+    /// What each of the last steps added to what stays, if that climbed, on the device where it was most; bytes.
     pub rise: Option<u64>,
     /// One for each of [`ALLOCATORS`]; none where the command did not run.
     pub verdicts: Vec<CardVerdict>,
