@@ -33,8 +33,8 @@ def frameworks():
 
 
 def test_figures_and_marks_reach_the_logs_of_trainer_lightning_and_accelerate(frameworks, tmp_path):
-    program = ROOT / "bench" / "frameworks" / "callbacks.py"
-    env = {"STEPS": "4", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(COMMAND.parents[2])}
+    program = ROOT / "tests" / "python" / "programs" / "callbacks.py"
+    env = {"STEPS": "4", "HF_HUB_OFFLINE": "1", "PYTHONPATH": f"{COMMAND.parents[2]}:{ROOT / 'bench' / 'frameworks'}"}
     process = run("run", "--dry-run", "h100-80gb", "--", frameworks, program, env=env, cwd=tmp_path)
     assert process.returncode == 0, process.stderr[-3000:]
     logs = json.loads(process.stdout.splitlines()[-1])
