@@ -44,7 +44,7 @@ def timed(job: str) -> Timed:
     segments = [segment for name, way in ways.items() if name.startswith("native") for segment in way["segments"]]
     native = ways["native"]
     before, steps = (sum(len(segment["steps"]) for segment in part) for part in ([native["first_five"], native["warm"]], native["segments"]))
-    program = [BENCH / "gpu" / "kit" / "program.py", "--steps", before + steps, *measurements.program(job, BENCH.parent)]
+    program = [BENCH / "gpu" / "kit" / "program.py", "steps", before + steps, *measurements.program(job, BENCH.parent)]
     return "h100-80gb", program, [1e3 * sum(each["seconds"] for each in segments) / sum(len(each["steps"]) for each in segments)], before
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 from typing import Any, Callable
 
 import figures
@@ -23,10 +21,7 @@ def timed(work: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
+    options = figures.parser().parse_args()
     most, width, products = (64 << 20, 256, 4) if options.tiny else (4 * GIB, 8192, 160)
     torch.cuda.init()
     device = torch.empty(2, most, dtype=torch.uint8, device="cuda")
@@ -59,16 +54,8 @@ def main() -> None:
 
     multiply()
     found["products_ms"] = 1e3 * min(timed(multiply) for _ in range(3))
-    found["while_multiplying"] = []
-    for way, (count, work) in ways.items():
-
-        def both_at_once() -> None:
-            multiply()
-            work(16 << 20)
-
-        found["while_multiplying"].append({"way": way, "bytes": count * most, "ms": 1e3 * min(timed(both_at_once) for _ in range(3))})
     found["kernel_time_ms"] = []
-    for way, (count, work) in ways.items():
+    for way, (_, work) in ways.items():
         first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
         work(16 << 20)

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import statistics
 import time
-from pathlib import Path
 from typing import Any, Callable
 
+import figures
 import torch
 
 MIB = 1 << 20
@@ -60,10 +59,7 @@ class Clock:
             raise RuntimeError(f"{name} failed with CUDA error {status}")
 
     def summary(self) -> dict[str, dict[str, float]]:
-        return {
-            name: {"median": statistics.median(each), "least": min(each), "most": max(each), "calls": len(each)}
-            for name, each in self.microseconds.items()
-        }
+        return {name: {"median": statistics.median(each), "most": max(each)} for name, each in self.microseconds.items()}
 
 
 def size_t(value: int) -> ctypes.c_size_t:
@@ -142,11 +138,9 @@ def calls(options: argparse.Namespace) -> dict[str, Any]:
         for at_once in (False, True) if count > 1 else (True,):
             if options.busy:
                 start(options.products)
-            began = time.perf_counter()
-            figures = cycle(mib * MIB, count, options.repeats, at_once)
+            took = cycle(mib * MIB, count, options.repeats, at_once)
             was_busy = options.busy and not torch.cuda.current_stream().query()
-            cells.append({"mib": mib, "pages": count, "access_at_once": at_once, "calls": figures})
-            cells[-1].update(busy_to_the_end=was_busy, seconds=time.perf_counter() - began)
+            cells.append({"mib": mib, "pages": count, "access_at_once": at_once, "calls": took, "busy_to_the_end": was_busy})
             torch.cuda.synchronize()
     return {"busy": options.busy, "cells": cells}
 
@@ -169,7 +163,7 @@ def ranges(options: argparse.Namespace) -> dict[str, Any]:
         for _ in range(options.repeats):
             clock.call("cuMemAlloc_v2", ctypes.byref(address), size_t(mib * MIB))
             clock.call("cuMemFree_v2", address)
-        plain.append({"mib": mib, **{name: figures["median"] for name, figures in clock.summary().items()}})
+        plain.append({"mib": mib, **{name: took["median"] for name, took in clock.summary().items()}})
     return {"unmapped": unmapped, "plain": plain}
 
 
@@ -203,11 +197,9 @@ def remaps(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.parser()
     parser.add_argument("what", choices=["calls", "ranges", "remaps"])
     parser.add_argument("--busy", action="store_true", help="while matrix products are under way")
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     options.pages = [(2, 1), (8, 1), (32, 1), (128, 1), (512, 1), (2, 16), (2, 256), (32, 16)]
     options.repeats, options.matrix, options.products = 20, 8192, 1500
@@ -221,8 +213,7 @@ def main() -> None:
         options.pages, options.sizes = [(2, 1), (2, 4)], [2]
         options.repeats, options.matrix, options.products = 2, 64, 4
     torch.cuda.init()
-    figures = {"calls": calls, "ranges": ranges, "remaps": remaps}[options.what](options)
-    options.output.write_text(json.dumps(figures))
+    figures.write(options.output, {"calls": calls, "ranges": ranges, "remaps": remaps}[options.what](options))
 
 
 if __name__ == "__main__":

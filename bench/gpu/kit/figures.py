@@ -1,13 +1,22 @@
-"""How the kit's programs end: their figures as JSON."""
+"""How the kit's programs begin and end: their options, and their figures as JSON."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options that all have."""
+    found = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--tiny", action="store_true", help="sizes for a rehearsal")
+    found.add_argument("--output", type=Path, required=True, help="where the figures go")
+    return found
 
 
 def write(output: Path, figures: dict[str, Any]) -> None:

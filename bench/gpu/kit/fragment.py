@@ -5,10 +5,8 @@ What is live never takes more than ten elevenths of the limit; what PyTorch's al
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 import figures
 import torch
@@ -37,19 +35,16 @@ def peak(steps: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--unit-mib", type=int, default=24, help="all lengths are multiples of this")
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
+    options = figures.parser().parse_args()
+    # All lengths are multiples of the unit.
+    unit, steps = (21 * MIB, 120) if options.tiny else (24 * MIB, 400)
     torch.cuda.init()
-    unit = options.unit_mib * MIB
-    limit = int(SLACK * peak(options.steps) * unit)
+    limit = int(SLACK * peak(steps) * unit)
     torch.cuda.set_per_process_memory_fraction(min(limit / torch.cuda.get_device_properties(0).total_memory, 1.0))
-    found = {"oom": False, "limit": limit, "steps": 0, "wanted_steps": options.steps}
+    found = {"oom": False, "limit": limit, "steps": 0, "wanted_steps": steps}
     episodes: list[torch.Tensor | None] = [None] * EPISODES
     try:
-        for place, length, drawn in plan(options.steps):
+        for place, length, drawn in plan(steps):
             episodes[place] = None
             episodes[place] = torch.empty(length * unit, dtype=torch.uint8, device="cuda")
             parts = [episode for episode in (episodes[i] for i in drawn) if episode is not None]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
-from pathlib import Path
 
+import figures
 import torch
 from torch import nn
 
@@ -57,18 +54,12 @@ def run(width: int, steps: int, graphed: bool) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
+    options = figures.parser().parse_args()
     width, steps = (64, 3) if options.tiny else (1024, 50)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.use_deterministic_algorithms(True, warn_only=True)
     eager, graphed = run(width, steps, False), run(width, steps, True)
-    figures = {"steps": steps, "eager": eager, "graphed": graphed, "same": eager == graphed}
-    if "stalloc" in sys.modules:
-        figures["stalloc"] = sys.modules["stalloc"].memory_stats()
-    options.output.write_text(json.dumps(figures, default=str))
+    figures.write(options.output, {"steps": steps, "eager": eager, "graphed": graphed, "same": eager == graphed})
 
 
 if __name__ == "__main__":

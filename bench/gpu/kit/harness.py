@@ -130,7 +130,7 @@ class Kit:
 
     def python(self, script: str, *arguments: Any) -> list[Any]:
         """The command of one of the kit's programs."""
-        return [sys.executable, HERE / script, *arguments, *(["--tiny"] if self.tiny and script != "fragment.py" else [])]
+        return [sys.executable, HERE / script, *arguments, *(["--tiny"] if self.tiny else [])]
 
     def under(self, allocator: str, command: list[Any], plan: Path | None = None) -> tuple[list[Any], dict[str, str]]:
         """A command under an allocator, and the environment that goes with it."""

@@ -76,7 +76,7 @@ def time(kit: Kit) -> list[Callable[[], Any]]:
     """Steps of the bench's jobs under each allocator, by turns. Processes wait for their turn with all that they import."""
 
     def once(name: str) -> None:
-        led = lambda way: [sys.executable, HERE / "timed.py", "--leader", "LEADER", "--way", "WAY", *(["--one-step"] if way == "open" else []), *program(name)]
+        led = lambda way: [sys.executable, HERE / "program.py", "led", *(["--one-step"] if way == "open" else []), "LEADER", "WAY", *program(name)]
         ways = (*TIMED_WAYS, "open") if name in ON_STREAMS else TIMED_WAYS[: 3 if name in LARGE else None]
         under = {way: kit.under(way.removesuffix(" again"), led(way)) for way in ways}
         commands = kit.logs / f"commands-{name}.json"
@@ -103,7 +103,7 @@ def profile(kit: Kit) -> list[Callable[[], Any]]:
     """How long the kernels of a step take, for the clock of a dry run."""
 
     def once(name: str, what: list[Any]) -> None:
-        command = lambda output: [sys.executable, HERE / "profiled.py", "--output", output, "--turn", kit.work / "turn", *what]
+        command = lambda output: [sys.executable, HERE / "program.py", "profile", output, kit.work / "turn", *what]
         run_under(kit, f"profile/{name}", "native", command, 120)
 
     def model(name: str, size: int) -> list[Any]:
@@ -363,8 +363,7 @@ def pairs(kit: Kit) -> None:
 def gain(kit: Kit) -> list[Callable[[], Any]]:
     parts: list[Callable[[], Any]] = []
     for way in SEARCHED_ALLOCATORS:
-        arguments = ["--unit-mib", "21", "--steps", "120"] if kit.tiny else []
-        program = lambda output: kit.python("fragment.py", *arguments, "--output", output)
+        program = lambda output: kit.python("fragment.py", "--output", output)
         parts.append(lambda way=way, program=program: run_under(kit, f"gain/fragmentation/{way}", way, program, 60))
     for way in ("native", "auto"):
         program = lambda output: kit.python("graphs.py", "--output", output)

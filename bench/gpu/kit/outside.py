@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
+import figures
 import torch
 from torch import nn
 from torch.nn import functional
@@ -88,25 +85,9 @@ def outside() -> float:
     return (total - free - torch.cuda.memory_reserved()) / 2**20
 
 
-def process() -> str | None:
-    """What nvidia-smi counts for this process, and for the GPU."""
-    said = []
-    for query in ("--query-compute-apps=pid,used_memory", "--query-gpu=memory.used,memory.reserved,memory.total"):
-        try:
-            command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
-            said.append(subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout.strip())
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-    return "; ".join(said)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
+    options = figures.parser().parse_args()
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    figures: dict[str, object] = {"before": process(), "stages": {}}
     found: dict[str, float | str] = {}
     for name, use in STAGES.items():
         try:
@@ -114,8 +95,7 @@ def main() -> None:
             found[name] = outside()
         except Exception as error:  # a library that is not there has no memory either
             found[name] = str(error).splitlines()[0][:200]
-    figures.update(stages=found, reserved_mib=torch.cuda.memory_reserved() / 2**20, nvidia_smi=process())
-    options.output.write_text(json.dumps(figures))
+    figures.write(options.output, {"stages": found})
 
 
 if __name__ == "__main__":

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import figures
@@ -17,18 +14,10 @@ from train import SHAPES, TINY, Decoder
 MIB = 1 << 20
 
 
-def free_mib() -> int:
-    return torch.cuda.mem_get_info()[0] // MIB
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--model", default="llama-1b")
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
+    options = figures.parser().parse_args()
     stalloc = sys.modules.get("stalloc")
-    shape = TINY if options.tiny else SHAPES[options.model]
+    shape = TINY if options.tiny else SHAPES["llama-1b"]
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass adds in any order
@@ -62,25 +51,20 @@ def main() -> None:
     found: dict[str, Any] = {"cycles": [], "backend": torch.cuda.get_allocator_backend()}
     for cycle in range(3):
         if stalloc:
-            before = free_mib()
             asleep = stalloc.sleep(discard=cache)
-            during = free_mib()
-            began = time.perf_counter()
-            other = torch.empty(int(0.9 * during) * MIB, dtype=torch.uint8, device="cuda")
+            other = torch.empty(int(0.9 * torch.cuda.mem_get_info()[0]), dtype=torch.uint8, device="cuda")
             other.fill_(255)
             del other
             torch.cuda.empty_cache()
             torch.cuda.synchronize()
-            others = time.perf_counter() - began
             awake = stalloc.wake(first=model)
-            figures_of = [moved.to_dict() for moved in (asleep, awake)]
-            found["cycles"].append({"free_before_mib": before, "free_asleep_mib": during, "others_seconds": others, "asleep": figures_of[0], "awake": figures_of[1]})
+            found["cycles"].append({"asleep": asleep.to_dict(), "awake": awake.to_dict()})
         cache.zero_()
         graph.replay()
         losses.append(float(z.double().sum().item()).hex())
         train(2)
     weights = torch.stack([parameter.detach().double().sum() for parameter in model.parameters()])
-    found.update(losses=losses, weights=float(weights.sum().item()).hex(), peak_reserved=torch.cuda.max_memory_reserved())
+    found.update(losses=losses, weights=float(weights.sum().item()).hex())
     figures.write(options.output, found)
 
 

@@ -7,15 +7,13 @@ an error that has to be found.
 
 from __future__ import annotations
 
-import argparse
 import random
-from pathlib import Path
 
 import figures
 import torch
 
 MIB = 1 << 20
-REQUESTS, KEPT, AGES = 500, 24, 6
+STREAMS, REQUESTS, KEPT, AGES = 6, 500, 24, 6
 
 
 class Job:
@@ -66,23 +64,16 @@ class Job:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.parser()
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--streams", type=int, default=6)
-    parser.add_argument("--limit-mib", type=int, help="memory that this process may take")
-    parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--careless", action="store_true")
-    parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     options.steps = 4 if options.tiny else options.steps
     torch.cuda.init()
-    if options.limit_mib:
-        total = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(options.limit_mib * MIB / total)
-    job = Job(options.streams, options.careless)
+    job = Job(STREAMS, options.careless)
     weight = torch.nn.Parameter(torch.zeros(8, device="cuda"))
     optimizer = torch.optim.SGD([weight], lr=0.1)
-    found = {"oom": False, "steps": 0, "streams": options.streams, "limit_mib": options.limit_mib}
+    found = {"oom": False, "steps": 0, "streams": STREAMS}
     try:
         for number in range(options.steps):
             job.step(random.Random(1 if number % 20 == 19 else 0), random.Random(number) if number % 7 == 6 else None)

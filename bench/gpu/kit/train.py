@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any, Callable
 # Triton's kernels are compiled in this process: PyTorch 2.11 was seen to wait for minutes at its end for workers that it had started.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
+import figures
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -139,9 +138,8 @@ class Convolutions(nn.Module):
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.parser()
     parser.add_argument("--model", choices=SHAPES, required=True)
-    parser.add_argument("--tiny", action="store_true", help="a model of a few layers, for a rehearsal")
     parser.add_argument("--micro-batch", type=int, default=4)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--warm-up", type=int, default=2, help="steps before times count")
@@ -149,7 +147,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit-mib", type=int, help="memory that this process may take")
     parser.add_argument("--deterministic", action="store_true", help="only kernels that give the same bits each time")
     parser.add_argument("--snapshot", type=Path, help="keep PyTorch's memory history, and write it there")
-    parser.add_argument("--output", type=Path, required=True, help="where the figures go")
     return parser.parse_args()
 
 
@@ -173,17 +170,17 @@ def build(options: argparse.Namespace, shape: tuple[int, int, int, int], draw: r
     return model, batch
 
 
-def train(options: argparse.Namespace, figures: dict[str, Any]) -> None:
+def train(options: argparse.Namespace, found: dict[str, Any]) -> None:
     """All steps, timed one by one."""
     torch.manual_seed(0)
     shape = (2, 16, 10, 64) if options.tiny and options.model == "conv" else TINY if options.tiny else SHAPES[options.model]
-    figures["shape"] = shape
+    found["shape"] = shape
     model, batch = build(options, shape, random.Random(0))
-    figures["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+    found["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     if options.model == "compiled":
         model = torch.compile(model, backend="aot_eager" if options.tiny else "inductor")
-    figures.update(losses=[], step_seconds=[])
+    found.update(losses=[], step_seconds=[])
     tokens = 0
     for step in range(options.steps):
         torch.cuda.synchronize()
@@ -194,26 +191,16 @@ def train(options: argparse.Namespace, figures: dict[str, Any]) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        figures["losses"].append(float(loss.item()).hex())
+        found["losses"].append(float(loss.item()).hex())
         torch.cuda.synchronize()
-        figures["step_seconds"].append(time.perf_counter() - start)
+        found["step_seconds"].append(time.perf_counter() - start)
         tokens += text.shape[0] * (text.shape[1] if text.dim() == 2 else 1) if step >= options.warm_up else 0
-    counted = figures["step_seconds"][options.warm_up :]
+    counted = found["step_seconds"][options.warm_up :]
     if counted:
-        figures["tokens_per_second"] = tokens / sum(counted)
-        figures["median_step_seconds"] = statistics.median(counted)
+        found["tokens_per_second"] = tokens / sum(counted)
+        found["median_step_seconds"] = statistics.median(counted)
     weights = torch.stack([parameter.detach().double().sum() for parameter in model.parameters()])
-    figures["weights"] = float(weights.sum().item()).hex()
-
-
-def driver_says() -> int | None:
-    """MiB that nvidia-smi counts for the whole GPU; None where there is none."""
-    try:
-        command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-        return int(done.stdout.split()[0])
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
-        return None
+    found["weights"] = float(weights.sum().item()).hex()
 
 
 def outside() -> int:
@@ -224,15 +211,15 @@ def outside() -> int:
 
 def main() -> None:
     options = arguments()
-    figures: dict[str, Any] = {"model": options.model, "micro_batch": options.micro_batch, "oom": False}
-    figures.update(warm_up=options.warm_up, limit_mib=options.limit_mib)
+    found: dict[str, Any] = {"model": options.model, "micro_batch": options.micro_batch, "oom": False}
+    found.update(warm_up=options.warm_up, limit_mib=options.limit_mib)
     if options.deterministic:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass adds in any order
     torch.cuda.init()
     torch.cuda.synchronize()
-    figures["context"] = outside()
+    found["context"] = outside()
     if options.limit_mib:
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(min((options.limit_mib << 20) / total, 1.0))
@@ -241,23 +228,13 @@ def main() -> None:
     stalloc = sys.modules.get("stalloc")
     try:
         with stalloc.step() if options.one_step and stalloc else contextlib.nullcontext():
-            train(options, figures)
+            train(options, found)
     except torch.cuda.OutOfMemoryError as error:
-        figures.update(oom=True, message=str(error).splitlines()[0])
+        found.update(oom=True, message=str(error).splitlines()[0])
     if options.snapshot:
         torch.cuda.memory._dump_snapshot(str(options.snapshot))
-    figures.update(
-        peak_allocated=torch.cuda.max_memory_allocated(),
-        peak_reserved=torch.cuda.max_memory_reserved(),
-        reserved_at_the_end=torch.cuda.memory_reserved(),
-        outside_at_the_end=outside(),
-        driver_mib=driver_says(),
-        backend=torch.cuda.get_allocator_backend(),
-        total=torch.cuda.mem_get_info()[1],
-    )
-    if stalloc:
-        figures["stalloc"] = stalloc.memory_stats()
-    options.output.write_text(json.dumps(figures, default=str))
+    found.update(outside_at_the_end=outside(), backend=torch.cuda.get_allocator_backend(), total=torch.cuda.mem_get_info()[1])
+    figures.write(options.output, found)
 
 
 if __name__ == "__main__":
