@@ -1,6 +1,6 @@
 """Hold the dry run against the largest batches that timm's authors found on real GPUs and published.
 
-    python bench/batches.py --stalloc $(scripts/python-package --release)/stalloc/_bin/stalloc [--rows N] [--write]
+    PYTHONPATH=$(scripts/python-package --release) python bench/batches.py [--rows N] [--write]
 
 timm's benchmark.py takes the next smaller batch of a fixed sequence each time that one fails, so that a row of its tables in results/ says two things: this
 batch ran, and the next larger one did not. Of each table N rows below the first batch are drawn by a seed. benchmark.py of the commit that published the
@@ -8,6 +8,8 @@ table starts at the first batch, as it did there, on a stand-in that holds what 
 ends below the published batch, once more, less the least. Where it ends is held against the table. With --write the result goes into
 bench/results/fidelity.md.
 """
+
+from __future__ import annotations
 
 import csv
 import json
@@ -17,10 +19,10 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
-import fidelity
-import page
+from lib import pages, strangers
 
 REPOSITORY = "huggingface/pytorch-image-models"
 PACKAGES = ["torch==2.9.1", "torchvision==0.24.1", "numpy", "pyyaml", "huggingface_hub", "safetensors"]
@@ -73,7 +75,7 @@ def below(batch: int) -> int:
 
 def sample(table: Table, tree: Path, count: int, seed: int) -> list[dict]:
     """Rows drawn of those whose batch is not the first that was tried, each with the first batch."""
-    text = fidelity.run("git", "-C", tree, "show", f"{table.commit}:results/{table.file}").stdout
+    text = strangers.run("git", "-C", tree, "show", f"{table.commit}:results/{table.file}").stdout
     rows = []
     for line in csv.DictReader(text.splitlines()):
         size, batch = (next(value for key, value in line.items() if key.endswith(end)) for end in ("_img_size", "_batch_size"))
@@ -86,23 +88,16 @@ def sample(table: Table, tree: Path, count: int, seed: int) -> list[dict]:
     return rows[:count]
 
 
-def largest(table: Table, row: dict, context: int, tree: Path, interpreter: Path, stalloc: Path) -> int | None:
+def largest(table: Table, row: dict, context: int, tree: Path, interpreter: Path) -> int | None:
     """The batch that benchmark.py ends at on a stand-in; none if it says none."""
-    program = {
-        "repository": REPOSITORY,
-        "commit": table.commit,
-        "edits": table.edits,
-        "path": ["."],
-        "gpu": table.gpu,
-        "options": "--stacks 0",
-    }
-    fidelity.check_out(program, {}, tree)
+    program = {"repository": REPOSITORY, "commit": table.commit, "edits": table.edits, "path": ["."], "gpu": table.gpu, "options": "--stacks 0"}
+    strangers.check_out(program, {}, tree)
     bench = "train" if "-train-" in table.file else "inference"
     what = f"benchmark.py --model {row['model']} --img-size {row['size']} --bench {bench} --amp -b {row['first']} --num-warm-iter 1 --num-bench-iter 5 {table.options}"
-    command, settings = fidelity.dry_run(program, {"command": what}, tree, interpreter, stalloc)
+    command, settings = strangers.dry_run(program, {"command": what}, tree, interpreter)
     settings |= {"STALLOC_DRYRUN_CONTEXT_MIB": str(context)}
     try:
-        done = subprocess.run([str(word) for word in command], text=True, capture_output=True, cwd=tree, env=settings, timeout=LIMIT)
+        done = subprocess.run(command, text=True, capture_output=True, cwd=tree, env=settings, timeout=LIMIT)
     except subprocess.TimeoutExpired:
         return None
     found = re.search(r'_batch_size": (\d+)', done.stdout + done.stderr)
@@ -130,42 +125,35 @@ def table_of(rows: list[dict]) -> str:
 
 def main() -> int:
     """Run what is drawn, row by row, and print the table."""
-    parser = fidelity.arguments(__doc__)
+    parser = strangers.arguments()
     parser.add_argument("--rows", type=int, default=28, help="rows drawn of each table")
     parser.add_argument("--seed", type=int, default=33)
     parser.add_argument("--keep", type=Path, help="a file that results are kept in, a line each: what is there is not run again")
-    parser.add_argument("--write", action="store_true", help="put the table into bench/results/fidelity.md")
     options = parser.parse_args()
-    options.cache.mkdir(parents=True, exist_ok=True)
-    interpreter = fidelity.environment({"python": "3.11", "packages": PACKAGES}, options.cache, options.uv)
-    tree = fidelity.clone({"repository": REPOSITORY}, options.cache, options.repositories)
+    programs = strangers.Strangers(options)
+    interpreter, tree = programs.environment({"python": "3.11", "packages": PACKAGES}), programs.clone({"repository": REPOSITORY})
     kept = [json.loads(line) for line in options.keep.read_text().splitlines()] if options.keep and options.keep.exists() else []
-    drawn = [sample(table, tree, options.rows, options.seed) for table in TABLES]
+    drawn = [[(table, row) for row in sample(table, tree, options.rows, options.seed)] for table in TABLES]
     rows = []
     # In turns, so that what is there when it is stopped is a sample of each table.
-    for number in range(options.rows):
-        for table, sampled in zip(TABLES, drawn, strict=True):
-            if number >= len(sampled):
-                continue
-            row = {"table": table.file, **sampled[number]}
-            known = next((one for one in kept if row.items() <= one.items()), None)
-            if known is None:
-                found = []
-                for context in reversed(table.context):
-                    found.append(largest(table, row, context, tree, interpreter, options.stalloc.resolve()))
-                    if found[-1] is None or found[-1] >= row["batch"]:
-                        break
-                known = {**row, "found": found}
-                if options.keep:
-                    with options.keep.open("a") as file:
-                        file.write(json.dumps(known) + "\n")
-            rows.append(known)
-            print(
-                f"{table.file} {row['model']} {row['size']}: {row['batch']}, here {known['found']}: {held(row, known['found'])}", flush=True
-            )
+    for table, sampled in (one for turn in zip_longest(*drawn) for one in turn if one):
+        row = {"table": table.file, **sampled}
+        known = next((one for one in kept if row.items() <= one.items()), None)
+        if known is None:
+            found: list[int | None] = []
+            for context in reversed(table.context):
+                found.append(largest(table, row, context, tree, interpreter))
+                if found[-1] is None or found[-1] >= row["batch"]:
+                    break
+            known = {**row, "found": found}
+            if options.keep:
+                with options.keep.open("a") as file:
+                    file.write(json.dumps(known) + "\n")
+        rows.append(known)
+        print(f"{table.file} {row['model']} {row['size']}: {row['batch']}, here {known['found']}: {held(row, known['found'])}", flush=True)
     print(table_of(rows))
     if options.write:
-        page.write("batches", table_of(rows), "fidelity.md")
+        pages.write("batches", table_of(rows), "fidelity.md")
     return 0
 
 

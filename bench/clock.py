@@ -1,31 +1,27 @@
 """How long steps take by the clock of a dry run, and how long they took on a GPU: `bench/results/clock.md`.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/clock.py [JOB ... | levers]
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/clock.py [JOB ... | levers] [--write]
 
 Jobs that are not named keep what the page says of them. `levers`: what `run --fit` says that a lever costs, and what it cost there.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import page
-import stalloc
+from lib import pages, runs
 
-BENCH = Path(__file__).resolve().parent
-sys.path.insert(0, str(BENCH / "gpu" / "kit"))
+FOLDER = runs.BENCH / "gpu" / "kit"
+sys.path.insert(0, str(FOLDER))
 import measurements  # noqa: E402
 
-COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
-KIT, H100 = (json.loads((BENCH / "gpu" / "kit" / f"{name}.json").read_text())["measurements"] for name in ("h200", "h100"))
+KIT, H100 = (json.loads((FOLDER / f"{name}.json").read_text())["measurements"] for name in ("h200", "h100"))
 #: A job's GPU, its command, the milliseconds of its steps there (of each, or of one in the mean), and the first steps that do not count.
 Timed = tuple[str, list[object], list[float], int]
 HEAD = "| job | GPU | measured, ms | modelled, ms | off by | host waits, share | used to choose |\n|---|---|---|---|---|---|---|"
@@ -34,7 +30,7 @@ HEAD = "| job | GPU | measured, ms | modelled, ms | off by | host waits, share |
 def kit(model: str, batch: int, key: str, steps: int) -> Timed:
     """One of the kit's models: it waits for the device in each step."""
     measured = [1e3 * seconds for seconds in KIT[key]["figures"]["step_seconds"]]
-    program = [BENCH / "gpu" / "kit" / "train.py", "--model", model, "--micro-batch", batch, "--steps", steps, "--output", os.devnull]
+    program = [FOLDER / "train.py", "--model", model, "--micro-batch", batch, "--steps", steps, "--output", os.devnull]
     return "h200-141gb", program, measured, 2
 
 
@@ -44,7 +40,7 @@ def timed(job: str) -> Timed:
     segments = [segment for name, way in ways.items() if name.startswith("native") for segment in way["segments"]]
     native = ways["native"]
     before, steps = (sum(len(segment["steps"]) for segment in part) for part in ([native["first_five"], native["warm"]], native["segments"]))
-    program = [BENCH / "gpu" / "kit" / "program.py", "steps", before + steps, *measurements.program(job, BENCH.parent)]
+    program = [FOLDER / "program.py", "steps", before + steps, *measurements.program(job, runs.ROOT)]
     return "h100-80gb", program, [1e3 * sum(each["seconds"] for each in segments) / sum(len(each["steps"]) for each in segments)], before
 
 
@@ -84,9 +80,10 @@ CHOSEN = ("SAC", "experts", "batches of drawn sizes", "drawn lengths", "llama-1b
 
 
 def row(name: str, gpu: str, program: list[object], measured: list[float], since: int) -> str:
+    import stalloc
+
     with tempfile.TemporaryDirectory() as folder:
-        command = [COMMAND, "trace", "--dry-run", gpu, "-o", folder, "--", sys.executable, *program]
-        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
+        runs.stalloc("trace", "--dry-run", gpu, "-o", folder, "--", sys.executable, *program)
         (trace,) = Path(folder).glob("*.trace")
         told = stalloc.read_trace(trace)["traces"][0]["metadata"]["step_times_us"]
     moments = [tuple(map(int, moment.split(":"))) for moment in told.split()]
@@ -100,7 +97,7 @@ def row(name: str, gpu: str, program: list[object], measured: list[float], since
     return f"| {name} | {gpu} | {was:.1f} | {modelled:.1f} | {off} | {share:.2f} | {'yes' if name in CHOSEN else 'no'} |"
 
 
-def levers() -> None:
+def levers() -> str:
     """A step with each lever that the kit timed on the H100, and what `run --fit` says of it."""
     measured: dict[str, list[float]] = {}
     for name, entry in H100.items():
@@ -111,29 +108,29 @@ def levers() -> None:
     rows = ["| lever, MiB to fit into | measured, ms | longer | said, ms | longer |", "|---|---|---|---|---|"]
     for way, each in measured.items():
         lever, mib = way.split()
-        program = [BENCH / "gpu" / "kit" / "train.py", "--model", "llama-small", "--micro-batch", 16, "--steps", 10, "--output", os.devnull]
-        command = [COMMAND, "run", f"--fit={mib}MiB", "--only", lever, "--only-say", "--dry-run", "h100-80gb", "--", sys.executable, *program]
-        said = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stderr
+        program = [FOLDER / "train.py", "--model", "llama-small", "--micro-batch", 16, "--steps", 10, "--output", os.devnull]
+        said = runs.stalloc("run", f"--fit={mib}MiB", "--only", lever, "--only-say", *runs.GPU, "--", sys.executable, *program).stderr
         (step, longer) = re.search(r"a step takes ([0-9.]+) ms, ([+0-9.]+) %", said).groups()
         took = statistics.median(each)
         rows.append(f"| {way} | {took:.1f} | {100 * (took / plain - 1):+.0f} % | {step} | {float(longer):+.0f} % |")
         print(rows[-1], flush=True)
-    page.write("levers", "\n".join(rows), "clock.md")
+    return "\n".join(rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", help="names as the page has them, or levers")
+    parser = runs.parser("clock.md")
+    parser.add_argument("jobs", nargs="*", help="names as the page has them, or levers; all by default")
     options = parser.parse_args()
     if not options.jobs or "levers" in options.jobs:
-        levers()
-    known = {line.split(" | ")[0].strip("| "): line for line in page.read("steps", "clock.md").splitlines()[2:]}
-    before = {name: known[name] for name in loops() if name in known}
+        said = levers()
+        if options.write:
+            pages.write("levers", said, "clock.md")
     for name, job in loops().items():
         if name in options.jobs or not options.jobs:
-            before[name] = row(name, *job)
-            print(before[name], flush=True)
-            page.write("steps", "\n".join([HEAD, *before.values()]), "clock.md")
+            made = row(name, *job)
+            print(made, flush=True)
+            if options.write:
+                pages.put("steps", HEAD, [made], "clock.md")
 
 
 if __name__ == "__main__":

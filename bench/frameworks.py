@@ -13,11 +13,9 @@ it is by the day of the year.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import functools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -26,12 +24,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import page
+from lib import pages, runs
 
-ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = ROOT / "bench" / "frameworks"
+SCRIPTS = runs.BENCH / "frameworks"
 STEPS = 6
-GPU = ("--dry-run", "h100-80gb")
 
 
 @dataclass(frozen=True)
@@ -88,34 +84,24 @@ USUAL = (
 )
 
 
-class Failed(Exception):
-    """A command of ours, or the script, failed."""
-
-
 class Trial:
     """One framework, tried in every way."""
 
     def __init__(self, job: Job, folder: Path) -> None:
-        import stalloc
-
         self.job = job
         self.folder = folder
         self.python = interpreter(job.environment)
-        self.command = Path(stalloc.__file__).parent / "_bin" / "stalloc"
         self.said: list[str] = []
 
-    def stalloc(self, *arguments: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def stalloc(self, *words: object) -> subprocess.CompletedProcess[str]:
         """Runs our command in a folder of its own; what it says that is not usual is kept."""
         place = Path(tempfile.mkdtemp(dir=self.folder))
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("STALLOC", "PYTHONPATH"))}
-        offline = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "STEPS": str(STEPS), "PYTHONPATH": str(SCRIPTS)}
-        done = subprocess.run(
-            [str(self.command), *map(str, arguments)], cwd=place, env=clean | offline | (env or {}), text=True, capture_output=True
-        )
+        settings = {**runs.OFFLINE, "STEPS": str(STEPS), "PYTHONPATH": str(SCRIPTS)}
+        done = runs.stalloc(*words, answers=None, env=runs.environment(**settings), cwd=place)
         lines = [line.partition("stalloc: ")[2] for line in done.stderr.splitlines() if line.startswith("stalloc: ")]
         self.said += [line for line in lines if not any(re.match(usual, line) for usual in USUAL)]
         if done.returncode:
-            raise Failed(last_line(done.stderr))
+            raise runs.Failed(last_line(done.stderr))
         return done
 
     def program(self, python: Path) -> tuple[str, ...]:
@@ -125,7 +111,7 @@ class Trial:
         """The figures of a row."""
         traces = self.folder / "job" / "trace"
         program = ("--", *self.program(self.python))
-        recorded = json.loads(self.stalloc("trace", *GPU, "--json", "-o", traces, *self.job.ranks, *program).stdout)
+        recorded = json.loads(self.stalloc("trace", *runs.GPU, "--json", "-o", traces, *self.job.ranks, *program).stdout)
         (trace,) = recorded["traces"]
         row: dict[str, object] = {name: trace[name] for name in ("requests", "steps", "peak_allocated")}
         plans = self.folder / "plans"
@@ -136,12 +122,12 @@ class Trial:
         rivals = ("--allocator", "pytorch", "--allocator", "pytorch-expandable")
         replayed = json.loads(self.stalloc("simulate", traces, *rivals, "--json").stdout)
         row["simulated"] = {one["allocator"]: one["efficiency"] for one in replayed["results"]}
-        row["run"] = served(self.stalloc("run", *GPU, "--plan", plans, "--frozen", *self.job.ranks, *program))
-        row["auto"] = served(self.stalloc("run", *GPU, *self.job.ranks, *program))
+        row["run"] = served(self.stalloc("run", *runs.GPU, "--plan", plans, "--frozen", *self.job.ranks, *program))
+        row["auto"] = served(self.stalloc("run", *runs.GPU, *self.job.ranks, *program))
         # The command is here for its stand-in GPU alone: its own ways of saying things are taken away again.
         alone = ("--", "env", "-u", "PYTHONPATH", "STALLOC_MODE=Alloc", f"STALLOC_MODEL_INFO_PATH={traces.parent}")
         environment = (*alone, f"PYTHONPATH={SCRIPTS}", *self.program(installed(self.folder / "venv", self.python)))
-        row["environment"] = served(self.stalloc("run", *GPU, *self.job.ranks, *environment))
+        row["environment"] = served(self.stalloc("run", *runs.GPU, *self.job.ranks, *environment))
         row["said"] = sorted(set(self.said))
         return row
 
@@ -157,7 +143,7 @@ def served(process: subprocess.CompletedProcess[str]) -> dict[str, float]:
     pattern = r"([\d.]+) % of [\d,]+ requests at planned offsets.*?([\d,]+) remaps, .*efficiency ([\d.]+) %"
     found = re.search(pattern, process.stderr)
     if found is None:
-        raise Failed("nothing was served: " + last_line(process.stderr))
+        raise runs.Failed("nothing was served: " + last_line(process.stderr))
     planned, remaps, efficiency = found.groups()
     return {"planned": float(planned), "remaps": int(remaps.replace(",", "")), "efficiency": float(efficiency)}
 
@@ -165,7 +151,7 @@ def served(process: subprocess.CompletedProcess[str]) -> dict[str, float]:
 @functools.cache
 def interpreter(environment: str) -> Path:
     """The one of an environment, which is made if it is not there."""
-    return Path(subprocess.check_output([ROOT / "scripts" / "python-env", environment], text=True).strip())
+    return Path(subprocess.check_output([runs.ROOT / "scripts" / "python-env", environment], text=True).strip())
 
 
 def installed(folder: Path, python: Path) -> Path:
@@ -176,7 +162,7 @@ def installed(folder: Path, python: Path) -> Path:
     packages = subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for name in ("stalloc.pth", "_stalloc_startup.py"):
-        shutil.copy(ROOT / "python" / name, site)
+        shutil.copy(runs.ROOT / "python" / name, site)
     (site / "packages.pth").write_text(f"{Path(stalloc.__file__).parents[1]}\n{packages}")
     return folder / "bin" / "python"
 
@@ -196,25 +182,15 @@ def shown(name: str, row: dict) -> str:
     )
 
 
-#: Where the table is: its mark, and the page.
-PAGE = ("frameworks", "frameworks.md")
-
 HEAD = (
     "| framework | requests | steps | peak allocated | E PyTorch | E expandable | E planned | run | auto | environment |\n"
     "|---|---:|---:|---:|---:|---:|---:|---|---|---|"
 )
 
 
-def put(name: str, row: str) -> None:
-    """Put a row into the page, whose other rows stay."""
-    rows = {line.split("|")[1].strip(): line for line in page.read(*PAGE).splitlines()[2:]} | {name: row}
-    page.write(PAGE[0], "\n".join([HEAD, *(rows[name] for name in JOBS if name in rows)]), PAGE[1])
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.parser("frameworks.md")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(JOBS)}")
-    parser.add_argument("--write", action="store_true", help="put the table into bench/results/frameworks.md")
     parser.add_argument("--rotate", type=int, metavar="N", help="the N whose turn it is today, of those that work in every way")
     options = parser.parse_args()
     names = options.names or list(JOBS)
@@ -232,14 +208,14 @@ def main() -> None:
             trial = Trial(JOBS[name], folder)
             try:
                 row = trial.all()
-            except Failed as failure:
+            except runs.Failed as failure:
                 row = {"failed": str(failure), "said": trial.said}
             print(shown(name, row), flush=True)
             for line in row["said"]:
                 print(f"{name} said: {line}", file=sys.stderr)
             is_good &= row.get("steps") == STEPS
             if options.write:
-                put(name, shown(name, row))
+                pages.put("frameworks", HEAD, [shown(name, row)], "frameworks.md")
             shutil.rmtree(folder)
     sys.exit(0 if is_good else 1)
 

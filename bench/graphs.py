@@ -1,6 +1,6 @@
 """Graph workloads: what is reserved for what they need, under PyTorch's pools, with expandable segments, and under stalloc.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/graphs.py      # on the stand-in GPU
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/graphs.py [--write]      # on the stand-in GPU
 
 What a workload needs: the most bytes that live outside of graphs, and with them, for each pool of graphs, the most that lived in it
 so far. A captured graph needs at its replay what it freed while it was captured, so that a pool's need does not become less before
@@ -11,7 +11,7 @@ import ctypes
 import json
 import tempfile
 
-import harness
+from lib import processes
 
 WAYS = ("native", "expandable", "stalloc")
 #: Sizes of the blocks that mark where a pool is allocated to, bytes; nothing else is of these sizes.
@@ -66,11 +66,11 @@ class Needed:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         stats = torch.cuda.memory_stats()
-        of_pools = [part for part in torch.cuda.memory_snapshot() if tuple(part["segment_pool_id"]) != (0, 0)]
         live: dict[object, int] = {}
         most: dict[object, int] = {}
         blocks: dict[int, tuple[object, int]] = {}
-        needed, pool, pools = 0, None, iter(self.pools)
+        now = needed = 0
+        pool, pools = None, iter(self.pools)
         for entry in torch.cuda.memory._snapshot()["device_traces"][0]:
             address, size = entry.get("addr"), (entry["size"] + 511) // 512 * 512
             if entry["action"] == "alloc" and entry["size"] in (BEGINS, ENDS):
@@ -82,24 +82,20 @@ class Needed:
             elif entry["action"] == "free_completed" and address in blocks:
                 of, size = blocks.pop(address)
                 live[of] -= size
-            needed = max(needed, live.get(None, 0) + sum(value for key, value in most.items() if key is not None))
+            now = live.get(None, 0) + sum(value for key, value in most.items() if key is not None)
+            needed = max(needed, now)
         return {
             "needed": needed,
-            "allocated": stats["allocated_bytes.all.peak"],
+            "needed_at_end": now,
             "reserved": stats["reserved_bytes.all.peak"],
             "reserved_at_end": stats["reserved_bytes.all.current"],
-            "needed_at_end": live.get(None, 0) + sum(value for key, value in most.items() if key is not None),
-            "in_pools": sum(part["total_size"] for part in of_pools),
-            "pools": {str(key): value for key, value in most.items()},
-            "retries": stats["num_alloc_retries"],
             "captures": len(self.calls),
             "calls": sum(self.calls),
-            "most_calls": max(self.calls),
         }
 
 
 def model():
-    return harness.model(length=512, width=768, heads=12)
+    return processes.model(length=512, width=768, heads=12)
 
 
 def shapes(order):
@@ -194,14 +190,11 @@ WORKLOADS = (ascending, descending, training, layers, compiled)
 
 
 def measure(workload, way: str) -> dict[str, int]:
-    env = {
-        "native": {},
-        "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-        "stalloc": {"STALLOC_TIGHT": "1"},  # without it, a device that is not full keeps mapped what once was
-    }[way]
+    if way == "stalloc":  # without its setting, a device that is not full keeps mapped what once was
+        return processes.measure(workload, "run", STALLOC_TIGHT="1")
+    settings = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"} if way == "expandable" else {}
     with tempfile.TemporaryDirectory() as folder:
-        # Recording leaves PyTorch's allocator as it is.
-        return harness.measure(__file__, workload, ["run"] if way == "stalloc" else ["trace", "-o", folder], env)
+        return processes.measure(workload, "trace", "-o", folder, **settings)  # PyTorch's allocator stays as it is
 
 
 def row(workload) -> list[str]:
@@ -216,4 +209,4 @@ def row(workload) -> list[str]:
 
 if __name__ == "__main__":
     head = ["workload", "needed, MiB", "PyTorch", "expandable segments", "stalloc", "calls in a capture"]
-    harness.main(WORKLOADS, lambda: Needed().figures, row, head, "graphs")
+    processes.main(WORKLOADS, lambda: Needed().figures, row, head, "graphs")

@@ -1,44 +1,40 @@
 """Holds each lever's peak, and the largest batch with it, against the same script with the printed lines written in by hand.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env frameworks) bench/levers.py [NAME...] [--levers checkpoint,offload] [--largest LEVER,...] [--write]
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env frameworks) bench/levers.py [NAME...] [--levers checkpoint,offload] [--largest] [--write]
+    python bench/levers.py --published [--write]
 
 Small scripts of ten kinds, in bench/levers/. The lines go where `stalloc levers` says, as they are; for a Trainer of transformers,
 where a script says `# before the trainer`. Without --largest peaks are compared at batch 4; with it, the largest batch under --goal
 too. --write puts the table into bench/results/levers.md; what was not run again keeps its row.
+
+--published holds what a lever saved on strangers' GPUs against what the same two programs say in a dry run: pairs of the peaks that bench/published.py
+and bench/fidelity.py put into bench/results/fidelity.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import json
 import os
 import re
 import runpy
-import subprocess
 import sys
 import tempfile
 import textwrap
 from pathlib import Path
+from typing import Any
 
-import page
-import stalloc
+from lib import pages, runs
 
-COMMAND = Path(stalloc.__file__).parent / "_bin" / "stalloc"
-FOLDER = Path(__file__).resolve().parent / "levers"
-GPU = ("--dry-run", "h100-80gb")
+FOLDER = runs.BENCH / "levers"
 SCRIPTS = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
 HEADER = "| script | as it is, MiB | levers compared | by hand: the worst differs by | largest batch the same | not tried |\n|---|---:|---|---:|---:|---|"
 
 
-def ran(*words: str | Path, folder: Path) -> dict:
-    # The last: what asks while it is imported whether there is a GPU does not use it, so that its process can be forked.
-    settings = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    environment = os.environ | settings | {"PYTHONPATH": f"{Path(stalloc.__file__).parents[1]}:{FOLDER.parent / 'frameworks'}"}
-    done = subprocess.run([str(word) for word in (COMMAND, *words)], capture_output=True, text=True, cwd=folder, env=environment)
-    if done.returncode not in (0, 1) or (words[0] == "trace" and done.returncode):
-        raise SystemExit(f"{' '.join(map(str, words))} failed:\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout)
+def ran(*words: object, folder: Path, answers: tuple[int, ...] = (0, 1)) -> Any:
+    """What a command says; where nothing fits it ends with 1."""
+    settings = {**runs.OFFLINE, **runs.FORKED, "PYTHONPATH": str(runs.BENCH / "frameworks")}
+    return runs.said(*words, answers=answers, cwd=folder, env=runs.environment(**settings))
 
 
 def written(text: str, how: str, where: str) -> str:
@@ -65,8 +61,8 @@ def peaks_by_hand(folder: Path, scripts: list[tuple[str, int]], ranks: int) -> l
     for number, (text, _batch) in enumerate(scripts):
         (place / f"{number}.py").write_text(text)
     batches = [str(batch) for _text, batch in scripts]
-    ran("trace", *GPU, *world, "--steps", "3", "--json", "-o", place / "own", "--", sys.executable, __file__, "--fork", place, *batches, folder=folder)
-    recorded = [ran("info", place / f"{number}.traces", "--json", folder=folder) for number in range(len(scripts))]
+    ran("trace", *runs.GPU, *world, "--steps", "3", "-o", place / "own", "--", *runs.own("--fork", place, *batches), folder=folder, answers=(0,))
+    recorded = [ran("info", place / f"{number}.traces", folder=folder) for number in range(len(scripts))]
     return [max(device["peak_allocated"] for device in one["devices"]) for one in recorded]
 
 
@@ -97,24 +93,88 @@ def fork(place: str, *batches: str) -> None:
     torch.ones(1, device="cuda")  # its own recording must not be empty
 
 
+#: Lever, repository, (row, number in it) without the lever, and the same with it. A row by its second and third cell.
+ENZO, SHIBUKI, LIN, RASBT, BOOK = "EnzoDing-rgb", "ShibukiZero", "LINYUNLinYun", "rasbt/pytorch-memory-optim", "rasbt/LLMs-from-scratch"
+SEGMENTS, CELLS, AILZHANG = "ctx 512, fp32, recomputation", "eight cells", "ailzhang"
+PAIRS = [
+    *((f"checkpoint, segments of {n} layers", ENZO, (SEGMENTS, 0), (SEGMENTS, i)) for i, n in enumerate((1, 2, 4, 8, 16), 1)),
+    ("checkpoint, 32 segments instead of 8", LIN, ("recomputation in 8 segments", 0), ("recomputation in 32 segments", 0)),
+    ("checkpoint, nested, instead of 8 segments", LIN, ("recomputation in 8 segments", 0), ("nested recomputation", 0)),
+    ("checkpoint, six layers", AILZHANG, ("six layers", 1), ("six layers", 0)),
+    ("accumulate, four halves", AILZHANG, ("gradients not accumulated", 0), ("gradients accumulated", 0)),
+    ("accumulate, GPT-2 large", AILZHANG, ("0_VRAM_Original", 0), ("1_VRAM_Gradient_Accumulation", 0)),
+    ("accumulate, four batches of 4, ViT-L", RASBT, ("and batches of 16", 0), ("gradients of four batches", 0)),
+    ("smaller batches, 16 of 64, ViT-L", RASBT, ("and bf16", 0), ("and batches of 16", 0)),
+    ("autocast fp16, ViT-L", RASBT, ("Lightning Fabric", 0), ("mixed precision, fp16", 0)),
+    ("autocast bf16, a step, ctx 512", ENZO, (CELLS, 14), (CELLS, 18)),
+    ("autocast bf16, a forward pass, ctx 512", ENZO, (CELLS, 10), (CELLS, 11)),
+    ("autocast bf16, a step, ctx 512", SHIBUKI, ("ctx 512, fp32 | step", 0), ("ctx 512, bf16 | step", 0)),
+    ("autocast bf16, a step, ctx 512, RTX PRO 6000", LIN, ("xl_ctx512_full_step_none", 0), ("xl_ctx512_full_step_bf16", 0)),
+    ("weights bf16, ViT-L", RASBT, ("mixed precision, fp16", 0), ("and bf16", 0)),
+    ("weights bf16, GPT-2 of a book", BOOK, ("and pinned batches", 0), ("and bf16", 0)),
+    ("optimizer SGD instead of Adam, ViT-L", RASBT, ("gradients of four batches", 0), ("and SGD", 0)),
+    ("optimizer states over two ranks, 2B", SHIBUKI, ("| whole |", 4), ("| sharded |", 4)),
+    ("optimizer states over two ranks, 3.4B", "Wedsonlin", ("| whole |", 2), ("| sharded |", 2)),
+    ("smaller batches, 8 of 32, GPT-2 of a book", BOOK, ("and batches of 32", 0), ("a vocabulary of 50,304", 0)),
+]
+
+
+def numbers(cell: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.\d+", cell)]
+
+
+def published_peak(repository: str, row: str, index: int) -> tuple[str, float, float]:
+    """The repository, what is published, and the dry run's, in GiB."""
+    for mark in ("published", "programs"):
+        for line in pages.read(mark, "fidelity.md").splitlines():
+            if repository in line and row in line:
+                cells = [cell.strip() for cell in line.split("|")]
+                if mark == "programs":
+                    (real,) = numbers(cells[5])  # the same
+                    return cells[1], real / 1024, real / 1024
+                real = numbers(cells[4])[index]
+                return cells[1], real, real if cells[5] == "the same" else numbers(cells[5])[index]
+    raise SystemExit(f"no row of {repository} has {row}")
+
+
+def published() -> tuple[str, str]:
+    """How many pairs agree, and the table."""
+    rows = ["| lever | repository | published, GiB | saved | dry run, GiB | saved | off by |\n|---|---|---|---:|---|---:|---:|"]
+    within = 0
+    for lever, repository, without, with_it in PAIRS:
+        (name, real, dry), (_, real_with, dry_with) = published_peak(repository, *without), published_peak(repository, *with_it)
+        saved, dry_saved = real - real_with, dry - dry_with
+        error = dry_saved / saved - 1
+        within += abs(error) <= 0.02
+        cells = [f"{real:.3f} → {real_with:.3f}", f"{saved:.3f}", f"{dry:.3f} → {dry_with:.3f}", f"{dry_saved:.3f}", f"{100 * error:+.2f} %"]
+        rows.append(pages.line([lever, name, *cells]))
+    return f"{within} of {len(PAIRS)} differences are within 2 %.", "\n".join(rows)
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--fork"]:
         return fork(*sys.argv[2:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.parser("levers.md")
     parser.add_argument("names", nargs="*", choices=[*SCRIPTS, []], help="scripts; all by default")
     parser.add_argument("--levers", default="", help="which levers")
     parser.add_argument("--largest", action="store_true", help="the largest batch with each lever too, which takes much longer")
     parser.add_argument("--goal", default="1GiB", help="of --largest")
     parser.add_argument("--batches", default="1..256", help="where --largest looks")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--published", action="store_true", help="pairs of published peaks instead, from bench/results/fidelity.md")
     options = parser.parse_args()
+    if options.published:
+        total, table = published()
+        print(f"{total}\n{table}")
+        if options.write:
+            pages.write("pairs", table, "levers.md")
+            pages.write("pairs total", total, "levers.md")
+        return
     for name in options.names or SCRIPTS:
         with tempfile.TemporaryDirectory() as place:
             row = compared(name, Path(place), options)
         print(row, flush=True)
         if options.write:
-            rows = {line.split("|")[1].strip(): line for line in page.read("levers", "levers.md").splitlines()[2:]}
-            page.write("levers", "\n".join([HEADER, *(rows | {name: row}).values()]), "levers.md")
+            pages.put("levers", HEADER, [row], "levers.md")
 
 
 def compared(name: str, folder: Path, options: argparse.Namespace) -> str:
@@ -125,7 +185,7 @@ def compared(name: str, folder: Path, options: argparse.Namespace) -> str:
     batches = f"BATCH={options.batches}" if options.largest else "BATCH=4..4"
     goal = ("--goal", options.goal) if options.largest else ()
     ranks = ("--world-size", "2") if name == "fsdp2" else ()
-    answer = ran("levers", *GPU, *ranks, *only, *goal, "--vary", batches, "--json", "--", sys.executable, script, "{BATCH}", folder=folder)
+    answer = ran("levers", *runs.GPU, *ranks, *only, *goal, "--vary", batches, "--", sys.executable, script, "{BATCH}", folder=folder)
     at = answer["at"]["BATCH"]
     print(f"{name}: {answer['base']['peak_allocated'] / 2**20:.1f} MiB as it is with batch {at}, largest {answer['base']['largest']}", flush=True)
     not_tried = [one["name"] for one in answer["skipped"]]
@@ -150,7 +210,7 @@ def compared(name: str, folder: Path, options: argparse.Namespace) -> str:
                 continue
             script.write_text(edited)
             world = ("--world-size", str(of)) if of > 1 else ()
-            said = ran("levers", *GPU, *world, *goal, "--only", "as_it_is", "--vary", batches, "--json", "--", sys.executable, script, "{BATCH}", folder=folder)
+            said = ran("levers", *runs.GPU, *world, *goal, "--only", "as_it_is", "--vary", batches, "--", sys.executable, script, "{BATCH}", folder=folder)
             found = said["base"]["largest"]["BATCH"] * half
             print(f"    largest {one['largest']['BATCH']}, by hand {found}", flush=True)
             largest.append(one["largest"]["BATCH"] == found)

@@ -21,14 +21,14 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-import page
+from lib import pages, runs
 
 POINTS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
 #: Steps between events of each kind.
 PHASE, LONGER_BATCH, REPLAY, CAPTURE, NO_MEMORY = 500, 37, 10, 2000, 250
-HEAD = (
-    "| steps done | resident, MiB | descriptors | threads | reserved, MiB | longest begin of a step, ms of CPU | longest step, ms of CPU "
-    "| a step, ms of CPU |"
+HEAD = pages.head(
+    ["steps done", "resident, MiB", "descriptors", "threads", "reserved, MiB", "longest begin of a step, ms of CPU", "longest step, ms of CPU", "a step, ms of CPU"],
+    texts=0,
 )
 
 
@@ -120,50 +120,30 @@ def child(steps: int) -> None:
         thread.join()
 
 
-def run(steps: int, is_served: bool) -> list[dict]:
-    """The figures of one run, printed as they come."""
-    import stalloc
-
-    program = str(Path(stalloc.__file__).parent / "_bin" / "stalloc")
-    inner = [sys.executable, __file__, "--child", "--steps", str(steps)]
+def run(steps: int, is_served: bool) -> list[str]:
+    """The rows of one run, printed as they come."""
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            program,
-            "run",
-            "--plan",
-            folder,
-            "--dry-run",
-            "h100-80gb",
-            "--",
-            *([] if is_served else ["env", "-u", "STALLOC_MODE"]),
-            *inner,
-        ]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"STALLOC_DRYRUN_VALUES": "0"})
-        found = []
+        alone = [] if is_served else ["env", "-u", "STALLOC_MODE"]
+        command = [runs.command(), "run", "--plan", folder, *runs.GPU, "--", *alone, *runs.own("--child", "--steps", steps)]
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True, env=runs.environment(STALLOC_DRYRUN_VALUES="0"))
         assert process.stdout
         for line in process.stdout:
-            found.append(json.loads(line))
-            print(row(found[-1]), flush=True)
+            rows.append(row(json.loads(line)))
+            print(rows[-1], flush=True)
         if process.wait():
             sys.exit(process.returncode)
-    return found
+    return rows
 
 
 def row(found: dict) -> str:
-    cells = [f"{found['steps']:,}", f"{found['resident'] / 2**20:,.0f}", str(found["descriptors"]), str(found["threads"])]
-    cells += [
-        f"{found['reserved'] / 2**20:,.0f}",
-        f"{found['begin'] / 1e6:.2f}",
-        f"{found['longest'] / 1e6:.1f}",
-        f"{found['step'] / 1e6:.2f}",
-    ]
-    return f"| {' | '.join(cells)} |"
+    cells = [f"{found['steps']:,}", f"{found['resident'] / 2**20:,.0f}", found["descriptors"], found["threads"], f"{found['reserved'] / 2**20:,.0f}"]
+    return pages.line([*cells, f"{found['begin'] / 1e6:.2f}", f"{found['longest'] / 1e6:.1f}", f"{found['step'] / 1e6:.2f}"])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.parser("long-run.md")
     parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--write", action="store_true", help="write the tables into bench/results/long-run.md")
     parser.add_argument("--only", choices=("served", "native"), help="one of the two")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -172,9 +152,9 @@ def main() -> None:
     for name in ("served", "native"):
         if options.only in (None, name):
             print(f"{name}\n{HEAD}", flush=True)
-            lines = [HEAD, "|" + "---:|" * 8, *map(row, run(options.steps, name == "served"))]
+            rows = run(options.steps, name == "served")
             if options.write:
-                page.write(name, "\n".join(lines), "long-run.md")
+                pages.write(name, "\n".join([HEAD, *rows]), "long-run.md")
 
 
 if __name__ == "__main__":

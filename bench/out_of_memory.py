@@ -9,12 +9,12 @@ does after that, with at most 4,000 stacks a second: for which share of the time
 more by the product of the first two, and the third. `dump` lets a program die with N tensors alive: in a list, in objects, in graphs.
 """
 
-import json
+from __future__ import annotations
+
 import math
 import os
 import runpy
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -22,14 +22,15 @@ import time
 import types
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from lib import pages, runs
+
 LOOPS = ("examples/gpt.py --steps 1000000", "examples/variable_length.py --steps 1000000", "bench/frameworks/hf_trainer.py")
 #: Tens of steps with or without a stack for each block, and seconds with the watch.
 WHOLE, SECONDS = 60, 8
 
 
 def loop(command: list[str]) -> None:
-    """Runs a script, and prints what its steps took with stacks, by what they took without, and how often there are stacks, as JSON."""
+    """Runs a script, and tells what its steps took with stacks, by what they took without, and how often there are stacks."""
     from stalloc._out_of_memory.watch import Watch
 
     import torch
@@ -61,17 +62,17 @@ def loop(command: list[str]) -> None:
         passed, spent = time.monotonic() - began, time.thread_time() - spent
         tens = [b - a for a, b in zip(times[99::10], times[109::10])]
         ratios = [on / off for on, off in zip(tens[1::2], tens[::2])]
-        print(json.dumps({"ratios": ratios, "ms": 1e2 * statistics.median(tens[::2]), "on": on / passed, "thread": spent / passed}), flush=True)
+        runs.tell({"ratios": ratios, "ms": 1e2 * statistics.median(tens[::2]), "on": on / passed, "thread": spent / passed})
         os._exit(0)
 
     register_optimizer_step_post_hook(step)
     sys.argv = command
-    sys.path.insert(0, str((ROOT / command[0]).parent))
-    runpy.run_path(str(ROOT / command[0]), run_name="__main__")
+    sys.path.insert(0, str((runs.ROOT / command[0]).parent))
+    runpy.run_path(str(runs.ROOT / command[0]), run_name="__main__")
 
 
 def die(kind: str, count: int, folder: str) -> None:
-    """Dies with that many tensors alive and prints what the dump took, as JSON."""
+    """Dies with that many tensors alive and tells what the dump took."""
     import torch
 
     import stalloc
@@ -97,50 +98,43 @@ def die(kind: str, count: int, folder: str) -> None:
     whole = sum(os.times()[:4]) - spent
     (place,) = Path(folder).iterdir()
     sizes = {file.name: file.stat().st_size for file in place.iterdir()}
-    print(json.dumps({"live": live, "capture": caught, "of processor": used, "with page": time.monotonic() - began, "of processor with page": whole, **sizes}))
+    runs.tell({"live": live, "capture": caught, "of processor": used, "with page": time.monotonic() - began, "of processor with page": whole, **sizes})
 
 
-def start(*arguments: str) -> dict:
-    """This file's own process on the stand-in GPU, recorded by nobody."""
-    import stalloc
-
-    command = str(Path(stalloc.__file__).parent / "_bin" / "stalloc")
-    own = ["env", "-u", "STALLOC_TRACE_DIR", "STEPS=1000000", "EVALUATE=1000000", sys.executable, __file__, *arguments]
+def start(*arguments: object) -> dict:
+    """The figures of this program's own process on the stand-in GPU, recorded by nobody; it may end with an error."""
+    own = ["env", "-u", "STALLOC_TRACE_DIR", "STEPS=1000000", "EVALUATE=1000000", *runs.own(*arguments)]
     with tempfile.TemporaryDirectory() as scratch:
-        done = subprocess.run(
-            [command, "trace", "--dry-run", "h100-80gb", "-o", scratch, "--", *own], stdout=subprocess.PIPE, text=True, stderr=subprocess.PIPE
-        )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not lines:
-        sys.exit(done.stdout + done.stderr)
-    return json.loads(lines[-1])
+        done = runs.stalloc("trace", *runs.GPU, "-o", scratch, "--", *own, answers=None)
+    return runs.told(done.stdout + done.stderr)
 
 
 def main() -> None:
-    what = sys.argv[1] if len(sys.argv) > 1 else sys.exit(__doc__)
-    if what == "child":
+    if sys.argv[1:2] == ["--loop"]:
         return loop(sys.argv[2:])
-    if what == "die":
+    if sys.argv[1:2] == ["--die"]:
         return die(sys.argv[2], int(sys.argv[3]), sys.argv[4])
-    if what == "dump":
-        print("| tensors alive | capture, s (of the processor) | with recording, page and summary, s (of the processor) | recording, MB | page, MB |\n|---|---|---|---|---|")
+    parser = runs.parser()
+    parser.add_argument("what", choices=("loops", "dump"))
+    parser.add_argument("tensors", nargs="?", type=int, default=100_000, help="of dump, alive at the end")
+    options = parser.parse_args()
+    if options.what == "dump":
+        whole = "with recording, page and summary, s (of the processor)"
+        print(pages.head(["tensors alive", "capture, s (of the processor)", whole, "recording, MB", "page, MB"]))
         for kind in ("list", "objects", "graphs"):
             with tempfile.TemporaryDirectory() as folder:
-                row = start("die", kind, *(sys.argv[2:] or ["100000"]), folder)
-            print(
-                f"| {row['live']:,}, {kind} | {row['capture']:.2f} ({row['of processor']:.2f}) | {row['with page']:.1f} ({row['of processor with page']:.1f}) | "
-                f"{row['memory.pickle'] / 1e6:.1f} | {row.get('report.html', 0) / 1e6:.1f} |"
-            )
+                row = start("--die", kind, options.tensors, folder)
+            took = [f"{row['capture']:.2f} ({row['of processor']:.2f})", f"{row['with page']:.1f} ({row['of processor with page']:.1f})"]
+            sizes = [f"{row[name] / 1e6 if name in row else 0:.1f}" for name in ("memory.pickle", "report.html")]
+            print(pages.line([f"{row['live']:,}, {kind}", *took, *sizes]), flush=True)
         return
-    print("| loop | a step without, ms of CPU | with a stack for each block, times | time with stacks | the thread | a step costs more |\n|---|---|---|---|---|---|")
+    print(pages.head(["loop", "a step without, ms of CPU", "with a stack for each block, times", "time with stacks", "the thread", "a step costs more"]))
     for command in LOOPS:
-        row = start("child", *command.split())
+        row = start("--loop", *command.split())
         low, middle, high = statistics.quantiles(row["ratios"])
         cost = (middle - 1) * row["on"] + row["thread"]
-        print(
-            f"| {command.split(' --')[0]} | {row['ms']:.2f} | {low:.3f} / {middle:.3f} / {high:.3f} | {row['on']:.1%} | {row['thread']:.3%} | {cost:.2%} |",
-            flush=True,
-        )
+        cells = [f"{row['ms']:.2f}", f"{low:.3f} / {middle:.3f} / {high:.3f}", f"{row['on']:.1%}", f"{row['thread']:.3%}", f"{cost:.2%}"]
+        print(pages.line([command.split(" --")[0], *cells]), flush=True)
 
 
 if __name__ == "__main__":

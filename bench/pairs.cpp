@@ -76,8 +76,6 @@ struct Cell {
 // What an exchange took, nanoseconds of processor time.
 struct Took {
   uint64_t total;    // of all pairs of free and malloc
-  uint64_t first;    // of the first tenth of them
-  uint64_t last;     // of the last tenth
   uint64_t longest;  // malloc
 };
 
@@ -99,7 +97,7 @@ void pairs_exchange(const Cell* cell, Took* out) {
     std::vector<void*> blocks(std::max<size_t>(cell->live / threads, 1));
     auto stream = [&] { return all[random() % all.size()]; };
     for (auto& block : blocks) block = allocator->raw_alloc_with_stream(draw(), stream());
-    const size_t pairs = cell->pairs / threads, tenth = std::max<size_t>(pairs / 10, 1);
+    const size_t pairs = cell->pairs / threads;
     // What is drawn costs no time of the allocator's.
     std::vector<std::pair<uint32_t, std::pair<size_t, cudaStream_t>>> drawn(pairs);
     for (auto& one : drawn) one = {uint32_t(random() % blocks.size()), {draw(), stream()}};
@@ -109,12 +107,8 @@ void pairs_exchange(const Cell* cell, Took* out) {
       const auto& [which, request] = drawn[i];
       allocator->raw_delete(blocks[which]);
       blocks[which] = allocator->raw_alloc_with_stream(request.first, request.second);
-      if (i + 1 == tenth) mine.first = thread_time() - began;
-      if (i + 1 == pairs - tenth) mine.last = thread_time();
     }
-    const uint64_t ended = thread_time();
-    mine.total = ended - began;
-    mine.last = ended - mine.last;
+    mine.total = thread_time() - began;
     // Once more for the longest one: a look at the clock costs as much as a malloc.
     for (size_t i = 0; i < pairs; i += 4) {
       const auto& [which, request] = drawn[i];
@@ -132,8 +126,6 @@ void pairs_exchange(const Cell* cell, Took* out) {
   *out = Took{};
   for (const auto& mine : took) {
     out->total += mine.total;
-    out->first += mine.first;
-    out->last += mine.last;
     out->longest = std::max(out->longest, mine.longest);
   }
 }

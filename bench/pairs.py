@@ -18,17 +18,21 @@ after another, with PyTorch's memory history off and on. The figures are stalloc
 allocator's, and so is the longest malloc. *After*: large blocks on one stream, before and after 10,000 small ones lived on eight.
 """
 
+from __future__ import annotations
+
 import argparse
 import ctypes
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from lib import pages, runs
+
 STEPS = 8
 #: By so many bytes a request of --unplanned is larger than the recorded one.
 LARGER = 7 * 512
@@ -72,8 +76,6 @@ def sequence(trace: Path) -> tuple[list[Operation], int, int]:
 
 def in_python(operations, start: int, torch) -> int:
     """The replay through torch.empty; returns nanoseconds."""
-    import time
-
     work = [(operation.request, operation.size) for operation in operations]
     blocks, began, empty = {}, 0, torch.empty
     for number, (request, size) in enumerate(work):
@@ -86,42 +88,56 @@ def in_python(operations, start: int, torch) -> int:
     return time.perf_counter_ns() - began
 
 
-def replay(folder: Path, rounds: int, unplanned: bool) -> None:
-    """Runs under `stalloc run`: times both allocators and prints JSON."""
+class Both:
+    """Both allocators in this process, which `stalloc run` started: the native one, and stalloc in front of it."""
+
+    def __init__(self, **enable: str) -> None:
+        import torch
+
+        import stalloc
+        from stalloc._serve import shim
+
+        self.library = shim.load("pairs", runs.BENCH)
+        self.library.pairs_allocator.restype = ctypes.c_void_p
+        self.library.pairs_use.argtypes = [ctypes.c_void_p]
+        native = self.library.pairs_allocator()
+        os.environ["STALLOC_LOG_LEVEL"] = "3"
+        stalloc.enable(**enable)
+        torch.cuda.init()
+        self.pointers = {"native": native, "stalloc": self.library.pairs_allocator()}
+
+    def use(self, allocator: str) -> None:
+        self.library.pairs_use(self.pointers[allocator])
+
+
+def replay(folder: Path, repeats: int, unplanned: bool) -> None:
+    """Times both allocators, and tells the figures."""
     import torch
 
     import stalloc
-    from stalloc._serve import shim
 
-    library = shim.load("pairs", ROOT / "bench")
-    library.pairs_allocator.restype = ctypes.c_void_p
-    library.pairs_use.argtypes = [ctypes.c_void_p]
-    native = library.pairs_allocator()
-    os.environ["STALLOC_LOG_LEVEL"] = "3"
-    stalloc.enable(mode="alloc", path=str(folder))
-    torch.cuda.init()
-    ours = library.pairs_allocator()
+    both = Both(mode="alloc", path=str(folder))
     operations, start, requests = sequence(folder / "rank0_dev0.trace")
     if unplanned:
         for operation in operations[start:]:
             operation.size += LARGER if operation.size else 0
     array = (Operation * len(operations))(*operations)
     pairs = sum(operation.size > 0 for operation in operations[start:])
-    out = {"pairs": pairs, "entries": {}}
+    out: dict[str, Any] = {"pairs": pairs, "entries": {}}
     for name in ENTRIES:
         if name == "python":
-            time = lambda: in_python(operations, start, torch)  # noqa: E731
+            once = lambda: in_python(operations, start, torch)
         else:
-            function = getattr(library, f"pairs_{name}")
+            function = getattr(both.library, f"pairs_{name}")
             function.restype = ctypes.c_uint64
             function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t]
-            time = lambda: function(array, start, len(operations), requests)  # noqa: E731
+            once = lambda: function(array, start, len(operations), requests)
         times: dict[str, list[float]] = {"native": [], "stalloc": []}
         before = stalloc.memory_stats()
-        for number in range(rounds + 1):
-            for allocator, pointer in (("native", native), ("stalloc", ours)):
-                library.pairs_use(pointer)
-                nanoseconds = time() / pairs
+        for number in range(repeats + 1):
+            for allocator in times:
+                both.use(allocator)
+                nanoseconds = once() / pairs
                 if number > 0:  # the first fills the caches
                     times[allocator].append(nanoseconds)
             if number == 0:
@@ -131,7 +147,7 @@ def replay(folder: Path, rounds: int, unplanned: bool) -> None:
         out["entries"][name] = served | {
             allocator: {"fastest": min(each), "median": statistics.median(each)} for allocator, each in times.items()
         }
-    print(json.dumps(out))
+    runs.tell(out)
 
 
 class Cell(ctypes.Structure):
@@ -143,86 +159,87 @@ class Cell(ctypes.Structure):
 class Took(ctypes.Structure):
     """What a cell took, nanoseconds."""
 
-    _fields_ = [(name, ctypes.c_uint64) for name in ("total", "first", "last", "longest")]
+    _fields_ = [(name, ctypes.c_uint64) for name in ("total", "longest")]
 
 
 SMALL, WIDE, LARGE = (512, 256 << 10), (512, 4 << 20), (24 << 20, 112 << 20)
 
 
-def grid(rounds: int, pairs: int, wanted: list[str]) -> None:
-    """Runs under `stalloc run`: times the cells of the grid with both allocators, by turns, and prints JSON."""
+def grid(repeats: int, pairs: int, wanted: list[str]) -> None:
+    """Times the cells of the grid with both allocators, by turns, and tells the figures."""
     import torch
 
-    import stalloc
-    from stalloc._serve import shim
+    both = Both(mode="auto")
+    exchange = both.library.pairs_exchange
+    exchange.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 
-    library = shim.load("pairs", ROOT / "bench")
-    library.pairs_allocator.restype = ctypes.c_void_p
-    library.pairs_use.argtypes = [ctypes.c_void_p]
-    library.pairs_exchange.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    native = library.pairs_allocator()
-    os.environ["STALLOC_LOG_LEVEL"] = "3"
-    stalloc.enable(mode="auto")
-    torch.cuda.init()
-    ours = library.pairs_allocator()
+    def took(*cell: int) -> Took:
+        found = Took()
+        exchange(ctypes.byref(Cell(*cell)), ctypes.byref(found))
+        return found
 
-    def ratio(streams: int, live: int, threads: int = 1, sizes: tuple[int, int] = SMALL, count: int = pairs) -> dict:
+    def measure(streams: int, live: int, threads: int = 1, sizes: tuple[int, int] = SMALL) -> dict:
         times: dict[str, list[Took]] = {"native": [], "stalloc": []}
-        for number in range(rounds):
-            for allocator, pointer in (("native", native), ("stalloc", ours)):
-                library.pairs_use(pointer)
-                took = Took()
-                cell = Cell(streams, live, count, threads, *sizes, number)
-                library.pairs_exchange(ctypes.byref(cell), ctypes.byref(took))
-                times[allocator].append(took)
+        for number in range(repeats):
+            for allocator in times:
+                both.use(allocator)
+                times[allocator].append(took(streams, live, pairs, threads, *sizes, number))
         # Neither may hold what the other needs in the next cell.
-        library.pairs_use(ours)
+        both.use("stalloc")
         torch.cuda.empty_cache()
         best = {who: {what: min(getattr(one, what) for one in all_of) for what, _ in Took._fields_} for who, all_of in times.items()}
-        of = lambda what: best["stalloc"][what] / max(best["native"][what], 1)  # noqa: E731
-        ns = {who: best[who]["total"] / count for who in best}
+        of = lambda what: best["stalloc"][what] / max(best["native"][what], 1)
+        ns = {who: best[who]["total"] / pairs for who in best}
         first_round = times["stalloc"][0].total / max(times["native"][0].total, 1)
-        flat = best["stalloc"]["last"] / max(best["stalloc"]["first"], 1)
-        return {"ratio": of("total"), "first round": first_round, "longest": of("longest"), "last to first": flat, "ns": ns}
+        return {"ratio": of("total"), "first round": first_round, "longest": of("longest"), "ns": ns}
 
     cells = []
 
-    def cell(name: str, **what) -> None:
+    def cell(name: str, **what: Any) -> None:
         if not wanted or any(part in name for part in wanted):
-            cells.append({"cell": name} | ratio(**what))
+            cells.append({"cell": name} | measure(**what))
             print(f"{name}: {cells[-1]['ratio']:.2f} ({cells[-1]['ns']['stalloc']:.0f} ns)", file=sys.stderr)
 
-    history = lambda on: torch.cuda.memory._record_memory_history(enabled="all" if on else None, context=None, max_entries=10_000)  # noqa: E731
     cell("large blocks, before", streams=1, live=8, sizes=LARGE)
-    for on in (False, True):
-        library.pairs_use(ours)
-        history(on)
+    for history in ("", ", history"):
+        both.use("stalloc")
+        torch.cuda.memory._record_memory_history(enabled="all" if history else None, context=None, max_entries=10_000)
         for streams in (1, 2, 8, 64):
+            of = f"{streams} stream{'s' * (streams > 1)}"
             for live in (100, 1_000, 10_000, 100_000):
                 for threads in (1, 4):
-                    name = f"{streams} stream{'s' * (streams > 1)}, {live:,} live, {threads} thread{'s' * (threads > 1)}"
-                    cell(name + (", history" if on else ""), streams=streams, live=live, threads=threads)
+                    cell(f"{of}, {live:,} live, {threads} thread{'s' * (threads > 1)}{history}", streams=streams, live=live, threads=threads)
             for live in (100, 1_000):
-                cell(f"{streams} stream{'s' * (streams > 1)}, {live:,} live, wide sizes" + (", history" if on else ""), streams=streams, live=live, sizes=WIDE)
-        library.pairs_use(ours)
-        history(False)
-    for pointer in (native, ours):
-        library.pairs_use(pointer)
-        library.pairs_exchange(ctypes.byref(Cell(8, 10_000, 20_000, 1, *SMALL, 77)), ctypes.byref(Took()))
+                cell(f"{of}, {live:,} live, wide sizes{history}", streams=streams, live=live, sizes=WIDE)
+    both.use("stalloc")
+    torch.cuda.memory._record_memory_history(enabled=None)
+    for allocator in both.pointers:
+        both.use(allocator)
+        took(8, 10_000, 20_000, 1, *SMALL, 77)
     cell("large blocks, after", streams=1, live=8, sizes=LARGE)
-    print(json.dumps({"cells": cells}))
+    runs.tell({"cells": cells})
 
 
 def print_grid(figures: dict) -> None:
     """The grid as a table."""
-    print("| cell | stalloc, ns a pair | native | ratio | of the first round | longest malloc, ratio | last tenth to first |\n|---|---|---|---|---|---|---|")
+    print(pages.head(["cell", "stalloc, ns a pair", "native", "ratio", "of the first round", "longest malloc, ratio"]))
     for row in figures["cells"]:
-        ns = row["ns"]
-        print(f"| {row['cell']} | {ns['stalloc']:.0f} | {ns['native']:.0f} | {row['ratio']:.2f} | {row['first round']:.2f} | {row['longest']:.2f} | {row['last to first']:.2f} |")
+        ratios = [f"{row[name]:.2f}" for name in ("ratio", "first round", "longest")]
+        print(pages.line([row["cell"], *(f"{row['ns'][who]:.0f}" for who in ("stalloc", "native")), *ratios]))
+
+
+def print_replay(figures: dict, repeats: int) -> None:
+    """A row for each entry point."""
+    print(f"{figures['pairs']:,} pairs a round; nanoseconds per pair, fastest (median) of {repeats} rounds\n")
+    print(pages.head(["entry point", "native", "stalloc", "ratio", "from the plan", "by search"]))
+    for name, row in figures["entries"].items():
+        times = [f"{row[who]['fastest']:.0f} ({row[who]['median']:.0f})" for who in ("native", "stalloc")]
+        ratio = row["stalloc"]["fastest"] / row["native"]["fastest"]
+        print(pages.line([ENTRIES[name], *times, f"{ratio:.2f}", f"{100 * row['planned']:.2f} %", f"{100 * row['open']:.2f} %"]))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.parser()
     parser.add_argument("--rounds", type=int, default=30, help="rounds of each allocator")
     parser.add_argument("--on-gpu", action="store_true", help="on the real GPU rather than the stand-in")
     parser.add_argument("--unplanned", action="store_true", help="time requests that are not in the plan")
@@ -231,47 +248,29 @@ def main() -> None:
     parser.add_argument("--grid", action="store_true", help="time drawn requests on many streams instead of a recording's")
     parser.add_argument("--cells", action="append", default=[], help="of the grid, only cells whose name holds this; may be repeated")
     parser.add_argument("--pairs", type=int, default=20_000, help="pairs that a cell of the grid times")
-    parser.add_argument("--replay", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--replay-grid", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("command", nargs="*", help="what to record, after --; by default examples/gpt.py")
     options = parser.parse_args()
-    if options.replay:
-        return replay(options.replay, options.rounds, options.unplanned)
-    if options.replay_grid:
-        return grid(min(options.rounds, 5), options.pairs, options.cells)
-    command = options.command or [sys.executable, str(ROOT / "examples" / "gpt.py"), "--steps", str(STEPS)]
-    import stalloc
-
-    stalloc_command = str(Path(stalloc.__file__).parent / "_bin" / "stalloc")
-    gpu = [] if options.on_gpu else ["--dry-run", "h100-80gb"]
-    if options.grid:
-        inner = ["env", "-u", "STALLOC_MODE", sys.executable, __file__, "--replay-grid", "--pairs", str(options.pairs)]
-        inner += ["--rounds", str(options.rounds), *(f"--cells={name}" for name in options.cells)]
-        done = subprocess.run([stalloc_command, "run", *gpu, "--", *inner], stdout=subprocess.PIPE, check=True)
-        figures = json.loads(done.stdout.splitlines()[-1])
-        return print(json.dumps(figures)) if options.json else print_grid(figures)
+    if options.child:
+        return grid(min(options.rounds, 5), options.pairs, options.cells) if options.grid else replay(options.child, options.rounds, options.unplanned)
+    gpu = () if options.on_gpu else runs.GPU
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.plans or Path(scratch)
-        if not (folder / "rank0_dev0.plan").exists():
-            record = [stalloc_command, "trace", *gpu, "--steps", str(STEPS), "-o", str(folder), "--", *command]
-            subprocess.run(record, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        # The replay takes its allocator itself, after a look at the native one.
-        inner = ["env", "-u", "STALLOC_MODE", sys.executable, __file__, "--replay", str(folder)]
-        inner += ["--rounds", str(options.rounds)]
-        inner += ["--unplanned"] if options.unplanned else []
-        done = subprocess.run([stalloc_command, "run", "--plan", str(folder), "--frozen", *gpu, "--", *inner], stdout=subprocess.PIPE)
-        if done.returncode:
-            sys.exit(done.returncode)
-    figures = json.loads(done.stdout.splitlines()[-1])
+        # The process takes its allocator itself, after a look at the native one.
+        own = ["env", "-u", "STALLOC_MODE", *runs.own("--child", folder, *sys.argv[1:])]
+        frozen = () if options.grid else ("--plan", folder, "--frozen")
+        if not options.grid and not (folder / "rank0_dev0.plan").exists():
+            command = options.command or [sys.executable, runs.ROOT / "examples" / "gpt.py", "--steps", STEPS]
+            runs.stalloc("trace", *gpu, "--steps", STEPS, "-o", folder, "--", *command)
+        done = runs.stalloc("run", *frozen, *gpu, "--", *own)
+    print(done.stderr, end="", file=sys.stderr)
+    figures = runs.told(done.stdout)
     if options.json:
         print(json.dumps(figures))
-        return
-    print(f"{figures['pairs']:,} pairs a round; nanoseconds per pair, fastest (median) of {options.rounds} rounds\n")
-    print("| entry point | native | stalloc | ratio | from the plan | by search |\n|---|---|---|---|---|---|")
-    for name, row in figures["entries"].items():
-        cells = [f"{row[who]['fastest']:.0f} ({row[who]['median']:.0f})" for who in ("native", "stalloc")]
-        ratio = row["stalloc"]["fastest"] / row["native"]["fastest"]
-        print(f"| {ENTRIES[name]} | {cells[0]} | {cells[1]} | {ratio:.2f} | {100 * row['planned']:.2f} % | {100 * row['open']:.2f} % |")
+    elif options.grid:
+        print_grid(figures)
+    else:
+        print_replay(figures, options.rounds)
 
 
 if __name__ == "__main__":

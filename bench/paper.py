@@ -9,7 +9,6 @@ A run records examples/megatron_gpt.py with no GPU, plans and simulates it. What
 seconds that it took, so that any row can be made again alone.
 """
 
-import argparse
 import json
 import os
 import runpy
@@ -21,10 +20,9 @@ import time
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-CLAIMS = ROOT / "bench" / "paper.toml"
-KEPT = ROOT / "bench" / "results" / "paper.json"
-PAGE = ROOT / "bench" / "results" / "paper.md"
+from lib import pages, runs
+
+CLAIMS, KEPT, PAGE = runs.BENCH / "paper.toml", pages.RESULTS / "paper.json", pages.RESULTS / "paper.md"
 GIB = 1 << 30
 RIVALS = ("pytorch", "pytorch-expandable", "gmlake")
 MODELS = ("gpt2-345m", "llama2-7b", "qwen2.5-7b", "qwen2.5-14b", "moe")
@@ -46,7 +44,7 @@ HEADER = "| # | the paper says | setting | ours | PyTorch | expandable | GMLake 
 def call(*words, allowed: tuple[int, ...] = (0,)) -> tuple[str, float]:
     """What a command prints, and the seconds that it took."""
     start = time.monotonic()
-    done = subprocess.run([str(word) for word in words], text=True, capture_output=True, cwd=ROOT)
+    done = subprocess.run([str(word) for word in words], text=True, capture_output=True, cwd=runs.ROOT)
     if done.returncode not in allowed:
         raise RuntimeError(f"{' '.join(map(str, words))}\n{done.stderr[-3000:]}")
     return done.stdout, round(time.monotonic() - start, 1)
@@ -230,7 +228,7 @@ def text_of(claims: dict, kept: dict) -> str:
             lines += [f"\n## {section['title']}\n", section["words"].strip(), "", HEADER]
         for row in rows:
             count += 1
-            lines.append(f"| {count} | {' | '.join(line_of(row, kept))} |")
+            lines.append(pages.line([count, *line_of(row, kept)]))
             again += bool(needs(row, kept))
             if "behind" in row:
                 behind.append(f"- Row {count}: {row['behind']}")
@@ -246,7 +244,7 @@ def text_of(claims: dict, kept: dict) -> str:
 def main() -> None:
     if sys.argv[1:2] == ["--flops"]:
         return run_counted(sys.argv[2:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.parser()
     parser.add_argument("--run", nargs="*", help="runs to make again; none named: those that are not kept")
     options = parser.parse_args()
     claims = tomllib.loads(CLAIMS.read_text())

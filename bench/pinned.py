@@ -1,6 +1,6 @@
 """Pinned memory of jobs that offload: what is held for what they have, by PyTorch's allocator of pinned memory and by stalloc's.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/pinned.py      # on the stand-in GPU
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/pinned.py [--write]      # on the stand-in GPU
 
 What a job has is counted by the job: the bytes of each pinned tensor from when it is made until it is gone.
 """
@@ -9,7 +9,7 @@ import random
 import threading
 import weakref
 
-import harness
+from lib import processes
 
 WAYS = ("PyTorch", "stalloc")
 STEPS = 6
@@ -46,7 +46,7 @@ class Counted:
 
 
 def model():
-    return harness.model(length=1024, width=1280, heads=20)
+    return processes.model(length=1024, width=1280, heads=20)
 
 
 def to_host(tensor):
@@ -235,7 +235,7 @@ def start():
 
 
 def row(workload) -> list[str]:
-    found = {way: harness.measure(__file__, workload, ["run"], {"STALLOC_PINNED": str(int(way == "stalloc"))}) for way in WAYS}
+    found = {way: processes.measure(workload, "run", STALLOC_PINNED=str(int(way == "stalloc"))) for way in WAYS}
     ours = found["stalloc"]
     return [
         f"{ours['tensors']:,}",
@@ -246,4 +246,4 @@ def row(workload) -> list[str]:
 
 
 if __name__ == "__main__":
-    harness.main(WORKLOADS, start, row, ["job", "tensors", "live, MiB", *WAYS, *(f"calls, {way}" for way in WAYS)], "pinned")
+    processes.main(WORKLOADS, start, row, ["job", "tensors", "live, MiB", *WAYS, *(f"calls, {way}" for way in WAYS)], "pinned")

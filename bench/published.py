@@ -1,10 +1,12 @@
 """Run strangers' training programs without a GPU, and hold the peaks against those that they measured on real ones and published.
 
-    python bench/published.py --stalloc $(scripts/python-package --release)/stalloc/_bin/stalloc [--only TEXT] [--write]
+    PYTHONPATH=$(scripts/python-package --release) python bench/published.py [--only TEXT] [--write]
 
 The programs and the figures are listed in bench/published.toml; repositories and environments are those of bench/fidelity.py. With --write the
 tables go into bench/results/fidelity.md.
 """
+
+from __future__ import annotations
 
 import json
 import math
@@ -12,14 +14,12 @@ import re
 import statistics
 import subprocess
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-import fidelity
-import page
+from lib import pages, runs, strangers
 
-FIGURES = Path(__file__).with_name("published.toml")
+FIGURES = runs.BENCH / "published.toml"
 GIB = 1 << 30
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GB": 10**9, "GiB": GIB}
 OUT_OF_MEMORY = "out of memory"
@@ -61,12 +61,11 @@ class Peak:
         return math.floor(dry) == int(self.published)
 
 
-def measure(program: dict, figure: dict, tree: Path, interpreter: Path, stalloc: Path) -> str:
+def measure(program: dict, figure: dict, tree: Path, interpreter: Path) -> str:
     """All that a program prints in a dry run, also where it ends with an error."""
-    fidelity.check_out(program, figure, tree)
-    command, settings = fidelity.dry_run(program, figure, tree, interpreter, stalloc)
-    words = [str(word) for word in command]
-    done = subprocess.run(words, text=True, capture_output=True, cwd=tree / program.get("in", "."), env=settings)
+    strangers.check_out(program, figure, tree)
+    command, settings = strangers.dry_run(program, figure, tree, interpreter)
+    done = subprocess.run(command, text=True, capture_output=True, cwd=tree / program.get("in", "."), env=settings)
     return done.stdout + done.stderr
 
 
@@ -98,67 +97,48 @@ def summary(peaks: list[Peak], refused: list[bool], fitted: int) -> str:
 
 def main() -> int:
     """Run what is asked for and print the tables."""
-    parser = fidelity.arguments(__doc__)
+    parser = strangers.arguments()
     parser.add_argument("--only", default="", help="figures whose repository, name or command holds this text")
     parser.add_argument("--keep", type=Path, help="a file that what the programs print is kept in: what is there is not run again")
-    parser.add_argument("--write", action="store_true", help="put the tables into bench/results/fidelity.md")
     options = parser.parse_args()
     if options.write and options.only:
         parser.error("--write takes the whole list")
-    options.cache.mkdir(parents=True, exist_ok=True)
+    programs = strangers.Strangers(options)
     kept = json.loads(options.keep.read_text()) if options.keep and options.keep.exists() else {}
-    rows, refused, fitted, failures = [], [], 0, 0
-    for program in tomllib.loads(FIGURES.read_text())["program"]:
-        chosen = [f for f in program["figure"] if options.only in f"{program['repository']} {f['what']} {f['command']}"]
-        if not chosen:
-            continue
+    rows, refused = [], []
+    for program, figure, tree, interpreter in programs.of(FIGURES, "figure", ("what", "command")):
+        name = f"{program['repository']}, {figure['what']}, {figure['of']}"
+        gpu, wanted = figure.get("gpu", program["gpu"]), figure["published"]
+        key = f"{program['repository']} {program['commit']} {figure['command']} {gpu}"
+        if edits := figure.get("edits"):
+            key += f" {json.dumps(edits)}"
         try:
-            interpreter = fidelity.environment(program, options.cache, options.uv)
-            tree = fidelity.clone(program, options.cache, options.repositories)
-        except fidelity.Failed as error:
-            print(error, file=sys.stderr, flush=True)
-            failures += len(chosen)
+            said = kept.get(key) or measure(program, figure, tree, interpreter)
+        except runs.Failed as error:
+            programs.failed(error)
             continue
-        for figure in chosen:
-            name = f"{program['repository']}, {figure['what']}, {figure['of']}"
-            key = f"{program['repository']} {program['commit']} {figure['command']} {figure.get('gpu', program['gpu'])}"
-            if edits := figure.get("edits"):
-                key += f" {json.dumps(edits)}"
-            try:
-                said = kept.get(key) or measure(program, figure, tree, interpreter, options.stalloc.resolve())
-            except fidelity.Failed as error:
-                print(error, file=sys.stderr, flush=True)
-                failures += 1
-                continue
-            values = re.findall(program["found"], said)
-            if options.keep and (figure["published"] == OUT_OF_MEMORY or len(values) == len(figure["published"])):
-                kept[key] = said
-                options.keep.write_text(json.dumps(kept))
-            if figure["published"] == OUT_OF_MEMORY:
-                refused.append("CUDA out of memory" in said)
-                print(f"{name}: out of memory there, {'here too' if refused[-1] else 'not here'}", flush=True)
-                continue
-            if len(values) != len(figure["published"]):
-                lines = "\n".join(said.splitlines()[-fidelity.LAST_LINES :])
-                print(f"{name}: {len(values)} figures in place of {len(figure['published'])}:\n{lines}", file=sys.stderr, flush=True)
-                failures += 1
-                continue
-            fitted += 1
-            scale = UNITS[program["unit"]] / GIB
-            unit = program.get("published_in", program["unit"])
-            peaks = [
-                Peak(program["repository"], published, unit, float(value) * scale, CARDS[figure.get("gpu", program["gpu"])])
-                for value, published in zip(values, figure["published"], strict=True)
-            ]
-            rows.append((program, figure, peaks))
-            print(table(rows[-1:]).splitlines()[-1], flush=True)
+        values = re.findall(program["found"], said)
+        if options.keep and (wanted == OUT_OF_MEMORY or len(values) == len(wanted)):
+            kept[key] = said
+            options.keep.write_text(json.dumps(kept))
+        if wanted == OUT_OF_MEMORY:
+            refused.append("CUDA out of memory" in said)
+            print(f"{name}: out of memory there, {'here too' if refused[-1] else 'not here'}", flush=True)
+            continue
+        if len(values) != len(wanted):
+            programs.failed(f"{name}: {len(values)} figures in place of {len(wanted)}:\n{strangers.last_lines(said)}")
+            continue
+        scale, unit = UNITS[program["unit"]] / GIB, program.get("published_in", program["unit"])
+        peaks = [Peak(program["repository"], there, unit, float(value) * scale, CARDS[gpu]) for value, there in zip(values, wanted, strict=True)]
+        rows.append((program, figure, peaks))
+        print(table(rows[-1:]).splitlines()[-1], flush=True)
     peaks = [peak for _, _, found in rows for peak in found]
     if peaks:
-        print(summary(peaks, refused, fitted))
+        print(summary(peaks, refused, len(rows)))
     if options.write and peaks:
-        page.write("published total", summary(peaks, refused, fitted), "fidelity.md")
-        page.write("published", table(rows), "fidelity.md")
-    return 1 if failures else 0
+        pages.write("published total", summary(peaks, refused, len(rows)), "fidelity.md")
+        pages.write("published", table(rows), "fidelity.md")
+    return 1 if programs.failures else 0
 
 
 if __name__ == "__main__":

@@ -20,19 +20,14 @@ import json
 import os
 import runpy
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import page
+from lib import pages, runs
 
-ROOT = Path(__file__).resolve().parent.parent
-BENCH = ROOT / "bench"
-GPU = "h100-80gb"
 STEPS = 30
-MARK = "figures: "
 #: Most that may be held next to a rival that holds less, as a multiple of the peak.
 MOST = 1.03
 #: What the arena may hold more where remapping takes time, bytes.
@@ -47,7 +42,7 @@ ROOM = ("--capacity", 80 << 30)
 
 @dataclass(frozen=True)
 class Job:
-    """A script of bench/ with its options, or a function of bench/unseen.py."""
+    """A script of bench/ with its options, or a function of bench/jobs/unseen.py."""
 
     script: str
     options: tuple[str, ...] = ()
@@ -65,8 +60,8 @@ class Job:
     @property
     def content(self) -> str:
         """What its figures depend on, hashed."""
-        script = BENCH / "unseen.py" if self.is_unseen else BENCH / self.script
-        shared = [path.read_bytes() for path in (script, script.with_name("tiny.py"), BENCH / "jobs" / "training.py") if path.exists()]
+        script = runs.BENCH / ("jobs/unseen.py" if self.is_unseen else self.script)
+        shared = [path.read_bytes() for path in (script, script.with_name("tiny.py"), runs.BENCH / "jobs" / "training.py") if path.exists()]
         return hashlib.sha256(repr((self.options, self.world_size, STEPS)).encode() + b"".join(shared)).hexdigest()[:16]
 
 
@@ -117,47 +112,23 @@ JOBS = {
 }
 
 
-class Failed(Exception):
-    """A command failed."""
-
-
-def stalloc(*arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
-    """What the command of the package on PYTHONPATH prints."""
-    import stalloc as package
-
-    command = Path(package.__file__).parent / "_bin" / "stalloc"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("STALLOC_MODE", "PYTHONPATH"))}
-    offline = {
-        "HF_HUB_OFFLINE": "1",
-        "WANDB_MODE": "disabled",
-        "STEPS": str(STEPS),
-        "EVALUATE": "10",
-        "PYTHONPATH": str(BENCH / "frameworks"),
-    }
-    done = subprocess.run([str(command), *map(str, arguments)], text=True, capture_output=True, env=clean | offline | (env or {}), cwd=cwd)
-    if done.returncode:
-        raise Failed(f"stalloc {arguments[0]}: {done.stderr[-1500:]}")
-    return done.stdout
-
-
-def program(name: str, job: Job) -> tuple[object, ...]:
-    """The options of a dry run and the command of a job's process."""
-    ranks = ("--world-size", job.world_size, "--rank", 0) if job.world_size > 1 else ()
-    return ("--dry-run", GPU, *ranks, "--", sys.executable, __file__, "--child", name)
+def stalloc(*words: object, **options: Path) -> str:
+    """What the command prints."""
+    settings = {**runs.OFFLINE, "STEPS": str(STEPS), "EVALUATE": "10", "PYTHONPATH": str(runs.BENCH / "frameworks")}
+    return runs.stalloc(*words, env=runs.environment(**settings), **options).stdout
 
 
 def child(job: Job) -> None:
-    """Runs a job in this process, and prints its figures."""
+    """Runs a job in this process, and tells its figures."""
     import torch
 
-    sys.path.insert(0, str(BENCH))
     if job.is_unseen:
-        import unseen
+        from jobs import unseen
 
         assert (unseen.STEPS, unseen.EVERY) == (STEPS, 10)
         getattr(unseen, job.script)()
     else:
-        script = (BENCH / job.script).resolve()
+        script = (runs.BENCH / job.script).resolve()
         sys.path.insert(0, str(script.parent))
         sys.argv = [str(script), *job.options]
         runpy.run_path(str(script), run_name="__main__")
@@ -169,17 +140,15 @@ def child(job: Job) -> None:
         kept = ("requests", "planned", "plans", "steps", "remaps")
         ours = stalloc.memory_stats()
         figures |= {name: ours[name] for name in kept if name in ours}
-    print(MARK + json.dumps(figures), flush=True)
+    runs.tell(figures)
 
 
 def run(name: str, act: str, *options: object) -> dict:
     """The figures of a job's process under `stalloc ACT`."""
+    size = JOBS[name].world_size
+    ranks = ("--world-size", size, "--rank", 0) if size > 1 else ()
     with tempfile.TemporaryDirectory() as scratch:
-        output = stalloc(act, *options, *program(name, JOBS[name]), cwd=Path(scratch))
-    lines = [line for line in output.splitlines() if line.startswith(MARK)]
-    if not lines:
-        raise Failed(f"{name}: no figures:\n{output[-500:]}")
-    return json.loads(lines[-1].removeprefix(MARK))
+        return runs.told(stalloc(act, *options, *runs.GPU, *ranks, "--", *runs.own("--child", name), cwd=Path(scratch)))
 
 
 def recorded(name: str, cache: Path) -> Path:
@@ -229,31 +198,22 @@ def a_step(found: dict) -> float:
 
 def row(name: str, ours: dict, others: dict[str, dict], replayed: dict | None) -> str:
     """A row of the table."""
-    job, mib = JOBS[name], 1 << 20
-    times = lambda one: f"{one['reserved'] / one['allocated']:.3f}"  # noqa: E731
-    title = name + (", unseen" if job.is_unseen else "")
-    share = f"{100 * ours['planned'] / max(ours['requests'], 1):.0f} %"
-    cells = [
-        title,
-        f"{ours['allocated'] / mib:,.0f}",
-        *(times(one) for one in others.values()),
-        times(ours),
-        share,
-        f"{ours['remaps']:,}",
-    ]
+    job = JOBS[name]
+    times = lambda one: f"{one['reserved'] / one['allocated']:.3f}"
+    cells = [name + (", unseen" if job.is_unseen else ""), f"{ours['allocated'] / 2**20:,.0f}"]
+    cells += [*map(times, others.values()), times(ours), f"{100 * ours['planned'] / max(ours['requests'], 1):.0f} %", f"{ours['remaps']:,}"]
     if replayed is not None:
         cells += [f"{one['driver_ms']:.0f} · {a_step(one):.2f}" for one in (others["expandable"], replayed)]
         cells.append(f"{ours['step_ms']:.1f} · {ours['step_ms'] / best_step(others):.3f}" if ours["step_ms"] else "not known")
         cells.append(f"{(ours['reserved'] - replayed['peak_reserved']) / (2 << 20):+.0f} · {ours['remaps'] - replayed['remaps']:+,}")
-    return f"| {' | '.join(cells)} | {judged(job, ours, others) or 'yes'} |"
+    return pages.line([*cells, judged(job, ours, others) or "yes"])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.parser("evaluation.md")
     parser.add_argument("names", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)}")
-    parser.add_argument("--cache", type=Path, default=ROOT / "target" / "served", help="where recordings are kept")
+    parser.add_argument("--cache", type=Path, default=runs.ROOT / "target" / "served", help="where recordings are kept")
     parser.add_argument("--simulate", action="store_true", help="compare with `stalloc simulate`, too")
-    parser.add_argument("--write", action="store_true", help="put the table into bench/results/evaluation.md")
     parser.add_argument("--child", choices=JOBS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -264,10 +224,9 @@ def main() -> None:
     options.cache.mkdir(parents=True, exist_ok=True)
     cache = options.cache.absolute()
     simulated_heads = ["driver, ms in all · in a step: expandable", "ours", "a step, ms · by the better rival's", "pages, remaps beyond simulated"]
-    last = simulated_heads * options.simulate + ["passes"]
-    head = ["job", "peak, MiB", "PyTorch", "expandable", "ours", "planned", "remaps", *last]
-    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
-    print(*lines, sep="\n", flush=True)
+    columns = ["job", "peak, MiB", "PyTorch", "expandable", "ours", "planned", "remaps", *simulated_heads * options.simulate, "passes"]
+    lines = [pages.head(columns)]
+    print(*lines, flush=True)
     found: dict[str, tuple[dict, dict]] = {}
     for name in options.names or JOBS:
         if missing := JOBS[name].missing:
@@ -278,7 +237,7 @@ def main() -> None:
             ours, others = run(name, "run"), rivals(folder)
             replayed = simulated(folder, "stalloc-auto", *ROOM) if options.simulate else None
             ours |= {"step_ms": replayed["step_ms"]} if replayed else {}
-        except Failed as error:
+        except runs.Failed as error:
             print(f"{name}: {error}", file=sys.stderr)
             continue
         found[name] = ours, others
@@ -286,10 +245,10 @@ def main() -> None:
         print(lines[-1], flush=True)
     passed = sum(not judged(JOBS[name], *both) for name, both in found.items())
     middle = statistics.median(ours["reserved"] / ours["allocated"] for ours, _ in found.values())
-    lines.append(f"| **median · passed** | | | | {middle:.3f} {'| ' * (len(head) - 5)}| {passed} of {len(found)} |")
+    lines.append(f"| **median · passed** | | | | {middle:.3f} {'| ' * (len(columns) - 5)}| {passed} of {len(found)} |")
     print(lines[-1])
     if options.write:
-        page.write("served, written by bench/served.py", "\n".join(lines))
+        pages.write("served, written by bench/served.py", "\n".join(lines), "evaluation.md")
     sys.exit(0 if passed == len(found) else 1)
 
 

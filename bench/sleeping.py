@@ -1,6 +1,6 @@
 """What giving the GPU away between steps takes, by the clock of a dry run: `bench/results/sleeping.md`.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/sleeping.py [WAY ...]
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/sleeping.py [WAY ...] [--write]
 
 Needs torch_memory_saver 0.0.10 for the row of that name. Ways that are not named keep what the page says of them.
 """
@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
-import os
-import subprocess
-import sys
 import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any, Callable
 
-import page
+from lib import pages, runs
 
 GIB = 1 << 30
 WAYS = {
@@ -28,7 +24,7 @@ WAYS = {
     "pinned": "each tensor to a pinned buffer of its own, kept",
     "plain": "`.cpu()`, `.cuda()` of each tensor",
 }
-HEAD = "| way | copied each way, GiB | first out, s | first back, s | out, s | back, s | left on the GPU, MiB |\n|---|---:|---:|---:|---:|---:|---:|"
+HEAD = pages.head(["way", "copied each way, GiB", "first out, s", "first back, s", "out, s", "back, s", "left on the GPU, MiB"])
 
 
 def acts_of(way: str, tensors: list[Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -99,14 +95,13 @@ def measure(way: str) -> None:
             if len(seconds) % 2:
                 left = context - torch.cuda.mem_get_info()[0]
         step()
-    print(json.dumps({"copied": {"stalloc": lambda: moved.bytes, "saver": lambda: copied, "retained": lambda: copied}.get(way, lambda: live)(), "seconds": seconds, "left": left}))
+    counts = {"stalloc": lambda: moved.bytes, "saver": lambda: copied, "retained": lambda: copied}
+    runs.tell({"copied": counts.get(way, lambda: live)(), "seconds": seconds, "left": left})
 
 
 def row(way: str) -> str:
-    import stalloc
-
-    environment = dict(os.environ)
-    program = [sys.executable, __file__, "--measure", way]
+    program = runs.own("--child", way)
+    environment = runs.environment()
     if way in ("saver", "retained"):
         from torch_memory_saver.utils import get_binary_path_from_package
 
@@ -118,26 +113,23 @@ def row(way: str) -> str:
         program = ["sh", "-c", shell, "sh", *program]
     with tempfile.TemporaryDirectory() as folder:
         start = ["run"] if way == "stalloc" else ["trace", "-o", folder]
-        command = [str(Path(stalloc.__file__).parent / "_bin" / "stalloc"), *start, "--dry-run", "h100-80gb", "--", *program]
-        process = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
-    found = json.loads(next(line for line in process.stdout.splitlines() if line.startswith("{")))
-    seconds = " | ".join(f"{one:.2f}" for one in (*found["seconds"][:2], *found["seconds"][-2:]))
-    return f"| {WAYS[way]} | {found['copied'] / GIB:.2f} | {seconds} | {found['left'] >> 20} |"
+        found = runs.told(runs.stalloc(*start, *runs.GPU, "--", *program, env=environment).stdout)
+    seconds = [f"{one:.2f}" for one in (*found["seconds"][:2], *found["seconds"][-2:])]
+    return pages.line([WAYS[way], f"{found['copied'] / GIB:.2f}", *seconds, found["left"] >> 20])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ways", nargs="*", choices=[*WAYS, []])
-    parser.add_argument("--measure", choices=WAYS)
+    parser = runs.parser("sleeping.md")
+    parser.add_argument("ways", nargs="*", choices=[*WAYS, []], help="all by default")
+    parser.add_argument("--child", choices=WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.measure:
-        return measure(options.measure)
-    lines = page.read("ways", "sleeping.md").splitlines()[2:]
-    rows = {way: line for way in WAYS for line in lines if WAYS[way] in line}
+    if options.child:
+        return measure(options.child)
     for way in options.ways or WAYS:
-        rows[way] = row(way)
-        print(rows[way], flush=True)
-    page.write("ways", "\n".join([HEAD, *(rows[way] for way in WAYS if way in rows)]), "sleeping.md")
+        made = row(way)
+        print(made, flush=True)
+        if options.write:
+            pages.put("ways", HEAD, [made], "sleeping.md")
 
 
 if __name__ == "__main__":

@@ -164,7 +164,8 @@ def test_the_first_hour_can_be_typed_into_one_shell(tmp_path):
             assert status == "0", f"{line}\n{said}"
 
 
-def test_the_page_of_the_paper_is_what_its_script_makes_of_what_is_kept():
+def test_the_page_of_the_paper_is_what_its_script_makes_of_what_is_kept(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "bench")
     spec = importlib.util.spec_from_file_location("paper", ROOT / "bench/paper.py")
     paper = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(paper)

@@ -26,7 +26,7 @@ STREAMS = ("native", "auto", "planned", "expandable", "native careless")
 SPEEDS = ("native", "planned", "open", "auto", "expandable")
 #: Steps before times count; steps that are timed; how often each allocator has its turn.
 WARM_UP, TIMED, TURNS = 3, 10, 2
-#: Jobs whose steps are timed by turns, and the steps that warm each up: functions of bench/unseen.py, jobs and programs of bench/jobs.
+#: Jobs whose steps are timed by turns, and the steps that warm each up: functions of bench/jobs/unseen.py, jobs and programs of bench/jobs.
 TIMED_JOBS = {
     **{"two_way_offload": 10, "ppo_control": 60, "sharded": 20, "prefetch": 60, "unet": 30, "sampled_graphs": 40, "yolo": 30, "sac": 80},
     **{"detection": 20, "any-length": 10, "lora-packed": 10, "nanochat": 12, "convnet": 20, "trees": 8, "speech": 15, "conformer": 20},
@@ -96,7 +96,7 @@ def program(name: str, root: Path = HERE) -> list[Any]:
     if name in JOBS:
         return [root / JOBS[name].script, *JOBS[name].options, "--seed", "1", "--steps", MANY_STEPS]
     script = root / "bench" / "jobs" / f"{name}.py"
-    return [script, "--steps", MANY_STEPS] if script.exists() else [f"{root / 'bench' / 'unseen.py'}:{name}", MANY_STEPS]
+    return [script, "--steps", MANY_STEPS] if script.exists() else [f"{script.with_name('unseen.py')}:{name}", MANY_STEPS]
 
 
 def profile(kit: Kit) -> list[Callable[[], Any]]:

@@ -1,4 +1,4 @@
-"""A program whose steps are measured from outside: a script of bench/jobs, or a function of bench/unseen.py.
+"""A program whose steps are measured from outside: a script of bench/jobs, or a function of bench/jobs/unseen.py.
 
     python program.py steps 20 SCRIPT ARGUMENTS      so many steps
     python program.py led LEADER WAY ...             when by_turns.py tells it to, and says how long they took
