@@ -4,16 +4,17 @@
     cargo build --release -p stalloc-planner --example tight
     python bench/planners.py --stalloc target/release/stalloc --tight target/release/examples/tight
 
-Rivals are installed into --environment, a virtual environment that is made where there is none: OmniMalloc (its SuperMalloc,
-TelaMalloc and simulated annealing; the best of the three counts, each with the whole limit) and OR-tools' CP-SAT, told the load
-as a lower bound. MiniMalloc (github.com/google/minimalloc, its program `minimalloc`) takes part where `--minimalloc` names it; it only answers
+Rivals are installed into --environment, a virtual environment that is made where there is none: OmniMalloc's SuperMalloc and
+OR-tools' CP-SAT, told the load as a lower bound. MiniMalloc (github.com/google/minimalloc, its program `minimalloc`) takes part where `--minimalloc` names it; it only answers
 whether a capacity is enough, so it is asked about the load first, then about whatever is enough, then halfway between the best so far and the highest that
 it gave up, each time for a part of what is left of the limit. idealloc (github.com/cappadokes/idealloc) takes part where `--idealloc` names it; it knows no limit and says no
 offsets: it is given as many lives as fit, and its own word counts. Instances are CSV files and names that `tight` knows. Every other answer is checked here, by code that shares nothing
 with any of them. One that is given up (too long, too much memory, wrong) is shown as `-`. Ratios are peak to largest live load, one for each limit; the last column
-has the seconds of CPU that all processes and threads of ours took, and the least that a rival took which ended higher, with the start of the program and its reading. MiniMalloc, TelaMalloc and
-annealing have one thread; with `--threads 1` everybody has the same CPU.
+has the seconds of CPU that all processes and threads of ours took, and the least that a rival took which ended higher, with the start of the program and its reading. MiniMalloc
+has one thread; with `--threads 1` everybody has the same CPU.
 """
+
+from __future__ import annotations
 
 import argparse
 import csv
@@ -27,7 +28,9 @@ import tempfile
 import time
 from pathlib import Path
 
-RIVALS = ["supermalloc", "telamalloc", "annealing", "cp-sat"]
+from lib import pages, runs
+
+RIVALS = ["supermalloc", "cp-sat"]
 INSTANCES = ["cut:1000", "slack5:300", "slack15:300", "slack5:1000", "slack15:1000", "slack15:2000", "slack5:5000", "pools:1000"]
 #: Seconds that a solver may take beyond its limit, for its start and for reading.
 GRACE = 20.0
@@ -77,23 +80,19 @@ def solve(rival, buffers, limit, threads):
     if rival == "cp-sat":
         return cp_sat(buffers, limit, threads)
     import omnimalloc
-    from omnimalloc.allocators import simulated_annealing, supermalloc, telamalloc
+    from omnimalloc.allocators import supermalloc
 
-    kinds = {
-        "supermalloc": lambda: supermalloc.SupermallocAllocator(timeout=limit, num_threads=threads),
-        "telamalloc": lambda: telamalloc.TelamallocAllocator(timeout=limit, max_backtracks=10**9),
-        "annealing": lambda: simulated_annealing.SimulatedAnnealingAllocator(timeout=limit, max_iterations=10**9),
-    }
     make = lambda i, b: omnimalloc.Allocation(id=i, size=b[2], start=b[0], end=b[1])
-    placed = omnimalloc.allocate([make(i, b) for i, b in enumerate(buffers)], kinds[rival]())
+    rules = supermalloc.SupermallocAllocator(timeout=limit, num_threads=threads)
+    placed = omnimalloc.allocate([make(i, b) for i, b in enumerate(buffers)], rules)
     offsets = {a.id: a.offset for a in placed}
     return [offsets[i] for i in range(len(buffers))]
 
 
-def minimalloc(program, path, out, limit):
-    """MiniMalloc, asked about one capacity after another within the limit; the best answer is left in `out`."""
+def minimalloc(program, path, limit):
+    """The lowest peak of MiniMalloc, asked about one capacity after another within the limit."""
     buffers, until = read(path)[0], time.monotonic() + limit
-    answer = out.with_suffix(".answer")
+    answer = path.with_suffix(".answer")
 
     def ask_for(capacity, share):
         left = until - time.monotonic()
@@ -102,10 +101,7 @@ def minimalloc(program, path, out, limit):
         answer.unlink(missing_ok=True)
         command = [program, f"--capacity={capacity}", f"--timeout={left * share}s", f"--input={path}", f"--output={answer}"]
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        top = peak(buffers, read(answer)[1]) if answer.exists() else None
-        if top is not None:
-            answer.replace(out)
-        return top
+        return peak(buffers, read(answer)[1]) if answer.exists() else None
 
     low = load(buffers)
     best = ask_for(low, 0.4) or ask_for(2 * low, 0.8)
@@ -114,13 +110,14 @@ def minimalloc(program, path, out, limit):
         middle = (low + best - 1) // 2
         top = ask_for(middle, 0.3)
         low, best = (low, top) if top is not None else (middle + 1, best)
+    return best
 
 
 def idealloc(program, path, limit, threads):
     """The lowest peak that idealloc names within the limit, which it has as lives: one first, then as many as that says."""
     until, lives, best = time.monotonic() + limit, 1, None
     # Doubled, as it ends in an error where a lifetime is a single instant.
-    twice = Path(path).with_suffix(".twice")
+    twice = path.with_suffix(".twice")
     twice.write_text("id,lower,upper,size\n" + "".join(f"{i},{2 * b[0]},{2 * b[1]},{b[2]}\n" for i, b in enumerate(read(path)[0])))
     while (left := until - time.monotonic()) > 0:
         command = [program, "--input", twice, "ex-csv", "--max-lives", str(lives)]
@@ -173,30 +170,44 @@ def cpu():
     return used.ru_utime + used.ru_stime
 
 
-def ask(command, out, buffers, limit):
-    """The ratio that a command's answer in `out` has, or None, and the seconds of CPU that it took."""
+def planned(command, out, buffers, limit):
+    """The peak of the offsets that a command leaves in a file, or None."""
     out.unlink(missing_ok=True)
-    start = cpu()
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=limit + GRACE)
+        done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=limit + GRACE)
     except subprocess.TimeoutExpired:
-        return None, cpu() - start
-    seconds = cpu() - start
+        return None
     if done.returncode or not out.exists():
-        return None, seconds
-    answer = json.loads(out.read_text()) if out.suffix == ".json" else read(out)[1]
-    top = answer if isinstance(answer, int) else peak(buffers, answer)
-    return (None if top is None else top / load(buffers)), seconds
+        return None
+    return peak(buffers, json.loads(out.read_text()) if out.suffix == ".json" else read(out)[1])
+
+
+def answer(who, path, buffers, limit, options):
+    """The ratio that a planner comes to within a limit, or None, and the seconds of CPU that it took."""
+    start = cpu()
+    if who == "stalloc":
+        out = path.with_name("plan.csv")
+        command = [options.stalloc, "plan", path, "-o", out, "--time-limit", limit, "--threads", options.threads, "--json"]
+        top = planned(command, out, buffers, limit)
+    elif who == "minimalloc":
+        top = minimalloc(options.minimalloc, path, limit)
+    elif who == "idealloc":
+        top = idealloc(options.idealloc, path, limit, options.threads)
+    else:
+        out = path.with_name("plan.json")
+        command = [environment(options.environment), __file__, "--solve", who, path, limit, out, "--threads", options.threads]
+        top = planned(command, out, buffers, limit)
+    return (None if top is None else top / load(buffers)), cpu() - start
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.parser()
     parser.add_argument("instances", nargs="*", default=INSTANCES)
     parser.add_argument("--stalloc", type=Path, default=Path("target/release/stalloc"))
     parser.add_argument("--tight", type=Path, default=Path("target/release/examples/tight"))
     parser.add_argument("--environment", type=Path, default=Path(tempfile.gettempdir()) / "stalloc-rival-planners")
     parser.add_argument("--limits", default="0.1,1,10", help="seconds, separated by commas")
-    parser.add_argument("--rivals", default=",".join(RIVALS))
+    parser.add_argument("--rivals", default=",".join(RIVALS), help="of the environment")
     parser.add_argument("--minimalloc", type=Path, help="MiniMalloc's program")
     parser.add_argument("--idealloc", type=Path, help="idealloc's program")
     parser.add_argument("--threads", type=int, default=2, help="of each that can have several")
@@ -204,19 +215,11 @@ def main():
     options = parser.parse_args()
     if options.solve:
         rival, path, limit, out = options.solve
-        if rival == "minimalloc":
-            minimalloc(options.minimalloc, Path(path), Path(out), float(limit))
-            return
-        if rival == "idealloc":
-            answer = idealloc(options.idealloc, path, float(limit), options.threads)
-        else:
-            answer = solve(rival, read(path)[0], float(limit), options.threads)
-        Path(out).write_text(json.dumps(answer))
+        Path(out).write_text(json.dumps(solve(rival, read(path)[0], float(limit), options.threads)))
         return
-    python, rivals = environment(options.environment), options.rivals.split(",")
-    rivals += [name for name in ("minimalloc", "idealloc") if getattr(options, name)]
-    limits = [float(limit) for limit in options.limits.split(",")]
-    print(f"Limits: {options.limits} s.\n\n| instance | buffers | stalloc | {' | '.join(rivals)} | CPU, s |\n|---|---|---|{'---|' * (len(rivals) + 1)}")
+    rivals = [*filter(None, options.rivals.split(",")), *(name for name in ("minimalloc", "idealloc") if getattr(options, name))]
+    columns = ["instance", "buffers", "stalloc", *rivals, "CPU, s"]
+    print(f"Limits: {options.limits} s.\n\n{pages.head(columns, texts=len(columns))}")
     behind = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in options.instances:
@@ -227,26 +230,16 @@ def main():
             buffers, _ = read(path)
             # What the instance was made from is nobody's business.
             bare = Path(folder) / "instance.csv"
-            with open(bare, "w") as file:
-                file.writelines(["id,lower,upper,size\n", *(f"{i},{b[0]},{b[1]},{b[2]}\n" for i, b in enumerate(buffers))])
-            columns = []
-            for limit in limits:
-                out = Path(folder) / "plan.csv"
-                ours = [options.stalloc, "plan", bare, "-o", out, "--time-limit", str(limit), "--threads", str(options.threads), "--json"]
-                answers = [ask(ours, out, buffers, limit)]
-                for rival in rivals:
-                    out = Path(folder) / ("plan.csv" if rival == "minimalloc" else "plan.json")
-                    command = [python, __file__, "--solve", rival, bare, str(limit), out]
-                    command += ["--threads", str(options.threads)]
-                    command += [f"--{rival}", getattr(options, rival)] if rival in ("minimalloc", "idealloc") else []
-                    answers.append(ask(command, out, buffers, limit))
-                best = min((ratio for ratio, _ in answers[1:] if ratio), default=None)
-                behind += best is not None and (answers[0][0] is None or answers[0][0] > best + 1e-9)
-                above = [seconds for ratio, seconds in answers[1:] if (ratio or 9) > (answers[0][0] or 9)]
-                took = f"{answers[0][1]:.1f} / {min(above):.1f}" if above else f"{answers[0][1]:.1f} / -"
-                columns.append([f"{ratio:.4f}" if ratio else "-" for ratio, _ in answers] + [took])
-            cells = [" · ".join(cells) for cells in zip(*columns)]
-            print(f"| {path.stem} | {len(buffers)} | {' | '.join(cells)} |", flush=True)
+            bare.write_text("id,lower,upper,size\n" + "".join(f"{i},{b[0]},{b[1]},{b[2]}\n" for i, b in enumerate(buffers)))
+            found = []
+            for limit in map(float, options.limits.split(",")):
+                ours, *others = (answer(who, bare, buffers, limit, options) for who in ("stalloc", *rivals))
+                best = min((ratio for ratio, _ in others if ratio), default=None)
+                behind += best is not None and (ours[0] is None or ours[0] > best + 1e-9)
+                above = [seconds for ratio, seconds in others if (ratio or 9) > (ours[0] or 9)]
+                took = f"{ours[1]:.1f} / {min(above):.1f}" if above else f"{ours[1]:.1f} / -"
+                found.append([f"{ratio:.4f}" if ratio else "-" for ratio, _ in (ours, *others)] + [took])
+            print(pages.line([path.stem, len(buffers), *(" · ".join(cells) for cells in zip(*found))]), flush=True)
     print(f"\nBehind the best of the others in {behind} rows.")
 
 
