@@ -1,6 +1,6 @@
 """PyTorch's own tests of CUDA memory on stalloc, on the stand-in GPU: what passes natively has to pass served.
 
-    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/pytorch_tests.py FOLDER [--write bench/results/pytorch-tests.md]
+    PYTHONPATH=$(scripts/python-package) $(scripts/python-env) bench/pytorch_tests.py FOLDER [--write]
 
 FOLDER is the `test` folder of PyTorch's sources; nothing of it comes with stalloc. The tests need `expecttest`, `hypothesis` and
 `psutil`, on PYTHONPATH or installed. Of files of other things too only the tests run whose code speaks of memory, in
@@ -16,7 +16,6 @@ import importlib
 import inspect
 import json
 import os
-import queue
 import re
 import shutil
 import signal
@@ -26,8 +25,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from lib import pages, runs
 
 #: A test of a file of other things too is one of memory if its code, or that of its class's helpers that it calls, has one of these words.
 MEMORY = re.compile(r"memory|alloc|pool\b|record_stream|snapshot|segment|data_ptr|CUDAGraph|cuda\.graph\(|_checkpointed|oom")
@@ -43,17 +45,8 @@ NOT_MEMORY = ("TestCudaOptims", "TestCudaAutocast", "TestGDS")
 GPUS = 2
 
 
-@dataclass(frozen=True)
-class Way:
-    """One way to run the tests."""
-
-    name: str
-    is_planned: bool = False
-
-
-NATIVE = Way("natively")
-RECORDED = Way("recorded")
-SERVED = (Way("auto"), Way("planned", True))
+#: The ways to run the tests.
+NATIVE, RECORDED, SERVED = "natively", "recorded", ("auto", "planned")
 
 
 # ---- In the tests' process ----
@@ -141,22 +134,17 @@ class Tests:
     processes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def command(self, way: Way, plans: Path) -> tuple[list[str], dict[str, str]]:
+    def command(self, way: str, plans: Path) -> tuple[list[str], dict[str, str]]:
         """The start of a command and its environment."""
-        import stalloc
-
         stand_in = ["--dry-run", self.gpu, "--devices", str(GPUS)] if self.gpu else []
-        command = [str(Path(stalloc.__file__).parent / "_bin" / "stalloc")]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("STALLOC_")}
-        if way is RECORDED:
-            return [*command, "trace", "-o", str(plans), *stand_in, "--"], environment
-        from_plans = ["--plan", str(plans)] if way.is_planned else []
-        command += ["run", *from_plans, *stand_in, "--"]
-        if way is NATIVE:
-            return [*command, "env", "STALLOC_MODE=Torch", "STALLOC_LOG_LEVEL=3"], environment
-        return command, environment
+        if way == RECORDED:
+            return [str(runs.command()), "trace", "-o", str(plans), *stand_in, "--"], environment
+        from_plans = ["--plan", str(plans)] if way == "planned" else []
+        native = ["env", "STALLOC_MODE=Torch", "STALLOC_LOG_LEVEL=3"] if way == NATIVE else []
+        return [str(runs.command()), "run", *from_plans, *stand_in, "--", *native], environment
 
-    def lines(self, way: Way, file: str, names: list[str], plans: Path) -> Iterator[dict | None]:
+    def lines(self, way: str, file: str, names: list[str], plans: Path) -> Iterator[dict | None]:
         """What a process says; none when nothing came for a test's time, and at its end."""
         with self.lock:
             self.processes += 1
@@ -164,7 +152,7 @@ class Tests:
         results = self.scratch / f"results{number}"
         results.touch()
         command, environment = self.command(way, plans)
-        worker = [sys.executable, str(Path(__file__).resolve()), "--work", str(results), "--file", file, str(self.folder)]
+        worker = runs.own("--work", results, "--file", file, self.folder)
         log = (self.scratch / f"log{number}").open("wb")
         with log, (self.scratch / f"names{number}").open("w+") as names_file:
             json.dump(names, names_file)
@@ -195,7 +183,7 @@ class Tests:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def run(self, way: Way, file: str, names: list[str], plans: Path) -> dict[str, Outcome]:
+    def run(self, way: str, file: str, names: list[str], plans: Path) -> dict[str, Outcome]:
         """The outcomes of tests that share a process; where one takes it down, the rest get another."""
         outcomes: dict[str, Outcome] = {}
         while rest := [name for name in names if name not in outcomes]:
@@ -213,7 +201,7 @@ class Tests:
                 elif "test" in line:
                     current = line["test"]
         if self.verbose:
-            print(f"{file}, {way.name}: {', '.join(f'{name} {one.word}' for name, one in outcomes.items())}", file=sys.stderr)
+            print(f"{file}, {way}: {', '.join(f'{name} {one.word}' for name, one in outcomes.items())}", file=sys.stderr)
         return outcomes
 
     def names(self, file: str) -> list[str]:
@@ -226,24 +214,21 @@ class Tests:
         raise AssertionError("unreachable: a process ends or is given up")
 
 
-def compare(tests: Tests, file: str, names: list[str], ways: list[Way]) -> dict[str, dict[str, Outcome]]:
+def compare(tests: Tests, file: str, names: list[str], ways: list[str]) -> dict[str, dict[str, Outcome]]:
     """The outcomes of a few tests in each way, by way."""
-    plans = Path(tempfile.mkdtemp(dir=tests.scratch)) / "recording"
-    found = {NATIVE.name: tests.run(NATIVE, file, names, plans)}
-    if any(way.is_planned for way in ways):
-        found[RECORDED.name] = tests.run(RECORDED, file, names, plans)
-    for way in ways:
-        found[way.name] = tests.run(way, file, names, plans)
+    found: dict[str, dict[str, Outcome]] = {}
+
+    def run(names: list[str], ways: list[str]) -> None:
+        plans = Path(tempfile.mkdtemp(dir=tests.scratch)) / "recording"
+        for way in [NATIVE, *([RECORDED] if "planned" in ways else []), *ways]:
+            found.setdefault(way, {}).update(tests.run(way, file, names, plans))
+
+    run(names, ways)
     # What differs may be due to the company: those once more, natively and served.
-    different = {way: [n for n in names if found[way.name][n].word != found[NATIVE.name][n].word] for way in ways}
+    different = {way: [name for name in names if found[way][name].word != found[NATIVE][name].word] for way in ways}
     again = [name for name in names if any(name in wrong for wrong in different.values())]
-    if again != names and again:
-        fresh = Path(tempfile.mkdtemp(dir=tests.scratch)) / "recording"
-        found[NATIVE.name].update(tests.run(NATIVE, file, again, fresh))
-        if any(way.is_planned for way, wrong in different.items() if wrong):
-            found[RECORDED.name].update(tests.run(RECORDED, file, again, fresh))
-        for way in ways:
-            found[way.name].update(tests.run(way, file, again, fresh) if different[way] else {})
+    if again not in ([], names):
+        run(again, [way for way in ways if different[way]])
     return found
 
 
@@ -251,26 +236,31 @@ def summary(text: str) -> str:
     """The line of a failure that says most."""
     lines = [line for line in text.strip().splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"\w*(\.\w+)*(Error|Exception|exit status|nothing)\b", line)]
-    return (errors or lines or [""])[0][:150].replace("|", "\\|")
+    return (errors or lines or [""])[0][:150]
 
 
-def table(results: dict[str, dict[str, dict[str, Outcome]]], ways: list[Way]) -> str:
-    """The table, and below it what differs."""
-    head = ["file", "tests", "natively", *(way.name for way in ways)]
-    rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    differences = []
+def table(results: dict[str, dict[str, dict[str, Outcome]]], ways: list[str]) -> str:
+    """How many tests of each file pass."""
+    head = ["file", "tests", "natively", *ways]
+    rows = [pages.head(head, texts=len(head))]
     for file, found in results.items():
-        native = found[NATIVE.name]
+        native = found[NATIVE]
         passed = [name for name, one in native.items() if one.word == "passed"]
-        counts = [sum(found[way.name][name].word == "passed" for name in passed) for way in ways]
-        rows.append(f"| `{file}` | {len(native)} | {len(passed)} | " + " | ".join(map(str, counts)) + " |")
-        for name in native:
-            words = {way.name: found[way.name][name] for way in ways if found[way.name][name].word != native[name].word}
-            if words:
-                differences.append(f"| `{file}`: `{name}` | {native[name].word} | {', '.join(words)} | {told(words)} |")
-    if differences:
-        rows += ["", "| test | natively | otherwise in | there |", "|---|---|---|---|", *differences]
-    return "\n".join(rows) + "\n"
+        counts = [sum(found[way][name].word == "passed" for name in passed) for way in ways]
+        rows.append(pages.line([f"`{file}`", len(native), len(passed), *counts]))
+    return "\n".join(rows)
+
+
+def differences(results: dict[str, dict[str, dict[str, Outcome]]], ways: list[str], whole: bool) -> list[str]:
+    """A line for each test that ends otherwise than natively, or the whole text of it."""
+    lines = []
+    for file, found in results.items():
+        for name, native in found[NATIVE].items():
+            others = {way: found[way][name] for way in ways if found[way][name].word != native.word}
+            if others:
+                lines.append(f"{file}: {name}: natively {native.word}; {', '.join(others)}: {told(others)}")
+                lines += [f"==== {way}: {one.word}\n{one.text}" for way, one in others.items() if whole]
+    return lines
 
 
 def told(words: dict[str, Outcome]) -> str:
@@ -278,74 +268,43 @@ def told(words: dict[str, Outcome]) -> str:
     return "; ".join(dict.fromkeys(f"{one.word}: {summary(one.text)}" for one in words.values()))
 
 
-BEGIN, END = "<!-- bench/pytorch_tests.py -->\n", "<!-- end -->\n"
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = runs.parser("pytorch-tests.md")
     parser.add_argument("folder", type=Path, help="the `test` folder of PyTorch's sources")
     parser.add_argument("-k", metavar="REGEX", help="only tests whose Class.name has this in it")
     parser.add_argument("--file", action="append", choices=FILES, help="only this file; may be repeated")
-    parser.add_argument("--way", action="append", choices=[way.name for way in SERVED], help="only this way; may be repeated")
+    parser.add_argument("--way", action="append", choices=SERVED, help="only this way; may be repeated")
     parser.add_argument("--gpu", default="h100-80gb", help="the stand-in's model")
     parser.add_argument("--on-gpu", action="store_const", const=None, dest="gpu", help="on this machine's GPU")
     parser.add_argument("--seconds", type=float, default=120, help="time for a test, start of its process included")
     parser.add_argument("--together", type=int, default=24, metavar="N", help="tests in a process")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes at a time")
     parser.add_argument("--verbose", action="store_true", help="say each outcome, and the whole text of what differs")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table between the two comments of this file")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         work(str(options.folder), options.file[0], json.load(sys.stdin), options.work)
         return 0
-    ways = [way for way in SERVED if not options.way or way.name in options.way]
+    ways = [way for way in SERVED if not options.way or way in options.way]
     scratch = Path(tempfile.mkdtemp(prefix="pytorch-tests-"))
     tests = Tests(options.folder.resolve(), scratch, options.gpu, options.seconds, options.verbose)
     results: dict[str, dict[str, dict[str, Outcome]]] = {}
-    todo: queue.SimpleQueue[tuple[str, list[str]]] = queue.SimpleQueue()
+    parts: list[tuple[str, list[str]]] = []
     for file in options.file or FILES:
         names = [name for name in tests.names(file) if not options.k or re.search(options.k, name)]
-        results[file] = {way.name: {} for way in [NATIVE, RECORDED, *ways]}
-        for way in results[file].values():
-            way.update(dict.fromkeys(names, Outcome("not run")))
+        results[file] = {way: {} for way in [NATIVE, RECORDED, *ways]}
         together = 1 if file == "test_cuda_trace" else options.together  # each of its tests wants a process of its own
-        for start in range(0, len(names), together):
-            todo.put((file, names[start : start + together]))
-
-    def help_out() -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                file, names = todo.get_nowait()
-                for way, outcomes in compare(tests, file, names, ways).items():
-                    results[file][way].update(outcomes)
-
-    helpers = [threading.Thread(target=help_out) for _ in range(options.jobs)]
-    for one in helpers:
-        one.start()
-    for one in helpers:
-        one.join()
-    text = table(results, ways)
-    print(text, end="")
-    if options.verbose:
-        for file, found in results.items():
-            for way in ways:
-                for name, one in found[way.name].items():
-                    if one.word != found[NATIVE.name][name].word:
-                        print(f"\n==== {file} {name}, {way.name}: {one.word}\n{one.text}", file=sys.stderr)
+        parts += [(file, names[start : start + together]) for start in range(0, len(names), together)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for (file, _), outcomes in zip(parts, pool.map(lambda part: compare(tests, *part, ways), parts)):
+            for way, found in outcomes.items():
+                results[file][way].update(found)
+    print(table(results, ways), *differences(results, ways, options.verbose), sep="\n")
     if options.write:
-        before, _, rest = options.write.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        options.write.write_text(f"{before}{BEGIN}{text}{END}{after}")
+        pages.write("files", table(results, ways), "pytorch-tests.md")
     shutil.rmtree(scratch, ignore_errors=True)
-    worse = [
-        name
-        for found in results.values()
-        for way in ways
-        for name, one in found[NATIVE.name].items()
-        if one.word == "passed" and found[way.name][name].word != "passed"
-    ]
-    return int(bool(worse))
+    passed = [(found, name) for found in results.values() for name, one in found[NATIVE].items() if one.word == "passed"]
+    return int(any(found[way][name].word != "passed" for found, name in passed for way in ways))
 
 
 if __name__ == "__main__":
