@@ -10,12 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "core.h"
-#include "history.h"
-#include "statistics.h"
+#include "devices.h"
 
 namespace stalloc {
 
+using c10::cuda::MempoolId_t;
 using c10::cuda::CUDACachingAllocator::BlockInfo;
 using c10::cuda::CUDACachingAllocator::SegmentInfo;
 
@@ -97,111 +96,76 @@ inline void append_pools(const StallocCore* core, int index, MempoolId_t pool, H
   }
 }
 
-// Who is told of new segments: NCCL's communicators, which register them.
-struct Trackers {
-  std::mutex mutex;
-  std::vector<native::AllocatorTraceTracker> all;
-  std::atomic<bool> any{false};
-};
-
-template <typename Native>
-struct Snapshots : Statistics<Native> {
-  using Statistics<Native>::Statistics;
-  using Statistics<Native>::core;
-  using Statistics<Native>::devices;
-  using Statistics<Native>::next;
-  using Statistics<Native>::notes;
-  using Statistics<Native>::ours;
-  using Statistics<Native>::owner;
-
+struct Snapshots {
+  const Devices& devices;
   // From now to a snapshot it sees how fast the processor's clock runs: one that is made then sees next to nothing.
-  c10::ApproximateClockToUnixTimeConverter clock;
+  c10::ApproximateClockToUnixTimeConverter clock{};
 
-  void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear,
-                     const std::vector<std::string>& skip) {
-    next->recordHistory(enabled, recorder, length, level, clear, skip);
-    remember(enabled, recorder, length, level, clear, skip);
-  }
-  void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear) {
-    next->recordHistory(enabled, recorder, length, level, clear);
-    remember(enabled, recorder, length, level, clear, {});
-  }
-  void recordHistory(bool enabled, native::CreateContextFn recorder, size_t length, RecordContext level) {
-    next->recordHistory(enabled, recorder, length, level);
-    remember(enabled, recorder, length, level, false, {});
-  }
-  void remember(bool on, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear,
-                const std::vector<std::string>& skip) {
+  void remember(bool on, native::CreateContextFn recorder, size_t length, RecordContext level, bool clear = false,
+                const std::vector<std::string>& skip = {}) {
     if (!on) History::enable(false);
-    for (auto& device : devices) device->history.set(core, on, recorder, length, level, clear, skip);
+    for (auto& device : devices.all) device->history.set(device->core, on, recorder, length, level, clear, skip);
     if (on) History::enable(true);
   }
 
-  Trackers trackers;
-
-  void attachAllocatorTraceTracker(native::AllocatorTraceTracker tracker) {
-    next->attachAllocatorTraceTracker(tracker);
-    std::lock_guard<std::mutex> lock(trackers.mutex);
-    trackers.all.push_back(std::move(tracker));
-    trackers.any.store(true);
-  }
-
-  // To be called once the arena is there. A solid one is a segment; what is mapped by pages cannot be registered.
-  C10_NOINLINE void tell_trackers(Device& device) {
-    if (device.is_arena_told.exchange(true) || core->is_solid(device.index) != 1) return;
-    std::vector<native::AllocatorTraceTracker> wanted;
-    {
-      std::lock_guard<std::mutex> lock(trackers.mutex);
-      wanted = trackers.all;
-    }
-    StallocArena arena{};
-    core->arena(device.index, &arena);
-    const auto entry = make_entry<TraceEntry>(TraceEntry::SEGMENT_ALLOC, c10::DeviceIndex(device.index), size_t(arena.address),
-                                              size_t(arena.size), nullptr, MempoolId_t{0, 0}, c10::getApproximateTime(),
-                                              std::shared_ptr<c10::GatheredContext>());
-    for (const auto& tracker : wanted) tracker(entry);
-  }
-
-  native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) { return with_pools(next->snapshot(pool, traces), pool, traces); }
-  native::SnapshotInfo snapshot(MempoolId_t pool) { return with_pools(next->snapshot(pool), pool, true); }
-  native::SnapshotInfo snapshot() { return with_pools(next->snapshot(), {0, 0}, true); }
-
-  native::SnapshotInfo with_pools(native::SnapshotInfo result, MempoolId_t pool, bool traces) {
-    for (auto& device : devices) {
-      append_pools(core, device->index, pool, device->history, result.segments);
+  // The native allocator's snapshot of a pool, or of all for {0, 0}, with the arena's share.
+  native::SnapshotInfo with_arena(native::SnapshotInfo result, MempoolId_t pool, bool traces) {
+    for (auto& device : devices.all) {
+      append_pools(device->core, device->index, pool, device->history, result.segments);
       if (!History::any_enabled()) continue;
       StallocCounters counters{};
-      core->counters(device->index, &counters, 0, 0);
+      device->core->counters(device->index, &counters, 0, 0);
       device->history.snapshot_taken(counters.all.bytes.current);
     }
-    return pool == MempoolId_t{0, 0} ? with_arena(std::move(result), traces) : result;
-  }
-
-  native::SnapshotInfo with_arena(native::SnapshotInfo result, bool traces) {
+    if (pool != MempoolId_t{0, 0}) return result;
     auto to_unix = clock.makeConverter();
-    for (size_t index = 0; index < devices.size(); ++index) {
-      auto& history = devices[index]->history;
-      append_arena(core, int(index), history, result.segments);
-      if (!traces || index >= result.device_traces.size()) continue;
-      history.complete_frees(core);
-      history.merge_into(result.device_traces[index], to_unix);
+    for (auto& device : devices.all) {
+      append_arena(device->core, device->index, device->history, result.segments);
+      if (!traces || size_t(device->index) >= result.device_traces.size()) continue;
+      device->history.complete_frees(device->core);
+      device->history.merge_into(result.device_traces[device->index], to_unix);
     }
     return result;
   }
 
-  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* address) {
-    StallocBlock block{};
-    if (!ours(address, &block)) return next->getContextForPointer(address);
-    auto* device = block.address == uint64_t(address) ? owner(address) : nullptr;
+  // The stack of the block that begins at an address, if it was taken.
+  std::shared_ptr<c10::GatheredContext> stack_of(const void* address, const StallocBlock& block) const {
+    auto* device = block.address == uint64_t(address) ? devices.owner(address) : nullptr;
     return device != nullptr ? device->history.stack_of(block.address) : nullptr;
   }
+};
 
-  void annotateMemory(const void* address, const std::string& text) {
-    StallocBlock block{};
-    auto* device = owner(address);
-    if (device == nullptr || !ours(address, &block)) return next->annotateMemory(address, text);
-    if (History::any_enabled()) device->history.annotated(block, this->said(text));
+// Those who are told of new segments: NCCL's communicators, which register them.
+class Trackers {
+ public:
+  bool any() const { return is_any.load(std::memory_order_relaxed); }
+
+  void attach(native::AllocatorTraceTracker tracker) {
+    std::lock_guard<std::mutex> lock(mutex);
+    all.push_back(std::move(tracker));
+    is_any.store(true);
   }
+
+  // To be called once the arena is there. A solid one is a segment; what is mapped by pages cannot be registered.
+  C10_NOINLINE void tell(Device& device) {
+    if (device.is_arena_told.exchange(true) || device.core->is_solid(device.index) != 1) return;
+    std::vector<native::AllocatorTraceTracker> wanted;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      wanted = all;
+    }
+    StallocArena arena{};
+    device.core->arena(device.index, &arena);
+    const auto entry =
+        make_entry<TraceEntry>(TraceEntry::SEGMENT_ALLOC, device.index, size_t(arena.address), size_t(arena.size), nullptr,
+                               MempoolId_t{0, 0}, c10::getApproximateTime(), std::shared_ptr<c10::GatheredContext>());
+    for (const auto& tracker : wanted) tracker(entry);
+  }
+
+ private:
+  std::mutex mutex;
+  std::vector<native::AllocatorTraceTracker> all;
+  std::atomic<bool> is_any{false};
 };
 
 }  // namespace stalloc

@@ -55,22 +55,30 @@ struct PagesHeader {
 constexpr char PAGES_VERSION = STALLOC_TORCH >= 2013 ? 3 : 1;
 
 // Whether an allocator is told of captures. Older ones are not: there, any redirection to a private pool may be one.
-template <typename Native, typename = void>
+template <typename Native = c10::cuda::CUDACachingAllocator::CUDAAllocator, typename = void>
 struct MarksCaptures : std::false_type {};
 template <typename Native>
 struct MarksCaptures<Native, std::void_t<decltype(&Native::markCaptureBegin)>> : std::true_type {};
 
-// Whether threads can have a text of theirs put on what they allocate.
-template <typename Native, typename = void>
-struct HasUserMetadata : std::false_type {};
+// The text that the thread has put on what it allocates. Older versions have none.
 template <typename Native>
-struct HasUserMetadata<Native, std::void_t<decltype(&Native::getUserMetadata)>> : std::true_type {};
+auto user_metadata(Native* native, int) -> decltype(native->getUserMetadata()) {
+  return native->getUserMetadata();
+}
+template <typename Native>
+std::string user_metadata(Native*, long) {
+  return {};
+}
 
-// Whether an allocator can be asked for the share of the device that it may hold.
-template <typename Native, typename = void>
-struct TellsMemoryFraction : std::false_type {};
+// The share of the device that an allocator may hold. Older versions do not tell.
 template <typename Native>
-struct TellsMemoryFraction<Native, std::void_t<decltype(&Native::getMemoryFraction)>> : std::true_type {};
+auto memory_fraction(Native* native, c10::DeviceIndex index, int) -> decltype(native->getMemoryFraction(index)) {
+  return native->getMemoryFraction(index);
+}
+template <typename Native>
+double memory_fraction(Native*, c10::DeviceIndex, long) {
+  return 1.0;
+}
 
 // An entry of the history; {0, 0}: outside all private pools. Older versions' entries do not name their pool.
 template <typename Entry, typename Time, typename Stack>

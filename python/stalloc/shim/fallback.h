@@ -1,10 +1,13 @@
-// Memory that ran out, as the program hears of it: once, after every attempt, with what both sides hold and the program's own
-// limit in the exception's text.
+// Requests that the native allocator serves, and memory that ran out, as the program hears of it: once, after every attempt, with
+// what both sides hold and the program's own limit in the exception's text.
 #pragma once
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/util/ApproximateClock.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <string>
@@ -12,7 +15,7 @@
 #include <vector>
 
 #include "core.h"
-#include "device.h"
+#include "devices.h"
 
 namespace stalloc {
 
@@ -112,6 +115,76 @@ class OutOfMemory {
   std::vector<OutOfMemoryObserver> listening() {
     std::lock_guard<std::mutex> lock(mutex);
     return observers;
+  }
+};
+
+// One request is asked for again: what the native allocator counts meanwhile is counted already.
+class Again {
+ public:
+  explicit Again(Device& of) : device(of) { count(-1); }
+  ~Again() { count(1); }
+  Again(const Again&) = delete;
+  Again& operator=(const Again&) = delete;
+
+ private:
+  Device& device;
+  void count(int sign) noexcept {
+    try {
+      device.again.add(device.next->getDeviceStats(device.index), sign);
+    } catch (...) {
+      // A counter that cannot be read stays as it is.
+    }
+  }
+};
+
+struct Fallback {
+  // Frees what the program can do without for a while, when a request is about to fail; false if there is no more of it.
+  inline static std::atomic<bool (*)(int)> relieve{nullptr};
+  OutOfMemory out_of_memory;
+
+  // Calls the native allocator; when the device is full, gives the arena's idle memory back and tries once more, and begins anew
+  // once the program did without something.
+  template <typename Allocate, typename Anew>
+  auto ask(Device* device, size_t size, Allocate&& allocate, Anew&& anew) -> decltype(allocate()) {
+    if (device == nullptr) return allocate();
+    device->learn_limit();
+    const auto begun = c10::getApproximateTime();
+    bool is_full = false;
+    try {
+      return asked(*device, allocate);
+    } catch (const c10::OutOfMemoryError&) {
+      const auto failed = c10::getApproximateTime();
+      is_full = !out_of_memory.may_fit(*device, size) || device->trim() == 0;
+      if (is_full && !is_relieved(*device)) out_of_memory.explain(*device, size);
+      if (History::any_enabled()) device->history.leave_out(begun, failed);
+    }
+    OutOfMemory::forget();
+    const Again again(*device);
+    if (is_full) return anew();
+    try {
+      return asked(*device, allocate);
+    } catch (const c10::OutOfMemoryError&) {
+      if (!is_relieved(*device)) out_of_memory.explain(*device, size);
+    }
+    OutOfMemory::forget();
+    return anew();
+  }
+
+ private:
+  // Called with no lock held, as the callback takes Python's.
+  static bool is_relieved(const Device& device) {
+    const auto call = relieve.load();
+    return call != nullptr && call(device.index);
+  }
+
+  template <typename Allocate>
+  static auto asked(Device& device, Allocate&& allocate) -> decltype(allocate()) {
+    // While a graph is captured, other threads come here too: taking memory from the driver would end the capture.
+    const c10::cuda::CUDAStreamCaptureModeGuard relaxed{cudaStreamCaptureModeRelaxed};
+    Limit::Asking asking(device.limit, [&](double share) { device.next->setMemoryFraction(share, device.index); });
+    auto result = allocate();
+    device.refresh();
+    return result;
   }
 };
 
