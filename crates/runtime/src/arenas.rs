@@ -3,21 +3,20 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use stalloc_allocator::{Arena, Error, Freed, LiveBlock, Moved, PoolId, PoolPart, Served};
+use stalloc_allocator::{Arena, Error, Freed, LiveBlock, Moved, PoolId, Served};
 use stalloc_common::{figures, settings};
 use stalloc_device::{Address, Device, GpuDevice, Host, HostPages, Shared, Stream};
 use stalloc_plan::Plan;
 
 use crate::budget::{Budgeted, DeviceBudget};
 use crate::counters::Counters;
+use crate::devices::{self, ArenaReport, HOST, LockedArena, MOST, Open, index, of, owner, used, with};
 use crate::exports::Export;
 use crate::fork;
 use crate::learning;
-use crate::locked_arena::{ArenaReport, LockedArena, Open};
 use crate::messages::say;
 use crate::order;
 use crate::pinned;
-use crate::registry::{self, HOST, MOST, index, of, owner, used};
 use crate::serving::Serving;
 use crate::solid;
 
@@ -109,7 +108,7 @@ pub fn prepare(device: i32, mut plan: Plan) -> bool {
     };
     // A rank's plan may have been recorded on another of the machine's GPUs.
     plan.device = u32::try_from(device).unwrap_or(0);
-    registry::prepare(index, plan, open)
+    devices::prepare(index, plan, open)
 }
 
 /// Takes back all plans that were not begun with: what a process was told before it was forked is not for its child.
@@ -159,23 +158,11 @@ pub fn pool_begin(device: i32, id: PoolId) -> bool {
     of(device).is_some_and(|locked| locked.pool_begin(id))
 }
 
-/// See [`Arena::pool_end`].
-pub fn pool_end(device: i32, id: PoolId) {
-    if let Some(locked) = of(device) {
-        locked.with(|arena| arena.pool_end(id));
-    }
-}
-
 /// Serves `size` bytes of a pool; `None`: ask the fallback.
 pub fn pool_serve(device: i32, id: PoolId, size: u64, stream: Stream) -> Option<Served> {
     let served = of(device)?.pool_serve(id, size, stream)?;
     order::handed_out(device, served.address, served.bytes, stream);
     Some(served)
-}
-
-/// All memory of a device's pools, in the order of addresses.
-pub fn pool_parts(device: i32) -> Vec<PoolPart> {
-    of(device).and_then(|locked| locked.with(|arena| arena.pool_parts())).unwrap_or_default()
 }
 
 /// See [`Arena::pool_restore`].
@@ -216,9 +203,7 @@ pub fn allow_peer(device: i32, peer: i32) -> bool {
 /// See [`Arena::set_capturing`]. Pinned memory is served to no graph either.
 pub fn set_capturing(device: i32, capturing: bool) {
     pinned::set_capturing(device, capturing);
-    if let Some(locked) = of(device) {
-        locked.with(|arena| arena.set_capturing(capturing));
-    }
+    with(device, |arena| arena.set_capturing(capturing));
 }
 
 /// The program begins a step, on every device.
@@ -232,8 +217,7 @@ pub fn step_begin() {
 
 /// Gives device memory back that no live block needs; returns the bytes.
 pub fn trim(device: i32) -> u64 {
-    let trimmed = of(device).and_then(|locked| locked.with(|arena| arena.give_back(u64::MAX).unwrap_or(0)));
-    trimmed.unwrap_or(0)
+    with(device, |arena| arena.give_back(u64::MAX).unwrap_or(0)).unwrap_or(0)
 }
 
 /// Whether the arena of a device may sleep now; `None` if there is none.
@@ -248,12 +232,12 @@ pub fn sleep(device: i32, keep: &[Range<Address>], discard: &[Range<Address>]) -
 
 /// See [`Arena::wake`].
 pub fn wake(device: i32, first: &[Range<Address>]) -> Option<Result<Moved, Error>> {
-    of(device)?.with(|arena| arena.wake(first))
+    with(device, |arena| arena.wake(first))
 }
 
 /// See [`Arena::asleep`].
 pub fn asleep(device: i32) -> Option<u64> {
-    of(device)?.with(|arena| arena.asleep())?
+    with(device, |arena| arena.asleep())?
 }
 
 /// See [`Arena::sleeps_at`].
@@ -263,18 +247,18 @@ pub fn sleeps_at(address: Address) -> bool {
 
 /// The arena's address range and the device memory behind it.
 pub fn arena(device: i32) -> Option<(Range<Address>, u64)> {
-    of(device)?.with(|arena| (arena.addresses(), arena.reserved()))
+    with(device, |arena| (arena.addresses(), arena.reserved()))
 }
 
 /// Whether the arena is one allocation, whose addresses the driver knows as one piece.
 pub fn is_solid(device: i32) -> bool {
-    of(device).and_then(|locked| locked.with(|arena| arena.is_solid())).unwrap_or(false)
+    with(device, |arena| arena.is_solid()).unwrap_or(false)
 }
 
 /// The parts of the arena's range that have device memory behind them, in order, and after how many changes this is so.
 pub fn mapped(device: i32) -> (Vec<Range<Address>>, u64) {
     // An arena changes its memory only while its lock is held, as it is here.
-    of(device).and_then(|locked| locked.with(|arena| (arena.mapped(), memory_changes(device)))).unwrap_or_default()
+    with(device, |arena| (arena.mapped(), memory_changes(device))).unwrap_or_default()
 }
 
 /// How often the memory behind a GPU's arena changed so far. Takes no lock.
@@ -298,12 +282,12 @@ pub fn forbid_waits() {
 
 /// Every block that is in use or pending, in the order of addresses.
 pub fn blocks(device: i32) -> Vec<LiveBlock> {
-    of(device).and_then(|locked| locked.with(|arena| arena.blocks())).unwrap_or_default()
+    with(device, |arena| arena.blocks()).unwrap_or_default()
 }
 
 /// The blocks and the mapped parts at one moment.
 pub fn layout(device: i32) -> (Vec<LiveBlock>, Vec<Range<Address>>) {
-    of(device).and_then(|locked| locked.with(|arena| (arena.blocks(), arena.mapped()))).unwrap_or_default()
+    with(device, |arena| (arena.blocks(), arena.mapped())).unwrap_or_default()
 }
 
 /// What is counted of a device's arena; then peaks and totals begin again, those that are to.

@@ -7,8 +7,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::devices;
 use crate::messages::say;
-use crate::registry;
 
 /// Does `act` for the function `name` that C calls; after a panic, what `otherwise` says.
 #[inline]
@@ -31,7 +31,7 @@ pub fn contained<T>(name: &'static str, act: impl FnOnce() -> T, otherwise: impl
 #[cold]
 fn gave_up(name: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
-    registry::retire();
+    devices::retire();
     if !SAID.swap(true, Ordering::AcqRel) {
         say(&format!("internal error ({name}); the job goes on without its plan"));
     }

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use stalloc_caching::{Rivals, RivalsHeld};
 use stalloc_learning::{Finding, Knowledge, Learning};
 
-use crate::locked_arena::LockedArena;
+use crate::devices::LockedArena;
 use crate::messages::say;
 use crate::serving::Serving;
-use crate::{fork, registry};
+use crate::{devices, fork};
 
 /// How often journals are read if no step begins: at ten million requests a second a journal holds a fifth of a second.
 const PERIOD: Duration = Duration::from_millis(50);
@@ -163,7 +163,7 @@ struct Keeping {
 
 fn learn_everywhere(mut keeping: Keeping) -> Keeping {
     let mut learned = lock(&LEARNED);
-    for (device, locked) in registry::all() {
+    for (device, locked) in devices::all() {
         if locked.is_open() {
             let learned = learned.entry(device).or_insert_with(|| Learned::of(device));
             learn(learned, locked);
@@ -204,7 +204,7 @@ fn not_kept(error: &str) {
 
 /// Whether a plan that was there serves a device well: it is as good as what was learned from the run.
 fn is_served_well(device: i32) -> bool {
-    let locked = registry::all().find(|(other, _)| *other == device);
+    let locked = devices::all().find(|(other, _)| *other == device);
     let now = locked.and_then(|(_, locked)| locked.with(|arena| arena.statistics()));
     now.is_none_or(|now| now.planned > 0 && now.plans == 0)
 }
@@ -264,7 +264,7 @@ pub fn outcome(device: i32) -> Option<JobOutcome> {
         }
     };
     let known = learned.get_mut(&device)?;
-    let (_, locked) = registry::all().find(|&(number, _)| number == device)?;
+    let (_, locked) = devices::all().find(|&(number, _)| number == device)?;
     hear(known, locked);
     let report = locked.report()?;
     let others = report.fallback_reserved + report.arena.pools;
@@ -286,7 +286,7 @@ pub fn keep(folder: &Path, rank: u64) -> usize {
     }
     let mut learned = lock(&LEARNED);
     let mut kept = 0;
-    for (device, locked) in registry::all().filter(|(_, locked)| locked.is_open()) {
+    for (device, locked) in devices::all().filter(|(_, locked)| locked.is_open()) {
         let mut learned = learned.remove(&device).unwrap_or_else(|| Learned::of(device));
         hear(&mut learned, locked);
         if is_served_well(device) {

@@ -1,7 +1,7 @@
 // clang-format off
 // The C interface between the shims and the Rust core. The core fills the table; a shim calls through it.
 //
-// Made from crates/runtime/src/table.rs and what it names: change that, then `UPDATE_HEADER=1 cargo test -p stalloc-runtime --test header`.
+// Made from crates/runtime/src/table.rs and what it names: change that, then `UPDATE_HEADER=1 cargo test -p stalloc-runtime header`.
 
 #pragma once
 

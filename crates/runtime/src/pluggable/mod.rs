@@ -17,10 +17,10 @@ use stalloc_common::figures::bytes;
 use stalloc_device::{Address, Device, GpuDevice, Host, Stream};
 
 use crate::arenas::{self, HOST_BYTES};
+use crate::devices::{self, HOST};
 use crate::fault::contained;
 use crate::fork;
 use crate::messages::say;
-use crate::registry::{self, HOST};
 
 mod environment;
 mod exception;
@@ -52,7 +52,7 @@ struct Fallback {
     free: fn(i32) -> u64,
 }
 
-static FALLBACKS: [Mutex<Option<Fallback>>; registry::MOST] = [const { Mutex::new(None) }; registry::MOST];
+static FALLBACKS: [Mutex<Option<Fallback>>; devices::MOST] = [const { Mutex::new(None) }; devices::MOST];
 
 fn gpu(device: i32) -> Result<GpuDevice, stalloc_device::Error> {
     let ordinal = u32::try_from(device).unwrap_or(u32::MAX);

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use stalloc_allocator::{LiveBlock, PoolPart};
 use stalloc_caching::CachedState;
 
-use super::pointer;
+use super::{number, pointer};
 use crate::segments::ServedSegment;
 
 /// A live block of an arena.
@@ -31,6 +31,12 @@ impl From<LiveBlock> for CoreBlock {
             stream: pointer(block.stream),
             pending: u32::from(block.pending),
         }
+    }
+}
+
+impl From<CoreBlock> for LiveBlock {
+    fn from(CoreBlock { address, size, requested, stream, .. }: CoreBlock) -> Self {
+        LiveBlock { address, size, requested, stream: number(stream), pending: false }
     }
 }
 
