@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use stalloc_allocator::{Arena, Error, Freed, LiveBlock, Moved, PoolId, Served};
 use stalloc_common::{figures, settings};
-use stalloc_device::{Address, Device, GpuDevice, Host, HostPages, Shared, Stream};
+use stalloc_device::{Address, Device, Error as DeviceError, GpuDevice, Host, HostPages, Shared, Stream};
 use stalloc_plan::Plan;
 
 use crate::budget::{Budgeted, DeviceBudget};
@@ -27,16 +27,19 @@ static BUDGETS: [DeviceBudget; MOST] = [const { DeviceBudget::new() }; MOST];
 
 static ON_DEPARTURE: OnceLock<fn(i32)> = OnceLock::new();
 
+/// A GPU, by whichever driver is there.
+pub(crate) fn gpu(device: i32) -> Result<GpuDevice, DeviceError> {
+    let ordinal = u32::try_from(device).unwrap_or(u32::MAX);
+    GpuDevice::cuda(ordinal).or_else(|cuda| GpuDevice::hip(ordinal).map_err(|_| cuda))
+}
+
 /// Plans that say so were made for a program on an AMD GPU; others follow whichever driver is there. With
 /// `STALLOC_DYNAMIC=0`, as users of the paper's artifact know it, what is not planned is left to PyTorch's allocator.
 fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
     fork::in_use();
-    let gpu = match GpuDevice::cuda(plan.device) {
-        Ok(gpu) => gpu,
-        Err(cuda) => GpuDevice::hip(plan.device).map_err(|_| cuda)?,
-    };
-    let index = index(i32::try_from(plan.device).unwrap_or(i32::MAX));
-    let budget = &BUDGETS[index.ok_or_else(|| Error::Plan(format!("there is no device {}", plan.device)))?];
+    let number = i32::try_from(plan.device).unwrap_or(i32::MAX);
+    let gpu = gpu(number)?;
+    let budget = &BUDGETS[index(number).ok_or_else(|| Error::Plan(format!("there is no device {}", plan.device)))?];
     let is_amd = gpu.is_amd();
     let device = Budgeted::new(gpu, budget);
     let room = device.memory_info().map(|info| info.free.min(budget.of_arena())).ok();
@@ -48,11 +51,7 @@ fn open_gpu(plan: &Plan) -> Result<Box<dyn Serving>, Error> {
         }
     };
     let planned_only = settings::DYNAMIC.is("0");
-    Ok(learned_from(
-        if planned_only { arena.planned_only() } else { arena },
-        i32::try_from(plan.device).unwrap_or(i32::MAX),
-        room,
-    ))
+    Ok(learned_from(if planned_only { arena.planned_only() } else { arena }, number, room))
 }
 
 /// An arena in one allocation, `more` bytes larger than its plan needs.

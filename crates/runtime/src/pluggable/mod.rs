@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use stalloc_allocator::{Allocator, Error};
 use stalloc_caching::{Caching, Settings};
 use stalloc_common::figures::bytes;
-use stalloc_device::{Address, Device, GpuDevice, Host, Stream};
+use stalloc_device::{Address, Device, Error as DeviceError, Host, Stream};
 
 use crate::arenas::{self, HOST_BYTES};
 use crate::devices::{self, HOST};
@@ -25,68 +25,38 @@ use crate::messages::say;
 mod environment;
 mod exception;
 
-pub use exception::ExceptionKind;
-
-/// Why a request was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The exception to raise.
-    pub kind: ExceptionKind,
-    /// What it says.
-    pub text: String,
-}
-
-impl Refusal {
-    fn other(text: &str) -> Self {
-        Refusal { kind: ExceptionKind::Other, text: format!("stalloc: {text}") }
-    }
-}
+pub use exception::Refusal;
 
 /// Larger requests PyTorch's own allocator refuses without a look at the device, bytes.
 const LARGEST: u64 = 1 << 60;
 
 /// What serves the requests that the arena of a device does not.
-struct Fallback {
-    allocator: Box<dyn Allocator + Send>,
-    /// Free memory of the device, bytes.
-    free: fn(i32) -> u64,
-}
+type Fallback = Box<dyn Allocator + Send>;
 
 static FALLBACKS: [Mutex<Option<Fallback>>; devices::MOST] = [const { Mutex::new(None) }; devices::MOST];
-
-fn gpu(device: i32) -> Result<GpuDevice, stalloc_device::Error> {
-    let ordinal = u32::try_from(device).unwrap_or(u32::MAX);
-    GpuDevice::cuda(ordinal).or_else(|cuda| GpuDevice::hip(ordinal).map_err(|_| cuda))
-}
 
 fn open(device: i32) -> Result<Fallback, Error> {
     fork::in_use();
     if device == HOST {
-        let allocator = Box::new(Caching::new(Host::new(HOST_BYTES), Settings::default()));
-        return Ok(Fallback { allocator, free: |_| HOST_BYTES });
+        return Ok(Box::new(Caching::new(Host::new(HOST_BYTES), Settings::default())));
     }
-    let allocator = Box::new(Caching::new(gpu(device)?, Settings::default()));
-    let free = |device| gpu(device).and_then(|gpu| gpu.memory_info()).map_or(0, |info| info.free);
-    Ok(Fallback { allocator, free })
+    Ok(Box::new(Caching::new(arenas::gpu(device)?, Settings::default())))
 }
 
 /// Does something with the fallback of a device. A panic in it costs its memory, which is not used again.
 fn with<T>(device: i32, act: impl FnOnce(&mut Option<Fallback>) -> Result<T, Error>) -> Result<T, Error> {
-    let index = device.checked_sub(HOST).and_then(|index| usize::try_from(index).ok());
-    let Some(fallback) = index.and_then(|index| FALLBACKS.get(index)) else {
-        return Err(Error::Device(stalloc_device::Error::Unsupported("be found: there is none of this number")));
+    let Some(fallback) = devices::index(device).map(|index| &FALLBACKS[index]) else {
+        return Err(DeviceError::Unsupported("be found: there is none of this number").into());
     };
     let mut fallback = fallback.lock().unwrap_or_else(PoisonError::into_inner);
     let done = catch_unwind(AssertUnwindSafe(|| act(&mut fallback)));
-    if let (Ok(_), Some(Fallback { allocator, .. })) = (&done, &*fallback) {
+    if let (Ok(_), Some(allocator)) = (&done, &*fallback) {
         arenas::fallback_holds(device, allocator.reserved(), allocator.allocated());
     }
     done.unwrap_or_else(|_| {
         say("internal error in the fallback; its memory is not used again");
         std::mem::forget(fallback.take());
-        Err(Error::Device(stalloc_device::Error::Unsupported(
-            "serve this after an internal error; it is safe to retry",
-        )))
+        Err(DeviceError::Unsupported("serve this after an internal error; it is safe to retry").into())
     })
 }
 
@@ -100,45 +70,43 @@ pub fn malloc(device: i32, size: u64, stream: Stream) -> Result<Address, Refusal
         return Ok(0);
     }
     if fork::is_child() {
-        return Err(Refusal::other(
-            "a process that was forked from one that uses a GPU cannot use it; start it afresh (spawn)",
-        ));
+        let text = "stalloc: a process that was forked from one that uses a GPU cannot use it; start it afresh (spawn)";
+        return Err(Refusal::Other(text.to_owned()));
     }
     if size >= LARGEST {
-        let text = "CUDA out of memory. Tried to allocate more than 1EB memory.".to_owned();
-        return Err(Refusal { kind: ExceptionKind::OutOfMemory, text });
+        let text = "CUDA out of memory. Tried to allocate more than 1EB memory.";
+        return Err(Refusal::OutOfMemory(text.to_owned()));
     }
     if let Some(served) = arenas::serve(device, size, stream) {
         return Ok(served.address);
     }
-    let mut held = (0, 0);
+    let mut held = 0;
     let served = with(device, |fallback| {
         if fallback.is_none() {
             *fallback = Some(open(device)?);
         }
-        let Some(Fallback { allocator, free }) = fallback else { return Err(Error::UnknownAddress(0)) };
+        let Some(allocator) = fallback else { return Err(Error::UnknownAddress(0)) };
         let mut served = allocator.malloc(size, stream);
         if matches!(served, Err(Error::OutOfMemory { .. })) && arenas::trim(device) > 0 {
             served = allocator.malloc(size, stream);
         }
-        if served.is_err() {
-            held = (allocator.reserved(), free(device));
-        }
+        held = allocator.reserved();
         served
     });
     served.map_err(|error| match error {
         Error::OutOfMemory { .. } => {
-            let arena = arenas::arena(device).map_or(0, |(_, reserved)| reserved);
-            let text = format!(
+            let held = held + arenas::arena(device).map_or(0, |(_, reserved)| reserved);
+            let free = || Ok::<_, DeviceError>(arenas::gpu(device)?.memory_info()?.free);
+            let free = if device == HOST { HOST_BYTES } else { free().unwrap_or(0) };
+            Refusal::OutOfMemory(format!(
                 "CUDA out of memory. Tried to allocate {}. GPU {device} has {} free; stalloc holds {}, all of it needed by \
                  tensors or too scattered to be given back.",
                 bytes(size),
-                bytes(held.1),
-                bytes(arena + held.0)
-            );
-            Refusal { kind: ExceptionKind::OutOfMemory, text }
+                bytes(free),
+                bytes(held)
+            ))
         }
-        error => Refusal::other(&format!("GPU {device}: {error}")),
+        error => Refusal::Other(format!("stalloc: GPU {device}: {error}")),
     })
 }
 
@@ -148,7 +116,7 @@ fn free(device: i32, address: Address) {
         return;
     }
     // What it does not know was not handed out.
-    let _ = with(device, |fallback| fallback.as_mut().map_or(Ok(()), |fallback| fallback.allocator.free(address)));
+    let _ = with(device, |fallback| fallback.as_mut().map_or(Ok(()), |allocator| allocator.free(address)));
 }
 
 fn address(pointer: *const c_void) -> u64 {
@@ -162,12 +130,12 @@ pub extern "C-unwind" fn stalloc_malloc(size: isize, device: c_int, stream: *mut
     // After a fault the arena serves nothing any more, and the fallback is asked.
     let from_fallback = || {
         catch_unwind(AssertUnwindSafe(serve))
-            .unwrap_or_else(|_| Err(Refusal::other("internal error; it is safe to retry")))
+            .unwrap_or_else(|_| Err(Refusal::Other("stalloc: internal error; it is safe to retry".to_owned())))
     };
     match contained("stalloc_malloc", serve, from_fallback) {
         Ok(address) => ptr::with_exposed_provenance_mut(address as usize),
         // SAFETY: PyTorch's wrapper, which called this, expects exceptions; nothing here is left to drop.
-        Err(refusal) => unsafe { exception::throw(refusal.kind, refusal.text) },
+        Err(refusal) => unsafe { exception::throw(refusal) },
     }
 }
 
