@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::{FIRST_FIT_WORK, ORDER_WORK, Until};
+use crate::clock::{ORDER_WORK, Until, WORK_PER_ITEM};
 use crate::exact::{Choice, Exact, SearchOutcome, Style, Taste};
 use crate::first_fit::FirstFit;
 use crate::hash::mix;
@@ -22,10 +22,6 @@ const LARGEST: usize = 2048;
 
 /// Cores tried in turn: what lives where the load is within so many thousandths of its maximum.
 const MARGINS: [u64; 10] = [0, 10, 20, 30, 50, 75, 100, 150, 200, 300];
-
-/// Work of the shortest searches for each group of a core. A search that succeeds hardly ever turns back, so short
-/// ones in many styles find more than long ones.
-const WORK_PER_GROUP: u64 = 1000;
 
 /// The best styles for cores fill the lowest valleys with what lives longest, with little noise or none. By what fits the steps of two
 /// recorded pipelines ended 0.1 and 0.2 % above the bound.
@@ -59,14 +55,14 @@ impl CoreSearch {
         let blame = &self.blame;
         let chosen = |i: u32| heaviest.of(i) >= least || blame[i as usize] > 0;
         let Some(core) = ItemCore::new(part, chosen) else { return (None, part.items.len() as u64) };
-        let allowed = WORK_PER_GROUP.saturating_mul(core.groups.len() as u64).saturating_mul(luby(turn + 1));
+        let allowed = WORK_PER_ITEM.saturating_mul(core.groups.len() as u64).saturating_mul(luby(turn + 1));
         let (order, mut work) = core.order(target - part.base, style(turn, mix(seed ^ mix(k))), allowed, fit.deadline);
         work += part.items.len() as u64;
         let Some(order) = order else { return (None, work) };
         let others = arrange(part, heaviest, all(Rule::Size));
         let before = fit.work;
         let offsets = complete(fit, order, &others);
-        work += FIRST_FIT_WORK * (fit.work - before) + ORDER_WORK * others.len() as u64;
+        work += fit.work - before + ORDER_WORK * others.len() as u64;
         let Some(offsets) = offsets else { return (None, work) };
         for (i, (item, offset)) in part.items.iter().zip(&offsets).enumerate() {
             self.blame[i] += u32::from(offset.saturating_add(item.size) > target);
@@ -111,7 +107,7 @@ impl ItemCore {
         let allowed = work;
         let mut at: Vec<(u64, u32)> = self.problem.decided.iter().map(|&(id, offset)| (offset, id)).collect();
         for part in &self.problem.parts {
-            let mut exact = Exact::new(part, 1 << 14);
+            let mut exact = Exact::new(part);
             exact.deadline = deadline;
             let outcome = exact.run(limit / self.problem.unit, style, work);
             work = work.saturating_sub(exact.work);

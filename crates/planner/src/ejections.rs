@@ -11,19 +11,14 @@ mod stacking;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::clock::{Until, is_over};
+use crate::clock::{Until, WORK_PER_ITEM, is_over};
 use crate::hash::{Rng, mix};
 use crate::lifetimes::Lifetimes;
 use crate::part::{Item, Part, Places};
 use stacking::Stacking;
 
-/// Work of one call: at least and at most, and for each item of the part.
-const ROUND: [u64; 2] = [400_000, 20_000_000];
-const ROUND_PER_ITEM: u64 = 1000;
-
-/// Items looked at that count as one unit of work; one that is sorted or queued is looked at so often.
-const LOOKS: u64 = 2;
-const SORTED: u64 = 6;
+/// Work of one call at least.
+const ROUND: u64 = 400_000;
 
 /// Exchanges without success after which a limit is given up: so many, and so many more for each item without a place.
 const PATIENCE: u64 = 150;
@@ -39,8 +34,8 @@ const KEPT: usize = 1 << 22;
 /// The way of what has no place.
 const NOWHERE: u64 = u64::MAX;
 
-/// What it costs to take out what cannot be.
-const FIXED: i64 = 1 << 40;
+/// What it costs to take out what cannot be: all items together cost no more than there are numbers for.
+const FIXED: i64 = i64::MAX / u32::MAX as i64;
 
 /// A solution at work, and how it is changed.
 pub(crate) struct Ejections<'a> {
@@ -123,8 +118,8 @@ impl<'a> Ejections<'a> {
         }
         let items = self.part.items.len();
         let mut found: Option<Places> = None;
-        let round = (ROUND_PER_ITEM * items as u64).clamp(ROUND[0], ROUND[1]);
-        while self.work / LOOKS < round.min(left) && !is_over(until) {
+        let round = (WORK_PER_ITEM * items as u64).max(ROUND);
+        while self.work < round.min(left) && !is_over(until) {
             if self.out.is_empty() {
                 let places = Places::new(self.part, self.way[0][..items].to_vec());
                 self.share = (self.share / 2).max(SHARES[1]);
@@ -146,7 +141,7 @@ impl<'a> Ejections<'a> {
                 self.step();
             }
         }
-        (found, self.work / LOOKS)
+        (found, self.work)
     }
 
     /// Starts over from a solution, with a new limit.
@@ -167,7 +162,7 @@ impl<'a> Ejections<'a> {
         }
         let mut order: Vec<u32> = (0..self.size.len() as u32).filter(|&i| self.is_placed(i)).collect();
         order.sort_unstable_by_key(|&i| self.way[0][i as usize]);
-        self.work += SORTED * order.len() as u64;
+        self.work += order.len() as u64;
         self.stacking.build(&order);
         // Without it, tiling:300:21 ended at 1.090 instead of 1.024.
         for side in 0..2 {
@@ -269,7 +264,7 @@ impl<'a> Ejections<'a> {
             let mut least = self.ground(side).max(self.least[i as usize]);
             let under = self.stacking.next(side, i);
             under.iter().for_each(|&j| least = least.max(fresh[j as usize] + self.size[j as usize]));
-            self.work += SORTED + under.len() as u64;
+            self.work += 1 + under.len() as u64;
             let new = self.rest(side, i, least);
             if new != old {
                 fresh[i as usize] = new;
@@ -388,7 +383,7 @@ impl<'a> Ejections<'a> {
             }
         }
         changes.sort_unstable_by_key(|change| change.0);
-        self.work += SORTED * changes.len() as u64;
+        self.work += changes.len() as u64;
         let (mut best, mut ties) = (None, 0);
         let mut offer = |at: u64, cost: i64| {
             if !(lowest..=highest).contains(&at) {

@@ -3,11 +3,8 @@
 //! Which items are in the way is found by an interval tree over lifetimes (a heap of the latest end among those
 //! placed), so no interference graph is kept: O(log n) per item in the way, O(n) memory.
 
-use crate::clock::{Until, is_over};
+use crate::clock::{Until, is_seen_over};
 use crate::part::{Item, Part};
-
-/// Items placed after which it looks at the clock.
-const PLACED_BETWEEN_LOOKS: usize = 256;
 
 /// A lifetime without wrapping: an item of a ring that wraps has two.
 #[derive(Clone, Copy, Debug)]
@@ -151,8 +148,7 @@ impl<'a> FirstFit<'a> {
         self.clear();
         let end = self.work.saturating_add(work);
         for (k, &i) in order.iter().enumerate() {
-            let look = k % PLACED_BETWEEN_LOOKS == PLACED_BETWEEN_LOOKS - 1;
-            if self.place(i) >= limit || self.work > end || (look && is_over(self.deadline)) {
+            if self.place(i) >= limit || self.work > end || is_seen_over(k + 1, self.deadline) {
                 return None;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use crate::clock::{FIRST_FIT_WORK, ORDER_WORK, SWEEP_WORK, SolveClock, Until};
+use crate::clock::{ORDER_WORK, SolveClock, Until};
 use crate::finder::TreeLayout;
 use crate::first_fit::FirstFit;
 use crate::part::{Part, Places};
@@ -76,7 +76,7 @@ pub(crate) fn greedy(part: &Part, enough: u64, clock: &SolveClock) -> Option<(Pl
     }
     let (mut best, mut work): (Option<Places>, u64) = (None, 0);
     // A limit shorter than one run pays for one run only.
-    let is_short = clock.work < SWEEP_WORK * part.items.len() as u64;
+    let is_short = clock.work < ORDER_WORK * part.items.len() as u64;
     for batch in ways.chunks(if is_short { 1 } else { clock.threads_for(part) }) {
         if best.as_ref().is_some_and(|b| b.top <= enough || work > clock.work || clock.is_over()) {
             break;
@@ -124,7 +124,7 @@ impl<'a> Runs<'a> {
         let part = self.part;
         let n = part.items.len() as u64;
         let most = if limit == u64::MAX { u64::MAX } else { work };
-        let mut spent = SWEEP_WORK * n;
+        let mut spent = ORDER_WORK * n;
         let arranged = |order| arrange(part, self.heaviest.get_or_init(|| Heaviest::new(part)), order);
         let offsets = match way {
             Way::Sweep { backwards } => sweep(part, backwards, limit),
@@ -141,8 +141,8 @@ impl<'a> Runs<'a> {
                 let mut fit = idle.unwrap_or_else(|| FirstFit::new(part));
                 fit.deadline = deadline;
                 let before = fit.work;
-                let offsets = fit.run(&arranged(order), limit, most / FIRST_FIT_WORK);
-                spent = ORDER_WORK * n + FIRST_FIT_WORK * (fit.work - before);
+                let offsets = fit.run(&arranged(order), limit, most);
+                spent = ORDER_WORK * n + fit.work - before;
                 if let Ok(mut fits) = self.fits.lock() {
                     fits.push(fit);
                 }

@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::clock::{FIRST_FIT_WORK, ORDER_WORK, SolveClock};
+use crate::clock::{ORDER_WORK, SolveClock, WORK_PER_ITEM};
 use crate::core_search::CoreSearch;
 use crate::ejections::Ejections;
 use crate::exact::{Choice, Exact, SearchOutcome, Style, Taste};
@@ -18,30 +18,12 @@ use crate::part::{Part, Places};
 use crate::rules::{Heaviest, arrange};
 use crate::stretches::Stretches;
 
-/// Up to so many items the exact search and ejections are the best there is; above, they take turns with the others.
-const FEW_ITEMS: usize = 1024;
-
-/// Dives over more items than that take more memory than they are worth (micro_batches:1000000 without stretches, 600
-/// million units, with beams, which are gone: 437 MiB instead of 196, and 1.0211 instead of 1.0129); ejections take their turns.
-const MOST_ITEMS: usize = 1 << 18;
-
-/// Work of the shortest restarts of the exact search towards the target and in between: for each item, and at least; each
-/// multiplied by a term of Luby's sequence; as that grows without bound, every search ends some day. A dive that never
-/// turns back takes 400 to 650 for each item towards the target (rectangles cut into 4,000 and 10,000 pieces) and 120 to
-/// 350 in between (850 to 4,250 pieces with some missing).
-const RESTART_PER_ITEM: [u64; 2] = [1000, 500];
-const FIRST_RESTART: [u64; 2] = [100_000, 50_000];
-
-/// Between the target and the top, dives aim a half of the gap below the top, a quarter, and so on: so many heights, the
-/// next one after so many dives without success.
-const RUNGS: u32 = 8;
+/// Between the target and the top, dives aim a half of the gap below the top, a quarter, and so on: the next one after so many dives
+/// without success.
 const RUNG_PATIENCE: u32 = 4;
 
 /// One restart in so many aims at the target itself.
 const STRAIGHT: u64 = 3;
-
-/// States of a search that are remembered, at most.
-const MEMORY: usize = 1 << 18;
 
 /// What a round may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,14 +50,16 @@ const MANY_FIRST: [RoundKind; 8] = [Stretch, Core, Order, Core, Core, Stretch, O
 const MANY_THEN: [RoundKind; 8] = [Dive, Eject, Core, Eject, Stretch, Eject, Order, Eject];
 
 /// Styles that differ in more than noise and seed.
-const STYLES: u64 = 12;
+const CHOICES: [Choice; 3] = [Choice::Fewest, Choice::Few, Choice::Lowest];
+const TASTES: [Taste; 4] = [Taste::Length, Taste::Area, Taste::Size, Taste::Any];
+const STYLES: u64 = (CHOICES.len() * TASTES.len()) as u64;
 
 /// Styles in turn.
 fn style(k: u64, seed: u64) -> Style {
-    let choice = [Choice::Fewest, Choice::Few, Choice::Lowest][(k % 3) as usize];
+    let turn = k as usize;
     Style {
-        choice,
-        taste: [Taste::Length, Taste::Area, Taste::Size, Taste::Any][(k / 3 % 4) as usize],
+        choice: CHOICES[turn % CHOICES.len()],
+        taste: TASTES[turn / CHOICES.len() % TASTES.len()],
         noise: [1, 4, 16][(k / STYLES % 3) as usize],
         seed: mix(seed ^ mix(k)),
         fit: true,
@@ -159,16 +143,16 @@ struct Ladder {
 impl Ladder {
     /// The height to aim at.
     fn limit(&self, top: u64, target: u64) -> u64 {
-        top - (top - target).div_ceil(2 << self.rung)
+        top - u128::from(top - target).div_ceil(2 << self.rung) as u64
     }
 
-    /// Notes whether something was found.
-    fn note(&mut self, success: bool) {
+    /// Notes whether something was found, and whether that was aimed at from just below the top.
+    fn note(&mut self, success: bool, was_highest: bool) {
         self.failures = if success { 0 } else { self.failures + 1 };
         if success {
             self.rung = self.rung.saturating_sub(1);
         } else if self.failures >= RUNG_PATIENCE {
-            (self.rung, self.failures) = ((self.rung + 1) % RUNGS, 0);
+            (self.rung, self.failures) = (if was_highest { 0 } else { self.rung + 1 }, 0);
         }
     }
 }
@@ -208,11 +192,10 @@ impl<'a> Lane<'a> {
 
     /// What to do in a round: what the list says, or if that is left out, what comes nearest to it.
     fn kind(&self, round: u64) -> RoundKind {
-        let few = self.part.items.len() <= FEW_ITEMS;
-        let (first, then) = if few { (&FEW_FIRST, &FEW_THEN) } else { (&MANY_FIRST, &MANY_THEN) };
+        let (first, then) = if self.part.is_small() { (&FEW_FIRST, &FEW_THEN) } else { (&MANY_FIRST, &MANY_THEN) };
         let round = round as usize;
         let kind = first.get(round).copied().unwrap_or(then[round % then.len()]);
-        let dives = self.part.items.len() <= MOST_ITEMS && self.part.fixed.is_empty();
+        let dives = !self.part.is_huge() && self.part.fixed.is_empty();
         let stretches = self.clock.solver.is_some() && Stretches::can_place(self.part);
         let cores = !self.part.aligned && self.part.fixed.is_empty();
         match kind {
@@ -255,11 +238,11 @@ impl<'a> Lane<'a> {
         let between = !k.is_multiple_of(STRAIGHT) && top > target + 1;
         let limit = if between { self.dives.limit(top, target) } else { target };
         let which = usize::from(between);
-        let memory = (self.part.items.len() * 4096).clamp(1 << 10, MEMORY);
-        let exact = self.exact[which].get_or_insert_with(|| Box::new(Exact::new(self.part, memory)));
+        let exact = self.exact[which].get_or_insert_with(|| Box::new(Exact::new(self.part)));
         let turn = if between { k } else { k / STRAIGHT };
         let before = exact.work;
-        let first = FIRST_RESTART[which].max(RESTART_PER_ITEM[which] * self.part.items.len() as u64);
+        // In between a dive that never turns back takes half as long.
+        let first = (WORK_PER_ITEM >> which) * self.part.items.len() as u64;
         let allowed = first.saturating_mul(luby(turn / STYLES + 1));
         exact.deadline = self.clock.until;
         let outcome = exact.run(limit, style(turn, self.seed), allowed.min(self.clock.work));
@@ -267,7 +250,7 @@ impl<'a> Lane<'a> {
         let found = outcome == SearchOutcome::Found;
         let places = found.then(|| Places::new(self.part, exact.offsets.clone()));
         if between {
-            self.dives.note(found);
+            self.dives.note(found, limit + 1 == top);
         }
         LaneResult { places, impossible: (outcome == SearchOutcome::Impossible).then_some(limit), work }
     }
@@ -282,7 +265,7 @@ impl<'a> Lane<'a> {
         let before = fit.work;
         let offsets = fit.run(&arrange(part, heaviest, order), top, u64::MAX);
         let places = offsets.map(|offsets| Places::new(part, offsets));
-        let work = FIRST_FIT_WORK * (fit.work - before) + ORDER_WORK * part.items.len() as u64;
+        let work = fit.work - before + ORDER_WORK * part.items.len() as u64;
         LaneResult { places, impossible: None, work }
     }
 }

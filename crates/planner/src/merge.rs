@@ -11,20 +11,11 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::clock::{Until, is_over};
+use crate::clock::{ORDER_WORK, Until, is_seen_over};
 use crate::part::{Item, Part, Places};
-
-/// Merging more items than this takes more memory than it is worth.
-const MOST_ITEMS: usize = 1 << 18;
-
-/// Work counted for each item.
-const WORK_PER_ITEM: u64 = 16;
 
 /// Blocks of one key that are looked at, at most.
 const LOOKED_AT: usize = 16;
-
-/// Blocks after which one looks at the clock.
-const BETWEEN_LOOKS: u32 = 1024;
 
 /// A part of fewer items, of which every solution is one of the whole part.
 pub(crate) struct Merged {
@@ -38,7 +29,7 @@ pub(crate) struct Merged {
 impl Merged {
     /// `None` if it is not done in time, or if there are alignments or too many items.
     pub fn new(part: &Part, until: Until) -> Option<Merged> {
-        if part.aligned || part.items.len() > MOST_ITEMS {
+        if part.aligned || part.is_huge() {
             return None;
         }
         let mut blocks = ItemBlocks::new(part, until);
@@ -47,7 +38,7 @@ impl Merged {
         if blocks.late {
             return None;
         }
-        let work = WORK_PER_ITEM * part.items.len() as u64;
+        let work = ORDER_WORK * part.items.len() as u64;
         Some(Merged { part: reduced(part, &mut blocks), blocks: blocks.all, work })
     }
 
@@ -149,7 +140,7 @@ struct ItemBlocks {
     ends: Index,
     until: Until,
     /// Merges tried so far, and whether the time is up.
-    tried: u32,
+    tried: usize,
     late: bool,
     /// Whole blocks of which it is not known whether they go with another.
     new: VecDeque<u32>,
@@ -241,7 +232,7 @@ impl ItemBlocks {
     fn merge(&mut self) {
         while let Some(block) = self.new.pop_front() {
             self.tried = self.tried.wrapping_add(1);
-            self.late = self.late || (self.tried.is_multiple_of(BETWEEN_LOOKS) && is_over(self.until));
+            self.late |= is_seen_over(self.tried, self.until);
             if self.late {
                 return;
             }

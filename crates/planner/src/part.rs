@@ -21,6 +21,14 @@ impl Item {
     }
 }
 
+/// Up to so many items the exact search and ejections are the best there is, and no run is worth a thread; above, they take turns with
+/// stretches and cores.
+const FEW_ITEMS: usize = 1024;
+
+/// Dives over more items than that, and merging them, take more memory than they are worth (micro_batches:1000000 without stretches, 600
+/// million units, with beams, which are gone: 437 MiB instead of 196, and 1.0211 instead of 1.0129); ejections take their turns.
+const MOST_ITEMS: usize = 1 << 18;
+
 /// Items that share no section with those of other parts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
@@ -38,6 +46,16 @@ pub(crate) struct Part {
     pub bound: u64,
     /// Whether any item has an alignment.
     pub aligned: bool,
+}
+
+impl Part {
+    pub fn is_small(&self) -> bool {
+        self.items.len() <= FEW_ITEMS
+    }
+
+    pub fn is_huge(&self) -> bool {
+        self.items.len() > MOST_ITEMS
+    }
 }
 
 /// The instance, prepared.

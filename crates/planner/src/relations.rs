@@ -54,9 +54,6 @@ impl Instance {
 /// One in so many parts of the work goes into the plain instances.
 const SHARE: u64 = 3;
 
-/// Runs without a better plan after which the order is that of the best again, and differs by chance.
-const PATIENCE: u64 = 16;
-
 /// Finds a place for every buffer of an instance with gaps or conflicts.
 pub(crate) fn solve(
     instance: &Instance,
@@ -115,16 +112,14 @@ pub(crate) fn solve(
             now.sort_by_key(|&i| size(i));
             continue;
         }
-        // What stuck out goes earlier; after a while a few others by chance, too.
+        // In the best order what stuck out goes earlier, and a few others by chance.
         let aim = best.as_ref().map_or(top, |best| best.0);
-        if stale.is_multiple_of(PATIENCE) {
-            now.clone_from(&kept);
-        }
+        now.clone_from(&kept);
         let high = |i: &usize| offsets[*i].saturating_add(instance.buffers[*i].size) >= aim;
         let Some(from) = now.iter().position(high).filter(|_| !now.is_empty()) else { continue };
         let earlier = rng.next() as usize % (from + 1);
         now[earlier..=from].rotate_right(1);
-        for _ in 0..stale / PATIENCE % 8 {
+        for _ in 0..stale % 8 {
             let (a, b) = (rng.next() as usize % now.len(), rng.next() as usize % now.len());
             now.swap(a, b);
         }

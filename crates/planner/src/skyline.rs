@@ -10,13 +10,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::bound::loads;
-use crate::clock::{Until, is_over};
+use crate::clock::{Until, is_seen_over};
 use crate::finder::{Finder, NONE, TreeLayout};
 use crate::part::Part;
 use crate::reach::Reach;
-
-/// Items placed after which it looks at the clock.
-const PLACED_BETWEEN_LOOKS: usize = 256;
 
 /// The skyline of one run: a ring of stretches of equal height. A part that is no ring becomes one by an infinitely
 /// high wall after its last section.
@@ -139,9 +136,6 @@ impl Skyline {
     }
 }
 
-/// Work that a change of the skyline counts.
-const CHANGE_WORK: u64 = 8;
-
 /// Places all items of a part that has no fixed ones; `order` lists the items, best first. Offsets by item, or `None`
 /// as soon as it is certain that a top reaches `limit`, more than `most` work is done, or the time is up; and the work.
 /// O(n log n) when lifetimes nest, O(n sqrt n) at worst.
@@ -176,7 +170,7 @@ pub(crate) fn best_fit(
     };
     let (mut left, mut changes) = (n, 0);
     while left > 0 {
-        changes += CHANGE_WORK;
+        changes += 1;
         let (at, floor) = skyline.valley();
         let end = skyline.end(at);
         // Where all is level, any lifetime fits, and in a ring it may begin anywhere.
@@ -202,7 +196,7 @@ pub(crate) fn best_fit(
         let offset = floor.checked_next_multiple_of(item.align).unwrap_or(u64::MAX);
         let top = offset.saturating_add(item.size);
         let raised = offset > floor && is_too_high(item.lower + shift, item.upper + shift, offset - floor);
-        let is_late = left.is_multiple_of(PLACED_BETWEEN_LOOKS) && is_over(deadline);
+        let is_late = is_seen_over(left, deadline);
         if top >= limit || raised || is_late || finder.work + changes > most {
             return (None, finder.work + changes);
         }

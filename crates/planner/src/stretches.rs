@@ -6,7 +6,7 @@
 //! a stretch has few buffers, and is most often solved at once. What is too high after that makes a stretch longer, or another one.
 
 use crate::bound::loads;
-use crate::clock::{SWEEP_WORK, SolveClock};
+use crate::clock::{ORDER_WORK, SolveClock, WORK_PER_ITEM};
 use crate::hash::mix;
 use crate::part::{Item, Part, Places};
 use crate::sweep::sweep_around;
@@ -15,20 +15,8 @@ use crate::{Buffer, Instance, SolveOptions};
 /// Sections on either side of an item that is too high which a stretch begins with.
 const WIDTH: u32 = 64;
 
-/// Sweeps of one round, at most.
-const SWEEPS: u32 = 6;
-
-/// Work on one stretch for each of its items; or as much as a sweep is, if that is more and it is worth all means.
-const WORK_PER_ITEM: u64 = 1000;
-
 /// One in so many of all items may be in stretches, at first and then; when there are more, it begins anew.
 const SHARE: [usize; 2] = [8, 2];
-
-/// What is smaller than that is placed as a whole.
-const FEWEST_ITEMS: usize = 1024;
-
-/// Stretches at most; what else is too high has its turn after the next sweep.
-const MOST: usize = 256;
 
 /// Sections that are placed alone.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +52,7 @@ impl Stretches {
 
     /// Whether a part is one that can be placed so.
     pub fn can_place(part: &Part) -> bool {
-        !part.ring && !part.aligned && part.fixed.is_empty() && part.items.len() >= FEWEST_ITEMS
+        !part.ring && !part.aligned && part.fixed.is_empty() && !part.is_small()
     }
 
     /// Goes on for a round, at first from what is too high in the best places known; a solution, and the work done.
@@ -82,13 +70,14 @@ impl Stretches {
         if self.all.is_empty() {
             self.grow(part, &best.offsets, target);
         }
-        let sweep_work = SWEEP_WORK * part.items.len() as u64;
-        for _ in 0..SWEEPS {
+        let sweep_work = ORDER_WORK * part.items.len() as u64;
+        loop {
             let Some(order) = self.gather(part) else {
                 self.all.clear();
                 break;
             };
             for (stretch, items) in self.all.iter_mut().zip(&order) {
+                // As much as a sweep is, if that is more and it is worth all means.
                 let most = (WORK_PER_ITEM * items.len() as u64).max(if self.thorough { sweep_work } else { 0 });
                 let clock = SolveClock { threads: 1, work: most.min(left.saturating_sub(work)), ..*clock };
                 work += stretch.place(part, items, target, seed, &clock);
@@ -126,9 +115,6 @@ impl Stretches {
                 item.lower <= s.to.saturating_add(away) && s.from.saturating_sub(away) <= item.upper
             });
             let at = near.unwrap_or(self.all.len());
-            if at == MOST {
-                return;
-            }
             if near.is_none() {
                 self.all.push(Stretch { from: item.lower, to: item.upper, ..Stretch::default() });
             }
@@ -256,7 +242,7 @@ impl Stretch {
             self.top = part.base + solution.peak;
             self.placed = items.iter().copied().zip(solution.offsets.iter().map(|o| part.base + o)).collect();
         }
-        solution.work + SWEEP_WORK * items.len() as u64
+        solution.work + ORDER_WORK * items.len() as u64
     }
 }
 

@@ -8,9 +8,8 @@ use crate::improve::Improver;
 use crate::merge::Merged;
 use crate::part::{Part, Places};
 
-/// Work on the part itself before anything is merged: for each item, and at most. Training steps are solved by then.
+/// Work on the part itself before anything is merged, for each item. Training steps are solved by then.
 const BEFORE_PER_ITEM: u64 = 2000;
-const BEFORE: u64 = 20_000_000;
 
 /// Work counts one in so many where it led to a better plan (zero_bubble:3000:53 with 60 million units: 1.0079 instead of
 /// 1.0105).
@@ -38,8 +37,7 @@ pub(crate) struct Turns<'a> {
 
 impl<'a> Turns<'a> {
     pub fn new(part: &Part) -> Turns<'a> {
-        let before = (BEFORE_PER_ITEM * part.items.len() as u64).min(BEFORE);
-        Turns { spent: [0, before], ..Turns::default() }
+        Turns { spent: [0, BEFORE_PER_ITEM * part.items.len() as u64], ..Turns::default() }
     }
 
     /// The turn of whatever had least work so far; the work done. `merged` is made when its turn comes.

@@ -5,9 +5,6 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::part::{Item, Part};
 
-/// Sections of a lifetime that take as long as a look at an item.
-const COVERED: usize = 16;
-
 /// What lies directly below each item, and directly above: all pairs that follow each other in a section, and some others.
 pub(super) struct Stacking<'a> {
     part: &'a Part,
@@ -111,7 +108,7 @@ impl<'a> Stacking<'a> {
 
     /// Puts an item between those directly below and above it; the work done.
     pub fn insert(&mut self, i: u32, [below, above]: [Vec<u32>; 2]) -> u64 {
-        let mut work = below.len() + above.len() + self.item(i).length() as usize / COVERED;
+        let mut work = below.len() + above.len();
         above.iter().for_each(|&a| self.marked[a as usize] = true);
         for &b in &below {
             let mut over = std::mem::take(&mut self.next[1][b as usize]);

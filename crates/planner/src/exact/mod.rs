@@ -26,7 +26,7 @@ mod waiting;
 
 pub(crate) use style::{Choice, Style, Taste};
 
-use crate::clock::{Until, is_over};
+use crate::clock::{Until, is_seen_over};
 use crate::hash::Rng;
 use crate::part::{Item, Part};
 use terrain::{LevelRun, SearchedStretch, Terrain, Valley};
@@ -52,8 +52,8 @@ struct Child {
 
 const NONE: u32 = u32::MAX;
 
-/// Nodes after which a search looks at the clock.
-const NODES_BETWEEN_LOOKS: u32 = 256;
+/// States that failed and are remembered.
+const MEMORY: usize = 1 << 14;
 
 /// A node on the way to the one at hand.
 #[derive(Clone, Copy, Debug)]
@@ -132,12 +132,12 @@ pub(crate) struct Exact<'a> {
     /// The work at which the search ends, and the time.
     until: u64,
     pub deadline: Until,
-    nodes: u32,
+    nodes: usize,
 }
 
 impl<'a> Exact<'a> {
     /// Nothing placed. The part has nothing fixed.
-    pub fn new(part: &'a Part, memory: usize) -> Exact<'a> {
+    pub fn new(part: &'a Part) -> Exact<'a> {
         let around = part.sections + u32::from(!part.ring);
         let m = around as usize;
         let mut rng = Rng::new(0);
@@ -162,7 +162,7 @@ impl<'a> Exact<'a> {
             most_right: vec![0; m],
             changed: Vec::new(),
             runs: Vec::new(),
-            failed: vec![FailedState::default(); memory.next_power_of_two()],
+            failed: vec![FailedState::default(); MEMORY],
             conflict: Sections::default(),
             keys,
             style: Style { choice: Choice::Fewest, taste: Taste::Length, noise: 0, seed: 0, fit: false },
@@ -266,8 +266,7 @@ impl<'a> Exact<'a> {
                 let here = self.stretches[frame.todo as usize];
                 frame.todo += 1;
                 self.nodes = self.nodes.wrapping_add(1);
-                let look = self.nodes.is_multiple_of(NODES_BETWEEN_LOOKS);
-                if self.work > self.until || (look && is_over(self.deadline)) {
+                if self.work > self.until || is_seen_over(self.nodes, self.deadline) {
                     return SearchOutcome::OutOfWork;
                 }
                 if !self.enter(here) && !self.go_back() {

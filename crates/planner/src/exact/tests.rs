@@ -69,7 +69,7 @@ proptest! {
         };
         // Taken as it is: preparing would take such instances to pieces, as they were cut.
         let part = part(pieces.iter().enumerate().map(item).collect(), 64, turn.is_some());
-        let mut exact = Exact::new(&part, 1 << 10);
+        let mut exact = Exact::new(&part);
         prop_assert_eq!(exact.run(64, style(kind), u64::MAX), SearchOutcome::Found);
         prop_assert!(part.items.iter().zip(&exact.offsets).all(|(item, offset)| offset + item.size <= 64));
     }
@@ -95,7 +95,7 @@ proptest! {
         let buffer = |i: &Item| Buffer { lower: i.lower.into(), upper: i.upper.into(), size: i.size, alignment: i.align, fixed: None };
         let buffers = part.items.iter().map(buffer).collect();
         let best = brute::best(&Instance { buffers, period: ring.then_some(sections.into()), ..Instance::default() }).unwrap();
-        let mut exact = Exact::new(&part, 1 << 10);
+        let mut exact = Exact::new(&part);
         prop_assert_eq!(exact.run(best, style(kind), u64::MAX), SearchOutcome::Found);
         prop_assert!(part.items.iter().zip(&exact.offsets).all(|(item, offset)| offset + item.size <= best));
         prop_assert_eq!(exact.run(best - 1, style(kind), u64::MAX), SearchOutcome::Impossible);
