@@ -7,8 +7,8 @@
 /// Bits of a word.
 const BITS: usize = u64::BITS as usize;
 
-/// Levels that the largest set needs: 64^6 units.
-const MAX_LEVELS: usize = 6;
+/// Levels that the largest set needs, whose units are numbered by 32 bits.
+const MAX_LEVELS: usize = u32::BITS.div_ceil(BITS.ilog2()) as usize;
 
 /// A set of disjoint ranges of `0..len`, each inserted and removed as a whole.
 #[derive(Clone, Debug)]

@@ -8,11 +8,8 @@ use crate::Error;
 /// Unit of sizes and offsets here, bytes: what PyTorch rounds every block to.
 pub const GRANULE: u64 = 512;
 
-/// Streams that a plan can tell apart.
-pub const MAX_STREAMS: usize = 64;
-
 /// Length of the run of requests by which a cursor finds its position anywhere in the plan.
-pub const CONTEXT: usize = 4;
+pub(crate) const CONTEXT: usize = 4;
 
 /// What a request looks like to the plan: its size in granules and its stream, in one comparable word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,7 +114,7 @@ fn granules(bytes: u64, what: &str) -> Result<u32, Error> {
 
 /// A stream's ordinal; one that cannot be told apart matches no request.
 fn stream(ordinal: u32) -> u16 {
-    if (ordinal as usize) < MAX_STREAMS { ordinal as u16 } else { u16::MAX }
+    u16::try_from(ordinal).unwrap_or(u16::MAX)
 }
 
 impl Script {

@@ -9,6 +9,8 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 use stalloc_device::Stream;
 
+use crate::tuning::{epoch, search_limit};
+
 /// The program's streams, counted in the order in which it first allocates on them.
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
@@ -197,12 +199,6 @@ pub struct Owners {
     work: u32,
 }
 
-/// Parts that one search looks at: it passes over memory of which it would have to look at more.
-const WORK: u32 = 256;
-
-/// Below so many parts nothing is dropped.
-const FEW: usize = 1024;
-
 impl Owners {
     /// Nobody has used anything yet.
     pub fn new() -> Self {
@@ -329,9 +325,9 @@ impl Owners {
         false
     }
 
-    /// A search begins.
+    /// A search begins: it passes over memory of which it would have to look at more parts.
     pub fn begin_search(&mut self) {
-        self.work = WORK;
+        self.work = search_limit();
     }
 
     /// Where so many granules of a range begin that all come before what a stream is given now. If there are none, whose its parts are,
@@ -462,7 +458,7 @@ impl Owners {
             self.pieces.clear();
             (self.parts, self.swept) = (0, 0);
         }
-        if self.parts < 2 * self.swept + FEW {
+        if self.parts < 2 * self.swept + epoch() as usize {
             return;
         }
         let mut pieces = std::mem::take(&mut self.pieces);

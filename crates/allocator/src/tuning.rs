@@ -42,6 +42,9 @@ stalloc_common::tuned! {
     /// blocks: fewer record more events, more pass over more memory that is free.
     epoch: u32 = 1024;
 
+    /// Gaps, and parts of gaps that another stream may still use, that one search looks at: more fit better, and take longer.
+    search_limit: u32 = 256;
+
     /// After so many blocks that were given back, events are asked whether they are complete.
     poll_epoch: u32 = 64;
 }

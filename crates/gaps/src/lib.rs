@@ -13,8 +13,8 @@ use std::ops::Range;
 /// A chunk of the list by address splits in two when it has more ranges than this.
 const CHUNK: usize = 96;
 
-/// Classes of width: four for each power of two of 32 bits.
-const CLASSES: usize = 128;
+/// Classes of width, a bit of a word each: four for each power of two of 32 bits.
+const CLASSES: usize = u128::BITS as usize;
 
 /// A free range of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

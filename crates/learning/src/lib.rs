@@ -13,15 +13,9 @@ use std::ops::Range;
 
 use stalloc_allocator::{FrameSet, GRANULE, JournalEvent, Script, Statistics};
 use stalloc_plan::Plan;
-use stalloc_synthesizer::{Around, Draft, Learner, SynthesisOptions, recent_steps};
+use stalloc_synthesizer::{Around, Draft, Learner, SynthesisOptions, exact_share, recent_steps};
 use stalloc_trace::StackId;
 use stalloc_trace::growth::{Growing, GrowthWatch};
-
-stalloc_common::tuned! {
-    /// A plan that serves at least this share of the requests stays, and is not replaced by another: where it came from a
-    /// recording, it is at least as good.
-    good_share: f64 = 0.9;
-}
 
 /// What is known of one arena's program. Memory is bounded, see [`Learner`].
 #[derive(Debug, Default)]
@@ -161,7 +155,7 @@ impl Learning {
     fn is_served_well(&self) -> Option<bool> {
         let (first, last) = (self.served.front()?, self.served.back()?);
         let (requests, planned) = (last.0 - first.0, last.1 - first.1);
-        (self.served.len() > 2).then_some(planned > 0 && planned as f64 >= good_share() * requests as f64)
+        (self.served.len() > 2).then_some(planned > 0 && planned as f64 >= exact_share() * requests as f64)
     }
 
     /// Whether the arena took what was proposed. What is to be proposed instead, if it did not and there is something else:

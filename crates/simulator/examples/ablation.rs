@@ -158,7 +158,7 @@ fn main() -> Result<()> {
          capacity, mean · worst | remaps at 1.05 | with room: E · remaps | at offsets |\n|---|---|---|---|---|---|---|---|---|",
         jobs.len()
     );
-    let tables = [stalloc_allocator::TUNED, stalloc_synthesizer::TUNED, stalloc_learning::TUNED];
+    let tables = [stalloc_allocator::TUNED, stalloc_synthesizer::TUNED];
     let mut settings = vec![(String::from("as it is"), None)];
     for &(name, value) in tables.into_iter().flatten() {
         if only.is_empty() || only.iter().any(|only| only == name) {

@@ -35,4 +35,4 @@ pub use learner::{Learner, RequestKey};
 pub use make::{Around, Drafted};
 pub use step_detection::{Steps, Witness};
 pub use synthesize::{Dynamic, PlanSummary, Static, SynthesisOptions, plan, steps};
-pub use tuning::{TUNED, recent_steps};
+pub use tuning::{TUNED, exact_share, recent_steps};

@@ -4,7 +4,7 @@
 stalloc_common::tuned! {
     /// Offsets are given if at least this share of the requests belongs to steps that repeat exactly: with less, offsets for a
     /// part of the requests cost the rest more than they save. Also the share of a step that must be there for a last one that
-    /// was cut off to count as a step seen.
+    /// was cut off to count as a step seen, and of the requests that a plan must serve so that no other replaces it.
     exact_share: f64 = 0.9;
 
     /// Offsets are given if the arena and what lives outside it take at most so many times the most live bytes: without offsets

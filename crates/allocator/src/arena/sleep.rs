@@ -21,9 +21,6 @@ const GAP: u64 = 256 << 10;
 /// Largest copy, bytes: halves of it, the smallest that a wide range is cut into, take as long as hundreds of copies to start.
 const LARGEST_COPY: u64 = 64 << 20;
 
-/// By so much more is the host's memory made larger that does not suffice, in parts of what there is, so that this is rare.
-const STORE_GROWTH: u64 = 16;
-
 /// What sleeping or waking did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
@@ -81,15 +78,11 @@ impl Sleep {
 
     /// Takes as much memory of the host as is missing for so many bytes in all.
     fn make_room<D: Device>(&mut self, device: &mut D, bytes: u64) -> Result<(), Error> {
-        let held = self.host();
-        let Some(missing) = bytes.checked_sub(held).filter(|&missing| missing > 0) else { return Ok(()) };
-        let more = missing.max(held / STORE_GROWTH).next_multiple_of(2 << 20);
-        // Where there is not so much more, what is needed will do.
-        let (address, taken) = match device.alloc_host(more) {
-            Err(_) if more > missing => (device.alloc_host(missing)?, missing),
-            taken => (taken?, more),
-        };
-        self.store.push(address..address + taken);
+        let missing = bytes.saturating_sub(self.host()).next_multiple_of(2 << 20);
+        if missing > 0 {
+            let address = device.alloc_host(missing)?;
+            self.store.push(address..address + missing);
+        }
         Ok(())
     }
 

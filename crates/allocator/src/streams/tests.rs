@@ -112,7 +112,7 @@ fn a_search_looks_at_so_many_parts_and_takes_the_rest_for_another_stream_s() {
     owners.completed(0, tick);
     owners.completed(1, tick);
     assert_eq!(own(&mut owners, 0..2000, 2000, 2), None);
-    assert_eq!(own(&mut owners, 0..2000, WORK - 1, 2), Some(0));
+    assert_eq!(own(&mut owners, 0..2000, search_limit() - 1, 2), Some(0));
     assert!(owners.work > 0);
     owners.drop_done();
     assert_eq!(owners.parts, 0);
@@ -121,7 +121,7 @@ fn a_search_looks_at_so_many_parts_and_takes_the_rest_for_another_stream_s() {
 
 #[test]
 fn what_nobody_used_is_no_work_and_a_search_sees_no_more_of_it_than_it_wants() {
-    let (pieces, far) = (2 * WORK, 2 * WORK * USED_PAGE);
+    let (pieces, far) = (2 * search_limit(), 2 * search_limit() * USED_PAGE);
     let mut owners = two(0..10, far..far + 10);
     let mut seen = Vec::new();
     owners.any(&(10..far + 10), |_, part| {
@@ -130,7 +130,7 @@ fn what_nobody_used_is_no_work_and_a_search_sees_no_more_of_it_than_it_wants() {
     });
     assert_eq!(seen, [USED_PAGE..2 * USED_PAGE, 2 * USED_PAGE..3 * USED_PAGE]);
     assert_eq!(own(&mut owners, 0..far + 10, (pieces - 1) * USED_PAGE, 2), Some(10));
-    assert_eq!(owners.work, WORK - 1, "the first stream's");
+    assert_eq!(owners.work, search_limit() - 1, "the first stream's");
     assert_eq!(own(&mut owners, 0..far + 10, far, 2), None);
     owners.work = 0;
     assert_eq!(owners.own(10..far + 10, USED_PAGE, 2), Ok(10), "no work is left, and none is wanted");

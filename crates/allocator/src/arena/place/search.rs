@@ -8,10 +8,7 @@ use super::Place;
 use crate::frames::Frames;
 use crate::script::{GRANULE, Key};
 use crate::streams::{Owners, bit};
-use crate::tuning::medium;
-
-/// Gaps that one search looks at.
-const SEARCH_LIMIT: usize = 256;
+use crate::tuning::{medium, search_limit};
 
 impl Place {
     /// Where a request fits best; only where no other stream was last, unless `allow_others`.
@@ -89,7 +86,7 @@ impl Place {
     ) -> Option<u32> {
         let width = key.granules();
         let mut best: Option<(u64, u32)> = None;
-        for gap in self.gaps.fits(window, width).take(SEARCH_LIMIT) {
+        for gap in self.gaps.fits(window, width).take(search_limit() as usize) {
             let last = gap.end - width;
             let parts = frames.mapped_parts(gap.clone());
             let starts =
@@ -110,7 +107,7 @@ impl Place {
 /// last, unless `allow_others`.
 fn first(mut fits: Fits<'_>, owners: &mut Owners, key: Key, allow_others: bool) -> Option<u32> {
     let mut wasteful = None;
-    for _ in 0..SEARCH_LIMIT {
+    for _ in 0..search_limit() {
         let Some(gap) = fits.next() else { break };
         let width = gap.end - gap.start;
         let found = if allow_others { Ok(gap.start) } else { owners.own(gap, key.granules(), key.stream()) };

@@ -7,9 +7,6 @@ use stalloc_device::{Backing, Device};
 use super::Pools;
 use super::piece::PoolPiece;
 
-/// Places that are tried of those that are wide enough: nearly always the first one is taken.
-const TRIES: usize = 16;
-
 /// Most pages of a piece, which goes elsewhere as a whole only. Training on six lengths makes 359 calls of the driver in a capture with
 /// single pages, 109 with pieces of up to 8, 95 with up to 32, in no more memory than with up to 8 (`bench/graphs.py`).
 const PIECE: u32 = 32;
@@ -35,10 +32,15 @@ enum Behind {
 impl<D: Device> Pools<D> {
     /// A range of a pool's addresses in which so many granules are free: where they fit best.
     pub(super) fn fit(&mut self, pool: u32, granules: u32) -> Option<u32> {
-        let gaps = &self.pools.get(&pool)?.gaps;
-        let starts: Vec<u32> =
-            gaps.fits(0..self.len * self.granules, granules).take(TRIES).map(|gap| gap.start).collect();
-        starts.into_iter().find(|&start| self.claim(pool, &(start..start + granules)))
+        let (all, mut tried) = (0..self.len * self.granules, 0);
+        while let Some(gap) = self.pools.get(&pool)?.gaps.fits(all.clone(), granules).nth(tried) {
+            // Nearly always the first one is taken.
+            if self.claim(pool, &(gap.start..gap.start + granules)) {
+                return Some(gap.start);
+            }
+            tried += 1;
+        }
+        None
     }
 
     /// Memory for new addresses of so many granules, and how many granules of the first piece are left out. It is made up of pieces on
