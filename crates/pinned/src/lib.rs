@@ -19,7 +19,7 @@ use stalloc_device::Address;
 use stalloc_gaps::Gaps;
 
 use crate::native::Native;
-use crate::tuning::{break_share, excess_share, idle_share, loose_share, region_share};
+use crate::tuning::{excess_share, idle_share, loose_share, region_share};
 
 pub use tuning::TUNED;
 
@@ -157,7 +157,7 @@ impl Regions {
 
     /// The first unit of where a block goes: the tightest range in a region with blocks, or an idle region. One that was taken for
     /// blocks like it is as good as a tight one. Any other would keep a part free, and it can be given back as a whole only: it is left whole,
-    /// unless much is idle and it serves many such blocks, or to keep it costs too much. O(log n), and O(idle regions) if none is like it.
+    /// unless much is idle, or to keep it costs too much. O(log n), and O(idle regions) if none is like it.
     fn choose(&mut self, units: u32, anywhere: bool) -> Option<u32> {
         let is_small = units <= SMALL;
         let kind = self.kind(is_small);
@@ -169,7 +169,7 @@ impl Regions {
         let is_tighter = |width: u32| gap.as_ref().is_none_or(|gap| width < gap.end - gap.start);
         let Some((_, width, first)) = idle.filter(|idle| is_tighter(idle.1)) else { return gap.map(|gap| gap.start) };
         let is_good = is_small || like.is_some() || width <= loose;
-        let is_plenty = self.idle >= self.reserved / idle_share() && width / units >= break_share();
+        let is_plenty = self.idle >= self.reserved / idle_share();
         if anywhere || is_good || is_plenty {
             return Some(first);
         }

@@ -8,9 +8,6 @@ stalloc_common::tuned! {
     /// An idle region is broken only if this part of what is held is idle.
     idle_share: u64 = 4;
 
-    /// An idle region is broken for a block if it serves so many like it.
-    break_share: u32 = 8;
-
     /// A block that leaves this part of itself free in an idle region fits it well.
     loose_share: u32 = 4;
 
