@@ -108,7 +108,15 @@ mod tests {
             trace.pace_first(steps);
             trace.pace().map(|pace| pace.step_us)
         };
-        let expected = [(2, Some(100)), (3, Some(100)), (4, Some(150)), (5, Some(150)), (u32::MAX, Some(150)), (1, Some(900)), (0, None)];
+        let expected = [
+            (2, Some(100)),
+            (3, Some(100)),
+            (4, Some(150)),
+            (5, Some(150)),
+            (u32::MAX, Some(150)),
+            (1, Some(900)),
+            (0, None),
+        ];
         for (steps, step_us) in expected {
             assert_eq!(pace(steps), step_us, "{steps} steps");
         }
@@ -130,7 +138,7 @@ mod tests {
         dry.metadata.insert(CLOCK.into(), "modelled".into());
         assert_eq!(dry.pace().map(|pace| (pace.clock, pace.step_us)), Some((Clock::Modelled, 10)));
         dry.metadata.insert(STEP_TIMES.into(), "5:0 700:1 1000:251 1300:511".into());
-        assert_eq!(dry.pace(), Some(Pace { clock: Clock::Modelled, step_us: 300, waited_us: 260 }));
+        assert_eq!(dry.pace(), Some(Pace { clock: Clock::Modelled, step_us: 300, waited_us: 250 }));
         for damaged in ["5:0 700", "x:1 y:2", "1:2:3 4:5", "9999999999999999999999:0 1:1"] {
             dry.metadata.insert(STEP_TIMES.into(), damaged.into());
             assert_eq!(dry.pace().map(|pace| pace.step_us), Some(10), "{damaged}");

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use stalloc_dryrun_setup::Gpu;
 use stalloc_report::Category;
 use stalloc_simulator::{Kind, Options, Replay, Return, continued, replay, returning, smallest_capacity};
-use stalloc_trace::growth::rise;
 use stalloc_trace::Trace;
+use stalloc_trace::growth::rise;
 
 use crate::fit::caught::{self, Refused};
 use crate::fit::outside::{Groups, Outside};

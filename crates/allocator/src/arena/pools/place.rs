@@ -6,6 +6,7 @@ use stalloc_device::{Backing, Device};
 
 use super::Pools;
 use super::piece::PoolPiece;
+use crate::tuning::search_limit;
 
 /// Most pages of a piece, which goes elsewhere as a whole only. Training on six lengths makes 359 calls of the driver in a capture with
 /// single pages, 109 with pieces of up to 8, 95 with up to 32, in no more memory than with up to 8 (`bench/graphs.py`).
@@ -32,13 +33,13 @@ enum Behind {
 impl<D: Device> Pools<D> {
     /// A range of a pool's addresses in which so many granules are free: where they fit best.
     pub(super) fn fit(&mut self, pool: u32, granules: u32) -> Option<u32> {
-        let (all, mut tried) = (0..self.len * self.granules, 0);
-        while let Some(gap) = self.pools.get(&pool)?.gaps.fits(all.clone(), granules).nth(tried) {
+        let all = 0..self.len * self.granules;
+        for tried in 0..search_limit() as usize {
             // Nearly always the first one is taken.
-            if self.claim(pool, &(gap.start..gap.start + granules)) {
-                return Some(gap.start);
+            let start = self.pools.get(&pool)?.gaps.fits(all.clone(), granules).nth(tried)?.start;
+            if self.claim(pool, &(start..start + granules)) {
+                return Some(start);
             }
-            tried += 1;
         }
         None
     }
