@@ -18,7 +18,7 @@ use crate::part::{Item, Part, Places};
 use stacking::Stacking;
 
 /// Work of one call at least.
-const ROUND: u64 = 400_000;
+const STEP_WORK: u64 = 400_000;
 
 /// Exchanges without success after which a limit is given up: so many, and so many more for each item without a place.
 const PATIENCE: u64 = 150;
@@ -118,7 +118,7 @@ impl<'a> Ejections<'a> {
         }
         let items = self.part.items.len();
         let mut found: Option<Places> = None;
-        let round = (WORK_PER_ITEM * items as u64).max(ROUND);
+        let round = (WORK_PER_ITEM * items as u64).max(STEP_WORK);
         while self.work < round.min(left) && !is_over(until) {
             if self.out.is_empty() {
                 let places = Places::new(self.part, self.way[0][..items].to_vec());

@@ -9,14 +9,14 @@ use crate::part::{Item, Part, Problem};
 
 /// Nested lifetimes (an item through all, then another through all of the rest, ...) would make the repetition
 /// quadratic; the searches cope well with what is left after this many rounds.
-const ROUNDS: u32 = 24;
+const PASSES: u32 = 24;
 
 /// Adds the pieces of `part` to `problem.parts`, and what lies at their bottoms to `problem.decided`. O(n log n).
 pub(crate) fn split(part: Part, problem: &mut Problem) {
     let mut todo = vec![(part, 0)];
     while let Some((mut part, round)) = todo.pop() {
         part.aligned = part.items.iter().any(|i| i.align > 1);
-        let changed = round < ROUNDS && part.fixed.is_empty() && !part.aligned && peel(&mut part, problem);
+        let changed = round < PASSES && part.fixed.is_empty() && !part.aligned && peel(&mut part, problem);
         if part.ring && !cut(&mut part) {
             sort(&mut part.items);
             problem.parts.push(part);

@@ -40,8 +40,7 @@ impl Trace {
         (!self.times_us.is_empty() && !self.metadata.contains_key("dry_run")).then_some(Clock::Measured)
     }
 
-    /// How long its steps take, where marks say where they begin. Of three steps or more the first, in which programs warm up, is left out, and
-    /// of two that are left the shorter counts: some warm up in the second one, too, as a second optimizer does.
+    /// How long its steps take, where marks say where they begin. Of three steps or more the first, in which programs warm up, is left out.
     pub fn pace(&self) -> Option<Pace> {
         let clock = self.clock()?;
         let told = self.metadata.get(STEP_TIMES).and_then(|told| read(told));
@@ -52,18 +51,8 @@ impl Trace {
             .skip(usize::from(moments.len() > 3))
             .collect();
         steps.sort_unstable();
-        let &(step_us, waited_us) = steps.get(steps.len().saturating_sub(1) / 2)?;
+        let &(step_us, waited_us) = steps.get(steps.len() / 2)?;
         Some(Pace { clock, step_us, waited_us })
-    }
-
-    /// Has its pace be that of the first so many steps, as of a recording that ended after them: one that went on to show something is
-    /// held against others that did not, and steps may take turns.
-    pub fn pace_first(&mut self, steps: u32) {
-        if let Some(told) = self.metadata.get_mut(STEP_TIMES)
-            && let Some((end, _)) = told.match_indices(' ').nth(steps as usize)
-        {
-            told.truncate(end);
-        }
     }
 
     /// When each step began, and the last one's end, by the marks; the host's waiting is not known.
@@ -100,33 +89,10 @@ mod tests {
     }
 
     #[test]
-    fn of_a_recording_that_went_on_the_first_steps_can_be_asked_for() {
-        let pace = |steps| {
-            let mut trace = trace(&[0], 0);
-            let told = [(CLOCK, "modelled"), (STEP_TIMES, "0:0 900:0 1000:0 1300:0 1450:0")];
-            trace.metadata.extend(told.map(|(name, value)| (name.to_owned(), value.to_owned())));
-            trace.pace_first(steps);
-            trace.pace().map(|pace| pace.step_us)
-        };
-        let expected = [
-            (2, Some(100)),
-            (3, Some(100)),
-            (4, Some(150)),
-            (5, Some(150)),
-            (u32::MAX, Some(150)),
-            (1, Some(900)),
-            (0, None),
-        ];
-        for (steps, step_us) in expected {
-            assert_eq!(pace(steps), step_us, "{steps} steps");
-        }
-    }
-
-    #[test]
     fn the_median_step_counts_and_the_first_does_not() {
         let pace = trace(&[0, 900, 1000, 1110], 1210).pace().unwrap();
         assert_eq!(pace, Pace { clock: Clock::Measured, step_us: 100, waited_us: 0 });
-        assert_eq!(trace(&[0, 900], 1000).pace().map(|pace| pace.step_us), Some(100), "of two the shorter");
+        assert_eq!(trace(&[0, 900], 1000).pace().map(|pace| pace.step_us), Some(900), "of two no step is left out");
         assert_eq!(trace(&[], 5).pace(), None);
     }
 
@@ -138,7 +104,7 @@ mod tests {
         dry.metadata.insert(CLOCK.into(), "modelled".into());
         assert_eq!(dry.pace().map(|pace| (pace.clock, pace.step_us)), Some((Clock::Modelled, 10)));
         dry.metadata.insert(STEP_TIMES.into(), "5:0 700:1 1000:251 1300:511".into());
-        assert_eq!(dry.pace(), Some(Pace { clock: Clock::Modelled, step_us: 300, waited_us: 250 }));
+        assert_eq!(dry.pace(), Some(Pace { clock: Clock::Modelled, step_us: 300, waited_us: 260 }));
         for damaged in ["5:0 700", "x:1 y:2", "1:2:3 4:5", "9999999999999999999999:0 1:1"] {
             dry.metadata.insert(STEP_TIMES.into(), damaged.into());
             assert_eq!(dry.pace().map(|pace| pace.step_us), Some(10), "{damaged}");

@@ -87,8 +87,8 @@ fn a_step_takes_longer_on_a_card_that_has_to_wait_for_memory() {
     let (device, size) = (on(None), |bytes| Some(bytes + on(None).outside.high));
     let need = &device.needs[2];
     assert_eq!((need.smallest, need.peak_reserved), (Some(100 << 20), 200 << 20));
-    assert_eq!((need.step_us, need.step_us_asked), (Some(900_000), None));
-    for (bytes, ms) in [(200 << 20, None), (199 << 20, Some(940)), (100 << 20, Some(940)), (1, Some(940))] {
+    assert_eq!((need.step_us, need.step_us_asked), (Some(1_000_000), None));
+    for (bytes, ms) in [(200 << 20, None), (199 << 20, Some(1_040)), (100 << 20, Some(1_040)), (1, Some(1_040))] {
         let need = &on(size(bytes)).needs[2];
         assert_eq!(need.step_us_asked.map(|step| step / 1_000), ms, "{bytes} bytes are left");
     }
