@@ -55,6 +55,16 @@ impl Trace {
         Some(Pace { clock, step_us, waited_us })
     }
 
+    /// Has its pace be that of the first so many steps, as of a recording that ended after them: one that went on to show something is
+    /// held against others that did not, and steps may take turns.
+    pub fn pace_first(&mut self, steps: u32) {
+        if let Some(told) = self.metadata.get_mut(STEP_TIMES)
+            && let Some((end, _)) = told.match_indices(' ').nth(steps as usize)
+        {
+            told.truncate(end);
+        }
+    }
+
     /// When each step began, and the last one's end, by the marks; the host's waiting is not known.
     fn moments_of_steps(&self) -> Vec<(u64, u64)> {
         let mut moments = Vec::new();
@@ -86,6 +96,22 @@ mod tests {
     fn trace(begins: &[u64], end: u64) -> Trace {
         let marks = begins.iter().map(|_| Event::Mark(Mark::StepBegin)).chain([Event::Mark(Mark::StepEnd)]);
         Trace { events: marks.collect(), times_us: begins.iter().copied().chain([end]).collect(), ..Trace::default() }
+    }
+
+    #[test]
+    fn of_a_recording_that_went_on_the_first_steps_can_be_asked_for() {
+        let pace = |steps| {
+            let mut trace = trace(&[0], 0);
+            let told = [(CLOCK, "modelled"), (STEP_TIMES, "0:0 900:0 1000:0 1300:0 1450:0")];
+            trace.metadata.extend(told.map(|(name, value)| (name.to_owned(), value.to_owned())));
+            trace.pace_first(steps);
+            trace.pace().map(|pace| pace.step_us)
+        };
+        let expected =
+            [(3, Some(300)), (4, Some(150)), (5, Some(150)), (u32::MAX, Some(150)), (1, Some(900)), (0, None)];
+        for (steps, step_us) in expected {
+            assert_eq!(pace(steps), step_us, "{steps} steps");
+        }
     }
 
     #[test]

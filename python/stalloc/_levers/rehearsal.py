@@ -9,6 +9,7 @@ from stalloc import _native
 from stalloc._levers import spill
 from stalloc._levers.away import Away, weak
 from stalloc._levers.spill import FETCH, OUT, PACKED, RELEASE, RETURNED, UNPACKED, Call, Packed, Spiller
+from stalloc._steps import marks
 
 #: The first step makes the optimizer's states; the second is as all that follow.
 STEPS = 2
@@ -167,6 +168,8 @@ class Rehearsal(Spiller):
     def __init__(self, told: str = "") -> None:
         super().__init__({"host": 0, "kinds": [], "victims": [], "calls": []})
         self._told = told
+        # A trial may end in the midst of an iteration, where an optimizer steps: the one before is to have had the plan, too.
+        marks.more_steps = 1
         self._steps = 0
         #: The section that is being noted; and by the model that began it, the one of the step with the most bytes.
         self.notes: _Notes | None = None

@@ -17,13 +17,12 @@ from stalloc._levers import shared_start
 from stalloc._levers.catalogue import LEVERS, Spill, chosen_of
 from stalloc._levers.held import Held
 from stalloc._levers.watching import Observed
-from stalloc._steps import marks
+from stalloc._steps.marks import phase
 
 
 def start(torch: Any) -> None:
     """PyTorch has been imported: watch the program, and apply the levers that are named."""
     trial = _Trial(torch)
-    marks.more_steps = 1
     for owner, name in ((torch.cuda, "_lazy_init"), (torch._C, "_cuda_getDeviceCount")):
         _before_first_call(owner, name, trial.share_start)
     endings.at_end(trial.write)
@@ -58,12 +57,12 @@ class _Trial(Observed):
         super().backward_called(*arguments, **options)
         if self.program.torch._C._current_graph_task_id() == -1:  # checkpointed parts have their own, within it
             self.program.backward_called()
-            marks.phase("backward")
+            phase("backward")
 
     def backward_done(self, *arguments: Any, **options: Any) -> None:
         super().backward_done(*arguments, **options)
         if self.program.torch._C._current_graph_task_id() == -1:
-            marks.phase("forward")
+            phase("forward")
 
     def step_begins(self, optimizer: Any, arguments: Any, options: Any) -> None:
         super().step_begins(optimizer, arguments, options)
@@ -73,7 +72,7 @@ class _Trial(Observed):
         super().stepped(optimizer)
         if optimizer is self.program.optimizers[0]:
             self._costs.step_done()
-        marks.phase("forward")
+        phase("forward")
 
     def write(self) -> None:
         """Leaves what was found where the trial's notes lie."""

@@ -28,8 +28,7 @@ class Listener:
     def module_exit(self, name: str) -> None: ...
 
 
-#: Steps that a trial makes beyond those that were asked for: with levers one, the same for all. Spilling is planned after two steps, and a trial may
-#: end in the midst of an iteration, where an optimizer steps; also, some make states in the second step only, and take longer.
+#: Steps that a trial makes beyond those that were asked for: a lever needs some to show what it does.
 more_steps = 0
 
 _nobody = Listener()

@@ -214,13 +214,14 @@ fn devices(
     let (mut devices, mut is_guessed) = (Vec::new(), false);
     for path in recorded::traces_of(&job.directory, &job.launch).map_err(|error| error.to_string())? {
         let input = stalloc_trace::open(&path, &mut |_, _| {}).map_err(|error| error.to_string())?;
-        let Input::Recording(recording) = input else { continue };
-        for trace in recording.traces.iter().filter(|trace| !trace.requests.is_empty()) {
+        let Input::Recording(mut recording) = input else { continue };
+        for trace in recording.traces.iter_mut().filter(|trace| !trace.requests.is_empty()) {
             let about = recorded::summary::of(&path, trace);
             if about.lost_events > 0 {
                 return Err(format!("{} events of the recording were lost: is the disk full?", about.lost_events));
             }
             is_guessed |= about.is_guessed();
+            trace.pace_first(job.steps.unwrap_or(u32::MAX));
             let recorded = trace.metadata.get("world_size").and_then(|size| size.parse().ok());
             let world_size = rank.map(|rank| rank.world_size).or(recorded).unwrap_or(1);
             let recorded = Recorded {
