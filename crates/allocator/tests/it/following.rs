@@ -422,3 +422,13 @@ fn a_plan_under_which_more_is_remapped_than_without_is_withdrawn() {
     assert!(!propose(&mut checked, &plan));
     assert!(propose(&mut checked, &Plan::default()));
 }
+
+#[test]
+fn an_arena_knows_whether_its_plan_was_left() {
+    let plan = plan(&[section(Repeating, &step())]);
+    let mut arena = Arena::new(Counting::new(GIB), &plan).unwrap();
+    arena.serve(step()[0].0, 0).unwrap();
+    assert!(!arena.has_departed());
+    arena.serve(5000, 0).unwrap();
+    assert!(arena.has_departed());
+}

@@ -74,3 +74,16 @@ fn where_there_is_room_a_handle_is_kept_for_the_block_that_comes_back() {
     assert_eq!(arena.serve(256 * MIB, 0).unwrap().address, large.address);
     assert_eq!(device.driver_work(), before);
 }
+
+#[test]
+fn a_block_says_on_which_handles_it_lies() {
+    let (mut arena, _) = open(8 * GIB);
+    let served = arena.serve(5 * MIB, 0).unwrap();
+    let block = arena.block(served.address).unwrap();
+    let handles = arena.handles(&block).unwrap();
+    assert!(
+        handles[0].start <= block.address && block.address + block.size <= handles[handles.len() - 1].end,
+        "{handles:?}"
+    );
+    assert!(handles.windows(2).all(|pair| pair[0].end == pair[1].start), "{handles:?}");
+}
