@@ -107,13 +107,16 @@ pub fn lifetime(request: &Request) -> (Time, Time) {
     (request.alloc.unwrap_or(0), request.free_requested.unwrap_or(Time::MAX))
 }
 
-/// What each of the last steps of a recording adds to what stays, if they climb. O(events).
+/// What each of the last steps of a recording adds to what stays, if they climb and the last one does. O(events).
 pub fn rise(trace: &Trace) -> Option<u64> {
     let mut boundaries = trace.step_begins();
     // Later the program's end frees what stays.
     let end = trace.marks().filter(|(_, mark)| **mark == Mark::StepEnd).last().map(|(time, _)| time);
     boundaries.extend(end.filter(|end| boundaries.last() < Some(end)));
-    climb(&kept(trace, &boundaries), trace.peak_allocated()).map(|climb| climb.bytes_per_step())
+    let kept = kept(trace, &boundaries);
+    let [.., before, last] = *kept.as_slice() else { return None };
+    // What is full by now has risen and does no more.
+    (before < last).then(|| climb(&kept, trace.peak_allocated())).flatten().map(|climb| climb.bytes_per_step())
 }
 
 /// A block that lives.

@@ -206,6 +206,20 @@ fn recorded(steps: u64, keeps: impl Fn(u64) -> u64) -> Trace {
     builder.finish()
 }
 
+/// A recording of three steps, in the last of which something goes that was made before the first.
+fn falling() -> Trace {
+    let mut builder = crate::TraceBuilder::new(0);
+    builder.push(crate::RawEvent::Alloc { address: 1, size: 64 * MIB, stream: 0, stack: StackId::NONE }, None);
+    for step in 0..3 {
+        builder.push(crate::RawEvent::Mark(Mark::StepBegin), None);
+        if step == 2 {
+            builder.push(crate::RawEvent::FreeCompleted { address: 1, size: 0, stream: 0 }, None);
+        }
+        builder.push(crate::RawEvent::Mark(Mark::StepEnd), None);
+    }
+    builder.finish()
+}
+
 #[test]
 fn a_recordings_last_steps_show_what_each_adds_to_what_stays() {
     for steps in [6, 8, 12] {
@@ -214,6 +228,10 @@ fn a_recordings_last_steps_show_what_each_adds_to_what_stays() {
         assert_eq!(rise(&recorded(steps, |step| if step == 0 { 90 * MIB } else { 0 })), None, "what comes late once");
         assert_eq!(rise(&recorded(steps, |_| 512)), None, "losses");
     }
+    assert_eq!(rise(&falling()), None, "what stays falls");
+    assert_eq!(rise(&recorded(8, |step| if step < 6 { 4 * MIB } else { 0 })), None, "full by now");
     assert_eq!(rise(&recorded(12, |step| if step < 3 { 4 * MIB } else { 0 })), None, "full by now");
-    assert_eq!(rise(&recorded(3, |_| 4 * MIB)), None, "too few to say");
+    for steps in [0, 1, 2, 3] {
+        assert_eq!(rise(&recorded(steps, |_| 4 * MIB)), None, "too few to say");
+    }
 }
