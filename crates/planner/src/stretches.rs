@@ -18,6 +18,9 @@ const WIDTH: u32 = 64;
 /// One in so many of all items may be in stretches, at first and then; when there are more, it begins anew.
 const SHARE: [usize; 2] = [8, 2];
 
+/// Stretches at most, as each item that is too high is held against all; what else is too high has its turn after the next sweep.
+const MOST: usize = 256;
+
 /// Sections that are placed alone.
 #[derive(Clone, Debug, Default)]
 struct Stretch {
@@ -115,6 +118,9 @@ impl Stretches {
                 item.lower <= s.to.saturating_add(away) && s.from.saturating_sub(away) <= item.upper
             });
             let at = near.unwrap_or(self.all.len());
+            if at == MOST {
+                return;
+            }
             if near.is_none() {
                 self.all.push(Stretch { from: item.lower, to: item.upper, ..Stretch::default() });
             }
