@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import COMMAND, PROGRAMS, run
+from runs import COMMAND, PROGRAMS, START, own_cache, run
 from typed import conforms
 
 import stalloc
@@ -32,7 +32,7 @@ SLEEP = f"sleep 654.{os.getpid()}"
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A cache of this module's own, so that what was tried once is known for the next test."""
-    return {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+    return own_cache(tmp_path_factory.mktemp("cache"))
 
 
 def fit(*arguments: str, cache: dict[str, str], gpu: str = TINY, ok: tuple[int, ...] = (0,)) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def trial(answer: dict[str, Any], **values: Any) -> dict[str, Any]:
     return found
 
 
-def test_the_largest_batch_is_found_and_one_more_does_not_fit(cache):
+def test_the_largest_batch_is_found_and_one_more_does_not_fit(cache, monkeypatch):
     question = ("--vary", "MB=10..30", "--", *PROGRAM, "--batch", "{MB}")
     answer = fit(*question, cache=cache)
     largest = {name: answer["largest"][TINY][name]["MB"] for name in ALLOCATORS}
@@ -76,11 +76,9 @@ def test_the_largest_batch_is_found_and_one_more_does_not_fit(cache):
     assert f"the largest that fits tiny; {left:.1f} MiB to spare)" in again.stdout, again.stdout
     assert "smallest GPU" in again.stdout and "no, -30.0 MiB" in again.stdout
 
-    os.environ["XDG_CACHE_HOME"], before = cache["XDG_CACHE_HOME"], os.environ.get("XDG_CACHE_HOME")
-    try:
-        assert stalloc.fit([*PROGRAM, "--batch", "{MB}"], TINY, vary={"MB": range(10, 31)})["largest"] == answer["largest"]
-    finally:
-        os.environ.pop("XDG_CACHE_HOME") if before is None else os.environ.update(XDG_CACHE_HOME=before)
+    monkeypatch.setenv("XDG_CACHE_HOME", cache["XDG_CACHE_HOME"])
+    monkeypatch.setenv("PYTHONPATH", str(START))
+    assert stalloc.fit([*PROGRAM, "--batch", "{MB}"], TINY, vary={"MB": range(10, 31)})["largest"] == answer["largest"]
 
 
 def test_what_runs_because_it_catches_what_it_is_refused_is_answered_too(cache):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import COMMAND, PROGRAMS, run
+from runs import COMMAND, PROGRAMS, own_cache, run
 from typed import conforms
 
 from stalloc.results import LeversAnswer
@@ -23,7 +23,7 @@ GPU = "sm=8,memory=1GiB,capability=8.0,context=16MiB,name=small"
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+    return own_cache(tmp_path_factory.mktemp("cache"))
 
 
 def levers(*arguments: str, cache: dict[str, str], ok: tuple[int, ...] = (0,)) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import stalloc
-from runs import run
+from runs import START, own_cache, run
 
 GPU = "sm=8,memory=1GiB,capability=8.0,context=16MiB,name=small"
 
@@ -35,7 +35,7 @@ print("a step's calls", len(calls), "requests", *(counted[f"{what}.all.allocated
 
 
 def test_the_cheapest_levers_that_fit_are_applied_as_they_were_tried(tmp_path):
-    script, cache = tmp_path / "script.py", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    script, cache = tmp_path / "script.py", own_cache(tmp_path / "cache")
     script.write_text(SCRIPT.replace("ENABLE", ""))
 
     def fit(size: str, *more: str):
@@ -65,7 +65,7 @@ def test_the_cheapest_levers_that_fit_are_applied_as_they_were_tried(tmp_path):
     assert wrong.returncode == 2 and "--allow checkpoint: the levers that change numbers are autocast_bf16" in wrong.stderr
 
     script.write_text(SCRIPT.replace("ENABLE", f"import stalloc\nstalloc.enable(fit='{peak // 2**20 - 40}MiB')"))
-    by_itself = ("env", "-u", "STALLOC_MODE", f"PYTHONPATH={PACKAGE}")
+    by_itself = ("env", "-u", "STALLOC_MODE", f"PYTHONPATH={START}:{PACKAGE}")
     enabled = run("run", "--dry-run", GPU, "--", *by_itself, sys.executable, str(script), env=cache)
     assert enabled.returncode == 0 and "MiB were predicted" in enabled.stderr, enabled.stderr
     assert int(re.match(r"peak (\d+) saved None", enabled.stdout)[1]) == lower

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runs import PROGRAMS, run
+from runs import PROGRAMS, own_cache, run
 
 import stalloc
 
@@ -82,7 +82,7 @@ print("peak", torch.cuda.max_memory_allocated())
 
 def fitted(tmp_path, script, part, *levers, gpu=GPU):
     """A script under `--fit` with some levers, at a part of its peak: what was said, its peak, and MiB that it may have live."""
-    file, cache = tmp_path / "script.py", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    file, cache = tmp_path / "script.py", own_cache(tmp_path / "cache")
     file.write_text(script)
     as_it_is = run("run", "--dry-run", gpu, "--", sys.executable, str(file), env=cache)
     goal = int(int(re.match(r"peak (\d+)", as_it_is.stdout)[1]) * part) >> 20
@@ -112,7 +112,7 @@ def test_a_job_is_spilled_as_its_trial_was(tmp_path):
 
 
 def test_a_request_that_would_fail_has_what_is_saved_go_to_the_host(tmp_path):
-    file, cache = tmp_path / "script.py", {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    file, cache = tmp_path / "script.py", own_cache(tmp_path / "cache")
     loop = "for _step in range(8):\n    more = torch.ones((_step > 3) * MORE << 20, dtype=torch.uint8, device='cuda')"
     file.write_text(SCRIPT.replace("for _step in range(4):", f"MORE = int(__import__('os').environ['MORE'])\n{loop}"))
     gpu = GPU.replace("8GiB", "4700MiB")

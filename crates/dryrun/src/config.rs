@@ -1,4 +1,4 @@
-//! The device that the environment asks for, read once when the library is loaded.
+//! The device that the environment asks for when the first function is called, as with CUDA.
 
 use crate::log;
 use stalloc_common::settings;
@@ -24,12 +24,14 @@ pub struct Config {
     pub imitates_cudnn: bool,
 }
 
-static CONFIG: LazyLock<Config> = LazyLock::new(|| {
+static CONFIG: LazyLock<Config> = LazyLock::new(of_environment);
+
+fn of_environment() -> Config {
     read(|name| env::var(name).ok()).unwrap_or_else(|complaint| {
         log::complain(&complaint);
         process::exit(2)
     })
-});
+}
 
 /// The configuration of this process.
 pub fn config() -> &'static Config {
@@ -99,9 +101,9 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Config, String>
     })
 }
 
-/// Reads the configuration before `main`, so that a mistake ends the process before it starts.
+/// Reads the environment before `main`, too, so that a mistake ends the process before it starts.
 extern "C" fn check() {
-    config();
+    of_environment();
 }
 
 #[used]

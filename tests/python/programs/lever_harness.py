@@ -7,6 +7,7 @@ One process imports PyTorch; each run is a copy of it. A cell is ``bitwise``, ``
 
 import gc
 import json
+import marshal
 import os
 import re
 import runpy
@@ -43,14 +44,14 @@ def forked(ranks, job):
                 said = job()
             except BaseException as error:
                 said = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
-            with os.fdopen(ends[1], "w") as out:
-                json.dump(said if rank == 0 else {}, out)  # nobody reads what the others say
+            with os.fdopen(ends[1], "wb") as out:
+                marshal.dump(said if rank == 0 else {}, out)  # nobody reads what the others say
             os._exit(0)
         os.close(ends[1])
         children.append(child)
         reading = ends[0] if reading is None else reading
-    with os.fdopen(reading) as given:
-        said = json.load(given)
+    with os.fdopen(reading, "rb") as given:
+        said = marshal.load(given)
     for child in children:
         os.waitpid(child, 0)
     return said

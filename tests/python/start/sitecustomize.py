@@ -11,6 +11,7 @@ import gc
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 import types
 
@@ -31,6 +32,12 @@ class _Unloaded(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
+        if name == "config":  # checkpoints ask it, and it needs nothing of the rest
+            found = importlib.machinery.PathFinder.find_spec("torch", sys.path)
+            spec = importlib.util.spec_from_file_location(f"{NAME}.config", f"{found.submodule_search_locations[0]}/_dynamo/config.py")
+            sys.modules[spec.name] = self.config = module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
         if sys.modules.get(NAME) is self:
             del sys.modules[NAME]
         return getattr(importlib.import_module(NAME), name)

@@ -11,16 +11,19 @@ program says so. The program's frames lie on those of this file, which is compil
 
 import marshal
 import os
+import re
 import sys
 
 #: The variables that say where copies listen and where this file is.
 FOLDER, STARTED = "WARM_FOLDER", "WARM_START"
-#: What is read while PyTorch is imported, by it and the libraries that it links.
-READ = ("STALLOC_DRYRUN", "LD_", "TRITON_", "PYTORCH_", "TORCH", "OMP_", "MKL_", "KMP_", "CUDA", "NCCL_", "PYTHON", "MALLOC_", "GLIBC_", "LC_", "LANG")
+#: What is read while PyTorch is imported, by it and the libraries that it links. The stand-in's own is read when it is first called.
+READ = ("LD_", "TRITON_", "PYTORCH_", "TORCH", "OMP_", "MKL_", "KMP_", "CUDA", "NCCL_", "PYTHON", "MALLOC_", "GLIBC_", "LC_", "LANG")
 #: Whose modules a program has not imported yet.
 PARTS = ("torch", "torchgen", "functorch")
 #: Seconds without work after which a copy ends.
-IDLE = 20
+IDLE = 120
+#: A folder of the stand-in: its name says what is in it.
+STAND_IN = re.compile("[^:]*/(dryrun-[0-9a-f]{16})(?![^/:])")
 
 
 def kind(start):
@@ -41,7 +44,7 @@ def kind(start):
     with open("/proc/self/status") as status:
         signals = [line for line in status if line.startswith(("SigIgn", "SigBlk", "Cpus_allowed:", "NoNewPrivs", "CapEff", "Uid", "Gid"))]
     spaces = [os.stat(f"/proc/self/ns/{name}").st_ino for name in ("mnt", "net", "pid", "user", "ipc", "uts")]
-    environment = sorted((name, value) for name, value in os.environ.items() if name.startswith(READ) and name != "PYTHONPATH")
+    environment = sorted((name, STAND_IN.sub(r"\1", value)) for name, value in os.environ.items() if name.startswith(READ) and name != "PYTHONPATH")
     groups = open("/proc/self/cgroup").read(), os.getpriority(os.PRIO_PROCESS, 0), os.getsid(0), os.readlink("/proc/self/root")
     return [sys.executable, environment, limits, mask, signals, spaces, *groups]
 
@@ -94,7 +97,7 @@ def leave_copy(place, start):
     listener.listen(64)
     os.set_inheritable(listener.fileno(), True)
     code = os.path.join(os.path.dirname(place), "warm_copy.pyc")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("STALLOC_") or key.startswith("STALLOC_DRYRUN")}
+    environment = {key: own_stand_in(value) if key.startswith(READ) else value for key, value in os.environ.items() if not key.startswith("STALLOC_")}
     environment["PYTHONPATH"] = start
     del environment[STARTED]
     subprocess.Popen(
@@ -103,6 +106,23 @@ def leave_copy(place, start):
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
     )
     os.rename(temporary, place)  # two at once leave two: the second is asked from then on, the first ends when it is idle
+
+
+def own_stand_in(value):
+    """The same paths in a folder that stays: a test's may go before its copy does."""
+    import contextlib
+    import shutil
+
+    def kept(found):
+        place = os.path.join(os.environ[FOLDER], found[1])
+        if not os.path.isdir(place):
+            made = f"{place}.{os.getpid()}"
+            shutil.copytree(found[0], made, symlinks=True)
+            with contextlib.suppress(OSError):  # another program made it
+                os.rename(made, place)
+        return place
+
+    return STAND_IN.sub(kept, value)
 
 
 def wait(asking):
