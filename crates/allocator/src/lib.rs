@@ -24,7 +24,7 @@ pub use journal::JournalEvent;
 pub use planned::PlannedAllocator;
 pub use script::{GRANULE, Script};
 pub use statistics::{Departure, Misses, ServedBy, Statistics, Unplanned};
-pub use tuning::TUNED;
+pub use tuning::{MAPPED_AT_ONCE, TUNED};
 
 use stalloc_device::{Address, Stream};
 use thiserror::Error;

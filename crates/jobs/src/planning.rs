@@ -32,7 +32,7 @@ pub fn trace(trace: &Trace, effort: SolveOptions, watch: &mut dyn Watch) -> Resu
     if let Ok(replay) = replay
         && replay.oom.is_none()
     {
-        summary.replayed(replay.peak_reserved);
+        summary.replayed(replay.peak_reserved, stalloc_simulator::MAPPED_AT_ONCE);
     }
     Ok((plan, summary))
 }

@@ -50,6 +50,7 @@ pub use error::Error;
 pub use kind::{Kind, Options};
 pub use returning::{Return, returning};
 pub use smallest::smallest_capacity;
+pub use stalloc_allocator::MAPPED_AT_ONCE;
 
 /// What one allocator made of a trace.
 #[derive(Clone, Debug)]

@@ -56,14 +56,11 @@ pub struct PlanSummary {
     pub notes: Vec<String>,
 }
 
-/// Memory is mapped in pieces of up to so many bytes, the last of which may not be full.
-const PIECE: u64 = 8 << 20;
-
 impl PlanSummary {
     /// Takes into account what a replay of the trace under the plan reserved. The arena is addresses: where the device maps
-    /// pages, memory of blocks that are gone backs others.
-    pub fn replayed(&mut self, reserved: u64) {
-        if reserved < self.planned_reserved || reserved > self.planned_reserved.saturating_add(PIECE) {
+    /// pages, memory of blocks that are gone backs others. It maps up to `at_once` bytes at a time, the last of which may not be full.
+    pub fn replayed(&mut self, reserved: u64, at_once: u64) {
+        if reserved < self.planned_reserved || reserved > self.planned_reserved.saturating_add(at_once) {
             self.planned_reserved = reserved;
             self.efficiency = self.peak_allocated as f64 / reserved.max(1) as f64;
         }

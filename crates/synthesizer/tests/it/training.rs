@@ -371,11 +371,11 @@ fn the_same_trace_gives_the_same_plan() {
 fn a_replay_says_what_is_reserved_unless_only_its_last_page_is_not_full() {
     let (_, mut summary) = planned(&Training::default().trace());
     let (planned, peak) = (summary.planned_reserved, summary.peak_allocated);
-    summary.replayed(planned + (2 << 20));
+    summary.replayed(planned + (2 << 20), 8 << 20);
     assert_eq!(summary.planned_reserved, planned);
-    summary.replayed(planned + (64 << 20));
+    summary.replayed(planned + (64 << 20), 8 << 20);
     assert_eq!(summary.planned_reserved, planned + (64 << 20));
-    summary.replayed(planned / 3);
+    summary.replayed(planned / 3, 8 << 20);
     assert_eq!(summary.planned_reserved, planned / 3);
     assert_eq!(summary.efficiency, peak as f64 / summary.planned_reserved as f64);
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::tuning::{least_slack, remap_time, slack_handles, tight_slack, unnoticed_share};
+use crate::tuning::{MAPPED_AT_ONCE, least_slack, remap_time, slack_handles, tight_slack, unnoticed_share};
 
 /// Remaps may take as much at once as they may in this time after the budget changed. With 2 s in place of 0.1 s, a PPO loop of 3 s ends
 /// before it is granted anything: remaps take 0.84 % of its time, not 0.
@@ -12,10 +12,6 @@ const AHEAD: Duration = Duration::from_millis(100);
 /// Remaps may take as much at once as they may in this time where there were few for as long; then what was granted is halved. Where
 /// nothing more may be granted, they may take as much again before a plan is given up.
 const SAVED: Duration = Duration::from_secs(20);
-
-/// Where nobody has used anything so many bytes are mapped at once. 33 jobs spend 311 ms of the driver's time in their first five steps,
-/// by pages 736; they hold 1.091 of their peaks in the mean, and 1.095.
-const AT_ONCE: u64 = 8 << 20;
 
 /// What remaps and waits took of the time since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +86,7 @@ impl SlackBudget {
 
     /// Bytes to map at once where nobody has used anything, if the program may hold so many.
     pub fn at_once(&self, allowed: u64) -> u64 {
-        AT_ONCE.min(self.largest_unnoticed()).min(allowed / unnoticed_share() / slack_handles())
+        MAPPED_AT_ONCE.min(self.largest_unnoticed()).min(allowed / unnoticed_share() / slack_handles())
     }
 
     /// Bytes that may be held beyond a peak of live bytes, however little time remaps take.
