@@ -74,8 +74,8 @@ pub fn bit(stream: u16) -> u64 {
     1 << (stream % 64)
 }
 
-/// Granules whose uses are kept together: 2 MiB, a page of CUDA's.
-const USED_PAGE: u32 = 4096;
+/// Granules whose uses are kept together: 16 MiB.
+const USED_PAGE: u32 = 32_768;
 
 /// A part of a piece, in granules from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,7 @@ pub(super) use sleep::Away;
 pub type PoolId = (u64, u64);
 
 /// Addresses for pools, as a multiple of the device's memory: one piece can have many.
-const ADDRESSES: u64 = 8;
+const ADDRESSES: u64 = 16;
 
 /// The memory of one pool for one stream.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::{NEVER, Sequence};
 use crate::tuning::{enough, exact_share, max_trials, much, same};
 
 /// Lengths of the runs of requests that are tried as classes.
-const RUNS: [usize; 3] = [1, 8, 64];
+const RUNS: [usize; 2] = [1, 8];
 
 /// Shares of requests that are explained (by requests alone and by requests in a row, added up).
 #[derive(Clone, Copy, Default)]
