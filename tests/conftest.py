@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import marshal
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,13 @@ import pytest
 WARM = Path(__file__).parent / "python" / "start" / "warm.py"
 #: The files that take longest. They begin first: one that began last would leave the other cores idle.
 LONGEST = "out_of_memory lever_harness run_fit fit endings levers spill docs numerics workloads integrations why examples hostile".split()
+
+
+def pytest_configure():
+    """A shell has what it starts with `&` ignore Ctrl-C, and so would the tests' programs."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items):

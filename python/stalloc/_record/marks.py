@@ -23,12 +23,12 @@ class Steps:
 
     #: Whether the program was ended because as many steps were done as were asked for.
     is_cut = False
-    #: The live bytes of each device; of a trial alone.
-    live_bytes: Callable[[], list[int]] | None = None
 
-    def __init__(self, history: History, last: int | None) -> None:
+    def __init__(self, history: History, last: int | None, live_bytes: Callable[[], list[int]] | None) -> None:
         self._history = history
         self._last = last
+        #: The live bytes of each device; of a trial alone.
+        self._live_bytes = live_bytes
         self._done = 0
         self._started = time.monotonic()
         #: What lived as the last two steps ended.
@@ -51,8 +51,8 @@ class Steps:
         self._done += 1
         self.extend()
         self._history.step_done(self._done)
-        if Steps.live_bytes is not None:
-            self._lived = (self._lived[1], Steps.live_bytes())
+        if self._live_bytes is not None:
+            self._lived = (self._lived[1], self._live_bytes())
 
     def extend(self) -> None:
         """The step that was said to end went on until here."""

@@ -48,7 +48,8 @@ def _start(torch: Any, early: Early) -> None:
     if launch.told().get("progress") and (ranks.local(os.environ) or 0) == 0:
         _native.show_progress(last_step)
     history = History(torch, launch.number("stacks", 2))
-    steps = Steps(history, last_step)
+    is_trial = bool(os.environ.get("STALLOC_TRIAL_NOTES"))
+    steps = Steps(history, last_step, (lambda: _live_bytes(torch)) if is_trial else None)
     marks = Marks(steps, StepDetector(torch, steps), history)
     early.hand_over(marks)
     script.listen(marks)
@@ -64,6 +65,10 @@ def _start(torch: Any, early: Early) -> None:
 
     endings.at_end(finish)
     os.register_at_fork(after_in_child=_in_child)
+
+
+def _live_bytes(torch: Any) -> list[int]:
+    return [torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count())]
 
 
 def _in_child() -> None:

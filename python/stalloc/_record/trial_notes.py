@@ -41,7 +41,6 @@ def install() -> None:
                 files.add(os.path.abspath(arguments[0]))
 
     sys.addaudithook(heard)
-    Steps.live_bytes = _live_bytes
     imports.after("torch.distributed", _listen)
     imports.after("torch.nn.modules.conv", _see_convolutions)
 
@@ -59,11 +58,6 @@ def install() -> None:
         Path(os.environ["STALLOC_TRIAL_NOTES"], f"{os.getpid()}.json").write_text(json.dumps(note))
 
     endings.at_end(write)  # what a forked child is made of is its parent's
-
-
-def _live_bytes() -> list[int]:
-    cuda = sys.modules["torch"].cuda
-    return [cuda.memory_allocated(device) for device in range(cuda.device_count())]
 
 
 def _sources(files: set[str]) -> set[str]:
