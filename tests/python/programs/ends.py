@@ -13,6 +13,11 @@ import stalloc
 folder, way = Path(sys.argv[1]), sys.argv[2]
 if way == "handled":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+# A rank that begins when another has kept what it learned is served by that, and keeps nothing of its own.
+ranks = int(os.environ.get("WORLD_SIZE", 1))
+Path(f"{folder}.begins{os.environ.get('RANK', 0)}").touch()
+while len(list(folder.parent.glob(f"{folder.name}.begins*"))) < ranks:
+    time.sleep(0.01)
 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
 layers = [torch.randn(300, 300, device="cuda", requires_grad=True) for _ in range(6)]
 
@@ -30,7 +35,7 @@ def step():
 def train():
     """Until every rank's plan is there, however busy the machine is."""
     for _ in range(30_000):
-        if len(list(folder.glob("*.plan"))) == int(os.environ.get("WORLD_SIZE", 1)):
+        if len(list(folder.glob("*.plan"))) == ranks:
             break
         step()
         time.sleep(0.01)
