@@ -6,7 +6,7 @@ use stalloc_device::{Address, Backing, Device, Error};
 
 use crate::script::{GRANULE, Guess, Script};
 
-/// Pieces of an address range, by number.
+/// A set of frames, pieces of an address range, by number: a bit each.
 #[derive(Clone, Debug, Default)]
 pub struct FrameSet {
     words: Vec<u64>,

@@ -29,7 +29,7 @@ pub use tuning::{MAPPED_AT_ONCE, TUNED};
 use stalloc_device::{Address, Stream};
 use thiserror::Error;
 
-/// Why an allocation failed.
+/// Why an allocator could not allocate or free, take a plan, sleep or wake.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
     /// The device has no memory left, after everything cached was given back.

@@ -3,7 +3,7 @@
 /// Bits of a word.
 const BITS: usize = u64::BITS as usize;
 
-/// Some of the units `0..len`.
+/// A set of units of `0..len`: one is added in O(1), all are taken out at once.
 #[derive(Debug)]
 pub struct Marks {
     /// A bit per unit. Untouched pages of it cost no memory.

@@ -39,7 +39,7 @@ impl SegmentPiece {
     }
 }
 
-/// A segment, or a whole expandable range, to adopt.
+/// A segment that another allocator held before a replay, or a whole expandable range, for the model to take over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
     /// Where it starts.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Each message says what was wrong, where, and what to do.
+/// Why files could not be read, planned or replayed: what was wrong, where, and what to do.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A file cannot be read.

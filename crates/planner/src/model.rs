@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A buffer to place.
+/// Bytes that are needed for one lifetime: the planner chooses their offset, or is given it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer {
     /// First instant at which it lives.

@@ -58,7 +58,7 @@ impl Part {
     }
 }
 
-/// The instance, prepared.
+/// An instance made ready to solve: in units, split into parts that do not meet in time, with its lower bound.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problem {
     pub parts: Vec<Part>,

@@ -37,7 +37,7 @@ pub struct Mapped {
     pub layout: Layout,
 }
 
-/// One device, worked out.
+/// What a report derives of one device: figures, replays with their maps, categories, live bytes, steps.
 pub struct Analysis<'a> {
     /// Its trace.
     pub trace: &'a Trace,

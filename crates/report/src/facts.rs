@@ -52,7 +52,7 @@ pub struct Facts {
     pub dry_run: String,
 }
 
-/// An optimizer.
+/// An optimizer when memory ran out: bytes of its parameters, of states not made yet, of parameters in no model.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct OptimizerFacts {

@@ -22,7 +22,7 @@ pub struct Figures {
     pub comparisons: Vec<InputComparison>,
 }
 
-/// One input.
+/// A file in the report's JSON: name, format, warnings, and the figures of each device.
 #[derive(Clone, Debug, Serialize)]
 pub struct InputFigures {
     /// Its name, as given.
@@ -120,7 +120,7 @@ fn nothing<S: serde::Serializer>(serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_none()
 }
 
-/// Something to do about it.
+/// One advice: a sentence with its gain, and a command to copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Advice {
     /// What, and what it would give.

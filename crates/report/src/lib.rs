@@ -103,7 +103,7 @@ pub struct Subject {
     pub notes: Vec<String>,
 }
 
-/// One input.
+/// A file to report on: name, format, warnings, and of each device its trace, plan and replays.
 #[derive(Clone, Debug)]
 pub struct ReportInput {
     /// Its name for people.

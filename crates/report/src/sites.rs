@@ -14,7 +14,7 @@ pub fn is_named(site: &str) -> bool {
     site != UNKNOWN && site != BACKWARD_PASS
 }
 
-/// Names of call sites, made once for each call stack.
+/// Names the call site of each request, and works each call stack out once.
 pub struct Sites<'a> {
     trace: &'a Trace,
     names: HashMap<StackId, Rc<str>>,

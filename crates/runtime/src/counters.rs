@@ -91,7 +91,7 @@ impl Durations {
     }
 }
 
-/// What is counted of some blocks.
+/// Counts blocks of one class: how many, their rounded bytes, the bytes that were asked for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {

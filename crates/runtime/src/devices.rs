@@ -48,7 +48,7 @@ enum State {
     Off,
 }
 
-/// The arena of one device.
+/// The arena of one device behind its lock. Its range of addresses is read without the lock.
 pub struct LockedArena {
     state: Mutex<Inner>,
     /// Whether there is anything behind the lock: what is not planned costs one load.

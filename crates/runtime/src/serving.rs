@@ -15,7 +15,7 @@ macro_rules! serving {
         changes { $($change:ident($($given:ident: $Given:ty),*) $(-> $Changed:ty)?;)* }
         asks { $($ask:ident($($about:ident: $About:ty),*) $(-> $Answer:ty)?;)* }
     ) => {
-        /// What an arena can do.
+        /// The methods of an arena, whatever its device is, so that arenas of all devices are of one type.
         pub trait Serving: Send {
             $(#[doc = concat!("See [`Arena::", stringify!($take), "`].")]
             fn $take(&mut self, address: Address) -> Option<$Taken>;)*

@@ -46,7 +46,7 @@ pub struct SavedTensor {
     pub needed: usize,
 }
 
-/// What is to be planned. Rates are bytes a second.
+/// A step to make smaller: its moments, tensors that may leave the GPU, room on both sides in bytes, rates in bytes a second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpillProblem {
     /// The step, in order.
@@ -76,7 +76,7 @@ pub struct Victim {
     pub offset: u64,
 }
 
-/// The answer.
+/// Which tensors go to host memory and when, what then lives at most, bytes, and by how much a step grows, nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpillPlan {
     /// What is spilled, in the order in which it is packed.

@@ -62,7 +62,7 @@ impl Profile {
     }
 }
 
-/// Bytes that [`crate::Problem`] has checked to be small enough.
+/// Bytes that [`crate::SpillProblem`] has checked to be small enough.
 pub fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX / 2)
 }

@@ -2,7 +2,7 @@
 
 use crate::{SpillProblem, Victim, nanoseconds};
 
-/// What becomes of a step.
+/// When each copy of a spilled step runs, what that adds to the step, nanoseconds, and what lives at most, bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// When each victim is copied out, from and until, nanoseconds since the step began.

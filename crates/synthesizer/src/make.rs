@@ -22,7 +22,7 @@ pub enum Around {
     Above,
 }
 
-/// A plan for a running program.
+/// A plan that was made while its program runs, and the ranges of live blocks that stay where they are.
 #[derive(Clone, Debug)]
 pub struct Drafted {
     /// The plan.

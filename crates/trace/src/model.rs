@@ -19,7 +19,7 @@ pub const fn rounded(size: u64) -> u64 {
     }
 }
 
-/// One allocation.
+/// An allocation of a trace: bytes asked for, stream, call stack, and when it was made, freed and could be used again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Bytes asked for, before rounding.

@@ -49,7 +49,7 @@ def without_effect(environment: Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """The variables are those of the paper's artifact."""
+    """What the environment says of this process, read once at its start."""
 
     mode: Mode
     path: Path | None

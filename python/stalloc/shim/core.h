@@ -23,7 +23,7 @@ struct StallocBlock {
   uint32_t pending;
 };
 
-/// The arena of one device.
+/// An arena as PyTorch's side sees it: its range of addresses, and the device memory in it, bytes.
 struct StallocArena {
   /// Start of its address range; 0 if there is none.
   uint64_t address;
@@ -45,7 +45,7 @@ struct StallocCounter {
   uint64_t freed;
 };
 
-/// What is counted of some blocks.
+/// Counts blocks of one class: how many, their rounded bytes, the bytes that were asked for.
 struct StallocPool {
   /// How many.
   StallocCounter blocks;
@@ -94,7 +94,7 @@ struct StallocPart {
   uint32_t small;
 };
 
-/// A part of the memory of a pool of graphs: a block, or what is free between two. Each piece of memory is in one part.
+/// A block of a pool of graphs, or a gap between two. Memory behind two addresses is listed once.
 struct StallocPoolPart {
   uint64_t pool[2];
   StallocBlock block;

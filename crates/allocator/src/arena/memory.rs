@@ -391,3 +391,6 @@ impl<D: Device> Mapper<'_, D> {
         result
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,7 +82,7 @@ impl<D: Device> Order<D> {
     }
 
     /// Lets a stream follow whoever used a range last: what it is given from now on runs after what they were given
-    /// until now. One wait for each stream, whatever the range consists of. Whether there is one.
+    /// until now. One wait for each stream, whatever the range consists of. Says whether one was queued.
     #[inline]
     pub fn take_over(&mut self, device: &mut D, range: &Range<u32>, stream: u16) -> Result<bool, Error> {
         if self.is_alone(stream) { Ok(false) } else { self.follow_users(device, range, stream) }

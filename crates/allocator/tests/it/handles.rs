@@ -37,11 +37,13 @@ fn with_room_small_requests_are_behind_few_handles_too() {
     let pages = blocks * 4 / 2;
     assert!(device.driver_work().calls < pages * 3 / 2, "{} for {pages} pages", device.driver_work().calls);
     assert!(arena.reserved() <= pages * 2 * MIB * 103 / 100, "{}", arena.reserved());
-    // A card of which nobody could spare a handle.
-    let (mut arena, device) = open(4 * GIB);
-    let blocks = (0..200).map(|_| arena.serve(4 * MIB, 0).unwrap()).count() as u64;
-    assert_eq!(arena.reserved(), blocks * 4 * MIB);
-    assert!(device.driver_work().calls > blocks, "{}", device.driver_work().calls);
+    // A card of which nobody could spare a handle, and a simulated one without limit, of which no part is small.
+    for bytes in [4 * GIB, u64::MAX] {
+        let (mut arena, device) = open(bytes);
+        let blocks = (0..200).map(|_| arena.serve(4 * MIB, 0).unwrap()).count() as u64;
+        assert_eq!(arena.reserved(), blocks * 4 * MIB);
+        assert!(device.driver_work().calls > blocks, "{}", device.driver_work().calls);
+    }
 }
 
 #[test]
@@ -73,6 +75,26 @@ fn where_there_is_room_a_handle_is_kept_for_the_block_that_comes_back() {
     let before = device.driver_work();
     assert_eq!(arena.serve(256 * MIB, 0).unwrap().address, large.address);
     assert_eq!(device.driver_work(), before);
+}
+
+#[test]
+fn the_first_wide_block_is_behind_few_handles_however_little_lived_before() {
+    let (mut arena, device) = open(80 * GIB);
+    arena.serve(2 * GIB, 0).unwrap();
+    let (calls, pages) = (device.driver_work().calls, 2 * GIB / (2 * MIB));
+    assert!(calls < pages / 4, "{calls} for {pages} pages");
+}
+
+#[test]
+fn what_was_given_back_is_taken_anew_in_few_handles() {
+    let (mut arena, device) = open(80 * GIB);
+    let large = arena.serve(2 * GIB, 0).unwrap();
+    arena.free(large.address).unwrap();
+    arena.give_back(u64::MAX).unwrap();
+    let before = device.driver_work().calls;
+    assert_eq!(arena.serve(2 * GIB, 0).unwrap().address, large.address);
+    let (calls, pages) = (device.driver_work().calls - before, 2 * GIB / (2 * MIB));
+    assert!(calls < pages / 2, "{calls} for {pages} pages");
 }
 
 #[test]

@@ -232,6 +232,35 @@ enum Act {
     Restore,
 }
 
+#[test]
+fn memory_that_was_freed_in_a_pool_of_gigabytes_is_used_again_wherever_it_lies() {
+    let mut arena = arena(&Physical::new(8 << 30, false));
+    assert!(arena.pool_begin(POOL));
+    let all: Vec<Address> = (0..1000).map(|_| arena.pool_serve(POOL, 4 * MIB, 0).unwrap().address).collect();
+    let reserved = arena.statistics().pools;
+    for &address in all.iter().skip(1).step_by(2) {
+        arena.free(address).unwrap();
+    }
+    (0..500).for_each(|_| _ = arena.pool_serve(POOL, 4 * MIB, 0).unwrap());
+    assert_eq!(arena.statistics().pools, reserved);
+}
+
+#[test]
+fn what_lived_in_a_pool_lives_again_and_what_came_since_is_freed() {
+    let mut arena = arena(&Physical::new(64 * MIB, false));
+    assert!(arena.pool_begin(POOL));
+    let [first, second] = [3, 5].map(|size| arena.pool_serve(POOL, size * MIB, 0).unwrap().address);
+    let lived = [first, second].map(|address| arena.block_around(address).unwrap());
+    arena.free(second).unwrap();
+    let since = arena.pool_serve(POOL, MIB, 0).unwrap().address;
+    let freed = [first, since].map(|address| arena.block_around(address).unwrap());
+    let (was, mut is) = arena.pool_restore(POOL, &lived);
+    assert_eq!((was.len(), was.contains(&freed[0]), was.contains(&freed[1])), (2, true, true));
+    is.sort_unstable_by_key(|block| block.address);
+    assert_eq!(is, lived);
+    assert_eq!([first, second].map(|address| arena.block_around(address).unwrap()), lived);
+}
+
 fn size() -> impl Strategy<Value = u64> {
     prop_oneof![
         3 => proptest::sample::select(vec![1u64, 512, 65536, MIB, 3 * MIB, 8 * MIB]),

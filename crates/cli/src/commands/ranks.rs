@@ -7,7 +7,7 @@ use stalloc_report::DeviceFigures;
 use crate::error::Error;
 use crate::output;
 
-/// Of all ranks of a job.
+/// Sums up the ranks of a job: how many, which are alike, which needs most, which failed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranks {
     /// How many processes and devices.

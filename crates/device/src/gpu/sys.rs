@@ -191,7 +191,7 @@ pub enum Binding {
     Current(Current),
 }
 
-/// A loaded driver.
+/// The functions of a loaded CUDA or HIP driver, in groups; a group that the driver lacks is none.
 pub struct Driver {
     pub basic: Basic,
     pub virtual_memory: Option<Virtual>,

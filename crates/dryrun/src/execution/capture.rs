@@ -46,7 +46,7 @@ pub fn exchange_thread_mode(mode: Mode) -> Mode {
     THREAD_MODE.replace(mode)
 }
 
-/// A capture in progress.
+/// A capture in progress: where and how it began, what it has recorded so far, whether it broke.
 #[derive(Debug)]
 pub struct Capture {
     origin: Handle,

@@ -7,7 +7,7 @@ use stalloc_order::Moment;
 /// The least time between two events, nanoseconds: programs divide by it.
 const LEAST: u64 = 1_000;
 
-/// An event.
+/// A CUDA event of the stand-in: when it is reached, nanoseconds, and in which capture.
 #[derive(Debug, Clone, Default)]
 pub struct EventState {
     /// When it is complete, once it was recorded, nanoseconds.

@@ -9,7 +9,7 @@ pub const LEGACY: [Handle; 3] = [0, 1, 2];
 /// The flag of streams that take no turns with the default one.
 const NON_BLOCKING: u32 = 1;
 
-/// A stream.
+/// A CUDA stream of the stand-in: its device, priority and flags, and the capture that it is in.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StreamState {
     /// Its device.

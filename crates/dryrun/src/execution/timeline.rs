@@ -32,7 +32,7 @@ struct StreamLine {
     turns_with: Option<u32>,
 }
 
-/// All lines.
+/// The clock of a dry run: when the host, each stream and each link is done, nanoseconds since the process began.
 #[derive(Debug, Default)]
 pub struct Timelines {
     host: u64,

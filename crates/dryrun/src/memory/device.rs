@@ -12,7 +12,7 @@ pub const GRANULE: u64 = 2 << 20;
 const SMALL: u64 = 1 << 20;
 const SMALL_ALIGNMENT: u64 = 512;
 
-/// One device's memory.
+/// The memory of a stand-in GPU: allocations by address, what was opened of other processes, bytes in use and at most.
 pub struct DeviceMemory {
     base: u64,
     total: u64,

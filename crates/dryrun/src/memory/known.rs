@@ -65,7 +65,7 @@ impl KnownPiece {
     }
 }
 
-/// Known bytes: pieces that do not overlap, by their first address.
+/// Bytes of device memory whose values a dry run knows, by address: pieces that do not overlap.
 #[derive(Default)]
 pub struct KnownBytes {
     pieces: BTreeMap<u64, KnownPiece>,

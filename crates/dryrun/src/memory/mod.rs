@@ -91,7 +91,7 @@ pub enum Owner {
     Unknown,
 }
 
-/// All memory of the process.
+/// What the stand-in knows of memory in this process: each GPU's allocations, host ranges, mappings, values.
 pub struct ProcessMemory {
     devices: Vec<DeviceMemory>,
     host: HostBlocks,

@@ -43,7 +43,7 @@ const IGNORED_VARIABLES: [&str; 18] = [
 /// The longest entry that is read, bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The folder of entries.
+/// Keeps outcomes of trials in a folder, for searches to come; one counts while nothing that it depends on has changed.
 #[derive(Debug)]
 pub struct TrialCache(Option<PrivateFolder>);
 

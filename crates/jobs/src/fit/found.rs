@@ -38,7 +38,7 @@ impl Tried {
     }
 }
 
-/// What was found.
+/// The outcomes of all trials so far, by line and value, and which ranks and GPUs recorded the same.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The trials of each line, by place.

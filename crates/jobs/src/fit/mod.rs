@@ -39,7 +39,7 @@ pub use values::{Assignment, Values, Variable, substitute};
 pub use verdict::CardVerdict;
 pub use world::WorldSize;
 
-/// What is asked.
+/// What a `fit` searches: a command with variables, GPUs, ranks, the goal for memory, settings of trials.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The command, with `{NAME}` for each variable.

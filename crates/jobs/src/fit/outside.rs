@@ -106,7 +106,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// All of it.
+/// Bytes that a process takes of a GPU outside PyTorch's allocator, least and most, with their parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outside {
     /// The least, bytes.

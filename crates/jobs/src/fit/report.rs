@@ -83,7 +83,7 @@ pub enum Trouble {
     SomeFailed,
 }
 
-/// All that was found.
+/// The answer of `fit`: each combination that was tried, the largest value that fits in each line, and what did not run.
 #[derive(Clone, Debug)]
 pub struct FitAnswer {
     /// What was tried, in the order of GPUs and values.

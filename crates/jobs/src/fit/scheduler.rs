@@ -94,7 +94,7 @@ pub fn words(values: &Assignment) -> String {
     values.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What happens meanwhile.
+/// Progress that a `fit` reports: time passes, trials of levers begin, a trial is done.
 #[derive(Clone, Debug)]
 pub enum FitEvent<'a> {
     /// Time passes; so many trials run and so many are done.

@@ -33,7 +33,7 @@ pub enum Point {
     Refused,
 }
 
-/// What to do.
+/// What the search of one line does next: places to try, or the largest that fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The place of the largest value that fits is known: none, or this one.

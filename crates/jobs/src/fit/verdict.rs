@@ -5,7 +5,7 @@ use stalloc_dryrun_setup::{GPUS, Gpu};
 use crate::fit::Need;
 use crate::fit::evaluate::{FitsGpu, RankDevice};
 
-/// What is to be said about one allocator.
+/// Whether a job fits a card under one allocator, and what its worst GPU needs and leaves, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CardVerdict {
     /// Whether it fits on every device.

@@ -63,7 +63,7 @@ pub const AS_IT_IS: &str = "as_it_is";
 /// Levers that run one rank of so many, before the number.
 const SHARDED: &str = "fsdp2_over_";
 
-/// What is asked.
+/// What a search for levers gets: the question of a `fit` on one GPU, and the levers to try.
 #[derive(Clone, Debug)]
 pub struct LeverQuestion {
     /// As for `fit`, with one GPU and at most one variable, a range.
@@ -114,7 +114,7 @@ pub struct Row {
     pub is_end: bool,
 }
 
-/// All that was found.
+/// The answer of `levers` for one GPU: the script alone, with each lever, and the cheapest set of levers that reaches the goal.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The GPU.

@@ -37,7 +37,7 @@ pub struct Operation {
     pub class: WorkClass,
 }
 
-/// An operation that is running.
+/// An operation between its begin and end: results so far, inputs written, floating-point operations, bytes moved.
 pub struct Running {
     operation: &'static Operation,
     /// Type, sizes and bytes of each output, where they were computed, and from what.

@@ -40,7 +40,7 @@ impl From<CoreBlock> for LiveBlock {
     }
 }
 
-/// The arena of one device.
+/// An arena as PyTorch's side sees it: its range of addresses, and the device memory in it, bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CoreArena {
@@ -110,7 +110,7 @@ impl CorePart {
     }
 }
 
-/// A part of the memory of a pool of graphs: a block, or what is free between two. Each piece of memory is in one part.
+/// A block of a pool of graphs, or a gap between two. Memory behind two addresses is listed once.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CorePoolPart {

@@ -70,7 +70,7 @@ struct HeldRequest {
     others: Vec<Stream>,
 }
 
-/// The model.
+/// Models GMLake's allocator: up to 1 MiB as PyTorch's, more from chunks of 2 MiB that it stitches together.
 pub struct Gmlake<D: Device> {
     settings: GmlakeSettings,
     device: D,

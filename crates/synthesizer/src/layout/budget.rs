@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use stalloc_planner::{Error, Instance, Solution, SolveOptions, solve};
 
-/// What is left to spend.
+/// The planner's options and the deadline, which all instances of one layout share.
 pub struct Work {
     options: SolveOptions,
     /// When the time is up, on a machine too slow for the work that the time limit stands for.

@@ -28,7 +28,7 @@ pub const ALIGNMENT: u64 = stalloc_trace::ROUNDING;
 /// Lives through a whole section.
 pub const THROUGH: u32 = u32::MAX;
 
-/// Something to place.
+/// A request to place: bytes, stream, and when it lives in its own section and in later ones.
 #[derive(Clone, Debug)]
 pub struct Item {
     /// Section in which it is made.
@@ -65,7 +65,7 @@ pub struct Shape {
     pub period: u32,
 }
 
-/// A place for everything.
+/// The offset of each item, the end of the highest one, and what no layout can be below, bytes.
 #[derive(Clone, Debug)]
 pub struct ArenaLayout {
     /// Offset of each item.

@@ -43,7 +43,7 @@ pub fn is_answered(name: c_int) -> bool {
     matches!(name, HEURISTIC_RESULTS | CONFIGURED_ENGINE | FIRST_OF_PLAN..=LAST_OF_PLAN | FIRST_OF_ENGINE..=LAST_OF_ENGINE)
 }
 
-/// What the program set.
+/// A value that the program set in a cuDNN descriptor: type, count, bytes, and the descriptors that these name.
 #[derive(Clone)]
 pub struct Attribute {
     pub kind: c_int,
