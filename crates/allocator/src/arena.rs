@@ -174,7 +174,7 @@ impl<D: Device> Arena<D> {
         self.order.admit(ordinal, || self.memory.frames().mapped_parts(0..u32::MAX));
         match self.place.guess(key) {
             Guess::Planned(start) => self.serve_planned(start, request),
-            guess => self.serve_best_fit(guess, request, stream),
+            guess => self.serve_open(guess, request, stream),
         }
     }
 

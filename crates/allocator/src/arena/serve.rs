@@ -72,16 +72,11 @@ impl<D: Device> Arena<D> {
     fn serve_displaced(&mut self, range: &Range<u32>, request: KeyRequest) -> Option<(u32, ServedBy)> {
         let is_taken = !self.place.is_free(range);
         self.ledger.count(1, |Statistics { misses, .. }| if is_taken { &mut misses.taken } else { &mut misses.device });
-        self.serve_fitting(request)
+        self.serve_best_fit(request)
     }
 
     /// Serves a request that is not a planned one.
-    pub(super) fn serve_best_fit(
-        &mut self,
-        guess: Guess,
-        request: KeyRequest,
-        stream: Stream,
-    ) -> Option<(u32, ServedBy)> {
+    pub(super) fn serve_open(&mut self, guess: Guess, request: KeyRequest, stream: Stream) -> Option<(u32, ServedBy)> {
         self.ledger.count(1, |Statistics { unplanned, .. }| match guess {
             Guess::WithoutOffset => &mut unplanned.without_offset,
             Guess::NotInPlan | Guess::Planned(_) => &mut unplanned.not_in_plan,
@@ -90,12 +85,12 @@ impl<D: Device> Arena<D> {
         if guess != Guess::WithoutOffset && self.place.has_plan() && !self.has_departed() {
             self.ledger.departed(self.place.expected(), request.key, stream);
         }
-        self.serve_fitting(request)
+        self.serve_best_fit(request)
     }
 
     /// The tightest fit above the planned addresses; where that would need more
     /// memory than may be held, one on mapped memory; where there is none either, memory is remapped.
-    fn serve_fitting(&mut self, request: KeyRequest) -> Option<(u32, ServedBy)> {
+    fn serve_best_fit(&mut self, request: KeyRequest) -> Option<(u32, ServedBy)> {
         if self.planned_only {
             return None;
         }
