@@ -297,6 +297,7 @@ fn a_request_without_an_offset_keeps_the_program_on_its_plan() {
     }
     let unplanned = checked.allocator.statistics().unplanned;
     assert_eq!((unplanned.without_offset, unplanned.not_in_plan, unplanned.position_unknown), (5, 0, 0));
+    assert_eq!(checked.allocator.statistics().departure, None);
 }
 
 #[test]

@@ -25,6 +25,7 @@ fn with_a_gap(lives: u64) -> (Arena<Shared<Counting>>, u64) {
 fn wide_ranges_are_behind_few_handles() {
     let (mut arena, device) = open(80 * GIB);
     let blocks = (0..200).map(|_| arena.serve(101 * MIB, 0).unwrap()).count() as u64;
+    assert_eq!(arena.statistics().departure, None, "there is no plan to leave");
     let pages = blocks * 101 / 2;
     // Three calls for a handle.
     assert!(device.driver_work().calls < pages * 3 / 4, "{} for {pages} pages", device.driver_work().calls);
