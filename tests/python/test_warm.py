@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from runs import PROGRAMS, START
 
-WAYS = ("nothing", "reads", "raises", "exits", "says", "killed", "interrupted", "imports")
+WAYS = ("nothing", "reads", "raises", "exits", "prints", "says", "killed", "interrupted", "imports")
 
 
 def program(how: str, warm: bool) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Says all that a program can know of its start, and ends as it is told: whatever went on from a copy must say and do the same."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -16,6 +17,9 @@ elif how == "raises":
     raise ValueError("what it raised")
 elif how == "exits":
     sys.exit(7)
+elif how == "prints":
+    ctypes.CDLL(None).printf(b"kept by C until the end")
+    sys.exit(3)
 elif how == "says":
     sys.exit("why it ended")
 elif how == "killed":

@@ -134,7 +134,8 @@ impl Device for Handle {
         own.mapped.retain(|&start, _| !(address..address + bytes).contains(&start));
         Ok(())
     }
-    fn alloc_host(&mut self, _bytes: u64) -> Refused<Address> {
+    fn alloc_host(&mut self, bytes: u64) -> Refused<Address> {
+        assert!(bytes > 0, "a driver refuses that");
         let mut own = self.0.borrow_mut();
         own.counted()?;
         own.device.alloc(0).map(|address| HOST + address * (1 << 12))
@@ -318,7 +319,12 @@ fn what_is_kept_stays_what_is_discarded_is_not_copied_and_what_is_freed_does_not
     let mut program = busy(90 * MIB);
     let large: Vec<_> = program.live.iter().filter(|block| block.1 == 90 * MIB).map(|block| block.0).collect();
     let (keep, discard, freed) = (large[0], large[1], large[2]);
+    let held = program.held();
+    assert!(!program.arena.sleeps_at(discard));
     let slept = program.arena.sleep(&program.named(&[keep]), &program.named(&[discard])).unwrap();
+    assert_eq!(slept.memory, held - program.held());
+    let asleep = [keep, keep + 89 * MIB, discard, discard + 89 * MIB, freed].map(|at| program.arena.sleeps_at(at));
+    assert_eq!(asleep, [false, false, true, true, true]);
     assert!((90 * MIB..160 * MIB).contains(&program.held()), "{}", program.held());
     assert!(program.device.0.borrow().read(keep, 90 * MIB).len() > 40, "it is there");
     program.free_at(freed);
