@@ -58,6 +58,14 @@ fn the_search_sees_blocks_at_planned_addresses_once_it_looks_there() {
 }
 
 #[test]
+fn where_nobody_has_been_a_block_goes_that_fits_there_and_no_other() {
+    let mut place = place(100);
+    place.take(0, block(70), true);
+    let mut own = |granules| place.tightest(&mut crate::streams::Owners::new(), 0..100, Key::new(granules, 0), false);
+    assert_eq!((own(30), own(31)), (Some(70), None));
+}
+
+#[test]
 fn small_and_medium_blocks_have_whole_pages_of_their_own() {
     let page = (PAGE / GRANULE) as u32;
     let mut place = place(40 * page);
