@@ -233,6 +233,12 @@ enum Act {
 }
 
 #[test]
+fn where_no_page_can_be_mapped_there_are_no_pools() {
+    let mut arena = Arena::new(Counting::without_pages(64 * MIB), &Plan::default()).unwrap();
+    assert!(!arena.pool_begin(POOL) && arena.pool_serve(POOL, MIB, 0).is_none());
+}
+
+#[test]
 fn memory_that_was_freed_in_a_pool_of_gigabytes_is_used_again_wherever_it_lies() {
     let mut arena = arena(&Physical::new(8 << 30, false));
     assert!(arena.pool_begin(POOL));
