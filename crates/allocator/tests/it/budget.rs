@@ -44,6 +44,20 @@ fn on_a_device_with_room_little_more_is_held_than_blocks_needed() {
 }
 
 #[test]
+fn streams_have_memory_of_their_own_where_nobody_notices_it_and_not_on_a_device_without_limit() {
+    let held = |bytes| {
+        let mut arena = Arena::new(Counting::new(bytes), &Plan::default()).unwrap();
+        for stream in 0..4 {
+            let blocks = [(); 20].map(|()| arena.serve(8 * MIB, stream).unwrap().address);
+            blocks.into_iter().for_each(|address| _ = arena.free(address).unwrap());
+        }
+        arena.reserved()
+    };
+    let (card, simulated) = (held(80 * GIB), held(u64::MAX));
+    assert!(simulated < 2 * 160 * MIB && card > 3 * simulated / 2, "{card} {simulated}");
+}
+
+#[test]
 fn tight_holds_less_and_takes_the_driver_longer() {
     let [loose, tight] = [false, true].map(|is_tight| {
         let mut checked = open(80 * GIB);

@@ -190,7 +190,7 @@ fn what_another_stream_uses_is_not_reused_before_that_stream_is_done() {
     arena.set_capturing(true);
     let first = arena.pool_serve(POOL, 2 * MIB, 7).unwrap().address;
     arena.record_stream(first, 8).unwrap();
-    arena.free(first).unwrap();
+    assert!(arena.free_told(first).unwrap().pending);
     assert!(arena.free(first).is_err());
     device.lock().is_synchronized = true;
     let second = arena.pool_serve(POOL, 2 * MIB, 7).unwrap().address;
@@ -214,6 +214,9 @@ fn a_block_that_is_given_back_says_what_it_took_and_what_was_asked_for() {
     for (requested, size) in [(1, 512), (512, 512), (1000, 1024), (3 * MIB - 1, 3 * MIB)] {
         let block = arena.pool_serve(POOL, requested, 7).unwrap().address;
         assert_eq!(arena.free(block).unwrap(), Freed { size, requested });
+        let block = arena.pool_serve(POOL, requested, 7).unwrap().address;
+        let told = arena.free_told(block).unwrap();
+        assert_eq!((told.size, told.requested, told.pending), (size, requested, false));
     }
 }
 

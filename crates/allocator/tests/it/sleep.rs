@@ -340,6 +340,18 @@ fn what_is_kept_stays_what_is_discarded_is_not_copied_and_what_is_freed_does_not
 }
 
 #[test]
+fn a_block_of_a_pool_that_is_kept_stays_where_it_is() {
+    let mut program = busy(3 * MIB);
+    let kept = program.live.iter().map(|block| (block.0, block.1)).find(|block| block.1 == 9 * MIB).unwrap();
+    let before = program.device.0.borrow().read(kept.0, kept.1);
+    program.arena.sleep(&program.named(&[kept.0]), &[]).unwrap();
+    assert!(!before.is_empty() && program.device.0.borrow().read(kept.0, kept.1) == before);
+    assert!((9 * MIB..30 * MIB).contains(&program.held()), "{}", program.held());
+    program.arena.wake(&[]).unwrap();
+    assert!(program.is_whole(&[]));
+}
+
+#[test]
 fn a_thousand_sleeps_take_host_memory_once() {
     let mut program = busy(3 * MIB);
     let first = program.arena.sleep(&[], &[]).unwrap();
