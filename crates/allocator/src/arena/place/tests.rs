@@ -66,6 +66,16 @@ fn where_nobody_has_been_a_block_goes_that_fits_there_and_no_other() {
 }
 
 #[test]
+fn a_gap_is_left_out_of_which_more_than_an_eighth_of_a_large_block_would_be_of_no_use() {
+    let width = 2 * medium() / GRANULE as u32;
+    for (rest, start) in [(width / 8, 0), (width / 8 + 1, width + width / 8 + 2)] {
+        let mut place = place(8 * width);
+        place.take(width + rest, block(1), true);
+        assert_eq!(tightest(&mut place, width), Some(start));
+    }
+}
+
+#[test]
 fn small_and_medium_blocks_have_whole_pages_of_their_own() {
     let page = (PAGE / GRANULE) as u32;
     let mut place = place(40 * page);
