@@ -66,9 +66,14 @@ struct At {
 }
 
 impl Gaps {
+    /// No gap.
+    pub fn none() -> Self {
+        Gaps { chunks: vec![Vec::new()], classes: vec![Vec::new(); CLASSES], filled: 0 }
+    }
+
     /// One gap, `0..len`; `len` is at least 1.
     pub fn new(len: u32) -> Self {
-        let mut gaps = Gaps { chunks: vec![Vec::new()], classes: vec![Vec::new(); CLASSES], filled: 0 };
+        let mut gaps = Gaps::none();
         let all = FreeUnits { start: 0, end: len };
         gaps.chunks[0].push(all);
         gaps.classify(all, 0);

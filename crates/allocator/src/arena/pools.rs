@@ -160,11 +160,8 @@ impl<D: Device> Pools<D> {
         if let Some((&number, _)) = known {
             return number;
         }
-        let all = self.len * self.granules;
-        let mut gaps = Gaps::new(all);
-        gaps.take(0..all);
         self.next_pool += 1;
-        self.pools.insert(self.next_pool, StreamPool { id, stream, gaps, pieces: Vec::new() });
+        self.pools.insert(self.next_pool, StreamPool { id, stream, gaps: Gaps::none(), pieces: Vec::new() });
         self.next_pool
     }
 
