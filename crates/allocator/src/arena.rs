@@ -61,7 +61,7 @@ pub struct Served {
     pub departed: bool,
 }
 
-/// Serves what it can from a plan and says `None` to the rest.
+/// Serves requests at planned offsets, else where they fit best, and owns the memory behind; says `None` to the rest.
 #[derive(Debug)]
 pub struct Arena<D: Device> {
     device: D,

@@ -219,7 +219,7 @@ impl Gaps {
     }
 }
 
-/// Free ranges in which so many units fit, the best first.
+/// Yields free ranges in a window that are wide enough: the tightest class of widths first, then the lowest address.
 #[derive(Debug)]
 pub struct Fits<'a> {
     gaps: &'a Gaps,

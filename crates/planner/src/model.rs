@@ -63,7 +63,7 @@ pub enum Effort {
     Full,
 }
 
-/// How hard to try.
+/// Limits one solve: its time or work, threads, seed, the peak that is good enough, and a flag that ends it early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SolveOptions {
     /// An answer is wanted within about this time. It is turned into an amount of work that usually takes less, so

@@ -48,7 +48,7 @@ pub struct Candidate {
     pub failure: Option<(u32, TrialFailure)>,
 }
 
-/// The largest value of the searched variable for one combination of the others.
+/// The largest value that fits for one GPU and one combination of the other variables, under each allocator.
 #[derive(Clone, Debug)]
 pub struct Frontier {
     /// The GPU.
