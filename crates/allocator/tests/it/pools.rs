@@ -220,21 +220,6 @@ fn a_block_that_is_given_back_says_what_it_took_and_what_was_asked_for() {
     }
 }
 
-/// What a program does next.
-#[derive(Clone, Debug)]
-enum Act {
-    Begin(u64),
-    End(u64),
-    Pool(u64, u64, Stream),
-    Open(u64, Stream),
-    Free(usize),
-    RecordStream(usize, Stream),
-    Capture(bool),
-    GiveBack,
-    Remember(u64),
-    Restore,
-}
-
 #[test]
 fn where_no_page_can_be_mapped_there_are_no_pools() {
     let mut arena = Arena::new(Counting::without_pages(64 * MIB), &Plan::default()).unwrap();
@@ -268,6 +253,21 @@ fn what_lived_in_a_pool_lives_again_and_what_came_since_is_freed() {
     is.sort_unstable_by_key(|block| block.address);
     assert_eq!(is, lived);
     assert_eq!([first, second].map(|address| arena.block_around(address).unwrap()), lived);
+}
+
+/// What a program does next.
+#[derive(Clone, Debug)]
+enum Act {
+    Begin(u64),
+    End(u64),
+    Pool(u64, u64, Stream),
+    Open(u64, Stream),
+    Free(usize),
+    RecordStream(usize, Stream),
+    Capture(bool),
+    GiveBack,
+    Remember(u64),
+    Restore,
 }
 
 fn size() -> impl Strategy<Value = u64> {

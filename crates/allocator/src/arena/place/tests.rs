@@ -14,10 +14,14 @@ fn block(granules: u32) -> Block {
     Block::new(Key::new(granules, 0), 0)
 }
 
-/// Where a block of so many granules fits best.
+/// Where a block of so many granules fits best; where other streams may have been, too.
 fn tightest(place: &mut Place, granules: u32) -> Option<u32> {
+    tightest_for(place, granules, true)
+}
+
+fn tightest_for(place: &mut Place, granules: u32, allow_others: bool) -> Option<u32> {
     let all = 0..place.len();
-    place.tightest(&mut crate::streams::Owners::new(), all, Key::new(granules, 0), true)
+    place.tightest(&mut crate::streams::Owners::new(), all, Key::new(granules, 0), allow_others)
 }
 
 #[test]
@@ -61,8 +65,7 @@ fn the_search_sees_blocks_at_planned_addresses_once_it_looks_there() {
 fn where_nobody_has_been_a_block_goes_that_fits_there_and_no_other() {
     let mut place = place(100);
     place.take(0, block(70), true);
-    let mut own = |granules| place.tightest(&mut crate::streams::Owners::new(), 0..100, Key::new(granules, 0), false);
-    assert_eq!((own(30), own(31)), (Some(70), None));
+    assert_eq!([30, 31].map(|granules| tightest_for(&mut place, granules, false)), [Some(70), None]);
 }
 
 #[test]
